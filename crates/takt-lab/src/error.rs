@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::envelope::ConfigError;
+
 /// Errors of the lab. Each names what was found and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -11,9 +13,21 @@ pub enum LabError {
     /// Figures or the verdict of a run could not be made.
     #[error(transparent)]
     Figures(#[from] takt_report::Error),
-    /// A configuration file or an option is wrong.
+    /// A configuration file cannot be run.
+    #[error("{file}: {}", takt_files::shortened(cause.to_string().trim_end()))]
+    File {
+        /// The file, or what stands for it.
+        file: String,
+        /// Why not.
+        #[source]
+        cause: ConfigError,
+    },
+    /// An option, or a file of the lab's own, is wrong.
     #[error("{0}")]
     Config(String),
+    /// Something that was there once is asked for again.
+    #[error("{0} is not there any more: a mistake in this program, please report it")]
+    Internal(&'static str),
     /// A robot could not be started, or broke.
     #[error(transparent)]
     Robot(Box<dyn std::error::Error + Send + Sync>),
@@ -79,9 +93,9 @@ impl LabError {
         Self::Robot(Box::new(error))
     }
 
-    /// Something was taken twice: a mistake in this program.
-    pub fn internal(what: &str) -> Self {
-        Self::Config(format!("internal: {what} not there"))
+    /// A configuration that was read from `file`.
+    pub fn file(file: &str) -> impl FnOnce(ConfigError) -> Self {
+        move |cause| Self::File { file: file.to_owned(), cause }
     }
 
     /// An input or output error of `path`.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use takt_rt::config::{SettingError, all_within};
 
 /// What executes a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,23 +62,24 @@ impl Guests {
     /// Checks every value.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        let within = |key, value, low: u32, high: u32| {
-            if (low..=high).contains(&value) {
-                return Ok(());
-            }
-            Err(format!("virtual.{key} = {value}: accepted are {low} to {high}"))
-        };
-        within("cpus", self.cpus, 1, 16)?;
-        within("memory_mib", self.memory_mib, 256, 65_536)?;
-        within("at_once", self.at_once, 1, 64)?;
-        within("limit_s", self.limit_s, 10, 86_400)?;
+    /// [`SettingError`] names the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        all_within(
+            "virtual.",
+            &[
+                ("cpus", self.cpus.into(), 1.0, 16.0),
+                ("memory_mib", self.memory_mib.into(), 256.0, 65_536.0),
+                ("at_once", self.at_once.into(), 1.0, 64.0),
+                ("limit_s", self.limit_s.into(), 10.0, 86_400.0),
+            ],
+        )?;
         let wrong =
             |word: &&String| word.is_empty() || word.chars().any(|c| !c.is_ascii_graphic() || c == '"');
         match self.boot.iter().find(wrong) {
             Some(word) => {
-                Err(format!("virtual.boot: {word:?} is no boot parameter: accepted are words without spaces"))
+                let no_parameter =
+                    format!("{word:?} is no boot parameter: accepted are words without spaces");
+                Err(SettingError::conflict("virtual.boot", no_parameter))
             }
             None => Ok(()),
         }
@@ -108,7 +110,7 @@ mod tests {
         ] {
             let guests: Guests = toml::from_str(text).unwrap();
             let key = text.split(' ').next().unwrap();
-            assert!(guests.validate().unwrap_err().contains(key), "{text}");
+            assert!(guests.validate().unwrap_err().to_string().contains(key), "{text}");
         }
         assert!(toml::from_str::<Guests>("cpu = 2").is_err());
     }

@@ -27,32 +27,32 @@ const LONGEST_COMM: usize = 15;
 
 /// Tells the jobs of a run to the manager that started it; without one it does nothing.
 #[derive(Debug, Default)]
-pub struct Teller {
+pub struct JobReporter {
     file: Option<JobFile>,
-    told: Vec<Told>,
+    reported: Vec<Reported>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct Reported {
     task: &'static str,
     number: u32,
     /// None: the file takes no more tasks.
     writer: Option<JobWriter>,
 }
 
-impl Teller {
+impl JobReporter {
     /// For the session that the environment names, if it names one.
     ///
     /// # Errors
     /// The session's directory cannot be written to.
     pub fn from_environment() -> Result<Self, JobFileError> {
-        Ok(Self { file: JobFile::from_environment()?, told: Vec::new() })
+        Ok(Self { file: JobFile::from_environment()?, reported: Vec::new() })
     }
 
     /// A job of task `number` of its kind has ended. CPU time is not in the records: the time from start to end stands for it.
     pub fn job(&mut self, task: &'static Task, number: u32, [released_ns, started_ns, ended_ns]: [u64; 3]) {
         let Some(file) = &mut self.file else { return };
-        let known = self.told.iter().position(|told| (told.task, told.number) == (task.name, number));
+        let known = self.reported.iter().position(|known| (known.task, known.number) == (task.name, number));
         let at = known.unwrap_or_else(|| {
             let (name, thread) = match task.number {
                 Some(_) => (format!("{}{number}", task.name), format!("{}{number}", task.thread)),
@@ -60,10 +60,10 @@ impl Teller {
             };
             // The thread has a job behind it, so that it is there, unless it has just ended.
             let tid = thread_called(&thread).unwrap_or_else(std::process::id);
-            self.told.push(Told { task: task.name, number, writer: file.task(&name, tid).ok() });
-            self.told.len() - 1
+            self.reported.push(Reported { task: task.name, number, writer: file.task(&name, tid).ok() });
+            self.reported.len() - 1
         });
-        if let Some(writer) = &mut self.told[at].writer {
+        if let Some(writer) = &mut self.reported[at].writer {
             let used_ns = ended_ns.saturating_sub(started_ns);
             writer.job(&Job { released_ns, started_ns, ended_ns, used_ns });
         }
@@ -71,8 +71,8 @@ impl Teller {
 
     /// Records of all tasks of a kind were lost on their way here.
     pub fn lost(&mut self, task: &'static Task, count: u64) {
-        let told = self.told.iter_mut().filter(|told| told.task == task.name);
-        told.filter_map(|told| told.writer.as_mut()).for_each(|writer| writer.lost(count));
+        let reported = self.reported.iter_mut().filter(|known| known.task == task.name);
+        reported.filter_map(|known| known.writer.as_mut()).for_each(|writer| writer.lost(count));
     }
 }
 
@@ -109,17 +109,17 @@ mod tests {
 
     #[test]
     fn without_a_manager_nothing_is_told_and_with_one_every_job_is() {
-        let mut silent = Teller::default();
+        let mut silent = JobReporter::default();
         silent.job(&SSM, 0, [1, 2, 3]);
-        assert!(silent.told.is_empty());
+        assert!(silent.reported.is_empty());
 
         let session = takt_ros::preload::Session::create(&Default::default()).unwrap();
         let mut probe = session.probe().unwrap();
-        let mut teller =
-            Teller { file: Some(JobFile::create(session.directory()).unwrap()), told: Vec::new() };
+        let mut reporter =
+            JobReporter { file: Some(JobFile::create(session.directory()).unwrap()), reported: Vec::new() };
         for index in 1..=100u64 {
-            teller.job(&SSM, 0, [index * 100, index * 100 + 5, index * 100 + 25]);
-            teller.job(&PERCEPTION, 2, [index * 100, index * 100 + 5, index * 100 + 50]);
+            reporter.job(&SSM, 0, [index * 100, index * 100 + 5, index * 100 + 25]);
+            reporter.job(&PERCEPTION, 2, [index * 100, index * 100 + 5, index * 100 + 50]);
         }
         let mut told = Vec::new();
         // What is told waits in the probe until nothing earlier can come.

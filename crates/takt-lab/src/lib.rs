@@ -5,11 +5,12 @@
 
 pub mod campaign;
 pub mod collect;
+mod collecting;
 pub mod cyclic;
+mod envelope;
 mod error;
 mod guests;
 pub mod jobs;
-pub mod journal;
 pub mod keeper;
 pub mod kernels;
 mod late_watch;
@@ -23,9 +24,12 @@ mod run;
 pub mod run_jobs;
 mod session;
 pub mod summary;
+mod task_log;
 pub mod trace;
 mod watchdog;
 
+pub use collecting::{Collecting, EndFlag, Ending};
+pub use envelope::{ConfigError, Envelope, parse, read_table};
 pub use error::{LabError, last_words};
 pub use late_watch::LateWatch;
 pub use options::{Interference, RunOptions, Target, View};
@@ -34,4 +38,5 @@ pub use robot::{Event, Kind, Observe, Robot, RobotFile, Running};
 pub use run::Ran;
 pub use session::{SETTLE, Session, file_name};
 pub use summary::{RunSummary, SeriesSummary};
+pub use task_log::{TaskLog, Timed, Times};
 pub use watchdog::watchdog_command;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use takt_load::{Component, Profile};
 use takt_rt::placement::CpuSet;
@@ -110,5 +111,10 @@ impl RunOptions {
             watch: None,
             stop,
         }
+    }
+
+    /// How long the run takes, of a robot whose file says `seconds`.
+    pub fn length(&self, seconds: f64) -> Duration {
+        Duration::try_from_secs_f64(self.seconds.unwrap_or(seconds)).unwrap_or(Duration::MAX)
     }
 }

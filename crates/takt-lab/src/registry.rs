@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use takt_rt::config::SettingError;
 use takt_rundir::check_claims;
 
 use crate::LabError;
+use crate::envelope::{ConfigError, ROBOT};
 use crate::robot::{Kind, RobotFile, Scaled};
 
 /// The key that says which robot it is. A table of that name is the arm of a cell.
@@ -52,8 +54,8 @@ impl Registry {
         format!("there are {}", names.join(", "))
     }
 
-    fn unknown(&self, robot: &str) -> String {
-        format!("robot = \"{robot}\": {}", self.names())
+    fn unknown(&self, robot: &str) -> SettingError {
+        SettingError::value(ROBOT, format!("\"{robot}\""), self.names())
     }
 
     /// Text of a shipped configuration.
@@ -63,7 +65,7 @@ impl Registry {
     pub fn shipped_text(&self, name: &str) -> Result<&'static str, LabError> {
         let mut all = self.kinds.iter().flat_map(|kind| kind.shipped);
         let found = all.find(|(known, _)| *known == name).map(|(_, text)| *text);
-        found.ok_or_else(|| LabError::Config(self.unknown(name)))
+        found.ok_or_else(|| LabError::Config(self.unknown(name).to_string()))
     }
 
     /// A shipped configuration.
@@ -98,16 +100,18 @@ impl Registry {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(&self, text: &str, name: &str, folder: &Path) -> Result<RobotFile, LabError> {
-        let config =
-            |error: String| LabError::Config(format!("{name}: {}", takt_files::shortened(error.trim_end())));
-        let which: Which = toml::from_str(text).map_err(|e| config(e.to_string()))?;
-        let named = which.robot.as_ref().and_then(toml::Value::as_str).or(self.unnamed);
-        let robot = named.ok_or_else(|| config(format!("the key robot is missing: {}", self.names())))?;
-        let kind = self.kind(robot).ok_or_else(|| config(self.unknown(robot)))?;
+        let kind = self.kind_of(text).map_err(LabError::file(name))?;
         let file = (kind.read)(text, name, folder)?;
-        let refused = |error: String| LabError::Config(format!("{name}: {error}"));
-        let measures = file.measures().map_err(refused)?;
-        check_claims(file.verdict(), &measures).map_err(|error| refused(error.to_string()))?;
+        let measured = file.measures().and_then(|measures| Ok(check_claims(file.verdict(), &measures)?));
+        measured.map_err(LabError::file(name))?;
         Ok(file)
+    }
+
+    /// The robot that a text is about.
+    fn kind_of(&self, text: &str) -> Result<&'static Kind, ConfigError> {
+        let which: Which = toml::from_str(text)?;
+        let named = which.robot.as_ref().and_then(toml::Value::as_str).or(self.unnamed);
+        let robot = named.ok_or_else(|| SettingError::conflict("the key robot is missing", self.names()))?;
+        Ok(self.kind(robot).ok_or_else(|| self.unknown(robot))?)
     }
 }

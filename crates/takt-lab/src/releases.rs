@@ -52,7 +52,8 @@ impl Misses {
 #[serde(deny_unknown_fields)]
 pub struct Seen {
     jobs: u64,
-    never: u64,
+    #[serde(rename = "never")]
+    skipped: u64,
     longest_gap_ns: u64,
     /// Longest rows of misses, by measure.
     longest: BTreeMap<String, u64>,
@@ -68,7 +69,7 @@ pub struct Releases {
     /// Jobs of releases within the window.
     pub jobs: u64,
     /// Releases within the window that never ran.
-    pub never: u64,
+    pub skipped: u64,
     /// Longest time within the window from one job's wake-up to the next, nanoseconds.
     pub longest_gap_ns: u64,
 }
@@ -87,7 +88,7 @@ impl Releases {
             misses: misses.collect(),
             last: None,
             jobs: 0,
-            never: 0,
+            skipped: 0,
             longest_gap_ns: 0,
         }
     }
@@ -95,14 +96,14 @@ impl Releases {
     /// What is known until now.
     pub fn seen(&self) -> Seen {
         let longest = self.misses.iter().map(|misses| (misses.measure.clone(), misses.longest)).collect();
-        let Self { jobs, never, longest_gap_ns, .. } = *self;
-        Seen { jobs, never, longest_gap_ns, longest }
+        let Self { jobs, skipped, longest_gap_ns, .. } = *self;
+        Seen { jobs, skipped, longest_gap_ns, longest }
     }
 
     /// Goes on after a resumption: the grid begins anew, and the time without the task is none of the measured.
     pub fn going_on(mut self, before: Option<&Seen>) -> Self {
-        let Some(Seen { jobs, never, longest_gap_ns, longest }) = before else { return self };
-        (self.jobs, self.never, self.longest_gap_ns) = (*jobs, *never, *longest_gap_ns);
+        let Some(Seen { jobs, skipped, longest_gap_ns, longest }) = before else { return self };
+        (self.jobs, self.skipped, self.longest_gap_ns) = (*jobs, *skipped, *longest_gap_ns);
         for misses in &mut self.misses {
             misses.longest = longest.get(&misses.measure).copied().unwrap_or(0);
         }
@@ -115,7 +116,7 @@ impl Releases {
         let last = self.last.replace(job);
         let first_ns = job.planned_ns.saturating_sub(job.skipped.saturating_mul(self.period_ns));
         let skipped = grid(first_ns, self.period_ns, from_ns, to_ns.min(job.planned_ns)).min(job.skipped);
-        self.skipped(skipped);
+        self.skip(skipped);
         self.gap(last.map(|last| last.wake_ns), job.wake_ns, [from_ns, to_ns]);
         if !(from_ns..to_ns).contains(&job.planned_ns) {
             return;
@@ -129,9 +130,9 @@ impl Releases {
         }
     }
 
-    fn skipped(&mut self, releases: u64) {
+    fn skip(&mut self, releases: u64) {
         if releases > 0 {
-            self.never = self.never.saturating_add(releases);
+            self.skipped = self.skipped.saturating_add(releases);
             self.misses.iter_mut().for_each(|misses| misses.missed(releases));
         }
     }
@@ -152,10 +153,10 @@ impl Releases {
         match self.last {
             Some(last) => {
                 let next_ns = last.planned_ns.saturating_add(self.period_ns);
-                self.skipped(grid(next_ns, self.period_ns, from_ns, to_ns));
+                self.skip(grid(next_ns, self.period_ns, from_ns, to_ns));
                 self.gap(Some(last.wake_ns), to_ns, [from_ns, to_ns]);
             }
-            None => self.skipped(to_ns.saturating_sub(from_ns) / self.period_ns),
+            None => self.skip(to_ns.saturating_sub(from_ns) / self.period_ns),
         }
     }
 
@@ -163,7 +164,7 @@ impl Releases {
     pub fn tell(&self, measures: &mut [Measure]) {
         for misses in &self.misses {
             for measure in measures.iter_mut().filter(|measure| measure.name == misses.measure) {
-                measure.never = self.never;
+                measure.never = self.skipped;
                 measure.longest_miss_run = Some(misses.longest);
             }
         }
@@ -177,8 +178,8 @@ impl Releases {
                 "{task} stood still for {:.1} ms, where {} ms is its period: {} of {} releases never ran",
                 self.longest_gap_ns as f64 / 1e6,
                 self.period_ns as f64 / 1e6,
-                self.never,
-                self.jobs.saturating_add(self.never)
+                self.skipped,
+                self.jobs.saturating_add(self.skipped)
             )
         })
     }
@@ -220,7 +221,7 @@ mod tests {
         window.close(4000 * MS);
         releases.finish();
         // The late one runs; 607 after it do not.
-        assert_eq!((releases.jobs, releases.never), (4000 - 607, 607));
+        assert_eq!((releases.jobs, releases.skipped), (4000 - 607, 607));
         assert_eq!(releases.longest_gap_ns / MS, 608);
         releases.tell(&mut list);
         assert_eq!((list[0].never, list[0].longest_miss_run), (607, Some(608)));
@@ -238,16 +239,16 @@ mod tests {
         frozen(&mut releases, 2000, 1000, 608);
         window.close(2500 * MS);
         releases.finish();
-        assert_eq!((releases.jobs, releases.never), (2000 - 1608, 508 + 500));
+        assert_eq!((releases.jobs, releases.skipped), (2000 - 1608, 508 + 500));
         // Nothing ran at all.
         let window = Window::default();
         let mut releases = Releases::new(MS, &window, &measures(), &["lateness"]);
         window.open(5 * MS);
         releases.finish();
-        assert_eq!(releases.never, 0, "a window that never closed tells nothing");
+        assert_eq!(releases.skipped, 0, "a window that never closed tells nothing");
         window.close(105 * MS);
         releases.finish();
-        assert_eq!((releases.jobs, releases.never), (0, 100));
+        assert_eq!((releases.jobs, releases.skipped), (0, 100));
     }
 
     #[test]

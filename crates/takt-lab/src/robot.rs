@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use takt_report::questions::{Answer, Point};
+use takt_rt::config::SettingError;
 use takt_rt::jobs::JobRecord;
 use takt_rundir::{Measure, RunDir};
 use takt_stats::VerdictConfig;
@@ -18,6 +19,7 @@ use takt_trace::Trace;
 use takt_trace::perfetto::Task as Track;
 
 use crate::LabError;
+use crate::envelope::{ConfigError, Envelope, ROBOT, parse};
 use crate::jobs::Task;
 use crate::keeper::Window;
 use crate::options::RunOptions;
@@ -127,17 +129,13 @@ pub struct GuestNeeds {
 /// Reads a configuration whose types say all but what [`Robot::validate`] checks: what most robots have for [`Kind::read`].
 ///
 /// # Errors
-/// [`LabError::Config`], which names file, line and what is accepted.
+/// [`LabError::File`], which names file, line and what is accepted.
 pub fn read<R: Robot + DeserializeOwned + Clone + PartialEq + Serialize>(
     text: &str,
     name: &str,
     _folder: &Path,
 ) -> Result<RobotFile, LabError> {
-    let config =
-        |error: String| LabError::Config(format!("{name}: {}", takt_files::shortened(error.trim_end())));
-    let file: R = toml::from_str(text).map_err(|error| config(error.to_string()))?;
-    file.validate().map_err(config)?;
-    Ok(RobotFile::of(file))
+    parse::<R>(text).map(RobotFile::of).map_err(LabError::file(name))
 }
 
 /// The critical thread of a robot, and where its jobs are kept: what a kernel trace explains.
@@ -182,34 +180,50 @@ impl Scaled {
 
 /// A robot, configured: what its file says, and how it is started.
 ///
-/// The implementing type is the file itself: `#[serde(deny_unknown_fields)]`, with the keys `robot` and `name`.
+/// The implementing type is the robot's own table of its file: `#[serde(deny_unknown_fields)]`, with the [`Envelope`] as a field that
+/// [`parse`] fills: `#[serde(flatten, skip_deserializing)]`.
 pub trait Robot: Erased + Debug + Send + Sync {
     /// What all robots of this sort have in common.
     fn kind(&self) -> &'static Kind;
 
-    /// Its name for people.
-    fn name(&self) -> &str;
+    /// What its file says as any robot's does.
+    fn envelope(&self) -> &Envelope;
 
-    /// Refuses what cannot be run.
-    ///
-    /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    fn validate(&self) -> Result<(), String>;
+    /// The same, to be changed.
+    fn envelope_mut(&mut self) -> &mut Envelope;
+
+    /// Its name for people.
+    fn name(&self) -> &str {
+        &self.envelope().name
+    }
 
     /// What the robot needs: how rarely it may miss, with which confidence.
-    fn verdict(&self) -> &VerdictConfig;
+    fn verdict(&self) -> &VerdictConfig {
+        &self.envelope().verdict
+    }
+
+    /// Refuses what cannot be run. The envelope is judged elsewhere.
+    ///
+    /// # Errors
+    /// [`ConfigError`], which names the key, its value and what is accepted.
+    fn validate(&self) -> Result<(), ConfigError>;
 
     /// What a run of it measures, its windows not yet known.
     ///
     /// # Errors
-    /// A sentence about a configuration of which that cannot be said.
-    fn measures(&self) -> Result<Vec<Measure>, String>;
+    /// [`ConfigError`] for a configuration of which that cannot be said.
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError>;
 
     /// A run of it in a few words, which also name its folder: its policy or tuning.
     fn label(&self) -> String;
 
-    /// The configuration in a few words.
+    /// The configuration in a few words, after its name.
     fn describe(&self) -> String;
+
+    /// Name and configuration in a line.
+    fn title(&self) -> String {
+        format!("{}: {}", self.name(), self.describe())
+    }
 
     /// How long a run takes when nothing says otherwise, seconds; unknown for a robot that runs until it is stopped.
     fn expected_seconds(&self) -> Option<f64>;
@@ -225,9 +239,10 @@ pub trait Robot: Erased + Debug + Send + Sync {
     /// Takes another scheduling policy than the file's, by `--policy`.
     ///
     /// # Errors
-    /// A sentence, of a robot whose file alone says it.
-    fn set_policy(&mut self, _policy: &str) -> Result<(), String> {
-        Err("--policy: for the safety cell alone; the other robots name it in their files".to_owned())
+    /// [`ConfigError`], of a robot whose file alone says it.
+    fn set_policy(&mut self, _policy: &str) -> Result<(), ConfigError> {
+        let why = "for the safety cell alone; the other robots name it in their files";
+        Err(SettingError::conflict("--policy", why).into())
     }
 
     /// The thread whose late releases a kernel trace explains.
@@ -462,11 +477,22 @@ impl<R: Robot + Clone + PartialEq + Serialize> Erased for R {
     }
 
     fn to_json(&self) -> Result<Value, serde_json::Error> {
-        serde_json::to_value(self)
+        let mut value = serde_json::to_value(self)?;
+        if let Value::Object(table) = &mut value {
+            table.entry(ROBOT).or_insert_with(|| self.kind().name.into());
+        }
+        Ok(value)
     }
 
     fn to_text(&self) -> Result<String, toml::ser::Error> {
-        toml::to_string(self)
+        let table = toml::Table::try_from(self)?;
+        // At the top, where a reader looks for it.
+        let robot = if table.contains_key(ROBOT) {
+            String::new()
+        } else {
+            format!("{ROBOT} = \"{}\"\n", self.kind().name)
+        };
+        Ok(robot + &toml::to_string(&table)?)
     }
 }
 

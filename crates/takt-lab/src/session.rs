@@ -18,6 +18,7 @@ use takt_rt::cpus::MachineCpus;
 use takt_rt::placement::{affinity, set_affinity};
 use takt_rt::policy::Policy;
 use takt_rt::ran_on;
+use takt_rt::settings::Granted;
 use takt_rundir::{
     Claim, CpuTime, Draft, FORMAT, Machine, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now,
 };
@@ -26,6 +27,7 @@ use crate::LabError;
 use crate::keeper::Window;
 use crate::late_watch::LateWatch;
 use crate::options::{Interference, RunOptions, Target};
+use crate::releases::Releases;
 use crate::resume::{Durable, RESUMPTIONS, Resumed};
 
 /// Time between the start of the interference, or of the robot, and the measured window.
@@ -230,11 +232,32 @@ impl Session {
 
     /// Who tells the robot's jobs to the manager that started this run; without one it says nothing. A manager that cannot be told is a
     /// problem of the run, and none of the robot.
-    pub fn teller(&mut self) -> crate::jobs::Teller {
-        crate::jobs::Teller::from_environment().unwrap_or_else(|error| {
+    pub fn reporter(&mut self) -> crate::jobs::JobReporter {
+        crate::jobs::JobReporter::from_environment().unwrap_or_else(|error| {
             self.header.problems.push(format!("the manager cannot be told of jobs: {error}"));
-            crate::jobs::Teller::default()
+            crate::jobs::JobReporter::default()
         })
+    }
+
+    /// What the kernel granted the threads of the robot, and what it did not.
+    ///
+    /// # Errors
+    /// [`LabError::Files`].
+    pub fn granted(&mut self, threads: &[&Granted]) -> Result<(), LabError> {
+        let differences = threads.iter().flat_map(|granted| &granted.differences);
+        self.header.not_granted.extend(differences.map(ToString::to_string));
+        self.note("threads", &threads)
+    }
+
+    /// The releases of `task`, in words: `the attitude loop`. Those that never ran are told to the measures.
+    pub fn releases(&mut self, releases: &Releases, task: &str) {
+        releases.tell(&mut self.header.measures);
+        self.header.problems.extend(releases.stood_still(task));
+    }
+
+    /// Adds single figures.
+    pub fn figures<N: Into<String>>(&mut self, figures: impl IntoIterator<Item = (N, f64)>) {
+        self.header.figures.extend(figures.into_iter().map(|(name, value)| (name.into(), value)));
     }
 
     /// Writes `run.json` as it stands.

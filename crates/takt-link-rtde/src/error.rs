@@ -4,6 +4,8 @@ use thiserror::Error;
 
 use crate::wire::{ControllerVersion, WireError};
 
+use takt_rt::config::SettingError;
+
 /// Why the link to the robot, its simulator or its mission does not work.
 #[derive(Debug, Error)]
 pub enum RtdeError {
@@ -144,15 +146,8 @@ pub enum RtdeError {
         source: io::Error,
     },
     /// A setting is out of its range.
-    #[error("`{key}` is {received}, accepted: {accepted}")]
-    Setting {
-        /// Configuration key.
-        key: &'static str,
-        /// As configured.
-        received: String,
-        /// What is accepted.
-        accepted: &'static str,
-    },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// A mission cannot be executed.
     #[error("mission step {step}: {problem}")]
     Mission {

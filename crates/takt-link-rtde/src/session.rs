@@ -19,7 +19,7 @@ const MAX_TEXTS: usize = 32;
 
 /// A negotiated connection.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct RtdeSession {
     pub(crate) stream: TcpStream,
     pub(crate) frames: FrameBuffer,
     pub(crate) version: ControllerVersion,
@@ -45,7 +45,7 @@ pub(crate) fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStr
     Err(failure.unwrap_or_else(|| unresolved(io::Error::new(io::ErrorKind::NotFound, "no address"))))
 }
 
-impl Session {
+impl RtdeSession {
     /// Connects, negotiates protocol version 2 and reads the controller's version.
     pub(crate) fn open(host: &str, port: u16, timeout: Duration) -> Result<Self, RtdeError> {
         let stream = connect(host, port, timeout)?;

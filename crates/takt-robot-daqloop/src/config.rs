@@ -1,39 +1,14 @@
-//! What the loop is made of. Unknown keys are errors.
+//! The tables of the robot's file: pulse train and tasks. Unknown keys are errors.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_link_daq::{FarEndSetup, LinkConfig, Waiting};
 use takt_rt::memory::MemoryLock;
-use takt_rt::placement::{self, CpuSet};
+use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 
-use crate::control::ControllerConfig;
 use crate::error::DaqError;
-use crate::plant::{Description, PlantConfig, Reference};
-
-/// The whole loop.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DaqConfig {
-    /// What lies between output and input.
-    pub link: LinkConfig,
-    /// The pulse train.
-    pub pulse: PulseConfig,
-    /// The task that measures.
-    pub acquisition: AcquisitionConfig,
-    /// The task that keeps and shows what was measured.
-    pub saving: SavingConfig,
-    /// The controller inside the loop. None, as in the paper's Table 1.
-    pub controller: ControllerConfig,
-    /// What the controller steers.
-    pub plant: PlantConfig,
-    /// Where it should steer it. The constant 1, as in the paper.
-    pub reference: Reference,
-    /// When the loop ends.
-    pub stop: StopConfig,
-}
 
 /// From where an edge's latency counts. The time from the output's write to the arrival is a measure of its own (`link`)
 /// either way.
@@ -229,123 +204,8 @@ impl SavingConfig {
     }
 }
 
-/// When the loop ends (`[stop]`): at the first of these, or when it is asked to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StopConfig {
-    /// After this time. Absent: not by time.
-    #[serde(with = "optional_duration", skip_serializing_if = "Option::is_none")]
-    pub duration: Option<Duration>,
-    /// After so many edges, lost ones included. Absent: not by number.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub edges: Option<u64>,
-}
-
-/// A duration that may be absent.
-mod optional_duration {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    #[derive(Deserialize)]
-    struct Written(#[serde(with = "takt_rt::duration")] Duration);
-
-    pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-        match duration {
-            Some(duration) => takt_rt::duration::serialize(duration, serializer),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-        Ok(Option::<Written>::deserialize(deserializer)?.map(|Written(duration)| duration))
-    }
-}
-
-impl DaqConfig {
-    /// The far end's process, for a link with a plant.
-    pub(crate) fn far_end(&self) -> Result<FarEndSetup, DaqError> {
-        let description = Description { plant: self.plant.clone(), reference: self.reference };
-        let description = serde_json::to_value(description)
-            .map_err(|error| DaqError::config("plant", "a plant", error.to_string()))?;
-        Ok(FarEndSetup { description, lock_memory: self.acquisition.lock_memory })
-    }
-
-    /// Checks what the types cannot.
-    ///
-    /// # Errors
-    /// [`DaqError`] with the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), DaqError> {
-        self.link.validate()?;
-        self.acquisition.policy.validate()?;
-        self.saving.policy.validate()?;
-        self.pulse.validate()?;
-        let rings = [("acquisition.ring", self.acquisition.ring), ("saving.ring", self.saving.ring)];
-        for (key, ring) in rings {
-            // A million edges is a minute at the fastest rate of the paper, and tens of megabytes.
-            if !(2..=1 << 20).contains(&ring) {
-                return Err(DaqError::config(key, ring, "accepted are 2 to 1048576 records"));
-            }
-        }
-        if !(Duration::from_micros(10)..=Duration::from_secs(10)).contains(&self.saving.period) {
-            let given = takt_rt::duration::format(self.saving.period);
-            return Err(DaqError::config("saving.period", given, "accepted are 10us to 10s"));
-        }
-        if self.stop.edges == Some(0) {
-            return Err(DaqError::config("stop.edges", 0, "accepted are 1 and more"));
-        }
-        if self.stop.duration == Some(Duration::ZERO) {
-            return Err(DaqError::config("stop.duration", "0ns", "accepted are times above zero"));
-        }
-        self.reference.validate()?;
-        self.plant.validate()?;
-        self.controller.validate(&self.plant)?;
-        self.check_starvation()
-    }
-
-    /// Refuses a task that spins for ever above what it waits for.
-    fn check_starvation(&self) -> Result<(), DaqError> {
-        let policy = self.acquisition.policy;
-        let spins = match policy {
-            Policy::Fifo { .. } | Policy::RoundRobin { .. } => true,
-            // Reservations are throttled, and SCHED_OTHER is preempted: both let others in.
-            Policy::Deadline { .. } | Policy::Other { .. } => false,
-        };
-        if !(spins && self.link.waiting() == Waiting::Poll && self.link.needs_other_threads()) {
-            return Ok(());
-        }
-        let online = placement::online()?;
-        let own = self.acquisition.cpus.unwrap_or(online);
-        if own.len() > 1 {
-            return Ok(());
-        }
-        let (elsewhere, outranks, answerer) = match self.link.echo() {
-            Some(echo) => {
-                let elsewhere = !echo.cpus.unwrap_or(online).without(&own).is_empty();
-                let answerer = format!("the echo thread, {}", echo.policy);
-                (elsewhere, priority(&echo.policy) > priority(&policy), answerer)
-            }
-            // The tty layer's workers are the kernel's.
-            None => (!online.without(&own).is_empty(), false, "a kernel worker, other".to_owned()),
-        };
-        if elsewhere || outranks {
-            return Ok(());
-        }
-        Err(DaqError::Starved { policy: policy.to_string(), cpus: own.to_string(), answerer })
-    }
-}
-
-/// Rank among policies; reservations are above all.
-fn priority(policy: &Policy) -> u8 {
-    match policy {
-        Policy::Other { .. } => 0,
-        Policy::Fifo { priority } | Policy::RoundRobin { priority } => *priority,
-        Policy::Deadline { .. } => u8::MAX,
-    }
-}
-
 impl PulseConfig {
-    fn validate(&self) -> Result<(), DaqError> {
+    pub(crate) fn validate(&self) -> Result<(), DaqError> {
         let Self { high_v, low_v, threshold_v, .. } = *self;
         // Boards reach 10 V; the kernel loopbacks carry any level within 1000 V.
         if !(low_v >= -1000.0 && high_v <= 1000.0 && low_v < high_v) {
@@ -368,84 +228,5 @@ impl PulseConfig {
             return Err(DaqError::config("pulse.lost_in_a_row", 0, "accepted are 1 and more"));
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> DaqConfig {
-        toml::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn defaults_are_valid_and_survive_a_round_trip() {
-        let config = DaqConfig::default();
-        config.validate().unwrap();
-        assert_eq!(read(&toml::to_string(&config).unwrap()), config);
-        assert_eq!(read("stop.duration = '5s'").stop.duration, Some(Duration::from_secs(5)));
-        assert!(
-            toml::from_str::<DaqConfig>("pulse.hihg_v = 3.0").unwrap_err().to_string().contains("hihg_v")
-        );
-    }
-
-    #[test]
-    fn display_rules_are_words_or_tables() {
-        let rule = |text: &str| toml::from_str::<DaqConfig>(&format!("saving.display = {text}"));
-        let of = |text: &str| rule(text).unwrap().saving.display;
-        assert_eq!(of("'paper'"), DisplayRule::default());
-        assert_eq!(of("'every-edge'"), DisplayRule { extremes: true, every: 1 });
-        assert_eq!(of("'never'"), DisplayRule { extremes: false, every: 0 });
-        assert_eq!(of("{ every = 7 }"), DisplayRule { extremes: true, every: 7 });
-        for wrong in ["'often'", "{ evry = 7 }", "3"] {
-            assert!(rule(wrong).unwrap_err().to_string().contains("every-edge"), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_part_of_a_table_leaves_the_other_defaults() {
-        let config = read("acquisition.cpus = '0'");
-        assert_eq!(config.acquisition.policy, Policy::Fifo { priority: 99 });
-    }
-
-    #[test]
-    fn impossible_values_are_told_with_their_key() {
-        for (text, key) in [
-            ("pulse.high_v = -1.0", "pulse.high_v"),
-            ("pulse.high_v = nan", "pulse.high_v"),
-            ("pulse.threshold_v = 5.0", "pulse.threshold_v = 5"),
-            ("pulse.timeout = '1us'", "pulse.timeout = 1us"),
-            ("pulse.wait = '11s'", "pulse.wait"),
-            ("pulse.lost_in_a_row = 0", "pulse.lost_in_a_row"),
-            ("acquisition.policy = { kind = 'fifo', priority = 0 }", "priority 0"),
-            ("acquisition.ring = 1", "acquisition.ring"),
-            ("saving.period = '1ns'", "saving.period"),
-            ("stop.edges = 0", "stop.edges"),
-            ("stop.duration = '0s'", "stop.duration"),
-            ("plant.period = '0s'", "plant.period"),
-            ("reference = { kind = 'constant', value = nan }", "reference.value"),
-        ] {
-            let error = match toml::from_str::<DaqConfig>(text) {
-                Ok(config) => config.validate().unwrap_err().to_string(),
-                Err(error) => error.to_string(),
-            };
-            assert!(error.contains(key), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_task_that_would_starve_its_echo_is_refused() {
-        let text = "acquisition.cpus = '0'\nlink = { kind = 'udp', echo.cpus = '0' }";
-        let error = read(text).validate().unwrap_err().to_string();
-        assert!(error.contains("fifo:99") && error.contains("fifo:98") && error.contains("CPU 0"), "{error}");
-        for way_out in [
-            "link = { kind = 'udp', echo.cpus = '0', waiting = 'block' }",
-            "link = { kind = 'simulated' }",
-            "acquisition.policy = 'fifo:50'\nlink = { kind = 'udp', echo.cpus = '0' }",
-            "acquisition.policy = 'other'\nlink = { kind = 'udp', echo.cpus = '0' }",
-        ] {
-            read(&format!("acquisition.cpus = '0'\n{way_out}")).validate().unwrap();
-        }
     }
 }

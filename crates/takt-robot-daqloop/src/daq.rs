@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde::Serialize;
 use takt_link_daq::{LinkCounts, LinkFacts};
@@ -10,8 +11,8 @@ use takt_rt::settings::Granted;
 use takt_rt::thread::{Handle, spawn};
 
 use crate::acquisition::{Acquisition, ErrorMeter, Left, Steering};
-use crate::config::DaqConfig;
 use crate::error::DaqError;
+use crate::file::DaqConfig;
 use crate::plant::Wiring;
 use crate::record::{EdgeRecord, Ended, SteadyState, Totals, Tracking};
 use crate::saving::{Discard, EdgeSink, Saved, save};
@@ -71,7 +72,8 @@ pub struct DaqOutcome {
 }
 
 impl DaqLoop {
-    /// Opens the link and starts both tasks. The saving task, where it is on, keeps nothing.
+    /// Opens the link and starts both tasks. The saving task, where it is on, keeps nothing. The loop ends as its configuration says:
+    /// after `seconds`, or after `stop.edges`, lost ones included.
     ///
     /// # Errors
     /// [`DaqError`]; nothing is left running then.
@@ -84,6 +86,24 @@ impl DaqLoop {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_saving(config: &DaqConfig, sink: Box<dyn EdgeSink>) -> Result<Self, DaqError> {
+        let duration = Duration::try_from_secs_f64(config.seconds).unwrap_or(Duration::MAX);
+        Self::begin(config, sink, Some(duration), config.stop.edges)
+    }
+
+    /// As [`start_saving`](Self::start_saving), and the loop goes on until it is asked to end.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_endless(config: &DaqConfig, sink: Box<dyn EdgeSink>) -> Result<Self, DaqError> {
+        Self::begin(config, sink, None, None)
+    }
+
+    fn begin(
+        config: &DaqConfig,
+        sink: Box<dyn EdgeSink>,
+        duration: Option<Duration>,
+        edges: Option<u64>,
+    ) -> Result<Self, DaqError> {
         config.validate()?;
         let controller = config.controller.build(&config.plant, &config.reference)?;
         let steering = controller.map(|controller| Steering {
@@ -119,8 +139,8 @@ impl DaqLoop {
             records: producer,
             saving: to_saving,
             stop: Arc::clone(&stop),
-            duration_ns: config.stop.duration.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
-            edges: config.stop.edges,
+            duration_ns: duration.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+            edges,
             totals: Totals::default(),
             begun: None,
         };

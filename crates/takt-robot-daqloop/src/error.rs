@@ -1,19 +1,14 @@
 //! What can keep the loop from running.
 
+use takt_rt::config::SettingError;
+
 /// Errors of the loop. Each says what was found and the way out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaqError {
     /// A key whose value cannot work.
-    #[error("{key} = {given}: {accepted}")]
-    Config {
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        given: String,
-        /// What is accepted, and why.
-        accepted: String,
-    },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The far end of the link could never run beside a task that polls.
     #[error(
         "acquisition.policy = \"{policy}\" on CPU {cpus} polls and never gives it away, and what must answer \
@@ -28,14 +23,6 @@ pub enum DaqError {
         /// What would have to run there.
         answerer: String,
     },
-    /// The controller cannot be built for this plant.
-    #[error("controller \"{controller}\": {reason}")]
-    Controller {
-        /// Its kind.
-        controller: &'static str,
-        /// Why, with the way out.
-        reason: String,
-    },
     /// The link could not be opened.
     #[error(transparent)]
     Link(#[from] takt_link_daq::LinkError),
@@ -45,7 +32,7 @@ pub enum DaqError {
 }
 
 impl DaqError {
-    pub(crate) fn config(key: &'static str, given: impl ToString, accepted: impl Into<String>) -> Self {
-        Self::Config { key, given: given.to_string(), accepted: accepted.into() }
+    pub(crate) fn config(key: &str, given: impl ToString, accepted: impl Into<String>) -> Self {
+        Self::Setting(SettingError::value(key, given.to_string(), accepted))
     }
 }

@@ -13,12 +13,14 @@ mod config;
 pub mod control;
 mod daq;
 mod error;
+mod file;
 pub mod lab;
 pub mod plant;
 mod record;
 pub mod saving;
 
-pub use config::{AcquisitionConfig, DaqConfig, DisplayRule, PulseConfig, SavingConfig, Stamp, StopConfig};
+pub use config::{AcquisitionConfig, DisplayRule, PulseConfig, SavingConfig, Stamp};
 pub use daq::{DaqLoop, DaqOutcome, Stopper};
 pub use error::DaqError;
+pub use file::{DaqConfig, Losses, SHIPPED, StopRules};
 pub use record::{EdgeRecord, Ended, SteadyState, Totals, Tracking};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use takt_link_daq::LinkConfig;
-use takt_robot_daqloop::control::ControllerConfig;
+use takt_robot_daqloop::control::{ControllerConfig, NeuroConfig, RbfConfig};
 use takt_robot_daqloop::saving::{DisplayLine, EdgeSink};
 use takt_robot_daqloop::{DaqConfig, DaqLoop, EdgeRecord, Ended, Stamp};
 
@@ -33,7 +33,8 @@ fn use_this_program_as_plant() {
 /// A loop that leaves the other tests their processors.
 fn polite(text: &str) -> DaqConfig {
     let defaults = "acquisition.policy = 'other'\nacquisition.lock_memory = 'off'\n";
-    let mut config: DaqConfig = toml::from_str(&format!("{defaults}{text}")).unwrap();
+    let seconds = if text.contains("seconds") { "" } else { "seconds = 60\n" };
+    let mut config: DaqConfig = toml::from_str(&format!("{defaults}{seconds}{text}")).unwrap();
     match &mut config.link {
         LinkConfig::Udp(udp) => udp.echo.policy = Default::default(),
         LinkConfig::Pty(pty) => pty.echo.policy = Default::default(),
@@ -138,7 +139,7 @@ fn the_data_sheet_bounds_the_latency_from_below() {
 
 #[test]
 fn a_loop_ends_by_time_and_when_asked() {
-    let config = polite("link = { kind = 'simulated' }\nstop.duration = '50ms'");
+    let config = polite("link = { kind = 'simulated' }\nseconds = 0.05");
     let outcome = DaqLoop::start(&config).unwrap().wait().unwrap();
     assert_eq!(outcome.ended, Ended::Duration);
     assert!(outcome.totals.edges > 0);
@@ -192,9 +193,10 @@ fn every_controller_runs_in_the_loop_and_its_time_is_recorded() {
         "{ kind = 'eventfd', waiting = 'block' }",
         "{ kind = 'udp' }",
     ];
-    for (kind, link) in ControllerConfig::KINDS.iter().skip(1).zip(links) {
+    let kinds = ControllerConfig::KINDS.into_iter().skip(1);
+    for (kind, link) in kinds.cycle().zip(links) {
         // Real time: a second and a half is enough to reach the reference from rest.
-        let config = polite(&format!("link = {link}\ncontroller.kind = '{kind}'\nstop.duration = '1500ms'"));
+        let config = polite(&format!("link = {link}\ncontroller.kind = '{kind}'\nseconds = 1.5"));
         let mut daq = DaqLoop::start(&config).unwrap();
         assert!(daq.granted()[1].0.contains("daq-far-end (process "), "{:?}", daq.granted());
         let mut records = all(&mut daq);
@@ -217,9 +219,9 @@ fn every_controller_runs_in_the_loop_and_its_time_is_recorded() {
 #[test]
 fn the_latency_includes_the_controller_and_the_link_does_not() {
     use_this_program_as_plant();
-    let config = polite(
-        "link = { kind = 'simulated' }\ncontroller = { kind = 'sliding_rbf', neurons = 400 }\nstop.edges = 500",
-    );
+    let mut config = polite("link = { kind = 'simulated' }\nstop.edges = 500");
+    let f = RbfConfig::even(400, [2.0, 4.0]);
+    config.controller = ControllerConfig::NeuroAdaptive(NeuroConfig { f, ..NeuroConfig::default() });
     let mut daq = DaqLoop::start(&config).unwrap();
     let mut records = all(&mut daq);
     daq.wait().unwrap();

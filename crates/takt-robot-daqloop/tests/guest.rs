@@ -90,7 +90,8 @@ fn comedi() {
     let attached = std::fs::read_to_string("/proc/comedi").unwrap();
     assert!(attached.contains("comedi_test"), "{attached}");
 
-    let daq = DaqLoop::start(&config("link = { kind = 'comedi' }\nstop.edges = 3000")).unwrap();
+    let daq =
+        DaqLoop::start(&config("link = { kind = 'comedi' }\nstop.edges = 3000\nseconds = 120")).unwrap();
     let description = daq.link().description.clone();
     assert!(description.contains("comedi_test") && description.contains("-10 V to 10 V"), "{description}");
     let outcome = daq.wait().unwrap();
@@ -123,7 +124,7 @@ fn comedi() {
 
     // A controller reads its sensors and writes its drive beside the pulse. Drive and position are one channel here, so the
     // law sees what it commanded: 5 units of input for a volt, half a unit of position.
-    let text = "link = { kind = 'comedi' }\ncontroller.kind = 'pid'\nstop.edges = 500";
+    let text = "link = { kind = 'comedi' }\ncontroller.kind = 'pid'\nstop.edges = 500\nseconds = 120";
     let daq = DaqLoop::start(&config(text)).unwrap();
     let description = daq.link().description.clone();
     assert!(

@@ -66,8 +66,8 @@ fn acquisition_does_not_allocate_in_steady_state() {
     });
     for link in ["{ kind = 'simulated' }", "{ kind = 'udp', waiting = 'block' }"] {
         let config: DaqConfig = toml::from_str(&format!(
-            "link = {link}\ncontroller.kind = 'mpc'\nacquisition.policy = 'other'\nacquisition.lock_memory = 'off'\n\
-             stop.edges = 3000"
+            "link = {link}\ncontroller.kind = 'neuro_adaptive'\nacquisition.policy = 'other'\nacquisition.lock_memory = 'off'\n\
+             stop.edges = 3000\nseconds = 60"
         ))
         .unwrap();
         let mut daq = DaqLoop::start(&config).unwrap();

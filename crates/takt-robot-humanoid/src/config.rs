@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::{ClockConfig, ControlConfig, MOST_DEVICES, Sync0};
-use takt_rt::config::within;
+use takt_rt::config::{SettingError, within};
 
 use crate::safety::SafetyConfig;
 use crate::topology::{self, Device, DriveLayout, PAPER_DEVICES};
@@ -76,8 +76,8 @@ impl HumanoidConfig {
     /// Refuses what cannot be run.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
         within("rate_hz", self.rate_hz, 1.0, 10_000.0)?;
         within("walk_hz", self.walk_hz, 0.0, 5.0)?;
         within("ramp_s", self.ramp_s, 0.0, 60.0)?;
@@ -85,19 +85,28 @@ impl HumanoidConfig {
         within("devices", self.devices as f64, 1.0, MOST_DEVICES as f64)?;
         within("device (number of entries)", self.list.len() as f64, 0.0, MOST_DEVICES as f64)?;
         if !self.link.devices.is_empty() {
-            return Err("link.devices: devices are listed as [[device]]; leave this out".to_owned());
+            let way_out = "devices are listed as [[device]]; leave this out";
+            return Err(SettingError::conflict("link.devices", way_out));
         }
         if let Some(given) = self.link.clock.cycle_ns.filter(|&given| given != self.cycle_ns()) {
-            return Err(format!(
-                "link.clock.cycle_ns = {given}: rate_hz = {} makes the cycle {} ns; leave this out, or change rate_hz",
-                self.rate_hz,
-                self.cycle_ns()
-            ));
+            let (rate_hz, cycle_ns) = (self.rate_hz, self.cycle_ns());
+            let way_out = format!(
+                "rate_hz = {rate_hz} makes the cycle {cycle_ns} ns; leave this out, or change rate_hz"
+            );
+            return Err(SettingError::value("link.clock.cycle_ns", given, way_out));
         }
         topology::validate(&self.devices(), &self.layout)?;
         self.safety.validate()?;
-        self.control().validate().map_err(|reason| format!("link.{reason}"))
+        self.control().validate().map_err(|error| error.within_section("link."))
     }
+}
+
+/// Refuses what is no number above 0.
+pub(crate) fn positive(key: &str, value: f64) -> Result<(), SettingError> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(());
+    }
+    Err(SettingError::value(key, value, "accepted are numbers above 0"))
 }
 
 #[cfg(test)]
@@ -107,7 +116,8 @@ mod tests {
     #[test]
     fn another_cycle_than_the_motions_is_refused() {
         let of = |text: &str| toml::from_str::<HumanoidConfig>(text).unwrap();
-        let refused = of("rate_hz = 500\n[link.clock]\ncycle_ns = 1000000").validate().unwrap_err();
+        let refused =
+            of("rate_hz = 500\n[link.clock]\ncycle_ns = 1000000").validate().unwrap_err().to_string();
         assert!(
             refused.contains("link.clock.cycle_ns = 1000000") && refused.contains("2000000 ns"),
             "{refused}"

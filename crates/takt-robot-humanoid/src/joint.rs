@@ -3,6 +3,9 @@
 use std::f64::consts::TAU;
 
 use serde::{Deserialize, Serialize};
+use takt_rt::config::{SettingError, all_within};
+
+use crate::config::positive;
 
 /// Which way the drive counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -91,25 +94,23 @@ impl Scale {
     /// Refuses what no drive has.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self, range_rad: f64) -> Result<(), String> {
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self, range_rad: f64) -> Result<(), SettingError> {
         if self.counts_per_turn == 0 {
-            return Err("counts_per_turn = 0: accepted are numbers from 1".to_owned());
+            return Err(SettingError::value("counts_per_turn", 0, "accepted are numbers from 1"));
         }
         for (key, value) in [
             ("gear", self.gear),
             ("velocity_units", self.velocity_units),
             ("rated_torque_nm", self.rated_torque_nm),
         ] {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(format!("{key} = {value}: accepted are numbers above 0"));
-            }
+            positive(key, value)?;
         }
         // Half of 32 bits each way, so that no position within the range is taken for another one.
         if range_rad * self.counts_per_rad().abs() >= f64::from(i32::MAX) {
-            return Err(format!(
-                "counts_per_turn = {}, gear = {}: the joint's range does not fit 32 bits; lower one of them or the limits",
-                self.counts_per_turn, self.gear
+            return Err(SettingError::conflict(
+                format!("counts_per_turn = {}, gear = {}", self.counts_per_turn, self.gear),
+                "the joint's range does not fit 32 bits; lower one of them or the limits",
             ));
         }
         Ok(())
@@ -138,18 +139,16 @@ impl Gains {
     /// Refuses gains that push a joint away from its target.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        for (key, value) in [
-            ("position_per_s", self.position_per_s),
-            ("stiffness_nm_per_rad", self.stiffness_nm_per_rad),
-            ("damping_nm_s_per_rad", self.damping_nm_s_per_rad),
-        ] {
-            if !(value.is_finite() && (0.0..=1e6).contains(&value)) {
-                return Err(format!("gains.{key} = {value}: accepted are 0 to 1e6"));
-            }
-        }
-        Ok(())
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        all_within(
+            "gains.",
+            &[
+                ("position_per_s", self.position_per_s, 0.0, 1e6),
+                ("stiffness_nm_per_rad", self.stiffness_nm_per_rad, 0.0, 1e6),
+                ("damping_nm_s_per_rad", self.damping_nm_s_per_rad, 0.0, 1e6),
+            ],
+        )
     }
 }
 

@@ -74,13 +74,13 @@ pub struct CycleRecord {
 
 /// The state of a running controller, for people and for stopping it.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct MotionState {
     stop: AtomicBool,
     end: AtomicBool,
     mode: AtomicU8,
 }
 
-impl Shared {
+impl MotionState {
     /// Asks for a safe stop; the cycles go on, so that drives are led to standstill.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
@@ -122,13 +122,13 @@ pub struct Finished {
 }
 
 /// A running controller.
-pub struct Running {
+pub struct RunningMotion {
     /// To stop it.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<MotionState>,
     thread: Handle<Result<Finished, takt_rt::Error>>,
 }
 
-impl Running {
+impl RunningMotion {
     /// What the kernel granted the thread.
     pub fn granted(&self) -> &Granted {
         self.thread.granted()
@@ -144,7 +144,7 @@ impl Running {
         self.thread.is_finished()
     }
 
-    /// Waits for its end; ask for that by [`Shared::end`].
+    /// Waits for its end; ask for that by [`MotionState::end`].
     ///
     /// # Errors
     /// [`takt_rt::Error::Panicked`].
@@ -163,7 +163,7 @@ pub fn start(
     settings: &ThreadSettings,
     sleep: SleepStrategy,
     records: Producer<CycleRecord>,
-) -> Result<Running, takt_rt::Error> {
+) -> Result<RunningMotion, takt_rt::Error> {
     let lenient = ThreadSettings { strict: false, ..settings.clone() };
     let idle = Idle::start(port, config.period(), &lenient)?;
     start_from(config, idle, settings, sleep, records)
@@ -179,7 +179,7 @@ pub fn start_from(
     settings: &ThreadSettings,
     sleep: SleepStrategy,
     records: Producer<CycleRecord>,
-) -> Result<Running, takt_rt::Error> {
+) -> Result<RunningMotion, takt_rt::Error> {
     start_with(Controller::new(config), config, idle, settings, sleep, records)
 }
 
@@ -195,8 +195,8 @@ pub fn start_with(
     settings: &ThreadSettings,
     sleep: SleepStrategy,
     records: Producer<CycleRecord>,
-) -> Result<Running, takt_rt::Error> {
-    let shared = Arc::new(Shared::default());
+) -> Result<RunningMotion, takt_rt::Error> {
+    let shared = Arc::new(MotionState::default());
     let seen = Arc::clone(&shared);
     let period = config.period();
     // An impossible period is told here, and not by a thread that ends at once.
@@ -215,7 +215,7 @@ pub fn start_with(
             }
         }
     })?;
-    Ok(Running { shared, thread })
+    Ok(RunningMotion { shared, thread })
 }
 
 /// Cycles of "disable voltage" after the quick stop of a control that failed: one is applied after 1.5 cycles, and frames may be
@@ -223,7 +223,7 @@ pub fn start_with(
 const OFF_CYCLES: u64 = 4;
 
 /// [`cycles`], and then all devices asked down; after a panic as well, which goes on from there.
-fn guarded(mut parts: Loop, shared: &Shared, period: Duration) -> Finished {
+fn guarded(mut parts: Loop, shared: &MotionState, period: Duration) -> Finished {
     match catch_unwind(AssertUnwindSafe(|| turn(&mut parts, shared))) {
         Ok(turned) => {
             let mut finished = turned.finish(parts);
@@ -265,7 +265,7 @@ pub struct Loop {
 
 /// The loop. It allocates nothing (`tests/quiet.rs` counts); its system calls are its sleep, those of the wire, and a futex
 /// call where a reader is in the cache.
-pub fn cycles(parts: Loop, shared: &Shared) -> Finished {
+pub fn cycles(parts: Loop, shared: &MotionState) -> Finished {
     let mut parts = parts;
     let turned = turn(&mut parts, shared);
     turned.finish(parts)
@@ -297,7 +297,7 @@ impl Turned {
     }
 }
 
-fn turn(parts: &mut Loop, shared: &Shared) -> Turned {
+fn turn(parts: &mut Loop, shared: &MotionState) -> Turned {
     let Loop { controller, port, periodic, records } = parts;
     let faults = memory::thread_faults();
     let cpu_ns = takt_rt::clock::thread_cpu_ns();
@@ -394,7 +394,7 @@ mod tests {
         let (records, _taken) = ring(1 << 16);
         let periodic = Periodic::start_now(config.period(), SleepStrategy::Kernel).unwrap();
         let mut parts = Loop { controller: Controller::new(&config), port, periodic, records };
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(MotionState::default());
         let seen = Arc::clone(&shared);
         let conductor = std::thread::spawn(move || {
             let begun = std::time::Instant::now();
@@ -408,7 +408,7 @@ mod tests {
         conductor.join().unwrap();
         assert_eq!(parts.controller.mode(), Mode::Walking);
         parts.controller.break_down();
-        let guarded = AssertUnwindSafe(|| guarded(parts, &Shared::default(), config.period()));
+        let guarded = AssertUnwindSafe(|| guarded(parts, &MotionState::default(), config.period()));
         assert!(catch_unwind(guarded).is_err(), "the panic goes on");
         for view in control.devices() {
             // As of the last frame with process data.

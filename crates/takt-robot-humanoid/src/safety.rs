@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::Exchanged;
+use takt_rt::config::{SettingError, within};
 
 /// Why the robot stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,8 +111,8 @@ impl SafetyConfig {
     /// Refuses limits that would never stop, or at once.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
         let keys = [
             ("most_missing", self.most_missing, 1, 16),
             ("most_incomplete", self.most_incomplete, 1, 1000),
@@ -125,9 +126,7 @@ impl SafetyConfig {
             ("stop_ms", self.stop_ms, 1, 60_000),
         ];
         for (key, value, low, high) in keys {
-            if !(low..=high).contains(&value) {
-                return Err(format!("safety.{key} = {value}: accepted are {low} to {high}"));
-            }
+            within(&format!("safety.{key}"), value.into(), low.into(), high.into())?;
         }
         Ok(())
     }

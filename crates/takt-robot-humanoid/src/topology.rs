@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::{DeviceConfig, Identity, ObjectWrite, Sync0};
 use takt_link_ethercat::segment::{self, DeviceKind, SegmentConfig};
+use takt_rt::config::{SettingError, within};
 
+use crate::config::positive;
 use crate::joint::{Direction, DriveMode, Gains, Scale};
 use crate::trajectory::Limits;
 
@@ -111,17 +113,18 @@ impl DriveLayout {
     }
 
     /// Checks it for drives in `mode`; `None`: for what holds in every mode.
-    fn validate(&self, mode: Option<DriveMode>) -> Result<(), String> {
+    fn validate(&self, mode: Option<DriveMode>) -> Result<(), SettingError> {
         let fits = |key: &str, offset: usize, width: usize, bytes: usize| {
             if offset.checked_add(width).is_some_and(|end| end <= bytes) {
                 return Ok(());
             }
-            Err(format!("{key} = {offset}: {width} bytes do not fit the {bytes} bytes of process data"))
+            let accepted = format!("{width} bytes do not fit the {bytes} bytes of process data");
+            Err(SettingError::value(key, offset, accepted))
         };
         // A frame holds 1486 bytes of process data (ETG.1000.4), so that no device of a segment has more.
         for (key, bytes) in [("input_bytes", self.input_bytes), ("output_bytes", self.output_bytes)] {
             if bytes > 1486 {
-                return Err(format!("{key} = {bytes}: accepted are 0 to 1486, what one frame holds"));
+                return Err(SettingError::value(key, bytes, "accepted are 0 to 1486, what one frame holds"));
             }
         }
         fits("statusword", self.statusword, 2, self.input_bytes)?;
@@ -140,10 +143,10 @@ impl DriveLayout {
         match mode {
             Some(DriveMode::Csp) => fits("target", self.target, 4, self.output_bytes)?,
             Some(DriveMode::Csv) if self.target_velocity.is_none() => {
-                return Err("target_velocity is not set: mode \"csv\" needs it".to_owned());
+                return Err(SettingError::conflict("target_velocity is not set", "mode \"csv\" needs it"));
             }
             Some(DriveMode::Cst) if self.target_torque.is_none() => {
-                return Err("target_torque is not set: mode \"cst\" needs it".to_owned());
+                return Err(SettingError::conflict("target_torque is not set", "mode \"cst\" needs it"));
             }
             _ => {}
         }
@@ -164,7 +167,7 @@ impl DriveLayout {
 }
 
 /// Refuses objects (key, offset, bytes) that share bytes: one would overwrite the other.
-fn apart(objects: &[(&str, Option<usize>, usize)]) -> Result<(), String> {
+fn apart(objects: &[(&str, Option<usize>, usize)]) -> Result<(), SettingError> {
     for (place, &(key, offset, width)) in objects.iter().enumerate() {
         for &(before, other, other_width) in &objects[..place] {
             let (Some(at), Some(other)) = (offset, other) else { continue };
@@ -174,10 +177,11 @@ fn apart(objects: &[(&str, Option<usize>, usize)]) -> Result<(), String> {
                 } else {
                     ""
                 };
-                return Err(format!(
-                    "{key} = {at}: its {width} bytes overlap the {other_width} bytes of {before} = {other}; accepted are offsets \
-                     that share no byte{unmapped}"
-                ));
+                let accepted = format!(
+                    "its {width} bytes overlap the {other_width} bytes of {before} = {other}; accepted are offsets that share no \
+                     byte{unmapped}"
+                );
+                return Err(SettingError::value(key, at, accepted));
             }
         }
     }
@@ -315,30 +319,19 @@ impl Device {
         }
     }
 
-    fn validate(&self, layout: &DriveLayout) -> Result<(), String> {
+    fn validate(&self, layout: &DriveLayout) -> Result<(), SettingError> {
         self.limits.validate()?;
         self.scale().validate(self.limits.min_rad.abs().max(self.limits.max_rad.abs()))?;
         self.gains.validate()?;
-        if !(self.max_torque_nm.is_finite() && self.max_torque_nm > 0.0) {
-            return Err(format!("max_torque_nm = {}: accepted are numbers above 0", self.max_torque_nm));
-        }
+        positive("max_torque_nm", self.max_torque_nm)?;
         if self.kind == Kind::Drive {
             let layout = self.layout.as_ref().unwrap_or(layout);
-            layout.validate(Some(self.mode)).map_err(|reason| format!("layout.{reason}"))?;
+            layout.validate(Some(self.mode)).map_err(|error| error.within_section("layout."))?;
         }
-        for (key, value) in [
-            ("swing_rad", self.swing_rad),
-            ("middle_rad", self.middle_rad),
-            ("phase_turns", self.phase_turns),
-        ] {
-            if !(value.is_finite() && value.abs() <= 10.0) {
-                return Err(format!("{key} = {value}: accepted are -10 to 10"));
-            }
-        }
-        if !(1..=4).contains(&self.swings) {
-            return Err(format!("swings = {}: accepted are 1 to 4", self.swings));
-        }
-        Ok(())
+        within("swing_rad", self.swing_rad, -10.0, 10.0)?;
+        within("middle_rad", self.middle_rad, -10.0, 10.0)?;
+        within("phase_turns", self.phase_turns, -10.0, 10.0)?;
+        within("swings", self.swings.into(), 1.0, 4.0)
     }
 }
 
@@ -348,14 +341,15 @@ pub const PAPER_DEVICES: usize = 59;
 /// Checks a list of devices.
 ///
 /// # Errors
-/// A sentence with the device, the key, its value and what is accepted.
-pub fn validate(devices: &[Device], layout: &DriveLayout) -> Result<(), String> {
-    layout.validate(None).map_err(|reason| format!("layout.{reason}"))?;
+/// [`SettingError`] names the device, the key, its value and what is accepted.
+pub fn validate(devices: &[Device], layout: &DriveLayout) -> Result<(), SettingError> {
+    layout.validate(None).map_err(|error| error.within_section("layout."))?;
     if devices.is_empty() {
-        return Err("devices: none is listed; accepted are 1 to 128".to_owned());
+        return Err(SettingError::conflict("devices", "none is listed; accepted are 1 to 128"));
     }
     for (place, device) in devices.iter().enumerate() {
-        device.validate(layout).map_err(|reason| format!("devices[{place}] ({}): {reason}", device.name))?;
+        let section = format!("devices[{place}] ({}): ", device.name);
+        device.validate(layout).map_err(|error| error.within_section(&section))?;
     }
     Ok(())
 }
@@ -462,13 +456,13 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let layout = DriveLayout { target: 3, ..DriveLayout::default() };
-        assert!(validate(&humanoid(5), &layout).unwrap_err().contains("target = 3"));
+        assert!(validate(&humanoid(5), &layout).unwrap_err().to_string().contains("target = 3"));
         let mut devices = humanoid(5);
         devices[4].limits.max_rad = -5.0;
-        assert!(validate(&devices, &DriveLayout::default()).unwrap_err().contains("head-pitch"));
+        assert!(validate(&devices, &DriveLayout::default()).unwrap_err().to_string().contains("head-pitch"));
         assert!(validate(&[], &DriveLayout::default()).is_err());
         let far = DriveLayout { target: 6, ..DriveLayout::default() };
-        assert!(validate(&humanoid(5), &far).unwrap_err().contains("target = 6"));
+        assert!(validate(&humanoid(5), &far).unwrap_err().to_string().contains("target = 6"));
     }
 
     #[test]
@@ -482,7 +476,7 @@ mod tests {
             (DriveLayout { target_velocity: Some(5), ..all }, ["target_velocity = 5", "target = 2"]),
             (DriveLayout { mode: Some(11), ..all }, ["mode = 11", "target_torque = 10"]),
         ] {
-            let said = validate(&humanoid(5), &layout).unwrap_err();
+            let said = validate(&humanoid(5), &layout).unwrap_err().to_string();
             assert!(words.iter().all(|word| said.contains(word)) && said.contains("overlap"), "{said}");
         }
         // A drive in CSV or CST need not map the target position.
@@ -490,7 +484,7 @@ mod tests {
         let mut devices = humanoid(5);
         devices.iter_mut().for_each(|device| device.mode = DriveMode::Csv);
         validate(&devices, &small).unwrap();
-        let said = validate(&devices, &DriveLayout { target: 2, ..small }).unwrap_err();
+        let said = validate(&devices, &DriveLayout { target: 2, ..small }).unwrap_err().to_string();
         assert!(said.contains("target = output_bytes"), "{said}");
         validate(&devices, &all).unwrap();
     }

@@ -1,6 +1,9 @@
 //! A joint's reference within its limits: never beyond its range, its speed or its acceleration, whatever is asked.
 
 use serde::{Deserialize, Serialize};
+use takt_rt::config::SettingError;
+
+use crate::config::positive;
 
 /// Limits of a joint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -27,20 +30,15 @@ impl Limits {
     /// Refuses limits that no joint can have.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
         let Self { min_rad, max_rad, max_rad_s, max_rad_s2 } = *self;
         if !(min_rad.is_finite() && max_rad.is_finite() && min_rad < max_rad) {
-            return Err(format!(
-                "min_rad = {min_rad}, max_rad = {max_rad}: the first must be less than the second"
-            ));
+            let keys = format!("min_rad = {min_rad}, max_rad = {max_rad}");
+            return Err(SettingError::conflict(keys, "the first must be less than the second"));
         }
-        for (key, value) in [("max_rad_s", max_rad_s), ("max_rad_s2", max_rad_s2)] {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(format!("{key} = {value}: accepted are numbers above 0"));
-            }
-        }
-        Ok(())
+        positive("max_rad_s", max_rad_s)?;
+        positive("max_rad_s2", max_rad_s2)
     }
 }
 

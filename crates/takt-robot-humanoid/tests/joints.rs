@@ -275,7 +275,7 @@ fn a_joint_under_gravity_is_held_while_others_come_into_operation() {
 fn impossible_joints_are_refused_by_name() {
     let refused = |text: &str| {
         let config: HumanoidConfig = toml::from_str(&format!("[[device]]\nname = 'knee'\n{text}")).unwrap();
-        config.validate().unwrap_err()
+        config.validate().unwrap_err().to_string()
     };
     for (text, words) in [
         ("mode = 'csv'", ["knee", "target_velocity"]),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use takt_link_ethercat::control::{bring_up, in_process};
 use takt_link_ethercat::segment::{Segment, SegmentConfig};
-use takt_robot_humanoid::run::{Loop, Shared, cycles};
+use takt_robot_humanoid::run::{Loop, MotionState, cycles};
 use takt_robot_humanoid::{Controller, HumanoidConfig};
 use takt_rt::periodic::{Periodic, SleepStrategy};
 use takt_rt::proof::{AllocationCounter, allocations, frees};
@@ -24,7 +24,7 @@ fn the_loop_neither_allocates_nor_frees() {
         Segment::new(&SegmentConfig { watchdog_ms: 6000, ..SegmentConfig::humanoid(config.devices) })
             .unwrap();
     let link = bring_up(in_process(segment), &config.control(), &mut |_| {}).unwrap();
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(MotionState::default());
     let ending = Arc::clone(&shared);
     // Enabling, walking, and the stop.
     let conductor = std::thread::spawn(move || {

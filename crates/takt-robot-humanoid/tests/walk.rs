@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use takt_link_ethercat::control::{Idle, Link, bring_up, in_process};
 use takt_link_ethercat::segment::{AlState, Segment, SegmentConfig, SegmentControl};
-use takt_robot_humanoid::run::{self, CycleRecord, Finished, Running};
+use takt_robot_humanoid::run::{self, CycleRecord, Finished, RunningMotion};
 use takt_robot_humanoid::topology::Kind;
 use takt_robot_humanoid::{Controller, HumanoidConfig, Mode, Moment, Motion, StopReason, Target};
 use takt_rt::periodic::SleepStrategy;
@@ -13,7 +13,7 @@ use takt_rt::ring::{Consumer, ring};
 use takt_rt::settings::ThreadSettings;
 
 struct Robot {
-    running: Running,
+    running: RunningMotion,
     control: SegmentControl,
     records: Consumer<CycleRecord>,
 }

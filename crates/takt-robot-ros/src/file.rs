@@ -1,13 +1,12 @@
 //! The configuration of a ROS 2 system in the lab.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use takt_lab::{ConfigError, Envelope};
 use takt_manager::Goals;
 use takt_ros_workload::System;
-use takt_rt::config::within;
-use takt_stats::VerdictConfig;
+use takt_rt::config::{SettingError, within};
 
 /// Who schedules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,19 +30,6 @@ impl fmt::Display for ManagerPolicy {
     }
 }
 
-impl FromStr for ManagerPolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "takt" => Ok(Self::Takt),
-            "rr" => Ok(Self::Rr),
-            "cfs" => Ok(Self::Cfs),
-            other => Err(format!("policy = \"{other}\": there are takt, rr, cfs")),
-        }
-    }
-}
-
 /// What the workload's nodes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -61,11 +47,9 @@ pub enum NodeKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RosFile {
-    /// `"ros"`.
-    pub robot: String,
-    /// Its name, for people.
-    #[serde(default = "name")]
-    pub name: String,
+    /// Name and claims.
+    #[serde(flatten, skip_deserializing)]
+    pub envelope: Envelope,
     /// Who schedules. The manager by default.
     #[serde(default = "policy")]
     pub policy: ManagerPolicy,
@@ -90,13 +74,6 @@ pub struct RosFile {
     /// The workload: nodes with known costs; the built-in mobile robot when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<System>,
-    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
-    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
-    pub verdict: VerdictConfig,
-}
-
-fn name() -> String {
-    "ROS 2 system".to_owned()
 }
 
 fn policy() -> ManagerPolicy {
@@ -115,23 +92,20 @@ impl RosFile {
     /// Checks what no type does.
     ///
     /// # Errors
-    /// What is wrong and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        if self.robot != "ros" {
-            return Err(format!("robot = \"{}\": expected \"ros\"", self.robot));
-        }
-        self.verdict.validate()?;
+    /// [`ConfigError`] names what is wrong and what is accepted.
+    pub fn validate(&self) -> Result<(), ConfigError> {
         within("seconds", self.seconds, 0.1, 1e7)?;
         within("learn_seconds", self.learn_seconds, 0.0, 3600.0)?;
         if self.command.as_ref().is_some_and(Vec::is_empty) {
-            return Err("command = []: expected a program and its arguments".to_owned());
+            let expected = "expected a program and its arguments";
+            return Err(SettingError::value("command", "[]", expected).into());
         }
         if self.command.is_some() && self.workload.is_some() {
-            return Err("command and workload: expected one of them".to_owned());
+            return Err(SettingError::conflict("command and workload", "expected one of them").into());
         }
         self.goals()?;
         if let Some(system) = &self.workload {
-            system.validate().map_err(|error| format!("workload: {error}"))?;
+            system.validate().map_err(ConfigError::robot)?;
         }
         Ok(())
     }
@@ -139,10 +113,10 @@ impl RosFile {
     /// The goals.
     ///
     /// # Errors
-    /// What is wrong in the table.
-    pub fn goals(&self) -> Result<Goals, String> {
-        let text = toml::to_string(&self.goals).map_err(|error| format!("goals: {error}"))?;
-        Goals::parse(&text, "goals").map_err(|error| error.to_string())
+    /// [`ConfigError::Robot`] names what is wrong in the table.
+    pub fn goals(&self) -> Result<Goals, ConfigError> {
+        let text = toml::to_string(&self.goals).map_err(ConfigError::robot)?;
+        Goals::parse(&text, "goals").map_err(ConfigError::robot)
     }
 
     /// The workload.
@@ -163,13 +137,12 @@ mod tests {
     use super::*;
 
     fn shipped() -> RosFile {
-        toml::from_str(crate::SHIPPED).unwrap()
+        takt_lab::parse(crate::SHIPPED).unwrap()
     }
 
     #[test]
     fn the_shipped_file_has_the_papers_seven_chains_and_the_repositorys_goals() {
         let file = shipped();
-        file.validate().unwrap();
         let goals = file.goals().unwrap();
         assert_eq!(goals.chains.len(), 7);
         let alone = Goals::parse(include_str!("../../../goals/turtlebot.toml"), "goals").unwrap();
@@ -188,13 +161,12 @@ mod tests {
     fn mistakes_are_named() {
         let mut file = shipped();
         file.command = Some(Vec::new());
-        assert!(file.validate().unwrap_err().contains("expected a program"));
+        assert!(file.validate().unwrap_err().to_string().contains("expected a program"));
         file.command = Some(vec!["ros2".to_owned()]);
         file.workload = Some(System::turtlebot());
-        assert!(file.validate().unwrap_err().contains("one of them"));
+        assert!(file.validate().unwrap_err().to_string().contains("one of them"));
         let mut file = shipped();
         file.goals.insert("chains".to_owned(), toml::Value::Integer(3));
-        assert!(file.validate().unwrap_err().contains("chains"));
-        assert!("edf".parse::<ManagerPolicy>().unwrap_err().contains("takt, rr, cfs"));
+        assert!(file.validate().unwrap_err().to_string().contains("chains"));
     }
 }

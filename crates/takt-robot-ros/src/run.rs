@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use takt_lab::LabError;
-use takt_lab::Session;
 use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
 use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
+use takt_lab::{ConfigError, Envelope, LabError, Session};
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{self, ChainStatus, Live, Log, Status};
 use takt_manager::system::platform;
@@ -23,7 +22,6 @@ use takt_ros_workload::rclcpp::{self, Nodes};
 use takt_ros_workload::{self as workload, Program};
 use takt_rt::clock::monotonic_ns;
 use takt_rundir::{Measure, Phase, RunDir};
-use takt_stats::VerdictConfig;
 
 use super::baseline::criticality_monotonic;
 use super::chains::Chains;
@@ -51,19 +49,19 @@ impl Robot for RosFile {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
         self.validate()
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
-    }
-
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         Ok(super::chains::measures(&self.goals()?))
     }
 
@@ -73,7 +71,7 @@ impl Robot for RosFile {
 
     fn describe(&self) -> String {
         let chains = self.goals().map_or(0, |goals| goals.chains.len());
-        format!("{}: {chains} chains, {}", self.name, self.policy)
+        format!("{chains} chains, {}", self.policy)
     }
 
     fn expected_seconds(&self) -> Option<f64> {
@@ -94,7 +92,7 @@ impl Robot for RosFile {
         options: &RunOptions,
         _observe: Observe<'_>,
     ) -> Result<Box<dyn Running>, LabError> {
-        let goals = self.goals().map_err(LabError::Config)?;
+        let goals = self.goals().map_err(LabError::file(self.name()))?;
         let real = real_nodes(self, session)?;
         // Real nodes bring their own tracepoints.
         let stand_in = self.command.is_none() && real.is_none();
@@ -102,7 +100,7 @@ impl Robot for RosFile {
             .map_err(|error| LabError::Config(error.to_string()))?;
         let chains = Chains::open(&goals, session)?;
         let (live, enacts) = manager(self, &goals, &probe, session)?;
-        let length = Duration::from_secs_f64(options.seconds.unwrap_or(self.seconds));
+        let length = options.length(self.seconds);
         let system = Started::start(self, real.as_ref(), session.dir(), &probe)?;
         Ok(Box::new(Managed {
             file: self.clone(),
@@ -211,7 +209,7 @@ impl Running for Managed {
 
     fn stop(self: Box<Self>, session: &mut Session, end: &End) -> Result<Conclusion, LabError> {
         let Self { mut chains, mut live, mut system, baseline, trouble, last, stop, _probe, .. } = *self;
-        let last = last.ok_or_else(|| LabError::internal("the status of the window's end"))?;
+        let last = last.ok_or(LabError::Internal("the status of the window's end"))?;
         session.header.problems.extend(end.trouble.clone().or(trouble));
         session.header.problems.extend(system.end(&stop));
         live.source_mut().finish();

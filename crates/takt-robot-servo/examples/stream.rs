@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or("usage: stream FILE.toml [SECONDS]")?;
     let seconds: f64 = arguments.next().as_deref().unwrap_or("10").parse()?;
-    let config: ServoConfig = toml::from_str(&std::fs::read_to_string(&path)?)?;
+    let config: ServoConfig = takt_lab::parse(&std::fs::read_to_string(&path)?)?;
     let log = config.simulator.as_ref().and_then(|simulator| simulator.log.clone());
     let (producer, mut records) = ring(1 << 16);
     let running = takt_robot_servo::start(&config, producer)?;

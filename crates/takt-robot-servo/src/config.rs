@@ -1,17 +1,17 @@
 //! The robot's file. Unknown keys are errors.
 
 use serde::{Deserialize, Serialize};
+use takt_lab::Envelope;
 use takt_link_rtde::client::RtdeConfig;
 use takt_link_rtde::servo::registers as reg;
 use takt_link_rtde::sim::{SimConfig, SimProgram};
+use takt_rt::config::{SettingError, within};
 use takt_rt::memory::MemoryLock;
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
-use takt_stats::VerdictConfig;
 
-use crate::ServoError;
 use crate::motion::{MotionConfig, Trajectory};
 
 /// The shipped file.
@@ -21,17 +21,12 @@ pub const SHIPPED: &str = include_str!("../../../robots/servo.toml");
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServoConfig {
-    /// `servo`.
-    pub robot: String,
-    /// Name for people.
-    pub name: String,
+    /// Name and claims.
+    #[serde(flatten, skip_deserializing)]
+    pub envelope: Envelope,
     /// Length of a run, seconds, when the command says nothing. Default 30: 15,000 commands, and fifteen swings of the default
     /// motion.
     pub seconds: f64,
-    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL
-    /// then.
-    #[serde(skip_serializing_if = "VerdictConfig::is_default")]
-    pub verdict: VerdictConfig,
     /// What may be lost before a run fails.
     pub losses: LossesConfig,
     /// How to reach the controller.
@@ -53,10 +48,8 @@ pub struct ServoConfig {
 impl Default for ServoConfig {
     fn default() -> Self {
         Self {
-            robot: "servo".to_owned(),
-            name: "servo".to_owned(),
+            envelope: Envelope::named("servo"),
             seconds: 30.0,
-            verdict: VerdictConfig::default(),
             losses: LossesConfig::default(),
             link: RtdeConfig::default(),
             simulator: None,
@@ -195,13 +188,6 @@ impl TaskConfig {
     }
 }
 
-fn within(key: &'static str, value: f64, low: f64, high: f64) -> Result<(), ServoError> {
-    if (low..=high).contains(&value) {
-        return Ok(());
-    }
-    Err(ServoError::Setting { key, received: value.to_string(), accepted: format!("{low} to {high}") })
-}
-
 impl ServoConfig {
     /// Control cycles a second.
     pub fn rate_hz(&self) -> f64 {
@@ -216,24 +202,14 @@ impl ServoConfig {
     /// Judges all values, the motion against the limits.
     ///
     /// # Errors
-    /// [`ServoError::Setting`] names the key.
-    pub fn validate(&self) -> Result<(), ServoError> {
-        let setting = |key, received: String, accepted: &str| {
-            Err(ServoError::Setting { key, received, accepted: accepted.to_owned() })
-        };
-        if self.robot != "servo" {
-            return setting("robot", format!("{:?}", self.robot), "\"servo\" in a file of this robot");
-        }
-        if let Err(problem) = self.verdict.validate() {
-            return setting("verdict", problem.to_string(), "see the lab's chapter of the book");
-        }
-        if let Err(error) = self.task.policy.validate() {
-            return setting("task.policy", self.task.policy.to_string(), &error.to_string());
-        }
+    /// [`SettingError`] names the key.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        let policy = self.task.policy.validate();
+        policy.map_err(|error| SettingError::conflict("task.policy", error.to_string()))?;
         within("seconds", self.seconds, 0.1, 40.0 * 86_400.0)?;
         within("losses.most_lost_packets", self.losses.most_lost_packets as f64, 0.0, 1e6)?;
         within("losses.most_missed_commands", self.losses.most_missed_commands as f64, 0.0, 1e6)?;
-        self.link.check()?;
+        self.link.check().map_err(|error| error.within_section("link."))?;
         // Below, a cycle is no control cycle of any of these controllers: CB-series 125 Hz, e-Series 500 Hz.
         within("link.frequency_hz", self.rate_hz(), 125.0, 500.0)?;
         let (look, gain) = (reg::LOOKAHEAD_RANGE_S, reg::GAIN_RANGE);
@@ -252,23 +228,25 @@ impl ServoConfig {
         within("task.deadline_us", self.task.deadline_us as f64, 1.0, 1e6)?;
         let lag_rad = self.servoj.lookahead_s * limits.speed_rad_s;
         if limits.following_error_rad < lag_rad {
-            return Err(ServoError::Setting {
-                key: "limits.following_error_rad",
-                received: limits.following_error_rad.to_string(),
-                accepted: format!(
-                    "at least {lag_rad} here: servoj follows servoj.lookahead_s behind, which is that much at \
-                     limits.speed_rad_s; raise it, or lower one of those"
-                ),
-            });
+            let accepted = format!(
+                "accepted: at least {lag_rad} here: servoj follows servoj.lookahead_s behind, which is that much at \
+                 limits.speed_rad_s; raise it, or lower one of those"
+            );
+            return Err(SettingError::value(
+                "limits.following_error_rad",
+                limits.following_error_rad,
+                accepted,
+            ));
         }
         if let Some(simulator) = &self.simulator {
-            simulator.check()?;
+            simulator.check().map_err(|error| error.within_section("simulator."))?;
             if simulator.program != SimProgram::TaktServo {
-                return Err(ServoError::Setting {
-                    key: "simulator.program",
-                    received: format!("{:?}", simulator.program),
-                    accepted: "\"takt-servo\", the only program that follows a stream".to_owned(),
-                });
+                let accepted = "accepted: \"takt-servo\", the only program that follows a stream";
+                return Err(SettingError::value(
+                    "simulator.program",
+                    format!("{:?}", simulator.program),
+                    accepted,
+                ));
             }
         }
         Trajectory::new(&self.motion, limits, self.rate_hz()).map(|_| ())

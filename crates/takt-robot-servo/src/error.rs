@@ -1,20 +1,14 @@
 use takt_link_rtde::RtdeError;
 use takt_link_rtde::servo::ProgramState;
+use takt_rt::config::SettingError;
 use thiserror::Error;
 
 /// Why a stream does not start, or cannot be judged.
 #[derive(Debug, Error)]
 pub enum ServoError {
     /// A setting is out of its range.
-    #[error("`{key}` is {received}; accepted: {accepted}")]
-    Setting {
-        /// The key, from the top of the file.
-        key: &'static str,
-        /// As configured.
-        received: String,
-        /// What is accepted, and the way out.
-        accepted: String,
-    },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The link to the robot.
     #[error(transparent)]
     Link(#[from] RtdeError),

@@ -24,4 +24,4 @@ pub mod run;
 
 pub use config::ServoConfig;
 pub use error::ServoError;
-pub use run::{Running, start, start_with};
+pub use run::{RunningStream, start, start_with};

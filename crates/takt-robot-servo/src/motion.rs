@@ -4,7 +4,8 @@ use std::f64::consts::TAU;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ServoError;
+use takt_rt::config::{SettingError, within};
+
 use crate::config::LimitsConfig;
 
 /// Where the arm is to be. Called once a cycle on the real-time thread: it must not allocate, lock or wait.
@@ -81,10 +82,10 @@ impl Trajectory {
     /// Plans a motion within the limits.
     ///
     /// # Errors
-    /// [`ServoError::Setting`] for a motion that is none, or that exceeds `limits` when sampled at `rate_hz`.
-    pub fn new(motion: &MotionConfig, limits: &LimitsConfig, rate_hz: f64) -> Result<Self, ServoError> {
-        let refuse = |key, received: String, accepted: &str| {
-            Err(ServoError::Setting { key, received, accepted: accepted.to_owned() })
+    /// [`SettingError`] for a motion that is none, or that exceeds `limits` when sampled at `rate_hz`.
+    pub fn new(motion: &MotionConfig, limits: &LimitsConfig, rate_hz: f64) -> Result<Self, SettingError> {
+        let refuse = |key: &str, received: String, accepted: &str| {
+            Err(SettingError::value(key, received, format!("accepted: {accepted}")))
         };
         let angles = |values: &[f64; 6]| values.iter().all(|angle| (-TAU..=TAU).contains(angle));
         let (mut legs, mut round_s) = (Vec::new(), 0.0);
@@ -98,12 +99,8 @@ impl Trajectory {
                         "six angles within ±2π",
                     );
                 }
-                if !(0.001..=10.0).contains(frequency_hz) {
-                    return refuse("motion.frequency_hz", frequency_hz.to_string(), "0.001 to 10");
-                }
-                if !(0.0..=60.0).contains(ramp_s) {
-                    return refuse("motion.ramp_s", ramp_s.to_string(), "0 to 60");
-                }
+                within("motion.frequency_hz", *frequency_hz, 0.001, 10.0)?;
+                within("motion.ramp_s", *ramp_s, 0.0, 60.0)?;
                 round_s = ramp_s + 2.0 / frequency_hz;
             }
             MotionConfig::Waypoints { offsets_rad, dwell_s } => {
@@ -114,9 +111,7 @@ impl Trajectory {
                 if let Some(place) = offsets_rad.iter().find(|place| !angles(place)) {
                     return refuse("motion.offsets_rad", format!("{place:?}"), "six angles within ±2π");
                 }
-                if !(0.0..=3600.0).contains(dwell_s) {
-                    return refuse("motion.dwell_s", dwell_s.to_string(), "0 to 3600");
-                }
+                within("motion.dwell_s", *dwell_s, 0.0, 3600.0)?;
                 // First from where the arm stands; the round then begins anew from the last place.
                 let mut from_rad = [0.0; 6];
                 for to_rad in offsets_rad.iter().chain(offsets_rad.first()) {
@@ -160,7 +155,7 @@ impl Trajectory {
     }
 
     /// Speeds and accelerations as the stream will have them, from cycle to cycle.
-    fn check(&self, limits: &LimitsConfig, rate_hz: f64) -> Result<(), ServoError> {
+    fn check(&self, limits: &LimitsConfig, rate_hz: f64) -> Result<(), SettingError> {
         // At most ten minutes of it: what comes later is what came before.
         let cycles = ((self.round_s * rate_hz) as u64).clamp(2, (600.0 * rate_hz) as u64);
         let (mut fastest, mut hardest) = (0.0_f64, 0.0_f64);
@@ -176,13 +171,13 @@ impl Trajectory {
             before = [now, before[0]];
         }
         let excess = |what: &str, found: f64, key: &str, limit: f64| {
-            Err(ServoError::Setting {
-                key: "motion",
-                received: format!("a motion of up to {found:.3} {what}"),
-                accepted: format!(
-                    "at most {limit} ({key}); make the motion smaller or slower, or raise that"
+            Err(SettingError::value(
+                "motion",
+                format!("a motion of up to {found:.3} {what}"),
+                format!(
+                    "accepted: at most {limit} ({key}); make the motion smaller or slower, or raise that"
                 ),
-            })
+            ))
         };
         // A quintic sampled at cycles exceeds its own limits by rounding.
         if fastest > limits.speed_rad_s * 1.001 {

@@ -75,15 +75,15 @@ pub struct Finished {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct StreamState {
     stop: AtomicBool,
     phase: AtomicU8,
 }
 
 /// A running stream. Dropping it stops the arm.
 #[derive(Debug)]
-pub struct Running {
-    shared: Arc<Shared>,
+pub struct RunningStream {
+    shared: Arc<StreamState>,
     thread: Option<Handle<Finished>>,
     version: ControllerVersion,
     /// Last, so that the controller outlives the stream.
@@ -94,7 +94,7 @@ pub struct Running {
 ///
 /// # Errors
 /// As [`start_with`].
-pub fn start(config: &ServoConfig, records: Producer<CycleRecord>) -> Result<Running, ServoError> {
+pub fn start(config: &ServoConfig, records: Producer<CycleRecord>) -> Result<RunningStream, ServoError> {
     config.validate()?;
     let trajectory = Trajectory::new(&config.motion, &config.limits, config.rate_hz())?;
     start_with(config, trajectory, records)
@@ -108,7 +108,7 @@ pub fn start_with(
     config: &ServoConfig,
     targets: impl Targets,
     records: Producer<CycleRecord>,
-) -> Result<Running, ServoError> {
+) -> Result<RunningStream, ServoError> {
     config.validate()?;
     let mut link_config = config.link.clone();
     let simulator = config.simulator.clone().map(Simulator::start).transpose()?;
@@ -119,7 +119,7 @@ pub fn start_with(
     let mut link = ServoLink::open(&link_config)?;
     let version = link.controller_version();
     await_ready(&mut link, Duration::from_millis(link_config.connect_timeout_ms))?;
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(StreamState::default());
     let seen = Arc::clone(&shared);
     let stream = Stream {
         monitor: Monitor::new(config),
@@ -145,7 +145,7 @@ pub fn start_with(
         totals: Totals::default(),
     };
     let thread = thread::spawn(THREAD, &config.task.settings(), move || stream.run(&seen))?;
-    Ok(Running { shared, thread: Some(thread), version, simulator })
+    Ok(RunningStream { shared, thread: Some(thread), version, simulator })
 }
 
 /// Waits for the first states and looks whether the robot is ready. A program that has just been played resets its registers in
@@ -170,7 +170,7 @@ fn await_ready(link: &mut ServoLink, patience: Duration) -> Result<(), ServoErro
     }
 }
 
-impl Running {
+impl RunningStream {
     /// What the kernel granted the thread.
     pub fn granted(&self) -> Option<&Granted> {
         self.thread.as_ref().map(Handle::granted)
@@ -228,7 +228,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningStream {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.ask_to_stop();
@@ -256,7 +256,7 @@ struct Stream<T> {
 }
 
 impl<T: Targets> Stream<T> {
-    fn run(mut self, shared: &Shared) -> Finished {
+    fn run(mut self, shared: &StreamState) -> Finished {
         let (faults, allocations) = (memory::thread_faults(), counted());
         let reason = self.stream(shared);
         shared.phase.store(Phase::Stopping as u8, Ordering::Release);
@@ -280,7 +280,7 @@ impl<T: Targets> Stream<T> {
     }
 
     /// Cycles until there is a reason to stop.
-    fn stream(&mut self, shared: &Shared) -> StopReason {
+    fn stream(&mut self, shared: &StreamState) -> StopReason {
         let began_ns = monotonic_ns();
         loop {
             let wake = match self.pacer.next(&mut self.link) {

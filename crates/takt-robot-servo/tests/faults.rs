@@ -15,14 +15,14 @@ use takt_link_rtde::{RobotMode, RtdeError, SafetyMode};
 use takt_robot_servo::config::Pacing;
 use takt_robot_servo::monitor::StopReason;
 use takt_robot_servo::run::{Phase, simulated};
-use takt_robot_servo::{Running, ServoConfig, ServoError, start};
+use takt_robot_servo::{RunningStream, ServoConfig, ServoError, start};
 use takt_rt::ring::ring;
 
 fn config() -> ServoConfig {
     ServoConfig { simulator: Some(simulated()), ..patient() }
 }
 
-fn streaming(config: &ServoConfig) -> Running {
+fn streaming(config: &ServoConfig) -> RunningStream {
     let (producer, _records) = ring(1 << 12);
     let running = start(config, producer).unwrap();
     wait_for("the arm to move", || {

@@ -11,6 +11,7 @@ use crate::config::UavConfig;
 use crate::error::UavError;
 use crate::reference::Reference;
 use crate::sim::{JobTiming, Pattern, Simulation, Timings};
+use takt_rt::config::{SettingError, all_within, within};
 
 const MS_NS: f64 = 1e6;
 
@@ -56,25 +57,26 @@ impl StudyOptions {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        if !(1..=10_000).contains(&self.moments) {
-            return Err(format!("moments = {}: accepted are 1 to 10000", self.moments));
-        }
-        for (key, value, least, most) in [
-            ("longest_ms", self.longest_ms, 1.0, 1990.0),
-            ("search_step_ms", self.search_step_ms, 0.1, 1000.0),
-            ("watch_s", self.watch_s, 0.1, 60.0),
-            ("flight_s", self.flight_s, 0.1, 3600.0),
-        ] {
-            if !(least..=most).contains(&value) {
-                return Err(format!("{key} = {value}: accepted are {least} to {most}"));
-            }
-        }
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        within("moments", f64::from(self.moments), 1.0, 1e4)?;
+        all_within(
+            "",
+            &[
+                ("longest_ms", self.longest_ms, 1.0, 1990.0),
+                ("search_step_ms", self.search_step_ms, 0.1, 1000.0),
+                ("watch_s", self.watch_s, 0.1, 60.0),
+                ("flight_s", self.flight_s, 0.1, 3600.0),
+            ],
+        )?;
         let lists = [("holds_ms", &self.holds_ms, 1990.0), ("delays_ms", &self.delays_ms, 120.0)];
         for (key, values, most) in lists {
             if let Some(value) = values.iter().find(|value| !(0.0..=most).contains(*value)) {
-                return Err(format!("{key} has {value}: accepted are 0 to {most}"));
+                return Err(SettingError::value(
+                    key,
+                    format!("{values:?}"),
+                    format!("{value} is not in 0 to {most}"),
+                ));
             }
         }
         Ok(())
@@ -159,7 +161,7 @@ pub struct Study {
 /// # Errors
 /// [`UavError::Config`].
 pub fn study(config: &UavConfig, options: &StudyOptions) -> Result<Study, UavError> {
-    options.validate().map_err(|error| UavError::Config(format!("blackout study: {error}")))?;
+    options.validate().map_err(|error| error.within_section("blackout study: "))?;
     let aggressive = Reference::aggressive_step();
     let mut manoeuvres = vec![manoeuvre(name(&config.reference), config.reference, config, options)?];
     if config.reference != aggressive {
@@ -193,7 +195,7 @@ fn manoeuvre(
     options: &StudyOptions,
 ) -> Result<Manoeuvre, UavError> {
     let config = UavConfig { reference, ..config.clone() };
-    let mut flight = Simulation::new(&config).map_err(UavError::Config)?;
+    let mut flight = Simulation::new(&config)?;
     let (from_s, to_s) = window_s(&reference);
     let mut moments = Vec::new();
     for index in 0..options.moments {
@@ -215,7 +217,7 @@ fn manoeuvre(
     let holds =
         options.holds_ms.iter().map(|&hold_ms| hold_row(&moments, &punctual, hold_ms, watch_ns)).collect();
 
-    let whole_flight = Simulation::new(&config).map_err(UavError::Config)?;
+    let whole_flight = Simulation::new(&config)?;
     let length_ns = (options.flight_s * 1e9) as u64;
     let late = options
         .delays_ms

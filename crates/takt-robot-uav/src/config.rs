@@ -1,7 +1,8 @@
 //! The whole quadrotor.
 
 use serde::{Deserialize, Serialize};
-use takt_stats::VerdictConfig;
+use takt_lab::Envelope;
+use takt_rt::config::{SettingError, within};
 
 use crate::control::ControlConfig;
 use crate::plant::Limits;
@@ -14,10 +15,9 @@ use crate::vehicle::VehicleConfig;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UavConfig {
-    /// `uav`.
-    pub robot: String,
-    /// Name for people.
-    pub name: String,
+    /// Name and claims.
+    #[serde(flatten, skip_deserializing)]
+    pub envelope: Envelope,
     /// Attitude jobs after which the flight ends, when the command says no length. 10,000, as in the paper: 40 s.
     pub iterations: u64,
     /// The attitude loop: the one that is measured.
@@ -39,17 +39,12 @@ pub struct UavConfig {
     pub vehicle: VehicleConfig,
     /// The cascade's gains.
     pub control: ControlConfig,
-    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
-    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
-    pub verdict: VerdictConfig,
 }
 
 impl Default for UavConfig {
     fn default() -> Self {
         Self {
-            robot: "uav".to_owned(),
-            name: "uav".to_owned(),
-            verdict: VerdictConfig::default(),
+            envelope: Envelope::named("uav"),
             iterations: 10_000,
             vehicle: VehicleConfig::default(),
             control: ControlConfig::default(),
@@ -67,15 +62,9 @@ impl UavConfig {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        if self.robot != "uav" {
-            return Err(format!("robot = \"{}\": this file is for \"uav\"", self.robot));
-        }
-        self.verdict.validate()?;
-        if !(1..=1_000_000_000).contains(&self.iterations) {
-            return Err(format!("iterations = {}: accepted are 1 to 1000000000", self.iterations));
-        }
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        within("iterations", self.iterations as f64, 1.0, 1e9)?;
         self.vehicle.validate()?;
         self.control.validate()?;
         self.reference.validate()?;
@@ -84,10 +73,9 @@ impl UavConfig {
         self.position.validate("position")?;
         self.telemetry.validate("telemetry")?;
         if self.position.rate_hz > self.attitude.rate_hz {
-            return Err(format!(
-                "position.rate_hz = {}: accepted is at most the attitude loop's rate, {}",
-                self.position.rate_hz, self.attitude.rate_hz
-            ));
+            let rate_hz = self.attitude.rate_hz;
+            let accepted = format!("accepted is at most the attitude loop's rate, {rate_hz}");
+            return Err(SettingError::value("position.rate_hz", self.position.rate_hz, accepted));
         }
         Ok(())
     }
@@ -104,25 +92,21 @@ mod tests {
         config.validate().unwrap();
         let fast: UavConfig = toml::from_str("[position]\nrate_hz = 100").unwrap();
         assert_eq!(fast.position, Task { rate_hz: 100.0, ..Task::position() }, "the rest of the task stays");
-        let text = toml::to_string(&config).unwrap();
-        assert_eq!(toml::from_str::<UavConfig>(&text).unwrap(), config);
+        let text = takt_lab::RobotFile::of(config.clone()).to_toml().unwrap();
+        assert_eq!(takt_lab::parse::<UavConfig>(&text).unwrap(), config);
     }
 
     #[test]
     fn the_shipped_file_is_the_papers_flight() {
-        let file: UavConfig = toml::from_str(crate::lab::SHIPPED).unwrap();
+        let file: UavConfig = takt_lab::parse(crate::lab::SHIPPED).unwrap();
         assert_eq!(file, UavConfig::default(), "what the shipped file spells out are the defaults");
-        file.validate().unwrap();
-        let error = toml::from_str::<UavConfig>("robot = 'uav'\n[attitude]\npolicy = 'fifo:0'").unwrap_err();
+        let error = takt_lab::parse::<UavConfig>("robot = 'uav'\n[attitude]\npolicy = 'fifo:0'").unwrap_err();
         assert!(error.to_string().contains("line 3") && error.to_string().contains("accepted"), "{error}");
     }
 
     #[test]
     fn refusals_name_the_key() {
-        let refused = |text: &str| match toml::from_str::<UavConfig>(text) {
-            Ok(config) => config.validate().unwrap_err(),
-            Err(error) => error.to_string(),
-        };
+        let refused = |text: &str| takt_lab::parse::<UavConfig>(text).unwrap_err().to_string();
         for (text, key) in [
             ("robot = 'cell'", "\"uav\""),
             ("iterations = 0", "iterations"),

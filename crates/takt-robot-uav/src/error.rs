@@ -1,11 +1,13 @@
 //! What can keep the quadrotor from flying.
 
+use takt_rt::config::SettingError;
+
 /// Errors of the quadrotor. Each says what was found and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum UavError {
     /// The configuration is impossible.
     #[error("configuration: {0}")]
-    Config(String),
+    Config(#[from] SettingError),
     /// The kernel refused something that this run cannot do without.
     #[error(transparent)]
     RealTime(#[from] takt_rt::Error),

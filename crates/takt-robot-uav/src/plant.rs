@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::reference::Reference;
 use crate::vehicle::{RotorSpeeds, State, Vehicle};
+use takt_rt::config::{SettingError, all_within};
 
 /// Longest integration step. 1 ms: a twelfth of the fastest rotor time constant.
 pub const LONGEST_STEP_NS: u64 = 1_000_000;
@@ -38,15 +39,15 @@ impl Limits {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        for (key, value, least, most) in
-            [("position_error_m", self.position_error_m, 0.01, 1e4), ("tilt_deg", self.tilt_deg, 5.0, 180.0)]
-        {
-            if !(least..=most).contains(&value) {
-                return Err(format!("limits.{key} = {value}: accepted are {least} to {most}"));
-            }
-        }
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        all_within(
+            "limits.",
+            &[
+                ("position_error_m", self.position_error_m, 0.01, 1e4),
+                ("tilt_deg", self.tilt_deg, 5.0, 180.0),
+            ],
+        )?;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::f64::consts::TAU;
 
 use nalgebra::Vector3;
 use serde::{Deserialize, Serialize};
+use takt_rt::config::{SettingError, within};
 
 /// What the position controller follows at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,23 +108,17 @@ impl Reference {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
         let place = |key: &str, at: &[f64; 3]| {
             let inside = at[..2].iter().all(|x| x.abs() <= 1000.0) && (0.5..=1000.0).contains(&at[2]);
             if inside {
                 return Ok(());
             }
-            Err(format!(
-                "reference.{key} = {at:?}: accepted are x and y within 1000 m and a height of 0.5 to 1000"
-            ))
+            let accepted = "accepted are x and y within 1000 m and a height of 0.5 to 1000";
+            Err(SettingError::value(format!("reference.{key}"), format!("{at:?}"), accepted))
         };
-        let time = |key: &str, value: f64| {
-            if (0.1..=3600.0).contains(&value) {
-                return Ok(());
-            }
-            Err(format!("reference.{key} = {value}: accepted are 0.1 to 3600"))
-        };
+        let time = |key: &str, value: f64| within(&format!("reference.{key}"), value, 0.1, 3600.0);
         match self {
             Self::Hover { at_m } => place("at_m", at_m),
             Self::Step { from_m, to_m, hold_s } => {
@@ -137,7 +132,8 @@ impl Reference {
                 if size_m.iter().all(|size| (0.0..=500.0).contains(size)) {
                     return Ok(());
                 }
-                Err(format!("reference.size_m = {size_m:?}: accepted are 0 to 500"))
+                let accepted = "accepted are 0 to 500";
+                Err(SettingError::value("reference.size_m", format!("{size_m:?}"), accepted))
             }
         }
     }
@@ -183,8 +179,8 @@ mod tests {
             read("reference = { kind = 'hover', at = [0, 0, 1] }").unwrap_err().to_string().contains("at")
         );
         let low = Reference::Hover { at_m: [0.0, 0.0, 0.0] };
-        assert!(low.validate().unwrap_err().contains("at_m"));
+        assert!(low.validate().unwrap_err().to_string().contains("at_m"));
         let endless = Reference::Step { from_m: [0.0, 0.0, 1.0], to_m: [0.0, 0.0, 2.0], hold_s: f64::NAN };
-        assert!(endless.validate().unwrap_err().contains("hold_s"));
+        assert!(endless.validate().unwrap_err().to_string().contains("hold_s"));
     }
 }

@@ -7,6 +7,7 @@ use crate::config::UavConfig;
 use crate::control::{AttitudeLaw, ForceCommand, PositionController};
 use crate::plant::{Loss, Plant};
 use crate::vehicle::{State, Vehicle, VehicleConfig};
+use takt_rt::config::SettingError;
 
 /// When one attitude job runs, relative to its release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +119,7 @@ impl Simulation {
     ///
     /// # Errors
     /// As [`UavConfig::validate`].
-    pub fn new(config: &UavConfig) -> Result<Self, String> {
+    pub fn new(config: &UavConfig) -> Result<Self, SettingError> {
         config.validate()?;
         let vehicle = Vehicle::new(&config.vehicle)?;
         let plant = Plant::new(vehicle, config.limits, config.reference);
@@ -197,7 +198,7 @@ impl Simulation {
     ///
     /// # Errors
     /// As [`VehicleConfig::validate`].
-    pub fn replace_vehicle(&mut self, vehicle: &VehicleConfig) -> Result<(), String> {
+    pub fn replace_vehicle(&mut self, vehicle: &VehicleConfig) -> Result<(), SettingError> {
         self.plant.replace_vehicle(Vehicle::new(vehicle)?);
         Ok(())
     }
@@ -240,7 +241,7 @@ fn unit(state: &mut u64) -> f64 {
 ///
 /// # Errors
 /// As [`UavConfig::validate`].
-pub fn fly(config: &UavConfig, seconds: f64, pattern: Pattern) -> Result<Quality, String> {
+pub fn fly(config: &UavConfig, seconds: f64, pattern: Pattern) -> Result<Quality, SettingError> {
     let mut simulation = Simulation::new(config)?;
     simulation.fly_to((seconds * 1e9) as u64, pattern);
     Ok(simulation.quality())

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use takt_rt::config::{SettingError, within};
 use takt_rt::cpus::MachineCpus;
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
@@ -94,24 +95,23 @@ impl Task {
     /// Checks what the types cannot; `key` names the task.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self, key: &str) -> Result<(), String> {
-        if !(1.0..=2000.0).contains(&self.rate_hz) {
-            return Err(format!("{key}.rate_hz = {}: accepted are 1 to 2000", self.rate_hz));
-        }
-        self.policy.validate().map_err(|error| format!("{key}.policy: {error}"))?;
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self, key: &str) -> Result<(), SettingError> {
+        within(&format!("{key}.rate_hz"), self.rate_hz, 1.0, 2000.0)?;
+        let policy = format!("{key}.policy");
+        self.policy.validate().map_err(|error| SettingError::conflict(&policy, error.to_string()))?;
         if let Policy::Deadline { period, .. } = self.policy
             && period != self.period()
         {
-            return Err(format!(
-                "{key}.policy = \"{}\": accepted is a reservation with the period of the loop, {} at {} Hz",
-                self.policy,
+            let accepted = format!(
+                "accepted is a reservation with the period of the loop, {} at {} Hz",
                 takt_rt::duration::format(self.period()),
                 self.rate_hz
-            ));
+            );
+            return Err(SettingError::value(policy, format!("\"{}\"", self.policy), accepted));
         }
         if self.cpus.is_some_and(|cpus| cpus.is_empty()) {
-            return Err(format!("{key}.cpus: accepted is at least one CPU"));
+            return Err(SettingError::conflict(format!("{key}.cpus"), "accepted is at least one CPU"));
         }
         Ok(())
     }
@@ -211,6 +211,6 @@ mod tests {
         assert!(!needs_a_way(&Task::attitude().policy, Some(cpus("1")), &machine));
         task.validate("attitude").unwrap();
         task.rate_hz = 200.0;
-        assert!(task.validate("attitude").unwrap_err().contains("5ms at 200 Hz"));
+        assert!(task.validate("attitude").unwrap_err().to_string().contains("5ms at 200 Hz"));
     }
 }

@@ -192,7 +192,9 @@ fn impossible_flights_do_not_start() {
         change(&mut config);
         Flight::start(&config).unwrap_err()
     };
-    assert!(matches!(refused(|c| c.iterations = 0), UavError::Config(text) if text.contains("iterations")));
+    assert!(
+        matches!(refused(|c| c.iterations = 0), UavError::Config(error) if error.to_string().contains("iterations"))
+    );
     let strict = refused(|c| {
         c.tasks.strict = true;
         c.attitude.cpus = takt_rt::placement::CpuSet::single(takt_rt::placement::CpuSet::MAX_CPU).ok();

@@ -88,6 +88,9 @@ pub enum TraceError {
     /// The thread that drains the buffers could not be started, or panicked.
     #[error("the thread that drains the ring buffers: {0}")]
     Reader(takt_rt::Error),
+    /// The thread that drains the buffers has ended before it was told to.
+    #[error("the thread that drains the ring buffers has ended: nothing more is recorded; start anew")]
+    Ended,
     /// Options that make no sense.
     #[error("trace options: {0}")]
     Options(takt_rt::config::SettingError),

@@ -7,8 +7,10 @@ pub mod ethercat;
 pub mod kernels;
 mod needs;
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use takt_lab::View;
@@ -57,6 +59,8 @@ pub enum Command {
     Doctor(Doctor),
     /// Run a robot with the kernel traced: activation paths, and the cause of every late release
     Trace(Trace),
+    /// Watch any program's loops from outside: which threads are periodic, how late they are, and whose fault that is
+    Watch(Watch),
     /// Write a report about run directories: one HTML file and its Markdown twin
     Report(Report),
     /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
@@ -135,6 +139,22 @@ fn positive_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 * 40.0 => Ok(seconds),
         _ => Err("accepted are numbers above 0, at most 40 days".to_owned()),
+    }
+}
+
+/// From 8 kHz to 1 Hz, with room: what a period is looked for in.
+fn watched_period(text: &str) -> Result<Duration, String> {
+    let period = takt_rt::duration::parse(text).map_err(|error| error.to_string())?;
+    match period {
+        period if (Duration::from_micros(50)..=Duration::from_secs(10)).contains(&period) => Ok(period),
+        _ => Err("accepted are 50us to 10s".to_owned()),
+    }
+}
+
+fn microseconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(us) if (0.0..=1e9).contains(&us) => Ok(us),
+        _ => Err("accepted are 0 to 1000000000".to_owned()),
     }
 }
 
@@ -529,6 +549,51 @@ pub struct Trace {
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `takt watch`
+#[derive(Debug, clap::Args)]
+#[command(after_help = needs::WATCH)]
+pub struct Watch {
+    /// This process, with its threads
+    #[arg(long, value_name = "N", conflicts_with_all = ["name", "cgroup", "command"])]
+    pub pid: Option<i32>,
+    /// Threads whose name, or whose process's name or command line, contains this; `*` stands for any characters
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["cgroup", "command"])]
+    pub name: Option<String>,
+    /// The processes of this control group and of those below it: a container, a systemd unit
+    #[arg(long, value_name = "PATH", conflicts_with = "command")]
+    pub cgroup: Option<PathBuf>,
+    /// Stop after so many seconds; without, Ctrl-C stops, or the end of what is watched
+    #[arg(long, value_parser = positive_seconds)]
+    pub seconds: Option<f64>,
+    /// The period of the loop, where it is known (2ms, 500us); it is found otherwise
+    #[arg(long, value_name = "TIME", value_parser = watched_period)]
+    pub period: Option<Duration>,
+    /// A wake-up later than this is late; a tenth of the period otherwise, at least 100 us and at most 1 ms
+    #[arg(long, value_name = "US", value_parser = microseconds)]
+    pub late_us: Option<f64>,
+    /// A cycle that ends later than this after its release is late; the period otherwise
+    #[arg(long, value_name = "US", value_parser = microseconds)]
+    pub deadline_us: Option<f64>,
+    /// Let CPUs go idle although their idle time leaves no events on this kernel: fewer causes are known then
+    #[arg(long)]
+    pub let_idle: bool,
+    /// Show it on the terminal while it goes on
+    #[arg(long, conflicts_with = "json")]
+    pub screen: bool,
+    /// Folder for the run directory
+    #[arg(long, default_value = "takt-runs")]
+    pub runs: PathBuf,
+    /// This very run directory, which must not exist
+    #[arg(long, value_name = "DIR", conflicts_with = "runs")]
+    pub out: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The command to run and to watch, after `--`; without any of these, the whole machine is watched
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
 }
 
 /// `takt report`

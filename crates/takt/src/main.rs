@@ -70,6 +70,7 @@ fn main() -> ExitCode {
         Command::Export(export) => commands::export::run(&export),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
         Command::Trace(trace) => commands::trace::run(&trace),
+        Command::Watch(watch) => commands::watch::run(&watch),
         Command::Report(report) => commands::report::run(&report),
         #[cfg(feature = "cell")]
         Command::Demo(demo) => commands::demo::run(&demo),

@@ -196,7 +196,7 @@ fn the_page_of_results_is_what_the_command_makes() {
 
 /// Dependencies that ARCHITECTURE.md's invariants forbid: of the crates on the left (a name, or the beginning of names) upon those on
 /// the right. Tests and build scripts may use what they like.
-const FORBIDDEN: [(&str, &[&str]); 17] = [
+const FORBIDDEN: [(&str, &[&str]); 18] = [
     ("takt-files", &["takt-"]),
     ("takt-rt", &["takt-"]),
     ("takt-stats", &["takt-"]),
@@ -220,6 +220,11 @@ const FORBIDDEN: [(&str, &[&str]); 17] = [
     ("takt-model", &["takt-manager", "takt-lab"]),
     ("takt-faults", &["takt-robot-", "takt-perception", "takt-lab"]),
     ("takt-view", &["takt-robot-", "takt-lab", "takt-report"]),
+    // It watches programs that know nothing of Takt, and must know nothing of ours.
+    (
+        "takt-watch",
+        &["takt-robot-", "takt-lab", "takt-link-", "takt-manager", "takt-model", "takt-ros", "takt-view"],
+    ),
 ];
 
 #[test]

@@ -186,6 +186,14 @@ fn the_humanoid() {
 }
 
 #[test]
+fn the_joint_stream() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    // What a busy machine loses fails the run, and is no matter of shape.
+    robot("servo", &[], "1", runs.path());
+}
+
+#[test]
 fn the_cell() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();

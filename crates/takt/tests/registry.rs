@@ -31,7 +31,7 @@ fn the_papers_configuration_is_the_cell_but_for_what_it_is_about() {
     let (paper, ours) = (ROBOTS.shipped("sentryrt1").unwrap(), ROBOTS.shipped("cell").unwrap());
     let (paper, ours) = (paper.get::<CellFile>().unwrap(), ours.get::<CellFile>().unwrap());
     let mut same = paper.clone();
-    (same.name, same.scale) = (ours.name.clone(), None);
+    (same.envelope.name, same.scale) = (ours.envelope.name.clone(), None);
     same.tasks.acquisition = ours.tasks.acquisition;
     same.perception.detector = ours.perception.detector.clone();
     same.perception.segmenter = ours.perception.segmenter.clone();

@@ -283,7 +283,7 @@ impl CampaignFile {
             return Err(format!("seconds = {seconds}: accepted are 0.01 to 3456000 (40 days)"));
         }
         if let Some(guests) = &self.guests {
-            guests.validate()?;
+            guests.validate().map_err(|error| error.to_string())?;
         }
         for (index, factor) in self.factors.iter().enumerate() {
             if self.factors[..index].iter().any(|f| f.name == factor.name) {

@@ -9,7 +9,8 @@ use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
-use takt_stats::VerdictConfig;
+
+use crate::{ConfigError, Envelope};
 
 /// The shipped configuration.
 pub const SHIPPED: &str = include_str!("../../../../robots/cyclic.toml");
@@ -18,10 +19,9 @@ pub const SHIPPED: &str = include_str!("../../../../robots/cyclic.toml");
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CyclicFile {
-    /// `cyclic`.
-    pub robot: String,
-    /// Name for people.
-    pub name: String,
+    /// Name and claims.
+    #[serde(flatten, skip_deserializing)]
+    pub envelope: Envelope,
     /// Releases a second. 1000: the motion controller's rate in the humanoid paper.
     pub rate_hz: f64,
     /// Length of a run, seconds, when the command says nothing. 10 s give 10,000 releases, as in the UAV paper.
@@ -43,16 +43,12 @@ pub struct CyclicFile {
     pub no_deep_idle: bool,
     /// Refuse to run when the kernel grants less than asked.
     pub strict: bool,
-    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
-    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
-    pub verdict: VerdictConfig,
 }
 
 impl Default for CyclicFile {
     fn default() -> Self {
         Self {
-            robot: "cyclic".to_owned(),
-            name: "cyclic".to_owned(),
+            envelope: Envelope::named("cyclic"),
             rate_hz: 1000.0,
             seconds: 10.0,
             work_us: 0.0,
@@ -63,7 +59,6 @@ impl Default for CyclicFile {
             sleep: SleepStrategy::Kernel,
             no_deep_idle: true,
             strict: false,
-            verdict: VerdictConfig::default(),
         }
     }
 }
@@ -97,12 +92,8 @@ impl CyclicFile {
     /// Refuses what cannot be run.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        if self.robot != "cyclic" {
-            return Err(format!("robot = \"{}\": this file is for \"cyclic\"", self.robot));
-        }
-        self.verdict.validate()?;
+    /// [`ConfigError`].
+    pub fn validate(&self) -> Result<(), ConfigError> {
         within("rate_hz", self.rate_hz, 0.1, 20_000.0)?;
         within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
         let period_us = 1e6 / self.rate_hz;
@@ -110,6 +101,6 @@ impl CyclicFile {
         if let Some(ms) = self.deadline_ms {
             within("deadline_ms", ms, 0.001, 1e5)?;
         }
-        self.policy.validate().map_err(|error| error.to_string())
+        Ok(self.policy.validate()?)
     }
 }

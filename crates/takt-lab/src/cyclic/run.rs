@@ -1,25 +1,26 @@
 //! Running the cyclic task.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
-use takt_rt::jobs::{Collector, JobRecord, JobRecorder};
+use takt_rt::jobs::JobRecord;
 use takt_rt::latency::DmaLatency;
 use takt_rt::periodic::Periodic;
+use takt_rt::ring::{Consumer, Producer, ring};
 use takt_rt::thread::{self, Handle};
-use takt_rundir::Measure;
-use takt_stats::VerdictConfig;
+use takt_rundir::{Measure, RunDir};
 
 use super::{CyclicFile, SHIPPED};
-use crate::LabError;
-use crate::jobs::Task;
-use crate::journal::{JOURNAL_FILE, Journal};
+use crate::collect::{Sample, until_stopped};
+use crate::jobs::{JobReporter, Task};
 use crate::keeper::Window;
 use crate::options::RunOptions;
+use crate::releases::Seen;
 use crate::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
 use crate::session::Session;
+use crate::{Collecting, ConfigError, EndFlag, Envelope, LabError, TaskLog};
 
 /// The cyclic task as a registry lists it.
 pub static KIND: Kind = Kind {
@@ -30,6 +31,12 @@ pub static KIND: Kind = Kind {
 
 const TASK: &str = "cyclic";
 const THREAD: &str = "takt-cyclic";
+
+/// How often the ring is drained.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// Records taken from it at once.
+const BATCH: usize = 1024;
 
 /// The task for the latency manager.
 static CYCLIC: Task = Task {
@@ -55,19 +62,19 @@ impl Robot for CyclicFile {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
         self.validate()
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
-    }
-
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         Ok(measures(self))
     }
 
@@ -76,7 +83,7 @@ impl Robot for CyclicFile {
     }
 
     fn describe(&self) -> String {
-        format!("{} at {} Hz, {}", self.name, self.rate_hz, self.policy)
+        format!("{} Hz, {}", self.rate_hz, self.policy)
     }
 
     fn expected_seconds(&self) -> Option<f64> {
@@ -108,40 +115,104 @@ impl Robot for CyclicFile {
         }
         session.header.measures = measures(self);
         let window = session.new_window(options.watch.clone());
-        let dir = session.dir().clone();
-        let journal = Journal::new(&dir, &mut session.header.measures, &window, self.period())?;
-        let journal = journal.going_on(session.restored(JOURNAL_FILE)?);
-        let journal = journal.telling(session.teller(), &CYCLIC);
-        let collector = Collector::start(journal, Duration::from_millis(20))?;
-        let stop = Arc::new(AtomicBool::new(false));
         // Two seconds of records: a collector that is starved under stress loses none for that long.
-        let recorder = collector.recorder(TASK, (2.0 * self.rate_hz) as usize + 64);
+        let (producer, records) = ring((2.0 * self.rate_hz) as usize + 64);
+        let collector = JobCollector::new(self, session, records, &window)?;
+        let collecting = Collecting::start("takt-collector", "drains job records", |end| collector.run(end))?;
         let (period, work_ns, sleep) = (self.period(), (self.work_us * 1e3) as u64, self.sleep);
         Periodic::new(0, period, sleep)?;
-        let ended = Arc::clone(&stop);
+        let end = EndFlag::default();
+        let ending = end.listener();
         let task = thread::spawn(THREAD, &self.settings(), move || {
-            Periodic::start_now(period, sleep).map(|periodic| cycle(periodic, recorder, work_ns, &ended))
+            Periodic::start_now(period, sleep).map(|periodic| cycle(periodic, producer, work_ns, &ending))
         })?;
-        session.header.not_granted = task.granted().differences.iter().map(ToString::to_string).collect();
-        session.note("threads", &[task.granted()])?;
-        let length = Duration::from_secs_f64(options.seconds.unwrap_or(self.seconds));
-        Ok(Box::new(Cyclic {
-            window,
-            length,
-            collector,
-            task,
-            stop: Stop(stop),
-            _awake: held.and_then(Result::ok),
-        }))
+        session.granted(&[task.granted()])?;
+        let (length, awake) = (options.length(self.seconds), held.and_then(Result::ok));
+        Ok(Box::new(Cyclic { window, length, task, end, collecting, _awake: awake }))
     }
 }
 
-/// Ends the loop when it is dropped: a run that breaks off must not leave it behind.
-struct Stop(Arc<AtomicBool>);
+/// One line of the sample file. CLOCK_MONOTONIC nanoseconds.
+#[derive(Debug, Serialize)]
+struct JobRow {
+    index: u64,
+    planned_ns: u64,
+    wake_ns: u64,
+    start_ns: u64,
+    end_ns: u64,
+    skipped: u32,
+}
 
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+/// File of what is counted beside the recorders.
+const COUNTS_FILE: &str = "journal.json";
+
+/// What is counted beside the recorders, over all parts of a resumed run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Counts {
+    /// Records that found the ring full.
+    lost: u64,
+    /// Releases within the window.
+    releases: Option<Seen>,
+}
+
+/// Drains the job records into the run directory.
+struct JobCollector {
+    dir: RunDir,
+    window: Window,
+    records: Consumer<JobRecord>,
+    log: TaskLog<JobRecord>,
+    reporter: JobReporter,
+    lost_before: u64,
+    counts: Counts,
+}
+
+fn sample(measure: &Measure) -> Option<Sample<JobRecord>> {
+    match measure.name.as_str() {
+        "lateness" => Some(|job| (job.planned_ns, job.lateness_ns())),
+        "response" => Some(|job| (job.planned_ns, job.response_ns())),
+        _ => None,
+    }
+}
+
+impl JobCollector {
+    fn new(
+        file: &CyclicFile,
+        session: &mut Session,
+        records: Consumer<JobRecord>,
+        window: &Window,
+    ) -> Result<Self, LabError> {
+        let counts: Counts = session.restored(COUNTS_FILE)?.unwrap_or_default();
+        let (dir, reporter) = (session.dir().clone(), session.reporter());
+        let log = TaskLog::new(&dir, &CYCLIC, file.period(), &mut session.header.measures, window, sample)?;
+        let log = log.going_on(counts.releases.as_ref());
+        Ok(Self { dir, window: window.clone(), records, log, reporter, lost_before: counts.lost, counts })
+    }
+
+    fn run(mut self, end: &AtomicBool) -> Result<Self, LabError> {
+        until_stopped(&mut self, end, PERIOD, Self::drain, Self::save)?;
+        Ok(self)
+    }
+
+    fn drain(&mut self) -> Result<(), LabError> {
+        let mut batch = Vec::new();
+        while self.records.take_into(&mut batch, BATCH) > 0 {
+            for record in batch.drain(..) {
+                let JobRecord { index, planned_ns, wake_ns, start_ns, end_ns, skipped, .. } = record;
+                let row = || JobRow { index, planned_ns, wake_ns, start_ns, end_ns, skipped };
+                self.log.push(&mut self.reporter, &record, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn save(&mut self) -> Result<(), LabError> {
+        let lost = self.records.lost();
+        self.log.lost(&mut self.reporter, lost);
+        self.counts = Counts { lost: self.lost_before + lost, releases: Some(self.log.releases.seen()) };
+        let mut draft = self.window.draft();
+        self.log.keep(&mut draft)?;
+        draft.file(COUNTS_FILE, &self.counts)?;
+        Ok(self.dir.checkpoint(&draft)?)
     }
 }
 
@@ -149,9 +220,9 @@ impl Drop for Stop {
 struct Cyclic {
     window: Window,
     length: Duration,
-    collector: Collector<Journal>,
     task: Handle<Result<(), takt_rt::Error>>,
-    stop: Stop,
+    end: EndFlag,
+    collecting: Collecting<JobCollector>,
     _awake: Option<DmaLatency>,
 }
 
@@ -165,28 +236,22 @@ impl Running for Cyclic {
     }
 
     fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
-        let Self { collector, task, stop, .. } = *self;
-        drop(stop);
+        let Self { task, end, collecting, .. } = *self;
+        drop(end);
         task.join()??;
-        let collected = collector.stop()?;
-        if let Some(error) = collected.error {
-            session.header.problems.push(error.to_string());
-        }
-        let mut journal = collected.sink;
-        journal.close().map_err(LabError::io(session.dir().path()))?;
-        session.header.records_lost = journal.counts.lost;
-        journal.releases.finish();
-        journal.releases.tell(&mut session.header.measures);
-        session.header.problems.extend(journal.releases.stood_still("the task"));
+        let mut collector = collecting.end()?;
+        session.header.records_lost = collector.counts.lost;
+        collector.log.releases.finish();
+        session.releases(&collector.log.releases, "the task");
         Ok(Conclusion::Common)
     }
 }
 
 /// The loop.
-fn cycle(mut periodic: Periodic, mut recorder: JobRecorder, work_ns: u64, stop: &AtomicBool) {
+fn cycle(mut periodic: Periodic, mut records: Producer<JobRecord>, work_ns: u64, end: &AtomicBool) {
     // Release 0 is now: its lateness is that of starting, not of waking.
     periodic.next();
-    while !stop.load(Ordering::Acquire) {
+    while !end.load(Ordering::Acquire) {
         let release = periodic.next();
         let start_ns = monotonic_ns();
         if work_ns > 0 {
@@ -196,6 +261,6 @@ fn cycle(mut periodic: Periodic, mut recorder: JobRecorder, work_ns: u64, stop: 
             }
         }
         let record = JobRecord { start_ns, end_ns: monotonic_ns(), ..JobRecord::of(&release) };
-        recorder.push(record);
+        records.push(record);
     }
 }

@@ -24,8 +24,8 @@ use crate::frame::{Parser, WIDE_BYTES, Wide};
 /// Largest description that is read.
 const HELLO_BYTES: u64 = 1 << 20;
 
-/// Builds what stands at a far end from its description, or says in a sentence why it cannot.
-pub type Make = dyn Fn(&serde_json::Value) -> Result<Box<dyn FarEnd>, String>;
+/// Builds what stands at a far end from its description, or says why it cannot.
+pub type Make = dyn Fn(&serde_json::Value) -> Result<Box<dyn FarEnd>, Box<dyn std::error::Error>>;
 
 /// Is the far end of a link: what the hidden subcommand [`FAR_END_COMMAND`](super::FAR_END_COMMAND) does. Standard input is the
 /// near end's socket, which sends the description. Ends when the near end asks, or is gone.
@@ -54,7 +54,7 @@ fn serve_wire(make: &Make) -> io::Result<()> {
     let hello: Hello = serde_json::from_str(&line)?;
     let mut end = match make(&hello.description) {
         Ok(end) => end,
-        Err(reason) => return say(&mut stream, &Answer::Refused(reason)),
+        Err(reason) => return say(&mut stream, &Answer::Refused(reason.to_string())),
     };
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);

@@ -26,6 +26,29 @@ pub struct AppLog {
     pub clock_offset_ns: i64,
 }
 
+/// Why a text or a file is no log of cycles.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// A column is missing.
+    #[error(
+        "the log has no column sent_ns or taken_ns; accepted are the cycles of a run that this version made, or a CSV \
+         file with the columns {} in CLOCK_MONOTONIC nanoseconds",
+        COLUMNS.join(", ")
+    )]
+    Columns,
+    /// A line with more or fewer values than there are names.
+    #[error("line {line}: {found} values, the first line names {expected}")]
+    Line {
+        /// Which, counted from 1.
+        line: usize,
+        /// Its values.
+        found: usize,
+        /// The names of the first line.
+        expected: usize,
+    },
+}
+
 /// Columns that a log has, in CLOCK_MONOTONIC nanoseconds; `sent_ns` and `taken_ns` must be there.
 const COLUMNS: [&str; 4] = ["planned_ns", "wake_ns", "sent_ns", "taken_ns"];
 
@@ -34,18 +57,14 @@ impl AppLog {
     /// was sent, it was the answer to the frame of the cycle before (a pipelined exchange).
     ///
     /// # Errors
-    /// A sentence with the column that is missing.
+    /// [`LogError::Columns`].
     pub fn from_columns(
         column: &mut dyn FnMut(&str) -> Option<Vec<u64>>,
         clock_offset_ns: i64,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, LogError> {
         let [planned, wake, sent, taken] = COLUMNS.map(&mut *column);
         let (Some(sent), Some(taken)) = (sent, taken) else {
-            return Err(format!(
-                "the log has no column sent_ns or taken_ns; accepted are the cycles of a run that this version made, or a CSV \
-                 file with the columns {} in CLOCK_MONOTONIC nanoseconds",
-                COLUMNS.join(", ")
-            ));
+            return Err(LogError::Columns);
         };
         let at = |column: &Option<Vec<u64>>, row: usize| {
             column.as_ref().and_then(|column| column.get(row)).copied().unwrap_or(0)
@@ -74,8 +93,8 @@ impl AppLog {
     /// A log out of CSV text with a line of names.
     ///
     /// # Errors
-    /// A sentence with the line that is none.
-    pub fn from_csv(text: &str, clock_offset_ns: i64) -> Result<Self, String> {
+    /// [`LogError`].
+    pub fn from_csv(text: &str, clock_offset_ns: i64) -> Result<Self, LogError> {
         let mut lines = text.lines();
         let names: Vec<&str> = lines.next().unwrap_or_default().split(',').map(str::trim).collect();
         let mut columns: Vec<Vec<u64>> = vec![Vec::new(); names.len()];
@@ -83,7 +102,7 @@ impl AppLog {
             let values: Vec<&str> = line.split(',').collect();
             if values.len() != names.len() {
                 let (found, expected) = (values.len(), names.len());
-                return Err(format!("line {}: {found} values, the first line names {expected}", number + 2));
+                return Err(LogError::Line { line: number + 2, found, expected });
             }
             for (column, value) in columns.iter_mut().zip(values) {
                 // Other columns may hold anything.
@@ -121,8 +140,8 @@ mod tests {
 
     #[test]
     fn what_is_no_log_is_said() {
-        assert!(AppLog::from_csv("a,b\n1,2\n", 0).unwrap_err().contains("sent_ns"));
-        assert!(AppLog::from_csv("sent_ns,taken_ns\n1\n", 0).unwrap_err().contains("line 2"));
+        assert!(AppLog::from_csv("a,b\n1,2\n", 0).unwrap_err().to_string().contains("sent_ns"));
+        assert!(AppLog::from_csv("sent_ns,taken_ns\n1\n", 0).unwrap_err().to_string().contains("line 2"));
         assert!(AppLog::from_csv("", 0).is_err());
         assert!(AppLog::from_csv("sent_ns,taken_ns\nx,-5\n", 0).unwrap().cycles.is_empty());
     }

@@ -217,7 +217,7 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
     let usual: Vec<Option<u64>> =
         PARTS.iter().map(|(part, ..)| median(ways.ways.iter().filter_map(part).collect())).collect();
     let cycles = app.map(|log| (log, found(log, &ways, &starts)));
-    let mut judge = Judge {
+    let mut judge = LateFrameJudge {
         traffic,
         usual_trip_ns: median(ways.ways.iter().filter_map(Way::round_trip_ns).collect()).unwrap_or(0),
         ways: &ways,
@@ -236,7 +236,7 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
     if let Some((log, found)) = &cycles {
         judge.taken(log, found);
     }
-    let Judge { mut findings, held_up, .. } = judge;
+    let LateFrameJudge { mut findings, held_up, .. } = judge;
     findings.sort_by(|a, b| a.at_s.total_cmp(&b.at_s).then(a.frame.cmp(&b.frame)).then(a.kind.cmp(&b.kind)));
     let (mut kinds, mut blames) = (BTreeMap::new(), BTreeMap::new());
     for finding in &findings {
@@ -374,7 +374,7 @@ fn own_words(before: Option<&AppCycle>, cycle: &AppCycle, late_ns: u64, period_n
     }
 }
 
-struct Judge<'a> {
+struct LateFrameJudge<'a> {
     traffic: &'a Traffic,
     ways: &'a Ways,
     usual: Vec<Option<u64>>,
@@ -387,7 +387,7 @@ struct Judge<'a> {
     held_up: u64,
 }
 
-impl Judge<'_> {
+impl LateFrameJudge<'_> {
     fn tell(&mut self, way: &Way, kind: Kind, blame: Blame, excess_ns: Option<u64>, why: String) {
         let usual = self.usual_counters.get(&way.shape).copied().unwrap_or(way.counters);
         let usual = self.traffic.counters(usual);

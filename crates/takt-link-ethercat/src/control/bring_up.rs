@@ -104,7 +104,7 @@ pub fn bring_up(
     config: &ControlConfig,
     observe: &mut dyn FnMut(Progress),
 ) -> Result<Link, ControlError> {
-    config.validate().map_err(ControlError::Invalid)?;
+    config.validate()?;
     let mut master = Master::new(wire, config.clock_frames)?;
     let begun_ns = master.now_ns();
     let limits = Limits::of(config, begun_ns);

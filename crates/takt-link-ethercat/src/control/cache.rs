@@ -48,7 +48,7 @@ impl Snapshot {
 }
 
 /// What readers and the controller share.
-struct Shared {
+struct CacheState {
     store: Store,
     /// The next release of the controller, for delayed locking; 0 before the first.
     next_release_ns: AtomicU64,
@@ -67,14 +67,14 @@ enum Store {
 
 /// The controller's end.
 pub struct Publisher {
-    shared: Arc<Shared>,
+    shared: Arc<CacheState>,
     writer: Option<exchange::Writer<Snapshot>>,
     most_wait: Duration,
 }
 
 /// A reader's end.
 pub struct CacheReader {
-    shared: Arc<Shared>,
+    shared: Arc<CacheState>,
     reader: Option<exchange::Reader<Snapshot>>,
 }
 
@@ -92,7 +92,7 @@ pub fn cache(config: &ControlConfig, image_bytes: usize) -> Result<(Publisher, V
     } else {
         (None, (0..config.readers).map(|_| None).collect::<Vec<_>>())
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(CacheState {
         store,
         next_release_ns: AtomicU64::new(0),
         leave_ns: config.delayed_locking_us.map(|us| u64::from(us) * 1000),

@@ -7,6 +7,7 @@
 //! of clocks, and lateness changes neither.
 
 use serde::{Deserialize, Serialize};
+use takt_rt::config::{SettingError, within};
 
 /// How the cycle follows the reference clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,18 +39,14 @@ impl ClockConfig {
     /// Refuses what cannot be meant.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
         let cycle_ns = self.period_ns();
-        if !(50_000..=1_000_000_000).contains(&cycle_ns) {
-            return Err(format!("clock.cycle_ns = {cycle_ns}: accepted are 50000 to 1000000000"));
-        }
+        within("clock.cycle_ns", cycle_ns as f64, 50_000.0, 1e9)?;
         let most = cycle_ns / 10;
         if !(1..=most).contains(&self.most_shift_ns) {
-            return Err(format!(
-                "clock.most_shift_ns = {}: accepted are 1 to {most}, a tenth of the cycle",
-                self.most_shift_ns
-            ));
+            let accepted = format!("accepted are 1 to {most}, a tenth of the cycle");
+            return Err(SettingError::value("clock.most_shift_ns", self.most_shift_ns, accepted));
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clock::{ClockConfig, Sync0};
 use super::sdo::MOST_OBJECT;
+use takt_rt::config::{SettingError, all_within};
 
 /// Most devices on a segment. The master's tables have this size.
 pub const MOST_DEVICES: usize = 128;
@@ -77,18 +78,19 @@ impl ObjectWrite {
         }
     }
 
-    fn validate(&self) -> Result<(), String> {
-        let object = format!("object {:#06x}:{:02x}", self.index, self.sub);
+    fn validate(&self) -> Result<(), SettingError> {
+        let key = |key: &str| format!("object {:#06x}:{:02x}: {key}", self.index, self.sub);
         match &self.data {
             None if !matches!(self.bytes, 1 | 2 | 4) => {
-                Err(format!("{object} has bytes = {}; accepted are 1, 2 and 4, or `data`", self.bytes))
+                Err(SettingError::value(key("bytes"), self.bytes, "accepted are 1, 2 and 4, or `data`"))
             }
-            Some(_) if self.bytes != 0 || self.value != 0 => Err(format!(
-                "{object} has `data` and bytes = {}, value = {}; give one",
-                self.bytes, self.value
-            )),
+            Some(_) if self.bytes != 0 || self.value != 0 => {
+                let keys = format!("`data` and bytes = {}, value = {}", self.bytes, self.value);
+                Err(SettingError::conflict(key(&keys), "give one"))
+            }
             Some(data) if !(1..=MOST_OBJECT).contains(&data.len()) => {
-                Err(format!("{object} has {} bytes of `data`; accepted are 1 to {MOST_OBJECT}", data.len()))
+                let accepted = format!("accepted are 1 to {MOST_OBJECT} bytes");
+                Err(SettingError::value(key("data"), format!("{} bytes", data.len()), accepted))
             }
             _ => Ok(()),
         }
@@ -215,41 +217,34 @@ impl ControlConfig {
     /// Refuses what cannot be meant.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        let within = |key: &str, value: u32, low: u32, high: u32| {
-            if (low..=high).contains(&value) {
-                return Ok(());
-            }
-            Err(format!("{key} = {value}: accepted are {low} to {high}"))
-        };
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
         if self.devices.len() > MOST_DEVICES {
-            return Err(format!(
-                "devices: {} are listed, accepted are at most {MOST_DEVICES}",
-                self.devices.len()
-            ));
+            let accepted = format!("{} are listed, accepted are at most {MOST_DEVICES}", self.devices.len());
+            return Err(SettingError::conflict("devices", accepted));
         }
         for (position, device) in self.devices.iter().enumerate() {
             for write in &device.startup {
-                write.validate().map_err(|what| format!("devices[{position}].startup: {what}"))?;
+                let startup = format!("devices[{position}].startup: ");
+                write.validate().map_err(|error| error.within_section(&startup))?;
             }
         }
         self.clock.validate()?;
-        within("grace_us", self.grace_us, 0, 100_000)?;
-        within("status_cycles", self.status_cycles, 1, 1_000_000)?;
-        within("timeout_us", self.timeout_us, 1, 1_000_000)?;
-        within("silence_ms", self.silence_ms, 1, 10_000)?;
-        within("bring_up_ms", self.bring_up_ms, 10, 600_000)?;
-        within("attempts", self.attempts, 1, 100)?;
-        within("clock_frames", self.clock_frames, 0, 100_000)?;
-        within("most_lock_wait_us", self.most_lock_wait_us, 1, 1_000_000)?;
-        if let Some(us) = self.delayed_locking_us {
-            within("delayed_locking_us", us, 1, 1_000_000)?;
-        }
-        if !(1..=takt_rt::exchange::MAX_READERS).contains(&self.readers) {
-            let most = takt_rt::exchange::MAX_READERS;
-            return Err(format!("readers = {}: accepted are 1 to {most}", self.readers));
-        }
-        Ok(())
+        let readers = self.readers as f64;
+        all_within(
+            "",
+            &[
+                ("grace_us", self.grace_us.into(), 0.0, 100_000.0),
+                ("status_cycles", self.status_cycles.into(), 1.0, 1e6),
+                ("timeout_us", self.timeout_us.into(), 1.0, 1e6),
+                ("silence_ms", self.silence_ms.into(), 1.0, 10_000.0),
+                ("bring_up_ms", self.bring_up_ms.into(), 10.0, 600_000.0),
+                ("attempts", self.attempts.into(), 1.0, 100.0),
+                ("clock_frames", self.clock_frames.into(), 0.0, 100_000.0),
+                ("most_lock_wait_us", self.most_lock_wait_us.into(), 1.0, 1e6),
+                ("delayed_locking_us", self.delayed_locking_us.unwrap_or(1).into(), 1.0, 1e6),
+                ("readers", readers, 1.0, takt_rt::exchange::MAX_READERS as f64),
+            ],
+        )
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use takt_rt::config::SettingError;
+
 use super::config::Identity;
 use super::sdo::SdoError;
 
@@ -54,8 +56,8 @@ pub enum ControlError {
         fix: String,
     },
     /// The configuration cannot be meant.
-    #[error("{0}")]
-    Invalid(String),
+    #[error(transparent)]
+    Invalid(#[from] SettingError),
     /// Not one frame came back.
     #[error(
         "no EtherCAT device answers while {phase}: no frame came back within {waited:?}. Check the cable, the devices' supply, and that the interface is the one they are on"

@@ -1,5 +1,7 @@
 //! Objects of devices in PRE-OP, of any length.
 
+use takt_rt::config::SettingError;
+
 use super::bring_up::{Found, MOST_IMAGE};
 use super::config::{ControlConfig, Identity, MOST_DEVICES, ObjectWrite};
 use super::error::ControlError;
@@ -70,7 +72,7 @@ pub fn read_object(
     index: u16,
     sub: u8,
 ) -> Result<Vec<u8>, ControlError> {
-    config.validate().map_err(ControlError::Invalid)?;
+    config.validate()?;
     let mut master = Master::new(wire, config.clock_frames)?;
     let device = master.device();
     let limits = Limits::of(config, master.now_ns());
@@ -84,9 +86,8 @@ pub fn read_object(
     });
     let devices = group.len();
     let Some(found) = found else {
-        return Err(ControlError::Invalid(format!(
-            "device {position} is asked for; there are {devices} on the wire, counted from 0"
-        )));
+        let accepted = format!("there are {devices} on the wire, counted from 0");
+        return Err(SettingError::value("device", position, accepted).into());
     };
     read(&mut master, &limits, position, &found, index, sub)
 }

@@ -206,7 +206,7 @@ pub struct DriveView {
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ControlState {
     names: Vec<String>,
     orders: Mutex<Vec<Order>>,
     waiting: AtomicBool,
@@ -220,7 +220,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl ControlState {
     pub(super) fn new(names: Vec<String>, views: Vec<DeviceView>) -> Self {
         Self {
             names,
@@ -269,7 +269,7 @@ impl Shared {
 /// Switches faults and looks at a running segment. Any number of clones, from any thread; orders take effect before
 /// the next frame.
 #[derive(Debug, Clone)]
-pub struct SegmentControl(pub(super) Arc<Shared>);
+pub struct SegmentControl(pub(super) Arc<ControlState>);
 
 impl SegmentControl {
     fn order(&self, order: Order) {

@@ -22,18 +22,18 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// it.
 #[derive(Debug)]
 pub struct InProcess {
-    shared: Arc<Shared>,
+    shared: Arc<InProcessState>,
     thread: Option<Handle<Segment>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct InProcessState {
     wake: Signal,
     stop: AtomicBool,
     refused: AtomicU64,
 }
 
-impl Wake for Shared {
+impl Wake for InProcessState {
     fn wake(self: Arc<Self>) {
         self.wake.notify();
     }
@@ -56,7 +56,7 @@ impl InProcess {
         tx: PduTx<'static>,
         rx: PduRx<'static>,
     ) -> Result<Self, takt_rt::Error> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(InProcessState::default());
         let own = Arc::clone(&shared);
         let thread = thread::spawn(name, settings, move || carry(&own, segment, tx, rx))?;
         Ok(Self { shared, thread: Some(thread) })
@@ -86,7 +86,7 @@ impl Drop for InProcess {
 }
 
 fn carry(
-    shared: &Arc<Shared>,
+    shared: &Arc<InProcessState>,
     mut segment: Segment,
     mut tx: PduTx<'static>,
     mut rx: PduRx<'static>,
@@ -128,7 +128,7 @@ fn carry(
     segment
 }
 
-fn give_back(shared: &Shared, rx: &mut PduRx<'static>, frame: &[u8]) {
+fn give_back(shared: &InProcessState, rx: &mut PduRx<'static>, frame: &[u8]) {
     // Late and double frames find their place taken or free; that is the master's normal life.
     if rx.receive_frame(frame).is_err() {
         shared.refused.fetch_add(1, Ordering::Relaxed);

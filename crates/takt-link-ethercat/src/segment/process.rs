@@ -7,7 +7,7 @@ use super::app::App;
 use super::config::{ConfigError, SegmentConfig, Update};
 use super::device::Device;
 use super::esc::Events;
-use super::fault::{Counts, DeviceView, SegmentControl, Shared, WireFaults};
+use super::fault::{ControlState, Counts, DeviceView, SegmentControl, WireFaults};
 use super::fmmu::Fmmu;
 use super::objects::DeviceKind;
 use super::orders::view;
@@ -73,7 +73,7 @@ pub struct Segment {
     random: u64,
     counts: Counts,
     log: Log,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ControlState>,
 }
 
 impl Segment {
@@ -124,7 +124,7 @@ impl Segment {
             random: config.seed | 1 << 63,
             counts: Counts::default(),
             log: Log::default(),
-            shared: Arc::new(Shared::new(names, views)),
+            shared: Arc::new(ControlState::new(names, views)),
             devices,
         };
         segment.topology.show(&mut segment.devices);

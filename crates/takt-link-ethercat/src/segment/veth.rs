@@ -190,7 +190,7 @@ fn ip(arguments: &[&str]) -> Result<(), VethError> {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct VethState {
     stop: AtomicBool,
     send_errors: AtomicU64,
     receive_errors: AtomicU64,
@@ -199,7 +199,7 @@ struct Shared {
 /// A thread that serves a segment at an interface. Dropping stops it.
 #[derive(Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<VethState>,
     thread: Option<Handle<Segment>>,
 }
 
@@ -214,7 +214,7 @@ pub fn serve(
     settings: &ThreadSettings,
 ) -> Result<Server, VethError> {
     let socket = RawSocket::open(interface, PATIENCE)?;
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(VethState::default());
     let own = Arc::clone(&shared);
     let thread = thread::spawn(name, settings, move || carry(&own, &socket, segment))?;
     Ok(Server { shared, thread: Some(thread) })
@@ -253,7 +253,7 @@ impl Drop for Server {
     }
 }
 
-fn carry(shared: &Shared, socket: &RawSocket, mut segment: Segment) -> Segment {
+fn carry(shared: &VethState, socket: &RawSocket, mut segment: Segment) -> Segment {
     let mut buffer = [0; BUFFER];
     let mut late = LateFrames::new();
     let send = |frame: &[u8]| {

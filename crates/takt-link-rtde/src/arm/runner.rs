@@ -9,7 +9,7 @@ use takt_rt::thread;
 
 use crate::RtdeError;
 use crate::client::RtdeConfig;
-use crate::session::{Session, Variable};
+use crate::session::{RtdeSession, Variable};
 use crate::wire::{DataType, Fields, PacketType, PacketWriter, Reply};
 
 const OUTPUTS: [Variable; 4] = [
@@ -87,7 +87,7 @@ struct Status {
 /// The mission's own connection to the controller.
 #[derive(Debug)]
 pub struct Arm {
-    session: Session,
+    session: RtdeSession,
     output_recipe: u8,
     input_recipe: u8,
     status: Status,
@@ -101,7 +101,7 @@ impl Arm {
     /// As [`crate::client::Link::open`].
     pub fn connect(config: &RtdeConfig) -> Result<Self, RtdeError> {
         config.check()?;
-        let mut session = Session::open(&config.host, config.port, config.connect_timeout())?;
+        let mut session = RtdeSession::open(&config.host, config.port, config.connect_timeout())?;
         session.require_upper_registers()?;
         let output_recipe = session.setup_outputs(FREQUENCY_HZ, &OUTPUTS)?;
         let input_recipe = session.setup_inputs(&INPUTS)?;

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use crate::RtdeError;
+use takt_rt::config::SettingError;
 
 /// How to reach the robot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,9 +46,11 @@ impl RtdeConfig {
     /// Judges the values.
     ///
     /// # Errors
-    /// [`RtdeError::Setting`] names the key and what it accepts.
-    pub fn check(&self) -> Result<(), RtdeError> {
-        let refuse = |key, received: String, accepted| Err(RtdeError::Setting { key, received, accepted });
+    /// [`SettingError`] names the key and what it accepts.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let refuse = |key: &str, received: String, accepted: &str| {
+            Err(SettingError::value(key, received, format!("accepted: {accepted}")))
+        };
         if !(1.0..=500.0).contains(&self.frequency_hz) {
             return refuse("frequency_hz", self.frequency_hz.to_string(), "1 to 500 (CB-series: to 125)");
         }

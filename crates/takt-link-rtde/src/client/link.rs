@@ -10,7 +10,7 @@ use takt_rt::exchange::{self, Reader, Writer};
 
 use super::mailbox::{CommandSocket, Mailbox};
 use super::{ClockFollower, Commander, Content, RtdeConfig, StateHistory, recipe};
-use crate::session::Session;
+use crate::session::RtdeSession;
 use crate::wire::{ControllerVersion, PacketType, Reply, WireError};
 use crate::{RobotState, RtdeError, socket};
 
@@ -76,12 +76,12 @@ struct Control {
 /// What the receiver and the owner of the link share. Locked on connect, loss and messages only, never per
 /// packet, and never by the commander.
 #[derive(Debug, Default)]
-struct Shared {
+struct LinkState {
     control: Mutex<Control>,
     stopped: Condvar,
 }
 
-impl Shared {
+impl LinkState {
     fn lock(&self) -> MutexGuard<'_, Control> {
         // A panic elsewhere leaves plain values behind, each of them valid.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
@@ -112,7 +112,7 @@ pub struct Opened {
 /// The connection to the robot; dropping it closes the connection and ends the receiver thread.
 #[derive(Debug)]
 pub struct Link {
-    shared: Arc<Shared>,
+    shared: Arc<LinkState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -129,7 +129,7 @@ impl Link {
     pub fn open(config: &RtdeConfig, states: usize, histories: usize) -> Result<Opened, RtdeError> {
         config.check()?;
         let mailbox = Arc::new(Mailbox::default());
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(LinkState::default());
         let (writer, states) = exchange::latest(states, RobotState::default);
         let (history_writer, histories) = exchange::latest(histories, StateHistory::default);
         let mut receiver = Receiver {
@@ -188,13 +188,13 @@ impl Drop for Link {
 
 /// A connection that is set up and delivers.
 struct Active {
-    session: Session,
+    session: RtdeSession,
     output_recipe: u8,
 }
 
 struct Receiver {
     config: RtdeConfig,
-    shared: Arc<Shared>,
+    shared: Arc<LinkState>,
     mailbox: Arc<Mailbox>,
     writer: Writer<RobotState>,
     history_writer: Writer<StateHistory>,
@@ -208,7 +208,7 @@ struct Receiver {
 impl Receiver {
     fn connect(&mut self) -> Result<Active, RtdeError> {
         let config = &self.config;
-        let mut session = Session::open(&config.host, config.port, config.connect_timeout())?;
+        let mut session = RtdeSession::open(&config.host, config.port, config.connect_timeout())?;
         session.require_upper_registers()?;
         let output_recipe = session.setup_outputs(config.frequency_hz, &recipe::OUTPUTS)?;
         let input_recipe = session.setup_inputs(&recipe::INPUTS)?;

@@ -8,7 +8,7 @@ use super::recipe::{self, COMMAND_BYTES};
 use super::{ServoCommand, ServoState};
 use crate::client::{RtdeConfig, SendOutcome};
 use crate::outgoing::Outgoing;
-use crate::session::Session;
+use crate::session::RtdeSession;
 use crate::wire::{ControllerVersion, FrameBuffer, PacketType, WireError};
 use crate::{RtdeError, socket};
 
@@ -38,7 +38,7 @@ impl ServoLink {
     /// has given an input register to another client (`IN_USE`).
     pub fn open(config: &RtdeConfig) -> Result<Self, RtdeError> {
         config.check()?;
-        let mut session = Session::open(&config.host, config.port, config.connect_timeout())?;
+        let mut session = RtdeSession::open(&config.host, config.port, config.connect_timeout())?;
         session.require_upper_registers()?;
         let output_recipe = session.setup_outputs(config.frequency_hz, &recipe::OUTPUTS)?;
         let input_recipe = session.setup_inputs(&recipe::INPUTS)?;
@@ -49,7 +49,7 @@ impl ServoLink {
             .map_err(RtdeError::io("setting TCP_USER_TIMEOUT"))?;
         session.start()?;
         // The session's buffer goes on: packets may wait in it behind the last answer.
-        let Session { stream, frames, version, .. } = session;
+        let RtdeSession { stream, frames, version, .. } = session;
         Ok(Self {
             stream,
             frames,

@@ -3,7 +3,8 @@ use std::f64::consts::{FRAC_PI_2, TAU};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use crate::RtdeError;
+use takt_rt::config::SettingError;
+
 use crate::kinematics::{Arm, Model};
 
 /// What the robot-side watchdog does when the heartbeat dries up (`rtde_set_watchdog`).
@@ -175,9 +176,11 @@ impl SimConfig {
     /// Judges the values.
     ///
     /// # Errors
-    /// [`RtdeError::Setting`] names the key and what it accepts.
-    pub fn check(&self) -> Result<(), RtdeError> {
-        let refuse = |key, received: String, accepted| Err(RtdeError::Setting { key, received, accepted });
+    /// [`SettingError`] names the key and what it accepts.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let refuse = |key: &str, received: String, accepted: &str| {
+            Err(SettingError::value(key, received, format!("accepted: {accepted}")))
+        };
         if !self.address.is_loopback() {
             return refuse("address", self.address.to_string(), "a loopback address (127.0.0.0/8 or ::1)");
         }

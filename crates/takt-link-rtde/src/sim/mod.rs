@@ -124,7 +124,7 @@ pub struct SimState {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ControllerState {
     stop: AtomicBool,
     faults: Mutex<Vec<Fault>>,
     has_faults: AtomicBool,
@@ -141,7 +141,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The running simulated controller; dropping it stops it and closes its ports.
 #[derive(Debug)]
 pub struct Simulator {
-    shared: Arc<Shared>,
+    shared: Arc<ControllerState>,
     rtde: SocketAddr,
     dashboard: SocketAddr,
     primary: SocketAddr,
@@ -155,7 +155,7 @@ impl Simulator {
     /// A setting out of range, or a port that cannot be bound.
     pub fn start(config: SimConfig) -> Result<Self, RtdeError> {
         config.check()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ControllerState::default());
         let server = Server::bind(config)?;
         let (rtde, dashboard) = (server.rtde_address()?, server.dashboard_address()?);
         let primary = server.primary_address()?;

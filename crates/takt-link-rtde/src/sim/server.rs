@@ -12,7 +12,7 @@ use super::dashboard::DashboardClient;
 use super::log::Log;
 use super::primary::Primary;
 use super::rtde::{Client, Delivery, Turn};
-use super::{CYCLE_HZ, Fault, Shared, SimConfig, SimProgram, SimState, lock};
+use super::{CYCLE_HZ, ControllerState, Fault, SimConfig, SimProgram, SimState, lock};
 use crate::RtdeError;
 
 const CYCLE_NS: u64 = 1_000_000_000 / CYCLE_HZ as u64;
@@ -90,7 +90,7 @@ impl Server {
         address(self.primary.listener())
     }
 
-    pub(super) fn run(mut self, shared: &Shared) {
+    pub(super) fn run(mut self, shared: &ControllerState) {
         // SAFETY: gettid has no preconditions.
         shared.thread_id.store(unsafe { libc::gettid() }, Ordering::Release);
         self.ask_for_priority();
@@ -125,7 +125,7 @@ impl Server {
         }
     }
 
-    fn cycle(&mut self, shared: &Shared, now_ns: u64, steps: u64) {
+    fn cycle(&mut self, shared: &ControllerState, now_ns: u64, steps: u64) {
         if shared.has_faults.swap(false, Ordering::AcqRel) {
             let faults = std::mem::take(&mut *lock(&shared.faults));
             for fault in faults {

@@ -1,6 +1,8 @@
 //! A mission as the simulated arm would move through it, without a controller and without waiting.
 
 use super::motion::Move;
+use takt_rt::config::SettingError;
+
 use crate::RtdeError;
 use crate::arm::{Mission, Step};
 use crate::kinematics::Arm;
@@ -32,7 +34,7 @@ pub fn trajectory(
     mission.check()?;
     if !(1e-4..=60.0).contains(&step_s) {
         let received = step_s.to_string();
-        return Err(RtdeError::Setting { key: "step_s", received, accepted: "0.0001 to 60 s" });
+        return Err(SettingError::value("step_s", received, "accepted: 0.0001 to 60 s").into());
     }
     let most = (7200.0 / step_s) as usize;
     let (mut joints_rad, mut suction, mut t_s) = (start_rad, false, 0.0);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use takt_lab::LabError;
 use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
-use takt_lab::jobs::Teller;
+use takt_lab::jobs::JobReporter;
 use takt_lab::keeper::{MOST_ROWS, Window, rows_kept};
 use takt_link_rtde::RobotState;
 use takt_perception_process::{EventKind, Record};
@@ -150,7 +150,7 @@ pub struct Collector {
     reaction_batch: Vec<Reaction>,
     lost_before: u64,
     troubles: Troubles,
-    teller: Teller,
+    reporter: JobReporter,
 }
 
 /// What the collector ends with.
@@ -214,7 +214,7 @@ impl Collector {
             reaction_batch: Vec::with_capacity(BATCH),
             lost_before: 0,
             troubles: Troubles::default(),
-            teller: Teller::default(),
+            reporter: JobReporter::default(),
         })
     }
 
@@ -229,8 +229,8 @@ impl Collector {
     }
 
     /// Also tells the jobs to a manager.
-    pub(crate) fn telling(mut self, teller: Teller) -> Self {
-        self.teller = teller;
+    pub(crate) fn reporting(mut self, reporter: JobReporter) -> Self {
+        self.reporter = reporter;
         self
     }
 
@@ -308,7 +308,7 @@ impl Collector {
                 }
                 self.series.frames.push(frame);
                 let times_ns = [frame.arrival_ns, frame.start_ns, frame.published_ns];
-                self.teller.job(&PERCEPTION_TASK, frame.camera, times_ns);
+                self.reporter.job(&PERCEPTION_TASK, frame.camera, times_ns);
             } else if self.window.keeps(frame.arrival_ns) {
                 self.files.unjudged.push(|| *frame)?;
             }
@@ -319,7 +319,7 @@ impl Collector {
             if self.window.keeps(job.planned_ns) {
                 self.files.jobs.push(|| JobRow::from(job))?;
             }
-            self.teller.job(&SSM_TASK, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
+            self.reporter.job(&SSM_TASK, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             self.series.jobs.push(job);
             self.tally.job(job, window_ns, &mut |reaction| reactions.push(*reaction));
         }

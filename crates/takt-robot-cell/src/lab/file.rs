@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use takt_lab::LabError;
+use takt_lab::{Envelope, LabError};
 use takt_link_camera::CameraConfig;
 use takt_perception::PerceptionConfig;
-use takt_stats::VerdictConfig;
 use takt_view::ViewConfig;
 
 use super::builtin;
@@ -27,8 +26,9 @@ pub const SENTRYRT1: &str = include_str!("../../../../robots/sentryrt1.toml");
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellFile {
-    /// Name for people and run directories.
-    pub name: String,
+    /// Name and claims.
+    #[serde(flatten, skip_deserializing)]
+    pub envelope: Envelope,
     /// The cameras.
     pub cameras: Vec<CellCamera>,
     /// Perception.
@@ -49,9 +49,6 @@ pub struct CellFile {
     /// What may be lost between the cell and its cameras and controller.
     #[serde(default)]
     pub losses: CellLosses,
-    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
-    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
-    pub verdict: VerdictConfig,
     /// The rule by which less is run where a machine cannot carry this configuration. Absent: everything is run, and what a machine
     /// cannot carry is late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,9 +90,7 @@ impl CellFile {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
-        let mut file: Self = toml::from_str(text).map_err(|e| {
-            LabError::Config(takt_files::shortened(&format!("{name}: {}", e.to_string().trim_end())))
-        })?;
+        let mut file: Self = takt_lab::read_table(text).map_err(LabError::file(name))?;
         for camera in &mut file.cameras {
             if let Some(background) = &mut camera.sensor.background {
                 *background = folder.join(&*background);
@@ -119,7 +114,6 @@ impl CellFile {
         self.cell().validate().map_err(|error| error.to_string())?;
         self.scale.as_ref().map_or(Ok(()), ScaleRule::validate)?;
         self.scaled.as_ref().map_or(Ok(()), |scaled| scaled.validate(self.cameras.len()))?;
-        self.verdict.validate()?;
         self.losses.validate()?;
         self.view.check().map_err(|error| format!("view: {error}"))
     }
@@ -127,7 +121,7 @@ impl CellFile {
     /// What the cell itself needs of it.
     pub fn cell(&self) -> CellConfig {
         CellConfig {
-            name: self.name.clone(),
+            name: self.envelope.name.clone(),
             cameras: self.cameras.clone(),
             perception: self.perception.clone(),
             ssm: self.ssm.clone(),

@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use takt_lab::LabError;
-use takt_lab::RobotFile;
-use takt_lab::Session;
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
 use takt_lab::options::{RunOptions, Target, View};
 use takt_lab::picture::{Device, Picture};
 use takt_lab::robot::{Conclusion, Critical, End, Event, Kind, Observe, Robot, Running, Scaled, Scaling};
+use takt_lab::{ConfigError, Envelope, LabError, RobotFile, Session};
 use takt_perception_process::EventKind;
 use takt_report::verdict::of_run;
 use takt_rt::census::{CensusEntry, Role};
@@ -22,7 +20,6 @@ use takt_rt::jobs::JobRecord;
 use takt_rt::policy::Policy;
 use takt_rt::thread::{self, Handle};
 use takt_rundir::{CpuShare, Measure, RUN_FILE, RunDir, RunHeader};
-use takt_stats::VerdictConfig;
 use takt_trace::perfetto::Task as Track;
 use takt_view::terminal::TerminalView;
 use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
@@ -160,7 +157,7 @@ fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
         |found: String| LabError::damaged(path.join(RUN_FILE), found, "the configuration of a cell");
     let before: CellFile = serde_json::from_value(run.get("asked").cloned().unwrap_or_default())
         .map_err(|error| damaged(error.to_string()))?;
-    if before.scale != file.scale || before.name != file.name {
+    if before.scale != file.scale || before.envelope.name != file.envelope.name {
         return Err(LabError::Config(format!(
             "--resume {}: it was asked with another \"scale\" or \"name\"; go on with the same configuration, or start a new run",
             path.display()
@@ -174,7 +171,7 @@ fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
 /// # Errors
 /// [`LabError`]. What was measured until then stays in the run directory.
 pub fn run(file: &CellFile, options: &RunOptions, observe: Observe<'_>) -> Result<CellSummary, LabError> {
-    Session::run(file, options, observe)?.own().ok_or_else(|| LabError::internal("the summary of a cell"))
+    Session::run(file, options, observe)?.own().ok_or(LabError::Internal("the summary of a cell"))
 }
 
 impl Robot for CellFile {
@@ -182,19 +179,19 @@ impl Robot for CellFile {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
-        self.validate()
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.validate().map_err(|error| ConfigError::Robot(error.into()))
     }
 
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         Ok(measures(self))
     }
 
@@ -203,7 +200,7 @@ impl Robot for CellFile {
     }
 
     fn describe(&self) -> String {
-        format!("{} with {} cameras, {}", self.name, self.cameras.len(), self.tasks.policy)
+        format!("{} cameras, {}", self.cameras.len(), self.tasks.policy)
     }
 
     fn expected_seconds(&self) -> Option<f64> {
@@ -214,9 +211,11 @@ impl Robot for CellFile {
         self.tasks.strict = true;
     }
 
-    fn set_policy(&mut self, policy: &str) -> Result<(), String> {
-        self.tasks.policy = policy.parse().map_err(|error| format!("--policy {policy}: {error}"))?;
-        self.tasks.validate().map_err(|error| error.to_string())
+    fn set_policy(&mut self, policy: &str) -> Result<(), ConfigError> {
+        let parsed = policy.parse();
+        self.tasks.policy =
+            parsed.map_err(|error| ConfigError::Robot(format!("--policy {policy}: {error}").into()))?;
+        self.tasks.validate().map_err(|error| ConfigError::Robot(error.to_string().into()))
     }
 
     fn critical(&self) -> Result<Critical, &'static str> {
@@ -345,12 +344,12 @@ impl Working {
             detector_runs: 0,
             worker: cell.worker().as_ref().map(WorkerFactsShort::from),
         };
-        let records = cell.take_records().ok_or_else(|| LabError::internal("records"))?;
-        let ports = cell.take_view().ok_or_else(|| LabError::internal("view ports"))?;
+        let records = cell.take_records().ok_or(LabError::Internal("records"))?;
+        let ports = cell.take_view().ok_or(LabError::Internal("view ports"))?;
         let (writer, status_readers) = exchange::latest(2, CellStatus::default);
         let mut status_readers = status_readers.into_iter();
-        let status = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
-        let shown = status_readers.next().ok_or_else(|| LabError::internal("status reader"))?;
+        let status = status_readers.next().ok_or(LabError::Internal("status reader"))?;
+        let shown = status_readers.next().ok_or(LabError::Internal("status reader"))?;
         let threads = Arc::new(Mutex::new(ThreadSummary::default()));
         let ViewPorts { cameras, robot } = ports;
         let board = Board {
@@ -365,11 +364,11 @@ impl Working {
             threads: Arc::clone(&threads),
         };
         let window = session.new_window(options.watch.clone());
-        let (dir, teller) = (session.dir().clone(), session.teller());
+        let (dir, reporter) = (session.dir().clone(), session.reporter());
         let collector =
             Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
                 .going_on(before, &troubles)
-                .telling(teller);
+                .reporting(reporter);
         let stop_collector = StopCollector(Arc::new(AtomicBool::new(false)));
         let stop = Arc::clone(&stop_collector.0);
         let collecting =
@@ -656,10 +655,13 @@ impl Views {
                     })
                     .collect();
                 let sources = ViewSources { cameras, status };
-                Self::Web(ViewServer::start(file.view.clone(), sources, &file.name).map_err(ViewError::from)?)
+                Self::Web(
+                    ViewServer::start(file.view.clone(), sources, &file.envelope.name)
+                        .map_err(ViewError::from)?,
+                )
             }
             View::Terminal => {
-                let view = TerminalView::start(status, &file.name, &names, Urgency::default());
+                let view = TerminalView::start(status, &file.envelope.name, &names, Urgency::default());
                 Self::Terminal(view.map_err(ViewError::from)?)
             }
         })

@@ -25,7 +25,7 @@ impl Standing {
         let (feed, readers) =
             CameraFeed::start(index as u32, &camera.source, Some(pose.into()), 1, FeedOptions::default())
                 .map_err(|source| LabError::from(CellError::Camera { name: camera.name.clone(), source }))?;
-        let frames = readers.into_iter().next().ok_or_else(|| LabError::internal("frames"))?;
+        let frames = readers.into_iter().next().ok_or(LabError::Internal("frames"))?;
         Ok(Self { name: camera.name.clone(), feed, frames, last: 0 })
     }
 

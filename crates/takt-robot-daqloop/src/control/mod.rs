@@ -1,29 +1,19 @@
-//! Controllers for the inside of the loop, from nothing to heavy. Each computes one input from the plant's state and
-//! the reference, in constant time, without allocating. What adds up over time (integrals, learning) goes by the time that has
-//! passed; models are made for the plant's `period`.
+//! Controllers for the inside of the loop. Each computes one input from the plant's state and the reference, in constant
+//! time, without allocating. What adds up over time (integrals, learning) goes by the time that has passed.
 //!
-//! | kind | what it knows of the plant | work per turn with the defaults |
+//! | kind | its user | work per turn with the defaults |
 //! |---|---|---|
-//! | `pid` | nothing | a dozen operations |
-//! | `neuro_adaptive` | nothing: learns `f` and `g` (the paper's) | 50 Gaussians |
-//! | `lqr` | the linearised plant, at start-up | a dozen operations |
-//! | `mpc` | the linearised plant | 50 gradient steps of 25 inputs |
-//! | `sliding_rbf` | `g`; learns `f` | 4096 neurons |
+//! | `none` | the paper's tables of the bare loop | none |
+//! | `neuro_adaptive` | the paper's law; with larger networks, a law as heavy as one likes | 50 Gaussians |
+//! | `pid` | the least law that closes the loop: what a control error is compared with | a dozen operations |
 
-mod lqr;
-mod model;
-mod mpc;
 mod neuro;
 mod pid;
 mod rbf;
-mod sliding;
 
-pub use lqr::{Lqr, LqrConfig, riccati};
-pub use mpc::{Mpc, MpcConfig};
 pub use neuro::{Leak, NeuroAdaptive, NeuroConfig};
 pub use pid::{Pid, PidConfig};
 pub use rbf::{Rbf, RbfConfig};
-pub use sliding::{SlidingConfig, SlidingRbf};
 
 use serde::{Deserialize, Serialize};
 
@@ -47,12 +37,6 @@ pub enum ControllerConfig {
     NeuroAdaptive(NeuroConfig),
     /// Proportional, integral, derivative.
     Pid(PidConfig),
-    /// Linear quadratic regulator with integral action.
-    Lqr(LqrConfig),
-    /// Linear model predictive control with limits on the input.
-    Mpc(MpcConfig),
-    /// Adaptive sliding mode with a large network: the heavy one.
-    SlidingRbf(SlidingConfig),
 }
 
 impl Default for ControllerConfig {
@@ -63,7 +47,7 @@ impl Default for ControllerConfig {
 
 impl ControllerConfig {
     /// The kinds, as `kind` spells them.
-    pub const KINDS: [&'static str; 6] = ["none", "neuro_adaptive", "pid", "lqr", "mpc", "sliding_rbf"];
+    pub const KINDS: [&'static str; 3] = ["none", "neuro_adaptive", "pid"];
 
     /// The kind as `kind` spells it.
     pub fn kind(&self) -> &'static str {
@@ -71,9 +55,6 @@ impl ControllerConfig {
             Self::None {} => "none",
             Self::NeuroAdaptive(_) => "neuro_adaptive",
             Self::Pid(_) => "pid",
-            Self::Lqr(_) => "lqr",
-            Self::Mpc(_) => "mpc",
-            Self::SlidingRbf(_) => "sliding_rbf",
         }
     }
 
@@ -83,9 +64,6 @@ impl ControllerConfig {
             "none" => Self::None {},
             "neuro_adaptive" => Self::NeuroAdaptive(NeuroConfig::default()),
             "pid" => Self::Pid(PidConfig::default()),
-            "lqr" => Self::Lqr(LqrConfig::default()),
-            "mpc" => Self::Mpc(MpcConfig::default()),
-            "sliding_rbf" => Self::SlidingRbf(SlidingConfig::default()),
             _ => return None,
         })
     }
@@ -94,10 +72,7 @@ impl ControllerConfig {
         match self {
             Self::None {} => Ok(()),
             Self::NeuroAdaptive(config) => config.validate(plant),
-            Self::Pid(config) => config.validate(),
-            Self::Lqr(config) => config.validate(),
-            Self::Mpc(config) => config.validate(),
-            Self::SlidingRbf(config) => config.validate(),
+            Self::Pid(config) => Ok(config.validate()?),
         }
     }
 
@@ -115,19 +90,8 @@ impl ControllerConfig {
             Self::None {} => return Ok(None),
             Self::NeuroAdaptive(config) => Box::new(NeuroAdaptive::new(config, reference)),
             Self::Pid(config) => Box::new(Pid::new(config, plant, reference)),
-            Self::Lqr(config) => Box::new(Lqr::new(config, plant, reference)?),
-            Self::Mpc(config) => Box::new(Mpc::new(config, plant, reference)?),
-            Self::SlidingRbf(config) => Box::new(SlidingRbf::new(config, plant, reference)),
         }))
     }
-}
-
-/// Checks that a parameter lies in a range.
-fn within(key: &'static str, value: f64, range: std::ops::RangeInclusive<f64>) -> Result<(), DaqError> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(DaqError::config(key, value, format!("accepted are {} to {}", range.start(), range.end())))
 }
 
 #[cfg(test)]

@@ -26,7 +26,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::rbf::{Rbf, RbfConfig};
-use super::{Controller, within};
+use takt_rt::config::within;
+
+use super::Controller;
 use crate::error::DaqError;
 use crate::plant::{PlantConfig, Reference, State};
 
@@ -87,10 +89,9 @@ impl Default for NeuroConfig {
 
 impl NeuroConfig {
     pub(crate) fn validate(&self, plant: &PlantConfig) -> Result<(), DaqError> {
-        let positive = 1e-9..=1e9;
         // "Positive real constants" (the paper); a leak or a rate of 0 is a law without that term.
-        within("controller.k1", self.k1, positive.clone())?;
-        within("controller.k2", self.k2, positive)?;
+        within("controller.k1", self.k1, 1e-9, 1e9)?;
+        within("controller.k2", self.k2, 1e-9, 1e9)?;
         for (key, value) in [
             ("controller.alpha1", self.alpha1),
             ("controller.alpha2", self.alpha2),
@@ -98,7 +99,7 @@ impl NeuroConfig {
             ("controller.gamma", self.gamma),
             ("controller.lambda", self.lambda),
         ] {
-            within(key, value, 0.0..=1e9)?;
+            within(key, value, 0.0, 1e9)?;
         }
         for (key, rate) in
             [("controller.beta", self.alpha1 * self.beta), ("controller.gamma", self.alpha2 * self.gamma)]

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Controller, within};
-use crate::error::DaqError;
+use takt_rt::config::{SettingError, within};
+
+use super::Controller;
 use crate::plant::{PlantConfig, Reference, State};
 
 /// Gains.
@@ -25,10 +26,10 @@ impl Default for PidConfig {
 }
 
 impl PidConfig {
-    pub(crate) fn validate(&self) -> Result<(), DaqError> {
-        within("controller.proportional", self.proportional, -1e9..=1e9)?;
-        within("controller.integral", self.integral, -1e9..=1e9)?;
-        within("controller.derivative", self.derivative, -1e9..=1e9)
+    pub(crate) fn validate(&self) -> Result<(), SettingError> {
+        within("controller.proportional", self.proportional, -1e9, 1e9)?;
+        within("controller.integral", self.integral, -1e9, 1e9)?;
+        within("controller.derivative", self.derivative, -1e9, 1e9)
     }
 }
 

@@ -10,7 +10,6 @@
 //! `latency.json` is part of the run's checkpoint ([`takt_rundir::Checkpoint`]), which is renewed thrice a second. After a kill,
 //! `--resume` takes it up and adds the edges of the checkpoint's samples that are newer.
 
-mod file;
 mod keep;
 mod resume;
 mod run;
@@ -18,6 +17,5 @@ mod standing;
 mod state;
 
 pub use crate::plant::serve as far_end;
-pub use file::{DaqFile, Losses, SHIPPED, StopRules};
 pub use run::KIND;
 pub use state::{STATE_FILE, State};

@@ -78,8 +78,8 @@ fn parse(line: &str) -> Option<EdgeRow> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::DaqFile;
     use super::*;
+    use crate::DaqConfig;
     use proptest::prelude::*;
 
     fn row(index: u64) -> EdgeRow {
@@ -94,10 +94,10 @@ mod tests {
         }
     }
 
-    fn killed(edges: u64, checkpoint_at: u64) -> (tempfile::TempDir, RunDir, DaqFile) {
+    fn killed(edges: u64, checkpoint_at: u64) -> (tempfile::TempDir, RunDir, DaqConfig) {
         let root = tempfile::tempdir().unwrap();
         let dir = RunDir::create(root.path(), "daq").unwrap();
-        let file = DaqFile::default();
+        let file = DaqConfig::default();
         let mut samples = dir.samples(EDGES).unwrap();
         let mut state = State::new(&file).unwrap();
         for index in 0..edges {

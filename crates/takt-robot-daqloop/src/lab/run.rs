@@ -4,22 +4,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use takt_lab::LabError;
-use takt_lab::Session;
 use takt_lab::options::RunOptions;
 use takt_lab::robot::{Conclusion, Critical, End, GuestNeeds, Kind, Observe, Robot, Running, read};
+use takt_lab::{ConfigError, Envelope, LabError, Session};
 use takt_link_daq::Waiting;
 use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
 use takt_rundir::{Draft, Loss, Measure, RunDir};
-use takt_stats::{Stopped, VerdictConfig};
+use takt_stats::Stopped;
 
 use super::keep::{EDGES, Keep, LastFlushed, Numbering, Window};
 use super::resume::replay;
 use super::state::{STATE_FILE, State};
-use super::{DaqFile, SHIPPED};
 use crate::saving::{Discard, EdgeSink};
-use crate::{DaqLoop, DaqOutcome, EdgeRecord};
+use crate::{DaqConfig, DaqLoop, DaqOutcome, EdgeRecord, SHIPPED};
 
 /// How often the records are read. The rings hold some hundred times what comes meanwhile.
 const READ: Duration = Duration::from_millis(4);
@@ -36,27 +34,27 @@ pub static KIND: Kind = Kind {
     factors: &[("policy", "acquisition.policy"), ("placement", "acquisition.cpus")],
     // A simulated board.
     guest: GuestNeeds { modules: &["comedi_test"], programs: &[] },
-    ..Kind::new("daq", &[("daq", SHIPPED)], read::<DaqFile>)
+    ..Kind::new("daq", &[("daq", SHIPPED)], read::<DaqConfig>)
 };
 
-impl Robot for DaqFile {
+impl Robot for DaqConfig {
     fn kind(&self) -> &'static Kind {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
-        self.validate()
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.validate().map_err(ConfigError::robot)
     }
 
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         Ok(measures(self))
     }
 
@@ -65,7 +63,7 @@ impl Robot for DaqFile {
     }
 
     fn describe(&self) -> String {
-        format!("{}: {}", self.name, self.label())
+        self.label()
     }
 
     fn expected_seconds(&self) -> Option<f64> {
@@ -112,9 +110,9 @@ impl Robot for DaqFile {
         let (kept, flushed) = (keep.kept(), keep.last_flushed());
         let (sink, keep): (Box<dyn EdgeSink>, _) =
             if self.saving.enabled { (Box::new(keep), None) } else { (Box::new(Discard), Some(keep)) };
-        let started = DaqLoop::start_saving(&self.config(), sink);
-        let mut daq = started.map_err(|error| LabError::Config(error.to_string()))?;
-        let records = daq.take_records().ok_or_else(|| LabError::internal("the ring of records"))?;
+        let started = DaqLoop::start_endless(self, sink);
+        let mut daq = started.map_err(LabError::robot)?;
+        let records = daq.take_records().ok_or(LabError::Internal("the ring of records"))?;
         describe(session, self, &daq)?;
         if self.offline_cpus.is_some() {
             session.note("offline_cpus", &offline.taken())?;
@@ -128,7 +126,7 @@ impl Robot for DaqFile {
             from_ns: u64::MAX,
             stopped: None,
         };
-        let length = Duration::from_secs_f64(options.seconds.unwrap_or(self.seconds));
+        let length = options.length(self.seconds);
         let checkpoints = Checkpoints::new(session, flushed);
         let file = self.clone();
         Ok(Box::new(Loop { file, daq, state, reader, keep, kept, checkpoints, window, length, offline }))
@@ -137,7 +135,7 @@ impl Robot for DaqFile {
 
 /// A loop that runs, and the reading ends of what it leaves.
 struct Loop {
-    file: DaqFile,
+    file: DaqConfig,
     daq: DaqLoop,
     state: State,
     reader: Reader,
@@ -187,7 +185,7 @@ impl Running for Loop {
         let outcome = daq.stop();
         // Before anything can fail.
         session.header.problems.extend(offline.restore());
-        let outcome = outcome.map_err(|error| LabError::Config(error.to_string()))?;
+        let outcome = outcome.map_err(LabError::robot)?;
         // What was in the ring when the loop ended.
         reader.read(&mut state, keep.as_mut());
         if let Some(keep) = &mut keep {
@@ -278,7 +276,7 @@ impl Reader {
 }
 
 /// What reports read.
-fn measures(file: &DaqFile) -> Vec<Measure> {
+fn measures(file: &DaqConfig) -> Vec<Measure> {
     let latency = Measure::new("latency", "Latency of an edge", EDGES, "latency_ns");
     let timed = |measure: Measure| Measure { time_column: Some("sent_ns".to_owned()), ..measure };
     let latency = Measure { deadline_ns: file.deadline_ns(), ..latency };
@@ -294,7 +292,7 @@ fn measures(file: &DaqFile) -> Vec<Measure> {
 }
 
 /// What is known before the window.
-fn describe(session: &mut Session, file: &DaqFile, daq: &DaqLoop) -> Result<(), LabError> {
+fn describe(session: &mut Session, file: &DaqConfig, daq: &DaqLoop) -> Result<(), LabError> {
     session.header.measures = measures(file);
     session.header.not_granted = daq.not_granted();
     let granted: Vec<_> = daq.granted().iter().map(|(_, granted)| granted).collect();
@@ -306,7 +304,7 @@ fn describe(session: &mut Session, file: &DaqFile, daq: &DaqLoop) -> Result<(), 
 /// What is known after the window.
 fn conclude(
     session: &mut Session,
-    file: &DaqFile,
+    file: &DaqConfig,
     state: &State,
     outcome: &DaqOutcome,
     stopped: Option<Stopped>,
@@ -386,7 +384,7 @@ const SHARE_FROM_NS: u64 = 5_000_000;
 /// A real-time task that polls hardly ever leaves its CPU. The kernel then takes it away, by default for 50 ms of every
 /// second, so that the rest of the system lives: by RT throttling, since Linux 6.12 by the fair server. Such a gap says
 /// nothing of the board or the loop, so a run that may hold one is labelled.
-fn kept_for_others(file: &DaqFile, max_ns: u64) -> Option<String> {
+fn kept_for_others(file: &DaqConfig, max_ns: u64) -> Option<String> {
     let policy = file.acquisition.policy;
     let polls = file.link.waiting() == Waiting::Poll && policy.is_real_time();
     (polls && max_ns >= SHARE_FROM_NS).then(|| {
@@ -407,7 +405,7 @@ mod tests {
 
     #[test]
     fn only_a_polling_real_time_task_with_a_long_gap_is_labelled() {
-        let file = |text: &str| toml::from_str::<DaqFile>(text).expect("a valid file");
+        let file = |text: &str| toml::from_str::<DaqConfig>(text).expect("a valid file");
         let label = kept_for_others(&file(""), 50_000_000).expect("fifo:99 polls by default");
         assert!(label.contains("50.0 ms") && label.contains("fifo:99"), "{label}");
         assert_eq!(kept_for_others(&file(""), 200_000), None);

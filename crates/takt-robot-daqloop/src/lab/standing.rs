@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::DaqFile;
+use crate::DaqConfig;
 use crate::EdgeRecord;
 
 /// A loop without an edge for so long stood still, which is told beside the misses; as in [`takt_lab::releases`].
@@ -30,7 +30,7 @@ pub struct Standing {
 
 impl Standing {
     /// Of a loop that `file` describes.
-    pub fn new(file: &DaqFile) -> Self {
+    pub fn new(file: &DaqConfig) -> Self {
         let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self {
             deadline_ns: file.deadline_ns().filter(|deadline_ns| *deadline_ns > 0),
@@ -86,7 +86,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn standing(text: &str) -> Standing {
-        let file: DaqFile = toml::from_str(text).unwrap();
+        let file: DaqConfig = toml::from_str(text).unwrap();
         file.validate().unwrap();
         Standing::new(&file)
     }

@@ -5,9 +5,9 @@ use takt_lab::LabError;
 use takt_rundir::{Draft, RunDir};
 use takt_stats::{MaxTrend, MeanTrend, Recorder, Stop, Stopped};
 
-use super::DaqFile;
 use super::keep::Flushed;
 use super::standing::Standing;
+use crate::DaqConfig;
 use crate::EdgeRecord;
 
 /// Its file in the run directory. The names of its first four keys are those that reports look for.
@@ -51,7 +51,7 @@ impl State {
     ///
     /// # Errors
     /// [`LabError::Config`] for stop rules that cannot be.
-    pub fn new(file: &DaqFile) -> Result<Self, LabError> {
+    pub fn new(file: &DaqConfig) -> Result<Self, LabError> {
         let config = |error: String| LabError::Config(error);
         let recorder = |deadline_ns| Recorder::new(deadline_ns).map_err(|e| config(e.to_string()));
         Ok(Self {

@@ -124,9 +124,8 @@ impl FarEnd for RealTimePlant {
 /// Is the plant of a DAQ loop: the body of the process at the far end ([`far_end::serve`]).
 pub fn serve() -> ExitCode {
     far_end::serve(&|description| {
-        let description: Description =
-            serde_json::from_value(description.clone()).map_err(|error| error.to_string())?;
-        description.plant.validate().map_err(|error| error.to_string())?;
+        let description: Description = serde_json::from_value(description.clone())?;
+        description.plant.validate()?;
         Ok(Box::new(RealTimePlant::new(&description)))
     })
 }

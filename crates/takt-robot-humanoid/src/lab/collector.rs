@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use takt_lab::LabError;
 use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
-use takt_lab::jobs::Teller;
+use takt_lab::jobs::JobReporter;
 use takt_lab::keeper::{Window, rows_kept};
 use takt_lab::releases::{Job, Releases, Seen};
 use takt_link_ethercat::control::{ExchangeMode, LateAnswer, LinkEvent};
@@ -90,7 +90,7 @@ impl Sendings {
 }
 
 /// The collector.
-pub(super) struct Collector {
+pub(super) struct WalkCollector {
     rings: Rings,
     window: Window,
     cycles: Rows,
@@ -106,7 +106,7 @@ pub(super) struct Collector {
     collected: Collected,
     dir: RunDir,
     lost_before: u64,
-    teller: Teller,
+    reporter: JobReporter,
 }
 
 /// File of what is counted.
@@ -148,7 +148,7 @@ pub(super) struct Collected {
     releases: Option<Seen>,
 }
 
-impl Collector {
+impl WalkCollector {
     /// A collector for `measures`, which then name their recorders' files.
     pub fn new(
         dir: &RunDir,
@@ -157,7 +157,7 @@ impl Collector {
         period_ns: u64,
         window: &Window,
         before: Option<Collected>,
-        teller: Teller,
+        reporter: JobReporter,
     ) -> Result<Self, LabError> {
         let collected = before.unwrap_or_default();
         let (told, mode) = (rings.truth.is_some(), rings.mode);
@@ -179,7 +179,7 @@ impl Collector {
             previous_wake_ns: None,
             sendings: Sendings::default(),
             collected,
-            teller,
+            reporter,
         })
     }
 
@@ -254,7 +254,7 @@ impl Collector {
 
     fn cycle(&mut self, record: &CycleRecord) -> Result<(), LabError> {
         self.joiner.cycle(record);
-        self.teller.job(&TASK, 0, [record.planned_ns, record.wake_ns, record.end_ns]);
+        self.reporter.job(&TASK, 0, [record.planned_ns, record.wake_ns, record.end_ns]);
         let CycleRecord { planned_ns, wake_ns, end_ns, skipped, .. } = *record;
         self.releases.job(Job { planned_ns, wake_ns, skipped: skipped.into() }, |measure| match measure {
             "lateness" => Some(wake_ns.saturating_sub(planned_ns)),

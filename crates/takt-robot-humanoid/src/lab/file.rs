@@ -1,15 +1,15 @@
 //! Configuration of the humanoid.
 
 use serde::{Deserialize, Serialize};
+use takt_lab::Envelope;
 use takt_link_ethercat::control::{MOST_QUEUES, XdpAttach};
-use takt_rt::config::within;
+use takt_rt::config::{SettingError, within};
 use takt_rt::memory::MemoryLock;
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 use takt_rundir::Loss;
-use takt_stats::VerdictConfig;
 
 use super::collector::Collected;
 use crate::HumanoidConfig;
@@ -111,10 +111,9 @@ impl Losses {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HumanoidFile {
-    /// `humanoid`.
-    pub robot: String,
-    /// Name for people.
-    pub name: String,
+    /// Name and claims.
+    #[serde(flatten, skip_deserializing)]
+    pub envelope: Envelope,
     /// Length of a run, seconds, when the command says nothing. 10.
     pub seconds: f64,
     /// Scheduling policy of the motion controller (P). FIFO 99, the paper's highest priority.
@@ -141,16 +140,12 @@ pub struct HumanoidFile {
     pub losses: Losses,
     /// The motion controller.
     pub motion: HumanoidConfig,
-    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
-    #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
-    pub verdict: VerdictConfig,
 }
 
 impl Default for HumanoidFile {
     fn default() -> Self {
         Self {
-            robot: "humanoid".to_owned(),
-            name: "humanoid".to_owned(),
+            envelope: Envelope::named("humanoid"),
             seconds: 10.0,
             policy: Policy::Fifo { priority: 99 },
             lock_memory: MemoryLock::All,
@@ -164,7 +159,6 @@ impl Default for HumanoidFile {
             readers: 1,
             losses: Losses::default(),
             motion: HumanoidConfig::default(),
-            verdict: VerdictConfig::default(),
         }
     }
 }
@@ -197,12 +191,8 @@ impl HumanoidFile {
     /// Refuses what cannot be run.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        if self.robot != "humanoid" {
-            return Err(format!("robot = \"{}\": this file is for \"humanoid\"", self.robot));
-        }
-        self.verdict.validate()?;
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
         within("seconds", self.seconds, 0.01, 40.0 * 86_400.0)?;
         for (key, allowed) in [
             ("losses.most_lost_frames", self.losses.most_lost_frames),
@@ -216,19 +206,22 @@ impl HumanoidFile {
         let most = self.motion.link.readers.saturating_sub(1);
         within("readers", self.readers.into(), 0.0, most as f64)?;
         if self.shield && self.cpus.is_none() {
-            return Err("shield = true: cpus must say which CPUs are the controller's".to_owned());
+            let accepted = "cpus must say which CPUs are the controller's";
+            return Err(SettingError::value("shield", true, accepted));
         }
         if let WireKind::Interface { name } | WireKind::Xdp { name, .. } = &self.wire
             && name.is_empty()
         {
-            return Err("wire.name = \"\": the name of a network interface is accepted".to_owned());
+            let accepted = "the name of a network interface is accepted";
+            return Err(SettingError::value("wire.name", "\"\"", accepted));
         }
         if let WireKind::Xdp { queue, .. } = self.wire {
             within("wire.queue", queue.into(), 0.0, (MOST_QUEUES - 1).into())?;
         }
-        self.policy.validate().map_err(|error| error.to_string())?;
-        self.segment.policy.validate().map_err(|error| format!("segment.{error}"))?;
-        self.motion.validate().map_err(|reason| format!("motion.{reason}"))
+        for (key, policy) in [("policy", &self.policy), ("segment.policy", &self.segment.policy)] {
+            policy.validate().map_err(|error| SettingError::conflict(key, error.to_string()))?;
+        }
+        self.motion.validate().map_err(|error| error.within_section("motion."))
     }
 }
 
@@ -238,20 +231,17 @@ mod tests {
 
     #[test]
     fn the_shipped_file_is_the_papers_robot() {
-        let file: HumanoidFile = toml::from_str(SHIPPED).unwrap();
+        let file: HumanoidFile = takt_lab::parse(SHIPPED).unwrap();
         assert_eq!(file, HumanoidFile::default(), "what the shipped file spells out are the defaults");
         file.validate().unwrap();
         assert_eq!((file.motion.devices().len(), file.tuning().as_str()), (59, "PM"));
-        let again: HumanoidFile = toml::from_str(&toml::to_string(&file).unwrap()).unwrap();
-        assert_eq!(again, file);
+        let written = takt_lab::RobotFile::of(file.clone()).to_toml().unwrap();
+        assert_eq!(takt_lab::parse::<HumanoidFile>(&written).unwrap(), file);
     }
 
     #[test]
     fn refusals_name_the_key() {
-        let refused = |text: &str| match toml::from_str::<HumanoidFile>(text) {
-            Ok(file) => file.validate().unwrap_err(),
-            Err(error) => error.to_string(),
-        };
+        let refused = |text: &str| takt_lab::parse::<HumanoidFile>(text).unwrap_err().to_string();
         assert!(refused("[motion]\nrate_hz = 0").contains("motion.rate_hz"));
         assert!(refused("[motion.safety]\nmost_late = 0").contains("safety.most_late"));
         assert!(refused("shield = true").contains("cpus"));

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use takt_lab::LabError;
-use takt_lab::Session;
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
@@ -15,16 +13,15 @@ use takt_lab::releases::Releases;
 use takt_lab::robot::{
     Conclusion, Critical, End, Event, GuestNeeds, Kind, Observe, Robot, Running, read as read_file,
 };
+use takt_lab::{Collecting, ConfigError, Envelope, LabError, Session};
 use takt_link_ethercat::control::{CacheReader, Exporter, Idle, Link, bring_up};
 use takt_rt::latency::DmaLatency;
 use takt_rt::ring;
 use takt_rt::settings::ThreadSettings;
-use takt_rt::thread::{self, Handle};
 use takt_rundir::{Measure, RunDir};
-use takt_stats::VerdictConfig;
 use takt_trace::Trace;
 
-use super::collector::{COUNTS_FILE, Collected, Collector, LOST_AFTER, Rings};
+use super::collector::{COUNTS_FILE, Collected, LOST_AFTER, Rings, WalkCollector};
 use super::late::{self, THREADS, Threads};
 use super::rows::{CYCLES, LATENCIES};
 use super::{HumanoidFile, SHIPPED, failed, wire};
@@ -89,19 +86,19 @@ impl Robot for HumanoidFile {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
-        self.validate()
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(self.validate()?)
     }
 
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         // On a real bus those without a deadline are missing.
         Ok(measures(self, true))
     }
@@ -112,7 +109,7 @@ impl Robot for HumanoidFile {
 
     fn describe(&self) -> String {
         let (devices, rate_hz) = (self.motion.devices().len(), self.motion.rate_hz);
-        format!("{}: {devices} devices at {rate_hz} Hz, tuning {}", self.name, self.tuning())
+        format!("{devices} devices at {rate_hz} Hz, tuning {}", self.tuning())
     }
 
     fn expected_seconds(&self) -> Option<f64> {
@@ -150,15 +147,14 @@ impl Robot for HumanoidFile {
 struct Walking {
     file: HumanoidFile,
     length: Duration,
-    running: motion::Running,
+    running: motion::RunningMotion,
     window: Window,
-    collecting: Handle<Result<(Collected, Releases), LabError>>,
+    collecting: Collecting<(Collected, Releases)>,
     exporter: Exporter,
-    readers: Vec<Handle<u64>>,
+    readers: Vec<Collecting<u64>>,
     /// Cycles within the window of whose losses the collector cannot tell yet.
     untold: Arc<AtomicU64>,
     /// For collector and readers.
-    done: Arc<AtomicBool>,
     devices: usize,
     frames_per_cycle: u64,
     bring_up: Duration,
@@ -215,34 +211,28 @@ impl Walking {
         let window = session.new_window(options.watch.clone());
         let before: Option<Collected> = session.restored(COUNTS_FILE)?;
         let dir = session.dir().clone();
-        let teller = session.teller();
+        let reporter = session.reporter();
         let untold = Arc::new(AtomicU64::new(0));
         let (mode, truth) = (control.mode, behind.truth.take());
         let rings = Rings { records, events, late, mode, truth, untold: Arc::clone(&untold) };
         let period_ns = file.motion.period().as_nanos() as u64;
         let measures = &mut session.header.measures;
-        let collector = Collector::new(&dir, rings, measures, period_ns, &window, before, teller)?;
-        let done = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&done);
+        let collector = WalkCollector::new(&dir, rings, measures, period_ns, &window, before, reporter)?;
         let collecting =
-            thread::spawn_exempt("hum-collector", "drains cycle records", move || collector.run(&stop))?;
+            Collecting::start("hum-collector", "drains cycle records", |end| collector.run(end))?;
         let exporter = Exporter::start(timing, dir.path().join(TIMING_FILE), Duration::from_secs(1))?;
         readers.truncate(file.readers as usize);
         let readers = readers
             .into_iter()
             .map(|reader| {
-                let stop = Arc::clone(&done);
-                thread::spawn_exempt("hum-reader", "reads the cache as telemetry does", move || {
-                    read(reader, &stop)
-                })
+                let why = "reads the cache as telemetry does";
+                Collecting::start("hum-reader", why, |end| Ok(read(reader, end)))
             })
             .collect::<Result<Vec<_>, _>>()?;
         let running = motion::start_from(&file.motion, idle, &file.settings(), file.sleep, records_in)?;
 
         session.header.not_granted.append(&mut behind.not_granted);
-        let differences = &running.granted().differences;
-        session.header.not_granted.extend(differences.iter().map(ToString::to_string));
-        session.note("threads", &[running.granted()])?;
+        session.granted(&[running.granted()])?;
         session.note("wire", &behind.what)?;
         let threads = Threads { controller: Some(running.tid()), segment: behind.segment_tid };
         session.note(THREADS, &threads)?;
@@ -250,14 +240,13 @@ impl Walking {
         session.note("devices", &names)?;
         Ok(Self {
             file: file.clone(),
-            length: Duration::from_secs_f64(options.seconds.unwrap_or(file.seconds)),
+            length: options.length(file.seconds),
             running,
             window,
             collecting,
             exporter,
             readers,
             untold,
-            done,
             devices: devices.len(),
             frames_per_cycle,
             bring_up: took,
@@ -332,16 +321,16 @@ impl Walking {
         self.running.shared.end();
         // One that ends by itself has panicked: what it measured is judged all the same.
         let finished = self.running.join();
-        self.done.store(true, Ordering::Release);
         let mut reads = 0;
         for reader in self.readers {
-            reads += reader.join()?;
+            reads += reader.end()?;
         }
         if let Err(error) = self.exporter.stop()? {
             session.header.problems.push(format!("{TIMING_FILE}: {error}"));
         }
-        let (collected, releases) = self.collecting.join()??;
+        let (collected, releases) = self.collecting.end()?;
         drop(self.behind);
+        session.releases(&releases, "the motion controller");
         let header = &mut session.header;
         if collected.untold_cycles > 0 {
             header.failures.push(format!(
@@ -350,8 +339,6 @@ impl Walking {
             ));
         }
         header.records_lost = collected.lost;
-        releases.tell(&mut header.measures);
-        header.problems.extend(releases.stood_still("the motion controller"));
         let finished = match finished {
             Ok(finished) => finished,
             Err(error) => {
@@ -441,7 +428,7 @@ fn figures(
         ("clock_locked_cycles", collected.locked_cycles as f64),
         ("clock_unlocked_cycles", collected.unlocked_cycles as f64),
         ("clock_phase_max_us", f64::from(collected.farthest_phase_ns) / 1e3),
-        ("skipped_cycles", releases.never as f64),
+        ("skipped_cycles", releases.skipped as f64),
         ("longest_time_without_control_ms", releases.longest_gap_ns as f64 / 1e6),
         ("exchange_mean_us", collected.exchange_sum_ns as f64 / cycles / 1e3),
         ("reads", reads as f64),

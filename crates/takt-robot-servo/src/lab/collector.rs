@@ -4,15 +4,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_lab::LabError;
-use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
-use takt_lab::jobs::Teller;
+use takt_lab::collect::{Sample, until_stopped};
+use takt_lab::jobs::JobReporter;
 use takt_lab::keeper::Window;
-use takt_lab::releases::{Job, Releases};
+use takt_lab::{LabError, Session, TaskLog, Timed, Times};
 use takt_rt::ring::Consumer;
 use takt_rundir::{Measure, RunDir};
 
 use super::run::SERVO_TASK;
+use crate::ServoConfig;
 use crate::record::CycleRecord;
 
 /// Name of the sample file.
@@ -87,7 +87,7 @@ pub struct CycleRow {
 
 /// A record with what only its predecessor tells.
 #[derive(Clone, Copy, Debug)]
-struct Cycle {
+pub(super) struct Cycle {
     record: CycleRecord,
     before_ns: u64,
     sent_ns: u64,
@@ -170,81 +170,69 @@ impl Counted {
     }
 }
 
+impl Timed for Cycle {
+    fn times(&self) -> Times {
+        let CycleRecord { planned_ns, wake_ns, end_ns, skipped, .. } = self.record;
+        Times { planned_ns, wake_ns, start_ns: wake_ns, end_ns, skipped: skipped.into() }
+    }
+}
+
 /// The collector.
-pub(super) struct Collector {
+pub(super) struct StreamCollector {
     dir: RunDir,
     window: Window,
     records: Consumer<CycleRecord>,
-    rows: Rows,
-    recorders: Recorders<Cycle>,
-    pub(super) releases: Releases,
-    teller: Teller,
+    pub(super) log: TaskLog<Cycle>,
+    reporter: JobReporter,
     pub(super) counted: Counted,
     before_ns: u64,
 }
 
-impl Collector {
-    /// A collector for `measures`, which then name their recorders' files.
+impl StreamCollector {
+    /// A collector for the session's measures, which then name their recorders' files.
     pub(super) fn new(
-        dir: &RunDir,
+        file: &ServoConfig,
+        session: &mut Session,
         records: Consumer<CycleRecord>,
-        measures: &mut [Measure],
         window: &Window,
-        period_ns: u64,
-        teller: Teller,
     ) -> Result<Self, LabError> {
-        Ok(Self {
-            dir: dir.clone(),
-            window: window.clone(),
-            records,
-            rows: Rows::new(dir, CYCLES)?,
-            releases: Releases::new(period_ns, window, measures, &["response"]),
-            recorders: Recorders::open(dir, measures, window, sample)?,
-            teller,
-            counted: Counted::default(),
-            before_ns: 0,
-        })
+        let (dir, reporter) = (session.dir().clone(), session.reporter());
+        let period = Duration::from_nanos(file.period_ns());
+        let measures = &mut session.header.measures;
+        let log = TaskLog::new(&dir, &SERVO_TASK, period, measures, window, sample)?;
+        let counted = Counted::default();
+        Ok(Self { dir, window: window.clone(), records, log, reporter, counted, before_ns: 0 })
     }
 
-    /// Collects until `stop` is set and the ring is empty.
-    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<Self, LabError> {
-        let empty = |this: &mut Self| {
-            while this.drain()? {}
-            Ok(())
-        };
-        until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
+    /// Collects until `end` is set and the ring is empty.
+    pub(super) fn run(mut self, end: &AtomicBool) -> Result<Self, LabError> {
+        until_stopped(&mut self, end, PERIOD, Self::drain, Self::save)?;
         Ok(self)
     }
 
     fn save(&mut self) -> Result<(), LabError> {
         self.counted.lost = self.records.lost();
+        self.log.lost(&mut self.reporter, self.counted.lost);
         let mut draft = self.window.draft();
-        self.rows.keep(&mut draft)?;
-        self.recorders.keep(&mut draft)?;
+        self.log.keep(&mut draft)?;
         Ok(self.dir.checkpoint(&draft)?)
     }
 
-    fn drain(&mut self) -> Result<bool, LabError> {
+    fn drain(&mut self) -> Result<(), LabError> {
         let mut batch = Vec::new();
-        let taken = self.records.take_into(&mut batch, BATCH);
-        for record in batch.into_iter().filter(|record| record.streaming) {
-            // A command that was not sent ends with its cycle, and counts as none besides.
-            let sent_ns = if record.sent_ns > 0 { record.sent_ns } else { record.end_ns };
-            let before_ns = if self.before_ns > 0 { self.before_ns } else { sent_ns };
-            self.before_ns = sent_ns;
-            let cycle = Cycle { record, before_ns, sent_ns };
-            let CycleRecord { planned_ns, wake_ns, end_ns, .. } = record;
-            self.teller.job(&SERVO_TASK, 0, [planned_ns, wake_ns, end_ns]);
-            let job = Job { planned_ns, wake_ns, skipped: record.skipped.into() };
-            self.releases.job(job, |_| Some(record.response_ns()));
-            if self.window.elapsed_ns(planned_ns).is_some() {
-                self.counted.see(&record);
+        while self.records.take_into(&mut batch, BATCH) > 0 {
+            for record in batch.drain(..).filter(|record| record.streaming) {
+                // A command that was not sent ends with its cycle, and counts as none besides.
+                let sent_ns = if record.sent_ns > 0 { record.sent_ns } else { record.end_ns };
+                let before_ns = if self.before_ns > 0 { self.before_ns } else { sent_ns };
+                self.before_ns = sent_ns;
+                if self.window.elapsed_ns(record.planned_ns).is_some() {
+                    self.counted.see(&record);
+                }
+                let cycle = Cycle { record, before_ns, sent_ns };
+                self.log.push(&mut self.reporter, &cycle, || CycleRow::from(&cycle))?;
             }
-            if self.window.keeps(planned_ns) {
-                self.rows.push(|| CycleRow::from(&cycle))?;
-            }
-            self.recorders.push(&cycle);
         }
-        Ok(taken > 0)
+        Ok(())
     }
 }

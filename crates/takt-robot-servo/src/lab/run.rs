@@ -1,20 +1,16 @@
 //! The stream as a robot of the lab.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
 use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
-use takt_lab::{LabError, RunOptions, Session};
+use takt_lab::{Collecting, ConfigError, Envelope, LabError, RunOptions, Session};
 use takt_rt::ring::ring;
-use takt_rt::thread::{self, Handle};
 use takt_rundir::{Loss, Measure};
-use takt_stats::VerdictConfig;
 
-use super::collector::{CYCLES, Collector};
+use super::collector::{CYCLES, StreamCollector};
 use crate::config::{Pacing, SHIPPED, ServoConfig};
 use crate::controller_log;
 use crate::monitor::StopReason;
@@ -87,19 +83,19 @@ impl Robot for ServoConfig {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
-        Self::validate(self).map_err(|error| error.to_string())
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(Self::validate(self)?)
     }
 
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         Ok(measures(self))
     }
 
@@ -112,7 +108,7 @@ impl Robot for ServoConfig {
 
     fn describe(&self) -> String {
         let to = if self.simulator.is_some() { "a simulated controller" } else { &self.link.host };
-        format!("{}: {} targets a second to {to}, {}", self.name, self.rate_hz(), self.task.policy)
+        format!("{} targets a second to {to}, {}", self.rate_hz(), self.task.policy)
     }
 
     fn expected_seconds(&self) -> Option<f64> {
@@ -151,31 +147,16 @@ impl Robot for ServoConfig {
         session.header.measures = measures(self);
         let window = session.new_window(options.watch.clone());
         let (producer, consumer) = ring(RING);
-        let (dir, teller) = (session.dir().clone(), session.teller());
-        let measures = &mut session.header.measures;
-        let collector = Collector::new(&dir, consumer, measures, &window, self.period_ns(), teller)?;
-        let ended = Ended(Arc::default());
-        let stop = Arc::clone(&ended.0);
-        let collecting = thread::spawn_exempt("servo-collect", "drains the stream's records", move || {
-            collector.run(&stop)
-        })?;
+        let collector = StreamCollector::new(self, session, consumer, &window)?;
+        let collecting =
+            Collecting::start("servo-collect", "drains the stream's records", |end| collector.run(end))?;
         let stream = start(&config, producer)?;
         if let Some(granted) = stream.granted() {
-            session.header.not_granted = granted.differences.iter().map(ToString::to_string).collect();
-            session.note("threads", &[granted])?;
+            session.granted(&[granted])?;
         }
         session.note("controller_version", &stream.controller_version().to_string())?;
-        let length = Duration::from_secs_f64(seconds);
-        Ok(Box::new(Streaming { window, length, stream, collecting, ended, log, config }))
-    }
-}
-
-/// Ends the collector when it is dropped.
-struct Ended(Arc<AtomicBool>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+        let length = options.length(self.seconds);
+        Ok(Box::new(Streaming { window, length, stream, collecting, log, config }))
     }
 }
 
@@ -183,9 +164,8 @@ impl Drop for Ended {
 struct Streaming {
     window: Window,
     length: Duration,
-    stream: crate::Running,
-    ended: Ended,
-    collecting: Handle<Result<Collector, LabError>>,
+    stream: crate::RunningStream,
+    collecting: Collecting<StreamCollector>,
     log: Option<PathBuf>,
     config: ServoConfig,
 }
@@ -219,39 +199,37 @@ impl Running for Streaming {
     }
 
     fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
-        let Self { stream, ended, collecting, log, config, .. } = *self;
+        let Self { stream, collecting, log, config, .. } = *self;
         let finished = stream.stop()?;
-        drop(ended);
-        let collected = collecting.join()??;
+        let collected = collecting.end()?;
         tell(session, &config, &finished, &collected);
         if let Some(log) = log {
             // The controller has ended with the stream, so that its log is whole.
             let view = controller_log::view(&controller_log::read(&log)?, config.rate_hz());
-            let mut figure = |name: &str, value: f64| {
-                session.header.figures.insert(format!("controller_{name}"), value);
-            };
-            figure("cycles", view.cycles as f64);
-            figure("cycles_made_up", view.made_up as f64);
-            figure("cycles_without_command", view.without_command as f64);
-            figure("longest_without_command", view.longest_without as f64);
-            figure("commands_overwritten", view.overwritten as f64);
-            figure("oldest_answer_cycles", view.oldest_answer_cycles as f64);
-            figure("following_max_rad", view.following_max_rad);
-            figure("following_rms_rad", view.following_rms_rad);
+            session.figures([
+                ("controller_cycles", view.cycles as f64),
+                ("controller_cycles_made_up", view.made_up as f64),
+                ("controller_cycles_without_command", view.without_command as f64),
+                ("controller_longest_without_command", view.longest_without as f64),
+                ("controller_commands_overwritten", view.overwritten as f64),
+                ("controller_oldest_answer_cycles", view.oldest_answer_cycles as f64),
+                ("controller_following_max_rad", view.following_max_rad),
+                ("controller_following_rms_rad", view.following_rms_rad),
+            ]);
         }
         Ok(Conclusion::Common)
     }
 }
 
 /// Fills in what the stream and its collector know.
-fn tell(session: &mut Session, config: &ServoConfig, finished: &Finished, collected: &Collector) {
-    let (header, counted, totals) = (&mut session.header, &collected.counted, &finished.totals);
+fn tell(session: &mut Session, config: &ServoConfig, finished: &Finished, collected: &StreamCollector) {
+    let (counted, totals) = (&collected.counted, &finished.totals);
+    session.releases(&collected.log.releases, "the stream");
+    let header = &mut session.header;
     header.records_lost = counted.lost.max(finished.records_lost);
-    collected.releases.tell(&mut header.measures);
     if let Some(response) = header.measures.first_mut() {
         response.never = response.never.saturating_add(counted.not_sent);
     }
-    header.problems.extend(collected.releases.stood_still("the stream"));
     if finished.reason != StopReason::Asked {
         header.failures.push(format!("the stream ended by itself: {}", finished.reason));
     }
@@ -274,18 +252,16 @@ fn tell(session: &mut Session, config: &ServoConfig, finished: &Finished, collec
             ("losses.most_missed_commands", losses.most_missed_commands),
         ),
     ];
-    let mut figure = |name: &str, value: Option<f64>| {
-        if let Some(value) = value {
-            header.figures.insert(name.to_owned(), value);
-        }
-    };
-    figure("commands", Some((counted.cycles - counted.not_sent) as f64));
-    figure("following_max_rad", Some(counted.following_max_rad));
     let rms = |squares: f64, count: u64| (count > 0).then(|| (squares / count as f64).sqrt());
-    figure("following_rms_rad", rms(counted.following_squares_rad2, counted.cycles));
-    // As the UR driver's benchmark has them, over the whole stream.
-    figure("period_jitter_us", totals.jitter_ns().map(|ns| ns / 1e3));
-    figure("period_rms_error_us", totals.period_rms_error_ns().map(|ns| ns / 1e3));
-    figure("longest_without_command", Some(f64::from(finished.longest)));
-    figure("page_faults", Some((finished.minor_faults + finished.major_faults) as f64));
+    let figures = [
+        ("commands", Some((counted.cycles - counted.not_sent) as f64)),
+        ("following_max_rad", Some(counted.following_max_rad)),
+        ("following_rms_rad", rms(counted.following_squares_rad2, counted.cycles)),
+        // As the UR driver's benchmark has them, over the whole stream.
+        ("period_jitter_us", totals.jitter_ns().map(|ns| ns / 1e3)),
+        ("period_rms_error_us", totals.period_rms_error_ns().map(|ns| ns / 1e3)),
+        ("longest_without_command", Some(f64::from(finished.longest))),
+        ("page_faults", Some((finished.minor_faults + finished.major_faults) as f64)),
+    ];
+    session.figures(figures.into_iter().filter_map(|(name, value)| Some((name, value?))));
 }

@@ -1,6 +1,7 @@
 //! Gains and limits of the cascade.
 
 use serde::{Deserialize, Serialize};
+use takt_rt::config::{SettingError, all_within};
 
 /// `[control]`. Gains are accelerations over errors: multiplied by mass and inertia inside, so they hold for any
 /// vehicle of this kind. The paper gives none.
@@ -69,29 +70,28 @@ impl ControlConfig {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        for (key, value, least, most) in [
-            ("position_p_s2", self.position_p_s2, 0.0, 1e3),
-            ("position_d_s", self.position_d_s, 0.0, 1e3),
-            ("position_i_s3", self.position_i_s3, 0.0, 1e3),
-            ("integral_zone_m", self.integral_zone_m, 0.0, 1e3),
-            ("integral_limit_m_s2", self.integral_limit_m_s2, 0.0, 9.0),
-            ("horizontal_limit_m_s2", self.horizontal_limit_m_s2, 0.1, 100.0),
-            ("vertical_limit_m_s2", self.vertical_limit_m_s2, 0.1, 9.0),
-            ("acceleration_lead_ms", self.acceleration_lead_ms, 0.0, 1e3),
-            ("tilt_limit_deg", self.tilt_limit_deg, 1.0, 80.0),
-            ("tilt_p_s2", self.tilt_p_s2, 0.0, 1e5),
-            ("tilt_d_s", self.tilt_d_s, 0.0, 1e4),
-            ("yaw_p_s2", self.yaw_p_s2, 0.0, 1e5),
-            ("yaw_d_s", self.yaw_d_s, 0.0, 1e4),
-            ("tilt_acceleration_limit_rad_s2", self.tilt_acceleration_limit_rad_s2, 0.1, 1e5),
-            ("yaw_acceleration_limit_rad_s2", self.yaw_acceleration_limit_rad_s2, 0.1, 1e5),
-        ] {
-            if !(least..=most).contains(&value) {
-                return Err(format!("control.{key} = {value}: accepted are {least} to {most}"));
-            }
-        }
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        all_within(
+            "control.",
+            &[
+                ("position_p_s2", self.position_p_s2, 0.0, 1e3),
+                ("position_d_s", self.position_d_s, 0.0, 1e3),
+                ("position_i_s3", self.position_i_s3, 0.0, 1e3),
+                ("integral_zone_m", self.integral_zone_m, 0.0, 1e3),
+                ("integral_limit_m_s2", self.integral_limit_m_s2, 0.0, 9.0),
+                ("horizontal_limit_m_s2", self.horizontal_limit_m_s2, 0.1, 100.0),
+                ("vertical_limit_m_s2", self.vertical_limit_m_s2, 0.1, 9.0),
+                ("acceleration_lead_ms", self.acceleration_lead_ms, 0.0, 1e3),
+                ("tilt_limit_deg", self.tilt_limit_deg, 1.0, 80.0),
+                ("tilt_p_s2", self.tilt_p_s2, 0.0, 1e5),
+                ("tilt_d_s", self.tilt_d_s, 0.0, 1e4),
+                ("yaw_p_s2", self.yaw_p_s2, 0.0, 1e5),
+                ("yaw_d_s", self.yaw_d_s, 0.0, 1e4),
+                ("tilt_acceleration_limit_rad_s2", self.tilt_acceleration_limit_rad_s2, 0.1, 1e5),
+                ("yaw_acceleration_limit_rad_s2", self.yaw_acceleration_limit_rad_s2, 0.1, 1e5),
+            ],
+        )?;
         Ok(())
     }
 }

@@ -109,11 +109,11 @@ impl Flight {
     /// # Errors
     /// [`UavError`]; whatever was started is ended again.
     pub fn prepare(config: &UavConfig) -> Result<Self, UavError> {
-        config.validate().map_err(UavError::Config)?;
+        config.validate()?;
         let tasks = &config.tasks;
         let mut warnings = Vec::new();
         let awake = prepare_machine(tasks, &mut warnings)?;
-        let vehicle = Vehicle::new(&config.vehicle).map_err(UavError::Config)?;
+        let vehicle = Vehicle::new(&config.vehicle)?;
         let plant = Plant::new(vehicle, config.limits, config.reference);
 
         let first = *plant.state();

@@ -2,25 +2,24 @@
 //! them in recorders of constant size. Best effort: the rings hold minutes of records, so a collector that starves
 //! delays nobody and loses nothing.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_lab::LabError;
-use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
-use takt_lab::jobs::Teller;
+use takt_lab::collect::{Rows, Sample, until_stopped};
+use takt_lab::jobs::JobReporter;
 use takt_lab::keeper::Window;
-use takt_lab::releases::{Job, Releases, Seen};
+use takt_lab::releases::{Releases, Seen};
+use takt_lab::{LabError, Session, TaskLog, Timed, Times};
 use takt_rundir::{Measure, RunDir};
 
-use super::rows::{ATTITUDE, AttitudeRow, POSITION, PositionRow, TELEMETRY, TelemetryRow};
+use super::rows::{AttitudeRow, PositionRow, TELEMETRY, TelemetryRow};
 use super::run::{ATTITUDE_TASK, POSITION_TASK};
-use crate::UavConfig;
 use crate::flight::Records;
 use crate::plant::Loss;
 use crate::records::{AttitudeRecord, PositionRecord};
 use crate::sim::Simulation;
+use crate::{UavConfig, UavError};
 
 /// How often rings are drained.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -81,7 +80,7 @@ impl Errors {
 impl Flown {
     fn new(config: &UavConfig, before: Option<Counts>) -> Result<Self, LabError> {
         Ok(Self {
-            ideal: Simulation::new(config).map_err(LabError::Config)?,
+            ideal: Simulation::new(config).map_err(UavError::from)?,
             counts: before.unwrap_or_default(),
             force: (0, 0),
         })
@@ -112,9 +111,9 @@ impl Flown {
     }
 
     /// Single figures. Those of a lost flight are of the time until then.
-    pub(super) fn figures(&self) -> BTreeMap<String, f64> {
+    pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
         let counts = &self.counts;
-        let mut figures: BTreeMap<String, f64> = [
+        let mut figures = vec![
             ("position_rms_m", counts.errors.rms_m(counts.jobs)),
             ("max_position_error_m", counts.errors.max_m),
             ("deviation_rms_m", counts.deviations.rms_m(counts.jobs)),
@@ -122,12 +121,8 @@ impl Flown {
             ("rotors_at_limit_share", counts.at_limit as f64 / counts.jobs.max(1) as f64),
             ("oldest_force_ms", counts.oldest_force_ns as f64 / 1e6),
             ("diverged", f64::from(u8::from(counts.loss.is_some()))),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into();
-        if let Some((at_s, _)) = counts.loss {
-            figures.insert("diverged_at_s".to_owned(), at_s);
-        }
+        ];
+        figures.extend(counts.loss.map(|(at_s, _)| ("diverged_at_s", at_s)));
         figures
     }
 
@@ -169,20 +164,31 @@ fn position_sample(measure: &Measure) -> Option<Sample<PositionRecord>> {
     }
 }
 
+impl Timed for AttitudeRecord {
+    fn times(&self) -> Times {
+        let Self { planned_ns, wake_ns, end_ns, skipped, .. } = *self;
+        Times { planned_ns, wake_ns, start_ns: wake_ns, end_ns, skipped }
+    }
+}
+
+impl Timed for PositionRecord {
+    fn times(&self) -> Times {
+        let Self { planned_ns, wake_ns, end_ns, skipped, .. } = *self;
+        Times { planned_ns, wake_ns, start_ns: wake_ns, end_ns, skipped }
+    }
+}
+
 /// The collector.
-pub(super) struct Collector {
+pub(super) struct FlightCollector {
     records: Records,
-    attitude: Rows,
-    position: Rows,
+    attitude: TaskLog<AttitudeRecord>,
+    position: TaskLog<PositionRecord>,
     telemetry: Rows,
-    attitude_recorders: Recorders<AttitudeRecord>,
-    position_recorders: Recorders<PositionRecord>,
     flown: Flown,
     dir: RunDir,
     window: Window,
     lost_before: u64,
-    releases: [Releases; 2],
-    teller: Teller,
+    reporter: JobReporter,
 }
 
 /// What the collector ends with.
@@ -190,69 +196,58 @@ pub(super) struct Collected {
     pub flown: Flown,
     /// Releases of the attitude loop, and of the position loop.
     pub releases: [Releases; 2],
-    /// Records that found their ring full.
-    pub lost: u64,
 }
 
-impl Collector {
-    /// A collector for `measures`, which then name their recorders' files.
+impl FlightCollector {
+    /// A collector for the session's measures, which then name their recorders' files.
     pub(super) fn new(
-        dir: &RunDir,
+        session: &mut Session,
         records: Records,
         config: &UavConfig,
-        measures: &mut [Measure],
         window: &Window,
         before: Option<Counts>,
-        teller: Teller,
     ) -> Result<Self, LabError> {
-        let releases = |period: Duration, names: &[&str]| {
-            let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
-            Releases::new(period_ns, window, measures, names)
-        };
+        let (dir, reporter) = (session.dir().clone(), session.reporter());
+        let measures = &mut session.header.measures;
         let seen = |task: usize| before.as_ref().map(|counts| &counts.releases[task]);
-        let attitude = releases(config.attitude.period(), &["lateness", "response"]).going_on(seen(0));
-        let position = releases(config.position.period(), &["position-lateness"]).going_on(seen(1));
+        let period = config.attitude.period();
+        let attitude = TaskLog::new(&dir, &ATTITUDE_TASK, period, measures, window, attitude_sample)?;
+        let period = config.position.period();
+        let position = TaskLog::new(&dir, &POSITION_TASK, period, measures, window, position_sample)?;
         Ok(Self {
-            dir: dir.clone(),
-            window: window.clone(),
-            lost_before: before.as_ref().map_or(0, |counts| counts.lost),
-            releases: [attitude, position],
             records,
-            attitude: Rows::new(dir, ATTITUDE)?,
-            position: Rows::new(dir, POSITION)?,
-            telemetry: Rows::new(dir, TELEMETRY)?,
-            attitude_recorders: Recorders::open(dir, measures, window, attitude_sample)?,
-            position_recorders: Recorders::open(dir, measures, window, position_sample)?,
+            attitude: attitude.going_on(seen(0)),
+            position: position.going_on(seen(1)),
+            telemetry: Rows::new(&dir, TELEMETRY)?,
+            lost_before: before.as_ref().map_or(0, |counts| counts.lost),
             flown: Flown::new(config, before)?,
-            teller,
+            dir,
+            window: window.clone(),
+            reporter,
         })
     }
 
-    /// Collects until `stop` is set and the rings are empty. `epoch_ns` is asked once there are records.
-    pub(super) fn run(
-        mut self,
-        stop: &AtomicBool,
-        epoch_ns: impl Fn() -> u64,
-    ) -> Result<Collected, LabError> {
+    /// Collects until `end` is set and the rings are empty. `epoch_ns` is asked once there are records.
+    pub(super) fn run(mut self, end: &AtomicBool, epoch_ns: impl Fn() -> u64) -> Result<Collected, LabError> {
         let empty = |this: &mut Self| {
             while this.drain(&epoch_ns)? {}
             Ok(())
         };
-        until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
-        Ok(Collected { lost: self.flown.counts.lost, flown: self.flown, releases: self.releases })
+        until_stopped(&mut self, end, PERIOD, empty, Self::save)?;
+        Ok(Collected { flown: self.flown, releases: [self.attitude.releases, self.position.releases] })
     }
 
     /// Hands everything to the kernel, with a checkpoint.
     fn save(&mut self) -> Result<(), LabError> {
         let Records { attitude, position, telemetry } = &self.records;
+        self.attitude.lost(&mut self.reporter, attitude.lost());
+        self.position.lost(&mut self.reporter, position.lost());
         self.flown.counts.lost = self.lost_before + attitude.lost() + position.lost() + telemetry.lost();
-        self.flown.counts.releases = [self.releases[0].seen(), self.releases[1].seen()];
+        self.flown.counts.releases = [self.attitude.releases.seen(), self.position.releases.seen()];
         let mut draft = self.window.draft();
-        for rows in [&mut self.attitude, &mut self.position, &mut self.telemetry] {
-            rows.keep(&mut draft)?;
-        }
-        self.attitude_recorders.keep(&mut draft)?;
-        self.position_recorders.keep(&mut draft)?;
+        self.attitude.keep(&mut draft)?;
+        self.position.keep(&mut draft)?;
+        self.telemetry.keep(&mut draft)?;
         draft.file(FLIGHT_FILE, &self.flown.counts)?;
         Ok(self.dir.checkpoint(&draft)?)
     }
@@ -264,27 +259,11 @@ impl Collector {
         taken += self.records.position.take_into(&mut positions, BATCH);
         taken += self.records.telemetry.take_into(&mut lines, BATCH);
         for job in &attitudes {
-            self.teller.job(&ATTITUDE_TASK, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
             let deviation_m = self.flown.see(job, epoch_ns());
-            let AttitudeRecord { planned_ns, wake_ns, skipped, .. } = *job;
-            self.releases[0].job(Job { planned_ns, wake_ns, skipped }, |measure| match measure {
-                "lateness" => Some(job.lateness_ns()),
-                _ => Some(job.response_ns()),
-            });
-            if self.window.keeps(job.planned_ns) {
-                self.attitude.push(|| AttitudeRow::new(job, deviation_m))?;
-            }
-            self.attitude_recorders.push(job);
+            self.attitude.push(&mut self.reporter, job, || AttitudeRow::new(job, deviation_m))?;
         }
         for job in &positions {
-            self.teller.job(&POSITION_TASK, 0, [job.planned_ns, job.wake_ns, job.end_ns]);
-            let PositionRecord { planned_ns, wake_ns, skipped, .. } = *job;
-            let lateness_ns = wake_ns.saturating_sub(planned_ns);
-            self.releases[1].job(Job { planned_ns, wake_ns, skipped }, |_| Some(lateness_ns));
-            if self.window.keeps(job.planned_ns) {
-                self.position.push(|| PositionRow::from(job))?;
-            }
-            self.position_recorders.push(job);
+            self.position.push(&mut self.reporter, job, || PositionRow::from(job))?;
         }
         for line in &lines {
             self.telemetry.push(|| TelemetryRow::from(line))?;

@@ -1,18 +1,16 @@
 //! The quadrotor as a robot of the lab.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
 use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
-use takt_lab::{LabError, RunOptions, Session};
-use takt_rt::thread::{self, Handle};
+use takt_lab::{Collecting, ConfigError, Envelope, LabError, RunOptions, Session};
 use takt_rundir::Measure;
-use takt_stats::VerdictConfig;
 
-use super::collector::{Collected, Collector, Counts, FLIGHT_FILE};
+use super::collector::{Collected, Counts, FLIGHT_FILE, FlightCollector};
 use super::rows::{ATTITUDE, POSITION};
 use crate::{Flight, UavConfig, UavError};
 
@@ -85,19 +83,19 @@ impl Robot for UavConfig {
         &KIND
     }
 
-    fn name(&self) -> &str {
-        &self.name
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
     }
 
-    fn validate(&self) -> Result<(), String> {
-        self.validate()
+    fn envelope_mut(&mut self) -> &mut Envelope {
+        &mut self.envelope
     }
 
-    fn verdict(&self) -> &VerdictConfig {
-        &self.verdict
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(self.validate()?)
     }
 
-    fn measures(&self) -> Result<Vec<Measure>, String> {
+    fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         Ok(measures(self))
     }
 
@@ -106,7 +104,7 @@ impl Robot for UavConfig {
     }
 
     fn describe(&self) -> String {
-        format!("{}: attitude loop at {} Hz, {}", self.name, self.attitude.rate_hz, self.attitude.policy)
+        format!("attitude loop at {} Hz, {}", self.attitude.rate_hz, self.attitude.policy)
     }
 
     fn expected_seconds(&self) -> Option<f64> {
@@ -142,32 +140,25 @@ impl Robot for UavConfig {
         config.iterations = all.saturating_sub(before.as_ref().map_or(0, |counts| counts.done)).max(1);
         let mut flight = Flight::prepare(&config)?;
         let window = session.new_window(options.watch.clone());
-        let mut measures = measures(self);
-        let records = flight.take_records().ok_or_else(|| LabError::internal("records"))?;
-        let (dir, teller) = (session.dir().clone(), session.teller());
-        let collector = Collector::new(&dir, records, &config, &mut measures, &window, before, teller)?;
-        session.header.measures = measures;
+        let records = flight.take_records().ok_or(LabError::Internal("the ring of records"))?;
+        session.header.measures = measures(self);
+        let collector = FlightCollector::new(session, records, &config, &window, before)?;
         session.header.not_granted = flight.not_granted();
         session.note("threads", &flight.threads())?;
         session.note("reservations", &flight.placed())?;
         if let Some(placed) = flight.placed() {
             session.header.label = format!("{}, {}", session.header.label, placed.says);
         }
-        let landed = Arc::new(AtomicBool::new(false));
         let epoch_ns = Arc::new(AtomicU64::new(0));
-        let collecting = {
-            let (landed, epoch_ns) = (Arc::clone(&landed), Arc::clone(&epoch_ns));
-            thread::spawn_exempt("uav-collector", "drains flight records", move || {
-                collector.run(&landed, || epoch_ns.load(Ordering::Acquire))
-            })?
-        };
+        let flight_epoch_ns = Arc::clone(&epoch_ns);
+        let collecting = Collecting::start("uav-collector", "drains flight records", move |end| {
+            collector.run(end, || flight_epoch_ns.load(Ordering::Acquire))
+        })?;
         let length = Duration::from_secs_f64(all as f64 / self.attitude.rate_hz);
-        let landed = Landed(landed);
         Ok(Box::new(Flying {
             flight,
             window,
             collecting,
-            landed,
             epoch_ns,
             iterations: config.iterations,
             all,
@@ -176,21 +167,11 @@ impl Robot for UavConfig {
     }
 }
 
-/// Ends the collector when it is dropped.
-struct Landed(Arc<AtomicBool>);
-
-impl Drop for Landed {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// A flight under way. It ends after its iterations.
 struct Flying {
     flight: Flight,
     window: Window,
-    collecting: Handle<Result<Collected, LabError>>,
-    landed: Landed,
+    collecting: Collecting<Collected>,
     epoch_ns: Arc<AtomicU64>,
     /// Attitude jobs of this part of the run.
     iterations: u64,
@@ -223,22 +204,18 @@ impl Running for Flying {
     }
 
     fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
-        let Self { flight, collecting, landed, iterations, .. } = *self;
+        let Self { flight, collecting, iterations, .. } = *self;
         let jobs = flight.jobs();
-        let header = &mut session.header;
-        header.problems.extend(flight.stop());
-        drop(landed);
-        let collected = collecting.join()??;
-        let flown = &collected.flown;
-        header.records_lost = collected.lost;
-        header.problems.extend(flown.loss());
+        session.header.problems.extend(flight.stop());
+        let Collected { flown, releases } = collecting.end()?;
+        session.header.records_lost = flown.counts.lost;
+        session.header.problems.extend(flown.loss());
         if jobs < iterations {
-            header.problems.push(format!("ended after {jobs} of {iterations} attitude jobs"));
+            session.header.problems.push(format!("ended after {jobs} of {iterations} attitude jobs"));
         }
-        header.figures = flown.figures();
-        for (releases, task) in collected.releases.iter().zip(["the attitude loop", "the position loop"]) {
-            releases.tell(&mut header.measures);
-            header.problems.extend(releases.stood_still(task));
+        session.figures(flown.figures());
+        for (releases, task) in releases.iter().zip(["the attitude loop", "the position loop"]) {
+            session.releases(releases, task);
         }
         Ok(Conclusion::Common)
     }

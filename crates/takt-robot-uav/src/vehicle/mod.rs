@@ -7,6 +7,7 @@
 mod params;
 
 use nalgebra::{Quaternion, UnitQuaternion, Vector3};
+use takt_rt::config::SettingError;
 
 pub use params::{GRAVITY_M_S2, Layout, ROTORS, VehicleConfig};
 
@@ -87,7 +88,7 @@ impl Vehicle {
     ///
     /// # Errors
     /// As [`VehicleConfig::validate`].
-    pub fn new(config: &VehicleConfig) -> Result<Self, String> {
+    pub fn new(config: &VehicleConfig) -> Result<Self, SettingError> {
         config.validate()?;
         Ok(Self {
             positions: config.rotor_positions(),
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn impossible_vehicles_are_refused_by_name() {
-        let refused = |config: VehicleConfig| Vehicle::new(&config).unwrap_err();
+        let refused = |config: VehicleConfig| Vehicle::new(&config).unwrap_err().to_string();
         let ok = VehicleConfig::default;
         assert!(refused(VehicleConfig { mass_kg: f64::NAN, ..ok() }).contains("mass_kg"));
         assert!(refused(VehicleConfig { mass_kg: 3.0, ..ok() }).contains("hovering takes"));

@@ -2,6 +2,7 @@
 
 use nalgebra::Vector3;
 use serde::{Deserialize, Serialize};
+use takt_rt::config::{SettingError, all_within};
 
 /// Standard gravity, m/s².
 pub const GRAVITY_M_S2: f64 = 9.806_65;
@@ -118,44 +119,44 @@ impl VehicleConfig {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
         let [jx, jy, jz] = self.inertia_kg_m2;
         let [dx, dy, dz] = self.frame_drag_kg_m;
-        for (key, value, least, most) in [
-            ("mass_kg", self.mass_kg, 0.01, 100.0),
-            ("inertia_kg_m2[0]", jx, 1e-7, 100.0),
-            ("inertia_kg_m2[1]", jy, 1e-7, 100.0),
-            ("inertia_kg_m2[2]", jz, 1e-7, 100.0),
-            ("arm_m", self.arm_m, 0.01, 5.0),
-            ("thrust_n_s2", self.thrust_n_s2, 1e-12, 1.0),
-            ("torque_per_thrust_m", self.torque_per_thrust_m, 1e-6, 1.0),
-            ("spin_up_ms", self.spin_up_ms, 2.0, 1000.0),
-            ("spin_down_ms", self.spin_down_ms, 2.0, 1000.0),
-            ("rotor_min_rad_s", self.rotor_min_rad_s, 0.0, 1e5),
-            ("rotor_max_rad_s", self.rotor_max_rad_s, 1.0, 1e5),
-            ("rotor_drag_kg", self.rotor_drag_kg, 0.0, 1.0),
-            ("rotor_inflow_kg", self.rotor_inflow_kg, 0.0, 1.0),
-            ("frame_drag_kg_m[0]", dx, 0.0, 10.0),
-            ("frame_drag_kg_m[1]", dy, 0.0, 10.0),
-            ("frame_drag_kg_m[2]", dz, 0.0, 10.0),
-        ] {
-            if !(least..=most).contains(&value) {
-                return Err(format!("vehicle.{key} = {value}: accepted are {least} to {most}"));
-            }
-        }
+        all_within(
+            "vehicle.",
+            &[
+                ("mass_kg", self.mass_kg, 0.01, 100.0),
+                ("inertia_kg_m2[0]", jx, 1e-7, 100.0),
+                ("inertia_kg_m2[1]", jy, 1e-7, 100.0),
+                ("inertia_kg_m2[2]", jz, 1e-7, 100.0),
+                ("arm_m", self.arm_m, 0.01, 5.0),
+                ("thrust_n_s2", self.thrust_n_s2, 1e-12, 1.0),
+                ("torque_per_thrust_m", self.torque_per_thrust_m, 1e-6, 1.0),
+                ("spin_up_ms", self.spin_up_ms, 2.0, 1000.0),
+                ("spin_down_ms", self.spin_down_ms, 2.0, 1000.0),
+                ("rotor_min_rad_s", self.rotor_min_rad_s, 0.0, 1e5),
+                ("rotor_max_rad_s", self.rotor_max_rad_s, 1.0, 1e5),
+                ("rotor_drag_kg", self.rotor_drag_kg, 0.0, 1.0),
+                ("rotor_inflow_kg", self.rotor_inflow_kg, 0.0, 1.0),
+                ("frame_drag_kg_m[0]", dx, 0.0, 10.0),
+                ("frame_drag_kg_m[1]", dy, 0.0, 10.0),
+                ("frame_drag_kg_m[2]", dz, 0.0, 10.0),
+            ],
+        )?;
         if jx + jy < jz || jy + jz < jx || jz + jx < jy {
-            return Err(format!(
-                "vehicle.inertia_kg_m2 = [{jx}, {jy}, {jz}]: no body has a moment greater than the sum of the others"
+            return Err(SettingError::value(
+                "vehicle.inertia_kg_m2",
+                format!("[{jx}, {jy}, {jz}]"),
+                "no body has a moment greater than the sum of the others",
             ));
         }
         if self.rotor_min_rad_s >= self.hover_rad_s() || self.hover_rad_s() * 1.2 > self.rotor_max_rad_s {
-            return Err(format!(
-                "vehicle: rotors of {} to {} rad/s, and hovering takes {:.0}: accepted are a least speed below it and \
-                 a greatest at least a fifth above it",
-                self.rotor_min_rad_s,
-                self.rotor_max_rad_s,
-                self.hover_rad_s()
+            let [least, greatest, hover] =
+                [self.rotor_min_rad_s, self.rotor_max_rad_s, self.hover_rad_s().round()];
+            return Err(SettingError::conflict(
+                format!("vehicle: rotors of {least} to {greatest} rad/s, and hovering takes {hover}"),
+                "accepted are a least speed below it and a greatest at least a fifth above it",
             ));
         }
         Ok(())

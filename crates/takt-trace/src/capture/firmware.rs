@@ -142,6 +142,22 @@ impl Watch {
         }
     }
 
+    /// What was found since the last time. `events`: those since then, in the order of time.
+    pub(super) fn hand_out(&mut self, events: &[Event]) -> Firmware {
+        let mut firmware =
+            Firmware { readings: self.readings.iter().copied().collect(), ..Firmware::default() };
+        // The next part goes on from the last ones.
+        self.readings.drain(..self.readings.len().saturating_sub(2));
+        if let Some(witness) = &mut self.witness {
+            let (from_ns, to_ns) = (witness.since_ns, monotonic_ns());
+            let jumps: Vec<Span> =
+                witness.jumps.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
+            (firmware.gaps, firmware.watched) = judge(witness.cpu, from_ns, to_ns, &jumps, events);
+            witness.since_ns = to_ns;
+        }
+        firmware
+    }
+
     /// What was found. `events`: those of the trace, in the order of time.
     pub(super) fn finish(self, events: &[Event]) -> Firmware {
         let mut firmware = Firmware { readings: self.readings.into(), ..Firmware::default() };

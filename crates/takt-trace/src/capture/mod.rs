@@ -4,6 +4,7 @@
 //! nanoseconds per event, and there are about twenty events per release.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -101,6 +102,10 @@ struct Control {
     signal: Signal,
     marks: Mutex<Vec<Mark>>,
     marked: AtomicU64,
+    /// Where an owner waits for what is there so far.
+    take: Mutex<Option<SyncSender<Trace>>>,
+    /// Processes that the owner wants followed from now on.
+    processes: Mutex<Option<Vec<i32>>>,
 }
 
 impl std::fmt::Debug for Control {
@@ -187,6 +192,31 @@ impl Tracer {
     /// What keeps windows.
     pub fn marker(&self) -> Marker {
         Marker(Arc::clone(&self.control))
+    }
+
+    /// Hands out what was recorded since the last time, and forgets it; the recording goes on. Events of the CPUs that are newer than
+    /// the end of [`Trace::spans`] may lack those of other CPUs, which come with the next part.
+    ///
+    /// # Errors
+    /// [`TraceError::Ended`] when the reader has ended.
+    pub fn take(&self) -> Result<Trace, TraceError> {
+        let (owner, answer) = sync_channel(1);
+        *self.control.take.lock().unwrap_or_else(PoisonError::into_inner) = Some(owner);
+        self.control.signal.notify();
+        // A reader that panics drops nothing of `control`, so it is asked now and then whether it lives.
+        loop {
+            match answer.recv_timeout(Duration::from_secs(1)) {
+                Ok(trace) => return Ok(trace),
+                Err(_) if self.reader.as_ref().is_some_and(|reader| !reader.is_finished()) => {}
+                Err(_) => return Err(TraceError::Ended),
+            }
+        }
+    }
+
+    /// From now on the page faults and the stacks at wake-ups of these processes are recorded, instead of those that the options named.
+    pub fn follow(&self, processes: Vec<i32>) {
+        *self.control.processes.lock().unwrap_or_else(PoisonError::into_inner) = Some(processes);
+        self.control.signal.notify();
     }
 
     /// Ends the recording and brings the events into the order of time.

@@ -39,6 +39,8 @@ pub(super) struct Reader {
     firmware: Watch,
     /// Links of the watched processes' task directories when they were read last: they change with the threads.
     links: u64,
+    /// Losses of each CPU that were handed out already.
+    told_lost: Vec<u64>,
 }
 
 /// More threads than this, and page faults of all are recorded.
@@ -62,6 +64,7 @@ impl Reader {
             stacks,
             firmware: Watch::default(),
             links: 0,
+            told_lost: vec![0; count],
         }
     }
 
@@ -92,9 +95,11 @@ impl Reader {
                 let marks = control.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 self.drain(&marks);
                 self.forget_marks(control);
+                self.follow(control);
                 self.filter_faults();
                 self.steal.read(false);
                 self.firmware.read();
+                self.answer(control);
             }
             control.signal.wait(seen, self.options.period);
         }
@@ -107,6 +112,25 @@ impl Reader {
         self.steal.read(true);
         self.firmware.read();
         self
+    }
+
+    /// Takes over the processes that the owner wants followed from now on.
+    fn follow(&mut self, control: &Control) {
+        let asked = control.processes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(processes) = asked {
+            self.options.processes = processes;
+            self.links = 0;
+        }
+    }
+
+    /// Hands out what is there to an owner who waits for it.
+    fn answer(&mut self, control: &Control) {
+        let asked = control.take.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(owner) = asked {
+            let trace = self.hand_out(control.marked.load(Ordering::Relaxed));
+            // An owner who has given up meanwhile has ended the recording.
+            let _ = owner.send(trace);
+        }
     }
 
     /// Takes away marks of times that are forgotten or kept by now.
@@ -194,30 +218,55 @@ impl Reader {
         }
     }
 
-    pub(super) fn into_trace(self, marked: u64) -> Trace {
-        let mut trace = Trace { notes: self.opened.notes, guest: is_guest(), ..Trace::default() };
-        trace.threads = self.met;
+    /// The rest, when the recording has ended.
+    pub(super) fn into_trace(mut self, marked: u64) -> Trace {
+        let mut trace = self.events(marked);
         read_names(&mut trace.threads);
-        let decoder = self.opened.decoder;
+        trace.steal = self.steal.readings();
+        self.stacks.hand_out(&mut trace);
+        trace.firmware = self.firmware.finish(&trace.events);
+        trace
+    }
+
+    /// Everything since the last time, which is forgotten here; the recording goes on.
+    pub(super) fn hand_out(&mut self, marked: u64) -> Trace {
+        let mut trace = self.events(marked);
+        trace.steal = self.steal.hand_out();
+        self.stacks.hand_out(&mut trace);
+        trace.firmware = self.firmware.hand_out(&trace.events);
+        self.met.clone_from(&trace.threads);
+        for flight in &mut self.flights {
+            *flight = Flight::default();
+        }
+        trace
+    }
+
+    /// The events in memory, in the order of time, with the names in them.
+    fn events(&mut self, marked: u64) -> Trace {
+        let mut trace = Trace { notes: self.opened.notes.clone(), guest: is_guest(), ..Trace::default() };
+        trace.threads.clone_from(&self.met);
+        let decoder = &self.opened.decoder;
         // One CPU is decoded after the other, and a thread changes its name when it starts: the newest name counts.
         let mut named_ns = HashMap::new();
         let mut bytes = 0;
-        for ((cpu, flight), &end_ns) in self.opened.cpus.iter().zip(&self.flights).zip(&self.drained_ns) {
+        for (index, (cpu, flight)) in self.opened.cpus.iter().zip(&self.flights).enumerate() {
             let mut told = 0;
             for chunk in flight.all() {
                 bytes += chunk.data.len();
-                told += decode(&decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
+                told += decode(decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
             }
             // The ring tells of losses when there is room again; what was lost at the end only the kernel's counter
             // tells.
-            let lost = cpu.lost().max(told);
+            let counted = cpu.lost();
+            let lost = counted.saturating_sub(self.told_lost[index]).max(told);
+            self.told_lost[index] = (self.told_lost[index] + lost).max(counted);
             if lost > told {
                 let kind = Kind::Lost { count: lost - told };
-                trace.events.push(Event { time_ns: end_ns, tid: 0, cpu: cpu.cpu, kind });
+                let time_ns = self.drained_ns[index];
+                trace.events.push(Event { time_ns, tid: 0, cpu: cpu.cpu, kind });
             }
             trace.lost_events += lost;
         }
-        trace.steal = self.steal.readings();
         trace.kept_awake = self.keepers.iter().map(Keeper::cpu).collect();
         trace.spans = flight::common(self.flights.iter().map(Flight::spans));
         if self.flights.iter().any(|flight| flight.forgotten) {
@@ -228,8 +277,6 @@ impl Reader {
             ));
         }
         trace.sort();
-        self.stacks.finish(&mut trace);
-        trace.firmware = self.firmware.finish(&trace.events);
         trace
     }
 }

@@ -42,6 +42,10 @@ pub(super) struct Stacks {
     sources: Vec<Source>,
     known: HashMap<Box<[u64]>, u32>,
     samples: VecDeque<WakeStack>,
+    /// The interrupted functions of each stack that was handed out.
+    words: HashMap<u32, Vec<String>>,
+    /// Read when they are needed first: megabytes. Some(None) where the kernel hides them.
+    symbols: Option<Option<Symbols>>,
 }
 
 impl Stacks {
@@ -118,12 +122,12 @@ impl Stacks {
         self.samples.push_back(WakeStack { stack, ..sample });
     }
 
-    /// Puts the stacks into the trace, in words.
-    pub(super) fn finish(self, trace: &mut Trace) {
+    /// Puts the stacks since the last time into the trace, in words.
+    pub(super) fn hand_out(&mut self, trace: &mut Trace) {
         if self.samples.is_empty() {
             return;
         }
-        let symbols = Symbols::read();
+        let symbols = self.symbols.get_or_insert_with(Symbols::read).as_ref();
         if symbols.is_none() {
             trace.notes.push(
                 "stacks of wake-ups are addresses: /proc/kallsyms tells no symbols here (kernel.kptr_restrict, or \
@@ -131,14 +135,28 @@ impl Stacks {
                     .to_owned(),
             );
         }
-        let mut stacks = vec![Vec::new(); self.known.len()];
+        // Words are made once for each stack, and only for those of this part.
+        let mut places: HashMap<u32, u32> = HashMap::new();
+        let mut wanted: Vec<u32> = Vec::new();
+        trace.wake_stacks = self
+            .samples
+            .drain(..)
+            .map(|sample| {
+                let next = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+                let place = *places.entry(sample.stack).or_insert_with(|| {
+                    wanted.push(sample.stack);
+                    next
+                });
+                WakeStack { stack: place, ..sample }
+            })
+            .collect();
         for (frames, stack) in &self.known {
-            if let Some(place) = stacks.get_mut(*stack as usize) {
-                *place = interrupted(symbols.as_ref(), frames);
+            if places.contains_key(stack) && !self.words.contains_key(stack) {
+                self.words.insert(*stack, interrupted(symbols, frames));
             }
         }
-        trace.stacks = stacks;
-        trace.wake_stacks = self.samples.into();
+        trace.stacks =
+            wanted.iter().map(|stack| self.words.get(stack).cloned().unwrap_or_default()).collect();
         trace.wake_stacks.sort_by_key(|sample| sample.time_ns);
     }
 }

@@ -52,6 +52,12 @@ impl StealLog {
         }
     }
 
+    /// What was read since the last time, with the last readings of all: the next part goes on from these.
+    pub(super) fn hand_out(&mut self) -> Vec<StealReading> {
+        let log = std::mem::take(&mut self.log);
+        Self { log, last: self.last.clone(), ..Self::default() }.readings()
+    }
+
     /// What was read, oldest first, with the last readings of all.
     pub(super) fn readings(mut self) -> Vec<StealReading> {
         self.log.extend(self.last.into_values());

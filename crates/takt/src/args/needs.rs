@@ -6,6 +6,11 @@
 pub const TRACE: &str = "\
 Needs root, or the capabilities cap_perfmon and cap_dac_read_search; without them the run is made untraced, and the exit status is 2.";
 
+/// `takt watch`
+pub const WATCH: &str = "\
+Needs root, or the capabilities cap_perfmon and cap_dac_read_search; without them rates and waits are told and no causes, with what is \
+missing, and the exit status is 2. A command is ended as Ctrl-C would when the time is over; with --json its output is dropped.";
+
 /// `takt run --flight-recorder`
 pub const RUN: &str = "\
 Real-time policies, locked memory and --flight-recorder need root, or cap_sys_nice, cap_ipc_lock, cap_perfmon and \

@@ -68,16 +68,16 @@ pub fn run(args: &args::bench::Bench) -> CommandResult {
             answer["scaled"] = serde_json::to_value(scaled)?;
         }
         if let Some(against) = &against {
-            answer["against"] = serde_json::json!({ "name": against.name, "rows": against_rows });
+            answer["against"] = serde_json::json!({ "name": against.envelope.name, "rows": against_rows });
             answer["comparison"] = serde_json::to_value(&comparison)?;
         }
         println!("{}", serde_json::to_string_pretty(&answer)?);
     } else {
         print!("{}", print::rows(&rows));
         if let Some(against) = &against {
-            println!("\n{}, the same matrix:", against.name);
+            println!("\n{}, the same matrix:", against.envelope.name);
             print!("{}", print::rows(&against_rows));
-            print!("\n{}", print::designs(&file.name, &against.name, &comparison));
+            print!("\n{}", print::designs(&file.envelope.name, &against.envelope.name, &comparison));
         }
         if let Some(scaled) = &scaled {
             println!("{}", scaled.text());

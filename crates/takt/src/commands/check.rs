@@ -15,7 +15,7 @@ pub fn run(config: &Path) -> CommandResult {
         let plan = Plan::resolve_with(&ROBOTS, &CampaignFile::load(config)?, &mut |_| Ok(()))?;
         format!("campaign {} of {}: {} runs", plan.file.name, plan.robot, plan.runs.len())
     } else {
-        ROBOTS.load(config)?.describe()
+        ROBOTS.load(config)?.title()
     };
     println!("{}: {what}", config.display());
     Ok(ExitCode::SUCCESS)

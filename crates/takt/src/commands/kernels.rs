@@ -117,7 +117,7 @@ fn campaign_of(args: &Run) -> Result<CampaignFile, Box<dyn std::error::Error>> {
     }
     let mut campaign = CampaignFile {
         name: format!("kernels-{}", file.robot()),
-        about: format!("{} on the kernels {}", file.describe(), args.kernels.join(", ")),
+        about: format!("{} on the kernels {}", file.title(), args.kernels.join(", ")),
         robot,
         config,
         repetitions: args.repeat,

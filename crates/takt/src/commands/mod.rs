@@ -46,6 +46,7 @@ pub mod segment;
 pub mod simulate;
 mod tidy;
 pub mod trace;
+pub mod watch;
 pub mod watchdog;
 #[cfg(feature = "ros")]
 pub mod workload;

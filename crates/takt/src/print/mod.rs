@@ -13,6 +13,7 @@ mod left;
 mod manager;
 mod robot;
 mod trace;
+mod watch;
 
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
 #[cfg(feature = "cell")]
@@ -23,6 +24,7 @@ pub use kernels::{kernel_list, kernel_rows};
 pub use manager::{managed, managed_json, manager_table, recorded, recorded_chains, recorded_json};
 pub use robot::{RobotProgress, ran, run_summary};
 pub use trace::{trace_report, traced};
+pub use watch::watched;
 
 use std::fmt::Write;
 use std::io::IsTerminal;

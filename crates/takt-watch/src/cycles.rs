@@ -1,0 +1,233 @@
+//! Activations to cycles: which wake-ups of a thread begin a cycle of its loop, and which only go on with one.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use takt_rt::jobs::JobRecord;
+use takt_trace::event::State;
+
+use crate::follow::{Activation, Source};
+use crate::period::{self, Period};
+
+/// Times that are kept of each kind of wake-up: as many as the period is told from.
+const MOST_TIMES: usize = period::MOST;
+/// Kinds of wake-ups of one thread that are told apart; a thread that makes a new timer for each wait has ever new ones.
+const MOST_SOURCES: usize = 64;
+
+/// A kind of wake-up must be one of so many to begin the cycles.
+const LEAST_PART: u64 = 20;
+
+/// What begins the cycles of a thread.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rhythm {
+    /// The wake-ups that begin a cycle; None: every wake-up does.
+    pub source: Option<Source>,
+    /// Their period, where they have one.
+    pub period: Option<Period>,
+}
+
+/// One kind of wake-ups.
+#[derive(Debug, Default)]
+struct Series {
+    times: VecDeque<u64>,
+    count: u64,
+    /// The search costs milliseconds where there is no period, so it is made anew only when there is much more to see.
+    try_at: u64,
+    period: Option<Period>,
+}
+
+impl Series {
+    fn push(&mut self, time_ns: u64) {
+        push(&mut self.times, time_ns, MOST_TIMES);
+        self.count += 1;
+    }
+
+    fn period(&mut self) -> Option<Period> {
+        if self.count >= self.try_at.max(period::FEWEST as u64) {
+            self.period = period::find(self.times.make_contiguous());
+            self.try_at = self.count + self.count.clamp(period::FEWEST as u64, 8 * MOST_TIMES as u64);
+        }
+        self.period
+    }
+}
+
+/// A cycle under way.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    job: JobRecord,
+    cpu_ns: u64,
+    last: Activation,
+}
+
+/// The cycles of one thread.
+#[derive(Debug, Default)]
+pub struct Cycles {
+    sources: BTreeMap<Source, Series>,
+    all: Series,
+    /// What begins its cycles, as far as it is known.
+    pub rhythm: Option<Rhythm>,
+    open: Option<Open>,
+    /// Number of the next cycle.
+    next: u64,
+    /// Releases that did not come.
+    pub missed: u64,
+    last_planned_ns: Option<u64>,
+    /// Distances of releases from a whole number of periods, nanoseconds.
+    pub jitter_ns: VecDeque<u64>,
+    /// The first release and the last, CLOCK_MONOTONIC.
+    pub span_ns: Option<(u64, u64)>,
+}
+
+fn push<T>(queue: &mut VecDeque<T>, value: T, most: usize) {
+    if queue.len() >= most {
+        queue.pop_front();
+    }
+    queue.push_back(value);
+}
+
+impl Cycles {
+    /// Takes the activations of one stretch of time; `told` is a period that the user gave, and `own_process` tells whether a thread is of the
+    /// same process. Returns the finished cycles.
+    pub fn add(
+        &mut self,
+        activations: &[Activation],
+        told: Option<f64>,
+        own_process: &dyn Fn(i32) -> bool,
+    ) -> Vec<JobRecord> {
+        for one in activations {
+            self.all.push(one.planned_ns);
+            self.sources.entry(one.source).or_default().push(one.planned_ns);
+            if self.sources.len() > MOST_SOURCES {
+                let others = self.sources.iter().filter(|entry| *entry.0 != one.source);
+                let rarest = others.min_by_key(|entry| entry.1.count).map(|entry| *entry.0);
+                rarest.map(|rarest| self.sources.remove(&rarest));
+            }
+        }
+        self.find_rhythm(told);
+        let mut finished = Vec::new();
+        for one in activations {
+            self.take(one, own_process, &mut finished);
+        }
+        finished
+    }
+
+    /// Wake-ups by what caused them, the most frequent first.
+    pub fn wakers(&self) -> Vec<(Source, u64)> {
+        let mut wakers: Vec<(Source, u64)> =
+            self.sources.iter().map(|(&source, series)| (source, series.count)).collect();
+        wakers.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+        wakers
+    }
+
+    /// What begins the cycles: the most frequent kind of wake-up that has a period, or that has the told one; else all of them together.
+    fn find_rhythm(&mut self, told: Option<f64>) {
+        // What wakes it seldom begins no cycle of it, and each search costs.
+        let least = self.all.count / LEAST_PART;
+        let mut periodic: Vec<(Source, Period, u64)> = self
+            .sources
+            .iter_mut()
+            .filter(|(_, series)| series.count >= least)
+            .filter_map(|(&source, series)| Some((source, series.period()?, series.count)))
+            .collect();
+        if let Some(told) = told {
+            periodic.retain(|one| (one.1.ns / told - 1.0).abs() < 0.25);
+        }
+        periodic.sort_by_key(|one| std::cmp::Reverse(one.2));
+        let found = match periodic.first() {
+            Some(&(source, period, _)) => Some(Rhythm { source: Some(source), period: Some(period) }),
+            None if self.all.times.len() >= period::FEWEST => {
+                let near_told =
+                    |period: &Period| told.is_none_or(|told| (period.ns / told - 1.0).abs() < 0.25);
+                let period = self.all.period().filter(near_told);
+                // A period that the wake-ups have only together: by turns from several threads, say.
+                Some(Rhythm { source: None, period })
+            }
+            None => None,
+        };
+        // A loop that once had a rhythm keeps it through a disturbance: the newest times alone may be too few or too late.
+        let keep = matches!(
+            (self.rhythm, found),
+            (Some(Rhythm { period: Some(_), .. }), Some(Rhythm { period: None, .. }) | None)
+        );
+        if !keep {
+            self.rhythm = found;
+        }
+        if let (Some(told), Some(rhythm)) = (told, &mut self.rhythm) {
+            // The user knows better; how regular it is stays as found.
+            let before = rhythm.period.unwrap_or(Period { ns: told, coherence: 0.0, filled: 0.0 });
+            rhythm.period = Some(Period { ns: told, ..before });
+        }
+    }
+
+    fn take(&mut self, one: &Activation, own_process: &dyn Fn(i32) -> bool, finished: &mut Vec<JobRecord>) {
+        let source = self.rhythm.and_then(|rhythm| rhythm.source);
+        let begins = source.is_none_or(|source| one.source == source);
+        // Stopped, or for a page or a disk: it goes on where it was.
+        let interrupted = self
+            .open
+            .is_some_and(|open| matches!(open.last.state, State::Blocked | State::Stopped | State::Traced));
+        if interrupted && !(begins && source.is_some()) {
+            self.extend(one);
+            return;
+        }
+        if begins {
+            self.finish(finished);
+            self.begin(one);
+            return;
+        }
+        let goes_on = match (source, self.open) {
+            // Asleep on something else than its timer, which it has not even set again: in the middle of a cycle.
+            (Some(Source::Timer(timer)), Some(open)) => open.last.slept_on != Some(timer),
+            // Woken by its own process in a cycle that an outside input began: a lock, or work that it had given away.
+            (Some(Source::Interrupt(_) | Source::Softirq(_) | Source::Other), Some(_)) => {
+                matches!(one.source, Source::Thread(waker) if own_process(waker))
+            }
+            _ => false,
+        };
+        if goes_on {
+            self.extend(one);
+        } else {
+            self.finish(finished);
+        }
+    }
+
+    fn extend(&mut self, one: &Activation) {
+        if let Some(open) = &mut self.open {
+            open.job.end_ns = one.end_ns;
+            open.cpu_ns += one.cpu_ns;
+            open.last = *one;
+        }
+    }
+
+    fn begin(&mut self, one: &Activation) {
+        if let (Some(last_ns), Some(period)) =
+            (self.last_planned_ns, self.rhythm.and_then(|rhythm| rhythm.period))
+        {
+            let distance = one.planned_ns.saturating_sub(last_ns) as f64;
+            let periods = (distance / period.ns).round();
+            self.missed += (periods as u64).saturating_sub(1);
+            push(&mut self.jitter_ns, (distance - periods.max(1.0) * period.ns).abs() as u64, MOST_TIMES);
+        }
+        self.last_planned_ns = Some(one.planned_ns);
+        let first_ns = self.span_ns.map_or(one.planned_ns, |span| span.0);
+        self.span_ns = Some((first_ns, one.planned_ns));
+        let job = JobRecord {
+            index: self.next,
+            planned_ns: one.planned_ns,
+            wake_ns: one.awake_ns,
+            start_ns: one.awake_ns,
+            end_ns: one.end_ns,
+            ..JobRecord::default()
+        };
+        self.next += 1;
+        self.open = Some(Open { job, cpu_ns: one.cpu_ns, last: *one });
+    }
+
+    fn finish(&mut self, finished: &mut Vec<JobRecord>) {
+        finished.extend(self.open.take().map(|open| open.job));
+    }
+
+    /// Hands out the last cycle, at the end.
+    pub fn last(&mut self) -> Option<JobRecord> {
+        self.open.take().map(|open| open.job)
+    }
+}

@@ -1,0 +1,519 @@
+//! Kernel events to activations: from each wake-up of a watched thread to its next sleep.
+
+use std::collections::{BTreeMap, HashMap};
+
+use takt_trace::event::State;
+use takt_trace::{Event, Kind};
+
+/// What woke a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    /// A timer, by its address; by its function where a thread has ever new ones of it: those of sleeps lie on the kernel's stack, at places
+    /// that are chosen at random (CONFIG_RANDOMIZE_KSTACK_OFFSET).
+    Timer(u64),
+    /// Another thread: a lock given back, a condition signalled, data written into a pipe or socket, a signal.
+    Thread(i32),
+    /// A device's interrupt, by its number.
+    Interrupt(u32),
+    /// A software interrupt, by its number: 3 is the network's input.
+    Softirq(u8),
+    /// The CPU's own interrupts, or one that nobody told of.
+    Other,
+}
+
+/// From a wake-up to the next sleep. Times are CLOCK_MONOTONIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Activation {
+    /// What woke it.
+    pub source: Source,
+    /// When it was to be woken: what its timer was set to, else the begin of the wake-up.
+    pub planned_ns: u64,
+    /// It got a CPU.
+    pub awake_ns: u64,
+    /// It went to sleep.
+    pub end_ns: u64,
+    /// CPU time in between.
+    pub cpu_ns: u64,
+    /// How it ended.
+    pub state: State,
+    /// The timer that it set before it went to sleep.
+    pub slept_on: Option<u64>,
+    /// CPU that it ended on.
+    pub cpu: u16,
+}
+
+/// What is known of a watched thread from its events.
+#[derive(Debug, Default)]
+pub struct Followed {
+    now: Now,
+    pending: Option<(Source, u64)>,
+    current: Option<Activation>,
+    running_since_ns: u64,
+    /// The timer that it set last, and whether that was due already.
+    armed: Option<(u64, bool)>,
+    /// Addresses of its timers, by their function.
+    timers: BTreeMap<u64, Vec<u64>>,
+    /// What the thread slept on last.
+    slept_on: Option<u64>,
+    /// Finished activations that nobody has taken yet.
+    pub activations: Vec<Activation>,
+    /// CPU time so far.
+    pub cpu_ns: u64,
+    /// So often did it lose its CPU while it was ready to go on.
+    pub preempted: u64,
+    /// Its page faults so far.
+    pub faults: u64,
+    /// Who ran while it was ready and waited for its CPU (0: nobody; the CPU came out of idle, or was about to switch).
+    pub kept_by: BTreeMap<i32, u64>,
+    /// CPUs that it ran on, with the time.
+    pub ran_on: BTreeMap<u16, u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Now {
+    #[default]
+    Unknown,
+    Asleep,
+    Ready {
+        cpu: u16,
+        since_ns: u64,
+    },
+    Running {
+        cpu: u16,
+    },
+}
+
+/// What a CPU does.
+#[derive(Debug, Default)]
+struct Cpu {
+    tid: i32,
+    /// Since when the current thread has had it.
+    since_ns: u64,
+    irq: Option<u32>,
+    vector: bool,
+    softirq: Option<u8>,
+    /// The timer whose function runs, that function, and when it was due.
+    expiring: Option<(u64, u64, u64)>,
+    /// Watched threads that wait for it.
+    waiting: Vec<i32>,
+}
+
+/// An expiry further from its event than this is of another clock.
+const SAME_CLOCK_NS: u64 = 60_000_000_000;
+/// Timers of one function that a thread may have, and each is a timer of its own.
+const MOST_LASTING: usize = 4;
+/// Timers that are remembered: those of threads that have ended stay, so all are forgotten now and then.
+const MOST_TIMERS: usize = 1 << 16;
+
+/// Follows threads through the events of a trace, which may come in parts.
+#[derive(Debug, Default)]
+pub struct Follower {
+    cpus: Vec<Cpu>,
+    /// Function and expiry by address.
+    timers: HashMap<u64, (u64, u64)>,
+    /// The watched threads.
+    pub threads: HashMap<i32, Followed>,
+}
+
+impl Follower {
+    /// Takes the next event.
+    pub fn see(&mut self, event: &Event) {
+        let at = usize::from(event.cpu);
+        if self.cpus.len() <= at {
+            self.cpus.resize_with(at + 1, Cpu::default);
+        }
+        let now_ns = event.time_ns;
+        if let Kind::Lost { .. } = event.kind {
+            self.lose();
+            return;
+        }
+        let cpu = &mut self.cpus[at];
+        if cpu.tid != event.tid {
+            // Some kernels leave out what happens while certain threads are current.
+            (cpu.tid, cpu.since_ns) = (event.tid, now_ns);
+            (cpu.irq, cpu.vector, cpu.softirq, cpu.expiring) = (None, false, None, None);
+        }
+        match event.kind {
+            Kind::TimerStart { timer, function, expires_ns } => {
+                if self.timers.len() >= MOST_TIMERS {
+                    self.timers.clear();
+                }
+                self.timers.insert(timer, (function, expires_ns));
+                let in_thread = cpu.irq.is_none() && !cpu.vector && cpu.softirq.is_none();
+                if in_thread && let Some(thread) = self.threads.get_mut(&event.tid) {
+                    let overdue = expires_ns <= now_ns && now_ns - expires_ns < SAME_CLOCK_NS;
+                    thread.armed = Some((timer, overdue));
+                }
+            }
+            Kind::TimerExpireEntry { timer, function, now_ns: of_timer_ns } => {
+                // On the timer's own clock: how late it is holds on ours as well.
+                let late_ns =
+                    self.timers.get(&timer).map_or(0, |&(_, due_ns)| of_timer_ns.saturating_sub(due_ns));
+                let late_ns = if late_ns < SAME_CLOCK_NS { late_ns } else { 0 };
+                let due_ns = now_ns.saturating_sub(late_ns);
+                cpu.expiring = Some((timer, function, due_ns));
+                if let Some(thread) = self.threads.get_mut(&event.tid)
+                    && thread.armed == Some((timer, true))
+                {
+                    thread.release_awake(event.cpu, (timer, function), due_ns, now_ns);
+                }
+            }
+            Kind::TimerExpireExit { .. } => cpu.expiring = None,
+            Kind::VectorEntry(_) => cpu.vector = true,
+            Kind::VectorExit(_) => cpu.vector = false,
+            Kind::IrqEntry { irq } => cpu.irq = Some(irq),
+            Kind::IrqExit { .. } => cpu.irq = None,
+            Kind::SoftirqEntry(softirq) => cpu.softirq = Some(softirq.0),
+            Kind::SoftirqExit(_) => cpu.softirq = None,
+            Kind::PageFault { .. } => {
+                if let Some(thread) = self.threads.get_mut(&event.tid) {
+                    thread.faults += 1;
+                }
+            }
+            Kind::Waking { tid, target_cpu, .. } | Kind::WakeupNew { tid, target_cpu, .. } => {
+                self.wake(event, tid, target_cpu);
+            }
+            Kind::Wakeup { tid, target_cpu, .. } | Kind::Migrate { tid, to_cpu: target_cpu, .. } => {
+                self.queue(tid, target_cpu, now_ns);
+            }
+            Kind::Switch { prev_tid, prev_state, next_tid, .. } => {
+                self.switch(event.cpu, prev_tid, prev_state, next_tid, now_ns);
+            }
+            Kind::Exit { tid } => {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.armed = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Events are missing: what was under way may be over.
+    fn lose(&mut self) {
+        for thread in self.threads.values_mut() {
+            (thread.now, thread.pending, thread.current) = (Now::Unknown, None, None);
+            (thread.armed, thread.slept_on) = (None, None);
+        }
+        self.timers.clear();
+        self.cpus.clear();
+    }
+
+    fn wake(&mut self, event: &Event, tid: i32, target_cpu: u16) {
+        let cpu = &self.cpus[usize::from(event.cpu)];
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        if matches!(thread.now, Now::Running { .. } | Now::Ready { .. }) {
+            return;
+        }
+        let now_ns = event.time_ns;
+        let (source, planned_ns) = match (cpu.expiring, cpu.irq, cpu.softirq) {
+            (Some((timer, function, due_ns)), ..) => {
+                (Source::Timer(thread.timer_id(timer, function)), due_ns.min(now_ns))
+            }
+            (None, Some(irq), _) => (Source::Interrupt(irq), now_ns),
+            (None, None, Some(softirq)) => (Source::Softirq(softirq), now_ns),
+            (None, None, None) if cpu.vector || event.tid == 0 => (Source::Other, now_ns),
+            (None, None, None) => (Source::Thread(event.tid), now_ns),
+        };
+        thread.pending = Some((source, planned_ns));
+        thread.now = Now::Unknown;
+        self.queue(tid, target_cpu, now_ns);
+    }
+
+    /// The thread waits for `cpu` from now on.
+    fn queue(&mut self, tid: i32, cpu: u16, now_ns: u64) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let from = match thread.now {
+            Now::Running { .. } => return,
+            Now::Ready { cpu: same, .. } if same == cpu => return,
+            Now::Ready { cpu: other, since_ns } => {
+                if let Some(other) = self.cpus.get_mut(usize::from(other)) {
+                    other.waiting.retain(|&waiting| waiting != tid);
+                    let waited_ns = now_ns.saturating_sub(since_ns.max(other.since_ns));
+                    *thread.kept_by.entry(other.tid).or_default() += waited_ns;
+                }
+                now_ns
+            }
+            _ if thread.pending.is_none() => return,
+            _ => now_ns,
+        };
+        thread.now = Now::Ready { cpu, since_ns: from };
+        let at = usize::from(cpu);
+        if self.cpus.len() <= at {
+            self.cpus.resize_with(at + 1, Cpu::default);
+        }
+        self.cpus[at].waiting.push(tid);
+    }
+
+    fn switch(&mut self, at: u16, prev_tid: i32, prev_state: State, next_tid: i32, now_ns: u64) {
+        let cpu = &mut self.cpus[usize::from(at)];
+        for tid in &cpu.waiting {
+            if let Some(thread) = self.threads.get_mut(tid)
+                && let Now::Ready { since_ns, .. } = thread.now
+            {
+                let waited_ns = now_ns.saturating_sub(since_ns.max(cpu.since_ns));
+                *thread.kept_by.entry(prev_tid).or_default() += waited_ns;
+            }
+        }
+        cpu.waiting.retain(|&tid| tid != next_tid);
+        (cpu.tid, cpu.since_ns) = (next_tid, now_ns);
+        cpu.expiring = None;
+        if let Some(thread) = self.threads.get_mut(&prev_tid)
+            && thread.leave(at, prev_state, now_ns, &self.timers)
+        {
+            cpu.waiting.push(prev_tid);
+        }
+        if let Some(thread) = self.threads.get_mut(&next_tid) {
+            thread.enter(at, now_ns, &self.timers);
+        }
+    }
+}
+
+impl Followed {
+    /// What a timer of this thread is known by.
+    fn timer_id(&mut self, timer: u64, function: u64) -> u64 {
+        let known = self.timers.entry(function).or_default();
+        if known.len() <= MOST_LASTING && !known.contains(&timer) {
+            known.push(timer);
+        }
+        if known.len() > MOST_LASTING { function } else { timer }
+    }
+
+    /// It asked to sleep until a time that had passed: the timer fires at once, and the thread goes on without having slept. That is the end
+    /// of a cycle and the begin of the next.
+    fn release_awake(&mut self, cpu: u16, (timer, function): (u64, u64), due_ns: u64, now_ns: u64) {
+        let Now::Running { .. } = self.now else { return };
+        let id = self.timer_id(timer, function);
+        self.armed = None;
+        let ran_ns = now_ns.saturating_sub(self.running_since_ns);
+        self.cpu_ns += ran_ns;
+        *self.ran_on.entry(cpu).or_default() += ran_ns;
+        self.running_since_ns = now_ns;
+        if let Some(current) = self.current.take() {
+            let cpu_ns = current.cpu_ns + ran_ns;
+            let state = State::Sleeping;
+            self.activations.push(Activation {
+                end_ns: now_ns,
+                cpu_ns,
+                state,
+                slept_on: Some(id),
+                cpu,
+                ..current
+            });
+        }
+        self.current = Some(Activation {
+            source: Source::Timer(id),
+            planned_ns: due_ns,
+            awake_ns: now_ns,
+            end_ns: now_ns,
+            cpu_ns: 0,
+            state: State::Other,
+            slept_on: None,
+            cpu,
+        });
+    }
+
+    /// It gets a CPU.
+    fn enter(&mut self, cpu: u16, now_ns: u64, timers: &HashMap<u64, (u64, u64)>) {
+        let was = std::mem::replace(&mut self.now, Now::Running { cpu });
+        self.running_since_ns = now_ns;
+        self.armed = None;
+        if self.current.is_some() {
+            return;
+        }
+        let mut woken = self.pending.take();
+        // Nobody told of the wake-up. The timer that it slept on was due, so it was that.
+        if woken.is_none()
+            && was == Now::Asleep
+            && let Some(timer) = self.slept_on
+            && let Some(&(function, due_ns)) = timers.get(&timer)
+            && due_ns <= now_ns
+            && now_ns - due_ns < SAME_CLOCK_NS
+        {
+            woken = Some((Source::Timer(self.timer_id(timer, function)), due_ns));
+        }
+        let (source, planned_ns) = match woken {
+            Some(woken) => woken,
+            None if was == Now::Asleep => (Source::Other, now_ns),
+            // It may have run for long: its begin was not seen.
+            None => return,
+        };
+        self.current = Some(Activation {
+            source,
+            planned_ns,
+            awake_ns: now_ns,
+            end_ns: now_ns,
+            cpu_ns: 0,
+            state: State::Other,
+            slept_on: None,
+            cpu,
+        });
+    }
+
+    /// It leaves a CPU; true where it goes on waiting for it.
+    fn leave(&mut self, cpu: u16, state: State, now_ns: u64, timers: &HashMap<u64, (u64, u64)>) -> bool {
+        let ran_ns = match self.now {
+            Now::Running { .. } => now_ns.saturating_sub(self.running_since_ns),
+            _ => 0,
+        };
+        self.cpu_ns += ran_ns;
+        *self.ran_on.entry(cpu).or_default() += ran_ns;
+        if let Some(current) = &mut self.current {
+            current.cpu_ns += ran_ns;
+        }
+        if state == State::Runnable {
+            self.preempted += 1;
+            self.now = Now::Ready { cpu, since_ns: now_ns };
+            return true;
+        }
+        self.now = Now::Asleep;
+        self.pending = None;
+        self.slept_on = self.armed.take().map(|armed| armed.0).filter(|timer| timers.contains_key(timer));
+        let slept_on = self.slept_on.and_then(|timer| Some((timer, timers.get(&timer)?.0)));
+        let slept_on = slept_on.map(|(timer, function)| self.timer_id(timer, function));
+        if let Some(current) = self.current.take() {
+            self.activations.push(Activation { end_ns: now_ns, state, slept_on, cpu, ..current });
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_trace::event::{Softirq, Vector};
+
+    use super::*;
+
+    const TIMER: u64 = 0x1000;
+
+    fn event(time_ns: u64, tid: i32, kind: Kind) -> Event {
+        Event { time_ns, tid, cpu: 0, kind }
+    }
+
+    fn switch(time_ns: u64, prev_tid: i32, prev_state: State, next_tid: i32) -> Event {
+        let kind = Kind::Switch { prev_tid, prev_prio: 120, prev_state, next_tid, next_prio: 120 };
+        event(time_ns, prev_tid, kind)
+    }
+
+    fn followed(events: &[Event]) -> Follower {
+        let mut follower = Follower::default();
+        follower.threads.insert(7, Followed::default());
+        events.iter().for_each(|event| follower.see(event));
+        follower
+    }
+
+    fn waking(time_ns: u64, by: i32) -> Event {
+        event(time_ns, by, Kind::Waking { tid: 7, prio: 120, target_cpu: 0 })
+    }
+
+    #[test]
+    fn a_timer_s_activation_is_planned_for_what_the_timer_was_set_to() {
+        let follower = followed(&[
+            switch(100, 0, State::Runnable, 7),
+            event(110, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000 }),
+            switch(120, 7, State::Sleeping, 0),
+            event(1010, 0, Kind::VectorEntry(Vector::LocalTimer)),
+            event(1020, 0, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: 1015 }),
+            waking(1030, 0),
+            event(1040, 0, Kind::TimerExpireExit { timer: TIMER }),
+            event(1050, 0, Kind::VectorExit(Vector::LocalTimer)),
+            switch(1060, 0, State::Runnable, 7),
+            switch(1100, 7, State::Runnable, 9),
+            switch(1300, 9, State::Sleeping, 7),
+            event(1310, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 2000 }),
+            switch(1350, 7, State::Sleeping, 0),
+        ]);
+        let thread = &follower.threads[&7];
+        let expected = Activation {
+            source: Source::Timer(TIMER),
+            planned_ns: 1005,
+            awake_ns: 1060,
+            end_ns: 1350,
+            cpu_ns: 90,
+            state: State::Sleeping,
+            slept_on: Some(TIMER),
+            cpu: 0,
+        };
+        assert_eq!(thread.activations, [expected]);
+        assert_eq!(thread.preempted, 1);
+        assert_eq!(thread.kept_by, BTreeMap::from([(0, 30), (9, 200)]));
+    }
+
+    #[test]
+    fn whoever_wakes_is_told_by_what_the_cpu_does() {
+        for (before, by, source) in [
+            (None, 9, Source::Thread(9)),
+            (Some(Kind::SoftirqEntry(Softirq(3))), 9, Source::Softirq(3)),
+            (Some(Kind::IrqEntry { irq: 24 }), 0, Source::Interrupt(24)),
+            (None, 0, Source::Other),
+        ] {
+            let mut events = vec![switch(100, 0, State::Runnable, 7), switch(120, 7, State::Sleeping, by)];
+            events.extend(before.map(|kind| event(200, by, kind)));
+            events.extend([
+                waking(210, by),
+                switch(220, by, State::Runnable, 7),
+                switch(230, 7, State::Sleeping, 0),
+            ]);
+            let follower = followed(&events);
+            let found = &follower.threads[&7].activations;
+            assert_eq!(found.iter().map(|one| one.source).collect::<Vec<_>>(), [source]);
+        }
+    }
+
+    #[test]
+    fn a_wake_up_that_nobody_told_of_was_the_timer_that_was_due() {
+        let events = [
+            switch(100, 0, State::Runnable, 7),
+            event(110, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000 }),
+            switch(120, 7, State::Sleeping, 0),
+            switch(1060, 0, State::Runnable, 7),
+            switch(1100, 7, State::Sleeping, 0),
+        ];
+        let follower = followed(&events);
+        let found = follower.threads[&7].activations[0];
+        assert_eq!((found.source, found.planned_ns), (Source::Timer(TIMER), 1000));
+    }
+
+    #[test]
+    fn a_sleep_until_a_time_that_has_passed_begins_a_cycle_without_a_sleep() {
+        let events = [
+            switch(100, 0, State::Runnable, 7),
+            switch(120, 7, State::Sleeping, 0),
+            waking(5000, 9),
+            switch(5010, 0, State::Runnable, 7),
+            event(5020, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000 }),
+            event(5030, 7, Kind::VectorEntry(Vector::LocalTimer)),
+            event(5040, 7, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: 5040 }),
+            event(5050, 7, Kind::TimerExpireExit { timer: TIMER }),
+            event(5060, 7, Kind::VectorExit(Vector::LocalTimer)),
+            switch(5100, 7, State::Sleeping, 0),
+        ];
+        let follower = followed(&events);
+        let found = &follower.threads[&7].activations;
+        let ends: Vec<(u64, u64, u64)> =
+            found.iter().map(|one| (one.planned_ns, one.awake_ns, one.end_ns)).collect();
+        assert_eq!(ends, [(5000, 5010, 5040), (1000, 5040, 5100)]);
+        assert_eq!((found[0].slept_on, found[1].source), (Some(TIMER), Source::Timer(TIMER)));
+    }
+
+    #[test]
+    fn timers_at_ever_new_places_are_one_kind_and_a_lasting_few_are_not() {
+        let mut thread = Followed::default();
+        assert_eq!([10, 20, 10].map(|timer| thread.timer_id(timer, 1)), [10, 20, 10]);
+        let found: Vec<u64> = (0..9).map(|place| thread.timer_id(100 + place, 2)).collect();
+        assert_eq!(found[4..], [2; 5]);
+        assert_eq!(thread.timer_id(10, 1), 10);
+    }
+
+    #[test]
+    fn after_a_loss_nothing_is_made_up() {
+        let mut events = vec![
+            switch(100, 0, State::Runnable, 7),
+            switch(120, 7, State::Sleeping, 0),
+            waking(200, 0),
+            switch(210, 0, State::Runnable, 7),
+        ];
+        events.push(event(300, 0, Kind::Lost { count: 5 }));
+        events.push(switch(400, 7, State::Sleeping, 0));
+        assert_eq!(followed(&events).threads[&7].activations, []);
+    }
+}

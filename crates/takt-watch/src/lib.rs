@@ -1,0 +1,46 @@
+//! Any program's loops, watched from outside: which of its threads are periodic or driven by an input, how late they are, and whose fault
+//! that is. Nothing is added to the watched program; everything comes from the kernel's events.
+//!
+//! ```text
+//! takt-trace (parts of a capture) -> follow (wake-up to sleep) -> cycles (period, cycles) -> history (late ones judged by takt-trace)
+//!   -> watcher (figures) -> report (JSON, screen, run directory)
+//! ```
+//!
+//! ```no_run
+//! use std::sync::atomic::AtomicBool;
+//! use takt_watch::{Options, Settings, Target, TraceOptions, watch};
+//!
+//! let options = Options {
+//!     target: Target::Process(4711),
+//!     seconds: Some(10.0),
+//!     settings: Settings::default(),
+//!     trace: TraceOptions::default(),
+//! };
+//! let report = watch(&options, &AtomicBool::new(false), None, &mut |_| {})?;
+//! for thread in &report.threads {
+//!     println!("{}: every {:?} us, {} late", thread.name, thread.period_us, thread.late);
+//! }
+//! # Ok::<(), takt_watch::WatchError>(())
+//! ```
+
+mod coarse;
+pub mod cycles;
+mod error;
+pub mod follow;
+mod history;
+pub mod period;
+pub mod report;
+pub mod rights;
+pub mod rundir;
+pub mod screen;
+mod session;
+pub mod target;
+pub mod watcher;
+
+pub use error::WatchError;
+pub use report::{Kind, Report, ThreadReport};
+pub use rundir::Recording;
+pub use session::{Options, watch};
+pub use takt_trace::TraceOptions;
+pub use target::Target;
+pub use watcher::{Settings, Watcher};

@@ -1,0 +1,190 @@
+//! The period of a series of wake-ups, found from their times alone.
+//!
+//! The measure is the phase coherence of Rayleigh's test for periodicity (Mardia and Jupp, Directional Statistics, 2000, chapter 6): the
+//! times are put on a circle of the length of a candidate period, and what is periodic gathers on one side. It is taken over blocks of
+//! [`BLOCK`] periods and averaged without phase (Welch's way), because a loop that sleeps for a time, and not until one, drifts. Its square
+//! is corrected for the number of times in a block, so that random times come out at zero.
+//!
+//! What a person would not call periodic has no period: random times, and times on a grid of which most places are empty (the kernel's
+//! tick is such a grid).
+
+use std::collections::BTreeSet;
+
+/// Fewest times that a period is told from: by chance alone, fewer agree too often.
+pub const FEWEST: usize = 16;
+/// The newest so many are looked at.
+pub const MOST: usize = 1024;
+/// Shortest period, nanoseconds: 8 kHz, with room for one that is set a little faster.
+const SHORTEST_NS: f64 = 1e9 / 8_000.0 * 0.8;
+/// Longest period, nanoseconds: 1 Hz, with room for a relative sleep that takes longer.
+const LONGEST_NS: f64 = 1e9 * 1.3;
+/// Periods of one block: long enough to tell neighbouring periods apart, short enough for a loop that drifts.
+const BLOCK: f64 = 16.0;
+/// Candidates lie this close to each other, as a share: over one block the phase is then wrong by a 24th of a period at most.
+const STEPS_PER_E: f64 = 192.0;
+/// Least squared coherence of many times. Releases spread evenly over 60 % of the period (30 % to either side) have 0.26.
+const LEAST_COHERENCE: f64 = 0.15;
+/// More is asked of few times: n times of one block, spread at random, reach x / n with a probability of exp(-x).
+const COHERENCE_OF_FEW: f64 = 8.0;
+/// Least share of the places of the grid at which there was a release.
+const LEAST_FILLED: f64 = 0.5;
+
+/// A period that was found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Period {
+    /// Its length, nanoseconds.
+    pub ns: f64,
+    /// Squared phase coherence: 1 for a clock, 0 for random times.
+    pub coherence: f64,
+    /// Share of its releases that came, 0 to 1: cycles that were dropped lower it.
+    pub filled: f64,
+}
+
+/// The period of `times` (nanoseconds, in order); `None` where they have none. Several wake-ups in one cycle (bursts), dropped cycles and a
+/// drifting phase are expected; of two periods in one series the more coherent one is told, or none.
+pub fn find(times: &[u64]) -> Option<Period> {
+    let times = &times[times.len().saturating_sub(MOST)..];
+    let first = *times.first()?;
+    let mut at: Vec<f64> = times.iter().map(|&ns| ns.saturating_sub(first) as f64).collect();
+    at.dedup();
+    if at.len() < FEWEST {
+        return None;
+    }
+    let distances: Vec<f64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    if let Some(ns) = steady(&distances) {
+        let score = score(&at, ns);
+        return in_range(ns).then_some(Period { ns, coherence: score.coherence, filled: score.filled });
+    }
+    let least = LEAST_COHERENCE + COHERENCE_OF_FEW / at.len() as f64;
+    let found: Vec<(f64, Score)> = candidates(&at, &distances)
+        .into_iter()
+        .filter(|&ns| in_range(ns))
+        .map(|ns| (ns, score(&at, ns)))
+        .filter(|(_, score)| score.coherence >= least && score.filled >= LEAST_FILLED)
+        .collect();
+    let best = found.iter().map(|one| one.1.coherence).fold(0.0, f64::max);
+    // A divisor of the period is as coherent as the period itself: the longest counts.
+    let longest =
+        found.iter().filter(|one| one.1.coherence >= 0.85 * best).map(|one| one.0).fold(0.0, f64::max);
+    let near = found.iter().filter(|one| one.0 > longest * 0.93);
+    let &(ns, score) = near.max_by(|a, b| a.1.coherence.total_cmp(&b.1.coherence))?;
+    Some(Period { ns: refined(&at, ns), coherence: score.coherence, filled: score.filled })
+}
+
+fn in_range(ns: f64) -> bool {
+    (SHORTEST_NS..=LONGEST_NS).contains(&ns)
+}
+
+/// The period of a series whose distances are nearly all a whole number of it: what most loops have, for little work.
+fn steady(distances: &[f64]) -> Option<f64> {
+    let mut sorted = distances.to_vec();
+    let median = median(&mut sorted)?;
+    let (mut whole, mut cycles, mut counted) = (0.0, 0.0, 0_usize);
+    for distance in distances {
+        let places = (distance / median).round();
+        if places >= 1.0 && (distance / median - places).abs() <= 0.1 {
+            whole += distance;
+            cycles += places;
+            counted += 1;
+        }
+    }
+    let most = counted * 10 >= distances.len() * 9 && counted as f64 >= LEAST_FILLED * cycles;
+    most.then_some(whole / cycles)
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
+/// Periods worth a look: about every distance that is frequent, and about the distances of times that are two to six apart (of wake-ups that
+/// come in bursts).
+fn candidates(at: &[f64], distances: &[f64]) -> Vec<f64> {
+    // Quarter octaves: `FREQUENT` of a hundred distances must lie in one.
+    const FREQUENT: usize = 8;
+    let bin = |ns: f64| (ns.max(1.0).log2() * 4.0).floor() as i64;
+    let mut bins: Vec<i64> = distances.iter().map(|&ns| bin(ns)).collect();
+    bins.sort_unstable();
+    let mut centres: Vec<f64> = bins
+        .chunk_by(|a, b| a == b)
+        .filter(|same| same.len() * 100 >= distances.len() * FREQUENT)
+        .map(|same| ((same[0] as f64 + 0.5) / 4.0).exp2())
+        .collect();
+    for apart in 1..=6 {
+        let mut longer: Vec<f64> =
+            at.iter().zip(at.get(apart..).unwrap_or_default()).map(|(a, b)| b - a).collect();
+        centres.extend(median(&mut longer));
+    }
+    let mut grid = BTreeSet::new();
+    for centre in centres {
+        let middle = (centre.max(1.0).ln() * STEPS_PER_E).round() as i64;
+        // A quarter up and down.
+        let reach = (STEPS_PER_E * 0.22) as i64;
+        grid.extend(middle - reach..=middle + reach);
+    }
+    grid.into_iter().map(|step| (step as f64 / STEPS_PER_E).exp()).collect()
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Score {
+    coherence: f64,
+    filled: f64,
+}
+
+fn score(at: &[f64], ns: f64) -> Score {
+    scored(at, ns, BLOCK)
+}
+
+/// Coherence and filled share of `at` for the period `ns`, in blocks of so many periods.
+fn scored(at: &[f64], ns: f64, block: f64) -> Score {
+    let (mut sum, mut pairs, mut places, mut taken) = (0.0, 0.0, 0.0, 0.0);
+    let mut rest = at;
+    while let Some(&begin) = rest.first() {
+        let count = rest.partition_point(|&time| time < begin + block * ns);
+        let (this, later) = rest.split_at(count);
+        rest = later;
+        let (mut x, mut y) = (0.0, 0.0);
+        for time in this {
+            let (sin, cos) = ((time - begin) / ns * std::f64::consts::TAU).sin_cos();
+            x += cos;
+            y += sin;
+        }
+        let n = count as f64;
+        sum += x * x + y * y - n;
+        pairs += n * (n - 1.0);
+        // Which places of the grid have a time: the grid lies where this block's times gather.
+        let phase = y.atan2(x) / std::f64::consts::TAU;
+        let place = |time: f64| ((time - begin) / ns - phase + 0.5).floor() as i64;
+        let (first, last) = (place(begin), this.last().map_or(0, |&time| place(time)));
+        let mut seen = first - 1;
+        for time in this {
+            let at = place(*time);
+            taken += f64::from(u8::from(at != seen));
+            seen = at;
+        }
+        // Up to the next block's first time, so that a long hole counts.
+        places += later.first().map_or((last - first + 1) as f64, |&next| {
+            (((next - begin) / ns).round()).max((last - first + 1) as f64)
+        });
+    }
+    Score {
+        coherence: if pairs > 0.0 { (sum / pairs).max(0.0) } else { 0.0 },
+        filled: if places > 0.0 { (taken / places).min(1.0) } else { 0.0 },
+    }
+}
+
+/// A closer value: the most coherent one near `ns` over blocks four times as long.
+fn refined(at: &[f64], ns: f64) -> f64 {
+    let mut best = (0.0, ns);
+    for step in -40..=40 {
+        let near = ns * (1.0 + f64::from(step) / 4000.0);
+        let coherence = scored(at, near, 4.0 * BLOCK).coherence;
+        if coherence > best.0 {
+            best = (coherence, near);
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Planted series: what was planted is found, and where nothing was planted nothing is.
+
+use proptest::prelude::*;
+
+use super::{FEWEST, find};
+
+/// Numbers from a seed (SplitMix64): a series must be the same each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// From -1 to 1.
+    fn sign(&mut self) -> f64 {
+        2.0 * self.next() - 1.0
+    }
+}
+
+/// Releases on a grid: `jitter` (a share of the period) to either side, and a share of `dropped` ones missing.
+fn grid(seed: u64, count: usize, period: f64, jitter: f64, dropped: f64) -> Vec<u64> {
+    let mut random = Random(seed);
+    let mut times = Vec::new();
+    for index in 1..=count {
+        let time = (index as f64 + jitter * random.sign()) * period;
+        if random.next() >= dropped {
+            times.push(time as u64);
+        }
+    }
+    times.sort_unstable();
+    times
+}
+
+fn assert_period(times: &[u64], period: f64, within: f64) -> Result<(), TestCaseError> {
+    let found = find(times);
+    let right = found.is_some_and(|found| (found.ns / period - 1.0).abs() <= within);
+    prop_assert!(right, "{found:?} instead of {period}");
+    Ok(())
+}
+
+fn hertz() -> impl Strategy<Value = f64> {
+    (0.0_f64..=1.0).prop_map(|share| 8000_f64.powf(share))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_clock_is_found_from_1_hz_to_8_khz(hz in hertz(), seed: u64, count in FEWEST + 4..400_usize) {
+        let period = 1e9 / hz;
+        assert_period(&grid(seed, count, period, 0.002, 0.0), period, 0.002)?;
+    }
+
+    #[test]
+    fn jitter_and_dropped_cycles_are_seen_through(
+        hz in hertz(), seed: u64, jitter in 0.05_f64..0.30, dropped in 0.0_f64..0.25,
+    ) {
+        let period = 1e9 / hz;
+        assert_period(&grid(seed, 400, period, jitter, dropped), period, 0.01)?;
+    }
+
+    #[test]
+    fn dropped_cycles_do_not_lengthen_the_period(hz in hertz(), seed: u64, dropped in 0.0_f64..0.4) {
+        let period = 1e9 / hz;
+        assert_period(&grid(seed, 200, period, 0.01, dropped), period, 0.005)?;
+    }
+
+    #[test]
+    fn bursts_after_a_release_do_not_shorten_the_period(
+        hz in hertz(), seed: u64, extra in 1_usize..4, apart in 0.005_f64..0.04,
+    ) {
+        let period = 1e9 / hz;
+        let mut random = Random(seed);
+        let mut times = Vec::new();
+        for release in grid(seed, 200, period, 0.01, 0.0) {
+            let so_many = (random.next() * (extra as f64 + 1.0)) as usize;
+            times.extend((0..=so_many).map(|number| release + (number as f64 * apart * period) as u64));
+        }
+        times.sort_unstable();
+        assert_period(&times, period, 0.01)?;
+    }
+
+    #[test]
+    fn a_loop_that_sleeps_for_a_time_has_a_period_though_it_drifts(hz in hertz(), seed: u64, jitter in 0.0_f64..0.1) {
+        let period = 1e9 / hz;
+        let mut random = Random(seed);
+        let mut now = 1e6;
+        let times: Vec<u64> = (0..300).map(|_| {
+            now += period * (1.0 + jitter * random.sign());
+            now as u64
+        }).collect();
+        assert_period(&times, period, 0.02)?;
+    }
+
+    #[test]
+    fn of_two_timers_in_one_thread_one_is_told_or_none(hz in 20.0_f64..2000.0, ratio in 1.3_f64..9.0, seed: u64) {
+        let (fast, slow) = (1e9 / hz, ratio * 1e9 / hz);
+        let mut times = grid(seed, 400, fast, 0.01, 0.0);
+        let end = *times.last().unwrap_or(&0);
+        times.extend(grid(seed ^ 1, 400, slow, 0.01, 0.0).into_iter().filter(|&time| time < end));
+        times.sort_unstable();
+        if let Some(found) = find(&times) {
+            let is = |period: f64| (found.ns / period - 1.0).abs() < 0.02;
+            // Where one is a multiple of the other, their common divisor is a period as well.
+            let common = (1..=9).any(|parts| is(slow / f64::from(parts)) && (ratio * 2.0 - (ratio * 2.0).round()).abs() < 0.1);
+            prop_assert!(is(fast) || is(slow) || common, "{found:?} of {fast} and {slow}");
+        }
+    }
+
+    #[test]
+    fn random_times_have_no_period(hz in hertz(), seed: u64, count in FEWEST..700_usize) {
+        let mut random = Random(seed);
+        let mut now = 0.0;
+        let times: Vec<u64> = (0..count).map(|_| {
+            now -= (1.0 - random.next()).ln() * 1e9 / hz;
+            now as u64
+        }).collect();
+        prop_assert_eq!(find(&times), None);
+    }
+
+    #[test]
+    fn random_multiples_of_the_tick_have_no_period(seed: u64, empty in 0.7_f64..0.95) {
+        prop_assert_eq!(find(&grid(seed, 2000, 4e6, 0.01, empty)), None);
+    }
+
+    #[test]
+    fn any_numbers_are_answered(mut times in proptest::collection::vec(any::<u64>(), 0..200)) {
+        let _ = find(&times);
+        times.sort_unstable();
+        let _ = find(&times);
+    }
+}

@@ -1,0 +1,152 @@
+//! What was found: the figures of every watched thread, and of all lateness together.
+
+use serde::{Deserialize, Serialize};
+use takt_stats::Summary;
+use takt_trace::Cause;
+use takt_trace::analysis::{CauseRow, Late};
+
+/// Whether a thread's cycles have a rhythm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Its own timer begins its cycles, with a period.
+    Periodic,
+    /// Something else begins them, with a period: a robot's packets, another thread.
+    Driven,
+    /// It is woken again and again, and no period was found.
+    Irregular,
+}
+
+impl Kind {
+    /// For tables.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Periodic => "periodic",
+            Self::Driven => "driven",
+            Self::Irregular => "no period",
+        }
+    }
+}
+
+/// Somebody, and how often or how long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// A thread, an interrupt, or words.
+    pub who: String,
+    /// How often; 0 where times are meant.
+    pub count: u64,
+    /// How long together, microseconds; 0 where counts are meant.
+    pub us: f64,
+}
+
+/// What so much of all lateness went to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Total {
+    /// What it went to.
+    pub cause: Cause,
+    /// Whoever took most of it; empty where nobody is to blame.
+    pub who: String,
+    /// How much, microseconds.
+    pub us: f64,
+    /// That as a share of all, 0 to 1.
+    pub share: f64,
+    /// Late cycles in which it has a part.
+    pub cycles: u64,
+}
+
+/// One thread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadReport {
+    /// Its name.
+    pub name: String,
+    /// Its process.
+    pub pid: i32,
+    /// Its own id.
+    pub tid: i32,
+    /// The name of its process.
+    pub process: String,
+    /// Whether its cycles have a rhythm.
+    pub kind: Kind,
+    /// Its period; null where none was found: it is not guessed.
+    pub period_us: Option<f64>,
+    /// Cycles a second, as they came.
+    pub rate_hz: f64,
+    /// Median and worst of how far releases are off a whole number of periods; null without a period.
+    pub jitter_us: Option<[f64; 2]>,
+    /// Cycles that were seen.
+    pub releases: u64,
+    /// Releases that should have come, by the period, and did not.
+    pub missed: u64,
+    /// Cycles that were late.
+    pub late: u64,
+    /// A wake-up counted as late beyond this.
+    pub late_beyond_us: f64,
+    /// An end counted as late beyond this after the release; null where nothing says when it should be over.
+    pub deadline_us: Option<f64>,
+    /// From the release to the CPU.
+    pub lateness_us: Summary,
+    /// From the release to the sleep after the cycle.
+    pub response_us: Summary,
+    /// CPU time, percent of one CPU.
+    pub cpu_percent: f64,
+    /// Scheduling policy; empty where the thread had ended before it was asked.
+    pub policy: String,
+    /// CPUs that it may run on.
+    pub cpus: String,
+    /// CPUs that it ran on.
+    pub ran_on: String,
+    /// How much later than it asked the kernel may wake it from a sleep: its timer slack; null for real-time threads.
+    pub timer_slack_us: Option<f64>,
+    /// So often did it lose its CPU in a cycle.
+    pub preempted: u64,
+    /// Its page faults.
+    pub page_faults: u64,
+    /// Who woke it, the most frequent first.
+    pub woken_by: Vec<Share>,
+    /// Who ran while it was ready to run, the longest first; over all cycles, not only late ones.
+    pub kept_by: Vec<Share>,
+    /// Causes of its late cycles, the most frequent first.
+    pub causes: Vec<CauseRow>,
+    /// Where the time of all its late cycles went, greatest first.
+    pub totals: Vec<Total>,
+    /// Its worst late cycles.
+    pub windows: Vec<Late>,
+}
+
+impl ThreadReport {
+    /// Share of the cycles that were late, 0 to 1.
+    pub fn late_share(&self) -> f64 {
+        if self.releases == 0 { 0.0 } else { self.late as f64 / self.releases as f64 }
+    }
+}
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What was watched.
+    pub target: String,
+    /// For how long, seconds.
+    pub seconds: f64,
+    /// The threads: periodic ones first, then those that somebody drives, then the others; the most frequent first.
+    pub threads: Vec<ThreadReport>,
+    /// Links; none are followed yet.
+    pub links: Vec<serde_json::Value>,
+    /// Where the time of all late cycles of all threads went, greatest first.
+    pub totals: Vec<Total>,
+    /// Kernel events that were read.
+    pub events: u64,
+    /// Kernel events that were lost: nothing is said about the cycles that they belong to.
+    pub lost_events: u64,
+    /// What the watching program itself took, percent of one CPU; what the kernel's tracepoints cost is beside that.
+    pub watcher_cpu_percent: f64,
+    /// CPUs that were kept out of idle, because their idle time leaves no events.
+    pub kept_awake: Vec<u16>,
+    /// Why kernel events could not be had, with the way out; null where they could. Without them there are neither periods nor causes.
+    pub untraced: Option<String>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+    /// Exit status of the command that was run; null where none was.
+    pub exit_status: Option<i32>,
+    /// The run directory; null where none was asked for.
+    pub run_dir: Option<std::path::PathBuf>,
+}

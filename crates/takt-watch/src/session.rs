@@ -1,0 +1,193 @@
+//! A watch from its begin to its end: the capture, its parts every second, the report.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use takt_rt::jobs::JobRecord;
+use takt_trace::{TraceOptions, Tracer};
+
+use crate::coarse::Coarse;
+use crate::error::WatchError;
+use crate::report::Report;
+use crate::rights::Facts;
+use crate::rundir::Recording;
+use crate::target::Target;
+use crate::watcher::{Settings, Watcher};
+
+/// How to watch.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What is watched.
+    pub target: Target,
+    /// For how long; until it is stopped or what is watched has ended, when absent.
+    pub seconds: Option<f64>,
+    /// What counts as late.
+    pub settings: Settings,
+    /// How to trace.
+    pub trace: TraceOptions,
+}
+
+/// Events are taken and judged so often: a part of 1 s of a busy machine has some 200,000 of them.
+const PART: Duration = Duration::from_secs(1);
+/// The flag and the end of what is watched are looked at so often.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Watches until the time is over, `stop` is set or nothing of it runs any more; `see` gets a report after every part. Cycles are written to
+/// `recording` as they come, where there is one. Where kernel events cannot be had, it goes on with what /proc tells and the report says why.
+///
+/// # Errors
+/// [`WatchError`].
+pub fn watch(
+    options: &Options,
+    stop: &AtomicBool,
+    recording: Option<&mut Recording>,
+    see: &mut dyn FnMut(&Report),
+) -> Result<Report, WatchError> {
+    let mut watcher = Watcher::new(options.target.clone(), options.settings);
+    watcher.refresh();
+    if !watcher.watched.is_there() {
+        return Err(WatchError::Nobody { target: options.target.to_string() });
+    }
+    let trace = TraceOptions { processes: followed(&watcher, &options.target), ..options.trace.clone() };
+    let facts = Facts::read();
+    match Tracer::start(&trace) {
+        Ok(tracer) => traced(options, stop, recording, see, (watcher, tracer, &facts)),
+        Err(error) => {
+            let advice = facts.advice();
+            let why = format!("{error}\n{advice}").trim_end().to_owned();
+            let report = untraced(options, stop, see, watcher, &why);
+            if let Some(recording) = recording {
+                recording.finish(&report, None)?;
+            }
+            Ok(report)
+        }
+    }
+}
+
+/// Processes whose page faults are worth recording. Those of a whole machine would fill the rings.
+fn followed(watcher: &Watcher, target: &Target) -> Vec<i32> {
+    match target {
+        Target::Machine => Vec::new(),
+        _ => watcher.watched.processes.iter().copied().collect(),
+    }
+}
+
+/// Waits for the next part; true where it is the last.
+fn is_last(options: &Options, stop: &AtomicBool, watcher: &mut Watcher, began: Instant) -> bool {
+    let until = Instant::now() + PART;
+    let end = options.seconds.map(|seconds| began + Duration::from_secs_f64(seconds));
+    let mut looks = 0_u32;
+    loop {
+        if stop.load(Ordering::Acquire) || end.is_some_and(|end| Instant::now() >= end) {
+            return true;
+        }
+        // Looking a target up costs a walk through /proc.
+        looks += 1;
+        if matches!(options.target, Target::Process(_) | Target::Tree(_)) && looks.is_multiple_of(10) {
+            watcher.watched.refresh();
+            if !watcher.watched.is_there() {
+                return true;
+            }
+        }
+        let now = Instant::now();
+        if now >= until {
+            return false;
+        }
+        let next = end.map_or(until, |end| end.min(until));
+        std::thread::sleep(LOOK.min(next.saturating_duration_since(now)));
+    }
+}
+
+fn traced(
+    options: &Options,
+    stop: &AtomicBool,
+    mut recording: Option<&mut Recording>,
+    see: &mut dyn FnMut(&Report),
+    (mut watcher, tracer, facts): (Watcher, Tracer, &Facts),
+) -> Result<Report, WatchError> {
+    let began = Instant::now();
+    let busy_ns = own_cpu_ns();
+    let mut processes = followed(&watcher, &options.target);
+    let mut failed = None;
+    let finish = |watcher: &Watcher| {
+        let mut report = watcher.report();
+        report.target = options.target.to_string();
+        let spent_ns = own_cpu_ns().saturating_sub(busy_ns);
+        report.watcher_cpu_percent = spent_ns as f64 / 1e7 / report.seconds.max(1e-3);
+        report.notes.extend(
+            facts.missing().into_iter().map(|one| format!("missing: {}; fix: {}", one.what, one.fix)),
+        );
+        report
+    };
+    let report = loop {
+        let last = is_last(options, stop, &mut watcher, began);
+        watcher.refresh();
+        let mut sink = |tid: i32, jobs: &[JobRecord]| {
+            if let Some(recording) = recording.as_deref_mut()
+                && let Err(error) = recording.jobs(tid, jobs)
+            {
+                failed.get_or_insert(error);
+            }
+        };
+        if last {
+            let part = tracer.stop()?;
+            watcher.feed(part, true, &mut sink);
+            watcher.refresh();
+            break finish(&watcher);
+        }
+        let now = followed(&watcher, &options.target);
+        if now != processes {
+            tracer.follow(now.clone());
+            processes = now;
+        }
+        let part = tracer.take()?;
+        watcher.feed(part, false, &mut sink);
+        see(&finish(&watcher));
+    };
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    if let Some(recording) = recording {
+        recording.finish(&report, Some(watcher.history()))?;
+    }
+    Ok(report)
+}
+
+/// Watches by /proc alone: rates, waits and CPU time, and no causes.
+fn untraced(
+    options: &Options,
+    stop: &AtomicBool,
+    see: &mut dyn FnMut(&Report),
+    mut watcher: Watcher,
+    why: &str,
+) -> Report {
+    let began = Instant::now();
+    let mut coarse = Coarse::default();
+    loop {
+        coarse.look(&watcher.watched);
+        let last = is_last(options, stop, &mut watcher, began);
+        watcher.refresh();
+        if last {
+            coarse.look(&watcher.watched);
+        }
+        let report = coarse.report(&options.target.to_string(), why);
+        if last {
+            return report;
+        }
+        see(&report);
+    }
+}
+
+/// CPU time of this program, without the threads that keep CPUs awake: those run only where nobody else wants to.
+fn own_cpu_ns() -> u64 {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
+    let spent = tasks.flatten().filter_map(|task| {
+        let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+        if name.starts_with("takt-awake") || name.starts_with("takt-gaps") {
+            return None;
+        }
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    });
+    spent.sum()
+}

@@ -1,0 +1,254 @@
+//! Which threads are watched, by what the user named; looked up again as processes and threads come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// One process, with its threads.
+    Process(i32),
+    /// A process and all that it starts: a command.
+    Tree(i32),
+    /// Threads whose name, or whose process's name or command line, contains this text; `*` stands for any characters.
+    Name(String),
+    /// The processes of a control group and of those below it: a container, a systemd unit.
+    Cgroup(PathBuf),
+    /// The whole machine, kernel threads included.
+    Machine,
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Process(pid) => write!(f, "process {pid}"),
+            Self::Tree(pid) => write!(f, "process {pid} and what it starts"),
+            Self::Name(pattern) => write!(f, "threads named {pattern}"),
+            Self::Cgroup(path) => write!(f, "control group {}", path.display()),
+            Self::Machine => f.write_str("the whole machine"),
+        }
+    }
+}
+
+/// Where control groups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+impl Target {
+    /// The control group `path`: as it is, or below the mount.
+    ///
+    /// # Errors
+    /// A sentence where there is none.
+    pub fn cgroup(path: &Path) -> Result<Self, String> {
+        let below = Path::new(CGROUPS).join(path.strip_prefix("/").unwrap_or(path));
+        let found = [path.to_owned(), below].into_iter().find(|path| path.join("cgroup.procs").is_file());
+        found.map(Self::Cgroup).ok_or_else(|| {
+            format!(
+                "--cgroup {}: there is no such control group; accepted is a folder with cgroup.procs, or its path below {CGROUPS} \
+                 (system.slice/NAME.service; `systemd-cgls` and `docker inspect` tell it)",
+                path.display()
+            )
+        })
+    }
+}
+
+/// A thread that is watched.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Thread {
+    /// Its name.
+    pub name: String,
+    /// Its process.
+    pub pid: i32,
+    /// The name of its process.
+    pub process: String,
+}
+
+/// The watched threads, now and before.
+#[derive(Debug)]
+pub struct Watched {
+    target: Target,
+    own: i32,
+    /// Every thread that was ever watched, by its id.
+    pub threads: BTreeMap<i32, Thread>,
+    /// Processes that have watched threads now.
+    pub processes: BTreeSet<i32>,
+    /// Processes that belong to a tree, also when the process that started them has ended.
+    tree: BTreeSet<i32>,
+}
+
+impl Watched {
+    /// Nothing is looked up yet.
+    pub fn new(target: Target) -> Self {
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        Self { target, own, threads: BTreeMap::new(), processes: BTreeSet::new(), tree: BTreeSet::new() }
+    }
+
+    /// Whether anything of what is watched is there at all, now.
+    pub fn is_there(&self) -> bool {
+        !self.processes.is_empty()
+    }
+
+    /// Looks the threads up anew.
+    pub fn refresh(&mut self) {
+        self.processes = self.find_processes().into_iter().filter(|&pid| pid != self.own).collect();
+        for &pid in &self.processes {
+            let process = read(&format!("/proc/{pid}/comm"));
+            for tid in numbers(Path::new(&format!("/proc/{pid}/task"))) {
+                let name = read(&format!("/proc/{pid}/task/{tid}/comm"));
+                if name.is_empty() {
+                    continue;
+                }
+                if let Target::Name(pattern) = &self.target
+                    && !matches(pattern, &name)
+                    && !matches(pattern, &process)
+                    && !matches(pattern, &command_line(pid))
+                {
+                    continue;
+                }
+                self.threads.insert(tid, Thread { name, pid, process: process.clone() });
+            }
+        }
+    }
+
+    fn find_processes(&mut self) -> Vec<i32> {
+        match &self.target {
+            Target::Process(pid) => {
+                let there = Path::new(&format!("/proc/{pid}/task")).is_dir();
+                there.then_some(*pid).into_iter().collect()
+            }
+            Target::Tree(root) => {
+                self.tree.insert(*root);
+                let all = numbers(Path::new("/proc"));
+                // A child may have a lower number than its parent, when numbers have begun anew: until nothing is added.
+                let parents: Vec<(i32, i32)> =
+                    all.iter().filter_map(|&pid| Some((pid, parent(pid)?))).collect();
+                loop {
+                    let before = self.tree.len();
+                    let children = parents.iter().filter(|(_, parent)| self.tree.contains(parent));
+                    let children: Vec<i32> = children.map(|child| child.0).collect();
+                    self.tree.extend(children);
+                    if self.tree.len() == before {
+                        break;
+                    }
+                }
+                // A number that is free again must not bring a stranger in.
+                self.tree.retain(|pid| pid == root || all.binary_search(pid).is_ok());
+                self.tree.iter().copied().filter(|pid| all.binary_search(pid).is_ok()).collect()
+            }
+            Target::Name(pattern) => {
+                let named = |&pid: &i32| {
+                    matches(pattern, &read(&format!("/proc/{pid}/comm")))
+                        || matches(pattern, &command_line(pid))
+                        || numbers(Path::new(&format!("/proc/{pid}/task")))
+                            .iter()
+                            .any(|tid| matches(pattern, &read(&format!("/proc/{pid}/task/{tid}/comm"))))
+                };
+                // Whoever started this program (sudo, timeout, a shell) has the pattern in its command line.
+                let starters: Vec<i32> =
+                    std::iter::successors(Some(self.own), |&pid| parent(pid)).take(DEEPEST).collect();
+                let all = numbers(Path::new("/proc")).into_iter();
+                all.filter(|pid| !starters.contains(pid)).filter(named).collect()
+            }
+            Target::Cgroup(path) => {
+                let mut found = Vec::new();
+                processes_below(path, 0, &mut found);
+                found
+            }
+            Target::Machine => numbers(Path::new("/proc")),
+        }
+    }
+}
+
+/// Control groups lie in each other at most so deep here; a loop of links must end.
+const DEEPEST: usize = 32;
+
+fn processes_below(path: &Path, depth: usize, found: &mut Vec<i32>) {
+    // Groups that hold single threads have no list of processes.
+    let text = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    found.extend(text.lines().filter_map(|line| line.trim().parse::<i32>().ok()));
+    let Ok(entries) = fs::read_dir(path) else { return };
+    for entry in entries.flatten().filter(|_| depth < DEEPEST) {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            processes_below(&entry.path(), depth + 1, found);
+        }
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
+}
+
+fn command_line(pid: i32) -> String {
+    read(&format!("/proc/{pid}/cmdline")).replace('\0', " ")
+}
+
+/// The entries of a folder that are numbers, in order.
+fn numbers(folder: &Path) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut numbers: Vec<i32> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// The process that started this one.
+fn parent(pid: i32) -> Option<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+/// Whether `text` contains `pattern`, in which `*` stands for any characters.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let mut rest = text;
+    for part in pattern.split('*').filter(|part| !part.is_empty()) {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    !pattern.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_parts_of_names() {
+        for (pattern, text, meets) in [
+            ("loop", "control_loop", true),
+            ("cont*loop", "control_loop", true),
+            ("loop*cont", "control_loop", false),
+            ("*", "anything", true),
+            ("", "anything", false),
+            ("x", "", false),
+        ] {
+            assert_eq!(matches(pattern, text), meets, "{pattern} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_child_is_found_and_stays_found() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let pid = child.id() as i32;
+        let own = std::process::id() as i32;
+        assert_eq!(parent(pid), Some(own));
+        let mut tree = Watched::new(Target::Tree(pid));
+        tree.refresh();
+        assert!(tree.is_there() && tree.threads[&pid].pid == pid, "{tree:?}");
+        let mut all = Watched::new(Target::Machine);
+        all.refresh();
+        assert!(all.threads.contains_key(&pid) && !all.threads.contains_key(&own));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        tree.refresh();
+        assert!(!tree.is_there() && tree.threads.contains_key(&pid));
+    }
+
+    #[test]
+    fn a_group_that_is_not_there_is_refused_with_the_way_out() {
+        let said = Target::cgroup(Path::new("/no/such/group")).unwrap_err();
+        assert!(said.contains("cgroup.procs") && said.contains("/no/such/group"), "{said}");
+    }
+}

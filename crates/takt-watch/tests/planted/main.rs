@@ -1,0 +1,349 @@
+//! Each cause planted beside or within a watched program must be named, and none where nothing was planted.
+//!
+//! The short tests plant a few; the campaign (`--ignored`) plants twenty of each class and tells how many were named. Programs that are watched
+//! are cyclictest and Python where they are there, and this program in a role of its own, never the thread that watches.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rig::{MS, Outcome, Role, Watch, can_trace, judged, pause, spin};
+use takt_rt::clock::monotonic_ns;
+use takt_rt::periodic::{Periodic, SleepStrategy};
+use takt_rt::pi_mutex::PiMutex;
+use takt_rt::placement::CpuSet;
+use takt_rt::settings::ThreadSettings;
+use takt_trace::Cause;
+use takt_watch::{Kind, Report, Settings};
+
+mod rig;
+
+/// CPU of the watched loops and of what disturbs them.
+const CPU: usize = 0;
+const OTHER_CPU: usize = 1;
+/// Windows of the campaign, and of the short tests.
+const MANY: usize = 20;
+const FEW: usize = 4;
+
+/// The plants disturb each other.
+fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn settings(policy: &str, cpu: Option<usize>) -> ThreadSettings {
+    let cpus = cpu.map(|cpu| CpuSet::single(cpu).unwrap());
+    ThreadSettings { policy: policy.parse().unwrap(), cpus, ..ThreadSettings::default() }
+}
+
+/// What is late here: a millisecond, which an undisturbed machine keeps.
+fn patient() -> Settings {
+    Settings { late_ns: Some(MS), windows: 10_000, ..Settings::default() }
+}
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// cyclictest's loop of 2 ms; None where it is missing or may not have its policy.
+fn cyclictest() -> Option<Ended> {
+    let child = Command::new("cyclictest")
+        .args(["-t1", "-p50", "-i2000", "-q", "-D600", "-a", &CPU.to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(child) = child else {
+        eprintln!("SKIPPED: cyclictest is missing (Debian package rt-tests)");
+        return None;
+    };
+    let mut child = Ended(child);
+    pause(300 * MS);
+    if child.0.try_wait().unwrap().is_some() {
+        eprintln!("SKIPPED: cyclictest ended at once: it may not have its policy here");
+        return None;
+    }
+    Some(child)
+}
+
+fn python(code: &str) -> Option<Ended> {
+    let child = Command::new("python3").args(["-c", code]).stdout(Stdio::null()).spawn();
+    match child {
+        Ok(child) => Some(Ended(child)),
+        Err(error) => {
+            eprintln!("SKIPPED: python3: {error}");
+            None
+        }
+    }
+}
+
+/// The roles of this program: steered by lines on its standard input.
+#[test]
+fn a_role() {
+    let Ok(role) = std::env::var("TAKT_WATCH_ROLE") else { return };
+    match role.as_str() {
+        "hog" => steered(takt_rt::thread::spawn("hog", &settings("fifo:90", Some(CPU)), || {
+            answer(|| spin(5 * MS));
+        })),
+        "long" => victim(|_| spin(6 * MS)),
+        "faults" => victim(|_| touch_new_pages()),
+        "lock" => {
+            let mutex = Arc::new(PiMutex::new(()).unwrap());
+            let held = Arc::clone(&mutex);
+            let taken = Arc::clone(&mutex);
+            let holder = takt_rt::thread::spawn("holder", &settings("other", Some(OTHER_CPU)), move || {
+                answer(move || {
+                    let guard = held.lock().unwrap();
+                    spin(6 * MS);
+                    drop(guard);
+                });
+            });
+            let _loop = loop_of("victim", move |_| drop(taken.lock().unwrap()));
+            steered(holder);
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+fn steered(thread: Result<takt_rt::thread::Handle<()>, takt_rt::Error>) {
+    thread.unwrap().join().unwrap();
+}
+
+/// Does `act` for every line that comes, and tells when.
+fn answer(mut act: impl FnMut()) {
+    println!("\nTOLD ready");
+    for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let from_ns = monotonic_ns();
+        act();
+        println!("TOLD {from_ns} {}", monotonic_ns());
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+/// A loop of 2 ms at real-time priority, for as long as the program lives.
+fn loop_of(name: &str, mut job: impl FnMut(u64) + Send + 'static) -> takt_rt::thread::Handle<()> {
+    let thread = takt_rt::thread::spawn(name, &settings("fifo:50", Some(CPU)), move || {
+        let mut periodic = Periodic::start_now(Duration::from_millis(2), SleepStrategy::Kernel).unwrap();
+        loop {
+            let release = periodic.next();
+            job(release.index);
+        }
+    });
+    thread.unwrap()
+}
+
+/// A loop that does `act` in a cycle when it is asked to.
+fn victim(act: impl Fn(u64) + Send + 'static) {
+    let (ask, asked) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = std::sync::mpsc::channel::<(u64, u64)>();
+    let _loop = loop_of("victim", move |index| {
+        if asked.try_recv().is_ok() {
+            let from_ns = monotonic_ns();
+            act(index);
+            tell.send((from_ns, monotonic_ns())).unwrap();
+        }
+    });
+    println!("\nTOLD ready");
+    for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+        ask.send(()).unwrap();
+        let (from_ns, to_ns) = told.recv().unwrap();
+        println!("TOLD {from_ns} {to_ns}");
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+/// Some milliseconds of page faults, whatever one takes.
+fn touch_new_pages() {
+    const PAGE: usize = 4096;
+    const PAGES: usize = 8192;
+    let until_ns = monotonic_ns() + 6 * MS;
+    // SAFETY: new anonymous memory of its own, unmapped below.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let at =
+            libc::mmap(std::ptr::null_mut(), PAGE * PAGES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        // Pages of 2 MiB would be one fault each.
+        libc::madvise(at, PAGE * PAGES, libc::MADV_NOHUGEPAGE);
+        for page in 0..PAGES {
+            at.cast::<u8>().add(page * PAGE).write_volatile(1);
+            if monotonic_ns() > until_ns {
+                break;
+            }
+        }
+        libc::munmap(at, PAGE * PAGES);
+    }
+}
+
+/// `count` windows, a little apart.
+fn windows(count: usize, mut plant: impl FnMut() -> (u64, u64)) -> Vec<(u64, u64)> {
+    (0..count)
+        .map(|_| {
+            pause(40 * MS);
+            plant()
+        })
+        .collect()
+}
+
+fn hog(count: usize) -> Option<(Report, Outcome)> {
+    let child = cyclictest()?;
+    let watch = Watch::start(child.0.id(), patient());
+    let mut hog = Role::start("hog");
+    let windows = windows(count, || hog.plant());
+    let report = watch.finish();
+    let outcome = judged(&report, &windows, &[Cause::HigherPriority], "hog");
+    Some((report, outcome))
+}
+
+fn stopped(count: usize) -> Option<Outcome> {
+    let child = cyclictest()?;
+    let watch = Watch::start(child.0.id(), patient());
+    let pid = child.0.id() as i32;
+    let windows = windows(count, || {
+        let from_ns = monotonic_ns();
+        // SAFETY: signals a child of this test that is not yet waited for.
+        unsafe { libc::kill(pid, libc::SIGSTOP) };
+        pause(10 * MS);
+        // SAFETY: as above.
+        unsafe { libc::kill(pid, libc::SIGCONT) };
+        (from_ns, monotonic_ns())
+    });
+    Some(judged(&watch.finish(), &windows, &[Cause::Stopped], ""))
+}
+
+fn in_role(role: &str, count: usize, expected: &[Cause], who: &str) -> Outcome {
+    let mut role = Role::start(role);
+    let watch = Watch::start(role.child.id(), patient());
+    let windows = windows(count, || role.plant());
+    judged(&watch.finish(), &windows, expected, who)
+}
+
+/// The program's own long cycle, in a language that nobody here made: a loop that sleeps for 2 ms and computes for long now and then.
+fn long_python(count: usize) -> Option<Outcome> {
+    let code = "
+import os, time
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(40))
+n = 0
+while True:
+    time.sleep(0.005)
+    n += 1
+    if n % 100 == 0:
+        begin = time.monotonic()
+        while time.monotonic() < begin + 0.02: pass
+";
+    let child = python(code)?;
+    let watch = Watch::start(
+        child.0.id(),
+        Settings { late_ns: Some(4 * MS), windows: 10_000, ..Settings::default() },
+    );
+    pause(count as u64 * 700 * MS);
+    let report = watch.finish();
+    let thread = report.threads.iter().find(|thread| thread.period_us.is_some())?;
+    // Its own computing is the only thing that takes 20 ms in one cycle.
+    let long: Vec<_> = thread.windows.iter().filter(|late| late.response_us > 19_000.0).take(count).collect();
+    let mut outcome = Outcome { cases: long.len(), ..Outcome::default() };
+    for late in long {
+        match late.cause {
+            Cause::Execution | Cause::ExecutionOrFirmware => outcome.right += 1,
+            cause => outcome.wrong.push((cause, late.who.clone())),
+        }
+    }
+    Some(outcome)
+}
+
+const LONG: [Cause; 2] = [Cause::Execution, Cause::ExecutionOrFirmware];
+const FAULTS: [Cause; 1] = [Cause::PageFault];
+const LOCK: [Cause; 1] = [Cause::Lock];
+
+#[test]
+fn a_hog_beside_cyclictest_is_named() {
+    let _machine = alone();
+    if !can_trace() {
+        return;
+    }
+    // What else this machine does may hide a few.
+    for attempt in 1..=3 {
+        let Some((report, outcome)) = hog(FEW) else { return };
+        let thread = report.threads.iter().max_by(|a, b| a.rate_hz.total_cmp(&b.rate_hz)).unwrap();
+        let period_us = thread.period_us.unwrap_or(0.0);
+        let found = thread.kind == Kind::Periodic && (period_us - 2000.0).abs() < 20.0;
+        let text = format!("{outcome:?}, period {period_us}, {:?}", thread.kind);
+        if found && outcome.right >= FEW / 2 {
+            assert_eq!(thread.policy, "fifo:50");
+            assert!(thread.kept_by.iter().any(|share| share.who.contains("hog")), "{:?}", thread.kept_by);
+            assert!(
+                report.totals.iter().any(|total| total.cause == Cause::HigherPriority),
+                "{:?}",
+                report.totals
+            );
+            return;
+        }
+        assert!(attempt < 3, "{text}");
+    }
+}
+
+#[test]
+fn a_long_cycle_of_its_own_is_named() {
+    let _machine = alone();
+    if !can_trace() {
+        return;
+    }
+    for attempt in 1..=3 {
+        let outcome = in_role("long", FEW, &LONG, "");
+        if outcome.right >= FEW / 2 {
+            return;
+        }
+        assert!(attempt < 3, "{outcome:?}");
+    }
+}
+
+/// Twenty of every class, and twenty windows in which nothing was planted.
+#[test]
+#[ignore = "a campaign of a few minutes on a quiet machine"]
+fn eighteen_of_twenty_are_named_in_every_class() {
+    let _machine = alone();
+    assert!(can_trace());
+    let mut short = Vec::new();
+    let mut tell = |name: &str, outcome: Option<Outcome>| {
+        let Some(outcome) = outcome else { return };
+        println!(
+            "{name}: {} of {} named, {} not late, wrong: {:?}",
+            outcome.right, outcome.cases, outcome.not_late, outcome.wrong
+        );
+        if outcome.right * 10 < MANY * 9 {
+            short.push(name.to_owned());
+        }
+    };
+    tell("another thread (hog beside cyclictest)", hog(MANY).map(|found| found.1));
+    tell("stopped (SIGSTOP to cyclictest)", stopped(MANY));
+    tell("lock held", Some(in_role("lock", MANY, &LOCK, "holder")));
+    tell("page faults", Some(in_role("faults", MANY, &FAULTS, "")));
+    tell("its own long cycle", Some(in_role("long", MANY, &LONG, "")));
+    tell("its own long cycle, Python", long_python(MANY));
+    // Nothing planted: whatever the machine does by itself must not be called one of the planted classes.
+    let child = cyclictest().unwrap();
+    let watch = Watch::start(child.0.id(), patient());
+    let windows = windows(MANY, || {
+        let from_ns = monotonic_ns();
+        pause(5 * MS);
+        (from_ns, monotonic_ns())
+    });
+    let report = watch.finish();
+    let planted =
+        [Cause::Stopped, Cause::Lock, Cause::PageFault, Cause::Execution, Cause::ExecutionOrFirmware];
+    let none = judged(&report, &windows, &planted, "");
+    let hogs = judged(&report, &windows, &[Cause::HigherPriority], "hog");
+    println!(
+        "nothing planted: {} of {MANY} windows called a planted class, others {:?}",
+        none.right, none.wrong
+    );
+    assert!(short.is_empty(), "less than 18 of 20: {short:?}");
+    assert_eq!((none.right, hogs.right), (0, 0));
+}

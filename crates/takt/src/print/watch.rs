@@ -1,0 +1,145 @@
+//! What `takt watch` found, for people.
+
+use std::fmt::Write;
+
+use takt_trace::Cause;
+use takt_watch::report::{Share, Total};
+use takt_watch::screen::time;
+use takt_watch::{Kind, Report, ThreadReport};
+
+// Writing to a String cannot fail, so the results of `write!` are dropped throughout.
+
+/// Late cycles of one thread that are told one by one.
+const MOST_WORST: usize = 3;
+/// Names in a list.
+const MOST_NAMES: usize = 3;
+
+/// Everything.
+pub fn watched(report: &Report) -> String {
+    let mut out = format!("\nwatched: {}, {:.1} s\n", report.target, report.seconds);
+    if let Some(why) = &report.untraced {
+        let _ = writeln!(out, "\nNO KERNEL EVENTS: {why}");
+    }
+    if report.threads.is_empty() {
+        out += "\nno thread of it went to sleep and was woken meanwhile: nothing has a cycle\n";
+    }
+    table(&mut out, report);
+    for thread in report.threads.iter().filter(|thread| thread.late > 0 || thread.missed > 0) {
+        about(&mut out, thread);
+    }
+    if !report.totals.is_empty() {
+        let _ = writeln!(out, "\nof all lateness");
+        totals(&mut out, &report.totals);
+    }
+    let _ = writeln!(
+        out,
+        "\n  {} kernel events, {} lost; the watcher took {:.2} % of a CPU",
+        report.events, report.lost_events, report.watcher_cpu_percent
+    );
+    for note in &report.notes {
+        let _ = writeln!(out, "  {note}");
+    }
+    if let Some(dir) = &report.run_dir {
+        let _ = writeln!(out, "  {}", dir.display());
+    }
+    out
+}
+
+fn table(out: &mut String, report: &Report) {
+    let _ = writeln!(
+        out,
+        "\n  {:<24}{:>8}  {:<10}{:>12}{:>10}{:>9}{:>8}{:>8}{:>12}{:>12}{:>12}{:>7}  {:<10}CPUs",
+        "thread",
+        "tid",
+        "kind",
+        "period",
+        "rate Hz",
+        "cycles",
+        "late",
+        "missed",
+        "wake P99",
+        "wake worst",
+        "resp. P99",
+        "CPU %",
+        "policy"
+    );
+    for thread in &report.threads {
+        let _ = writeln!(
+            out,
+            "  {:<24}{:>8}  {:<10}{:>12}{:>10.1}{:>9}{:>8}{:>8}{:>12}{:>12}{:>12}{:>7.1}  {:<10}{}",
+            thread.name,
+            thread.tid,
+            thread.kind.title(),
+            thread.period_us.map_or("-".to_owned(), time),
+            thread.rate_hz,
+            thread.releases,
+            thread.late,
+            thread.missed,
+            time(thread.lateness_us.p99),
+            time(thread.lateness_us.worst),
+            time(thread.response_us.p99),
+            thread.cpu_percent,
+            thread.policy,
+            thread.cpus
+        );
+    }
+}
+
+fn names(shares: &[Share], tell: impl Fn(&Share) -> String) -> String {
+    shares.iter().take(MOST_NAMES).map(tell).collect::<Vec<_>>().join(", ")
+}
+
+fn about(out: &mut String, thread: &ThreadReport) {
+    let percent = 100.0 * thread.late_share();
+    let _ = writeln!(
+        out,
+        "\n{} (tid {}): {} of {} cycles late ({percent:.2} %), {} missed",
+        thread.name, thread.tid, thread.late, thread.releases, thread.missed
+    );
+    let deadline = thread.deadline_us.map_or(String::new(), |us| format!(", or ended beyond {}", time(us)));
+    let _ = writeln!(out, "  late: woken beyond {}{deadline}", time(thread.late_beyond_us));
+    if let (Kind::Periodic, Some(slack_us)) = (thread.kind, thread.timer_slack_us.filter(|&us| us >= 10.0)) {
+        let _ = writeln!(
+            out,
+            "  its timers may be {} later by its timer slack (policy {})",
+            time(slack_us),
+            thread.policy
+        );
+    }
+    let _ = writeln!(
+        out,
+        "  woken by {}",
+        names(&thread.woken_by, |share| format!("{} ({} times)", share.who, share.count))
+    );
+    if !thread.kept_by.is_empty() {
+        let kept = names(&thread.kept_by, |share| format!("{} ({})", share.who, time(share.us)));
+        let _ = writeln!(out, "  ready and not running, over all cycles: {kept}");
+    }
+    totals(out, &thread.totals);
+    for late in thread.windows.iter().take(MOST_WORST) {
+        let who = if late.who.is_empty() { String::new() } else { format!(" ({})", late.who) };
+        let _ = writeln!(
+            out,
+            "  worst: cycle {} woken {} late, over after {}: {}{who}, {:.0} % of it",
+            late.index,
+            time(late.lateness_us),
+            time(late.response_us),
+            late.cause.title(),
+            100.0 * late.share
+        );
+    }
+}
+
+fn totals(out: &mut String, totals: &[Total]) {
+    for total in totals.iter().filter(|total| total.share >= 0.005 || total.cause == Cause::Unknown) {
+        let who = if total.who.is_empty() { String::new() } else { format!(" ({})", total.who) };
+        let _ = writeln!(
+            out,
+            "  {:>6.1} %  {}{who}: {} in {} cycles",
+            100.0 * total.share,
+            total.cause.title(),
+            time(total.us),
+            total.cycles
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! `takt watch`: programs that know nothing of it, watched from outside.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use takt::{TAKT, alone, has, missing, read_json, refusal, stderr, takt as run, wait_for};
+
+/// A loop of 10 ms in Python.
+const LOOP: &str = "
+import time
+while True:
+    time.sleep(0.01)
+";
+
+fn report(output: &std::process::Output) -> Value {
+    assert!(matches!(output.status.code(), Some(0 | 2)), "{}", stderr(output));
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(output)));
+    let untraced = !report["untraced"].is_null();
+    assert_eq!(untraced, output.status.code() == Some(2), "{:?}: {}", output.status, report["untraced"]);
+    report
+}
+
+fn has_python() -> bool {
+    let there = Command::new("python3").arg("--version").output().is_ok();
+    if !there {
+        missing("python3 is missing", false);
+    }
+    there
+}
+
+#[test]
+fn a_python_loop_is_found_and_leaves_a_run() {
+    let _machine = alone();
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    let output = run(["watch", "--seconds", "3", "--json", "--out"])
+        .arg(&dir)
+        .args(["--", "python3", "-c", LOOP])
+        .output()
+        .unwrap();
+    let report = report(&output);
+    for key in ["threads", "links", "totals", "seconds", "lost_events", "watcher_cpu_percent"] {
+        assert!(!report[key].is_null(), "{key}: {report}");
+    }
+    let thread = &report["threads"][0];
+    for key in ["name", "pid", "releases", "late", "lateness_us", "response_us", "causes"] {
+        assert!(!thread[key].is_null(), "{key}: {thread}");
+    }
+    assert!(thread.as_object().unwrap().contains_key("period_us"));
+    assert!(read_json(&dir.join("hashes.json"))["watch.json"].is_string(), "it is not sealed");
+    assert_eq!(read_json(&dir.join("run.json"))["robot"], "watch");
+    if !report["untraced"].is_null() {
+        missing(&format!("not traced: {}", report["untraced"]), false);
+        return;
+    }
+    assert!(thread["releases"].as_u64().unwrap() > 10, "{thread}");
+    // A machine that does much else may drop cycles, and a loop that sleeps for a time has no grid to fall back on.
+    if let Some(period_us) = thread["period_us"].as_f64() {
+        assert!((10_000.0..25_000.0).contains(&period_us), "{thread}");
+        assert_eq!(thread["kind"], "periodic");
+        assert_eq!(thread["woken_by"][0]["who"], "its timer");
+    }
+    // Every late cycle has one cause.
+    let causes = thread["causes"].as_array().unwrap();
+    let counted: u64 = causes.iter().map(|cause| cause["count"].as_u64().unwrap()).sum();
+    assert_eq!(counted, thread["late"].as_u64().unwrap(), "{thread}");
+    // As every other run: it can be reported.
+    let page = run(["report"]).arg(&dir).arg("--out").arg(folder.path()).output().unwrap();
+    assert_eq!(page.status.code(), Some(0), "{}", stderr(&page));
+    assert!(folder.path().join("report.html").is_file());
+}
+
+#[test]
+fn control_c_keeps_what_was_measured() {
+    let _machine = alone();
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut watched = Command::new("python3").args(["-c", LOOP]).spawn().unwrap();
+    let dir = folder.path().join("run");
+    let child = run(["watch", "--json", "--pid", &watched.id().to_string(), "--out"])
+        .arg(&dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for("the run", || dir.join("run.json").is_file().then_some(()));
+    std::thread::sleep(Duration::from_secs(2));
+    // SAFETY: signals a child of this test that is not yet waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let output = child.wait_with_output().unwrap();
+    // What is watched goes on: it was not started by the watch.
+    assert!(watched.try_wait().unwrap().is_none());
+    watched.kill().unwrap();
+    watched.wait().unwrap();
+    let report = report(&output);
+    assert!(report["seconds"].as_f64().unwrap() > 0.0);
+    assert!(dir.join("hashes.json").is_file() && dir.join("watch.json").is_file());
+}
+
+#[test]
+fn without_rights_it_says_what_is_missing_and_tells_rates() {
+    let _machine = alone();
+    let home = tempfile::tempdir().unwrap();
+    let program = home.path().join("takt");
+    std::fs::copy(TAKT, &program).unwrap();
+    for (path, mode) in [(home.path(), 0o777), (program.as_path(), 0o755)] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"])
+        .arg(&program)
+        .args(["watch", "--seconds", "1", "--json", "--runs", "runs", "--"])
+        .args(["sh", "-c", "while :; do sleep 0.01; done"])
+        .current_dir(home.path())
+        .output();
+    let Ok(output) = output else {
+        missing("setpriv does not run", false);
+        return;
+    };
+    let permitted = !stderr(&output).contains("setpriv:");
+    if missing(&format!("setpriv is not permitted: {}", stderr(&output)), permitted) {
+        return;
+    }
+    let report = report(&output);
+    let why = report["untraced"].as_str().unwrap_or_else(|| panic!("traced without a right: {report}"));
+    has(why, &["missing: ", "fix: "]);
+    assert!(why.contains("CAP_PERFMON") || why.contains("tracefs"), "{why}");
+    let threads = report["threads"].as_array().unwrap();
+    assert!(threads.iter().any(|thread| thread["rate_hz"].as_f64() > Some(0.0)), "{report}");
+    assert!(
+        threads
+            .iter()
+            .all(|thread| thread["period_us"].is_null() && thread["causes"] == serde_json::json!([]))
+    );
+    let dir = home.path().join(report["run_dir"].as_str().unwrap());
+    assert!(dir.join("hashes.json").is_file());
+}
+
+#[test]
+fn what_is_not_there_is_refused_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |args: &[&str]| {
+        refusal(&run(["watch", "--seconds", "1", "--runs"]).arg(folder.path()).args(args).output().unwrap())
+    };
+    has(&refused(&["--pid", "999999999"]), &["999999999", "nothing of it runs"]);
+    has(&refused(&["--pid", "-1"]), &["-1"]);
+    has(&refused(&["--name", "no such thread anywhere"]), &["no such thread anywhere"]);
+    has(&refused(&["--cgroup", "/no/such/group"]), &["cgroup.procs"]);
+    has(&refused(&["--", "/no/such/program"]), &["/no/such/program"]);
+    has(&refused(&["--period", "0ms", "--pid", "1"]), &["--period"]);
+    has(&refused(&["--late-us", "nan", "--pid", "1"]), &["--late-us"]);
+    has(&refused(&["--pid", "1", "--name", "x"]), &["cannot be used with"]);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
