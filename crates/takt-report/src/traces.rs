@@ -251,7 +251,7 @@ pub fn worst(traced: &[Traced], most: usize) -> Vec<(usize, &Window)> {
 }
 
 /// Words for a cause. A cause that a later version added is told by its own name.
-pub fn cause_title(cause: &str) -> String {
+pub(crate) fn cause_title(cause: &str) -> String {
     let words = match cause {
         "timer_late" => "timer fired late",
         "interrupts_off" => "interrupts off, or a gap by the firmware",

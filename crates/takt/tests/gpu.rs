@@ -93,7 +93,7 @@ fn what_goes_wrong_on_the_gpu_is_marked_in_the_picture() {
     let emulator = match takt_gpu::testing::emulator() {
         Ok(emulator) => emulator,
         Err(reason) => {
-            missing(&reason, false);
+            missing(&reason.to_string(), false);
             return;
         }
     };

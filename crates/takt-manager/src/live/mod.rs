@@ -425,6 +425,11 @@ impl<S: Source, K: Kernel> Live<S, K> {
             // Who only looks keeps the plan for what was there; nothing runs that another one could be for.
             return Ok(());
         }
+        if self.enactor.is_none() && self.plan.is_some() && self.ledger.is_ending(now_ns) {
+            // Or there will be nothing that runs in a moment.
+            self.next_plan_ns = Some(now_ns + ledger::ALL_END_NS);
+            return Ok(());
+        }
         self.model = model;
         let words = self.options.kept.as_mut().map(|kept| kept.complete(&mut self.model));
         words.into_iter().flatten().for_each(|words| self.note(now_ns, &words));
