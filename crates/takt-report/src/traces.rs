@@ -137,6 +137,8 @@ pub struct CauseRow {
     pub who: String,
     /// Late releases.
     pub count: Option<u64>,
+    /// Releases after them that never ran.
+    pub never_ran: Option<u64>,
     /// The worst, microseconds.
     pub worst_us: Option<f64>,
     /// All together, microseconds.
