@@ -30,7 +30,6 @@ mod log;
 mod measure;
 pub mod metrics;
 mod network;
-mod serve;
 mod status;
 mod strays;
 mod types;
@@ -204,11 +203,6 @@ impl<S: Source, K: Kernel> Live<S, K> {
         match enactor.no_reclaim() {
             Some(why) => words.push_str(&format!("\n  what reservations leave unused stays unused: {why}")),
             None => words.push_str("\n  what reservations leave unused is reclaimed by those that want more"),
-        }
-        if !enactor.mode().keeps_bounds() {
-            words.push_str(
-                "\n  NOT GUARANTEED: reservations are not bound to cores, and bounds assume that they are",
-            );
         }
         self.note(now_ns, &words);
     }
