@@ -101,7 +101,7 @@ impl CpuGaps {
 ///
 /// # Errors
 /// [`DoctorError::Option`] for options out of their bounds.
-pub fn detect_gaps(options: &GapOptions) -> Result<Vec<CpuGaps>, DoctorError> {
+pub(crate) fn detect_gaps(options: &GapOptions) -> Result<Vec<CpuGaps>, DoctorError> {
     if !(1..=98).contains(&options.priority) {
         let given = options.priority.to_string();
         return Err(DoctorError::Option { field: "priority", given, expected: "1..=98" });

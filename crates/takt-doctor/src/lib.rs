@@ -29,7 +29,7 @@ mod tree;
 pub use change::{Change, Changed, apply, default_state, revert};
 pub use error::DoctorError;
 pub use examine::{Options, examine};
-pub use gaps::{CpuGaps, GapOptions, detect_gaps};
+pub use gaps::{CpuGaps, GapOptions};
 pub use report::{Check, Report, Status};
 
 /// Tests that measure the machine starve each other: one at a time.

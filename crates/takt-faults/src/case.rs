@@ -218,7 +218,7 @@ impl Case {
 
     /// Ordinary threads of the cell have to act.
     #[must_use]
-    pub fn by_ordinary_threads(mut self) -> Self {
+    pub(crate) fn by_ordinary_threads(mut self) -> Self {
         self.urgency = Urgency::Ordinary;
         self
     }
@@ -239,7 +239,7 @@ impl Case {
 
     /// The watchdog's pause needs a person.
     #[must_use]
-    pub fn person_plays(mut self) -> Self {
+    pub(crate) fn person_plays(mut self) -> Self {
         self.person_plays = true;
         self
     }

@@ -8,17 +8,17 @@ use crate::case::Case;
 use crate::recording::INTRINSICS;
 
 /// How long everything must be valid after a fault (`ssm.recover_after_s`). Short, so that cases are short.
-pub const RECOVER_AFTER_MS: u64 = 300;
+pub(crate) const RECOVER_AFTER_MS: u64 = 300;
 /// How long nobody must have been near (`ssm.resume_after_s`).
-pub const RESUME_AFTER_MS: u64 = 100;
+pub(crate) const RESUME_AFTER_MS: u64 = 100;
 /// `ssm.stale_after_ms` of the test's cell: the monitor's default.
-pub const CAMERA_STALE_MS: u64 = 120;
+pub(crate) const CAMERA_STALE_MS: u64 = 120;
 /// `ssm.robot_stale_after_ms` of the test's cell: the monitor's default.
-pub const ROBOT_STALE_MS: u64 = 40;
+pub(crate) const ROBOT_STALE_MS: u64 = 40;
 /// Silence after which the controller's own watchdog stops the robot: the script's 10 Hz.
-pub const WATCHDOG_MS: u64 = 100;
+pub(crate) const WATCHDOG_MS: u64 = 100;
 /// What slider and pause take from full speed to standstill: the simulator's 4 per second.
-pub const RAMP_MS: u64 = 250;
+pub(crate) const RAMP_MS: u64 = 250;
 
 /// Settings of the controller.
 pub(crate) fn controller(case: &Case) -> String {

@@ -49,7 +49,7 @@ pub struct Row {
 
 impl Row {
     /// Whether the robot is commanded to stand, by whatever way reaches the arm.
-    pub fn commanded_to_stand(&self) -> bool {
+    pub(crate) fn commanded_to_stand(&self) -> bool {
         self.slider == 0.0 || !self.may_move()
     }
 

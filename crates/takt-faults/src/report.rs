@@ -67,7 +67,7 @@ pub struct Report {
 }
 
 /// The rule, for readers of a report.
-pub const RULE: &str = "judged by the controller's own log: commanded to stand within the fault's documented limit, one SSM \
+pub(crate) const RULE: &str = "judged by the controller's own log: commanded to stand within the fault's documented limit, one SSM \
      period (2 ms), link time (one packet period and two controller cycles: 6 ms) and the time that witness threads of \
      ordinary priority measured to be taken from the test; the command stays and the arm stands while the fault lasts; it \
      moves again, where it may, not before the recovery time; only whether the verdict names the fault is asked of the cell";

@@ -17,7 +17,8 @@ use crate::stream::{Event, Stream};
 use crate::wait::{Wait, Waited};
 
 /// The kernels of the check.
-pub const CHECK_KERNELS: Source = Source { name: "check", text: include_str!("check.cu"), options: &[] };
+pub(crate) const CHECK_KERNELS: Source =
+    Source { name: "check", text: include_str!("check.cu"), options: &[] };
 
 /// Words of the check's frame: 640 x 480 pixels of colour and depth, 5 bytes each.
 const WORDS: usize = 640 * 480 * 5 / 4;

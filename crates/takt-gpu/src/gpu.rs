@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::Api;
 use crate::error::{CudaVersion, GpuError, sticky};
 use crate::library;
-use crate::memory::Remains;
+use crate::memory::Deferred;
 use crate::timeline::Timelines;
 use crate::wait::Wait;
 
@@ -61,7 +61,7 @@ pub(crate) struct Device {
     lost: AtomicU32,
     pub(crate) timelines: Timelines,
     /// Memory that was dropped while work was under way there.
-    remains: Mutex<Vec<Remains>>,
+    deferred: Mutex<Vec<Deferred>>,
 }
 
 // SAFETY: the driver's functions may be called from any thread; a context may be current in several at a time.
@@ -140,7 +140,7 @@ impl Gpu {
             },
             lost: AtomicU32::new(0),
             timelines: Timelines::new(),
-            remains: Mutex::default(),
+            deferred: Mutex::default(),
         };
         opened.look()?;
         Ok(Self(Arc::new(opened)))
@@ -180,15 +180,10 @@ impl Gpu {
         self.0.bind()
     }
 
-    /// The driver's handle of the context, for libraries.
-    pub fn raw_context(&self) -> *mut std::ffi::c_void {
-        self.0.context.cast()
-    }
-
     /// Pieces of memory that were dropped while work was under way there and are not freed yet.
     pub fn waiting_to_be_freed(&self) -> usize {
-        self.0.bury(None);
-        self.0.remains.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.free_or_defer(None);
+        self.0.deferred.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 
@@ -296,18 +291,18 @@ impl Device {
     }
 
     /// Frees what can be freed of what was dropped, after adding `new` to it.
-    pub(crate) fn bury(&self, new: Option<Remains>) {
-        let mut remains = self.remains.lock().unwrap_or_else(PoisonError::into_inner);
-        remains.extend(new);
-        remains.retain(|piece| !piece.free(self));
+    pub(crate) fn free_or_defer(&self, new: Option<Deferred>) {
+        let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        deferred.extend(new);
+        deferred.retain(|piece| !piece.free(self));
     }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        self.bury(None);
+        self.free_or_defer(None);
         // A lost or hung device may keep this call for ever; the process is about to end then anyway.
-        let hung = !self.remains.get_mut().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let hung = !self.deferred.get_mut().unwrap_or_else(PoisonError::into_inner).is_empty();
         if self.alive().is_ok() && !hung {
             // SAFETY: retained once at opening.
             unsafe { (self.api.primary_release)(self.device) };

@@ -48,12 +48,6 @@ impl Grid {
         let blocks = items.div_ceil(threads.max(1) as usize).clamp(1, i32::MAX as usize);
         Self { blocks: [blocks as u32, 1, 1], threads: [threads.max(1), 1, 1], shared_bytes: 0 }
     }
-
-    /// One thread for each element of `width` x `height`, in blocks of 32 x 8.
-    pub fn over_image(width: usize, height: usize) -> Self {
-        let blocks = |n: usize, by: usize| n.div_ceil(by).clamp(1, 65_535) as u32;
-        Self { blocks: [blocks(width, 32), blocks(height, 8), 1], threads: [32, 8, 1], shared_bytes: 0 }
-    }
 }
 
 /// A module in the device's memory.
@@ -218,7 +212,6 @@ mod tests {
     fn grids_cover_every_item() {
         assert_eq!(Grid::over(1000, 256).blocks, [4, 1, 1]);
         assert_eq!(Grid::over(0, 0), Grid { blocks: [1, 1, 1], threads: [1, 1, 1], shared_bytes: 0 });
-        assert_eq!(Grid::over_image(640, 481).blocks, [20, 61, 1]);
     }
 
     #[test]

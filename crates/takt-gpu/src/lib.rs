@@ -74,7 +74,7 @@ pub use gpu::{Gpu, Info, Memory};
 pub use graph::{Graph, Updated};
 pub use interference::Interfering;
 pub use kernel::{Arg, Function, Grid, Module, Source};
-pub use library::{CUDA_LIBRARY_VARIABLE, NVRTC_LIBRARY_VARIABLE, set_libraries};
+pub use library::set_libraries;
 pub use memory::{DeviceBuffer, HostMut, HostRef, Pinned};
 pub use nvrtc::{Compiled, Compiler};
 pub use spans::{Span, SpanRecorder, Spans};

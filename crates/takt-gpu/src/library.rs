@@ -14,9 +14,9 @@ use crate::api::{Api, NEEDED};
 use crate::error::{CudaVersion, GpuError};
 
 /// Names a driver library in place of the system's. For tests on the emulated device, and drivers in unusual places.
-pub const CUDA_LIBRARY_VARIABLE: &str = "TAKT_CUDA_LIBRARY";
+pub(crate) const CUDA_LIBRARY_VARIABLE: &str = "TAKT_CUDA_LIBRARY";
 /// Names an NVRTC library in place of the system's.
-pub const NVRTC_LIBRARY_VARIABLE: &str = "TAKT_NVRTC_LIBRARY";
+pub(crate) const NVRTC_LIBRARY_VARIABLE: &str = "TAKT_NVRTC_LIBRARY";
 
 /// Where the driver is looked for: the loader's path, WSL, and images that mount it.
 const DRIVERS: &[&str] =

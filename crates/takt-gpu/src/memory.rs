@@ -36,12 +36,12 @@ pub(crate) struct Allocation {
 
 /// Memory whose owner is gone while the device may still use it.
 #[derive(Debug)]
-pub(crate) struct Remains {
+pub(crate) struct Deferred {
     kind: Kind,
     ticket: Arc<Ticket>,
 }
 
-impl Remains {
+impl Deferred {
     /// Whether it is gone, or never will be.
     pub(crate) fn free(&self, device: &Device) -> bool {
         if device.bind().is_err() {
@@ -117,7 +117,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        self.device.bury(Some(Remains { kind: self.kind, ticket: Arc::clone(&self.ticket) }));
+        self.device.free_or_defer(Some(Deferred { kind: self.kind, ticket: Arc::clone(&self.ticket) }));
     }
 }
 
@@ -280,7 +280,7 @@ impl Gpu {
     /// [`GpuError::OutOfMemory`], [`GpuError::Invalid`], or what the driver refuses.
     pub fn buffer<T: AnyBitPattern + NoUninit>(&self, len: usize) -> Result<DeviceBuffer<T>, GpuError> {
         let bytes = bytes_of::<T>(len)?;
-        self.0.bury(None);
+        self.0.free_or_defer(None);
         self.bind()?;
         let mut address = 0;
         // SAFETY: a valid place for the answer, with the context current.
@@ -300,7 +300,7 @@ impl Gpu {
     /// As [`Gpu::buffer`].
     pub fn pinned<T: AnyBitPattern + NoUninit>(&self, len: usize) -> Result<Pinned<T>, GpuError> {
         let bytes = bytes_of::<T>(len)?;
-        self.0.bury(None);
+        self.0.free_or_defer(None);
         self.bind()?;
         let mut start = std::ptr::null_mut();
         // SAFETY: a valid place for the answer, with the context current.

@@ -40,14 +40,37 @@ pub struct Emulator {
     library: OnceLock<Library>,
 }
 
+/// Why there is no emulated device.
+#[derive(Debug, thiserror::Error)]
+pub enum EmulatorError {
+    /// No compiler, or it could not be run.
+    #[error("c++: {0}")]
+    NoCompiler(std::io::Error),
+    /// The compiler refused the source.
+    #[error("c++ {source_file}: {output}")]
+    NotCompiled {
+        /// Which.
+        source_file: &'static str,
+        /// What the compiler printed.
+        output: String,
+    },
+    /// A file beside the tests could not be written.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
 /// Compiles the emulated device, once for all processes.
 ///
 /// # Errors
-/// In words: no `c++`, or what it says.
-pub fn emulator() -> Result<&'static Emulator, String> {
-    static EMULATOR: OnceLock<Result<Emulator, String>> = OnceLock::new();
-    let built = EMULATOR.get_or_init(|| Ok(Emulator { folder: build()?, library: OnceLock::new() }));
-    built.as_ref().map_err(Clone::clone)
+/// Why it cannot be compiled here.
+pub fn emulator() -> Result<&'static Emulator, &'static EmulatorError> {
+    static EMULATOR: OnceLock<Result<Emulator, EmulatorError>> = OnceLock::new();
+    EMULATOR.get_or_init(|| Ok(Emulator { folder: build()?, library: OnceLock::new() })).as_ref()
 }
 
 /// Opens the emulated device in this process. `None`, with the reason printed, where it cannot be compiled.
@@ -144,12 +167,13 @@ impl Emulator {
     }
 }
 
-fn build() -> Result<PathBuf, String> {
+fn build() -> Result<PathBuf, EmulatorError> {
     let mut hash = Sha256::new();
     SOURCES.iter().for_each(|(_, text)| hash.update(text));
     let short: String = hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     // Beside the tests: of the same user, and gone with them.
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let program = std::env::current_exe()
+        .map_err(|source| EmulatorError::Io { path: "/proc/self/exe".into(), source })?;
     let base = program.parent().unwrap_or(Path::new(".")).join("takt-emulated-device");
     let folder = base.join(&short);
     if folder.join("libnvrtc.so").exists() {
@@ -157,7 +181,7 @@ fn build() -> Result<PathBuf, String> {
     }
     let stamp = takt_rt::clock::monotonic_ns();
     let draft = base.join(format!("{short}-{}-{stamp}", std::process::id()));
-    let io = |error: std::io::Error| format!("{}: {error}", draft.display());
+    let io = |source| EmulatorError::Io { path: draft.clone(), source };
     std::fs::create_dir_all(&draft).map_err(io)?;
     for (name, text) in SOURCES {
         std::fs::write(draft.join(name), text).map_err(io)?;
@@ -165,16 +189,17 @@ fn build() -> Result<PathBuf, String> {
     for (source, library) in [("libcuda.cpp", "libcuda.so.1"), ("nvrtc.cpp", "libnvrtc.so")] {
         let mut command = Command::new("c++");
         command.args(["-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-o", library, source, "-ldl"]);
-        let output = command.current_dir(&draft).output().map_err(|error| format!("c++: {error}"))?;
+        let output = command.current_dir(&draft).output().map_err(EmulatorError::NoCompiler)?;
         if !output.status.success() {
-            return Err(format!("c++ {source}: {}", String::from_utf8_lossy(&output.stderr)));
+            let output = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(EmulatorError::NotCompiled { source_file: source, output });
         }
     }
     // Whole or not at all; of two that build at once, the second finds the first's.
-    if let Err(error) = std::fs::rename(&draft, &folder) {
+    if let Err(source) = std::fs::rename(&draft, &folder) {
         let _ = std::fs::remove_dir_all(&draft);
         if !folder.join("libnvrtc.so").exists() {
-            return Err(format!("{}: {error}", folder.display()));
+            return Err(EmulatorError::Io { path: folder, source });
         }
     }
     Ok(folder)

@@ -1,15 +1,33 @@
 //! For test programs that run in a guest, too: each is a program of its own without Rust's harness, because it is the guest's first
 //! process as well.
 
+use std::fmt::Display;
+use std::io;
 use std::process::{Command, ExitCode};
 
 use crate::guest;
-use crate::packages::{Kernel, Store};
+use crate::packages::{Kernel, PackageError, Store};
+
+/// Why no kernel can be booted here.
+#[derive(Debug, thiserror::Error)]
+pub enum NoGuest {
+    /// There is no virtual machine.
+    #[error("no qemu-system-x86_64: {0}")]
+    Qemu(io::Error),
+    /// There is no such kernel.
+    #[error("no kernel {name}: {source}")]
+    Kernel {
+        /// The name asked for.
+        name: String,
+        /// Why not.
+        source: PackageError,
+    },
+}
 
 /// What such a program's `main` does: in a guest its first process, on the host test `name`. Of the harness' command line as much as tools use:
 /// a list, and names. `test` says by an error why it cannot run here: that is told as SKIPPED, and is a panic where
 /// `TAKT_REQUIRE_OUTSIDE` is set.
-pub fn run(name: &str, test: impl FnOnce() -> Result<(), String>) -> ExitCode {
+pub fn run<E: Display>(name: &str, test: impl FnOnce() -> Result<(), E>) -> ExitCode {
     if guest::is_init() {
         guest::run();
     }
@@ -38,12 +56,10 @@ fn is_asked_for(name: &str, arguments: &[String]) -> bool {
 ///
 /// # Errors
 /// Why it cannot be had here.
-pub fn kernel(name: &str) -> Result<Kernel, String> {
-    if Command::new("qemu-system-x86_64").arg("--version").output().is_err() {
-        return Err("no qemu-system-x86_64".to_owned());
-    }
+pub fn kernel(name: &str) -> Result<Kernel, NoGuest> {
+    Command::new("qemu-system-x86_64").arg("--version").output().map_err(NoGuest::Qemu)?;
     let kernel = Store::open(None).and_then(|store| store.get(name, &mut |_| {}));
-    kernel.map_err(|error| format!("no kernel {name}: {error}"))
+    kernel.map_err(|source| NoGuest::Kernel { name: name.to_owned(), source })
 }
 
 #[cfg(test)]

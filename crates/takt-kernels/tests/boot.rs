@@ -79,7 +79,7 @@ fn a_guest_brings_back_what_its_jobs_wrote() {
         ),
         shell("hangs", "while :; do :; done"),
         Job::new("nothing", "/no/such/program", &[]),
-        // A helper that outlives its parent has to be buried by the first process.
+        // A helper that outlives its parent has to be reaped by the first process.
         shell("orphan", "(: & ) ; kill -9 $$"),
     ];
     jobs[0].background = true;

@@ -34,16 +34,6 @@ pub enum LabError {
     /// Interference could not be started.
     #[error("interference: {0}")]
     Load(String),
-    /// A cell of the bench matrix failed.
-    #[error("bench cell {cell}: {cause}. What was measured so far is in {dir}; the same command with --resume {dir} goes on", dir = dir.display())]
-    BenchCell {
-        /// Which cell.
-        cell: String,
-        /// Why.
-        cause: String,
-        /// The bench directory.
-        dir: PathBuf,
-    },
     /// A task could not be started.
     #[error(transparent)]
     Runtime(#[from] takt_rt::Error),

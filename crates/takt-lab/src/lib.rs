@@ -23,6 +23,7 @@ pub mod robot;
 mod run;
 pub mod run_jobs;
 mod session;
+mod stopped;
 pub mod summary;
 mod task_log;
 pub mod trace;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use takt_load::{Component, Profile};
-use takt_rt::placement::CpuSet;
+use takt_rt::placement::{CpuSet, online};
 use takt_rundir::{Experiment, RunDir};
 
 use crate::LabError;
@@ -61,6 +61,17 @@ pub struct Interference {
 }
 
 impl Interference {
+    /// Refuses CPUs that this machine has not, before a run has begun.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] with those that are missing and those that there are.
+    pub fn check(&self) -> Result<(), LabError> {
+        match (self.cpus, online()) {
+            (Some(cpus), Ok(online)) => check_cpus(&cpus, &online),
+            _ => Ok(()),
+        }
+    }
+
     /// Everything as one profile.
     pub fn profile(&self) -> Profile {
         let mut profile = self.stress.clone();
@@ -78,6 +89,17 @@ impl Interference {
             self.cpus.filter(|_| stress.is_some() || noise.is_some()).map(|c| format!("kept on CPUs {c}"));
         [stress, noise, cpus].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
+}
+
+fn check_cpus(cpus: &CpuSet, online: &CpuSet) -> Result<(), LabError> {
+    let missing = cpus.without(online);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    // The kernel takes such a list for the rest of it, and one without a rest for an error in the middle of the run.
+    Err(LabError::Config(format!(
+        "load CPUs {cpus}: CPU {missing} is not online; accepted are CPUs of {online}. Fix: --load-cpus, or load_cpus in the campaign"
+    )))
 }
 
 /// How to run.
@@ -116,5 +138,20 @@ impl RunOptions {
     /// How long the run takes, of a robot whose file says `seconds`.
     pub fn length(&self, seconds: f64) -> Duration {
         Duration::try_from_secs_f64(self.seconds.unwrap_or(seconds)).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_on_cpus_that_are_not_there_is_refused_with_those_that_are() {
+        let set = |text: &str| text.parse::<CpuSet>().expect("a list");
+        assert!(check_cpus(&set("0-1"), &set("0-3")).is_ok());
+        for (asked, missing) in [("7", "CPU 7 "), ("0,5-6", "CPU 5-6 ")] {
+            let refused = check_cpus(&set(asked), &set("0-3")).expect_err(asked).to_string();
+            assert!(refused.contains(missing) && refused.contains("0-3"), "{refused}");
+        }
     }
 }

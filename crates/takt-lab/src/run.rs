@@ -96,6 +96,7 @@ impl Session {
     /// # Errors
     /// [`LabError`]; what was measured until then stays in the run directory.
     pub fn run(robot: &dyn Robot, options: &RunOptions, observe: Observe<'_>) -> Result<Ran, LabError> {
+        options.interference.check()?;
         let settled = robot.settled(options, observe)?;
         let robot = settled.as_deref().unwrap_or(robot);
         let asked = robot.to_json().map_err(|error| LabError::Config(error.to_string()))?;

@@ -29,6 +29,7 @@ use crate::late_watch::LateWatch;
 use crate::options::{Interference, RunOptions, Target};
 use crate::releases::Releases;
 use crate::resume::{Durable, RESUMPTIONS, Resumed};
+use crate::stopped;
 
 /// Time between the start of the interference, or of the robot, and the measured window.
 pub const SETTLE: Duration = Duration::from_millis(500);
@@ -57,6 +58,8 @@ pub struct Session {
     pub header: RunHeader,
     extra: Map<String, Value>,
     cpu_before: CpuTime,
+    /// How often the process had been told to go on when the window began.
+    went_on: Option<u64>,
     threads: ran_on::Watch,
     looked: Option<Instant>,
     load: Option<Load>,
@@ -164,6 +167,7 @@ impl Session {
             header,
             extra: Map::new(),
             cpu_before: CpuTime::default(),
+            went_on: stopped::times(),
             threads: ran_on::Watch::begin(),
             looked: None,
             load: None,
@@ -325,6 +329,7 @@ impl Session {
         self.begun = true;
         self.threads.look();
         self.cpu_before = CpuTime::read();
+        self.went_on = stopped::times();
         let now_ns = tell(window, open);
         self.window([now_ns, u64::MAX]);
         self.write()?;
@@ -339,6 +344,7 @@ impl Session {
         sleep_until(now_ns);
         self.threads.look();
         self.header.cpu = CpuTime::read().since(&self.cpu_before);
+        self.header.problems.extend(stopped::words(self.went_on, stopped::times()));
         let from_ns = self.header.measures.first().and_then(|m| m.window_ns).map_or(0, |w| w[0]);
         self.window([from_ns, now_ns]);
         now_ns

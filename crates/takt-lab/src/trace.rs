@@ -252,13 +252,19 @@ fn jobs(
     let [from, to] = header.measures.first().and_then(|measure| measure.window_ns).unwrap_or([0, u64::MAX]);
     let mut names = vec!["index"];
     names.extend(critical.columns);
-    let columns = dir.columns(critical.file, &names)?;
+    // Not every robot's jobs skip releases.
+    names.push("skipped");
+    let columns = dir.columns(critical.file, &names).or_else(|_| {
+        names.pop();
+        dir.columns(critical.file, &names)
+    })?;
     let row = |at: usize| JobRecord {
         index: columns[0][at],
         planned_ns: columns[1][at],
         wake_ns: columns[2][at],
         start_ns: columns[3][at],
         end_ns: columns[4][at],
+        skipped: columns.get(5).and_then(|column| u32::try_from(column[at]).ok()).unwrap_or(0),
         ..JobRecord::default()
     };
     let response_ns = thresholds.response_ns.unwrap_or(u64::MAX);
@@ -269,7 +275,11 @@ fn jobs(
                 || job.lateness_ns() > thresholds.lateness_ns
                 || job.response_ns() > response_ns)
     };
-    Ok((0..columns[0].len()).map(row).filter(wanted).collect())
+    let jobs: Vec<JobRecord> = (0..columns[0].len()).map(row).collect();
+    // The job after a late one knows of the releases between them that never ran.
+    let knows =
+        |at: usize| jobs[at].skipped > 0 && at.checked_sub(1).is_some_and(|before| wanted(&jobs[before]));
+    Ok((0..jobs.len()).filter(|&at| wanted(&jobs[at]) || knows(at)).map(|at| jobs[at]).collect())
 }
 
 /// The thread that the run itself names in `run.json`, where it lists what each thread was granted.

@@ -2,7 +2,8 @@
 
 use takt_rt::config::{SettingError, all_within, within};
 
-use crate::{CameraConfig, Intrinsics};
+use crate::config::LATENCY_OFFSETS_MS as OFFSETS;
+use crate::{CameraConfig, CameraError, Intrinsics};
 
 /// Images smaller than this resolve nobody: a person of 0.5 m at 5 m is 6 pixels wide in 64.
 const LEAST_SIZE: (f64, f64) = (64.0, 48.0);
@@ -24,29 +25,17 @@ impl CameraConfig {
     /// Checks what the types cannot, without touching a device or a file.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// Names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), CameraError> {
         match self {
             Self::Replay(replay) => {
-                crate::recording::check(replay).map_err(|error| error.to_string())?;
+                crate::recording::check(replay)?;
                 Ok(replay.intrinsics.iter().try_for_each(intrinsics)?)
             }
             Self::Synthetic(synthetic) => {
-                synthetic.check().map_err(|error| error.to_string())?;
+                synthetic.check()?;
                 within("scene.people", synthetic.scene.people.len() as f64, 0.0, 100.0)?;
                 Ok(intrinsics(&synthetic.intrinsics)?)
-            }
-            Self::V4l2(camera) => {
-                all_within(
-                    "",
-                    &[
-                        ("rate_fps", camera.rate_fps.into(), RATE_FPS.0, RATE_FPS.1),
-                        ("buffers", camera.buffers.into(), 2.0, 32.0),
-                        ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
-                        ("latency_offset_ms", camera.latency_offset_ms, 0.0, 1000.0),
-                    ],
-                )?;
-                Ok(intrinsics(&camera.intrinsics)?)
             }
             Self::Realsense(camera) => Ok(all_within(
                 "",
@@ -55,7 +44,12 @@ impl CameraConfig {
                     ("height", camera.height.into(), LEAST_SIZE.1, GREATEST_SIDE),
                     ("rate_fps", camera.rate_fps.into(), RATE_FPS.0, RATE_FPS.1),
                     ("timeout_ms", camera.timeout_ms as f64, TIMEOUT_MS.0, TIMEOUT_MS.1),
-                    ("latency_offset_ms", camera.latency_offset_ms.unwrap_or(0.0), 0.0, 1000.0),
+                    (
+                        "latency_offset_ms",
+                        camera.latency_offset_ms.unwrap_or(0.0),
+                        *OFFSETS.start(),
+                        *OFFSETS.end(),
+                    ),
                 ],
             )?),
         }

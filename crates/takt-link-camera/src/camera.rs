@@ -87,7 +87,6 @@ pub fn open(
                 None => Box::new(camera),
             }
         }
-        CameraConfig::V4l2(v4l2) => Box::new(crate::v4l2::V4l2Camera::open(v4l2)?),
         #[cfg(feature = "realsense")]
         CameraConfig::Realsense(realsense) => Box::new(crate::realsense::RealsenseCamera::open(realsense)?),
         #[cfg(not(feature = "realsense"))]

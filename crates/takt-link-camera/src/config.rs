@@ -15,8 +15,6 @@ pub enum CameraConfig {
     Replay(ReplayConfig),
     /// A rendered scene with exact ground truth.
     Synthetic(SyntheticConfig),
-    /// A colour camera of the kernel's Video4Linux.
-    V4l2(V4l2Config),
     /// An Intel RealSense D4xx depth camera.
     Realsense(RealsenseConfig),
 }
@@ -27,7 +25,6 @@ impl CameraConfig {
         match self {
             Self::Replay(_) => "replay",
             Self::Synthetic(_) => "synthetic",
-            Self::V4l2(_) => "v4l2",
             Self::Realsense(_) => "realsense",
         }
     }
@@ -37,7 +34,6 @@ impl CameraConfig {
         match self {
             Self::Replay(replay) => replay.rate_fps,
             Self::Synthetic(scene) => Some(scene.rate_fps),
-            Self::V4l2(camera) => Some(f64::from(camera.rate_fps)),
             Self::Realsense(camera) => Some(f64::from(camera.rate_fps)),
         }
     }
@@ -45,7 +41,7 @@ impl CameraConfig {
     /// Whether kernel or library receive the frames of this camera: whoever wants one need only wait for it. Recordings and
     /// the synthetic scene need a thread that stands in for them.
     pub(crate) fn has_own_threads(&self) -> bool {
-        matches!(self, Self::V4l2(_) | Self::Realsense(_))
+        matches!(self, Self::Realsense(_))
     }
 }
 
@@ -115,49 +111,8 @@ impl ReplayConfig {
     }
 }
 
-/// A Video4Linux colour camera. It measures no depth: perception must be told to do without, or treats it as
-/// blind.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct V4l2Config {
-    /// Device node, for example `/dev/video0` or a stable name under `/dev/v4l/by-id`.
-    pub device: PathBuf,
-    /// Intrinsics; their size is the size asked of the camera.
-    pub intrinsics: Intrinsics,
-    /// Frames per second.
-    #[serde(default = "default_fps")]
-    pub rate_fps: u32,
-    /// Pixel format.
-    #[serde(default)]
-    pub format: PixelFormat,
-    /// Driver buffers in the queue, 2 to 32. More tolerate longer pauses of the thread and deliver older frames.
-    #[serde(default = "default_buffers")]
-    pub buffers: u32,
-    /// Longest wait for a frame, milliseconds, before the camera counts as lost.
-    #[serde(default = "default_timeout_ms")]
-    pub timeout_ms: u64,
-    /// How much later than the exposure the driver's stamps are, milliseconds, 0 to 1000: captures are dated back by
-    /// it. 0: UVC drivers with time stamps of the camera's own. A driver that stamps at the end of the transfer is
-    /// late by exposure and transfer: measure it by filming a clock.
-    #[serde(default)]
-    pub latency_offset_ms: f64,
-}
-
 /// Accepted values of `latency_offset_ms`.
 pub(crate) const LATENCY_OFFSETS_MS: std::ops::RangeInclusive<f64> = 0.0..=1000.0;
-
-/// Pixel formats that can be converted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PixelFormat {
-    /// YUYV where the camera offers it at the wanted size, else MJPEG.
-    #[default]
-    Auto,
-    /// YUV 4:2:2, uncompressed: least CPU time, most bus.
-    Yuyv,
-    /// Motion JPEG: for USB 2.0 or several cameras on one bus.
-    Mjpeg,
-}
 
 /// A RealSense D4xx: colour, and depth aligned to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -189,10 +144,6 @@ pub struct RealsenseConfig {
 
 fn default_fps() -> u32 {
     30
-}
-
-fn default_buffers() -> u32 {
-    4
 }
 
 fn default_timeout_ms() -> u64 {

@@ -104,19 +104,12 @@ pub enum CameraError {
         /// Accepted values.
         expected: &'static str,
     },
+    /// A configured value is out of its range.
+    #[error(transparent)]
+    Setting(#[from] takt_rt::config::SettingError),
     /// The camera needs something that the caller did not give.
     #[error("{0}")]
     Missing(&'static str),
-    /// A device could not be opened.
-    #[error("{device}: {source} ({advice})")]
-    Device {
-        /// The device.
-        device: String,
-        /// What the operating system said.
-        source: std::io::Error,
-        /// What to do.
-        advice: &'static str,
-    },
     /// The device exists but cannot do what is needed.
     #[error("{device}: {reason}; {advice}")]
     Unsupported {
@@ -173,6 +166,6 @@ impl CameraError {
     /// Whether opening the camera again may help: a device that vanished may come back, a damaged file or a
     /// wrong configuration will not.
     pub fn may_recover(&self) -> bool {
-        matches!(self, Self::Device { .. } | Self::Timeout { .. } | Self::Unsupported { .. })
+        matches!(self, Self::Timeout { .. } | Self::Unsupported { .. })
     }
 }

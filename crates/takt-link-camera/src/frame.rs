@@ -69,10 +69,9 @@ pub struct Frame {
     /// When driver or library had the whole frame, CLOCK_MONOTONIC nanoseconds. Reaction time starts here, so that
     /// whatever user space then does with it counts: waking up, decoding, copying, in whichever thread.
     ///
-    /// V4L2: the kernel's stamp of the buffer, which most drivers take when the last byte came; where it is that of the exposure's
-    /// start, the shortest time seen from there to the buffer's delivery is added. RealSense: the library's time of arrival, the
-    /// later one of colour and depth. Replay and synthetic scene: when the frame is due, which is when a camera would have
-    /// handed it over; decoding and rendering ahead of that stand for the camera and cost no reaction time, being late does.
+    /// RealSense: the library's time of arrival, the later one of colour and depth. Replay and synthetic scene: when the
+    /// frame is due, which is when a camera would have handed it over; decoding and rendering ahead of that stand for the
+    /// camera and cost no reaction time, being late does.
     /// A backend without a stamp leaves 0; the feed then stamps the frame when it is taken in.
     pub arrival_ns: u64,
     /// Time stamp of the source itself (recording time, device clock), nanoseconds of that clock.

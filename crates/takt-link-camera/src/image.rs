@@ -56,14 +56,6 @@ pub fn decode_jpeg(data: &[u8], width: u32, height: u32, rgb: &mut Vec<u8>) -> R
     decoder.decode_into(rgb).map_err(jpeg)
 }
 
-/// Size of a JPEG from its header.
-pub fn jpeg_size(data: &[u8]) -> Result<(u32, u32), ImageError> {
-    let mut decoder = JpegDecoder::new(ZCursor::new(data));
-    decoder.decode_headers().map_err(|e| ImageError::Jpeg(e.to_string()))?;
-    let info = decoder.info().ok_or_else(|| ImageError::Jpeg("no image header".into()))?;
-    Ok((u32::from(info.width), u32::from(info.height)))
-}
-
 /// Copies rows of `row_bytes` out of an image whose rows are `stride` bytes apart.
 fn rows<'a>(
     what: &'static str,
@@ -82,38 +74,6 @@ fn rows<'a>(
         return Err(ImageError::Length { what, expected, found: data.len() });
     }
     Ok((0..height).map(move |row| &data[row * stride..row * stride + row_bytes]))
-}
-
-/// Converts YUYV (YUV 4:2:2, ITU-R BT.601, limited range, as UVC cameras deliver it) to RGB.
-///
-/// `stride` is the distance of rows in bytes, at least `2 * width`; an odd last column keeps its own luma with
-/// the chroma of its left neighbour's pair.
-pub fn yuyv_to_rgb(
-    data: &[u8],
-    stride: usize,
-    width: u32,
-    height: u32,
-    rgb: &mut Vec<u8>,
-) -> Result<(), ImageError> {
-    let (width, height) = (width as usize, height as usize);
-    let source = rows("YUYV, 2 bytes a pixel", data, stride, width.div_ceil(2) * 4, height)?;
-    rgb.resize(width * height * 3, 0);
-    for (from, to) in source.zip(rgb.chunks_exact_mut((width * 3).max(1))) {
-        for (pair, pixels) in from.chunks_exact(4).zip(to.chunks_mut(6)) {
-            let [y0, u, y1, v] = [pair[0], pair[1], pair[2], pair[3]].map(i32::from);
-            for (y, pixel) in [y0, y1].into_iter().zip(pixels.chunks_exact_mut(3)) {
-                pixel.copy_from_slice(&bt601(y, u, v));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// One pixel of ITU-R BT.601, limited range, in 8-bit fixed point (error at most one step).
-fn bt601(y: i32, u: i32, v: i32) -> [u8; 3] {
-    let (c, d, e) = (298 * (y - 16) + 128, u - 128, v - 128);
-    let clamp = |value: i32| (value >> 8).clamp(0, 255) as u8;
-    [clamp(c + 409 * e), clamp(c - 100 * d - 208 * e), clamp(c + 516 * d)]
 }
 
 /// Copies packed 24-bit colour, swapping red and blue when `bgr`.
@@ -169,36 +129,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn yuyv_of_known_colours() {
-        // Y, U, V of BT.601 limited range: black, white, and the primaries' published values.
-        for (yuv, expected) in [
-            ([16, 128, 128], [0, 0, 0]),
-            ([235, 128, 128], [255, 255, 255]),
-            ([81, 90, 240], [255, 0, 0]),
-            ([145, 54, 34], [0, 255, 0]),
-            ([41, 240, 110], [0, 0, 255]),
-        ] {
-            let data = [yuv[0], yuv[1], yuv[0], yuv[2]];
-            let mut rgb = Vec::new();
-            yuyv_to_rgb(&data, 4, 2, 1, &mut rgb).unwrap();
-            for pixel in rgb.chunks(3) {
-                for (found, wanted) in pixel.iter().zip(expected) {
-                    assert!(found.abs_diff(wanted) <= 2, "{yuv:?} became {rgb:?}, expected {expected:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
     fn padded_rows_are_skipped_and_short_data_is_refused() {
         let mut data = vec![128; 2 * 12];
-        data[8..12].fill(0);
+        data[9..12].fill(0);
         let mut rgb = vec![9; 1];
-        yuyv_to_rgb(&data, 12, 3, 2, &mut rgb).unwrap();
-        assert_eq!(rgb.len(), 18);
-        assert!(rgb.iter().all(|&v| v == rgb[0]), "padding leaked into {rgb:?}");
-        let error = yuyv_to_rgb(&data[..19], 12, 3, 2, &mut rgb).unwrap_err();
-        assert_eq!(error, ImageError::Length { what: "YUYV, 2 bytes a pixel", expected: 20, found: 19 });
+        copy_colour(&data, 12, 3, 2, false, &mut rgb).unwrap();
+        assert_eq!(rgb, [128; 18], "no padding");
+        let error = copy_colour(&data[..20], 12, 3, 2, false, &mut rgb).unwrap_err();
+        assert_eq!(error, ImageError::Length { what: "8-bit RGB, 3 bytes a pixel", expected: 21, found: 20 });
         assert!(copy_depth(&[0; 8], usize::MAX, 2, 2, 1.0, &mut Vec::new()).is_err());
     }
 
@@ -220,7 +158,6 @@ mod tests {
         jpeg_encoder::Encoder::new(&mut data, 90)
             .encode(&[200; 16 * 8 * 3], 16, 8, jpeg_encoder::ColorType::Rgb)
             .unwrap();
-        assert_eq!(jpeg_size(&data), Ok((16, 8)));
         let mut rgb = Vec::new();
         decode_jpeg(&data, 16, 8, &mut rgb).unwrap();
         assert!(rgb.iter().all(|v| v.abs_diff(200) < 3));

@@ -1,4 +1,4 @@
-//! Cameras: replay, synthetic scene, V4L2, RealSense, and the MCAP recorder.
+//! Cameras: replay, synthetic scene, RealSense, and the MCAP recorder.
 //!
 //! Every backend implements [`Camera`] and is opened from a [`CameraConfig`] by [`open`]. A [`CameraFeed`] runs a
 //! camera in its driver thread and publishes [`Frame`]s to consumers without copying; a
@@ -8,7 +8,6 @@
 //! |---|---|---|
 //! | `replay` | recorded | the recording's time stamps, or a set rate |
 //! | `synthetic` | exact, optional noise | a set rate |
-//! | `v4l2` | none (0 everywhere) | the device |
 //! | `realsense` (cargo feature) | measured, aligned to colour | the device |
 
 mod bounds;
@@ -25,10 +24,9 @@ mod pacing;
 pub mod realsense;
 pub mod recording;
 pub mod synthetic;
-pub mod v4l2;
 
 pub use camera::{Camera, PoseSource, Surroundings, open};
-pub use config::{CameraConfig, PixelFormat, RealsenseConfig, ReplayConfig, V4l2Config};
+pub use config::{CameraConfig, RealsenseConfig, ReplayConfig};
 pub use error::CameraError;
 pub use feed::{Acquisition, CameraFeed, FeedOptions, FeedState, FeedStatus};
 pub use frame::{Frame, Intrinsics, StreamStamp, Streams};

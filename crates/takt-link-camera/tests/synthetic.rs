@@ -195,5 +195,5 @@ fn configurations_are_read_and_unknown_keys_refused() {
         read("backend = \"replay\"\npath = \"a\"\ntopic = \"/c\"\nlooop = true").unwrap_err().to_string();
     assert!(unknown.contains("unknown field `looop`"), "{unknown}");
     let backend = read("backend = \"kinect\"").unwrap_err().to_string();
-    assert!(backend.contains("replay") && backend.contains("v4l2"), "{backend}");
+    assert!(backend.contains("replay") && backend.contains("realsense"), "{backend}");
 }

@@ -10,10 +10,11 @@ use std::error::Error;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use takt_link_ethercat::control::{ControlConfig, ExchangeMode, Interface, Port, bring_up};
+use takt_link_ethercat::control::{ControlConfig, ExchangeMode, Interface, Port, WaitBy, bring_up};
 use takt_link_ethercat::segment::veth::{VethPair, serve};
 use takt_link_ethercat::segment::{Segment, SegmentConfig};
 use takt_rt::clock;
+use takt_rt::placement::{self, CpuSet};
 
 use served::Served;
 
@@ -27,20 +28,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["serve", interface] => return run_segment(interface),
-        ["takt", mode, interface, seconds] => {
-            return run_takt(interface, seconds.parse()?, mode == "waiting");
-        }
+        ["takt", mode, interface, seconds] => return run_takt(interface, seconds.parse()?, mode),
         _ => {}
     }
     let rounds: usize = words.first().map_or(Ok(5), |text| text.parse())?;
     let seconds = words.get(1).unwrap_or(&"3");
     let pair = VethPair::unique()?;
-    let masters = ["takt pipelined", "takt waiting", "pysoem"];
+    let masters = ["takt pipelined", "takt waiting", "takt by-tick", "pysoem"];
+    // The segment has a CPU and the master another: else the scheduler puts them together in some rounds and apart in others.
+    let cpus: Vec<usize> = placement::online()?.iter().collect();
+    let [of_segment, of_master] = [0, 1].map(|at| CpuSet::single(cpus[at % cpus.len()]));
+    let (of_segment, of_master) = (of_segment?, of_master?);
     let mut costs: Vec<Vec<f64>> = vec![Vec::new(); masters.len()];
     println!("{:<16} {:>12} {:>12} {:>12}  (us of CPU a cycle)", "master", "sleep", "cycle", "above sleep");
     for _ in 0..rounds {
         for (master, costs) in masters.iter().zip(&mut costs) {
+            placement::set_affinity(0, &of_segment)?;
             let segment = Served::start(&pair)?;
+            placement::set_affinity(0, &of_master)?;
             let mut command = match master.strip_prefix("takt ") {
                 Some(mode) => {
                     let mut command = Command::new(std::env::current_exe()?);
@@ -80,9 +85,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn run_takt(interface: &str, seconds: f64, waiting: bool) -> Result<(), Box<dyn Error>> {
+fn run_takt(interface: &str, seconds: f64, mode: &str) -> Result<(), Box<dyn Error>> {
+    let pipelined = mode == "pipelined";
     let config = ControlConfig {
-        mode: if waiting { ExchangeMode::Waiting } else { ExchangeMode::Pipelined },
+        mode: if pipelined { ExchangeMode::Pipelined } else { ExchangeMode::Waiting },
+        wait_by: if mode == "by-tick" { WaitBy::Tick } else { WaitBy::Timer },
         ..ControlConfig::default()
     };
     let mut link = bring_up(Box::new(Interface::open(interface)?), &config, &mut |_| {})?;

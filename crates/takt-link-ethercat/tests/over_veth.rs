@@ -11,9 +11,10 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use support::{block_on, master, patient_humanoid};
+use takt_link_ethercat::control::{ControlConfig, ExchangeMode, Interface, WaitBy, bring_up};
 use takt_link_ethercat::segment::raw::{InterfaceError, check_interface};
 use takt_link_ethercat::segment::veth::{Server, VethError, VethPair, serve};
-use takt_link_ethercat::segment::{Segment, SegmentControl};
+use takt_link_ethercat::segment::{Segment, SegmentControl, When, WireFault};
 
 /// Exit status of the script without pysoem.
 const NOT_INSTALLED: i32 = 3;
@@ -102,6 +103,33 @@ fn pysoem_brings_59_devices_to_op_transfers_objects_and_moves_a_joint() {
         let off_ns = u64::from(view.clock.told_delay_ns).abs_diff(view.clock.pass_ns);
         assert!(off_ns <= 1000, "device {place}: {:?}", view.clock);
         assert_eq!(view.clock.pulses > 10, view.drive.is_some(), "device {place}: {:?}", view.clock);
+    }
+}
+
+#[test]
+fn an_exchange_waits_by_timer_and_by_tick_and_goes_on_after_a_lost_frame() {
+    let Some((pair, _server, control)) = cable() else { return };
+    for wait_by in [WaitBy::Timer, WaitBy::Tick] {
+        let config = ControlConfig {
+            mode: ExchangeMode::Waiting,
+            wait_by,
+            // However late this machine runs the segment: it is the answer that ends a wait.
+            timeout_us: 900_000,
+            bring_up_ms: 20_000,
+            silence_ms: 2000,
+            ..ControlConfig::default()
+        };
+        let interface = Interface::open(pair.master()).unwrap();
+        let mut link = bring_up(Box::new(interface), &config, &mut |_| {}).unwrap();
+        for cycle in 0..30 {
+            let exchanged = link.port.exchange(0);
+            assert!(exchanged.complete() && exchanged.all_op, "{wait_by:?}, cycle {cycle}: {exchanged:?}");
+        }
+        control.wire(WireFault::Drop, When::Next(1));
+        assert!(!link.port.exchange(0).fresh, "{wait_by:?}: its frame was lost");
+        assert!(link.port.exchange(0).complete(), "{wait_by:?}");
+        assert_eq!(link.port.totals().stray_frames, 0, "{wait_by:?}");
+        link.port.shut_down(Duration::from_millis(1)).unwrap();
     }
 }
 

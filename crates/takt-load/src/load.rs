@@ -28,14 +28,14 @@ const WATCH_PERIOD: Duration = Duration::from_millis(100);
 const MIB: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
-struct Shared {
+struct LoadState {
     parts: Mutex<Vec<Part>>,
     /// What the kernel had killed for want of memory when the load began.
     oom_kills: u64,
     stop: Signal,
 }
 
-impl Shared {
+impl LoadState {
     fn lock(&self) -> MutexGuard<'_, Vec<Part>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -45,7 +45,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct Load {
     profile: String,
-    shared: Arc<Shared>,
+    shared: Arc<LoadState>,
     watch: Option<JoinHandle<()>>,
     /// After the parts: what they have left behind ends with it.
     guard: Option<Guard>,
@@ -142,7 +142,7 @@ impl Drop for Load {
 }
 
 /// Looks after the parts until told to stop.
-fn watch(shared: &Shared, started_ns: u64) {
+fn watch(shared: &LoadState, started_ns: u64) {
     let _registration = Registration::exempt_self("load");
     // A census may have come before the exemption. A refusal costs nothing that counts.
     let _ = Policy::Other { nice: 0 }.apply(0);

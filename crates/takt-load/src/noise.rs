@@ -56,7 +56,7 @@ pub struct NoiseWork {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct NoiseControl {
     /// Opens when all threads are there: noise must not slow down the starting of noise.
     go: Signal,
     stop: AtomicBool,
@@ -73,7 +73,7 @@ struct Progress {
 /// Running noise threads; dropping stops and joins them.
 #[derive(Debug)]
 pub struct NoiseThreads {
-    shared: Arc<Shared>,
+    shared: Arc<NoiseControl>,
     progress: Vec<Arc<Progress>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -86,7 +86,7 @@ impl NoiseThreads {
     /// [`NoiseError`]; no thread is left running then.
     pub fn start(count: usize) -> Result<Self, NoiseError> {
         let mut noise =
-            Self { shared: Arc::new(Shared::default()), progress: Vec::new(), threads: Vec::new() };
+            Self { shared: Arc::new(NoiseControl::default()), progress: Vec::new(), threads: Vec::new() };
         let (report, reported) = mpsc::channel();
         // Returning early drops `noise`, which stops what has been started.
         for number in 1..=count {
@@ -161,7 +161,7 @@ impl Drop for NoiseThreads {
     }
 }
 
-fn make_noise(shared: &Shared, progress: &Progress) {
+fn make_noise(shared: &NoiseControl, progress: &Progress) {
     let mut operations = 0;
     while !shared.stop.load(Ordering::Relaxed) {
         for _ in 0..BATCH / 2 {

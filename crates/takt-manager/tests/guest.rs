@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 }
 
 /// `Err`: why not here.
-fn test() -> Result<(), String> {
+fn test() -> Result<(), Box<dyn std::error::Error>> {
     let kernel = harness::kernel(KERNEL)?;
     let enact = enact().ok_or("the program of tests/enact.rs is not built: run all tests of the crate")?;
     let directory = tempfile::tempdir().unwrap();

@@ -18,6 +18,7 @@ use takt_perception::{
     PerceptionConfig, Volume,
 };
 use takt_rt::clock::{monotonic_ns, process_cpu_ns, sleep_until, thread_cpu_ns};
+use takt_rt::settings::ThreadSettings;
 
 #[derive(Deserialize)]
 struct Calibration {
@@ -70,8 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sizes: Vec<_> = readers.iter().map(|r| (r.intrinsics().width, r.intrinsics().height)).collect();
     let mut thread = None;
     let (service, handles) = DetectorService::start(&engine, &config.detector, &sizes, |body| {
-        let spawned = std::thread::Builder::new().name("detector".into()).spawn(body);
-        thread = Some(spawned.map_err(|error| error.to_string())?);
+        thread = Some(takt_rt::thread::spawn("detector", &ThreadSettings::default(), body)?);
         Ok(())
     })?;
     let mut views = Vec::new();

@@ -24,6 +24,35 @@ const LEAST_SHARE: f32 = 0.95;
 const MOVED_M: f64 = 0.005;
 const MOVED_RAD: f64 = 0.005;
 
+/// Why nothing was learned.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BackgroundError {
+    /// A frame of another camera.
+    #[error("a frame of {}x{}: expected {}x{}", found_px[0], found_px[1], expected_px[0], expected_px[1])]
+    Size {
+        /// Its width and height.
+        found_px: [u32; 2],
+        /// Those of the camera.
+        expected_px: [u32; 2],
+    },
+    /// The camera does not stand still.
+    #[error("the camera moves: only cameras mounted in the base frame can learn a background")]
+    Moved,
+    /// It was ended too soon.
+    #[error("{0} frames: learning takes at least {LEAST_FRAMES}")]
+    TooFew(u32),
+    /// The camera sees too little.
+    #[error(
+        "{:.0} % of the picture have no depth, accepted are {:.0} %: uncover the camera, or place it better",
+        share * 100.0,
+        MAX_LEARNED * 100.0
+    )]
+    TooMuch {
+        /// Samples without depth, 0..1.
+        share: f32,
+    },
+}
+
 /// Which samples of a camera that stands still never have depth.
 ///
 /// There nothing is expected, so nothing is noticed but what has depth: a window or a mirror behind a place where people
@@ -108,8 +137,8 @@ impl Background {
     ///
     /// # Errors
     /// What the format refuses.
-    pub fn to_text(&self) -> Result<String, String> {
-        toml::to_string(self).map_err(|e| e.to_string())
+    pub fn to_text(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
     }
 }
 
@@ -151,19 +180,18 @@ impl BackgroundLearner {
     /// Looks at one frame.
     ///
     /// # Errors
-    /// A sentence: the camera moved, or the frame has another size.
-    pub fn add(&mut self, frame: &FrameView, pose: &FramePose) -> Result<(), String> {
+    /// The camera moved, or the frame has another size.
+    pub fn add(&mut self, frame: &FrameView, pose: &FramePose) -> Result<(), BackgroundError> {
         let [width, height, _] = self.size_px;
         if (frame.width, frame.height) != (width, height) || frame.depth_mm.len() != (width * height) as usize
         {
-            return Err(format!("a frame of {}x{}: expected {width}x{height}", frame.width, frame.height));
+            let found_px = [frame.width, frame.height];
+            return Err(BackgroundError::Size { found_px, expected_px: [width, height] });
         }
         let first = *self.camera_in_base.get_or_insert(pose.camera_in_base);
         let moved = first.inverse() * pose.camera_in_base;
         if moved.translation.vector.norm() > MOVED_M || moved.rotation.angle() > MOVED_RAD {
-            return Err(
-                "the camera moves: only cameras mounted in the base frame can learn a background".into()
-            );
+            return Err(BackgroundError::Moved);
         }
         self.scene.place(pose);
         self.frames += 1;
@@ -181,10 +209,10 @@ impl BackgroundLearner {
     /// What was learned.
     ///
     /// # Errors
-    /// A sentence: too few frames, or too much without depth.
-    pub fn finish(self) -> Result<Background, String> {
+    /// Too few frames, or too much without depth.
+    pub fn finish(self) -> Result<Background, BackgroundError> {
         let Some(camera_in_base) = self.camera_in_base.filter(|_| self.frames >= LEAST_FRAMES) else {
-            return Err(format!("{} frames: learning takes at least {LEAST_FRAMES}", self.frames));
+            return Err(BackgroundError::TooFew(self.frames));
         };
         let hole = |&[looked, without]: &[u32; 2]| {
             looked >= LEAST_FRAMES && without as f32 >= LEAST_SHARE * looked as f32
@@ -205,11 +233,7 @@ impl BackgroundLearner {
             camera_in_base,
         };
         if learned.share() > MAX_LEARNED {
-            return Err(format!(
-                "{:.0} % of the picture have no depth, accepted are {:.0} %: uncover the camera, or place it better",
-                learned.share() * 100.0,
-                MAX_LEARNED * 100.0
-            ));
+            return Err(BackgroundError::TooMuch { share: learned.share() });
         }
         Ok(learned)
     }

@@ -18,10 +18,7 @@ use crate::unseen::UnseenConfig;
 pub struct PerceptionConfig {
     /// What judges the frames.
     pub device: Device,
-    /// Whether the CPU judges in a process of its own, as a GPU always does: under the time budget of `gpu`, and what
-    /// breaks an inference library does not break the cell. `false`: the budget costs two copies of every frame.
-    pub process: bool,
-    /// The GPU and how it is kept under control; without effect on a CPU in the cell's own process.
+    /// The GPU and how it is kept under control; without effect where the CPU judges.
     pub gpu: GpuConfig,
     /// What runs the networks on the CPU.
     pub engine: EngineConfig,

@@ -15,6 +15,8 @@
 //! 5. **Measurement.** The least distance to the tool over every pixel of each person, and of everything that
 //!    is not explained: safety treats that as a person.
 //!
+//! A GPU does the same in a process of its own ([`process`]), under a time budget.
+//!
 //! Networks run in ONNX Runtime where it is installed and else in an embedded engine ([`Engine`]).
 
 mod background;
@@ -34,6 +36,7 @@ mod occupancy;
 mod overlay;
 mod perception;
 mod picture;
+pub mod process;
 mod result;
 mod robot_shape;
 mod segmenter;
@@ -44,7 +47,7 @@ mod track;
 mod unseen;
 mod view;
 
-pub use background::{Background, BackgroundLearner, LEAST_FRAMES, MAX_LEARNED};
+pub use background::{Background, BackgroundError, BackgroundLearner, LEAST_FRAMES, MAX_LEARNED};
 pub use config::{
     ConfigError, DetectorConfig, DetectorSchedule, HealthConfig, MAX_NEAREST_RANK, OccupancyConfig,
     PerceptionConfig, SegmenterConfig, TrackingConfig,

@@ -35,7 +35,7 @@ pub struct Run {
 
 impl Run {
     /// What a verdict needs of it beside its series.
-    pub fn verdict_source(&self) -> crate::verdict::Source<'_> {
+    pub(crate) fn verdict_source(&self) -> crate::verdict::Source<'_> {
         crate::verdict::Source { header: &self.header, doubt: self.seal.doubt_of(&self.header) }
     }
 

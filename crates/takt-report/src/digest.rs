@@ -123,7 +123,7 @@ impl Digest {
     }
 
     /// Its box.
-    pub fn box_row(&self, name: &str) -> BoxRow {
+    pub(crate) fn box_row(&self, name: &str) -> BoxRow {
         BoxRow {
             name: name.to_owned(),
             min: self.summary.min,
@@ -228,7 +228,7 @@ impl Gathered {
                 }
             }
         }
-        self.pool.add(&figures)?;
+        self.pool.add(&figures).map_err(|e| e.to_string())?;
         self.runs.push(digest);
         Ok(())
     }

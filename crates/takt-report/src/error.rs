@@ -24,13 +24,21 @@ pub enum Error {
         /// The names that there are.
         there: String,
     },
-    /// The file of a long run's recorder cannot be read.
-    #[error("{run}: {why}")]
+    /// The recorder of a long run cannot be joined with others.
+    #[error("{run}: {source}")]
     Recorder {
         /// The run.
         run: String,
         /// Why not.
-        why: String,
+        source: takt_stats::RecorderError,
+    },
+    /// Not every value of a run can be had.
+    #[error("{run}: {remark}")]
+    NotWhole {
+        /// The run.
+        run: String,
+        /// What is missing.
+        remark: String,
     },
     /// Two things cannot be compared.
     #[error(

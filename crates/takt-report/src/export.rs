@@ -13,7 +13,7 @@ use crate::figures::Figures;
 pub const BINS: usize = 10_000;
 
 /// Most bins: beyond ten seconds a bin of 1 µs says nothing.
-pub const BINS_AT_MOST: usize = 10_000_000;
+pub(crate) const BINS_AT_MOST: usize = 10_000_000;
 
 fn open(run: &Path, measure: Option<&str>) -> Result<(RunDir, RunHeader, Measure), Error> {
     let dir = RunDir::open(run)?;
@@ -49,8 +49,8 @@ pub fn histogram(run: &Path, measure: Option<&str>, bins: usize) -> Result<Histo
     let (dir, header, measure) = open(run, measure)?;
     let bins = bins.clamp(1, BINS_AT_MOST);
     let figures = Figures::read(&dir, &measure)?;
-    if let Some(why) = figures.remark {
-        return Err(Error::Recorder { run: header.label, why });
+    if let Some(remark) = figures.remark {
+        return Err(Error::NotWhole { run: header.label, remark });
     }
     // The samples kept one by one tell the cycles of overflows too; the recorder tells more where they are not all.
     Ok(match &figures.streamed {

@@ -172,20 +172,20 @@ impl Pool {
     /// Adds a run whose measure has the same deadline.
     ///
     /// # Errors
-    /// A sentence where its recorder cannot be joined with those before.
-    pub fn add(&mut self, figures: &Figures) -> Result<(), String> {
+    /// Where its recorder cannot be joined with those before.
+    pub fn add(&mut self, figures: &Figures) -> Result<(), RecorderError> {
         let values = &figures.series.values_ns;
         let room = POOLED_AT_MOST.saturating_sub(self.ordered.len());
         if figures.streamed.is_some() || self.recorder.is_some() || values.len() > room {
             let mut recorder = match self.recorder.take() {
                 Some(recorder) => recorder,
                 None => {
-                    let mut recorder = Recorder::new(self.deadline_ns).map_err(|e| e.to_string())?;
+                    let mut recorder = Recorder::new(self.deadline_ns)?;
                     self.ordered.iter().for_each(|value| recorder.record(*value));
                     recorder
                 }
             };
-            figures.record_into(&mut recorder).map_err(|e| e.to_string())?;
+            figures.record_into(&mut recorder)?;
             self.recorder = Some(recorder);
         }
         self.ordered.extend(values.iter().take(room));
@@ -217,12 +217,12 @@ impl Pool {
     }
 
     /// Whether only the first values were kept one by one.
-    pub fn is_recorded(&self) -> bool {
+    pub(crate) fn is_recorded(&self) -> bool {
         self.recorder.is_some()
     }
 
     /// Whether the greatest of all values is among those that were kept one by one.
-    pub fn has_kept_worst(&self) -> bool {
+    pub(crate) fn has_kept_worst(&self) -> bool {
         let kept = || self.ordered.iter().copied().max().unwrap_or(0);
         self.recorder.as_ref().is_none_or(|recorder| kept() as f64 >= recorder.summary().worst)
     }

@@ -150,7 +150,7 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
 }
 
 /// Distribution functions of a measure with phases, a panel for each (*ROS-Llama*, Figs. 3 and 4).
-pub fn by_phase(context: &Context<'_>, id: &str) -> Vec<Figure> {
+pub(crate) fn by_phase(context: &Context<'_>, id: &str) -> Vec<Figure> {
     let axis = Axis { quantity: &context.group.title, unit: context.unit };
     let measured: Vec<&Digest> = context.digests.iter().filter(|d| !d.phases.is_empty()).collect();
     let mut figures = Vec::new();

@@ -229,7 +229,7 @@ pub(crate) fn verdict_html(verdict: Verdict) -> Markup {
 }
 
 /// Escapes a text that begins a line of Markdown.
-pub fn escape_markdown(text: &str) -> String {
+pub(crate) fn escape_markdown(text: &str) -> String {
     let escaped = escape_inline(text);
     // A line that began with one of these would be a list, a quotation or a rule.
     if escaped.starts_with(['-', '+', '=']) { format!("\\{escaped}") } else { escaped }

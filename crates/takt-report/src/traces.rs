@@ -137,6 +137,8 @@ pub struct CauseRow {
     pub who: String,
     /// Late releases.
     pub count: Option<u64>,
+    /// Releases after them that never ran.
+    pub never_ran: Option<u64>,
     /// The worst, microseconds.
     pub worst_us: Option<f64>,
     /// All together, microseconds.
@@ -251,7 +253,7 @@ pub fn worst(traced: &[Traced], most: usize) -> Vec<(usize, &Window)> {
 }
 
 /// Words for a cause. A cause that a later version added is told by its own name.
-pub fn cause_title(cause: &str) -> String {
+pub(crate) fn cause_title(cause: &str) -> String {
     let words = match cause {
         "timer_late" => "timer fired late",
         "interrupts_off" => "interrupts off, or a gap by the firmware",

@@ -22,7 +22,7 @@ pub struct Judged {
 }
 
 /// Judges a measure over its runs, which have the same deadline. `None` without a deadline.
-pub fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option<Judged> {
+pub(crate) fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option<Judged> {
     let (header, measure) = runs.first()?;
     let mut evidence = SeriesEvidence {
         unit: measure.unit.clone().unwrap_or_else(|| UNIT.to_owned()),
@@ -140,7 +140,7 @@ pub fn of_run(dir: &RunDir) -> Result<RunVerdict, Error> {
         if places.contains(&index) {
             let mut pool = Pool::new(measure.deadline_ns);
             pool.add(&figures)
-                .map_err(|why| Error::Recorder { run: dir.path().display().to_string(), why })?;
+                .map_err(|source| Error::Recorder { run: dir.path().display().to_string(), source })?;
             measures.extend(of_measure(&[(&header, measure)], &pool).map(|judged| (index, judged.report)));
         }
         // Of a long run they are gigabytes over all measures, and whoever wants them reads them.
@@ -193,7 +193,7 @@ pub fn of_runs(runs: &[(RunHeader, RunDir)]) -> Result<Option<RunsVerdict>, Erro
                 });
             };
             let add = pool.add(&Figures::read(dir, own)?);
-            add.map_err(|why| Error::Recorder { run: dir.path().display().to_string(), why })?;
+            add.map_err(|source| Error::Recorder { run: dir.path().display().to_string(), source })?;
             sources.push((header, own));
         }
         if places.contains(&index) {
@@ -222,7 +222,7 @@ pub fn of_runs(runs: &[(RunHeader, RunDir)]) -> Result<Option<RunsVerdict>, Erro
 }
 
 /// One verdict about several measures, before what is in no series.
-pub fn of_parts(parts: &[Part<'_>]) -> VerdictReport {
+pub(crate) fn of_parts(parts: &[Part<'_>]) -> VerdictReport {
     if parts.is_empty() {
         return VerdictReport::new(Verdict::Inconclusive, vec!["no measure has a deadline".to_owned()]);
     }

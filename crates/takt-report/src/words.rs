@@ -11,7 +11,7 @@ pub enum Unit {
 
 impl Unit {
     /// Milliseconds where the typical value is at least one, else microseconds.
-    pub fn for_typical(typical_ns: f64) -> Self {
+    pub(crate) fn for_typical(typical_ns: f64) -> Self {
         if typical_ns >= 1e6 { Self::Milli } else { Self::Micro }
     }
 
@@ -24,7 +24,7 @@ impl Unit {
     }
 
     /// Nanoseconds in this unit.
-    pub fn of_ns(self, ns: f64) -> f64 {
+    pub(crate) fn of_ns(self, ns: f64) -> f64 {
         match self {
             Self::Micro => ns / 1e3,
             Self::Milli => ns / 1e6,
@@ -37,11 +37,6 @@ impl Unit {
             Self::Micro => format!("{:.2}", self.of_ns(ns)),
             Self::Milli => format!("{:.3}", self.of_ns(ns)),
         }
-    }
-
-    /// A number with its sign.
-    pub fn with_sign(self, ns: f64) -> String {
-        format!("{} {}", self.number(ns), self.sign())
     }
 }
 
@@ -106,7 +101,7 @@ pub fn duration(seconds: f64) -> String {
 }
 
 /// A duration as the DAQ paper writes it, with seconds because software tests may be short: `dd:hh:mm:ss`.
-pub fn days_hours_minutes(seconds: f64) -> String {
+pub(crate) fn days_hours_minutes(seconds: f64) -> String {
     let s = if seconds.is_finite() { seconds.max(0.0).round() as u64 } else { 0 };
     format!("{:02}:{:02}:{:02}:{:02}", s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60)
 }
@@ -136,7 +131,7 @@ pub fn shorten(text: &str, limit: usize) -> String {
 }
 
 /// The first digits of a hash, enough to find it again.
-pub fn short_hash(hash: &str) -> String {
+pub(crate) fn short_hash(hash: &str) -> String {
     clean(hash).chars().take(12).collect()
 }
 
@@ -156,7 +151,7 @@ mod tests {
         assert_eq!(time(1.5e9), "1.5 s");
         assert_eq!(time(0.0), "0 ns");
         assert_eq!(Unit::for_typical(54_000.0).number(58_530.0), "58.53");
-        assert_eq!(Unit::for_typical(17e6).with_sign(37_300_000.0), "37.300 ms");
+        assert_eq!(Unit::for_typical(17e6).number(37_300_000.0), "37.300");
     }
 
     #[test]

@@ -7,7 +7,8 @@ use takt_files::Folder;
 use crate::build::build;
 use crate::collect::{Collection, collect};
 use crate::document::Document;
-use crate::{Error, FIGURES_FOLDER, html, markdown};
+use crate::markdown::FIGURES_FOLDER;
+use crate::{Error, html, markdown};
 
 /// A report that was written.
 #[derive(Clone, Debug)]

@@ -35,6 +35,9 @@ fn nine_tunings_stand_side_by_side_idle_and_loaded_as_two_tables() {
             let mut header = header(&[("tuning", tuning), ("stress", stress)], 1);
             header.robot = "humanoid".to_owned();
             header.experiment.campaign = "humanoid".to_owned();
+            if tuning.contains('C') {
+                header.not_granted.push("shield: no room".to_owned());
+            }
             let base = if stress == "off" { 1_000_000 } else { 2_000_000 } + place * 1000;
             run(&root.path().join(format!("{cell:04}")), &header, (0..1000).map(|i| base + i));
         }
@@ -47,6 +50,9 @@ fn nine_tunings_stand_side_by_side_idle_and_loaded_as_two_tables() {
         let heads: Vec<&str> = table.columns().iter().map(|column| column.title.as_str()).collect();
         assert_eq!(heads[..2], ["Share", "Figure"]);
         assert_eq!(heads[2..], tunings);
+        // A tuning that was not granted is not told as if it had been.
+        let refused = "Not granted in C, MC, PC, PMC, PMCS: shield: no room";
+        assert!(table.notes().iter().any(|note| note == refused), "{:?}", table.notes());
         // min once; max, mean and SD for each of the five shares.
         assert_eq!(table.rows().len(), 1 + 5 * 3);
         // Each column has its own configuration's figures.

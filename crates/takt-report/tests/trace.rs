@@ -71,7 +71,10 @@ fn a_traced_run_tells_causes_sequence_segments_and_windows() {
     );
     let causes = rows(section, "Causes of late releases");
     assert_eq!(causes.len(), 4);
-    assert_eq!(causes[0], ["R2", "timer fired late", "while rustc ran", "10", "1991.03", "5054.89"]);
+    assert_eq!(
+        causes[0],
+        ["R2", "timer fired late", "while rustc ran", "10", "1991.03", "5054.89", "– (not told)"]
+    );
     let sequence = rows(section, "Activation sequence");
     assert_eq!(sequence.len(), 6);
     assert_eq!(sequence[3], ["23.36", "sched_switch (to uav-attitude)"]);

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::system::GroupVersion;
 
-/// A way of binding reservations to cores; [`Mode::ALL`] has the order in which they are tried.
+/// A way of binding reservations to cores. Without one no bound holds (the kernel runs the threads with the earliest deadlines,
+/// wherever, and budgets that fit core by core can still miss their deadlines: Dhall's effect), so nothing is reserved then. [`Mode::ALL`] has the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -18,8 +19,6 @@ pub enum Mode {
     /// Admission control off (`sched_rt_runtime_us = -1`) and plain affinity: the kernel keeps budgets but no longer checks that they
     /// fit, so the plan alone sees to that. Fair threads are balanced over all CPUs as ever.
     AdmissionOff,
-    /// No binding: global earliest deadline first. Budgets are kept, but bounds that assume a core of one's own do not hold strictly.
-    Global,
 }
 
 impl Mode {
@@ -27,7 +26,7 @@ impl Mode {
     /// a container gave it, with that group's limits and its end. Partition roots move whole processes. Exclusive sets of version
     /// 1 switch load balancing off for every thread of the machine, managed or not,; a thread in a set
     /// without its reservation starves there.
-    pub const ALL: [Self; 4] = [Self::AdmissionOff, Self::PartitionRoots, Self::ExclusiveSets, Self::Global];
+    pub const ALL: [Self; 3] = [Self::AdmissionOff, Self::PartitionRoots, Self::ExclusiveSets];
 
     /// The control groups that it uses.
     #[must_use]
@@ -35,16 +34,8 @@ impl Mode {
         match self {
             Self::PartitionRoots => Some(GroupVersion::V2),
             Self::ExclusiveSets => Some(GroupVersion::V1),
-            Self::AdmissionOff | Self::Global => None,
+            Self::AdmissionOff => None,
         }
-    }
-
-    /// Whether bounds of a plan hold that counts the reservations of each core alone. Without binding they do not: the kernel then runs
-    /// the threads with the earliest deadlines, wherever, and budgets that fit core by core can still miss their deadlines (Dhall's
-    /// effect).
-    #[must_use]
-    pub fn keeps_bounds(self) -> bool {
-        self != Self::Global
     }
 }
 
@@ -54,7 +45,6 @@ impl fmt::Display for Mode {
             Self::PartitionRoots => "partition roots (cgroup v2)",
             Self::ExclusiveSets => "exclusive cpusets (cgroup v1)",
             Self::AdmissionOff => "affinity, admission control off",
-            Self::Global => "global, not partitioned",
         })
     }
 }

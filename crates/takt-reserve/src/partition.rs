@@ -66,7 +66,6 @@ impl Partition {
             Mode::AdmissionOff => {
                 set(kernel, journal, Path::new(ADMISSION_FILE), "-1", None)?;
             }
-            Mode::Global => {}
         }
         for &core in cores {
             partition.give(journal, core)?;
@@ -131,7 +130,7 @@ impl Partition {
             return Err(format!("asked for {asked} on CPU {core}, read back {has}"));
         }
         let cpus = kernel.affinity(tid).map_err(|error| refused("reading back", error))?;
-        if self.mode != Mode::Global && (cpus.len() != 1 || !cpus.contains(core)) {
+        if cpus.len() != 1 || !cpus.contains(core) {
             return Err(format!("asked for CPU {core} alone, read back {cpus}"));
         }
         Ok(())
@@ -216,10 +215,6 @@ impl Partition {
                 kernel.write(&self.group_of(core)?.join("tasks"), &tid.to_string())
             }
             Mode::AdmissionOff => kernel.set_affinity(tid, &single(core).map_err(io::Error::other)?),
-            Mode::Global => {
-                let online = kernel.online()?;
-                if kernel.affinity(tid)? == online { Ok(()) } else { kernel.set_affinity(tid, &online) }
-            }
         }
     }
 
@@ -290,7 +285,7 @@ impl Partition {
 
     /// Whether the kernel balances fair threads over all CPUs all the same.
     pub fn balances(&self) -> bool {
-        matches!(self.mode, Mode::AdmissionOff | Mode::Global)
+        self.mode == Mode::AdmissionOff
     }
 
     /// Brings a process into the group below which its threads can be distributed (cgroup v2).

@@ -30,7 +30,6 @@ const FILLER_PERIOD_NS: u64 = 100_000_000;
 pub fn is_sound(kernel: &dyn Kernel, mode: Mode) -> Result<(), &'static str> {
     match mode {
         Mode::PartitionRoots | Mode::ExclusiveSets => Ok(()),
-        Mode::Global => Err("reservations are not bound to cores"),
         // The fair server came with 6.12. Switching the admission test off drops it from `u_extra`, but not from what is inactive on
         // the CPU; "sched/deadline: Fix accounting after global limits change" (6.17) brings it back.
         Mode::AdmissionOff => {

@@ -26,7 +26,7 @@ pub enum CellError {
         /// What was asked for.
         device: takt_perception::Device,
         /// Why.
-        source: takt_perception_process::WorkerError,
+        source: takt_perception::process::WorkerError,
     },
     /// Whoever started it wanted it no longer before it ran.
     #[error("stopped before the cell ran: there is nothing to keep of it")]

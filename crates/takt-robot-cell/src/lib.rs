@@ -2,7 +2,8 @@
 //!
 //! [`ssm`] is the pure decision, [`tasks`] the task set of the paper's Table I with its scheduler configurations,
 //! [`threads`] the bodies of the critical threads, [`cell`] starts and ends them, [`arm`] which part of a picture is the robot itself, [`records`] is what they leave
-//! behind and [`reaction`] how reaction time is read out of it. [`lab`] makes it a robot of the lab, with its bench and its views.
+//! behind and [`reaction`] how reaction time is read out of it. [`view`] shows it,
+//! and [`lab`] makes it a robot of the lab, with its bench.
 //!
 //! The speed slider and the standard digital outputs that the cell commands are **not safety-rated**, and this is
 //! not a certified safety function.
@@ -19,6 +20,7 @@ pub mod records;
 pub mod ssm;
 pub mod tasks;
 pub mod threads;
+pub mod view;
 
 pub use cell::Cell;
 pub use config::CellConfig;

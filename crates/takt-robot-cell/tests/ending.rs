@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{IS_WORKER, alone};
+use support::alone;
 use takt_link_rtde::sim::Simulator;
 use takt_robot_cell::Cell;
 use takt_robot_cell::CellConfig;
@@ -21,7 +21,6 @@ const RED: u64 = 0b100;
 fn apart() -> (CellConfig, Simulator) {
     let mut config = support::config(1);
     support::set_people(&mut config, &[]);
-    config.perception.process = false;
     let simulator = Simulator::start(config.robot.simulator.take().unwrap()).unwrap();
     config.robot.mission = None;
     config.robot.rtde.host = simulator.rtde_address().ip().to_string();
@@ -55,9 +54,6 @@ fn is_told_to_stop(simulator: &Simulator, how: &str) {
 
 #[test]
 fn a_cell_that_is_dropped_or_unwound_stops_the_robot() {
-    if std::env::var_os(IS_WORKER).is_some() {
-        return;
-    }
     let _alone = alone();
     for panics in [false, true] {
         let (config, simulator) = apart();
@@ -76,9 +72,6 @@ fn a_cell_that_is_dropped_or_unwound_stops_the_robot() {
 
 #[test]
 fn the_stop_comes_before_everything_else_ends() {
-    if std::env::var_os(IS_WORKER).is_some() {
-        return;
-    }
     let _alone = alone();
     let (config, simulator) = apart();
     let stop = Arc::new(AtomicBool::new(false));

@@ -180,7 +180,7 @@ impl Bench {
         let dir = RunDir::create(root, "endless").unwrap();
         let (jobs_in, jobs) = ring(1 << 13);
         let (frames_in, frames): (Vec<_>, Vec<_>) = (0..CAMERAS).map(|_| ring(1 << 10)).unzip();
-        let (status, _) = exchange::latest(1, takt_view::CellStatus::default);
+        let (status, _) = exchange::latest(1, takt_robot_cell::view::CellStatus::default);
         let (_, robot) = exchange::latest(1, RobotState::default);
         let board = Board {
             status,

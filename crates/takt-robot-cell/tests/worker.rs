@@ -5,29 +5,26 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use takt_perception::process::{EventKind, Program};
 use takt_perception::{Device, FrameHealth, Streams, WhenOpen};
-use takt_perception_process::{EventKind, Program, worker};
 use takt_robot_cell::cell::StartOptions;
 use takt_robot_cell::records::SsmJob;
 use takt_robot_cell::ssm::{Fault, FaultKind};
 use takt_robot_cell::{Cell, CellConfig, CellError};
 
-use support::{IS_WORKER, Running, alone, set_people};
+use support::{Running, alone, set_people};
 
 /// The perception process of the cells below; does nothing unless one of them started it.
 #[test]
 fn worker_process() {
-    if std::env::var_os(IS_WORKER).is_some() {
-        let code = worker::run(&worker::judges);
-        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
-    }
+    support::be_worker();
 }
 
 /// Two cameras in an empty cell, judged by a process; with so much time that only planted faults are late.
 fn config() -> CellConfig {
     let mut config = support::config(2);
     set_people(&mut config, &[]);
-    config.perception.process = true;
+    config.perception.device = Device::Cuda;
     let gpu = &mut config.perception.gpu;
     gpu.budget_ms = 900.0;
     gpu.breaker.hang_ms = 1000.0;
@@ -152,12 +149,10 @@ fn dropped_frames_leave_no_result_and_are_counted() {
 fn a_gpu_that_is_not_there_is_refused_by_name_and_replaced_under_auto() {
     let _alone = alone();
     let mut config = config();
-    config.perception.process = false;
-    config.perception.device = Device::Cuda;
     // Where a GPU is, a number that no machine has.
     config.perception.gpu.ordinal = 1000;
     let start = |config: &CellConfig| {
-        Cell::start(config, StartOptions { worker: Some(support::worker("")), ..StartOptions::default() })
+        Cell::start(config, StartOptions { worker: Some(support::on_device()), ..StartOptions::default() })
     };
     let Err(error) = start(&config) else { panic!("no such GPU") };
     assert!(matches!(error, CellError::Worker { .. }), "{error}");
@@ -165,7 +160,7 @@ fn a_gpu_that_is_not_there_is_refused_by_name_and_replaced_under_auto() {
     assert!(message.starts_with("perception.device = \"cuda\": ") && !message.contains('\n'), "{message}");
 
     config.perception.device = Device::Auto;
-    let mut running = Running::start(&config);
+    let mut running = Running::with_worker(&config, support::on_device());
     let label = running.cell.not_granted().join("\n");
     assert!(label.contains("perception runs on the CPU, because: "), "{label}");
     running.until("the robot runs free", 0, |_, jobs| jobs.iter().any(runs_free));
@@ -177,9 +172,9 @@ fn a_gpu_that_is_not_there_is_refused_by_name_and_replaced_under_auto() {
 fn a_start_that_is_stopped_while_it_waits_for_the_worker_ends_and_leaves_nothing() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
-    for (device, process) in [(Device::Cpu, true), (Device::Auto, false)] {
+    for device in [Device::Cuda, Device::Auto] {
         let mut config = config();
-        (config.perception.device, config.perception.process) = (device, process);
+        config.perception.device = device;
         // A worker that says its number and is never ready.
         let said = folder.path().join(device.to_string());
         let script = format!("echo $$ > '{0}.new' && mv '{0}.new' '{0}'; exec sleep 1000", said.display());
@@ -214,7 +209,7 @@ fn a_start_that_is_stopped_before_it_begins_opens_no_camera() {
     let _alone = alone();
     let stop = std::sync::Arc::new(AtomicBool::new(true));
     let mut config = config();
-    config.perception.process = false;
+    config.perception.device = Device::Cpu;
     let outcome = Cell::start(&config, StartOptions { stop: Some(&stop), ..StartOptions::default() });
     assert!(matches!(outcome.map(drop), Err(CellError::Stopped)));
 }
@@ -233,7 +228,7 @@ fn the_first_blind_job_names_the_camera() {
 fn emulated(faults: &str) -> Option<Program> {
     match takt_gpu::testing::emulator() {
         Ok(emulator) => {
-            let mut program = support::worker("");
+            let mut program = support::on_device();
             let environment = emulator.environment(faults).into_iter();
             program.variables.extend(environment.map(|(name, value)| (name.into(), value)));
             Some(program)
@@ -254,8 +249,6 @@ fn a_cell_on_a_gpu_survives_the_loss_of_the_gpu() {
     let Some(program) = emulated("lost=1500") else { return };
     for streams in [Streams::PerCamera, Streams::Batch] {
         let mut config = config();
-        config.perception.process = false;
-        config.perception.device = Device::Cuda;
         config.perception.gpu.streams = streams;
         let mut running = Running::with_worker(&config, program.clone());
         running.until("the robot runs free", 0, |_, jobs| jobs.iter().any(runs_free));

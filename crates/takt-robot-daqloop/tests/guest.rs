@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 }
 
 /// `Err`: why not here.
-fn test() -> Result<(), String> {
+fn test() -> Result<(), Box<dyn std::error::Error>> {
     let library = library().ok_or("no libcomedi.so.0 (`apt install libcomedi0`)")?;
     let kernel = harness::kernel(KERNEL)?;
     let directory = tempfile::tempdir().unwrap();

@@ -157,6 +157,18 @@ impl Shield {
     }
 }
 
+/// Why a shield of `cpus` would not measure what it is for. On two CPUs all of the machine's work would come to the one on which the
+/// simulated devices run: their answers come cycles late for it, and the robot stops, by no fault of the controller.
+pub fn no_room(online: &CpuSet, cpus: &CpuSet, simulated: bool) -> Option<String> {
+    let rest = online.without(cpus);
+    (simulated && rest.len() == 1).then(|| {
+        format!(
+            "not put up: all other tasks would come to CPU {rest} beside the simulated devices, which answer late then and stop the robot. \
+             Fix: measure it with three CPUs or more, or with real devices (wire.kind = \"interface\")"
+        )
+    })
+}
+
 impl Drop for Shield {
     fn drop(&mut self) {
         let _ = undo(&self.path);
@@ -324,6 +336,16 @@ mod tests {
         assert_eq!(placement::affinity(tid).unwrap(), before);
         assert!(!path.exists());
         recover(&path).unwrap();
+    }
+
+    #[test]
+    fn simulated_devices_are_not_left_alone_with_everything_else() {
+        let set = |text: &str| text.parse::<CpuSet>().unwrap();
+        let why = no_room(&set("0-1"), &set("1"), true).unwrap();
+        assert!(why.contains("CPU 0 beside the simulated devices") && why.contains("three CPUs"), "{why}");
+        assert_eq!(no_room(&set("0-2"), &set("1"), true), None);
+        assert_eq!(no_room(&set("0-1"), &set("1"), false), None, "real devices need no CPU of this host");
+        assert_eq!(no_room(&set("0-1"), &set("0-1"), true), None, "refused as any robot's");
     }
 
     #[test]

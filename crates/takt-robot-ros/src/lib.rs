@@ -9,6 +9,7 @@ mod costs;
 mod file;
 mod rows;
 mod run;
+pub mod view;
 
 pub use baseline::{Given, criticality_monotonic};
 pub use file::{ManagerPolicy, NodeKind, RosFile};

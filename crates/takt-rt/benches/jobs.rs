@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use takt_rt::clock::monotonic_ns;
-use takt_rt::jobs::{Collector, JobRecord, MemorySink};
+use takt_rt::jobs::{JobCollector, JobRecord, MemorySink};
 use takt_rt::pi_mutex::PiMutex;
 use takt_rt::ring::ring;
 use takt_rt::signal::Signal;
@@ -40,7 +40,7 @@ fn records(c: &mut Criterion) {
         let (mut producer, _consumer) = ring(16);
         group.bench_function("push_full", |b| b.iter(|| producer.push(black_box(JobRecord::default()))));
     }
-    if let Ok(collector) = Collector::start(MemorySink::default(), Duration::from_millis(10)) {
+    if let Ok(collector) = JobCollector::start(MemorySink::default(), Duration::from_millis(10)) {
         let mut recorder = collector.recorder("bench", 1 << 12);
         let mut index = 0;
         // With the clock readings of a real job, and the collector at work (what does not fit is lost).

@@ -299,7 +299,7 @@ fn inherited(registry: &Registry, name: &str) -> Option<String> {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct KeeperState {
     census: Mutex<Census>,
     stop: AtomicBool,
     signal: Signal,
@@ -307,7 +307,7 @@ struct Shared {
     failure: Mutex<Option<Error>>,
 }
 
-impl Shared {
+impl KeeperState {
     fn census(&self) -> MutexGuard<'_, Census> {
         self.census.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -322,7 +322,7 @@ impl Shared {
 /// Repeats the census from a best-effort thread, until dropped.
 #[derive(Debug)]
 pub struct CensusKeeper {
-    shared: Arc<Shared>,
+    shared: Arc<KeeperState>,
     thread: Option<Handle>,
 }
 
@@ -334,7 +334,7 @@ impl CensusKeeper {
     pub fn start(fallback: Policy, period: Duration) -> Result<Self, Error> {
         let mut census = Census::new(fallback)?;
         census.scan()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(KeeperState {
             census: Mutex::new(census),
             stop: AtomicBool::new(false),
             signal: Signal::new(),

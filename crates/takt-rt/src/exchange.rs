@@ -62,7 +62,7 @@ struct Slot<T> {
     body: UnsafeCell<Body<T>>,
 }
 
-struct Shared<T> {
+struct Register<T> {
     current: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<Slot<T>>]>,
 }
@@ -70,7 +70,7 @@ struct Shared<T> {
 // SAFETY: the algorithm gives the writer exclusive access to a slot that nobody holds, and readers shared
 // access to a slot that they hold until they leave it. Readers on several threads hold `&T` (T: Sync), and
 // the writer changes and drops values that another thread made (T: Send).
-unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+unsafe impl<T: Send + Sync> Sync for Register<T> {}
 
 /// Creates a register for `readers` readers, with `readers + 2` slots, each made by `init`.
 ///
@@ -88,7 +88,7 @@ pub fn latest<T: Send + Sync>(readers: usize, mut init: impl FnMut() -> T) -> (W
         .collect();
     // All readers start inside slot 0.
     let current = CachePadded(AtomicU64::new(pack(0, 0, readers as u64)));
-    let shared = Arc::new(Shared { current, slots });
+    let shared = Arc::new(Register { current, slots });
     let readers = (0..readers).map(|_| Reader { shared: Arc::clone(&shared), held: 0 }).collect();
     let entered = vec![0; shared.slots.len()].into_boxed_slice();
     (Writer { shared, entered, index: 0, sequence: 0 }, readers)
@@ -96,7 +96,7 @@ pub fn latest<T: Send + Sync>(readers: usize, mut init: impl FnMut() -> T) -> (W
 
 /// The writing side of a register; there is one.
 pub struct Writer<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<Register<T>>,
     /// For every slot but the current one: readers that had entered it when it was replaced.
     entered: Box<[u32]>,
     /// The current slot.
@@ -164,7 +164,7 @@ impl<T> fmt::Debug for Writer<T> {
 
 /// A reading side of a register. Each reader holds the slot that it read last, until it reads again.
 pub struct Reader<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<Register<T>>,
     held: usize,
 }
 

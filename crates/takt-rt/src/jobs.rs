@@ -74,7 +74,7 @@ impl JobRecord {
     }
 }
 
-/// Number of a task within one collector, from 0 in the order of [`Collector::recorder`].
+/// Number of a task within one collector, from 0 in the order of [`JobCollector::recorder`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskId(pub u32);
 
@@ -197,7 +197,7 @@ struct Control {
 
 /// The collector: drains the rings every period from a thread of its own (SCHED_OTHER).
 #[derive(Debug)]
-pub struct Collector<S: JobSink + 'static> {
+pub struct JobCollector<S: JobSink + 'static> {
     control: Arc<Control>,
     thread: Option<Handle<Collected<S>>>,
 }
@@ -208,7 +208,7 @@ impl std::fmt::Debug for Control {
     }
 }
 
-impl<S: JobSink + 'static> Collector<S> {
+impl<S: JobSink + 'static> JobCollector<S> {
     /// Starts the thread, draining every `period` (10 ms suits rings of a second's records).
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl<S: JobSink + 'static> Collector<S> {
     }
 }
 
-impl<S: JobSink + 'static> Drop for Collector<S> {
+impl<S: JobSink + 'static> Drop for JobCollector<S> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.request_stop();
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn records_of_several_tasks_arrive_whole_and_in_order() {
-        let collector = Collector::start(MemorySink::default(), Duration::from_micros(200)).unwrap();
+        let collector = JobCollector::start(MemorySink::default(), Duration::from_micros(200)).unwrap();
         let tasks: Vec<_> = ["ssm", "camera-0"]
             .into_iter()
             .map(|name| {
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn losses_are_counted_and_told() {
-        let collector = Collector::start(MemorySink::default(), Duration::from_secs(3600)).unwrap();
+        let collector = JobCollector::start(MemorySink::default(), Duration::from_secs(3600)).unwrap();
         let mut recorder = collector.recorder("flood", 4);
         // The first round may come before or after the pushes; either way all are drained or counted.
         let kept = (0..100).filter(|&index| recorder.push(record(index))).count() as u64;
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_failing_sink_is_reported_and_does_not_hold_the_task_up() {
-        let collector = Collector::start(FullDisk, Duration::from_millis(1)).unwrap();
+        let collector = JobCollector::start(FullDisk, Duration::from_millis(1)).unwrap();
         let mut recorder = collector.recorder("ssm", 16);
         for index in 0..10 {
             assert!(recorder.push(record(index)));

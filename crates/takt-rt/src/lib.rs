@@ -5,11 +5,11 @@
 //! ```
 //! # use std::time::Duration;
 //! use takt_rt::clock::monotonic_ns;
-//! use takt_rt::jobs::{Collector, JobRecord, MemorySink};
+//! use takt_rt::jobs::{JobCollector, JobRecord, MemorySink};
 //! use takt_rt::periodic::{Periodic, SleepStrategy};
 //! use takt_rt::settings::ThreadSettings;
 //!
-//! let collector = Collector::start(MemorySink::default(), Duration::from_millis(10))?;
+//! let collector = JobCollector::start(MemorySink::default(), Duration::from_millis(10))?;
 //! let mut recorder = collector.recorder("control", 4096);
 //! let settings = ThreadSettings { policy: "fifo:80".parse()?, ..ThreadSettings::default() };
 //! let control = takt_rt::thread::spawn("control", &settings, move || -> Result<(), takt_rt::Error> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::sync::{AtomicU64, CachePadded, Ordering};
 
-struct Shared<T> {
+struct RingBuffer<T> {
     /// Items pushed.
     head: CachePadded<AtomicU64>,
     /// Items taken.
@@ -23,13 +23,13 @@ struct Shared<T> {
 
 // SAFETY: the producer writes slots between tail + capacity and head, the consumer reads those between tail and
 // head; head and tail hand them over. Items are copied from thread to thread (T: Send).
-unsafe impl<T: Send> Sync for Shared<T> {}
+unsafe impl<T: Send> Sync for RingBuffer<T> {}
 
 /// Creates a ring of at least `capacity` items (rounded up to a power of two, at least 2).
 pub fn ring<T: Copy + Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     // Beyond 2^32 items the allocation fails first.
     let capacity = capacity.clamp(2, 1 << 32).next_power_of_two();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(RingBuffer {
         head: CachePadded(AtomicU64::new(0)),
         tail: CachePadded(AtomicU64::new(0)),
         lost: CachePadded(AtomicU64::new(0)),
@@ -40,7 +40,7 @@ pub fn ring<T: Copy + Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 
 /// The pushing end.
 pub struct Producer<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<RingBuffer<T>>,
     head: u64,
     /// The tail as last seen.
     tail: u64,
@@ -90,7 +90,7 @@ impl<T> fmt::Debug for Producer<T> {
 
 /// The taking end.
 pub struct Consumer<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<RingBuffer<T>>,
     tail: u64,
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::clock;
 
 #[derive(Debug, Default)]
-struct Shared {
+struct Notifications {
     word: AtomicU32,
     waiters: AtomicU32,
 }
@@ -20,7 +20,7 @@ struct Shared {
 /// A cloneable wake-up: all clones share one counter of notifications (it wraps).
 #[derive(Debug, Clone, Default)]
 pub struct Signal {
-    shared: Arc<Shared>,
+    shared: Arc<Notifications>,
 }
 
 impl Signal {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer, latest};
-use takt_rt::jobs::{Collector, JobRecord, JobRecorder, MemorySink};
+use takt_rt::jobs::{JobCollector, JobRecord, JobRecorder, MemorySink};
 use takt_rt::memory::{self, MemoryLock};
 use takt_rt::periodic::{Periodic, SleepStrategy};
 use takt_rt::pi_mutex::PiMutex;
@@ -67,7 +67,7 @@ impl Task {
 #[test]
 fn the_loop_neither_allocates_nor_faults() {
     for sleep in [SleepStrategy::Kernel, SleepStrategy::spin()] {
-        let collector = Collector::start(MemorySink::default(), Duration::from_millis(5)).unwrap();
+        let collector = JobCollector::start(MemorySink::default(), Duration::from_millis(5)).unwrap();
         let mut task = Task::new(collector.recorder("loop", 4096), sleep);
         let settings = ThreadSettings {
             policy: Policy::Fifo { priority: 20 },
@@ -104,7 +104,7 @@ fn the_loop_neither_allocates_nor_faults() {
 
 #[test]
 fn the_loop_makes_no_system_call_but_its_sleep() {
-    let collector = Collector::start(MemorySink::default(), Duration::from_millis(5)).unwrap();
+    let collector = JobCollector::start(MemorySink::default(), Duration::from_millis(5)).unwrap();
     let recorder = collector.recorder("loop", 4096);
     // A late cycle on a busy machine asks for its policy instead of sleeping, and does not yield under SCHED_OTHER.
     let allowed = [libc::SYS_sched_getscheduler];

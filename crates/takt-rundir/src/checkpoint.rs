@@ -26,7 +26,7 @@ use crate::series::with_suffix;
 use crate::{Error, steps};
 
 /// The newest checkpoint.
-pub const CHECKPOINT_FILE: &str = "checkpoint.json";
+pub(crate) const CHECKPOINT_FILE: &str = "checkpoint.json";
 /// The newest that is on the disk.
 const DURABLE_FILE: &str = "checkpoint.durable.json";
 

@@ -198,7 +198,7 @@ fn after_a_power_failure_the_run_goes_on_from_what_is_on_the_disk() {
             let text = std::fs::read_to_string(&path).unwrap();
             std::fs::write(&path, &text[..text.len() - 20]).unwrap();
         } else {
-            std::fs::write(dir.path().join(crate::CHECKPOINT_FILE), torn).unwrap();
+            std::fs::write(dir.path().join(crate::checkpoint::CHECKPOINT_FILE), torn).unwrap();
         }
         let found = dir.resume().unwrap();
         assert_eq!((found.elapsed_ns, found.resumed, found.rows["jobs"]), (10, 1, 10));
@@ -225,7 +225,7 @@ fn what_cannot_go_on_is_refused_and_left_as_it_is() {
     draft.file("../outside", &1).unwrap();
     std::fs::create_dir(root.path().join("run/..").join("x")).unwrap();
     let text = serde_json::json!({"elapsed_ns": 0, "resumed": 0, "rows": {}, "files": {"../x/y": "1"}});
-    dir.write_json(crate::CHECKPOINT_FILE, &text).unwrap();
+    dir.write_json(crate::checkpoint::CHECKPOINT_FILE, &text).unwrap();
     refused("no plain name");
     assert!(!root.path().join("x/y").exists());
     let mut draft = Draft::default();

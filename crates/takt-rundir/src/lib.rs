@@ -18,7 +18,7 @@ mod seal;
 mod series;
 mod steps;
 
-pub use checkpoint::{CHECKPOINT_FILE, Checkpoint, Claim, Draft};
+pub use checkpoint::{Checkpoint, Claim, Draft};
 pub use command::{COMMAND_KEY, command_line};
 pub use cpu::CpuPower;
 pub use dir::{

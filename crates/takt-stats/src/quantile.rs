@@ -69,17 +69,6 @@ pub(crate) fn estimate_by_rank(
     })
 }
 
-/// The fewest independent values from which both ends of the interval can be given.
-pub fn values_needed(q: f64, confidence: f64) -> Option<u64> {
-    let inside = |p: f64| p > 0.0 && p < 1.0;
-    if !inside(q) || !inside(confidence) {
-        return None;
-    }
-    // The upper end needs P(all n values below) = q^n ≤ α/2, the lower one (1 - q)^n ≤ α/2.
-    let tail = ((1.0 - confidence) / 2.0).ln();
-    Some((tail / q.ln()).max(tail / (-q).ln_1p()).ceil() as u64)
-}
-
 /// Ranks of the two ends of the interval.
 fn ranks(count: u64, q: f64, confidence: f64) -> (Option<u64>, Option<u64>) {
     let tail = (1.0 - confidence) / 2.0;
@@ -186,7 +175,7 @@ mod tests {
         let sorted: Vec<f64> = (1..=367).map(f64::from).collect();
         let p99 = estimate(&sorted, 0.99, 0.95).unwrap();
         assert_eq!((p99.high, p99.low.is_some()), (None, true));
-        assert_eq!(values_needed(0.99, 0.95), Some(368));
+        // P(all of n values below) = 0.99^n must be at most 0.025: n is 368 and more.
         let enough: Vec<f64> = (1..=368).map(f64::from).collect();
         assert_eq!(estimate(&enough, 0.99, 0.95).unwrap().high, Some(368.0));
         assert_eq!(estimate(&[7.0], 0.5, 0.95).map(|e| (e.value, e.low, e.high)), Some((7.0, None, None)));

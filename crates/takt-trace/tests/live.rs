@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use takt_rt::clock::monotonic_ns;
-use takt_rt::jobs::{Collector, JobRecord, MemorySink};
+use takt_rt::jobs::{JobCollector, JobRecord, MemorySink};
 use takt_rt::periodic::{Periodic, SleepStrategy};
 use takt_rt::proof::{AllocationCounter, allocations, system_calls_beyond};
 use takt_rt::settings::ThreadSettings;
@@ -188,7 +188,7 @@ fn late_windows_outlive_the_flight_recorder() {
         TraceOptions { memory_bytes: 1 << 20, period: Duration::from_millis(2), ..TraceOptions::default() };
     let Some((tracer, _one)) = tracer(&options) else { return };
     let sink = Watched::new(MemorySink::default(), tracer.marker(), 50_000_000, 4_000_000);
-    let collector = Collector::start(sink, Duration::from_millis(2)).unwrap();
+    let collector = JobCollector::start(sink, Duration::from_millis(2)).unwrap();
     let mut recorder = collector.recorder("watched", 4096);
     let handle = takt_rt::thread::spawn("watched", &fifo(), move || {
         for job in run_loop(60, |index| if index == 20 { 8_000_000 } else { 0 }) {

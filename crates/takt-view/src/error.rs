@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-/// Why a view cannot run. A view is best effort: the cell runs on without it.
+/// Why a view cannot run. A view is best effort: what it looks at runs on without it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address would be reachable from other machines.

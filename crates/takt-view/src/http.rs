@@ -23,23 +23,32 @@ const LINGER_NS: u64 = 1_000_000_000;
 
 /// What is sent back.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub struct Answer {
+    /// Status code.
     pub code: u16,
+    /// Type of the body.
     pub content_type: &'static str,
     /// Lines for the head, each ending in CR LF.
     pub extra: String,
+    /// Whether a page brings its style within itself.
+    pub inline_style: bool,
+    /// What follows the head.
     pub body: Body,
 }
 
 /// A body that need not be copied.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub enum Body {
+    /// Part of the program.
     Fixed(&'static [u8]),
+    /// Others have it, too.
     Shared(Arc<[u8]>),
+    /// Made for this answer.
     Owned(Vec<u8>),
 }
 
 impl Body {
+    /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Body::Fixed(bytes) => bytes,
@@ -56,6 +65,7 @@ impl Answer {
             code,
             content_type: "text/plain; charset=utf-8",
             extra: String::new(),
+            inline_style: false,
             body: Body::Owned(format!("{text}\n").into_bytes()),
         }
     }
@@ -84,7 +94,7 @@ impl Answer {
         format!(
             "HTTP/1.1 {} {reason}\r\n{length}{}{}\
              Cache-Control: no-store\r\n\
-             Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+             Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'{}; img-src 'self'; \
              connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
              Cross-Origin-Resource-Policy: same-origin\r\n\
              Cross-Origin-Opener-Policy: same-origin\r\n\
@@ -95,14 +105,17 @@ impl Answer {
             self.code,
             self.extra,
             if self.code == 405 { "Allow: GET\r\n" } else { "" },
+            if self.inline_style { " 'unsafe-inline'" } else { "" },
             if close { "close" } else { "keep-alive" },
         )
     }
 }
 
 /// The parts of a request that matter here.
-pub(crate) struct Request<'a> {
+pub struct Request<'a> {
+    /// What is asked for.
     pub path: &'a str,
+    /// What follows the question mark.
     pub query: &'a str,
     /// `Sec-Fetch-Site`, which browsers send.
     pub fetch_site: Option<&'a str>,
@@ -282,13 +295,13 @@ fn respond(
     match field("host") {
         (_, true) | (None, _) => return (Answer::text(400, "exactly one Host field is needed"), true),
         (Some(host), _) if !hosts.iter().any(|served| served.eq_ignore_ascii_case(host)) => {
-            let text = format!("the view answers to {} only", hosts.join(" and "));
+            let text = format!("only requests for {} are answered", hosts.join(" and "));
             return (Answer::text(403, text), true);
         }
         _ => {}
     }
     if request.method != Some("GET") {
-        return (Answer::text(405, "the view can only be read: use GET"), true);
+        return (Answer::text(405, "nothing can be changed here: use GET"), true);
     }
     if field("transfer-encoding").0.is_some() || field("content-length").0.is_some_and(|n| n != "0") {
         return (Answer::text(400, "a GET request has no body here"), true);

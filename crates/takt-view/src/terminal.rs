@@ -1,6 +1,4 @@
-//! The view for a machine without a browser: the same state in a terminal.
-
-mod screen;
+//! A screen of one's own in the terminal, given back on every way out.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -10,16 +8,20 @@ use std::time::Duration;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal::is_raw_mode_enabled;
-use takt_rt::clock::monotonic_ns;
-use takt_rt::exchange::Reader;
+use ratatui::style::Color;
+use ratatui::widgets::{Block, BorderType};
 use takt_rt::thread::Handle;
 
 use crate::error::Error;
-use crate::status::CellStatus;
 use crate::urgency::{self, Urgency};
 
-pub(crate) use screen::{MUTED, card};
-pub use screen::{Shown, draw};
+/// The colour of what matters less.
+pub const MUTED: Color = Color::DarkGray;
+
+/// A box with a title.
+pub fn card(title: &str) -> Block<'_> {
+    Block::bordered().border_type(BorderType::Rounded).border_style(MUTED).title(format!(" {title} "))
+}
 
 /// Time between two drawings. Keys are answered at once.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -31,33 +33,6 @@ pub enum ViewExit {
     UserQuit,
     /// The `stop` flag was set, or a panic on another thread has taken the terminal back.
     Stopped,
-}
-
-/// Shows the state until the user quits or `stop` is set, and then restores the terminal. A panic on any
-/// thread restores it, too, before the message is printed.
-///
-/// The calling thread keeps its scheduling; [`TerminalView::start`] makes a thread of the lowest urgency.
-/// `names` are the cameras in the order of the configuration.
-///
-/// # Errors
-/// [`Error::Terminal`] where standard output or input is not a terminal, or it fails.
-pub fn run(
-    mut status: Reader<CellStatus>,
-    title: &str,
-    names: &[String],
-    stop: &AtomicBool,
-) -> Result<ViewExit, Error> {
-    show(stop, |frame| {
-        let snapshot = status.read();
-        let shown = Shown {
-            title,
-            names,
-            status: snapshot.value,
-            sequence: snapshot.sequence,
-            age: Duration::from_nanos(monotonic_ns().saturating_sub(snapshot.stamp_ns)),
-        };
-        draw(frame, &shown);
-    })
 }
 
 /// Whether a screen can be shown at all.
@@ -124,24 +99,18 @@ pub struct TerminalView {
 }
 
 impl TerminalView {
-    /// Starts the thread.
+    /// Starts the thread, which calls `draw` several times a second.
     ///
     /// # Errors
     /// [`Error::Thread`] or [`Error::Idle`] where the thread cannot be made or given its urgency. What goes wrong with
     /// the terminal comes out of [`Self::stop`].
-    pub fn start(
-        status: Reader<CellStatus>,
-        title: &str,
-        names: &[String],
-        urgency: Urgency,
-    ) -> Result<Self, Error> {
+    pub fn start(urgency: Urgency, draw: impl FnMut(&mut Frame<'_>) + Send + 'static) -> Result<Self, Error> {
         let (stop, exit) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (title, names) = (title.to_owned(), names.to_owned());
         let (send, result) = std::sync::mpsc::sync_channel(1);
         let (its_stop, its_exit) = (stop.clone(), exit.clone());
         let thread = urgency::spawn("view-terminal", urgency, move || {
             // The receiver may be gone when the view is dropped; then nobody asks for the result.
-            let _ = send.send(run(status, &title, &names, &its_stop));
+            let _ = send.send(show(&its_stop, draw));
             its_exit.store(true, Ordering::Release);
         })?;
         Ok(Self { stop, exit, thread: Some(thread), result })

@@ -46,7 +46,7 @@ pub(crate) fn spawn(
     body: impl FnOnce() + Send + 'static,
 ) -> Result<Handle, Error> {
     let (answer, granted) = sync_channel(1);
-    let thread = takt_rt::thread::spawn_exempt(name, "best-effort view of the cell", move || {
+    let thread = takt_rt::thread::spawn_exempt(name, "best-effort view", move || {
         let result = urgency.take_on();
         let refused = result.is_err();
         // The creator waits for this answer, so it is still there.

@@ -386,11 +386,18 @@ impl Known {
     fn add(&mut self, late: Late, late_ns: u64, most: usize) {
         let us = if late.lateness_us * 1e3 > late_ns as f64 { late.lateness_us } else { late.response_us };
         let (row, names) = self.causes.entry(late.cause).or_insert_with(|| {
-            let row =
-                CauseRow { cause: late.cause, who: String::new(), count: 0, worst_us: 0.0, total_us: 0.0 };
+            let row = CauseRow {
+                cause: late.cause,
+                who: String::new(),
+                count: 0,
+                never_ran: 0,
+                worst_us: 0.0,
+                total_us: 0.0,
+            };
             (row, BTreeMap::new())
         });
         row.count += 1;
+        row.never_ran = row.never_ran.saturating_add(late.never_ran);
         row.worst_us = row.worst_us.max(us);
         row.total_us += us;
         *names.entry(late.who.clone()).or_default() += 1;

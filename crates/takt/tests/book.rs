@@ -219,7 +219,7 @@ const FORBIDDEN: [(&str, &[&str]); 18] = [
     ("takt-ros-workload", &["takt-model", "takt-manager", "takt-lab"]),
     ("takt-model", &["takt-manager", "takt-lab"]),
     ("takt-faults", &["takt-robot-", "takt-perception", "takt-lab"]),
-    ("takt-view", &["takt-robot-", "takt-lab", "takt-report"]),
+    ("takt-view", &["takt-robot-", "takt-lab", "takt-report", "takt-perception", "takt-link-", "takt-m"]),
     // It watches programs that know nothing of Takt, and must know nothing of ours.
     (
         "takt-watch",

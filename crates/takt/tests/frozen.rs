@@ -6,13 +6,13 @@
 mod takt;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use takt::{Beside, alone, read_json, root, takt as run, wait_for};
+use takt::{Beside, alone, missing, read_json, root, takt as run, wait_for};
 
 /// How long the controller stands still.
 const STILL: Duration = Duration::from_millis(600);
@@ -26,14 +26,7 @@ fn frozen(folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) 
     let mut command = run(["run", path.to_str().unwrap(), "--seconds", seconds, "--json", "--runs"]);
     command.arg(&runs);
     let mut beside = Beside::start(command);
-    // The measured window is open once it stands in the header of the run.
-    let dir = wait_for("the measured window", || {
-        assert!(beside.runs(), "it ended: {}", beside.said("stderr"));
-        let dir = takt::folders(&runs).into_iter().next()?;
-        let header: Value = serde_json::from_str(&fs::read_to_string(dir.join("run.json")).ok()?).ok()?;
-        let from = header["measures"][0]["window_ns"][0].as_u64()?;
-        (from != u64::MAX).then_some(dir)
-    });
+    let dir = measuring(&mut beside, &runs);
     std::thread::sleep(Duration::from_millis(500));
     beside.signal(Signal::STOP);
     let since = std::time::Instant::now();
@@ -42,6 +35,54 @@ fn frozen(folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) 
     beside.signal(Signal::CONT);
     assert_eq!(beside.end().code(), Some(0), "{}", beside.said("stderr"));
     (read_json(&dir.join("summary.json")), still_s)
+}
+
+/// Waits for the measured window of the only run below `runs`: it is open once it stands in the header of the run.
+fn measuring(beside: &mut Beside, runs: &Path) -> PathBuf {
+    wait_for("the measured window", || {
+        assert!(beside.runs(), "it ended: {}", beside.said("stderr"));
+        let dir = takt::folders(runs).into_iter().next()?;
+        let header: Value = serde_json::from_str(&fs::read_to_string(dir.join("run.json")).ok()?).ok()?;
+        let from = header["measures"][0]["window_ns"][0].as_u64()?;
+        (from != u64::MAX).then_some(dir)
+    })
+}
+
+#[test]
+fn a_stop_by_a_signal_is_the_cause_of_the_releases_that_it_cost() {
+    const STOPS: u32 = 6;
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("humanoid.toml");
+    let text = "robot = 'humanoid'\n[wire]\nkind = 'in_process'\n[motion]\ndevices = 6\nramp_s = 0.1\n[motion.safety]\n\
+                most_missing = 16\nmost_late = 1000\nmost_late_in_row = 1000\nmost_away_ms = 60000\n";
+    fs::write(&file, text).unwrap();
+    let runs = folder.path().join("runs");
+    let mut command = run(["bench", "humanoid", "--seconds", "2", "--json", "--config"]);
+    command.arg(&file).arg("--runs").arg(&runs);
+    let mut beside = Beside::start(command);
+    let dir = measuring(&mut beside, &runs);
+    for _ in 0..STOPS {
+        std::thread::sleep(Duration::from_millis(100));
+        beside.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_millis(20));
+        beside.signal(Signal::CONT);
+    }
+    beside.end();
+    // Known without a trace, too; two that come close together may be one.
+    let summary = read_json(&dir.join("summary.json"));
+    let problems = summary["problems"].to_string();
+    assert!(problems.contains("was told to go on") && problems.contains("(SIGCONT)"), "{problems}");
+    let trace = read_json(&dir.join("trace.json"));
+    if missing("the kernel cannot be traced here", trace["untraced"].is_null()) {
+        return;
+    }
+    // Others may be late besides on a busy machine; of these each cost about twenty releases of 1 ms.
+    let causes = trace["causes"].as_array().unwrap();
+    let stopped = causes.iter().find(|row| row["cause"] == "stopped").unwrap_or_else(|| panic!("{trace:#}"));
+    assert!(stopped["count"].as_u64().unwrap() >= u64::from(STOPS / 2), "{stopped}");
+    assert!(stopped["never_ran"].as_u64().unwrap() >= 10 * u64::from(STOPS / 2), "{stopped}");
+    assert!(stopped["who"].as_str().unwrap().starts_with("SIGSTOP of "), "{stopped}");
 }
 
 fn measure<'a>(summary: &'a Value, name: &str) -> &'a Value {

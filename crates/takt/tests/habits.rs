@@ -211,6 +211,7 @@ fn a_refusal_leaves_no_folder() {
         &["run", robot, "--policy", "RR+RR"],
         &["bench", "humanoid", "--wire", "nosuch0", "--seconds", "0.2"],
         &["bench", "daq", "--link", "nothing"],
+        &["run", &task, "--seconds", "0.2", "--load-cpus", "500", "--stress", "uav"],
         &["bench", "uav", "--policies", "nothing"],
         &["bench", "cell", "--against", robot],
         &["trace", "daq"],

@@ -161,10 +161,10 @@ fn folders_that_are_none_or_taken() {
     let desk = Desk::new();
     has(
         &desk.refused(&["bench", "cell", "--resume", desk.0.path().to_str().unwrap()]),
-        &["no bench.json", "leave --resume out"],
+        &["no campaign.json", "the folder of a campaign"],
     );
-    fs::write(desk.path("bench.json"), "{").unwrap();
-    has(&desk.refused(&["bench", "cell", "--resume", desk.0.path().to_str().unwrap()]), &["bench.json"]);
+    fs::write(desk.path("campaign.json"), "{").unwrap();
+    has(&desk.refused(&["bench", "cell", "--resume", desk.0.path().to_str().unwrap()]), &["campaign.json"]);
     let taken = desk.path("taken");
     fs::create_dir(&taken).unwrap();
     let config = desk.config("name = \"pedestrians\"", "name = \"taken\"");

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use takt_perception_process::read_image;
+use takt_perception::process::read_image;
 
 fuzz_target!(|memory: &[u8]| {
     if let Err(error) = read_image(memory) {

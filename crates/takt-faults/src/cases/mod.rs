@@ -6,8 +6,6 @@ mod link;
 mod machine;
 mod state;
 
-use std::collections::BTreeSet;
-
 use crate::FaultError;
 use crate::case::{After, Case, Kind, Plant, Spoil, Stop};
 use crate::proxy::{Direction, Disturbance, Value, Which};
@@ -17,24 +15,24 @@ pub mod limits {
     use crate::cell::{CAMERA_STALE_MS, ROBOT_STALE_MS, WATCHDOG_MS};
 
     /// The newest state is that old at most.
-    pub const STATE_MS: u64 = ROBOT_STALE_MS;
+    pub(crate) const STATE_MS: u64 = ROBOT_STALE_MS;
     /// The newest frame is that old at most.
-    pub const FRAME_MS: u64 = CAMERA_STALE_MS;
+    pub(crate) const FRAME_MS: u64 = CAMERA_STALE_MS;
     /// The controller's own watchdog.
-    pub const SILENCE_MS: u64 = WATCHDOG_MS;
+    pub(crate) const SILENCE_MS: u64 = WATCHDOG_MS;
     /// A command's echo comes back within `ssm.ack_after_ms`; after it the controller's watchdog needs its time, where
     /// only silence still reaches the robot.
-    pub const ECHO_MS: u64 = 40;
+    pub(crate) const ECHO_MS: u64 = 40;
     /// What the robot does not obey (`ssm.ack_after_ms`, `protective.controller_time_s`, `protective.stopping_time_s`) is
     /// ended by silence or through the dashboard, within the watchdog's time.
-    pub const DISOBEDIENCE_MS: u64 = ECHO_MS + 10 + 300 + WATCHDOG_MS;
+    pub(crate) const DISOBEDIENCE_MS: u64 = ECHO_MS + 10 + 300 + WATCHDOG_MS;
     /// A controller's clock that stands, runs back or runs wrong shows in the age of the state: the state's own limit,
     /// and as much again for the filter that follows the clock.
-    pub const CLOCK_MS: u64 = 2 * ROBOT_STALE_MS + 20;
+    pub(crate) const CLOCK_MS: u64 = 2 * ROBOT_STALE_MS + 20;
     /// Content that does not change (`perception.health.frozen_after_ms`), and a frame's period until the next one shows it.
-    pub const FROZEN_MS: u64 = 120 + 34;
+    pub(crate) const FROZEN_MS: u64 = 120 + 34;
     /// What a frame shows is known with its judgement: half a frame's period more than the mark's took.
-    pub const CONTENT_MS: u64 = 17;
+    pub(crate) const CONTENT_MS: u64 = 17;
 }
 
 /// All cases, in groups.
@@ -109,12 +107,6 @@ pub fn mutations() -> Vec<Case> {
     ]
 }
 
-/// Names that occur twice; none should.
-pub fn repeated_names(cases: &[Case]) -> Vec<&str> {
-    let mut seen = BTreeSet::new();
-    cases.iter().map(|case| case.name.as_str()).filter(|name| !seen.insert(*name)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,7 +115,10 @@ mod tests {
     fn there_are_a_hundred_cases_and_each_has_a_name_of_its_own() {
         let all = all();
         assert!(all.len() >= 100, "{}", all.len());
-        assert_eq!(repeated_names(&all), Vec::<&str>::new());
+        let mut seen = std::collections::BTreeSet::new();
+        let repeated: Vec<&str> =
+            all.iter().map(|case| case.name.as_str()).filter(|name| !seen.insert(*name)).collect();
+        assert_eq!(repeated, Vec::<&str>::new());
         for kind in Kind::ALL {
             assert!(all.iter().any(|case| case.kind == kind), "{kind:?}");
         }

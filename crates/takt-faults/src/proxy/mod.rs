@@ -27,7 +27,7 @@ use packet::Recipes;
 const WIRE_PRIORITY: i32 = 55;
 
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct ProxyState {
     plan: Mutex<Arc<Plan>>,
     stop: AtomicBool,
     refuse: AtomicBool,
@@ -77,7 +77,7 @@ impl LinkState {
     }
 }
 
-impl Shared {
+impl ProxyState {
     pub(crate) fn plan(&self) -> Arc<Plan> {
         Arc::clone(&lock(&self.plan))
     }
@@ -86,7 +86,7 @@ impl Shared {
 /// The running proxy; dropping it closes all connections.
 #[derive(Debug)]
 pub struct Proxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     address: SocketAddr,
     accepting: Option<JoinHandle<()>>,
 }
@@ -101,7 +101,7 @@ impl Proxy {
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(FaultError::io("the proxy's port"))?;
         listener.set_nonblocking(true).map_err(FaultError::io("the proxy's port"))?;
         let address = listener.local_addr().map_err(FaultError::io("the proxy's port"))?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ProxyState::default());
         let accepting = std::thread::Builder::new()
             .name("proxy".to_owned())
             .spawn({
@@ -137,7 +137,7 @@ impl Proxy {
 
     /// Ends all faults; what was delayed is sent at once. Connections that were half open are reset, as they are once
     /// packets reach a peer that knows nothing of them.
-    pub fn heal(&self) -> u64 {
+    pub(crate) fn heal(&self) -> u64 {
         self.links(|link| {
             if link.dead.load(Ordering::Acquire) {
                 link.reset();
@@ -164,7 +164,7 @@ impl Drop for Proxy {
     }
 }
 
-fn accept(listener: &TcpListener, controller: SocketAddr, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, controller: SocketAddr, shared: &Arc<ProxyState>) {
     let mut pumps: Vec<JoinHandle<()>> = Vec::new();
     while !shared.stop.load(Ordering::Acquire) {
         match listener.accept() {
@@ -189,7 +189,7 @@ fn accept(listener: &TcpListener, controller: SocketAddr, shared: &Arc<Shared>) 
 fn connect(
     cell: TcpStream,
     controller: SocketAddr,
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyState>,
 ) -> std::io::Result<[JoinHandle<()>; 2]> {
     let controller = TcpStream::connect_timeout(&controller, Duration::from_secs(1))?;
     for stream in [&cell, &controller] {

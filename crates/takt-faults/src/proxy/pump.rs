@@ -12,7 +12,7 @@ use takt_rt::clock::monotonic_ns;
 
 use super::disturbance::{Direction, Disturbance, Plan, Which};
 use super::packet::{self, Layout, Value};
-use super::{LinkState, Shared, lock};
+use super::{LinkState, ProxyState, lock};
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -39,7 +39,7 @@ struct Memory {
 }
 
 pub(super) struct Pump<'a> {
-    shared: &'a Shared,
+    shared: &'a ProxyState,
     link: &'a LinkState,
     direction: Direction,
     plan: Arc<Plan>,
@@ -50,7 +50,7 @@ pub(super) struct Pump<'a> {
 }
 
 impl<'a> Pump<'a> {
-    pub(super) fn new(shared: &'a Shared, link: &'a LinkState, direction: Direction) -> Self {
+    pub(super) fn new(shared: &'a ProxyState, link: &'a LinkState, direction: Direction) -> Self {
         Self {
             shared,
             link,

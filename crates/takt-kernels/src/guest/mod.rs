@@ -27,7 +27,7 @@ use crate::transport::{FRAME_PAYLOAD_MAX_BYTES, JobEnd, JobEnding, JobStart, Sen
 use port::Port;
 
 /// What the guest writes on the console before an error, for whoever reads it when nothing else came out.
-pub const CONSOLE_ERROR: &str = "takt-guest: error: ";
+pub(crate) const CONSOLE_ERROR: &str = "takt-guest: error: ";
 
 /// Whether this process is the first of a machine that Takt made: id 1, called `/init`, with an order at hand.
 #[must_use]

@@ -70,7 +70,7 @@ const MOUNTS: [Mount; 9] = [
 ];
 
 /// Mounts what programs expect. `/tmp` and `/run` stay where the image put them: in memory, too.
-pub fn mount_all() -> Result<(), SystemError> {
+pub(crate) fn mount_all() -> Result<(), SystemError> {
     for directory in ["/tmp", "/run", "/root"] {
         if let Err(error) = fs::create_dir_all(directory) {
             eprintln!("takt-guest: without {directory}: {error}");
@@ -92,7 +92,7 @@ pub fn mount_all() -> Result<(), SystemError> {
 }
 
 /// Loads the modules of the image's list, in its order. No list: a kernel that needs none.
-pub fn load_modules() -> Result<usize, SystemError> {
+pub(crate) fn load_modules() -> Result<usize, SystemError> {
     let list = match fs::read_to_string(MODULES_PATH) {
         Ok(list) => list,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -116,7 +116,7 @@ pub fn load_modules() -> Result<usize, SystemError> {
 }
 
 /// Brings the loopback interface up; the kernel gives it 127.0.0.1 then.
-pub fn loopback_up() -> io::Result<()> {
+pub(crate) fn loopback_up() -> io::Result<()> {
     let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
     // SAFETY: ifreq is plain data, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -130,7 +130,7 @@ pub fn loopback_up() -> io::Result<()> {
 }
 
 /// Locked memory and real-time priorities without limits, as a service file of a robot would grant them.
-pub fn lift_limits() -> io::Result<()> {
+pub(crate) fn lift_limits() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let unlimited = Rlimit { current: None, maximum: None };
     setrlimit(Resource::Memlock, unlimited)?;
@@ -170,7 +170,7 @@ pub fn hello() -> Hello {
 }
 
 /// The kernel's log so far.
-pub fn kernel_log() -> io::Result<String> {
+pub(crate) fn kernel_log() -> io::Result<String> {
     use std::io::Read;
     use std::os::unix::fs::OpenOptionsExt;
     let mut log = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg")?;

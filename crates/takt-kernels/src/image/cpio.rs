@@ -12,8 +12,8 @@ pub(super) struct Mode(pub u32);
 impl Mode {
     pub const DIRECTORY: u32 = 0o040_000;
     pub const FILE: u32 = 0o100_000;
-    pub const LINK: u32 = 0o120_000;
-    pub const CHARACTER_DEVICE: u32 = 0o020_000;
+    pub(crate) const LINK: u32 = 0o120_000;
+    pub(crate) const CHARACTER_DEVICE: u32 = 0o020_000;
 }
 
 /// Writes entries one after the other.

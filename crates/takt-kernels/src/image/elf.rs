@@ -27,19 +27,37 @@ pub(super) struct Needs {
     pub search: Vec<String>,
 }
 
-/// Reads what `bytes` needs. An error is a sentence.
-pub(super) fn needs(bytes: &[u8]) -> Result<Needs, String> {
-    let read = |error: object::Error| error.to_string();
-    let header = FileHeader64::<LittleEndian>::parse(bytes).map_err(read)?;
-    let endian = header.endian().map_err(read)?;
+/// Why bytes are no program of the guest.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// They cannot be read as ELF.
+    #[error(transparent)]
+    Format(#[from] object::Error),
+    /// They are for another processor.
+    #[error("it is for another processor (ELF machine {received}, expected {expected})")]
+    Machine {
+        /// What the head says.
+        received: u16,
+        /// x86-64.
+        expected: u16,
+    },
+    /// A library's name starts beyond the end.
+    #[error("a name lies beyond its end")]
+    NameBeyondEnd,
+    /// A library's name has no end.
+    #[error("a name does not end")]
+    NameWithoutEnd,
+}
+
+/// Reads what `bytes` needs.
+pub(super) fn needs(bytes: &[u8]) -> Result<Needs, ElfError> {
+    let header = FileHeader64::<LittleEndian>::parse(bytes)?;
+    let endian = header.endian()?;
     if header.e_machine(endian) != elf::EM_X86_64 {
-        return Err(format!(
-            "it is for another processor (ELF machine {}, expected {})",
-            header.e_machine(endian).0,
-            elf::EM_X86_64.0
-        ));
+        let (received, expected) = (header.e_machine(endian).0, elf::EM_X86_64.0);
+        return Err(ElfError::Machine { received, expected });
     }
-    let segments = header.program_headers(endian, bytes).map_err(read)?;
+    let segments = header.program_headers(endian, bytes)?;
     let mut needs = Needs::default();
     let mut rpath = Vec::new();
     // Names lie at addresses: the string table's place in the file follows from the segment that loads it.
@@ -53,21 +71,21 @@ pub(super) fn needs(bytes: &[u8]) -> Result<Needs, String> {
         })
     };
     for segment in segments {
-        if let Some(interpreter) = segment.interpreter(endian, bytes).map_err(read)? {
+        if let Some(interpreter) = segment.interpreter(endian, bytes)? {
             needs.interpreter = Some(PathBuf::from(String::from_utf8_lossy(interpreter).into_owned()));
         }
-        let Some(dynamic) = segment.dynamic(endian, bytes).map_err(read)? else { continue };
+        let Some(dynamic) = segment.dynamic(endian, bytes)? else { continue };
         let value =
             |tag| dynamic.iter().find(|entry| entry.d_tag(endian) == tag).map(|entry| entry.d_val(endian));
         let Some(table) = value(elf::DT_STRTAB).and_then(in_file) else { continue };
-        let name = |offset: u64| -> Result<String, String> {
+        let name = |offset: u64| -> Result<String, ElfError> {
             let start = table
                 .checked_add(offset)
                 .and_then(|start| usize::try_from(start).ok())
                 .filter(|start| *start < bytes.len())
-                .ok_or("a name lies beyond its end")?;
+                .ok_or(ElfError::NameBeyondEnd)?;
             let rest = &bytes[start..bytes.len().min(start.saturating_add(4096))];
-            let end = rest.iter().position(|byte| *byte == 0).ok_or("a name does not end")?;
+            let end = rest.iter().position(|byte| *byte == 0).ok_or(ElfError::NameWithoutEnd)?;
             Ok(String::from_utf8_lossy(&rest[..end]).into_owned())
         };
         for entry in dynamic {
@@ -90,8 +108,8 @@ pub(super) fn needs(bytes: &[u8]) -> Result<Needs, String> {
 /// How many libraries the program `bytes` names, and how many of them the linker's cache knows. For tests and fuzzing.
 ///
 /// # Errors
-/// Why it is no program, a sentence.
-pub fn read_program(bytes: &[u8], cache: &[u8]) -> Result<(usize, usize), String> {
+/// Why it is no program.
+pub fn read_program(bytes: &[u8], cache: &[u8]) -> Result<(usize, usize), ElfError> {
     let (needs, cache) = (needs(bytes)?, ld_cache::parse(cache));
     let known = needs.libraries.iter().filter(|library| cache.contains_key(*library)).count();
     Ok((needs.libraries.len(), known))

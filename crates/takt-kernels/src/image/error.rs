@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::elf::ElfError;
+
 /// Why an image could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -50,7 +52,7 @@ pub enum ImageError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        reason: String,
+        reason: ElfError,
     },
     /// A shared library that a program needs was not found.
     #[error(

@@ -24,11 +24,11 @@ use flate2::write::GzEncoder;
 
 use crate::packages::{Kernel, modules};
 use cpio::{Mode, Writer};
-pub use elf::read_program;
+pub use elf::{ElfError, read_program};
 pub use error::ImageError;
 
 /// The list of modules in the image, in load order, one path a line: what the guest's first process loads.
-pub const MODULE_LIST: &str = "/etc/takt/modules";
+pub(crate) const MODULE_LIST: &str = "/etc/takt/modules";
 
 /// How an image is packed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -129,7 +129,11 @@ impl Initramfs {
 
     /// Modules of a kernel with all they need, uncompressed, and their place in [`MODULE_LIST`]. What is built into the
     /// kernel needs no file; a kernel given without modules is taken to have everything built in.
-    pub fn kernel_modules(&mut self, kernel: &Kernel, names: &[&str]) -> Result<&mut Self, ImageError> {
+    pub(crate) fn kernel_modules(
+        &mut self,
+        kernel: &Kernel,
+        names: &[&str],
+    ) -> Result<&mut Self, ImageError> {
         let Some(folder) = &kernel.modules else { return self.module_list() };
         let index = modules::Index::read(folder)?;
         for relative in index.closure(&kernel.release, names)? {

@@ -90,10 +90,10 @@ impl Default for Settings {
 }
 
 /// Most CPUs of a guest.
-pub const CPUS_MOST: u32 = 16;
+pub(crate) const CPUS_MOST: u32 = 16;
 
 /// Least memory in which the kernels of a distribution start with an image of Takt's, MiB.
-pub const MEMORY_LEAST_MIB: u32 = 256;
+pub(crate) const MEMORY_LEAST_MIB: u32 = 256;
 
 /// A setting that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

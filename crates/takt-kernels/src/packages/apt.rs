@@ -23,7 +23,7 @@ pub(super) struct Stanza {
 
 impl Stanza {
     /// The first package it depends on whose name starts like this.
-    pub fn dependency(&self, prefix: &str) -> Option<&str> {
+    pub(crate) fn dependency(&self, prefix: &str) -> Option<&str> {
         self.depends.iter().map(String::as_str).find(|name| name.starts_with(prefix))
     }
 }

@@ -53,7 +53,7 @@ impl fmt::Display for Preemption {
 
 impl Preemption {
     /// From the text of a kernel's configuration; nothing where it does not say.
-    pub fn of_config(text: &str) -> Option<Self> {
+    pub(crate) fn of_config(text: &str) -> Option<Self> {
         let set = |option: &str| value(text, option) == Some("y");
         let model = match () {
             () if set("PREEMPT_RT") => Model::Rt,

@@ -63,6 +63,65 @@ pub struct Unpacked {
     pub modules: Option<PathBuf>,
 }
 
+/// What is wrong with a package's file.
+#[derive(Debug, thiserror::Error)]
+pub enum DebError {
+    /// It ends early, or cannot be read.
+    #[error("it is no Debian package, or was cut short: {0}")]
+    Cut(io::Error),
+    /// It is another kind of file.
+    #[error("it is no Debian package: it does not begin with !<arch>")]
+    NoMark,
+    /// The files are not in it.
+    #[error("it has no data.tar: it is no Debian package, or was cut short")]
+    NoData,
+    /// The head of a part is not one.
+    #[error("it is no Debian package: its part {part:?} has a broken head")]
+    BrokenHead {
+        /// The name that stands there.
+        part: String,
+    },
+    /// More parts than a package has.
+    #[error("it has more than {most} parts, expected 3")]
+    TooManyParts {
+        /// As many are looked at.
+        most: usize,
+    },
+    /// Its files are packed in a way that is not known.
+    #[error("its content is packed as {received:?}, expected xz, zst, gz or none")]
+    Packing {
+        /// The ending of `data.tar`.
+        received: String,
+    },
+    /// Its files do not unpack.
+    #[error("its content does not unpack: {0}")]
+    Content(io::Error),
+    /// More files than a kernel has.
+    #[error("it has more than {most} files")]
+    TooManyFiles {
+        /// As many are unpacked.
+        most: usize,
+    },
+    /// A file larger than any of a kernel.
+    #[error("{file} has {received} bytes, expected at most {most}", file = file.display())]
+    FileTooLarge {
+        /// The file, as the package names it.
+        file: PathBuf,
+        /// Its size.
+        received: u64,
+        /// The largest that is unpacked.
+        most: u64,
+    },
+    /// A file could not be written.
+    #[error("{file}: {source}", file = file.display())]
+    Write {
+        /// The file.
+        file: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
 /// How the outer archive begins, and how long the head of each of its parts is.
 const AR_MARK: &[u8; 8] = b"!<arch>\n";
 const AR_HEAD_BYTES: usize = 60;
@@ -105,76 +164,72 @@ fn place(path: &Path) -> Option<Place> {
     }
 }
 
-/// Reads a package from `source` and writes what is kept of it below `folder`. An error is a sentence.
-pub fn unpack(source: impl Read, folder: &Path, limits: Limits) -> Result<Unpacked, String> {
+/// Reads a package from `source` and writes what is kept of it below `folder`.
+///
+/// # Errors
+/// What is wrong with it, or what could not be written.
+pub fn unpack(source: impl Read, folder: &Path, limits: Limits) -> Result<Unpacked, DebError> {
     let mut archive = BufReader::with_capacity(1 << 16, source);
-    let cut = |error: io::Error| format!("it is no Debian package, or was cut short: {error}");
     let mut mark = [0; AR_MARK.len()];
-    archive.read_exact(&mut mark).map_err(cut)?;
+    archive.read_exact(&mut mark).map_err(DebError::Cut)?;
     if mark != *AR_MARK {
-        return Err("it is no Debian package: it does not begin with !<arch>".into());
+        return Err(DebError::NoMark);
     }
     for _ in 0..MOST_PARTS {
         let mut head = [0; AR_HEAD_BYTES];
         match archive.read_exact(&mut head) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err("it has no data.tar: it is no Debian package, or was cut short".into());
+                return Err(DebError::NoData);
             }
-            outcome => outcome.map_err(cut)?,
+            outcome => outcome.map_err(DebError::Cut)?,
         }
         let (name, size) = part(&head)?;
         let mut member = archive.by_ref().take(size);
         if !name.starts_with("data.tar") {
             // Parts begin at even places.
-            io::copy(&mut member, &mut io::sink()).map_err(cut)?;
-            io::copy(&mut archive.by_ref().take(size % 2), &mut io::sink()).map_err(cut)?;
+            io::copy(&mut member, &mut io::sink()).map_err(DebError::Cut)?;
+            io::copy(&mut archive.by_ref().take(size % 2), &mut io::sink()).map_err(DebError::Cut)?;
             continue;
         }
         let packed = name.trim_start_matches("data.tar").trim_start_matches('.').to_owned();
         if !matches!(packed.as_str(), "" | "xz" | "gz" | "zst") {
-            return Err(format!("its content is packed as {packed:?}, expected xz, zst, gz or none"));
+            return Err(DebError::Packing { received: packed });
         }
-        let plain =
-            unpacker(member, &name).map_err(|error| format!("its content does not unpack: {error}"))?;
+        let plain = unpacker(member, &name).map_err(DebError::Content)?;
         return unpack_tar(plain, folder, limits);
     }
-    Err(format!("it has more than {MOST_PARTS} parts, expected 3"))
+    Err(DebError::TooManyParts { most: MOST_PARTS })
 }
 
 /// Name and length of a part, from its head (deb(5): the common archive format, with names that fit in the head). The crate for
 /// such archives believes what a head says of names and lengths elsewhere.
-fn part(head: &[u8; AR_HEAD_BYTES]) -> Result<(String, u64), String> {
+fn part(head: &[u8; AR_HEAD_BYTES]) -> Result<(String, u64), DebError> {
     let text = |from: usize, to: usize| String::from_utf8_lossy(&head[from..to]).trim_end().to_owned();
     let (name, size) = (text(0, 16), text(48, 58));
     match size.parse() {
         Ok(size) if head.ends_with(b"`\n") => Ok((name.trim_end_matches('/').to_owned(), size)),
-        _ => Err(format!("it is no Debian package: its part {name:?} has a broken head")),
+        _ => Err(DebError::BrokenHead { part: name }),
     }
 }
 
-fn unpack_tar(plain: impl Read, folder: &Path, limits: Limits) -> Result<Unpacked, String> {
-    let broken = |error: io::Error| format!("its content does not unpack: {error}");
+fn unpack_tar(plain: impl Read, folder: &Path, limits: Limits) -> Result<Unpacked, DebError> {
     // One byte more than allowed shows that there is more.
     let mut counted = Counted { inner: plain, left: limits.unpacked_bytes };
     let mut tar = tar::Archive::new(&mut counted);
     let mut unpacked = Unpacked::default();
-    for (index, entry) in tar.entries().map_err(broken)?.enumerate() {
+    for (index, entry) in tar.entries().map_err(DebError::Content)?.enumerate() {
         if index >= limits.entries {
-            return Err(format!("it has more than {} files", limits.entries));
+            return Err(DebError::TooManyFiles { most: limits.entries });
         }
-        let entry = entry.map_err(broken)?;
-        let path = entry.path().map_err(broken)?.into_owned();
+        let entry = entry.map_err(DebError::Content)?;
+        let path = entry.path().map_err(DebError::Content)?.into_owned();
         if !entry.header().entry_type().is_file() {
             continue;
         }
         let Some(place) = place(&path) else { continue };
         if entry.size() > limits.file_bytes {
-            return Err(format!(
-                "{} has {} bytes, expected at most {}",
-                path.display(),
-                entry.size(),
-                limits.file_bytes
-            ));
+            let (received, most) = (entry.size(), limits.file_bytes);
+            return Err(DebError::FileTooLarge { file: path, received, most });
         }
         let relative = match place {
             Place::Vmlinuz => PathBuf::from("vmlinuz"),
@@ -182,7 +237,7 @@ fn unpack_tar(plain: impl Read, folder: &Path, limits: Limits) -> Result<Unpacke
             Place::Module(relative) => relative,
         };
         let target = folder.join(&relative);
-        write(entry, &target).map_err(|error| format!("{}: {error}", target.display()))?;
+        write(entry, &target).map_err(|source| DebError::Write { file: target.clone(), source })?;
         match relative.to_str() {
             Some("vmlinuz") => unpacked.vmlinuz = Some(target),
             Some("config") => unpacked.config = Some(target),
@@ -270,9 +325,16 @@ pub(super) mod tests {
         let deb = sample(&[("./boot/vmlinuz-6.1", &[0; 100_000])]);
         let folder = tempfile::tempdir().unwrap();
         let small = Limits { unpacked_bytes: 50_000, ..Limits::default() };
-        assert!(unpack(deb.as_slice(), folder.path(), small).unwrap_err().contains("more than any kernel"));
+        assert!(
+            unpack(deb.as_slice(), folder.path(), small)
+                .unwrap_err()
+                .to_string()
+                .contains("more than any kernel")
+        );
         let small = Limits { file_bytes: 50_000, ..Limits::default() };
-        assert!(unpack(deb.as_slice(), folder.path(), small).unwrap_err().contains("at most 50000"));
+        assert!(
+            unpack(deb.as_slice(), folder.path(), small).unwrap_err().to_string().contains("at most 50000")
+        );
     }
 
     /// Found by fuzzing: a part whose name stands in a table of names that is not there.
@@ -281,7 +343,7 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = |head: &str| {
             let deb = format!("!<arch>\n{head:60}");
-            unpack(deb.as_bytes(), folder.path(), Limits::default()).unwrap_err()
+            unpack(deb.as_bytes(), folder.path(), Limits::default()).unwrap_err().to_string()
         };
         let head =
             |name: &str, size: &str| format!("{name:16}{:12}{:6}{:6}{:8}{size:10}`\n", 0, 0, 0, 100644);
@@ -290,7 +352,7 @@ pub(super) mod tests {
         assert!(refused(&head("debian-binary", "4x")).contains("broken head"));
         assert!(refused("data.tar").contains("broken head"));
         let many = format!("!<arch>\n{}", head("debian-binary", "0").repeat(17));
-        let error = unpack(many.as_bytes(), folder.path(), Limits::default()).unwrap_err();
+        let error = unpack(many.as_bytes(), folder.path(), Limits::default()).unwrap_err().to_string();
         assert!(error.contains("more than 16 parts"), "{error}");
     }
 
@@ -299,7 +361,10 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         for bytes in [b"".as_slice(), b"<html>404</html>", b"!<arch>\n"] {
             assert!(
-                unpack(bytes, folder.path(), Limits::default()).unwrap_err().contains("no Debian package")
+                unpack(bytes, folder.path(), Limits::default())
+                    .unwrap_err()
+                    .to_string()
+                    .contains("no Debian package")
             );
         }
     }

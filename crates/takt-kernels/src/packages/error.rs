@@ -3,6 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::deb::DebError;
+use crate::image::ImageError;
+
 /// Why a kernel is not to be had.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
@@ -58,7 +61,7 @@ pub enum PackageError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        reason: String,
+        reason: Box<PackageDefect>,
     },
     /// A package has no kernel in it.
     #[error("{package} has no {wanted} in it. Fix: name a package that `takt kernels list` shows")]
@@ -96,6 +99,28 @@ pub enum PackageError {
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
+    },
+}
+
+/// What is wrong with a package, or with what was kept of one.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageDefect {
+    /// The package's file.
+    #[error(transparent)]
+    Archive(#[from] DebError),
+    /// The kernel's modules.
+    #[error(transparent)]
+    Modules(#[from] ImageError),
+    /// What is written down of a kept kernel.
+    #[error(transparent)]
+    Facts(#[from] serde_json::Error),
+    /// The kept kernel is another one.
+    #[error("vmlinuz has SHA-256 {received}, expected {expected}")]
+    OtherKernel {
+        /// What it has.
+        received: String,
+        /// What was written down when it was kept.
+        expected: String,
     },
 }
 

@@ -28,8 +28,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use config::{Model, Preemption, value as config_value};
-pub use deb::{Limits, Unpacked, unpack};
-pub use error::PackageError;
+pub use deb::{DebError, Limits, Unpacked, unpack};
+pub use error::{PackageDefect, PackageError};
 pub use names::Listed;
 pub use store::Store;
 

@@ -227,12 +227,12 @@ fn inside(file: &str) -> bool {
 }
 
 /// A module's path without the suffix of its packing.
-pub fn uncompressed_name(file: &str) -> String {
+pub(crate) fn uncompressed_name(file: &str) -> String {
     [".xz", ".zst", ".gz"].iter().find_map(|suffix| file.strip_suffix(suffix)).unwrap_or(file).to_owned()
 }
 
 /// A module's bytes, unpacked where it is packed.
-pub fn read_uncompressed(path: &Path) -> Result<Vec<u8>, ImageError> {
+pub(crate) fn read_uncompressed(path: &Path) -> Result<Vec<u8>, ImageError> {
     let read = |source| ImageError::Read { path: path.to_path_buf(), source };
     let broken = |reason: String| ImageError::BrokenModule { path: path.to_path_buf(), reason };
     let file = File::open(path).map_err(read)?;

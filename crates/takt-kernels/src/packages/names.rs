@@ -187,7 +187,7 @@ pub(super) mod tests {
         }
     }
 
-    pub fn debian() -> Fixed {
+    pub(crate) fn debian() -> Fixed {
         Fixed::with(&[
             ("linux-image-amd64", "6.1.192-2", "linux-image-6.1.0-56-amd64"),
             ("linux-image-rt-amd64", "6.1.192-2", "linux-image-6.1.0-56-rt-amd64"),

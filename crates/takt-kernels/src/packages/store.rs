@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::apt::{Apt, Source, Stanza};
-use super::{Kernel, Listed, Model, Package, PackageError, Preemption, deb, modules, names, version};
+use super::{
+    Kernel, Listed, Model, Package, PackageDefect, PackageError, Preemption, deb, modules, names, version,
+};
 
 const FACTS_FILE: &str = "kernel.json";
 const PART_PREFIX: &str = ".part-";
@@ -217,7 +219,7 @@ impl Store {
         if let Some(folder) = &unpacked.modules {
             let broken = |error: crate::image::ImageError| PackageError::BrokenPackage {
                 path: folder.clone(),
-                reason: error.to_string(),
+                reason: Box::new(error.into()),
             };
             let index = modules::Index::read(folder).map_err(broken)?;
             for (file, text) in [("modules.dep", index.to_dep()), ("modules.softdep", index.to_softdep())] {
@@ -259,8 +261,9 @@ impl Store {
         }
         progress(&format!("unpacking {}", stanza.package));
         let file = File::open(&path).map_err(|source| io(&path, source))?;
-        let unpacked = deb::unpack(file, whole, deb::Limits::default())
-            .map_err(|reason| PackageError::BrokenPackage { path: path.clone(), reason })?;
+        let unpacked = deb::unpack(file, whole, deb::Limits::default()).map_err(|error| {
+            PackageError::BrokenPackage { path: path.clone(), reason: Box::new(error.into()) }
+        })?;
         fs::remove_file(&path).map_err(|source| io(&path, source))?;
         Ok((unpacked, received))
     }
@@ -286,12 +289,13 @@ fn is_of(facts: &Facts, stanza: &Stanza) -> bool {
 
 fn load(folder: &Path) -> Result<(Kernel, Facts), PackageError> {
     let path = folder.join(FACTS_FILE);
-    let broken = |reason: String| PackageError::BrokenPackage { path: path.clone(), reason };
+    let broken =
+        |reason: PackageDefect| PackageError::BrokenPackage { path: path.clone(), reason: reason.into() };
     let text = fs::read_to_string(&path).map_err(|source| PackageError::Io { path: path.clone(), source })?;
-    let facts: Facts = serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
+    let facts: Facts = serde_json::from_str(&text).map_err(|error| broken(error.into()))?;
     let kernel = Kernel::from_path(&folder.join("vmlinuz"), None)?;
     if kernel.sha256 != facts.sha256 {
-        return Err(broken(format!("vmlinuz has SHA-256 {}, expected {}", kernel.sha256, facts.sha256)));
+        return Err(broken(PackageDefect::OtherKernel { received: kernel.sha256, expected: facts.sha256 }));
     }
     let modules = folder.join("lib/modules").join(&kernel.release);
     let kernel = Kernel {

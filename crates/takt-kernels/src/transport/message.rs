@@ -223,7 +223,7 @@ impl<W: Write> Sender<W> {
     ///
     /// # Errors
     /// See [`Sender::hello`].
-    pub fn job_start(&mut self, start: &JobStart) -> io::Result<()> {
+    pub(crate) fn job_start(&mut self, start: &JobStart) -> io::Result<()> {
         self.json(Kind::JobStart, start)
     }
 
@@ -231,7 +231,7 @@ impl<W: Write> Sender<W> {
     ///
     /// # Errors
     /// See [`Sender::hello`].
-    pub fn job_end(&mut self, end: &JobEnd) -> io::Result<()> {
+    pub(crate) fn job_end(&mut self, end: &JobEnd) -> io::Result<()> {
         self.json(Kind::JobEnd, end)
     }
 
@@ -247,7 +247,7 @@ impl<W: Write> Sender<W> {
     ///
     /// # Errors
     /// See [`Sender::hello`].
-    pub fn archive_end(&mut self) -> io::Result<()> {
+    pub(crate) fn archive_end(&mut self) -> io::Result<()> {
         let end = ArchiveEnd {
             bytes: std::mem::take(&mut self.archive_bytes),
             sha256: hex(std::mem::take(&mut self.archive)),

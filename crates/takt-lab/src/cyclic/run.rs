@@ -117,7 +117,7 @@ impl Robot for CyclicFile {
         let window = session.new_window(options.watch.clone());
         // Two seconds of records: a collector that is starved under stress loses none for that long.
         let (producer, records) = ring((2.0 * self.rate_hz) as usize + 64);
-        let collector = JobCollector::new(self, session, records, &window)?;
+        let collector = CyclicCollector::new(self, session, records, &window)?;
         let collecting = Collecting::start("takt-collector", "drains job records", |end| collector.run(end))?;
         let (period, work_ns, sleep) = (self.period(), (self.work_us * 1e3) as u64, self.sleep);
         Periodic::new(0, period, sleep)?;
@@ -156,7 +156,7 @@ struct Counts {
 }
 
 /// Drains the job records into the run directory.
-struct JobCollector {
+struct CyclicCollector {
     dir: RunDir,
     window: Window,
     records: Consumer<JobRecord>,
@@ -174,7 +174,7 @@ fn sample(measure: &Measure) -> Option<Sample<JobRecord>> {
     }
 }
 
-impl JobCollector {
+impl CyclicCollector {
     fn new(
         file: &CyclicFile,
         session: &mut Session,
@@ -222,7 +222,7 @@ struct Cyclic {
     length: Duration,
     task: Handle<Result<(), takt_rt::Error>>,
     end: EndFlag,
-    collecting: Collecting<JobCollector>,
+    collecting: Collecting<CyclicCollector>,
     _awake: Option<DmaLatency>,
 }
 

@@ -138,11 +138,11 @@ impl FarProcess {
             Ok(Answer::Report(report)) => Some(report),
             _ => None,
         };
-        self.bury();
+        self.reap();
         report
     }
 
-    fn bury(&mut self) {
+    fn reap(&mut self) {
         let until = Instant::now() + END_WITHIN;
         while Instant::now() < until {
             match self.child.try_wait() {

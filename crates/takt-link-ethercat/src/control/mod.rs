@@ -41,7 +41,7 @@ pub use cache::{CacheReader, Published, Publisher, Snapshot, cache};
 pub use clock::{ClockConfig, ClockTotals, LOCKED_CYCLES, LOCKED_NS, Phase, Sync0};
 pub use config::{
     CacheKind, ControlConfig, DeviceConfig, ExchangeMode, Identity, MOST_DEVICES, ObjectWrite,
-    ProcessCommands,
+    ProcessCommands, WaitBy,
 };
 pub use error::{ControlError, Mismatch};
 pub use event::{EventKind, LinkEvent, state_name};

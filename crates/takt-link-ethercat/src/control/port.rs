@@ -6,7 +6,7 @@ use takt_rt::ring::Producer;
 
 use super::cache::{Publisher, Snapshot};
 use super::clock::{ClockLock, ClockTotals, Phase};
-use super::config::ExchangeMode;
+use super::config::{ExchangeMode, WaitBy};
 use super::cyclic::{Came, Cyclic};
 use super::event::{EventKind, LinkEvent};
 use super::master::{Carried, Master};
@@ -176,6 +176,7 @@ pub struct Port {
     addresses: Vec<u16>,
     mode: ExchangeMode,
     wait_ns: u64,
+    wait_by: WaitBy,
     clock: Option<ClockLock>,
     /// When this cycle was announced to come; 0 when unknown.
     announced_ns: u64,
@@ -221,6 +222,7 @@ pub(super) struct Parts {
     pub image_bytes: usize,
     pub mode: ExchangeMode,
     pub wait_ns: u64,
+    pub wait_by: WaitBy,
     pub clock: Option<ClockLock>,
     pub publisher: Publisher,
     pub events: Producer<LinkEvent>,
@@ -239,6 +241,7 @@ impl Port {
             image_bytes,
             mode,
             wait_ns,
+            wait_by,
             clock,
             publisher,
             events,
@@ -267,6 +270,7 @@ impl Port {
             addresses,
             mode,
             wait_ns,
+            wait_by,
             clock,
             announced_ns: 0,
             late_ns: 0,
@@ -359,7 +363,10 @@ impl Port {
                 let lost = self.launch(between_ns);
                 handed_ns = self.master.now_ns();
                 // Nothing comes back before somebody has carried it: the first look is after the wait, and not before it.
-                self.master.wait(between_ns + self.wait_ns);
+                match self.wait_by {
+                    WaitBy::Timer => self.master.wait(between_ns + self.wait_ns),
+                    WaitBy::Tick => self.master.wait_by_tick(between_ns + self.wait_ns),
+                }
                 let late = self.collect(between_ns + self.wait_ns);
                 looked_ns = self.master.now_ns();
                 result = self.judge(begun_ns, late);

@@ -298,7 +298,7 @@ impl Receiver {
                     Err(error) => return error.into(),
                 },
                 Ok(None) => {
-                    self.mailbox.bury();
+                    self.mailbox.close_retired();
                     match session.frames.fill(|room| session.stream.read(room)) {
                         Ok(0) => return RtdeError::Closed { doing: "sending its state" },
                         Ok(_) => {}
@@ -356,7 +356,7 @@ impl Receiver {
         // Fails when the peer was first; the socket is unusable either way.
         let _ = connection.session.stream.shutdown(Shutdown::Both);
         self.mailbox.withdraw();
-        self.mailbox.bury();
+        self.mailbox.close_retired();
         self.shared.lock().stream = None;
         self.shared.record(LinkEvent::Lost { at_ns: monotonic_ns(), reason: reason.to_string() });
     }

@@ -83,14 +83,14 @@ impl Mailbox {
     }
 
     /// Receiver: closes what the commander has put aside.
-    pub(super) fn bury(&self) {
+    pub(super) fn close_retired(&self) {
         drop(self.retired.take());
     }
 
     /// Commander: takes the newest socket, if there is a new one, into `current`, and puts the old one aside.
     ///
-    /// While the receiver has not buried the last one the exchange waits, so that nothing is closed here;
-    /// the receiver buries with every packet and at least once per silence time-out.
+    /// While the receiver has not closed the last one the exchange waits, so that nothing is closed here;
+    /// the receiver closes it with every packet and at least once per silence time-out.
     pub(super) fn renew(&self, current: &mut Option<CommandSocket>) -> bool {
         if self.incoming.0.load(Ordering::Relaxed) == 0 {
             return false;
@@ -149,11 +149,11 @@ mod tests {
 
         let (fourth, fourth_far) = pair();
         mailbox.offer(fourth);
-        assert!(!mailbox.renew(&mut current), "the first is not buried yet");
-        mailbox.bury();
+        assert!(!mailbox.renew(&mut current), "the first is not closed yet");
+        mailbox.close_retired();
         assert!(closed(first_far));
         assert!(mailbox.renew(&mut current));
-        mailbox.bury();
+        mailbox.close_retired();
         assert!(closed(third_far));
         drop(current);
         assert!(closed(fourth_far));

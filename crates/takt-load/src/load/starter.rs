@@ -11,7 +11,7 @@ use takt_rt::clock;
 use takt_rt::signal::Signal;
 
 use super::part::{Engine, Part};
-use super::{Load, MIB, Shared, watch};
+use super::{Load, LoadState, MIB, watch};
 use crate::builtin::{self, Job, Workers};
 use crate::error::LoadError;
 use crate::gpu::GpuLoad;
@@ -47,7 +47,7 @@ impl Starter<'_> {
             part.await_running(until)?;
         }
         let started_ns = clock::monotonic_ns();
-        let shared = Arc::new(Shared { parts: Mutex::new(parts), oom_kills, stop: Signal::new() });
+        let shared = Arc::new(LoadState { parts: Mutex::new(parts), oom_kills, stop: Signal::new() });
         let mut load = Load {
             profile: self.profile.name.clone(),
             shared: Arc::clone(&shared),

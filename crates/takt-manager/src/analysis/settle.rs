@@ -39,11 +39,11 @@ struct Entry {
 }
 
 /// What must be looked at again.
-struct Open {
+pub(super) struct Open {
     /// Callbacks whose arrivals must be renewed.
-    dirty: Vec<bool>,
+    pub dirty: Vec<bool>,
     /// Executors that must be analysed again.
-    touched: Vec<bool>,
+    pub touched: Vec<bool>,
 }
 
 impl State {
@@ -137,7 +137,7 @@ impl Analysis<'_> {
     }
 
     /// Marks what a callback activates.
-    fn disturb(&self, callback: usize, open: &mut Open) {
+    pub(super) fn disturb(&self, callback: usize, open: &mut Open) {
         for output in &self.outputs[callback] {
             open.dirty[*output] = true;
         }

@@ -32,7 +32,7 @@
 use std::rc::Rc;
 
 use super::executor::Served;
-use super::settle::State;
+use super::settle::{Open, State};
 use super::{Analysis, Bound, Solution};
 use crate::curves::Flows;
 use crate::workload::Order;
@@ -95,6 +95,15 @@ impl Beside {
     }
 }
 
+impl Open {
+    /// Demands on the core of this executor have changed.
+    fn touch_core(&mut self, cores: &[Option<usize>], server: usize) {
+        let core = cores.get(server).copied().flatten();
+        let same = cores.iter().zip(&mut self.touched).filter(|(other, _)| **other == core);
+        same.for_each(|(_, touched)| *touched = true);
+    }
+}
+
 impl Analysis<'_> {
     /// Response times where executors share cores as their only reservations there: `cores` has the core of each, `None` for those that take
     /// no part. All that influence them must take part. Afterwards [`Self::latency`] and [`Self::parts`] are those of the shared cores.
@@ -118,12 +127,28 @@ impl Analysis<'_> {
             }
         }
         let mut settled = false;
+        // What rests on nothing that has changed since it was found is as it was.
+        let mut open = Open {
+            dirty: vec![true; workload.callbacks.len()],
+            touched: vec![true; workload.executors.len()],
+        };
         for _ in 0..ROUNDS {
             self.work.rounds += 1;
             let mut changed = false;
             for &server in &servers {
                 for &callback in &order {
-                    (state.inside[callback], state.full[callback]) = self.arrivals(&state, callback).unzip();
+                    if !std::mem::take(&mut open.dirty[callback]) {
+                        continue;
+                    }
+                    let (inside, full) = self.arrivals(&state, callback).unzip();
+                    if inside != state.inside[callback] || full != state.full[callback] {
+                        (state.inside[callback], state.full[callback]) = (inside, full);
+                        self.disturb(callback, &mut open);
+                        open.touch_core(cores, workload.callbacks[callback].server);
+                    }
+                }
+                if !std::mem::take(&mut open.touched[server]) {
+                    continue;
                 }
                 let beside = self.beside(&state, cores, server).map(Rc::new);
                 self.shared[server] = beside;
@@ -136,8 +161,12 @@ impl Analysis<'_> {
                         (Some(old), Some(_)) => Some(old),
                         _ => None,
                     };
-                    changed |= now.map(|b| b.ns) != old.map(|b| b.ns);
                     state.responses[*callback] = now;
+                    if now.map(|b| b.ns) != old.map(|b| b.ns) {
+                        changed = true;
+                        self.disturb(*callback, &mut open);
+                        open.touch_core(cores, server);
+                    }
                 }
             }
             // One without bound leaves none: all share.

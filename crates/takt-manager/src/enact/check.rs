@@ -1,7 +1,7 @@
 //! Whether reservations are still what they were made: anybody with the right to may change them (`chrt`, `taskset`, another manager, a thread that
 //! sets its own policy), and no event tells. So they are read back between plans, too.
 
-use super::{Difference, Enactor, Mode};
+use super::{Difference, Enactor};
 use crate::enact::order::Held;
 use crate::system::{self, Attributes, Kernel};
 use takt_rt::placement::CpuSet;
@@ -38,7 +38,7 @@ impl<K: Kernel> Enactor<K> {
     ) -> Option<Difference> {
         let asked = self.attributes_of(held);
         let bound = cpus.len() == 1 && cpus.contains(held.core);
-        if has.serves(&asked) && (bound || self.mode() == Mode::Global) {
+        if has.serves(&asked) && bound {
             return None;
         }
         Some(Difference {

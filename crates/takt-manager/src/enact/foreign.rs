@@ -55,12 +55,6 @@ impl<K: Kernel> Enactor<K> {
         match self.mode() {
             // The kernel's own test counts them.
             Mode::PartitionRoots | Mode::ExclusiveSets => return,
-            Mode::Global if !planned.is_empty() => {
-                let has = "global scheduling: budgets are kept, bounds are not";
-                say(0, "binding to cores".into(), "each reservation on its core".into(), has.into());
-                return;
-            }
-            Mode::Global => return,
             Mode::AdmissionOff => {}
         }
         let mut others = self.reservations_of_others();

@@ -297,7 +297,7 @@ impl<K: Kernel> Enactor<K> {
     /// nobody; beside partition roots it does so on the CPUs that are left.
     fn spreads(&self, kind: Kind) -> bool {
         match self.mode() {
-            Mode::AdmissionOff | Mode::Global => false,
+            Mode::AdmissionOff => false,
             Mode::PartitionRoots => kind == Kind::Computes,
             Mode::ExclusiveSets => kind != Kind::Messenger,
         }

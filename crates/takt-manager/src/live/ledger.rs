@@ -21,6 +21,8 @@ const QUIET_NS: u64 = 3_000_000_000;
 const SETTLES: u32 = 20;
 /// Intervals kept; of a chain whose state changes more often, the shortest neighbours are put together.
 const INTERVALS: usize = 128;
+/// Processes of one system end one after another, and ROS 2's launch gives them some seconds for it.
+pub(super) const ALL_END_NS: u64 = 2_000_000_000;
 /// Broken assumptions kept in words.
 const TOLD: usize = 16;
 
@@ -343,12 +345,17 @@ impl Ledger {
         }
     }
 
+    /// Whether a part of a chain has ended so shortly before that the others may be about to.
+    pub fn is_ending(&self, now_ns: u64) -> bool {
+        let ended = self.chains.iter().filter_map(|chain| chain.ended);
+        ended.into_iter().any(|(at_ns, _)| now_ns.saturating_sub(at_ns) < ALL_END_NS)
+    }
+
     /// The run is over, and so is all that was managed: what ended with it stood to the end as it stood before.
     pub fn all_over(&mut self, now_ns: u64) {
         let last_ns = self.chains.iter().filter_map(|chain| chain.ended).map(|(at_ns, _)| at_ns).max();
         for chain in &mut self.chains {
-            // Processes of one system end one after another, and ROS 2's launch gives them some seconds for it.
-            let with_all = |at_ns: u64| last_ns.is_some_and(|last_ns| last_ns - at_ns < 2_000_000_000);
+            let with_all = |at_ns: u64| last_ns.is_some_and(|last_ns| last_ns - at_ns < ALL_END_NS);
             if let Some((at_ns, before)) = chain.ended.filter(|(at_ns, _)| with_all(*at_ns)) {
                 let end_s = at_ns.saturating_sub(self.started_ns) as f64 / 1e9;
                 let why = match before {

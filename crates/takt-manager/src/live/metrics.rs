@@ -4,12 +4,10 @@
 //! could have been led here otherwise. The thread has the lowest urgency that still runs.
 
 use std::fmt::Write as _;
-use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixStream;
-use std::thread::JoinHandle;
+use std::net::SocketAddr;
 
-use super::serve::{Reply, serve};
+use takt_view::{Answer, Body, Pages, Request, Urgency};
+
 use super::status::{Board, Status};
 
 /// Why there are no metrics.
@@ -21,14 +19,9 @@ pub enum Error {
         "metrics address {0}: only loopback addresses, as 127.0.0.1:9464; put a proxy before it to open it to others"
     )]
     NotLoopback(SocketAddr),
-    /// It cannot be listened on.
-    #[error("metrics address {address}: {source}; choose another, or port 0 for any free one")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's answer.
-        source: io::Error,
-    },
+    /// It cannot be listened on, or there is no thread for it.
+    #[error("metrics: {0}")]
+    Serve(#[from] takt_view::Error),
 }
 
 /// Draws a page of status and model.
@@ -36,12 +29,7 @@ pub type Page = fn(&Status, &takt_model::Model) -> String;
 
 /// Serves metrics until it is dropped.
 #[derive(Debug)]
-pub struct Server {
-    address: SocketAddr,
-    /// Closing this end ends the thread.
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Server(takt_view::Server);
 
 impl Server {
     /// Starts to serve what hangs on `board`.
@@ -62,55 +50,41 @@ impl Server {
         if !address.ip().is_loopback() {
             return Err(Error::NotLoopback(address));
         }
-        let failed = |source| Error::Listen { address, source };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
-        let run = move || {
-            serve(&listener, &stopped, |path| match graph {
-                Some(page) if path == "/graph" => Reply {
-                    code: "200 OK",
-                    kind: "text/html; charset=utf-8",
-                    body: page(&board.read(), &board.model()),
-                },
-                _ => answer(path, &board.read()),
-            })
-        };
-        let thread = std::thread::Builder::new().name("takt-metrics".into()).spawn(run).map_err(failed)?;
-        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+        let content = Content { board, graph };
+        Ok(Self(takt_view::Server::start("takt-metrics", address, Urgency::Low, content)?))
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Closed: the thread ends.
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+struct Content {
+    board: Board,
+    graph: Option<Page>,
+}
+
+impl Pages for Content {
+    fn answer(&mut self, request: &Request<'_>, _now_ns: u64) -> Answer {
+        let whole = |content_type, body: String| Answer {
+            code: 200,
+            content_type,
+            extra: String::new(),
+            inline_style: false,
+            body: Body::Owned(body.into_bytes()),
+        };
+        let status = self.board.read();
+        match (request.path, self.graph) {
+            ("/graph", Some(page)) => Answer {
+                inline_style: true,
+                ..whole("text/html; charset=utf-8", page(&status, &self.board.model()))
+            },
+            ("/metrics" | "/", _) => whole("text/plain; version=0.0.4; charset=utf-8", prometheus(&status)),
+            ("/status", _) => whole("application/json", serde_json::to_string(&*status).unwrap_or_default()),
+            _ => Answer::text(404, "/metrics and /status are here"),
         }
-    }
-}
-
-fn answer(path: &str, status: &Status) -> Reply {
-    match path {
-        "/metrics" | "/" => Reply {
-            code: "200 OK",
-            kind: "text/plain; version=0.0.4; charset=utf-8",
-            body: prometheus(status),
-        },
-        "/status" => Reply {
-            code: "200 OK",
-            kind: "application/json",
-            body: serde_json::to_string(status).unwrap_or_default(),
-        },
-        _ => Reply::text("404 Not Found", "/metrics and /status are here"),
     }
 }
 
@@ -268,7 +242,7 @@ fn histograms(text: &mut String, status: &Status) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::{self, Read, Write};
     use std::net::TcpStream;
 
     use super::super::{ChainStatus, ReservationStatus};
@@ -371,6 +345,8 @@ mod tests {
 
     fn ask(address: SocketAddr, request: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
+        // The answer ends where the server closes.
+        let request = request.replacen("\r\n", "\r\nConnection: close\r\n", 1);
         stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();

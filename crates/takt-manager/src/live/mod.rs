@@ -30,7 +30,6 @@ mod log;
 mod measure;
 pub mod metrics;
 mod network;
-mod serve;
 mod status;
 mod strays;
 mod types;
@@ -204,11 +203,6 @@ impl<S: Source, K: Kernel> Live<S, K> {
         match enactor.no_reclaim() {
             Some(why) => words.push_str(&format!("\n  what reservations leave unused stays unused: {why}")),
             None => words.push_str("\n  what reservations leave unused is reclaimed by those that want more"),
-        }
-        if !enactor.mode().keeps_bounds() {
-            words.push_str(
-                "\n  NOT GUARANTEED: reservations are not bound to cores, and bounds assume that they are",
-            );
         }
         self.note(now_ns, &words);
     }
@@ -423,6 +417,11 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let over = !model.threads.is_empty() && model.threads.iter().all(|thread| thread.ended);
         if over && self.enactor.is_none() && self.plan.is_some() {
             // Who only looks keeps the plan for what was there; nothing runs that another one could be for.
+            return Ok(());
+        }
+        if self.enactor.is_none() && self.plan.is_some() && self.ledger.is_ending(now_ns) {
+            // Or there will be nothing that runs in a moment.
+            self.next_plan_ns = Some(now_ns + ledger::ALL_END_NS);
             return Ok(());
         }
         self.model = model;

@@ -117,3 +117,115 @@ fn a_thread_that_has_died_has_no_reservation_that_could_differ() {
     let status = setup.live.status(setup.from_ns + 14_000 * MS);
     assert!(status.differences.is_empty(), "{:?}", status.differences);
 }
+
+/// A node of Python that comes 4 s later: for half a second each it loads libraries between what its node announces, ten messages at once at
+/// last, and then says something every 100 ms.
+fn with_python(from_ns: u64) -> Script {
+    let mut script = script(from_ns, 40);
+    let event = |pid: u32, at_ns: u64, cpu_ns: u64, kind: Kind| Event {
+        at_ns,
+        cpu_ns: Some(cpu_ns),
+        pid,
+        tid: pid,
+        kind,
+    };
+    let topic = || std::sync::Arc::from("/parameter_events");
+    // The driver subscribes, as every node does.
+    let subscribed =
+        Kind::SubscriptionInit { subscription: 5, node: 1, rmw_subscription: 6, topic: topic(), depth: 10 };
+    for kind in [
+        subscribed,
+        Kind::SubscriptionObject { subscription: 5, object: 7 },
+        Kind::SubscriptionCallback { object: 7, callback: 13 },
+    ] {
+        script.events.push_back(event(10, from_ns, 0, kind));
+    }
+    let (mut at_ns, mut cpu_ns) = (from_ns + 4_000 * MS, 500 * MS);
+    let node = Kind::NodeInit { node: 1, name: "talker".into(), namespace: "/".into() };
+    for kind in [
+        Kind::Python,
+        node,
+        Kind::PublisherInit { publisher: 3, node: 1, rmw_publisher: 4, topic: topic(), depth: 10 },
+        Kind::PublisherInit { publisher: 8, node: 1, rmw_publisher: 9, topic: "/said".into(), depth: 10 },
+    ] {
+        script.events.push_back(event(30, at_ns, cpu_ns, kind));
+    }
+    let publish = |script: &mut Script, at_ns: u64, cpu_ns: u64, rmw_publisher: u64| {
+        let source_ns = Some(at_ns as i64 + crate::live::network::ahead_ns());
+        script.events.push_back(event(
+            30,
+            at_ns,
+            cpu_ns,
+            Kind::RmwPublish { rmw_publisher, message: 1, source_ns },
+        ));
+    };
+    for announced in 0..14 {
+        let loads_ns = if announced < 4 { 400 * MS } else { 0 };
+        (at_ns, cpu_ns) = (at_ns + loads_ns + MS, cpu_ns + loads_ns + MS / 2);
+        publish(&mut script, at_ns, cpu_ns, 4);
+        // As long as something is registered it is starting.
+        let kind = Kind::TimerInit { timer: 100 + announced, period_ns: 100_000_000 };
+        script.events.push_back(event(30, at_ns, cpu_ns, kind));
+    }
+    for _ in 0..300 {
+        (at_ns, cpu_ns) = (at_ns + 100 * MS, cpu_ns + MS);
+        publish(&mut script, at_ns, cpu_ns, 9);
+    }
+    script.events.make_contiguous().sort_by_key(|event| event.at_ns);
+    script
+}
+
+#[test]
+fn who_is_still_starting_takes_nobody_s_first_plan() {
+    let mut setup = setup_with(two(), true, with_python);
+    setup.pass(0.0, 6.5);
+    assert_eq!(setup.live.plans(), 1);
+    assert_eq!(setup.live.model().starting, [30], "it is starting at the first plan");
+    let log = setup.text.text();
+    assert!(!log.contains("more to do than a core can give"), "{log}");
+    let beat = setup.live.plan().unwrap().chains[0].clone();
+    assert_eq!(beat.state, crate::plan::ChainState::Guaranteed, "{beat:?}\n{log}");
+    // What it did until then is no cost of what it does: half a millisecond to one each time.
+    setup.pass(7.0, 20.0);
+    let said = setup.live.model().callbacks.iter().find(|callback| callback.name.contains("/said")).unwrap();
+    assert!(said.cost.seen > 50 && said.cost.most_ns[0] <= 2 * MS, "{said:#?}");
+}
+
+#[test]
+fn who_only_looks_makes_no_plan_for_what_ends_together() {
+    let mut setup = setup_with(two(), true, with_python);
+    setup.pass(0.0, 17.0);
+    let plans = setup.live.plans();
+    // One process ends just before the next plan is due, the other one after it.
+    let end = |pid: u32, at_ms: u64| Event {
+        at_ns: setup.from_ns + at_ms * MS,
+        cpu_ns: None,
+        pid,
+        tid: pid,
+        kind: Kind::ThreadEnd,
+    };
+    let ends = [(10, 17_400), (30, 18_300)].map(|(pid, at_ms)| end(pid, at_ms));
+    let gone_ns = ends[0].at_ns;
+    let script = &mut setup.live.source;
+    script
+        .events
+        .retain(|event| event.at_ns < gone_ns || event.pid == 30 && event.at_ns < gone_ns + 900 * MS);
+    script.events.extend(ends);
+    script.events.make_contiguous().sort_by_key(|event| event.at_ns);
+    setup.pass(17.5, 18.5);
+    assert_eq!(setup.live.plans(), plans);
+    setup.live.source.ended = true;
+    let finished = setup.live.finish().unwrap();
+    assert_eq!(finished.plan.unwrap().chains[0].state, crate::plan::ChainState::Guaranteed);
+}
+
+/// Chains of the driver and of Python.
+fn two() -> Goals {
+    let chain = |name: &str, start: &str, end: &str| {
+        format!("[[chain]]\nname = \"{name}\"\nstart = \"{start}\"\nend = \"{end}\"\ngoal = \"100 ms\"\n")
+    };
+    let text = "degradation_order = [\"said\", \"beat\"]\n".to_owned()
+        + &chain("beat", "/driver", "/driver timer 50ms")
+        + &chain("said", "/said", "/said");
+    Goals::parse(&text, "test").unwrap()
+}

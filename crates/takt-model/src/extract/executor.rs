@@ -74,8 +74,9 @@ impl Extractor {
             state.looks(at_ns, cpu_ns, horizon_ns);
         }
         state.waiting_ns = Some(at_ns);
-        // Not between two selections: the thread's own code published, around a call of spin_some.
-        state.own_publications += u64::from(!state.outside.is_empty());
+        // Not between two selections: the thread's own code published, around a call of spin_some. What it announces while nodes come into being
+        // is no way of working.
+        state.own_publications += u64::from(!state.outside.is_empty() && !self.starting);
         state.outside.clear();
     }
 
@@ -88,7 +89,8 @@ impl Extractor {
         // Where ends are told, this was a wake-up for nothing: what it took is paid by the activation that follows.
         let nothing = !state.stack.is_empty() || state.tells_ends;
         let Some(from) = opened.filter(|_| !nothing) else {
-            self.tables.threads[thread].own_publications += u64::from(!outside.is_empty());
+            let own = !outside.is_empty() && !self.starting;
+            self.tables.threads[thread].own_publications += u64::from(own);
             return;
         };
         self.untraced(thread, at_ns, cpu_ns, from, outside);

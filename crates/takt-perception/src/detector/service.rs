@@ -119,7 +119,7 @@ impl DetectorService {
         engine: &Engine,
         config: &DetectorConfig,
         sizes: &[(u32, u32)],
-        spawn: impl FnOnce(Box<dyn FnOnce() + Send + 'static>) -> Result<(), String>,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send + 'static>) -> Result<(), takt_rt::Error>,
     ) -> Result<(Self, Vec<DetectorHandle>), EngineError> {
         let detector = Detector::new(engine, config)?;
         let shared = Arc::new(Shared {
@@ -141,7 +141,7 @@ impl DetectorService {
             let (outgoing, results) = latest(1, DetectionSet::default);
             let (Some(incoming), Some(results)) = (incoming.into_iter().next(), results.into_iter().next())
             else {
-                return Err(EngineError::Thread("an exchange has no reader".into()));
+                return Err(EngineError::NoReader);
             };
             inboxes.push(Inbox { pictures: incoming, results: outgoing });
             handles.push(DetectorHandle {

@@ -122,6 +122,8 @@ fn the_shared_thread_serves_every_camera_and_ends_with_the_service() {
 
 #[test]
 fn a_thread_that_cannot_start_is_reported() {
-    let error = DetectorService::start(&embedded(), &tiny(), &[(64, 32)], |_| Err("no permission".into()));
+    let error = DetectorService::start(&embedded(), &tiny(), &[(64, 32)], |_| {
+        Err(takt_rt::Error::Panicked { thread: "detector".to_owned(), message: "no permission".to_owned() })
+    });
     assert!(error.unwrap_err().to_string().contains("no permission"));
 }

@@ -232,7 +232,10 @@ pub enum EngineError {
     Run(String),
     /// A thread of the detector could not be started.
     #[error("detector thread: {0}")]
-    Thread(String),
+    Thread(#[source] takt_rt::Error),
+    /// An exchange was made without its reader.
+    #[error("internal: an exchange has no reader")]
+    NoReader,
 }
 
 impl EngineError {

@@ -34,7 +34,9 @@ impl Samples {
             let run: &Run = &collection.runs[*index];
             let mut remark = |text: String| remarks.push(clean(&format!("{letter} {}: {text}", run.name)));
             let figures = Figures::read(&run.dir, measure).map_err(|error| error.to_string());
-            let figures = match figures.and_then(|figures| pool.add(&figures).map(|()| figures)) {
+            let figures = match figures
+                .and_then(|figures| pool.add(&figures).map(|()| figures).map_err(|e| e.to_string()))
+            {
                 Ok(figures) => figures,
                 Err(why) => {
                     remark(format!("left out, {why}"));
@@ -87,7 +89,9 @@ impl Samples {
             Statistic::Mean => Some(self.summary.mean),
             Statistic::Maximum => Some(self.summary.worst),
             Statistic::Median => Some(self.summary.median),
-            Statistic::Quantile(q) => self.pool.quantile(q, crate::CONFIDENCE).map(|found| found.value),
+            Statistic::Quantile(q) => {
+                self.pool.quantile(q, crate::digest::CONFIDENCE).map(|found| found.value)
+            }
         }
     }
 
@@ -97,13 +101,13 @@ impl Samples {
     }
 
     /// Whether a greater share was skipped or dropped than on the other side.
-    pub fn answers_less_than(&self, other: &Self) -> bool {
+    pub(crate) fn answers_less_than(&self, other: &Self) -> bool {
         let [ours, theirs] = [(self.never(), other.due()), (other.never(), self.due())]
             .map(|(a, b)| u128::from(a) * u128::from(b));
         ours > theirs
     }
 
-    pub fn about_never(&self, letter: &str) -> Option<String> {
+    pub(crate) fn about_never(&self, letter: &str) -> Option<String> {
         (self.never() > 0).then(|| {
             format!(
                 "{letter}: {} of {} were skipped, dropped or unanswered: its figures are of the others",
@@ -135,7 +139,7 @@ pub(super) fn without_interval(
         difference: 0.0,
         low: None,
         high: None,
-        confidence: crate::CONFIDENCE,
+        confidence: crate::digest::CONFIDENCE,
         percent: None,
         warnings: vec![format!("no interval: of the samples kept one by one, {why}")],
     };

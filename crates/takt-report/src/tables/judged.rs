@@ -34,7 +34,7 @@ fn digest<'a>(context: &Context<'a>, configuration: usize) -> Option<&'a Digest>
 }
 
 /// The verdict of each configuration over all measures.
-pub fn overalls(contexts: &[&Context<'_>]) -> Vec<(usize, VerdictReport)> {
+pub(crate) fn overalls(contexts: &[&Context<'_>]) -> Vec<(usize, VerdictReport)> {
     let one = |configuration: usize| {
         let found = contexts.iter().filter_map(|context| {
             let digest = digest(context, configuration)?;
@@ -54,7 +54,7 @@ pub fn overalls(contexts: &[&Context<'_>]) -> Vec<(usize, VerdictReport)> {
 }
 
 /// Why the verdict of a configuration is `report`, as the end of a sentence.
-pub fn what_came(contexts: &[&Context<'_>], configuration: usize, report: &VerdictReport) -> String {
+pub(crate) fn what_came(contexts: &[&Context<'_>], configuration: usize, report: &VerdictReport) -> String {
     let missed: Vec<&str> = contexts
         .iter()
         .filter(|context| {

@@ -48,12 +48,6 @@ impl<'a> Context<'a> {
         &self.collection.configurations[digest.configuration].name
     }
 
-    /// Numbers of the runs of a configuration: `R1, R4`.
-    pub fn keys(&self, digest: &Digest) -> String {
-        let keys: Vec<&str> = digest.runs.iter().map(|r| self.collection.runs[r.run].key.as_str()).collect();
-        keys.join(", ")
-    }
-
     /// A column for each factor that varies (the quadrotor paper's Table 4) where they alone name the configurations;
     /// otherwise one with their names.
     fn heads(&self) -> Vec<String> {

@@ -111,6 +111,22 @@ fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bo
     for (short, long) in key {
         table.note(format!("{short}: {long}"));
     }
+    // A column named after a tuning that the kernel or the machine did not grant is not one of that tuning.
+    let mut refused: Vec<(String, Vec<&str>)> = Vec::new();
+    for (name, digest) in names.iter().zip(digests) {
+        let runs = digest.runs.iter().map(|part| &context.collection.runs[part.run]);
+        for text in runs.flat_map(|run| &run.header.not_granted) {
+            let text = crate::words::clean(text);
+            match refused.iter_mut().find(|(known, _)| *known == text) {
+                Some((_, columns)) if columns.contains(&name.as_str()) => {}
+                Some((_, columns)) => columns.push(name.as_str()),
+                None => refused.push((text, vec![name.as_str()])),
+            }
+        }
+    }
+    for (text, columns) in refused {
+        table.note(format!("Not granted in {}: {text}", columns.join(", ")));
+    }
     table
 }
 

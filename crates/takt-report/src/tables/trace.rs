@@ -158,7 +158,7 @@ fn remarks(key: &str, trace: &Trace, notes: &mut Vec<(String, Vec<String>)>) {
 
 /// Causes of late releases, over all traced runs.
 pub fn causes(collection: &Collection, good: &[Good<'_>]) -> Table {
-    let heads = ["Run", "Cause", "Who, most often", "#Count", "#Worst (µs)", "#Total (µs)"];
+    let heads = ["Run", "Cause", "Who, most often", "#Count", "#Worst (µs)", "#Total (µs)", "#Never ran"];
     let mut table = Table::new("Causes of late releases", &heads);
     for (one, trace) in good {
         let run = Cell::text(key(collection, one));
@@ -169,6 +169,7 @@ pub fn causes(collection: &Collection, good: &[Good<'_>]) -> Table {
                     Cell::text("no late release"),
                     who(""),
                     Cell::number(0),
+                    Cell::text("–"),
                     Cell::text("–"),
                     Cell::text("–"),
                 ],
@@ -184,10 +185,14 @@ pub fn causes(collection: &Collection, good: &[Good<'_>]) -> Table {
                 whole(row.count),
                 micro(row.worst_us),
                 micro(row.total_us),
+                whole(row.never_ran),
             ]);
         }
     }
-    table.note("Worst and total: wake-up after the planned release; of releases of which only the end was late, that end.");
+    table.note(
+        "Worst and total: wake-up after the planned release; of releases of which only the end was late, that end. Never ran: \
+         releases after the late ones that were skipped.",
+    );
     table
 }
 

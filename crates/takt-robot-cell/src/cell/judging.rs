@@ -1,12 +1,12 @@
-//! Who judges the frames: the cameras' own threads, or a perception process, with a fallback in the cameras' threads.
+//! Who judges the frames: the cameras' own threads on the CPU, or the GPU's worker process, with a fallback in the cameras' threads.
 
 use std::sync::atomic::AtomicBool;
 
 use takt_link_camera::CameraFeed;
+use takt_perception::process::{Program, Record, Setup, Started, Supervisor, WorkerError, WorkerFacts};
 use takt_perception::{
     Backend, DetectorService, Device, Engine, EngineConfig, Fallback, Perception, PerceptionConfig,
 };
-use takt_perception_process::{Program, Record, Setup, Started, Supervisor, WorkerError, WorkerFacts};
 use takt_rt::census::CensusKeeper;
 use takt_rt::ring::Consumer;
 use takt_rt::thread;
@@ -40,7 +40,7 @@ pub(super) fn prepare_judging(
 ) -> Result<Prepared, CellError> {
     let device = config.perception.device;
     let stop = options.stop.map_or(&NEVER, |stop| &**stop);
-    if !device.wants_gpu() && !config.perception.process {
+    if !device.wants_gpu() {
         return here(config, feeds, census, stop);
     }
     match there(config, feeds, census, options) {
@@ -147,8 +147,6 @@ fn there(
         cameras: feeds.iter().map(CameraFeed::intrinsics).collect(),
         threads: worker_settings,
         library_policy: config.tasks.policy_of(Role::Subthread),
-        detector_policy: config.tasks.detector_policy(),
-        lock_memory: config.tasks.lock_memory && device == Device::Cpu,
     };
     let own = || Program::own().map_err(|source| WorkerError::Start { what: "this program".into(), source });
     let program = options.worker.map_or_else(own, Ok).map_err(failed)?;
@@ -168,10 +166,8 @@ fn there(
     let Started { supervisor, remotes, records } =
         Supervisor::start(setup, program, fallbacks, progress, stop).map_err(failed)?;
     let about = supervisor.facts().about;
-    let engine = match about.driver.as_str() {
-        "" => format!("{}: {} (in a process of its own)", about.device, about.engine),
-        driver => format!("{}, driver {driver}: {} (in a process of its own)", about.device, about.engine),
-    };
+    let engine =
+        format!("{}, driver {}: {} (in a process of its own)", about.device, about.driver, about.engine);
     let (detector, detector_thread) =
         local.map_or((None, None), |local| (local.detector, local.detector_thread));
     Ok(Prepared {

@@ -194,7 +194,7 @@ pub(super) fn prepare_detector(
         ..ThreadSettings::default()
     };
     let (service, handles) = DetectorService::start(engine, detector, &sizes, |body| {
-        *thread = Some(thread::spawn("detector", &settings, body).map_err(|e| e.to_string())?);
+        *thread = Some(thread::spawn("detector", &settings, body)?);
         Ok(())
     })?;
     Ok((Some(service), handles.into_iter().map(Some).collect()))

@@ -7,10 +7,24 @@ use std::time::{Duration, Instant};
 
 use takt_lab::LabError;
 use takt_link_camera::FeedState;
-use takt_perception::{BackgroundLearner, FramePose, FrameView, MountFrame};
+use takt_perception::{BackgroundError, BackgroundLearner, FramePose, FrameView, MountFrame};
 
 use super::CellFile;
 use super::standing::Standing;
+
+/// Why a camera learned nothing.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NotLearned {
+    /// It does not stand still.
+    #[error("it rides on the robot: only a camera with mount.frame = \"base\" has a background")]
+    OnRobot,
+    /// It delivered no more.
+    #[error("the camera failed while it learned")]
+    Failed,
+    /// What it saw.
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
+}
 
 /// What became of one camera.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,14 +32,14 @@ pub struct Learned {
     /// Name of the camera.
     pub camera: String,
     /// Its file and the share of its samples that never have depth, 0..1; else why there is none.
-    pub outcome: Result<(PathBuf, f32), String>,
+    pub outcome: Result<(PathBuf, f32), NotLearned>,
 }
 
 struct Learning {
     camera: Standing,
     pose: FramePose,
     /// Learning, or why it has ended.
-    learner: Result<BackgroundLearner, String>,
+    learner: Result<BackgroundLearner, NotLearned>,
 }
 
 /// Looks for `seconds` at the pictures of all cameras that stand still, and writes `NAME.toml` for each into `folder`; a file that is there
@@ -50,8 +64,7 @@ pub fn learn(
     let mut cameras = Vec::new();
     for (index, camera) in file.cameras.iter().enumerate() {
         if camera.mount.frame != MountFrame::Base {
-            let why = "it rides on the robot: only a camera with mount.frame = \"base\" has a background";
-            outcomes.push(Learned { camera: camera.name.clone(), outcome: Err(why.to_owned()) });
+            outcomes.push(Learned { camera: camera.name.clone(), outcome: Err(NotLearned::OnRobot) });
             continue;
         }
         let pose = FramePose::new(camera.mount.isometry(), nalgebra::Isometry3::identity());
@@ -85,13 +98,13 @@ pub fn learn(
         let failed = camera.feed.state() == FeedState::Failed;
         camera.feed.stop();
         if failed {
-            learner = Err("the camera failed while it learned".to_owned());
+            learner = Err(NotLearned::Failed);
         }
-        let outcome = match learner.and_then(BackgroundLearner::finish) {
+        let outcome = match learner.and_then(|learner| Ok(learner.finish()?)) {
             Ok(background) => {
                 let name = format!("{}.toml", camera.name);
                 let path = folder.join(&name);
-                let text = background.to_text().map_err(LabError::Config)?;
+                let text = background.to_text().map_err(|e| LabError::Config(e.to_string()))?;
                 target.write(name, text).map_err(LabError::io(&path))?;
                 Ok((path, background.share()))
             }
@@ -107,7 +120,7 @@ impl Learning {
         if let (Some(frame), Ok(learner)) = (self.camera.next(), &mut self.learner)
             && let Err(why) = learner.add(&FrameView::from(frame), &self.pose)
         {
-            self.learner = Err(why);
+            self.learner = Err(why.into());
         }
     }
 }

@@ -1,88 +1,72 @@
-//! The paper's matrix: policies × noise threads, each repeated (SentryRT-1, Table II and Fig. 3).
-//!
-//! A bench directory holds `bench.json` (what was asked) and one run directory per cell and repetition. A cell
-//! with a sealed run directory is never measured again, so that a killed bench goes on where it stopped.
+//! The paper's matrix (SentryRT-1, Table II and Fig. 3): the campaign `sentryrt1` over any configuration of the cell, and its rows.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use takt_lab::LabError;
-use takt_rundir::{RunDir, SUMMARY_FILE, read_json, set_aside, utc_name, utc_now, write_json};
+use takt_lab::campaign::{Campaign, CampaignFile, FactorSpec, Level, Order};
+use takt_rundir::{Factor, RunDir, SUMMARY_FILE};
 use takt_stats::{Summary, Verdict, reduction};
 
-use super::CellSummary;
+use super::run::CAMPAIGN;
 use super::work::Work;
+use super::{CellFile, CellSummary};
 use crate::tasks::PolicyMix;
 
-/// File of what was asked of a bench.
-pub const BENCH_FILE: &str = "bench.json";
-/// File of the rows.
-pub const ROWS_FILE: &str = "rows.json";
+const NOISE: &str = "noise";
+const POLICY: &str = "policy";
+const DESIGN: &str = "design";
 
-/// What to measure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BenchPlan {
+/// What is varied, and how often each combination runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matrix {
     /// Scheduler configurations.
     pub policies: Vec<PolicyMix>,
     /// Numbers of noise threads.
     pub noise: Vec<u32>,
     /// Length of one run, seconds.
     pub seconds: f64,
-    /// Runs per cell.
+    /// Runs of each combination.
     pub repeat: u32,
-    /// SHA-256 of the robot's configuration.
-    pub config_sha256: String,
-    /// The same of another design that runs in every cell, too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub against_sha256: Option<String>,
 }
 
-/// One run of the matrix.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BenchCell {
-    /// Scheduler configuration.
-    pub policy: PolicyMix,
-    /// Noise threads.
-    pub noise: u32,
-    /// Repetition, from 1.
-    pub repetition: u32,
-    /// Whether it is of the other design.
-    pub against: bool,
-}
-
-impl BenchCell {
-    /// Folder name of the run.
-    pub fn name(&self) -> String {
-        let design = if self.against { "against-" } else { "" };
-        format!("{design}{}-noise{}-r{}", self.policy.name().replace('+', "-"), self.noise, self.repetition)
-    }
-}
-
-impl BenchPlan {
-    /// All runs. Repetitions are the outermost loop, so that slow changes of the machine spread over all cells
-    /// instead of favouring the first. Two designs take turns in every cell.
-    pub fn cells(&self) -> Vec<BenchCell> {
-        let designs = if self.against_sha256.is_some() { &[false, true][..] } else { &[false] };
-        let mut cells = Vec::new();
-        for repetition in 1..=self.repeat {
-            for &noise in &self.noise {
-                for &policy in &self.policies {
-                    let cell = |&against| BenchCell { policy, noise, repetition, against };
-                    cells.extend(designs.iter().map(cell));
-                }
-            }
-        }
-        cells
-    }
-}
-
-/// `bench.json`.
-#[derive(Debug, Serialize, Deserialize)]
-struct BenchFile {
-    started_utc: String,
-    plan: BenchPlan,
+/// The campaign `sentryrt1` with this matrix, over `file` and, where there is one, another design that takes turns with it in every
+/// combination. What a `[scale]` asks for must be settled: the runs do as the configurations say.
+///
+/// # Errors
+/// [`LabError::Config`] for values that are there twice.
+pub fn campaign(
+    matrix: &Matrix,
+    file: &CellFile,
+    against: Option<&CellFile>,
+) -> Result<CampaignFile, LabError> {
+    let mut campaign = CampaignFile::parse(CAMPAIGN, "campaigns/sentryrt1.toml (built in)")?;
+    (campaign.seconds, campaign.repetitions) = (Some(matrix.seconds), matrix.repeat);
+    // Repetitions are the outermost loop, so that slow changes of the machine spread over all combinations.
+    campaign.order = Order::Given;
+    campaign.replace_values(NOISE, &matrix.noise.iter().map(u32::to_string).collect::<Vec<_>>())?;
+    campaign.replace_values(POLICY, &matrix.policies.iter().map(PolicyMix::to_string).collect::<Vec<_>>())?;
+    // Whole configurations are set, so that it does not matter which one they are set in.
+    campaign.robot = Some("cell".to_owned());
+    let whole = |file: &CellFile| {
+        toml::Table::try_from(file).map_err(|e| LabError::Config(format!("{}: {e}", file.envelope.name)))
+    };
+    let Some(against) = against else {
+        campaign.set = whole(file)?;
+        return Ok(campaign);
+    };
+    let other = if against.envelope.name == file.envelope.name {
+        format!("{} (against)", file.envelope.name)
+    } else {
+        against.envelope.name.clone()
+    };
+    let values = vec![
+        Level::Named { name: file.envelope.name.clone(), set: whole(file)? },
+        Level::Named { name: other, set: whole(against)? },
+    ];
+    campaign.factors.push(FactorSpec { name: DESIGN.to_owned(), values });
+    Ok(campaign)
 }
 
 /// One cell of the matrix over its repetitions.
@@ -169,154 +153,49 @@ pub struct ReactionRow {
     pub worst_range: [f64; 3],
 }
 
-/// A bench on disk.
-#[derive(Debug)]
-pub struct Bench {
-    path: PathBuf,
-    plan: BenchPlan,
+/// A row for each combination of noise and policy, from the run directories; repetitions that are not measured are left out.
+///
+/// # Errors
+/// [`LabError::Files`] for a damaged run directory, [`LabError::Config`] for a campaign of other factors.
+pub fn rows(campaign: &Campaign) -> Result<Vec<BenchRow>, LabError> {
+    rows_of(campaign, 0)
 }
 
-/// What a bench says while it runs.
-#[derive(Clone, Copy, Debug)]
-pub enum Progress<'a> {
-    /// A run begins.
-    Begin {
-        /// Which one.
-        cell: &'a BenchCell,
-        /// Runs done, all runs.
-        done: (usize, usize),
-    },
-    /// A run was found measured already.
-    Kept {
-        /// Which one.
-        cell: &'a BenchCell,
-        /// Runs done, all runs.
-        done: (usize, usize),
-    },
-    /// A run ended.
-    End {
-        /// Its figures.
-        summary: &'a CellSummary,
-        /// Runs done, all runs.
-        done: (usize, usize),
-    },
+/// The same of the other design; none where there is no other.
+///
+/// # Errors
+/// As [`rows`].
+pub fn against_rows(campaign: &Campaign) -> Result<Vec<BenchRow>, LabError> {
+    rows_of(campaign, 1)
 }
 
-impl Bench {
-    /// A new bench below `root`.
-    ///
-    /// # Errors
-    /// [`LabError::Files`].
-    pub fn create(root: &Path, plan: BenchPlan) -> Result<Self, LabError> {
-        let path = root.join(format!("{}-bench-cell-{}", utc_name(), std::process::id()));
-        fs::create_dir_all(&path).map_err(LabError::io(&path))?;
-        write_json(&path.join(BENCH_FILE), &BenchFile { started_utc: utc_now(), plan: plan.clone() })?;
-        Ok(Self { path, plan })
+fn rows_of(campaign: &Campaign, design: usize) -> Result<Vec<BenchRow>, LabError> {
+    let plan = campaign.plan();
+    let designs = plan.file.factors.iter().find(|factor| factor.name == DESIGN);
+    let wanted = designs.and_then(|factor| factor.values.get(design)).map(Level::text);
+    if wanted.is_none() && design > 0 {
+        return Ok(Vec::new());
     }
-
-    /// Goes on with the bench at `path`.
-    ///
-    /// # Errors
-    /// [`LabError::Files`] when it is no bench, [`LabError::OtherBench`] when it was begun with another plan.
-    pub fn resume(path: &Path, plan: BenchPlan) -> Result<Self, LabError> {
-        if !path.join(BENCH_FILE).is_file() {
-            return Err(LabError::damaged(
-                path,
-                format!("no {BENCH_FILE}"),
-                "the folder of a bench, which it names at its end; leave --resume out to start a new bench",
-            ));
+    let mut rows = Vec::new();
+    for (factors, runs) in plan.configurations() {
+        let value = |name: &str| factors.iter().find(|f: &&Factor| f.name == name).map(|f| f.value.as_str());
+        if value(DESIGN) != wanted.as_deref() {
+            continue;
         }
-        let before: BenchFile = read_json(&path.join(BENCH_FILE))?;
-        if before.plan != plan {
-            let show = |plan: &BenchPlan| serde_json::to_string(plan).unwrap_or_default();
-            return Err(LabError::OtherBench {
-                dir: path.to_owned(),
-                before: show(&before.plan),
-                now: show(&plan),
-            });
-        }
-        Ok(Self { path: path.to_owned(), plan })
+        let policy = value(POLICY).and_then(|text| text.parse().ok());
+        let noise = value(NOISE).and_then(|text| text.parse().ok());
+        let Some((policy, noise)) = policy.zip(noise) else {
+            let name = &plan.file.name;
+            return Err(LabError::Config(format!("campaign {name}: accepted are factors noise and policy")));
+        };
+        let measured = runs.iter().map(|run| campaign.path().join(&run.name));
+        let measured = measured.filter(|path| RunDir::open(path).is_ok_and(|dir| dir.is_complete()));
+        let summaries = measured.map(|path| believed(&path)).collect::<Result<Vec<_>, _>>()?;
+        rows.push(row(policy, noise, &summaries));
     }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Measures what is not measured yet. `run` makes one run and leaves its sealed run directory at the path that it
-    /// is given, or says why it could not.
-    ///
-    /// # Errors
-    /// [`LabError::BenchCell`] with the way to go on.
-    pub fn measure(
-        &self,
-        run: &mut dyn FnMut(&BenchCell, &Path) -> Result<(), String>,
-        progress: &mut dyn FnMut(Progress<'_>),
-    ) -> Result<Vec<BenchRow>, LabError> {
-        let cells = self.plan.cells();
-        for (index, cell) in cells.iter().enumerate() {
-            let path = self.path.join(cell.name());
-            if self.is_whole(&path) {
-                progress(Progress::Kept { cell, done: (index + 1, cells.len()) });
-                continue;
-            }
-            set_aside(&path)?;
-            progress(Progress::Begin { cell, done: (index, cells.len()) });
-            let failed = |cause| LabError::BenchCell { cell: cell.name(), cause, dir: self.path.clone() };
-            run(cell, &path).map_err(failed)?;
-            let summary: CellSummary = RunDir::open(&path)?.read_json(SUMMARY_FILE)?;
-            if !self.is_whole(&path) {
-                let (is, was) = (summary.seconds, self.plan.seconds);
-                return Err(failed(format!("the run ended after {is:.1} s instead of {was} s")));
-            }
-            progress(Progress::End { summary: &summary, done: (index + 1, cells.len()) });
-        }
-        let rows = self.rows()?;
-        write_json(&self.path.join(ROWS_FILE), &rows)?;
-        Ok(rows)
-    }
-
-    /// Whether the run at `path` was sealed and as long as asked: one that was ended early, in order, is sealed, too.
-    fn is_whole(&self, path: &Path) -> bool {
-        let sealed = RunDir::open(path).ok().filter(RunDir::is_complete);
-        let summary = sealed.and_then(|dir| dir.read_json::<CellSummary>(SUMMARY_FILE).ok());
-        summary.is_some_and(|summary| summary.seconds >= self.plan.seconds)
-    }
-
-    /// One row per cell of the matrix, from the run directories.
-    ///
-    /// # Errors
-    /// [`LabError::Files`].
-    pub fn rows(&self) -> Result<Vec<BenchRow>, LabError> {
-        self.rows_of(false)
-    }
-
-    /// The same of the other design; none where there is no other.
-    ///
-    /// # Errors
-    /// As [`rows`](Self::rows).
-    pub fn against_rows(&self) -> Result<Vec<BenchRow>, LabError> {
-        if self.plan.against_sha256.is_none() {
-            return Ok(Vec::new());
-        }
-        self.rows_of(true)
-    }
-
-    fn rows_of(&self, against: bool) -> Result<Vec<BenchRow>, LabError> {
-        let mut rows = Vec::new();
-        for &noise in &self.plan.noise {
-            for &policy in &self.plan.policies {
-                let runs: Vec<CellSummary> = (1..=self.plan.repeat)
-                    .map(|repetition| BenchCell { policy, noise, repetition, against })
-                    .map(|cell| believed(&self.path.join(cell.name())))
-                    .collect::<Result<_, _>>()?;
-                rows.push(row(policy, noise, &runs));
-            }
-        }
-        let against: Vec<_> = rows.iter().map(|row| against_cfs(row, &rows)).collect();
-        rows.iter_mut().zip(against).for_each(|(row, against)| row.against_cfs = against);
-        Ok(rows)
-    }
+    let against: Vec<_> = rows.iter().map(|row| against_cfs(row, &rows)).collect();
+    rows.iter_mut().zip(against).for_each(|(row, against)| row.against_cfs = against);
+    Ok(rows)
 }
 
 /// A run's own summary. Where its files are not what the run left, it has no verdict.

@@ -11,11 +11,10 @@ use takt_lab::collect::{Recorders, Rows, Sample, until_stopped};
 use takt_lab::jobs::JobReporter;
 use takt_lab::keeper::{MOST_ROWS, Window, rows_kept};
 use takt_link_rtde::RobotState;
-use takt_perception_process::{EventKind, Record};
+use takt_perception::process::{EventKind, Record};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
 use takt_rundir::{CpuTime, Draft, Measure, RunDir};
-use takt_view::{CameraList, CellStatus, Label, ProtectiveStatus, ReactionStatus, ThreadSummary};
 
 use super::rows::{
     FRAMES, JOBS, JobRow, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE, UNJUDGED,
@@ -30,6 +29,7 @@ use crate::reaction::Reaction;
 use crate::records::{FrameRecord, SsmJob};
 use crate::ssm::{Decision, Light, SsmConfig, terms};
 use crate::tasks::TaskSet;
+use crate::view::{CameraList, CellStatus, Label, ProtectiveStatus, ReactionStatus, ThreadSummary};
 
 /// How often rings are drained: often enough for a live view.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -396,9 +396,9 @@ impl Collector {
         if let Some(job) = &self.last_job {
             let d = &job.decision;
             live.light = match d.light {
-                Light::Green => takt_view::Light::Green,
-                Light::Orange => takt_view::Light::Orange,
-                Light::Red => takt_view::Light::Red,
+                Light::Green => crate::view::Light::Green,
+                Light::Orange => crate::view::Light::Orange,
+                Light::Red => crate::view::Light::Red,
             };
             live.speed_fraction = d.speed_fraction as f32;
             live.stop = d.stop;

@@ -5,9 +5,9 @@ use std::io::Write;
 
 use takt_lab::LabError;
 use takt_lab::picture::Device;
-use takt_perception_process::{PARTS, Stages};
+use takt_perception::process::{PARTS, StageSpans};
 use takt_rt::jobs::{JobRecord, MAX_INPUTS};
-use takt_rundir::{RUN_FILE, RunDir};
+use takt_rundir::RunDir;
 use takt_trace::perfetto::{Argument, DeviceMark, DeviceWork, Input, PerfettoError, Task, Writer};
 
 use super::rows::{FRAMES, JOBS};
@@ -31,8 +31,7 @@ struct CameraTrack {
 }
 
 impl DeviceTracks {
-    /// Reads them from a run directory; none where there was no perception process, or it has nothing to show: judging on
-    /// the CPU has no parts to tell of.
+    /// Reads them from a run directory; none where there was no perception process, or it has nothing to show.
     pub(super) fn read(dir: &RunDir, cameras: &[String]) -> Result<Option<Self>, LabError> {
         if !dir.has_samples(GPU_FRAMES)? {
             return Ok(None);
@@ -42,11 +41,8 @@ impl DeviceTracks {
             work: Vec::new(),
             marks: Vec::new(),
         };
-        let mut tracks = Self {
-            name: device_name(dir)?,
-            marks: Vec::new(),
-            cameras: cameras.iter().map(camera).collect(),
-        };
+        let mut tracks =
+            Self { name: "GPU", marks: Vec::new(), cameras: cameras.iter().map(camera).collect() };
         tracks.read_work(dir)?;
         tracks.read_events(dir)?;
         let any = tracks.cameras.iter().any(|camera| !(camera.work.is_empty() && camera.marks.is_empty()));
@@ -143,7 +139,7 @@ impl Device for DeviceTracks {
 impl CameraTrack {
     /// Adds the parts of a frame's work that there were: `times` are begin and end of each.
     fn add_work(&mut self, index: u64, times: &[u64], error_ns: u64) {
-        for (name, span) in Stages::NAMES.iter().zip(times.chunks_exact(2)) {
+        for (name, span) in StageSpans::NAMES.iter().zip(times.chunks_exact(2)) {
             if let &[start_ns, end_ns] = span
                 && end_ns > start_ns
                 && start_ns > 0
@@ -155,15 +151,8 @@ impl CameraTrack {
 }
 
 fn part_columns() -> Vec<String> {
-    const NAMES: [&str; PARTS] = Stages::NAMES;
+    const NAMES: [&str; PARTS] = StageSpans::NAMES;
     NAMES.iter().flat_map(|part| [format!("{part}_start_ns"), format!("{part}_end_ns")]).collect()
-}
-
-/// Only a device has a driver.
-fn device_name(dir: &RunDir) -> Result<&'static str, LabError> {
-    let run: serde_json::Value = dir.read_json(RUN_FILE)?;
-    let driver = run["perception_process"]["about"]["driver"].as_str().unwrap_or_default();
-    Ok(if driver.is_empty() { "perception process" } else { "GPU" })
 }
 
 /// The safety cell's cameras as tasks, whose frames flow into the SSM task's jobs.
@@ -210,10 +199,10 @@ pub(super) fn with_cameras(
 mod tests {
     use super::super::worker_rows::WorkerRow;
     use super::*;
-    use takt_perception_process::{EventKind, Record, Text};
+    use takt_perception::process::{EventKind, Record, Text};
 
     /// A run whose second camera has an answer, an overrun and a late answer, and whose process ended.
-    fn run(driver: &str, dir: &RunDir) {
+    fn run(dir: &RunDir) {
         let record = |kind, time_ns, camera, frame, upload: [u64; 2]| {
             let mut record = Record { camera, frame, ..Record::of(kind, time_ns, 1, Text::new("why, so")) };
             record.stages.spans[0] = upload;
@@ -230,8 +219,6 @@ mod tests {
         events.push(&record(EventKind::Late, 190, Some(1), 7, [110, 180])).unwrap();
         events.push(&record(EventKind::Crashed, 400, None, 0, [0, 0])).unwrap();
         events.flush().unwrap();
-        dir.write_json(RUN_FILE, &serde_json::json!({"perception_process": {"about": {"driver": driver}}}))
-            .unwrap();
     }
 
     fn times(marks: &[DeviceMark]) -> Vec<(&str, u64)> {
@@ -242,14 +229,14 @@ mod tests {
     fn events_are_marks_of_their_camera_or_of_the_whole_device() {
         let root = tempfile::tempdir().unwrap();
         let names = ["front".to_owned(), "left".to_owned()];
-        for (sealed, driver, name) in [(false, "12.4", "GPU"), (true, "", "perception process")] {
+        for sealed in [false, true] {
             let dir = RunDir::create(root.path(), "test").unwrap();
-            run(driver, &dir);
+            run(&dir);
             if sealed {
                 dir.seal().unwrap();
             }
             let tracks = DeviceTracks::read(&dir, &names).unwrap().unwrap();
-            assert_eq!((tracks.name, times(&tracks.marks)), (name, vec![("crashed", 400)]));
+            assert_eq!((tracks.name, times(&tracks.marks)), ("GPU", vec![("crashed", 400)]));
             let [front, left] = &tracks.cameras[..] else { panic!("two cameras") };
             assert!(front.work.is_empty() && front.marks.is_empty());
             assert_eq!(left.name, "camera left");
@@ -272,7 +259,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = RunDir::create(root.path(), "test").unwrap();
         assert!(DeviceTracks::read(&dir, &["front".to_owned()]).unwrap().is_none());
-        dir.write_json(RUN_FILE, &serde_json::json!({})).unwrap();
         // There was a process, and it neither answered nor failed.
         dir.samples(GPU_FRAMES).unwrap();
         dir.samples(GPU_EVENTS).unwrap();

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use takt_lab::{Envelope, LabError};
 use takt_link_camera::CameraConfig;
 use takt_perception::PerceptionConfig;
-use takt_view::ViewConfig;
 
 use super::builtin;
 use super::losses::CellLosses;
@@ -15,12 +14,27 @@ use crate::CellConfig;
 use crate::config::{CellCamera, RobotConfig};
 use crate::ssm::SsmConfig;
 use crate::tasks::TaskSet;
+use crate::view::ViewConfig;
 
 /// The shipped demonstration: five replayed cameras, the simulated robot.
 pub const DEMO: &str = include_str!("../../../../robots/demo.toml");
 
 /// The paper's own configuration, replayed.
 pub const SENTRYRT1: &str = include_str!("../../../../robots/sentryrt1.toml");
+
+/// What files of earlier versions may say: words of the error that names it, and what to write instead.
+const GONE: [(&[&str], &str); 2] = [
+    (
+        &["unknown field `process`", "`device`"],
+        "perception runs in the cell's threads (perception.device = \"cpu\") or in the GPU's worker process (\"cuda\", \
+         \"tensorrt\", \"auto\"): leave perception.process out",
+    ),
+    (
+        &["unknown variant `v4l2`"],
+        "a camera without depth can never let the robot move: use a depth camera (backend = \"realsense\"), or a recording \
+         (\"replay\")",
+    ),
+];
 
 /// A configuration file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,7 +104,17 @@ impl CellFile {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
-        let mut file: Self = takt_lab::read_table(text).map_err(LabError::file(name))?;
+        let mut file: Self = takt_lab::read_table(text).map_err(|error| {
+            let said = error.to_string();
+            let gone = GONE.iter().find(|(words, _)| words.iter().all(|words| said.contains(words)));
+            match gone {
+                Some((_, hint)) => {
+                    let said = takt_files::shortened(&format!("{name}: {}", said.trim_end()));
+                    LabError::Config(format!("{said}\n{hint}"))
+                }
+                None => LabError::file(name)(error),
+            }
+        })?;
         for camera in &mut file.cameras {
             if let Some(background) = &mut camera.sensor.background {
                 *background = folder.join(&*background);
@@ -159,6 +183,14 @@ mod tests {
 
         let message = error(&DEMO.replace("rate_fps = 30.0", "rate = 30.0"));
         assert!(message.contains("rate_fps") && message.contains("line "), "{message}");
+    }
+
+    #[test]
+    fn what_is_no_longer_there_is_refused_with_what_to_write_instead() {
+        let message = error(&format!("{DEMO}\n[perception]\nprocess = true"));
+        assert!(message.contains("process") && message.contains("leave perception.process out"), "{message}");
+        let message = error(&DEMO.replacen("backend = \"replay\"", "backend = \"v4l2\"", 1));
+        assert!(message.contains("line ") && message.contains("backend = \"realsense\""), "{message}");
     }
 
     #[test]

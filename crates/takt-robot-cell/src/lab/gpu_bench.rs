@@ -141,27 +141,27 @@ fn demonstration(device: Device, ordinal: u32) -> Result<CellFile, LabError> {
 ///
 /// # Errors
 /// One sentence.
-pub fn same_answers(ordinal: u32, frames: u64) -> Result<Same, String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let gpu = Gpu::open(ordinal).map_err(|e| text(&e))?;
-    let file = demonstration(Device::Cuda, ordinal).map_err(|e| text(&e))?;
-    let engine = Engine::open(&file.perception.engine).map_err(|e| text(&e))?;
+pub fn same_answers(ordinal: u32, frames: u64) -> Result<Same, LabError> {
+    let gpu = Gpu::open(ordinal).map_err(LabError::robot)?;
+    let file = demonstration(Device::Cuda, ordinal)?;
+    let engine = Engine::open(&file.perception.engine).map_err(LabError::robot)?;
     let in_force = file.cell().perception_in_force();
     let mut same = Same { least_overlap: 1.0, ..Same::default() };
     for (index, camera) in file.cameras.iter().enumerate() {
         let CameraConfig::Replay(replay) = &camera.source else { continue };
-        let mut reader = FrameReader::open(replay).map_err(|e| text(&e))?;
+        let mut reader = FrameReader::open(replay).map_err(LabError::robot)?;
         let intrinsics = reader.intrinsics();
         let number = index as u32;
-        let mut cpu = Perception::new(&in_force, number, intrinsics, &engine, None).map_err(|e| text(&e))?;
-        let mut device =
-            GpuPerception::new(&gpu, &in_force, number, intrinsics, None, &|_| ()).map_err(|e| text(&e))?;
+        let mut cpu =
+            Perception::new(&in_force, number, intrinsics, &engine, None).map_err(LabError::robot)?;
+        let mut device = GpuPerception::new(&gpu, &in_force, number, intrinsics, None, &|_| ())
+            .map_err(LabError::robot)?;
         let pose = camera.mount.at(&Isometry3::translation(0.0, 0.0, 1.0));
         let mut frame = Frame::new(intrinsics.width, intrinsics.height);
         let (mut a, mut b) = (Detections::default(), Detections::default());
         let (mut drawn_a, mut drawn_b) = (Overlay::default(), Overlay::default());
         for sequence in 1..=frames {
-            if !reader.read(&mut frame).map_err(|e| text(&e))? {
+            if !reader.read(&mut frame).map_err(LabError::robot)? {
                 break;
             }
             frame.sequence = sequence;
@@ -174,7 +174,7 @@ pub fn same_answers(ordinal: u32, frames: u64) -> Result<Same, String> {
                 deadline_ns: u64::MAX,
             };
             cpu.process_with_detections(&frame, Some(&pose), start_ns, None, &mut a, Some(&mut drawn_a));
-            device.process(&asked, &mut b, Some(&mut drawn_b)).map_err(|e| text(&e))?;
+            device.process(&asked, &mut b, Some(&mut drawn_b)).map_err(LabError::robot)?;
             same.add((&a, &drawn_a), (&b, &drawn_b));
         }
     }
@@ -210,31 +210,30 @@ const WARM_FRAMES: u64 = 200;
 ///
 /// # Errors
 /// One sentence.
-pub fn growth(device: Device, ordinal: u32, seconds: f64, stop: &AtomicBool) -> Result<Growth, String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let gpu = Gpu::open(ordinal).map_err(|e| text(&e))?;
-    let file = demonstration(device, ordinal).map_err(|e| text(&e))?;
+pub fn growth(device: Device, ordinal: u32, seconds: f64, stop: &AtomicBool) -> Result<Growth, LabError> {
+    let gpu = Gpu::open(ordinal).map_err(LabError::robot)?;
+    let file = demonstration(device, ordinal)?;
     let in_force = file.cell().perception_in_force();
     let mut cameras = Vec::new();
     for (index, camera) in file.cameras.iter().enumerate() {
         let CameraConfig::Replay(replay) = &camera.source else { continue };
         let mut replay = replay.clone();
         replay.looped = true;
-        let reader = FrameReader::open(&replay).map_err(|e| text(&e))?;
+        let reader = FrameReader::open(&replay).map_err(LabError::robot)?;
         let intrinsics = reader.intrinsics();
         let perception = GpuPerception::new(&gpu, &in_force, index as u32, intrinsics, None, &|_| ())
-            .map_err(|e| text(&e))?;
+            .map_err(LabError::robot)?;
         let pose = camera.mount.at(&Isometry3::translation(0.0, 0.0, 1.0));
         cameras.push((reader, perception, pose, Frame::new(intrinsics.width, intrinsics.height)));
     }
     let mut out = Detections::default();
-    let mut judge_all = |sequence: u64| -> Result<u64, String> {
+    let mut judge_all = |sequence: u64| -> Result<u64, LabError> {
         for (reader, perception, pose, frame) in &mut cameras {
-            reader.read(frame).map_err(|e| text(&e))?;
+            reader.read(frame).map_err(LabError::robot)?;
             frame.sequence = sequence;
             let (view, start_ns) = ((&*frame).into(), monotonic_ns());
             let asked = GpuFrame { view, resident: None, pose: Some(pose), start_ns, deadline_ns: u64::MAX };
-            perception.process(&asked, &mut out, None).map_err(|e| text(&e))?;
+            perception.process(&asked, &mut out, None).map_err(LabError::robot)?;
         }
         Ok(cameras.len() as u64)
     };
@@ -244,7 +243,7 @@ pub fn growth(device: Device, ordinal: u32, seconds: f64, stop: &AtomicBool) -> 
         warm += judge_all(sequence)?;
         sequence += 1;
     }
-    let free = || gpu.memory().map(|memory| memory.free_bytes).map_err(|e| text(&e));
+    let free = || gpu.memory().map(|memory| memory.free_bytes).map_err(LabError::robot);
     let before = free()?;
     let (mut least, mut frames) = (before, 0);
     let begin = std::time::Instant::now();
@@ -312,7 +311,7 @@ pub fn five_cameras(
         frames: summary.frames,
         dropped: summary.frames_dropped,
         ms: Summary::of(&mut ms),
-        overruns: worker.count(takt_perception_process::EventKind::Overrun),
+        overruns: worker.count(takt_perception::process::EventKind::Overrun),
         run_dir: summary.run_dir,
     })
 }

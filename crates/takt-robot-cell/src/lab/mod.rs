@@ -23,7 +23,7 @@ pub mod worker_rows;
 
 /// The perception process: runs until its cell ends it. What `takt perception-worker` does.
 pub fn perception_worker() -> std::process::ExitCode {
-    takt_perception_process::worker::run(&takt_perception_process::worker::judges)
+    takt_perception::process::worker::run(&takt_perception::process::judges)
 }
 
 pub use file::{CellFile, DEMO, SENTRYRT1};

@@ -11,7 +11,7 @@ use takt_lab::options::{RunOptions, Target, View};
 use takt_lab::picture::{Device, Picture};
 use takt_lab::robot::{Conclusion, Critical, End, Event, Kind, Observe, Robot, Running, Scaled, Scaling};
 use takt_lab::{ConfigError, Envelope, LabError, RobotFile, Session};
-use takt_perception_process::EventKind;
+use takt_perception::process::EventKind;
 use takt_report::verdict::of_run;
 use takt_rt::census::{CensusEntry, Role};
 use takt_rt::clock::monotonic_ns;
@@ -21,8 +21,8 @@ use takt_rt::policy::Policy;
 use takt_rt::thread::{self, Handle};
 use takt_rundir::{CpuShare, Measure, RUN_FILE, RunDir, RunHeader};
 use takt_trace::perfetto::Task as Track;
+use takt_view::Urgency;
 use takt_view::terminal::TerminalView;
-use takt_view::{CameraSource, CellStatus, ThreadSummary, Urgency, ViewServer, ViewSources};
 
 use super::collector::{Board, Collected, Collector, TROUBLES_FILE, Troubles};
 use super::device::{DeviceTracks, with_cameras};
@@ -36,6 +36,7 @@ use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use super::{CellFile, CellSummary, ViewError, scale};
 use crate::Cell;
 use crate::cell::{StartOptions, ViewPorts};
+use crate::view::{self, CameraSource, CellStatus, ThreadSummary, ViewServer, ViewSources};
 
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
 /// detections, and the noise threads' way onto the CPUs.
@@ -56,10 +57,13 @@ const TICK: Duration = Duration::from_millis(50);
 /// Thread of the monitor.
 const SSM_THREAD: &str = "ssm";
 
+/// The paper's matrix.
+pub(super) const CAMPAIGN: &str = include_str!("../../../../campaigns/sentryrt1.toml");
+
 /// The safety cell as a registry lists it.
 pub static KIND: Kind = Kind {
     campaigns: &[
-        ("sentryrt1", include_str!("../../../../campaigns/sentryrt1.toml")),
+        ("sentryrt1", CAMPAIGN),
         ("sentryrt1-gpu", include_str!("../../../../campaigns/sentryrt1-gpu.toml")),
         ("sentryrt1-kernels", include_str!("../../../../campaigns/sentryrt1-kernels.toml")),
     ],
@@ -661,7 +665,8 @@ impl Views {
                 )
             }
             View::Terminal => {
-                let view = TerminalView::start(status, &file.envelope.name, &names, Urgency::default());
+                let drawing = view::drawing(status, &file.envelope.name, &names);
+                let view = TerminalView::start(Urgency::default(), drawing);
                 Self::Terminal(view.map_err(ViewError::from)?)
             }
         })
@@ -681,7 +686,7 @@ impl Views {
     fn stop(self) {
         match self {
             Self::None => {}
-            Self::Web(server) => server.stop(),
+            Self::Web(server) => drop(server),
             // How it ended does not matter any more; the terminal is restored either way.
             Self::Terminal(view) => drop(view.stop()),
         }

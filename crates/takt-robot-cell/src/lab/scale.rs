@@ -200,7 +200,6 @@ fn rate_fps(source: &CameraConfig) -> f64 {
     match source {
         CameraConfig::Replay(replay) => replay.rate_fps.unwrap_or(RECORDED_FPS),
         CameraConfig::Synthetic(scene) => scene.rate_fps,
-        CameraConfig::V4l2(camera) => f64::from(camera.rate_fps),
         CameraConfig::Realsense(camera) => f64::from(camera.rate_fps),
     }
 }
@@ -211,7 +210,6 @@ fn set_rate_fps(source: &mut CameraConfig, rate: f64) {
     match source {
         CameraConfig::Replay(replay) => replay.rate_fps = Some(rate),
         CameraConfig::Synthetic(scene) => scene.rate_fps = rate,
-        CameraConfig::V4l2(camera) => camera.rate_fps = whole,
         CameraConfig::Realsense(camera) => camera.rate_fps = whole,
     }
 }
@@ -360,7 +358,6 @@ fn images(source: &CameraConfig) -> Result<(Intrinsics, Vec<Frame>), String> {
             return Ok((intrinsics, frames));
         }
         CameraConfig::Synthetic(scene) => scene.intrinsics,
-        CameraConfig::V4l2(camera) => camera.intrinsics,
         CameraConfig::Realsense(camera) => size(camera.width, camera.height),
     };
     let mut frame = Frame::new(intrinsics.width, intrinsics.height);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use takt_perception_process::{EventKind, PARTS, Record, Stages, WorkerFacts};
+use takt_perception::process::{EventKind, PARTS, Record, StageSpans, WorkerFacts};
 use takt_stats::{Recorder, RecorderError, Summary};
 
 use super::tally::{in_units_of, inside};
@@ -177,7 +177,7 @@ impl WorkerTally {
     /// Its figures.
     pub fn summary(&self, facts: &WorkerFactsShort) -> WorkerSummary {
         const NS_PER_MS: f64 = 1e6;
-        let stages_ms = Stages::NAMES
+        let stages_ms = StageSpans::NAMES
             .iter()
             .zip(&self.stages)
             .filter(|(_, stage)| stage.count() > 0)
@@ -219,10 +219,10 @@ impl From<&WorkerFacts> for WorkerFactsShort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_perception_process::Text;
+    use takt_perception::process::Text;
 
     fn record(kind: EventKind, time_ns: u64) -> Record {
-        let mut stages = Stages { error_ns: 1500, ..Stages::default() };
+        let mut stages = StageSpans { error_ns: 1500, ..StageSpans::default() };
         stages.spans[0] = [10, 2_000_010];
         Record {
             camera: Some(1),

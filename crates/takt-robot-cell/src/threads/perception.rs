@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use takt_link_camera::{Acquisition, Frame};
 use takt_link_rtde::client::{STATE_HISTORY, StateHistory};
+use takt_perception::process::{Judged, Remote};
 use takt_perception::{
     Detections, FrameHealth, FramePose, FrameWatch, Mount, MountFrame, ObjectKind, Overlay, Perception,
     PoseHistory,
 };
-use takt_perception_process::{Judged, Remote};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
 use takt_rt::ring::Producer;

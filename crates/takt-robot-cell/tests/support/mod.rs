@@ -1,20 +1,21 @@
 //! What the tests of the whole cell share: its configuration, and a cell that runs while everything is recorded.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+#[path = "../../../takt-perception/tests/rig/stand_in.rs"]
+mod stand_in;
+
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use takt_link_camera::CameraConfig;
 use takt_link_camera::synthetic::PersonConfig;
 use takt_link_rtde::sim::{SimState, Simulator};
-use takt_perception::PerceptionConfig;
-use takt_perception_process::{Program, Record};
+use takt_perception::process::{Program, Record, judges, worker};
 use takt_robot_cell::cell::{Records, StartOptions, ViewPorts};
-use takt_robot_cell::config::{CellCamera, RobotConfig};
+use takt_robot_cell::lab::CellFile;
 use takt_robot_cell::records::{FrameRecord, SsmJob};
-use takt_robot_cell::ssm::SsmConfig;
-use takt_robot_cell::tasks::{PolicyMix, TaskSet};
+use takt_robot_cell::tasks::PolicyMix;
 use takt_robot_cell::{Cell, CellConfig};
 
 /// How long something is waited for that must happen. Nothing is measured by it: it only ends a test that hangs.
@@ -23,24 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the running cell is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// The keys of a cell file that concern the cell itself.
-#[derive(Deserialize)]
-struct File {
-    name: String,
-    cameras: Vec<CellCamera>,
-    perception: PerceptionConfig,
-    ssm: SsmConfig,
-    tasks: TaskSet,
-    robot: RobotConfig,
-}
-
 /// The shipped synthetic cell with its first `cameras` cameras, for a slow and busy machine: without networks
 /// (whatever stands in the volume counts, person or not), and with so much patience that only what a test
 /// does on purpose is stale.
 pub fn config(cameras: usize) -> CellConfig {
     let text = include_str!("../../../../robots/synthetic.toml");
-    let File { name, cameras: all, mut perception, mut ssm, mut tasks, mut robot } =
-        toml::from_str(text).expect("the shipped file");
+    let file = CellFile::parse(text, "synthetic.toml", Path::new("")).expect("the shipped file");
+    let CellConfig { name, cameras: all, mut perception, mut ssm, mut tasks, mut robot } = file.cell();
     perception.detector.enabled = false;
     perception.segmenter.enabled = false;
     ssm.stale_after_ms = 1000.0;
@@ -65,14 +55,30 @@ pub fn config(cameras: usize) -> CellConfig {
 /// Set for the processes that [`worker`] starts.
 pub const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
 
-/// Perception processes are the test program itself with its test `worker_process` selected.
+/// Becomes the perception process of a cell that was started with [`worker`]; does nothing else.
+pub fn be_worker() {
+    if let Some(kind) = std::env::var_os(IS_WORKER) {
+        let code = if kind == "device" { worker::run(&judges) } else { worker::run(&stand_in::judges) };
+        std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
+    }
+}
+
+/// Perception processes are the test program itself with its test `worker_process` selected. This one judges on the device that
+/// the configuration names.
+pub fn on_device() -> Program {
+    let mut program = worker("");
+    program.variables.push((IS_WORKER.into(), "device".into()));
+    program
+}
+
+/// The same without a device.
 pub fn worker(fault: &str) -> Program {
     Program {
         path: std::env::current_exe().expect("the test program"),
         arguments: ["worker_process", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).into(),
         variables: vec![
-            (IS_WORKER.into(), "1".into()),
-            (takt_perception_process::FAULT_VARIABLE.into(), fault.into()),
+            (IS_WORKER.into(), "stand-in".into()),
+            (takt_perception::process::FAULT_VARIABLE.into(), fault.into()),
         ],
     }
 }

@@ -16,6 +16,7 @@ use takt_lab::robot::{
 use takt_lab::{Collecting, ConfigError, Envelope, LabError, Session};
 use takt_link_ethercat::control::{CacheReader, Exporter, Idle, Link, bring_up};
 use takt_rt::latency::DmaLatency;
+use takt_rt::placement::{self, CpuSet};
 use takt_rt::ring;
 use takt_rt::settings::ThreadSettings;
 use takt_rundir::{Measure, RunDir};
@@ -164,6 +165,15 @@ struct Walking {
     _awake: Option<DmaLatency>,
 }
 
+/// Moves everything else off `cpus`, if what is left is enough; `simulated`: a thread of this host stands for the devices.
+fn put_up_shield(cpus: &CpuSet, simulated: bool) -> Result<Shield, String> {
+    let online = placement::online().map_err(|error| error.to_string())?;
+    match shield::no_room(&online, cpus, simulated) {
+        Some(why) => Err(why),
+        None => Shield::up(cpus, &shield_state()).map_err(|error| error.to_string()),
+    }
+}
+
 impl Walking {
     fn start(
         file: &HumanoidFile,
@@ -194,14 +204,16 @@ impl Walking {
         let lenient = ThreadSettings { strict: false, ..file.settings() };
         let idle = Idle::start(port, file.motion.period(), &lenient)?;
 
-        let shield = match file.cpus.filter(|_| file.shield).map(|cpus| Shield::up(&cpus, &shield_state())) {
+        let on_this_host = behind.segment_tid.is_some();
+        let shield = match file.cpus.filter(|_| file.shield).map(|cpus| put_up_shield(&cpus, on_this_host)) {
             Some(Ok(shield)) => {
                 session.header.not_granted.extend(shield.moved().differences());
                 session.note("shield", &shield.moved())?;
                 Some(shield)
             }
-            Some(Err(error)) => {
-                session.header.not_granted.push(format!("shield: {error}"));
+            Some(Err(why)) if file.strict => return Err(LabError::Config(format!("shield = true: {why}"))),
+            Some(Err(why)) => {
+                session.header.not_granted.push(format!("shield: {why}"));
                 None
             }
             None => None,

@@ -68,6 +68,9 @@ pub struct Late {
     /// Number of that release; null where nothing is inherited.
     #[serde(default)]
     pub backlog_of: Option<u64>,
+    /// Releases after this one that never ran, because it had not.
+    #[serde(default)]
+    pub never_ran: u64,
     /// Where the time went, greatest first.
     pub parts: Vec<Part>,
 }
@@ -107,6 +110,9 @@ pub struct CauseRow {
     pub who: String,
     /// Late releases.
     pub count: u64,
+    /// Releases that never ran because of them; those of which the records tell.
+    #[serde(default)]
+    pub never_ran: u64,
     /// The worst of them (lateness, or response where only that was late), in microseconds.
     pub worst_us: f64,
     /// Their sum.
@@ -194,7 +200,8 @@ pub fn analyse_with(
     }
     let mut jobs = jobs.to_vec();
     jobs.sort_by_key(|job| job.planned_ns);
-    let response_ns = thresholds.response_ns.or_else(|| period_ns(&jobs)).unwrap_or(u64::MAX);
+    let period_ns = period_ns(&jobs);
+    let response_ns = thresholds.response_ns.or(period_ns).unwrap_or(u64::MAX);
     // What counts is the time up to the job's end, or only up to its wake-up where it made good for a late one.
     let delayed_to = |job: &JobRecord| {
         if job.response_ns() > response_ns {
@@ -305,7 +312,8 @@ pub fn analyse_with(
                 .map_or_else(Vec::new, <[String]>::to_vec),
         };
         let parts = parts(&found.account, &known, &same_process, trace);
-        let late = judge(job, found.lost, recorded[index], parts, backlog.as_ref());
+        let mut late = judge(job, found.lost, recorded[index], parts, backlog.as_ref());
+        late.never_ran = never_ran(job, jobs.get(index + 1), period_ns);
         if !late.inherited {
             backlog = Some(late.clone());
         }
@@ -363,6 +371,15 @@ fn about_hidden(trace: &Trace, hidden: &[Hidden]) -> Option<String> {
     })
 }
 
+/// Releases between a late job and the next that never ran. Where windows of a run are left out, the next job that is known need
+/// not be the one after it.
+fn never_ran(job: &JobRecord, next: Option<&JobRecord>, period_ns: Option<u64>) -> u64 {
+    let (Some(next), Some(period_ns)) = (next, period_ns) else { return 0 };
+    let skipped = u64::from(next.skipped);
+    let due_ns = job.planned_ns.saturating_add(period_ns.saturating_mul(skipped.saturating_add(1)));
+    if due_ns.abs_diff(next.planned_ns) <= period_ns / 2 { skipped } else { 0 }
+}
+
 /// The release's cause from where its time went.
 fn judge(job: &JobRecord, lost: bool, recorded: bool, parts: Vec<Part>, backlog: Option<&Late>) -> Late {
     let mut late = Late {
@@ -376,6 +393,7 @@ fn judge(job: &JobRecord, lost: bool, recorded: bool, parts: Vec<Part>, backlog:
         share: 0.0,
         inherited: false,
         backlog_of: None,
+        never_ran: 0,
         parts,
     };
     if !recorded {
@@ -412,11 +430,18 @@ impl Rows {
         let by_wake = late.lateness_us * 1e3 > thresholds.lateness_ns as f64;
         let us = if by_wake { late.lateness_us } else { late.response_us };
         let (row, names) = self.0.entry(late.cause).or_insert_with(|| {
-            let row =
-                CauseRow { cause: late.cause, who: String::new(), count: 0, worst_us: 0.0, total_us: 0.0 };
+            let row = CauseRow {
+                cause: late.cause,
+                who: String::new(),
+                count: 0,
+                never_ran: 0,
+                worst_us: 0.0,
+                total_us: 0.0,
+            };
             (row, BTreeMap::new())
         });
         row.count += 1;
+        row.never_ran = row.never_ran.saturating_add(late.never_ran);
         row.worst_us = row.worst_us.max(us);
         row.total_us += us;
         *names.entry(late.who.clone()).or_default() += 1;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use takt_rt::jobs::JobRecord;
 
-use super::cause::{Bucket, is_stopper, most_fault_ns};
+use super::cause::{Bucket, is_stop, is_stopper, most_fault_ns};
 use super::cpu::{Cpu, Interrupt};
 use super::path::{Activation, Path};
 use super::steal::{self, Gap, GapFinder};
@@ -76,6 +76,8 @@ pub(super) struct Sweep<'a> {
     handling_ns: u64,
     throttled: bool,
     moved: bool,
+    /// The last signal that stops, and who sent it.
+    stop: Option<(i32, i32)>,
     asleep_since: u64,
     path: Option<Path>,
     hidden: Vec<Hidden>,
@@ -109,6 +111,7 @@ impl<'a> Sweep<'a> {
             handling_ns: 0,
             throttled: false,
             moved: false,
+            stop: None,
             asleep_since: 0,
             path: None,
             hidden: Vec::new(),
@@ -296,7 +299,10 @@ impl<'a> Sweep<'a> {
         let state = |cpu: u16| self.cpus.get(usize::from(cpu));
         match self.now {
             Now::Unknown => (Bucket::Unknown, None),
-            Now::Stopped => (Bucket::Stopped, None),
+            Now::Stopped => {
+                let (signal, by) = self.stop.unwrap_or((0, -1));
+                (Bucket::Stopped(signal, by), None)
+            }
             Now::Running { cpu } => {
                 // The kernel spins for a while on a lock whose holder runs on another CPU.
                 let own = self.boosted.last().map_or(Bucket::Own, |&holder| Bucket::Lock(holder));
@@ -453,7 +459,12 @@ impl<'a> Sweep<'a> {
                     self.throttled = true;
                 }
             }
+            // A signal for the process names one of its threads; that which is stopped may be another.
+            Kind::SignalGenerate { signal, tid } if is_stop(signal) && self.is_same_process(tid) => {
+                self.stop = Some((signal, event.tid));
+            }
             Kind::Lost { .. } => {
+                self.stop = None;
                 // Whatever began before the hole may have ended in it, or been replaced by something else.
                 self.now = Now::Unknown;
                 self.path = None;
@@ -489,6 +500,12 @@ impl<'a> Sweep<'a> {
         self.woken_by == Some((timer, event.cpu)) && expires_ns < entry_ns
     }
 
+    fn is_same_process(&self, tid: i32) -> bool {
+        let pid_of = |tid: i32| self.trace.threads.get(&tid).and_then(|thread| thread.pid);
+        let own = pid_of(self.tid);
+        tid == self.tid || own.is_some_and(|own| own == tid || pid_of(tid) == Some(own))
+    }
+
     fn leave(&mut self, cpu: u16, state: State, now_ns: u64) {
         self.throttled = false;
         self.moved = false;
@@ -507,6 +524,8 @@ impl<'a> Sweep<'a> {
         };
         if self.now == Now::Stopped {
             self.asleep_since = now_ns;
+            // A debugger's stop has no such signal.
+            self.stop = self.stop.filter(|_| state == State::Stopped);
         }
     }
 

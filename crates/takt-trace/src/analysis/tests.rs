@@ -427,6 +427,35 @@ fn a_backlog_is_its_first_releases() {
 }
 
 #[test]
+fn a_stop_names_its_sender_and_the_releases_that_never_ran() {
+    // Stopped while it sleeps: it runs once more, up to the stop; another process's stop is none of it.
+    let story = |to: i32, state: State| {
+        Story::new()
+            .sleep(10, 1000)
+            .at(500, BUSY, Kind::SignalGenerate { signal: libc::SIGSTOP, tid: to })
+            .at(501, BUSY, Kind::Waking { tid: TASK, prio: PRIO, target_cpu: 0 })
+            .switch(502, BUSY, 120, State::Runnable, TASK, PRIO)
+            .switch(505, TASK, PRIO, state, BUSY, 120)
+            .at(4500, BUSY, Kind::Waking { tid: TASK, prio: PRIO, target_cpu: 0 })
+            .switch(4502, BUSY, 120, State::Runnable, TASK, PRIO)
+            .sleep(4600, 5000)
+            .end(6000)
+    };
+    let next = JobRecord { skipped: 3, ..job(5000, 5010, 5011, 5020) };
+    let jobs = [job(1000, 4510, 4511, 4590), next, job(6000, 6010, 6011, 6020), job(7000, 7010, 7011, 7020)];
+    let told = |to, state| {
+        let report = analyse(&story(to, state), TASK, &jobs).unwrap();
+        let row = report.causes.iter().find(|row| row.cause == Cause::Stopped).unwrap().clone();
+        (row.who, row.count, row.never_ran)
+    };
+    let (who, count, never_ran) = told(TASK, State::Stopped);
+    assert!(who.starts_with("SIGSTOP of ") && who.ends_with(&format!("(tid {BUSY})")), "{who}");
+    assert_eq!((count, never_ran), (1, 3));
+    assert_eq!(told(TASK + 1000, State::Stopped), (String::new(), 1, 3));
+    assert_eq!(told(TASK, State::Traced), (String::new(), 1, 3), "a debugger");
+}
+
+#[test]
 fn nothing_is_stitched_across_a_hole() {
     // The timer is armed, then events are lost, then a timer of the same address expires: programmed by whom?
     let story = |lost: bool| {
@@ -482,6 +511,7 @@ fn the_next_job_inherits_the_cause() {
             cause: Cause::Stopped,
             who: String::new(),
             count: 2,
+            never_ran: 0,
             worst_us: 1950.0,
             total_us: 2901.0
         }]

@@ -123,9 +123,9 @@ pub struct BenchUav {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::BENCH_DAQ)]
 pub struct BenchDaq {
-    /// Link: udp, pty, eventfd, simulated, comedi, iio
-    #[arg(long, default_value = "udp")]
-    pub link: String,
+    /// Link: udp, pty, eventfd, simulated, comedi, iio; that of the configuration when absent
+    #[arg(long)]
+    pub link: Option<String>,
     /// Length of a run in seconds
     #[arg(long, default_value_t = 10.0, value_parser = positive_seconds)]
     pub seconds: f64,

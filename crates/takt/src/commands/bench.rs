@@ -1,27 +1,19 @@
-//! `takt bench cell`
+//! `takt bench cell`: the shipped campaign `sentryrt1` over a configuration of the cell, its rows as in the paper's Table II.
 
-use std::ffi::OsString;
 use std::path::Path;
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use takt_robot_cell::lab::CellFile;
-use takt_robot_cell::lab::bench::{Bench, BenchCell, BenchPlan, BenchRow};
-use takt_robot_cell::lab::designs;
+use takt_lab::LabError;
+use takt_lab::campaign::{Campaign, Plan};
+use takt_robot_cell::lab::bench::{self, BenchRow, Matrix};
 use takt_robot_cell::lab::scale::{self, Scaled};
-use takt_rundir::sha256_of;
+use takt_robot_cell::lab::{CellFile, designs};
 
+use super::campaign::Measured;
 use super::tidy::Tidy;
-use super::{CommandResult, child, stop_flag};
-use crate::args;
+use super::{CommandResult, campaign};
+use crate::args::{self, CampaignCommon};
 use crate::print;
 use crate::registry::ROBOTS;
-
-/// The configuration that the runs of a bench share, in the bench directory.
-const CONFIG: &str = "cell.toml";
-/// That of the other design.
-const AGAINST: &str = "against.toml";
 
 pub fn run(args: &args::bench::Bench) -> CommandResult {
     let mut file = match &args.config {
@@ -32,38 +24,31 @@ pub fn run(args: &args::bench::Bench) -> CommandResult {
         file.cameras.truncate(cameras);
     }
     let mut against = args.against.as_deref().map(design).transpose()?;
+    let begun = args.resume.as_deref().map(|dir| Campaign::open(ROBOTS, dir)).transpose()?;
     // A bench that goes on has decided already.
-    let before = match &args.resume {
-        Some(dir) => decided(dir)?,
-        None => None,
-    };
+    let before = begun.as_ref().map(decided).transpose()?.flatten();
     let scaled = scale::settle_both(&mut file, against.as_mut(), before)?;
     if let Some(scaled) = &scaled {
         eprintln!("{}", scaled.text());
     }
-    let text = toml::to_string(&file)?;
-    let against_text = against.as_ref().map(toml::to_string).transpose()?;
-    let plan = BenchPlan {
+    let matrix = Matrix {
         policies: args.policies.clone(),
         noise: args.noise.clone(),
         seconds: args.seconds,
         repeat: args.repeat,
-        config_sha256: sha256_of(text.as_bytes()),
-        against_sha256: against_text.as_ref().map(|text| sha256_of(text.as_bytes())),
     };
+    let plan = Plan::resolve(&ROBOTS, &bench::campaign(&matrix, &file, against.as_ref())?)?;
     let _tidy = Tidy::before(&args.runs);
-    let bench = match &args.resume {
-        Some(dir) => Bench::resume(dir, plan)?,
-        None => Bench::create(&args.runs, plan)?,
+    let campaign = match begun {
+        Some(campaign) => same(campaign, &plan)?,
+        None => Campaign::create(ROBOTS, &args.runs, plan)?,
     };
-    if let Some(text) = &against_text {
-        std::fs::write(bench.path().join(AGAINST), text)?;
-    }
-    let rows = measure(&bench, &text, args.seconds, &stop_flag()?)?;
-    let against_rows = bench.against_rows()?;
+    let (measured, rows) = measure(&campaign)?;
+    let against_rows = bench::against_rows(&campaign)?;
     let comparison = designs::compare(&rows, &against_rows);
+    let folder = campaign.path().display().to_string();
     if args.json {
-        let mut answer = serde_json::json!({ "rows": rows, "bench_dir": bench.path().display().to_string() });
+        let mut answer = serde_json::json!({ "rows": rows, "bench_dir": folder });
         if let Some(scaled) = &scaled {
             answer["scaled"] = serde_json::to_value(scaled)?;
         }
@@ -82,9 +67,9 @@ pub fn run(args: &args::bench::Bench) -> CommandResult {
         if let Some(scaled) = &scaled {
             println!("{}", scaled.text());
         }
-        println!("Run directories: {}", bench.path().display());
+        println!("Run directories: {folder}");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(measured.status())
 }
 
 /// The other design: the name of a shipped configuration of the cell, or a file.
@@ -96,42 +81,38 @@ fn design(name: &str) -> Result<CellFile, Box<dyn std::error::Error>> {
     file.get::<CellFile>().cloned().ok_or_else(other)
 }
 
-/// What the runs of a bench have in common, from its folder.
-fn decided(dir: &Path) -> Result<Option<Scaled>, Box<dyn std::error::Error>> {
-    for name in [AGAINST, CONFIG] {
-        let path = dir.join(name);
-        if path.is_file()
-            && let Some(scaled) = CellFile::load(&path)?.scaled
-        {
-            return Ok(Some(scaled));
-        }
+/// What the runs of a bench have in common, from the configurations that it began with.
+fn decided(campaign: &Campaign) -> Result<Option<Scaled>, LabError> {
+    let Some((name, text)) = campaign.plan().configs.first() else { return Ok(None) };
+    Ok(CellFile::parse(text, name, Path::new(""))?.scaled)
+}
+
+/// The bench that goes on, where it is the one that was asked for.
+fn same(campaign: Campaign, now: &Plan) -> Result<Campaign, LabError> {
+    let before = campaign.plan();
+    if (&before.runs, &before.configs) == (&now.runs, &now.configs) {
+        return Ok(campaign);
     }
-    Ok(None)
+    let (dir, before, now) = (campaign.path().to_owned(), in_words(before), in_words(now));
+    Err(LabError::OtherBench { dir, before, now })
 }
 
-/// Measures a bench; every run is a process of its own, so that no run inherits threads, locked memory or warm
-/// caches from another, and a run that breaks loses nothing but itself.
-pub fn measure(
-    bench: &Bench,
-    config: &str,
-    seconds: f64,
-    stop: &Arc<AtomicBool>,
-) -> Result<Vec<BenchRow>, Box<dyn std::error::Error>> {
-    let config_path = bench.path().join(CONFIG);
-    std::fs::write(&config_path, config)?;
-    let mut progress = print::BenchProgress::new(seconds);
-    let against_path = bench.path().join(AGAINST);
-    let mut run = |cell: &BenchCell, dir: &Path| {
-        let config = if cell.against { &against_path } else { &config_path };
-        one(config, cell, seconds, dir, stop)
+/// What tells one bench from another.
+fn in_words(plan: &Plan) -> String {
+    let factor = |f: &takt_lab::campaign::FactorSpec| {
+        let values: Vec<String> = f.values.iter().map(takt_lab::campaign::Level::text).collect();
+        format!("{} {}", f.name, values.join(", "))
     };
-    let rows = bench.measure(&mut run, &mut |event| progress.see(&event))?;
-    progress.clear();
-    Ok(rows)
+    let factors: Vec<String> = plan.file.factors.iter().map(factor).collect();
+    let configs: Vec<&str> = plan.configs.iter().map(|(name, _)| name.as_str()).collect();
+    let seconds = plan.file.seconds.unwrap_or_default();
+    let (factors, configs, repeat) = (factors.join("; "), configs.join(", "), plan.file.repetitions);
+    format!("{factors}; {repeat} x {seconds} s of {configs}")
 }
 
-fn one(config: &Path, cell: &BenchCell, seconds: f64, dir: &Path, stop: &AtomicBool) -> Result<(), String> {
-    let (seconds, noise) = (seconds.to_string(), cell.noise.to_string());
-    let options = ["--seconds", &seconds, "--policy", cell.policy.name(), "--noise", &noise];
-    child::run(config, dir, false, &options.map(OsString::from), stop)
+/// Makes the runs of a bench that are not made yet.
+pub fn measure(campaign: &Campaign) -> Result<(Measured, Vec<BenchRow>), Box<dyn std::error::Error>> {
+    let measured = campaign::measure(campaign, &CampaignCommon::default())?;
+    let rows = bench::rows(campaign)?;
+    Ok((measured, rows))
 }

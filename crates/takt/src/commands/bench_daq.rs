@@ -1,5 +1,7 @@
 //! `takt bench daq`: the shipped campaign `daq`.
 
+use std::path::Path;
+
 use takt_lab::campaign::{Campaign, Plan, condition_rows, shipped};
 
 use super::tidy::Tidy;
@@ -9,12 +11,36 @@ use crate::args::bench::BenchDaq;
 use crate::print;
 use crate::registry::ROBOTS;
 
+/// The links whose far end is a thread of Takt's own: one's keys are the others', too.
+const ECHOED: [&str; 3] = ["udp", "pty", "eventfd"];
+
+/// Which link the configuration has.
+fn link_of_file(config: Option<&Path>) -> Result<String, Box<dyn std::error::Error>> {
+    let robot = config.map_or_else(|| ROBOTS.shipped("daq"), |path| ROBOTS.load(path))?;
+    Ok(robot.to_json()?["link"]["kind"].as_str().unwrap_or_default().to_owned())
+}
+
+/// What makes a run's link another than the file's. A board has no far end, and no key of one: what the file says of its own link is none
+/// of the board's, whose defaults hold then.
+fn setting(link: &str, of_file: &str) -> String {
+    if ECHOED.contains(&link) && ECHOED.contains(&of_file) {
+        format!("link.kind={link}")
+    } else {
+        // Quoted as TOML: whatever was given is a text.
+        format!("link={{ kind = {} }}", toml::Value::from(link))
+    }
+}
+
 pub fn run(args: &BenchDaq) -> CommandResult {
     let mut file = shipped(&ROBOTS, "daq")?;
     file.repetitions = args.repeat;
     file.seconds = Some(args.seconds);
     file.use_config(args.config.as_deref());
-    file.set_text(&format!("link.kind={}", args.link))?;
+    let of_file = link_of_file(args.config.as_deref())?;
+    let link = args.link.clone().unwrap_or_else(|| of_file.clone());
+    if link != of_file {
+        file.set_text(&setting(&link, &of_file))?;
+    }
     let _tidy = Tidy::before(&args.runs);
     let campaign = Campaign::create(ROBOTS, &args.runs, Plan::resolve(&ROBOTS, &file)?)?;
     let common = CampaignCommon { json: args.json, ..CampaignCommon::default() };
@@ -23,7 +49,7 @@ pub fn run(args: &BenchDaq) -> CommandResult {
     let rows = condition_rows(table);
     if args.json {
         let value = serde_json::json!({
-            "link": args.link, "rows": rows, "campaign_dir": table.dir, "machine_differences": table.machine_differences,
+            "link": link, "rows": rows, "campaign_dir": table.dir, "machine_differences": table.machine_differences,
         });
         println!("{}", serde_json::to_string_pretty(&value)?);
     } else {
@@ -31,4 +57,27 @@ pub fn run(args: &BenchDaq) -> CommandResult {
         println!("Run directories: {}", table.dir);
     }
     Ok(measured.status())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_link_can_be_asked_for_and_a_files_own_keeps_its_keys() {
+        let of_file = link_of_file(None).expect("the shipped file");
+        assert_eq!(of_file, "udp");
+        for link in ["udp", "pty", "eventfd", "simulated", "comedi", "iio"] {
+            let mut file = shipped(&ROBOTS, "daq").expect("the shipped campaign");
+            file.set_text(&setting(link, &of_file)).expect("a setting");
+            let plan = Plan::resolve(&ROBOTS, &file).unwrap_or_else(|error| panic!("{link}: {error}"));
+            let config = &plan.configs[0].1;
+            assert!(config.contains(&format!("kind = \"{link}\"")), "{link}: {config}");
+            // The far end's priority is the file's.
+            assert_eq!(config.contains("priority = 98"), ECHOED.contains(&link), "{link}: {config}");
+        }
+        let mut file = shipped(&ROBOTS, "daq").expect("the shipped campaign");
+        file.set_text(&setting("a\"b = {", &of_file)).expect("a setting");
+        assert!(Plan::resolve(&ROBOTS, &file).is_err());
+    }
 }

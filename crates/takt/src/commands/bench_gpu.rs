@@ -76,7 +76,7 @@ pub fn run(args: &BenchGpu) -> CommandResult {
 
 fn answers(args: &BenchGpu, what: &str) -> Requirement {
     match same_answers(args.ordinal, args.frames) {
-        Err(why) => Requirement::not_run(what, why),
+        Err(why) => Requirement::not_run(what, why.to_string()),
         Ok(same) => {
             let measured = format!(
                 "{} frames with {} people: least IoU {:.4}, greatest difference {:.2} mm, {} frames differ in what is seen",
@@ -162,7 +162,7 @@ fn memory(args: &BenchGpu, what: &str) -> Result<Requirement, std::io::Error> {
     let stop = stop_flag()?;
     let growth = match growth(device, args.ordinal, args.growth_seconds, &stop) {
         Ok(growth) => growth,
-        Err(why) => return Ok(Requirement::not_run(what, why)),
+        Err(why) => return Ok(Requirement::not_run(what, why.to_string())),
     };
     let mut measured = format!(
         "{} frames in {:.0} s: {} bytes more in use at the end",

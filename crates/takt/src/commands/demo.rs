@@ -1,21 +1,19 @@
 //! `takt demo`
 
-use std::process::ExitCode;
-
+use takt_lab::campaign::{Campaign, Plan};
 use takt_lab::{RunOptions, View};
 use takt_robot_cell::lab::CellFile;
-use takt_robot_cell::lab::bench::{Bench, BenchPlan};
+use takt_robot_cell::lab::bench::{Matrix, campaign};
 use takt_robot_cell::lab::run::run as run_cell;
 use takt_robot_cell::tasks::PolicyMix;
-use takt_rundir::sha256_of;
 
 use super::tidy::Tidy;
 use super::{CommandResult, bench, failed, stop_flag};
 use crate::args::Demo;
 use crate::print;
+use crate::registry::ROBOTS;
 
 pub fn run(args: &Demo) -> CommandResult {
-    let stop = stop_flag()?;
     let file = CellFile::demo()?;
     let view = match (args.headless, args.terminal) {
         (true, _) => View::None,
@@ -23,7 +21,7 @@ pub fn run(args: &Demo) -> CommandResult {
         _ => View::Web,
     };
     let options =
-        RunOptions { seconds: Some(args.seconds), view, ..RunOptions::below(&args.runs, stop.clone()) };
+        RunOptions { seconds: Some(args.seconds), view, ..RunOptions::below(&args.runs, stop_flag()?) };
     let mut progress = print::RobotProgress::new(args.terminal);
     let _tidy = Tidy::before(&args.runs);
     let summary = run_cell(&file, &options, &mut |event| progress.see(&event))
@@ -36,17 +34,14 @@ pub fn run(args: &Demo) -> CommandResult {
         );
     }
 
-    let config = toml::to_string(&file)?;
-    let plan = BenchPlan {
+    let matrix = Matrix {
         policies: vec![PolicyMix::CfsCfs, PolicyMix::DlRr],
         noise: vec![0, 128],
         seconds: args.bench_seconds,
         repeat: 1,
-        config_sha256: sha256_of(config.as_bytes()),
-        against_sha256: None,
     };
-    let short = Bench::create(&args.runs, plan)?;
-    let rows = bench::measure(&short, &config, args.bench_seconds, &stop)?;
+    let plan = Plan::resolve(&ROBOTS, &campaign(&matrix, &file, None)?)?;
+    let (measured, rows) = bench::measure(&Campaign::create(ROBOTS, &args.runs, plan)?)?;
     if args.json {
         let mut value = serde_json::to_value(&summary)?;
         value["bench"] = serde_json::to_value(&rows)?;
@@ -56,5 +51,5 @@ pub fn run(args: &Demo) -> CommandResult {
         println!("\n{}", print::verdict(&summary));
         println!("Run directory: {}", summary.run_dir);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(measured.status())
 }

@@ -50,7 +50,11 @@ pub fn run(args: &args::Manage) -> CommandResult {
         }
     };
     super::manage::write_dot(args, &learnt.model)?;
-    super::manage::write_page(args, &learnt.model, learnt.chains.iter().map(takt_view::graph::Chain::from))?;
+    super::manage::write_page(
+        args,
+        &learnt.model,
+        learnt.chains.iter().map(takt_robot_ros::view::Chain::from),
+    )?;
     if learnt.events == 0 {
         return Err("nothing was seen: is it a program on rclcpp, and did it run a callback? `takt manage --help` names what can be observed"
             .into());

@@ -284,7 +284,7 @@ fn keep<S: Source>(
 ) -> Result<Finished, Box<dyn std::error::Error>> {
     let _server = match args.metrics {
         Some(address) => {
-            let page = Some(takt_view::graph::live_page as metrics::Page);
+            let page = Some(takt_robot_ros::view::live_page as metrics::Page);
             let server = metrics::Server::start_with(address, live.board(), page)?;
             eprintln!("metrics at http://{0}/metrics, the graph at http://{0}/graph", server.address());
             Some(server)
@@ -315,7 +315,7 @@ fn keep<S: Source>(
 /// The status on the terminal. The user ends the manager with the screen.
 fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<(), takt_view::Error>> {
     std::thread::spawn(move || {
-        let exit = terminal::show(&ended, |frame| takt_view::manager::draw(frame, &board.read()))?;
+        let exit = terminal::show(&ended, |frame| takt_robot_ros::view::draw(frame, &board.read()))?;
         if exit == ViewExit::UserQuit {
             ended.store(true, Ordering::Release);
         }
@@ -327,7 +327,7 @@ fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<
 fn report(args: &args::Manage, finished: &Finished, emit: Option<&Folder>) -> CommandResult {
     let verdict = finished.status.verdict();
     write_dot(args, &finished.model)?;
-    write_page(args, &finished.model, finished.status.chains.iter().map(takt_view::graph::Chain::from))?;
+    write_page(args, &finished.model, finished.status.chains.iter().map(takt_robot_ros::view::Chain::from))?;
     super::outputs::keep(args, finished.kept.as_ref());
     super::outputs::emit(args, emit, finished.plan.as_ref(), &finished.model)?;
     if args.json {
@@ -348,10 +348,10 @@ fn exit(args: &args::Manage, verdict: &VerdictReport) -> ExitCode {
 pub(super) fn write_page(
     args: &args::Manage,
     model: &Model,
-    chains: impl Iterator<Item = takt_view::graph::Chain>,
+    chains: impl Iterator<Item = takt_robot_ros::view::Chain>,
 ) -> Result<(), String> {
     let Some(path) = &args.page else { return Ok(()) };
-    let page = takt_view::graph::page(model, &chains.collect::<Vec<_>>(), None);
+    let page = takt_robot_ros::view::page(model, &chains.collect::<Vec<_>>(), None);
     takt_files::create_output(path)
         .and_then(|mut file| file.write_all(page.as_bytes()))
         .map_err(|error| format!("{}: {error}", path.display()))

@@ -1,18 +1,15 @@
 //! The safety cell.
 
 use std::fmt::Write;
-use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use takt_robot_cell::lab::CellSummary;
-use takt_robot_cell::lab::bench::{Against, BenchRow, Progress};
+use takt_robot_cell::lab::bench::{Against, BenchRow};
 use takt_robot_cell::lab::designs::{DesignRow, Side};
 use takt_robot_cell::lab::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
-use super::left::{Countdown, Overhead, span};
-use super::{bar, circumstances, colour, told};
+use super::{circumstances, told};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -311,62 +308,4 @@ fn against(against: &Against) -> String {
     };
     let refused = if against.refused.is_empty() { "" } else { " (less work, see below)" };
     format!("{}, {}{refused}", figure(against.mean_percent), figure(against.worst_percent))
-}
-
-/// Time that a run of a bench takes besides its window, until the first has ended.
-const OVERHEAD: Duration = Duration::from_secs(3);
-
-/// Progress of a bench, on standard error: a bar on a terminal, a line a run elsewhere.
-pub struct BenchProgress {
-    bar: ProgressBar,
-    left: Countdown,
-    window: Duration,
-    overhead: Overhead,
-    begun: Instant,
-}
-
-impl BenchProgress {
-    pub fn new(seconds: f64) -> Self {
-        let left = Countdown::default();
-        let bar = bar(0, "{elapsed} {wide_bar} {pos}/{len}  {left}  {msg}", |style| left.on(style));
-        bar.enable_steady_tick(Duration::from_millis(500));
-        let window = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        Self { bar, left, window, overhead: Overhead::guess(OVERHEAD), begun: Instant::now() }
-    }
-
-    pub fn see(&mut self, event: &Progress<'_>) {
-        let ((done, all), line) = match event {
-            Progress::Begin { cell, done } => {
-                let runs = u32::try_from(done.1.saturating_sub(done.0)).unwrap_or(u32::MAX);
-                let left = self.overhead.left(self.window, runs);
-                self.left.set(left);
-                self.begun = Instant::now();
-                let about =
-                    if self.bar.is_hidden() { format!(", about {} left", span(left)) } else { String::new() };
-                (*done, format!("{}{about}", cell.name()))
-            }
-            Progress::Kept { cell, done } => (*done, format!("{}: measured before", cell.name())),
-            Progress::End { summary, done } => {
-                self.overhead.add(self.window, self.begun.elapsed());
-                let line = format!(
-                    "{} with {} noise threads: mean {:.1} ms, worst {:.1} ms",
-                    summary.policy, summary.noise, summary.reaction_ms.mean, summary.reaction_ms.worst
-                );
-                (*done, line)
-            }
-        };
-        self.bar.set_length(all as u64);
-        self.bar.set_position(done as u64);
-        if self.bar.is_hidden() {
-            eprintln!("[{done}/{all}] {line}");
-        } else if !matches!(event, Progress::Begin { .. }) {
-            self.bar.println(colour::for_stderr(&line));
-        } else {
-            self.bar.set_message(line);
-        }
-    }
-
-    pub fn clear(&self) {
-        self.bar.finish_and_clear();
-    }
 }

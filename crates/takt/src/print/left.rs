@@ -58,35 +58,6 @@ impl Countdown {
     }
 }
 
-/// What a run takes beside its window: start-up, settling, draining. A guess before the first, what the runs took after that.
-#[cfg(feature = "cell")]
-#[derive(Clone, Copy, Debug)]
-pub struct Overhead {
-    guess: Duration,
-    seen: Duration,
-    runs: u32,
-}
-
-#[cfg(feature = "cell")]
-impl Overhead {
-    /// A guess.
-    pub fn guess(guess: Duration) -> Self {
-        Self { guess, seen: Duration::ZERO, runs: 0 }
-    }
-
-    /// A run with this window took so long.
-    pub fn add(&mut self, window: Duration, took: Duration) {
-        self.seen += took.saturating_sub(window);
-        self.runs += 1;
-    }
-
-    /// Of `runs` runs with this window.
-    pub fn left(&self, window: Duration, runs: u32) -> Duration {
-        let each = self.seen.checked_div(self.runs).unwrap_or(self.guess);
-        window.saturating_add(each).saturating_mul(runs)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,18 +75,6 @@ mod tests {
         assert_eq!(words(30 * S), "about 1 min 0 s left");
         assert_eq!(words(100 * S), "10 s longer than expected");
         countdown.set(Duration::MAX);
-    }
-
-    #[cfg(feature = "cell")]
-    #[test]
-    fn what_runs_take_is_learnt_from_them() {
-        let mut overhead = Overhead::guess(3 * S);
-        assert_eq!(overhead.left(4 * S, 2), 14 * S);
-        overhead.add(4 * S, 5 * S);
-        assert_eq!(overhead.left(4 * S, 2), 10 * S);
-        // Ended before its window was over.
-        overhead.add(4 * S, 3 * S);
-        assert_eq!(overhead.left(4 * S, 2), 9 * S);
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub fn recorded_json(seen: &Recorded, verdict: &VerdictReport) -> Value {
 }
 
 /// The chains of a recording for the page of its graph.
-pub fn recorded_chains(seen: &Recorded) -> impl Iterator<Item = takt_view::graph::Chain> {
+pub fn recorded_chains(seen: &Recorded) -> impl Iterator<Item = takt_robot_ros::view::Chain> {
     let measured = seen.measured();
     seen.plan.chains.iter().map(move |chain| {
         let one = measured.iter().find(|one| one.name == chain.name);
@@ -109,7 +109,7 @@ pub fn recorded_chains(seen: &Recorded) -> impl Iterator<Item = takt_view::graph
             ChainState::NotAnalysable { .. } => "not analysable",
             ChainState::NotFound { .. } => "not found",
         };
-        takt_view::graph::Chain {
+        takt_robot_ros::view::Chain {
             name: chain.name.clone(),
             state: state.to_owned(),
             why: words(&chain.state),

@@ -17,7 +17,7 @@ mod watch;
 
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
 #[cfg(feature = "cell")]
-pub use cell::{BenchProgress, designs, rows, summary, verdict};
+pub use cell::{designs, rows, summary, verdict};
 pub use granted::not_granted;
 pub use kernels::{kernel_list, kernel_rows};
 #[cfg(feature = "ros")]

@@ -101,11 +101,15 @@ pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> Strin
         let who = if cause.who.is_empty() { String::new() } else { format!(" ({})", cause.who) };
         let _ = writeln!(
             out,
-            "  {:>7} x {}{who}: worst {:.0} us, together {:.0} us",
+            "  {:>7} x {}{who}: worst {:.0} us, together {:.0} us{}",
             cause.count,
             cause.cause.title(),
             cause.worst_us,
-            cause.total_us
+            cause.total_us,
+            match cause.never_ran {
+                0 => String::new(),
+                releases => format!("; {releases} releases after them never ran"),
+            }
         );
     }
     for note in &report.notes {

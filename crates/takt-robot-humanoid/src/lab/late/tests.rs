@@ -306,6 +306,7 @@ fn a_late_timer_of_the_segments_thread_is_this_hosts() {
         share: 1.0,
         inherited: false,
         backlog_of: None,
+        never_ran: 0,
         parts: Vec::new(),
     };
     let in_segment = || {

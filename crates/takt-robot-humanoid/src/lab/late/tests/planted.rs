@@ -331,6 +331,7 @@ fn a_segment_that_works_or_is_in_the_firmware_cannot_be_told_to_keep_frames() {
             share: 1.0,
             inherited: false,
             backlog_of: None,
+            never_ran: 0,
             parts: Vec::new(),
         };
         assert!(!frame.held_up_by(late));

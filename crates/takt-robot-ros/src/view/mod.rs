@@ -1,0 +1,7 @@
+//! What people see of the latency manager: a screen in the terminal, and the graph of what was learnt as a page.
+
+mod graph;
+mod screen;
+
+pub use graph::{Chain, live_page, page};
+pub use screen::draw;
