@@ -85,6 +85,27 @@ impl Spans {
         Ok(Self { spans_ns: spans, each })
     }
 
+    /// The same with all spans shortened to this share, and by `jitter_ns` more; with `extra` one more arrival in any interval, where more than one span is
+    /// known. A curve of which nothing would be left stays as it is.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn denser(&self, share: f64, jitter_ns: u64, extra: bool) -> Self {
+        let shorter = |ns: &u64| ((*ns as f64 * share.clamp(0.0, 1.0)) as u64).saturating_sub(jitter_ns);
+        let mut spans_ns: Vec<u64> = self.spans_ns.iter().map(shorter).collect();
+        let entries = spans_ns.len();
+        if extra && entries > 1 && spans_ns[entries - 2] > 0 {
+            spans_ns.rotate_right(1);
+            spans_ns[0] = 0;
+        }
+        match spans_ns.last() {
+            Some(&last) if last > 0 => {
+                let each = 1 + spans_ns.partition_point(|span| *span < last) as u64;
+                Self { spans_ns, each }
+            }
+            _ => self.clone(),
+        }
+    }
+
     /// Whether there is no arrival ever.
     #[must_use]
     pub fn never(&self) -> bool {
@@ -444,7 +465,14 @@ impl Cost {
     /// Whether no number of activations costs more here than in `other`, as far as both were measured.
     #[must_use]
     pub fn within(&self, other: &Self) -> bool {
-        (1..=self.most_ns.len().max(other.most_ns.len()) as u64).all(|n| self.of(n) <= other.of(n))
+        self.within_by(other, 0)
+    }
+
+    /// The same, or no more than so much more.
+    #[must_use]
+    pub fn within_by(&self, other: &Self, slack_ns: u64) -> bool {
+        let entries = self.most_ns.len().max(other.most_ns.len()) as u64;
+        (1..=entries).all(|n| self.of(n) <= other.of(n).saturating_add(slack_ns))
     }
 }
 

@@ -345,6 +345,7 @@ mod tests {
             path_names: Vec::new(),
             paths: 1,
             bound_ns: Some(40_000_000),
+            measured_bound_ns: None,
             bound_by: String::new(),
             bound_parts: Vec::new(),
             state: ChainState::Guaranteed,
@@ -358,6 +359,7 @@ mod tests {
             analysis_ns: 0,
             cached: false,
             shared: false,
+            room: None,
         };
         (plan, model)
     }

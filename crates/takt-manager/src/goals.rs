@@ -123,6 +123,10 @@ pub struct Options {
     pub cost_margin_percent: f64,
     /// Shortens measured times between arrivals. 1 %: periods are steadier than execution times.
     pub arrival_margin_percent: f64,
+    /// Plans for more than was ever seen, as far as all goals bear that are kept without: longer execution times, more suspensions, later messages.
+    /// On: among `n` values the next is the greatest with a probability of one in `n + 1`, and each such record beyond the margins takes the word
+    /// "guaranteed" back. Off: bounds and budgets are those of what was seen and the margins.
+    pub widen_assumptions: bool,
     /// Allowed for every message between executors. 0, as in *ROS-Llama*, which keeps the middleware's threads on the
     /// system core and leaves the rest out.
     pub transport_ms: f64,
@@ -146,6 +150,7 @@ impl Default for Options {
             ways: None,
             cost_margin_percent: 10.0,
             arrival_margin_percent: 1.0,
+            widen_assumptions: true,
             transport_ms: 0.0,
         }
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use takt_model::{CallbackId, ExecutorId, ThreadId};
 
+pub use crate::manager::Room;
+
 /// What the machine offers to reservations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Platform {
@@ -63,6 +65,9 @@ pub struct Plan {
     /// reservation there.
     #[serde(default)]
     pub shared: bool,
+    /// How far the assumptions reach beyond what was measured; `None`: no further than the margins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Room>,
 }
 
 impl Plan {
@@ -149,6 +154,9 @@ pub struct ChainPlan {
     pub paths: usize,
     /// Upper bound on the latency; `None` where there is none, or none is known.
     pub bound_ns: Option<u64>,
+    /// The bound for what was measured alone, margins included: [`Self::bound_ns`] holds for more ([`Plan::room`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_bound_ns: Option<u64>,
     /// Which analyses gave the bound, `ecrts19`, `rtss21-bw` or both for different parts.
     pub bound_by: String,
     /// What the bound consists of, one entry for each executor on the way; empty: there is no bound.
@@ -279,6 +287,11 @@ pub enum Step {
     },
     /// Something was assumed about the system.
     Assumed,
+    /// More was assumed than was seen, since the goals leave room for it.
+    Widened {
+        /// How much more.
+        room: Room,
+    },
     /// The plan of before stays, because the new one guarantees nothing more.
     Unchanged,
 }

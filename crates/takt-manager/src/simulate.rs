@@ -7,6 +7,7 @@
 //! It is an adversary: releases together or when a budget is just used up, the most expensive activations first, neighbours that
 //! take all that is left. Nothing here knows of the analysis.
 
+mod disturb;
 mod engine;
 mod events;
 mod kernel;
@@ -36,6 +37,10 @@ pub struct Machine {
     pub dispatch_ns: u64,
     /// Others sleep now and then, two on a core.
     pub sleeping_hogs: bool,
+    /// Activations on each core take so much in all beyond their costs and suspensions, counted at their ends,
+    pub disturbed_ns: u64,
+    /// within this.
+    pub disturbed_window_ns: u64,
 }
 
 /// A system with known costs.

@@ -20,11 +20,13 @@ fn a_model_that_was_kept_is_planned_for() {
     let mut manager = Manager::new(goals, platform);
     let plan = manager.plan(&model);
     println!("period {} ms, analysis {} ms", plan.period_ns as f64 / 1e6, plan.analysis_ns as f64 / 1e6);
+    println!("shared {}, {:?}", plan.shared, plan.room);
     for chain in &plan.chains {
         let bound_ms = chain.bound_ns.map_or(f64::NAN, |ns| ns as f64 / 1e6);
         println!(
-            "{:13} {bound_ms:8.1} of {:6.1} ms {:?}",
+            "{:13} {bound_ms:8.1} ({:8.1} as measured) of {:6.1} ms {:?}",
             chain.name,
+            chain.measured_bound_ns.map_or(f64::NAN, |ns| ns as f64 / 1e6),
             chain.goal_ns as f64 / 1e6,
             chain.state
         );

@@ -92,6 +92,105 @@ impl SpanLimit {
     }
 }
 
+/// What activations may take beyond their curves, all callbacks of one account together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Allowance {
+    /// So much at most,
+    pub most_ns: u64,
+    /// in any interval of this length.
+    pub window_ns: u64,
+}
+
+/// What was taken beyond curves of late.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Account {
+    allowance: Allowance,
+    /// By time.
+    recent: VecDeque<Taken>,
+}
+
+/// What one activation took beyond its curve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// The callback, in execution or suspended.
+    pub callback: usize,
+    /// See there.
+    pub suspended: bool,
+    /// See there.
+    pub beyond: Beyond,
+}
+
+/// More are not kept: whoever leaves curves so often has used up any allowance.
+const MOST_TAKEN: usize = 1024;
+/// Events of different threads are read in turns, so that one may come late by this many windows.
+const LATE_WINDOWS: u64 = 2;
+
+impl Account {
+    pub(crate) fn new(allowance: Allowance) -> Self {
+        Self { allowance, ..Self::default() }
+    }
+
+    /// What was taken so. More than is allowed in any window that holds it: the sum and the allowance.
+    pub(crate) fn take(&mut self, taken: Taken) -> Option<(u64, Allowance)> {
+        self.keep(taken);
+        let window_ns = self.allowance.window_ns;
+        let at_ns = taken.beyond.excess.at_ns;
+        let time = |one: &Taken| one.beyond.excess.at_ns;
+        // Each window of interest ends with one of them.
+        let ends = self.recent.iter().map(time).filter(|end_ns| at_ns <= *end_ns);
+        let ends = ends.take_while(|end_ns| *end_ns <= at_ns.saturating_add(window_ns));
+        let sum_until = |end_ns: u64| {
+            let from = self.recent.partition_point(|one| time(one).saturating_add(window_ns) < end_ns);
+            let held = self.recent.iter().skip(from).take_while(|one| time(one) <= end_ns);
+            held.map(|one| one.beyond.more_ns).fold(0, u64::saturating_add)
+        };
+        let sum_ns = ends.map(sum_until).max()?;
+        (sum_ns > self.allowance.most_ns || self.recent.len() == MOST_TAKEN)
+            .then_some((sum_ns, self.allowance))
+    }
+
+    /// It counts, but nobody asks yet.
+    pub(crate) fn keep(&mut self, taken: Taken) {
+        let time = |one: &Taken| one.beyond.excess.at_ns;
+        let last_ns = self.recent.back().map_or(0, time).max(time(&taken));
+        let kept_ns = self.allowance.window_ns.saturating_mul(1 + LATE_WINDOWS);
+        while self.recent.front().is_some_and(|one| time(one).saturating_add(kept_ns) < last_ns)
+            || self.recent.len() >= MOST_TAKEN
+        {
+            self.recent.pop_front();
+        }
+        let place = self.recent.partition_point(|one| time(one) <= time(&taken));
+        self.recent.insert(place, taken);
+    }
+
+    /// All that is kept.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = Taken> + '_ {
+        self.recent.iter().copied()
+    }
+}
+
+impl Taken {
+    /// The same held against another curve; `None`: it is within that.
+    pub(crate) fn against(mut self, most_ns: &[u64]) -> Option<Self> {
+        let excess = self.beyond.excess;
+        let index = usize::try_from(excess.events.saturating_sub(1)).unwrap_or(usize::MAX);
+        let allowed_ns = most_ns.get(index).copied().unwrap_or(0);
+        self.beyond.more_ns = self.beyond.more_ns.min(excess.seen_ns.saturating_sub(allowed_ns));
+        (self.beyond.more_ns > 0).then_some(self)
+    }
+}
+
+/// What an activation took beyond its curve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Beyond {
+    pub excess: Excess,
+    /// The least by which the activation must have been shorter, so that its curve was not left.
+    pub more_ns: u64,
+}
+
+/// More is not kept between two looks: whoever leaves a curve so often leaves it for good.
+const MOST_BEYOND: usize = 256;
+
 /// Execution times of consecutive activations that must not become longer.
 #[derive(Debug, Clone)]
 pub struct CostLimit {
@@ -100,22 +199,56 @@ pub struct CostLimit {
     recent: Recent,
     total_ns: u64,
     excess: Option<Excess>,
+    /// Goes to an account instead; what is beyond the curve is left out of what later activations are held against.
+    beyond: Option<Vec<Beyond>>,
 }
 
 impl CostLimit {
     /// Entry `i` of `most_ns`: the most that `i + 1` consecutive activations take together.
     #[must_use]
     pub fn new(most_ns: Vec<u64>) -> Self {
-        let mut limit = Self { recent: Recent::new(most_ns.len()), most_ns, total_ns: 0, excess: None };
+        let mut limit =
+            Self { recent: Recent::new(most_ns.len()), most_ns, total_ns: 0, excess: None, beyond: None };
         limit.gap();
         limit
+    }
+
+    /// What is beyond the curve is told by [`Self::take_beyond`] instead.
+    pub(crate) fn with_account(mut self) -> Self {
+        self.beyond = Some(Vec::new());
+        self
+    }
+
+    /// What was beyond the curve since the last call.
+    pub(crate) fn take_beyond(&mut self) -> Vec<Beyond> {
+        self.beyond.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn see_beyond(&mut self, at_ns: u64) {
+        let total_ns = self.total_ns;
+        let over = |(index, (before, most)): (usize, (u64, &u64))| {
+            let sum_ns = total_ns.saturating_sub(before);
+            sum_ns.checked_sub(*most).filter(|over| *over > 0).map(|over| (over, index, sum_ns, *most))
+        };
+        // Of equal ones the shortest row.
+        let worst = self.recent.last().zip(&self.most_ns).enumerate().filter_map(over);
+        let worst = worst.max_by_key(|(over, index, ..)| (*over, std::cmp::Reverse(*index)));
+        let Some((more_ns, index, seen_ns, most_ns)) = worst else { return };
+        let excess = Excess { events: index as u64 + 1, assumed_ns: Some(most_ns), seen_ns, at_ns };
+        self.total_ns = total_ns.saturating_sub(more_ns);
+        match &mut self.beyond {
+            Some(beyond) if beyond.len() < MOST_BEYOND => beyond.push(Beyond { excess, more_ns }),
+            _ => self.excess = self.excess.or(Some(excess)),
+        }
     }
 
     /// One activation that ended at `at_ns`.
     #[inline]
     pub fn see(&mut self, at_ns: u64, took_ns: u64) {
         self.total_ns = self.total_ns.saturating_add(took_ns);
-        if self.excess.is_none() {
+        if self.beyond.is_some() {
+            self.see_beyond(at_ns);
+        } else if self.excess.is_none() {
             let total_ns = self.total_ns;
             let sums = self.recent.last().map(|before| total_ns - before);
             if let Some(index) = sums.zip(&self.most_ns).position(|(sum, most)| sum > *most) {
@@ -219,6 +352,8 @@ pub struct Assumed {
     pub outputs: Vec<(String, Vec<u64>)>,
     /// Topics by name that it is activated by, to which nobody sends but who has them among its `outputs`.
     pub senders: Vec<String>,
+    /// The account, by its place among those of the plan, that takes what is beyond its execution times and the lengths of its suspensions.
+    pub account: Option<usize>,
     /// Its executor is planned for: callbacks that are not among those assumed must not run there.
     pub closed: bool,
 }
@@ -240,6 +375,17 @@ pub struct Broken {
 pub enum Breach {
     /// It took longer than its curve.
     Cost(Excess),
+    /// It, with others of its account, took more beyond their curves than is allowed for.
+    Beyond {
+        /// What it took last.
+        excess: Excess,
+        /// It was suspended for so long, and did not execute.
+        suspended: bool,
+        /// What all of them took beyond their curves.
+        sum_ns: u64,
+        /// What is allowed for.
+        allowance: Allowance,
+    },
     /// It was activated more densely than its curve.
     Arrivals(Excess),
     /// It suspended itself for longer than was known.
@@ -269,6 +415,7 @@ impl Breach {
     pub fn excess(&self) -> Option<Excess> {
         match *self {
             Self::Cost(excess)
+            | Self::Beyond { excess, .. }
             | Self::Arrivals(excess)
             | Self::Suspension(excess)
             | Self::Suspensions(excess)
@@ -289,6 +436,18 @@ impl std::fmt::Display for Broken {
             n => format!("{n} {many} in a row"),
         };
         match &self.what {
+            Breach::Beyond { excess, suspended, sum_ns, allowance } => {
+                let (excess, Allowance { most_ns, window_ns }) = (*excess, *allowance);
+                let alone = if *suspended { Breach::Suspension(excess) } else { Breach::Cost(excess) };
+                let one = Self { callback: name.clone(), what: alone, at_ns: self.at_ns };
+                write!(
+                    f,
+                    "{one}; with it, callbacks of its core took {} beyond what is assumed within {}, and {} are allowed for",
+                    ms(*sum_ns),
+                    ms(window_ns),
+                    ms(most_ns)
+                )
+            }
             Breach::Cost(excess) => {
                 let Excess { events, assumed_ns, seen_ns, .. } = *excess;
                 let activations = of(events, "activation", "activations");
@@ -361,6 +520,93 @@ impl std::fmt::Display for Broken {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_beyond_a_curve_is_told_from_what_is_within() {
+        let mut limit = CostLimit::new(vec![10, 15]).with_account();
+        for (at, took) in [(1, 10), (2, 5), (3, 30), (4, 5), (5, 11), (6, 4)] {
+            limit.see(at, took);
+        }
+        // 20 beyond one of 10; then 5 fit beside 10; 11 after 5 are 1 beyond both; 4 fit.
+        let beyond: Vec<(u64, u64, u64)> =
+            limit.take_beyond().iter().map(|b| (b.excess.at_ns, b.excess.events, b.more_ns)).collect();
+        assert_eq!(beyond, [(3, 1, 20), (5, 1, 1)]);
+        assert!(limit.take_beyond().is_empty() && limit.take().is_none());
+        // Whatever is told apart, the rest is within the curve: so often that it is no disturbance, it is a broken curve.
+        for at in 0..2 * MOST_BEYOND as u64 {
+            limit.see(at + 10, 11);
+        }
+        assert!(limit.take().is_some());
+    }
+
+    fn taken(at_ns: u64, more_ns: u64) -> Taken {
+        let excess = Excess { events: 1, assumed_ns: Some(10), seen_ns: 10 + more_ns, at_ns };
+        Taken { callback: 0, suspended: false, beyond: Beyond { excess, more_ns } }
+    }
+
+    #[test]
+    fn an_account_counts_over_a_window_and_no_longer() {
+        let mut account = Account::new(Allowance { most_ns: 10, window_ns: 100 });
+        let mut take = |at_ns, more_ns| account.take(taken(at_ns, more_ns)).map(|(sum, _)| sum);
+        assert_eq!(take(0, 6), None);
+        assert_eq!(take(50, 4), None);
+        // The first is a window away, and counts still.
+        assert_eq!(take(100, 1), Some(11));
+        assert_eq!(take(101, 5), None);
+        assert_eq!(take(151, 5), Some(11));
+    }
+
+    #[test]
+    fn what_is_read_late_counts_in_its_own_window() {
+        let mut account = Account::new(Allowance { most_ns: 10, window_ns: 100 });
+        let mut take = |at_ns, more_ns| account.take(taken(at_ns, more_ns)).map(|(sum, _)| sum);
+        assert_eq!((take(0, 6), take(190, 6)), (None, None));
+        // Of another thread, read after what came later.
+        assert_eq!(take(95, 3), None);
+        assert_eq!(take(99, 2), Some(11));
+    }
+
+    #[test]
+    fn what_was_taken_is_carried_over_as_far_as_the_next_curve_does_not_have_it() {
+        assert_eq!(taken(0, 6).against(&[16, 20]), None);
+        assert_eq!(taken(0, 6).against(&[13]).map(|one| one.beyond.more_ns), Some(3));
+        // A curve that became narrower makes no more of it than was told.
+        assert_eq!(taken(0, 6).against(&[1]).map(|one| one.beyond.more_ns), Some(6));
+    }
+
+    proptest::proptest! {
+        /// What is left of the activations is within the curve in every window, and nothing is told that need not be left out.
+        #[test]
+        fn the_rest_is_within_the_curve(costs in proptest::collection::vec(0u64..30, 1..120), limits in proptest::collection::vec(5u64..15, 1..6)) {
+            let most: Vec<u64> = limits.iter().scan(0, |sum, l| { *sum += l; Some(*sum) }).collect();
+            let mut limit = CostLimit::new(most.clone()).with_account();
+            costs.iter().zip(0..).for_each(|(took, at)| limit.see(at, *took));
+            let mut rest = costs.clone();
+            for one in limit.take_beyond() {
+                let at = usize::try_from(one.excess.at_ns).unwrap();
+                proptest::prop_assert!(one.more_ns <= costs[at]);
+                rest[at] -= one.more_ns;
+            }
+            for (at, n) in (0..rest.len()).flat_map(|at| (1..=most.len().min(at + 1)).map(move |n| (at, n))) {
+                proptest::prop_assert!(rest[at + 1 - n..=at].iter().sum::<u64>() <= most[n - 1]);
+            }
+            let within = (0..costs.len()).all(|at| (1..=most.len().min(at + 1)).all(|n| costs[at + 1 - n..=at].iter().sum::<u64>() <= most[n - 1]));
+            proptest::prop_assert_eq!(within, rest == costs);
+        }
+
+        /// In any order in which they are read, some window is too full exactly where one is.
+        #[test]
+        fn an_account_equals_brute_force(mut all in proptest::collection::vec((0u64..150, 1u64..8), 1..30), turns in 0usize..30) {
+            let allowance = Allowance { most_ns: 20, window_ns: 60 };
+            all.sort_unstable();
+            let full = all.iter().any(|(end, _)| all.iter().filter(|(at, _)| at <= end && at + 60 >= *end).map(|(_, more)| more).sum::<u64>() > 20);
+            let middle = turns.min(all.len());
+            all.rotate_left(middle);
+            let mut account = Account::new(allowance);
+            let told = all.iter().filter(|(at, more)| account.take(taken(*at, *more)).is_some()).count() > 0;
+            proptest::prop_assert_eq!(told, full);
+        }
+    }
 
     #[test]
     fn spans_are_held_against_every_event() {

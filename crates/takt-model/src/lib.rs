@@ -16,7 +16,7 @@ pub mod view;
 pub use chain::{ChainSpec, ChainStats, Completion, Exceeded, Skip, WatchId};
 pub use curve::{ArrivalCurve, CostCurve};
 pub use extract::{Counters, Extractor, Options, OptionsError};
-pub use guard::{Assumed, Breach, Broken, Excess};
+pub use guard::{Allowance, Assumed, Breach, Broken, Excess};
 pub use model::{
     Callback, CallbackGroup, CallbackId, CallbackKind, Delivery, Executor, ExecutorId, ExecutorKind, Latency,
     Model, Node, NodeId, Output, Outside, ProbableCost, Python, Shortest, Subscribed, Thread, ThreadId,

@@ -245,11 +245,28 @@ impl CostRecorder {
         }
     }
 
+    /// The same of one that says nothing about others: it is held against the limit, and is no part of the curve where there is one.
+    pub fn record_apart(&mut self, at_ns: u64, took_ns: u64, cpu_time: bool) {
+        if self.extremes.filling.is_empty() && self.extremes.full.is_empty() {
+            return self.record(at_ns, took_ns, cpu_time);
+        }
+        self.seen += 1;
+        self.total_ns = self.total_ns.saturating_add(took_ns);
+        self.extremes.tail.values.clear();
+        self.extremes.tail.push(self.total_ns);
+        self.hold_against(at_ns, took_ns);
+    }
+
     /// Holds one against the limit that is not one of the curve.
     pub fn hold_against(&mut self, at_ns: u64, took_ns: u64) {
         if let Some(limit) = &mut self.limit {
             limit.see(at_ns, took_ns);
         }
+    }
+
+    /// What was beyond the limit since the last call, where that goes to an account.
+    pub(crate) fn beyond(&mut self) -> Vec<crate::guard::Beyond> {
+        self.limit.as_mut().map(|limit| limit.take_beyond()).unwrap_or_default()
     }
 
     /// Holds every activation from now on against these execution times; `None`: no longer.
@@ -409,6 +426,22 @@ mod tests {
         recorder.record(100_000_000_000);
         recorder.record(100_100_000_000);
         assert_eq!(recorder.curve(100_200_000_000).least_span_ns, [100_000_000, 100_100_000_000]);
+    }
+
+    #[test]
+    fn what_is_kept_apart_is_in_no_window_and_held_against_the_limit() {
+        let mut recorder = CostRecorder::new(3, None, 0);
+        // Nothing else is known of it.
+        recorder.record_apart(1, 5, true);
+        assert_eq!(recorder.curve().most_ns, [5]);
+        recorder.limit(Some(CostLimit::new(vec![10, 20])));
+        recorder.record(2, 6, true);
+        recorder.record_apart(3, 50, true);
+        recorder.record(4, 7, true);
+        recorder.record(5, 8, true);
+        assert_eq!(recorder.curve().most_ns, [8, 15]);
+        assert_eq!(recorder.excess().map(|excess| excess.seen_ns), Some(50));
+        assert_eq!((recorder.seen(), recorder.total_ns()), (5, 76));
     }
 
     #[test]

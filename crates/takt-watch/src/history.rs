@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use takt_rt::jobs::JobRecord;
 use takt_trace::analysis::{Late, Thresholds, analyse_with};
 use takt_trace::event::{Softirq, Span, WakeStack};
-use takt_trace::{Event, Kind, Trace};
+use takt_trace::{Cause, Event, Kind, Trace};
 
 use crate::follow::Source;
 use crate::target::Thread;
@@ -149,7 +149,10 @@ impl History {
         for one in &found {
             self.keep(tid, one);
         }
-        found
+        let told: BTreeSet<u64> = found.iter().map(|one| one.index).collect();
+        // What fell out of memory before it could be judged.
+        let untold = late.iter().filter(|job| !told.contains(&job.index)).map(not_recorded);
+        found.into_iter().chain(untold).collect()
     }
 
     /// Keeps the window of a late cycle, if it is among the worst.
@@ -208,6 +211,23 @@ impl History {
             irqs: self.trace.irqs.clone(),
             ..Trace::default()
         }
+    }
+}
+
+/// A late cycle whose events are not there.
+fn not_recorded(job: &JobRecord) -> Late {
+    Late {
+        index: job.index,
+        planned_ns: job.planned_ns,
+        end_ns: job.end_ns,
+        lateness_us: job.lateness_ns() as f64 / 1e3,
+        response_us: job.response_ns() as f64 / 1e3,
+        cause: Cause::NotRecorded,
+        who: String::new(),
+        share: 0.0,
+        inherited: false,
+        backlog_of: None,
+        parts: Vec::new(),
     }
 }
 

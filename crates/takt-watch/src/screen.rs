@@ -159,3 +159,66 @@ fn draw_worst(frame: &mut Frame<'_>, area: Rect, report: &Report) {
         .collect();
     frame.render_widget(Paragraph::new(lines).block(card("worst cycles")), area);
 }
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use takt_stats::Summary;
+
+    use super::*;
+    use crate::report::Kind;
+    use crate::{Settings, Target, Watcher};
+
+    fn shown(report: &Report, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, report)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    fn thread() -> ThreadReport {
+        ThreadReport {
+            name: "control".to_owned(),
+            pid: 7,
+            tid: 8,
+            process: "robot".to_owned(),
+            kind: Kind::Periodic,
+            period_us: Some(2000.0),
+            rate_hz: 499.5,
+            jitter_us: None,
+            releases: 1000,
+            missed: 3,
+            late: 12,
+            late_beyond_us: 200.0,
+            deadline_us: Some(2000.0),
+            lateness_us: Summary::of(&mut [1.0, 1500.0]),
+            response_us: Summary::of(&mut [5.0]),
+            cpu_percent: 2.5,
+            policy: "fifo:80".to_owned(),
+            cpus: "1".to_owned(),
+            ran_on: "1".to_owned(),
+            timer_slack_us: None,
+            preempted: 0,
+            page_faults: 0,
+            woken_by: Vec::new(),
+            kept_by: Vec::new(),
+            causes: Vec::new(),
+            totals: Vec::new(),
+            windows: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn threads_are_shown_and_any_size_is_drawn() {
+        let mut report = Watcher::new(Target::Machine, Settings::default()).report();
+        assert!(shown(&report, 120, 30).contains("nothing late"));
+        report.threads.push(thread());
+        let screen = shown(&report, 140, 30);
+        for part in ["control (8)", "2.000 ms", "499.5", "fifo:80", "12 late cycles"] {
+            assert!(screen.contains(part), "{part} is not on\n{screen}");
+        }
+        for (width, height) in [(1, 1), (3, 40), (40, 3), (300, 5)] {
+            shown(&report, width, height);
+        }
+    }
+}

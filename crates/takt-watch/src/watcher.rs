@@ -57,6 +57,14 @@ const RIPE_NS: u64 = 1_100_000_000;
 /// Threads in a report.
 pub const MOST_THREADS: usize = 64;
 
+/// A late cycle, with what counted as late when it ended: a period that was found since may say otherwise.
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    job: JobRecord,
+    late_ns: u64,
+    deadline_ns: Option<u64>,
+}
+
 /// One watched thread.
 #[derive(Debug, Default)]
 struct Known {
@@ -64,7 +72,7 @@ struct Known {
     /// Those of the time that events are kept of.
     jobs: VecDeque<JobRecord>,
     /// Late ones whose cause is not known yet.
-    pending: Vec<JobRecord>,
+    pending: Vec<Pending>,
     recorders: Option<(Recorder, Recorder)>,
     releases: u64,
     late: u64,
@@ -210,12 +218,17 @@ impl Watcher {
             known.jobs.pop_front();
         }
         let before = known.pending.len();
-        known.pending.extend(finished.iter().filter(|job| is_late(job)));
+        let late = finished.iter().filter(|job| is_late(job)).copied();
+        known.pending.extend(late.map(|job| Pending { job, late_ns, deadline_ns }));
         known.late += (known.pending.len() - before) as u64;
         // The counter of stolen time speaks a while later.
         let ripe_ns = if last { u64::MAX } else { self.history.end_ns().saturating_sub(RIPE_NS) };
-        let late: Vec<JobRecord> = known.pending.extract_if(.., |job| job.end_ns < ripe_ns).collect();
+        let ripe: Vec<Pending> = known.pending.extract_if(.., |one| one.job.end_ns < ripe_ns).collect();
+        let late: Vec<JobRecord> = ripe.iter().map(|one| one.job).collect();
         if !late.is_empty() {
+            // The strictest of them, so that none of them is taken for one in time.
+            let late_ns = ripe.iter().map(|one| one.late_ns).min().unwrap_or(late_ns);
+            let deadline_ns = ripe.iter().filter_map(|one| one.deadline_ns).min();
             let judged = self.history.judge(tid, known.jobs.make_contiguous(), &late, (late_ns, deadline_ns));
             for one in judged {
                 known.add(one, late_ns, self.settings.windows);
@@ -272,7 +285,8 @@ impl Watcher {
         let named = self.watched.threads.get(&tid).cloned().unwrap_or_default();
         let period_ns = known.period_ns();
         let source = known.cycles.rhythm.and_then(|rhythm| rhythm.source);
-        let kind = match (period_ns, source) {
+        let mostly = known.cycles.wakers().first().map(|waker| waker.0);
+        let kind = match (period_ns, source.or(mostly)) {
             (Some(_), Some(Source::Timer(_))) => Kind::Periodic,
             (Some(_), _) => Kind::Driven,
             (None, _) => Kind::Irregular,

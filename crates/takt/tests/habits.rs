@@ -159,6 +159,7 @@ fn commands_that_need_rights_or_time_say_so() {
     let of = |command: &str| stdout(&run(command.split(' ').chain(["--help"])).output().unwrap());
     for command in [
         "trace",
+        "watch",
         "manage",
         "segment",
         "ethercat capture",

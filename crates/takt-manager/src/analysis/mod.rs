@@ -191,8 +191,32 @@ pub struct Analysis<'w> {
     shared: Vec<Option<Rc<Beside>>>,
     /// Arrivals in any interval there.
     shared_full: Vec<Option<Rc<Flows>>>,
+    /// What callbacks of one core together may take beyond their curves.
+    disturbance: Disturbance,
     /// Executor analyses done, and those answered from memory.
     pub work: Work,
+}
+
+/// What all callbacks of a shared core together may take beyond their curves, in execution and suspension: interrupts, page faults and cold caches hit
+/// any of them, but not all at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Disturbance {
+    /// So much at most,
+    pub most_ns: u64,
+    /// in any interval of this length; 0: never.
+    pub window_ns: u64,
+}
+
+impl Disturbance {
+    /// In an interval of this length at most. What exceeds a curve is noticed when an activation ends, and may have happened from its start on. No activation
+    /// takes longer than half a window ([`Analysis::share`] sees to it), so that what happens within half a window is noticed within one.
+    #[must_use]
+    pub fn within_ns(self, delta_ns: u64) -> u64 {
+        match self.window_ns / 2 {
+            0 => 0,
+            half_ns => self.most_ns.saturating_mul(delta_ns.div_ceil(half_ns)),
+        }
+    }
 }
 
 /// How much was computed.
@@ -257,6 +281,7 @@ impl<'w> Analysis<'w> {
             remembered: HashMap::new(),
             chains: HashMap::new(),
             alone: vec![None; workload.executors.len()],
+            disturbance: Disturbance::default(),
             work: Work::default(),
         }
     }
@@ -265,6 +290,13 @@ impl<'w> Analysis<'w> {
     #[must_use]
     pub fn enforced(mut self, enforcement: Enforcement) -> Self {
         self.enforcement = enforcement;
+        self
+    }
+
+    /// With this on each core that [`Self::share`] is asked about.
+    #[must_use]
+    pub fn disturbed(mut self, disturbance: Disturbance) -> Self {
+        self.disturbance = disturbance;
         self
     }
 

@@ -24,6 +24,12 @@
 //! 3. Response times, arrivals and demands are one fixed point over all executors of the shared cores, reached from below. (The first activation to exceed
 //!    its bound would have met none that had.)
 //!
+//! **Disturbances** ([`Disturbance`]): activations may take longer than their curves, and be suspended for longer, as long as all that the callbacks of a
+//! core take beyond stays within an allowance for any window. What an activation takes beyond its curve is told from it as it comes (the least that must be
+//! left out so that the rest is within the curve), so that the rest of the argument is about curves, and the allowance is one more executor of `A`: it
+//! is added to the demand beside *every* executor of the core once, since it may hit the one under analysis, and to the work of each that its budget must
+//! suffice for.
+//!
 //! What is lost is isolation: a neighbour that does more than was ever measured can break a bound. So all of the cores' executors are grounds of each bound, held
 //! against every event, and the budgets limit what comes of it. Threads of multi-threaded executors look for work without end while a group is
 //! busy, so that their demand is not known, and who yields loses what is left of its budget: they take no part. The kernel's server for SCHED_OTHER (since 6.12) runs before reservations only after
@@ -31,6 +37,8 @@
 
 use std::rc::Rc;
 
+#[cfg(doc)]
+use super::Disturbance;
 use super::executor::Served;
 use super::settle::{Open, State};
 use super::{Analysis, Bound, Solution};
@@ -176,6 +184,11 @@ impl Analysis<'_> {
                 break;
             }
         }
+        let longest_ns = order.iter().filter_map(|c| state.responses[*c]).map(|bound| bound.ns).max();
+        if self.disturbance.window_ns > 0 && longest_ns.is_some_and(|ns| ns > self.disturbance.window_ns / 2)
+        {
+            settled = false;
+        }
         let mut diverged = Vec::new();
         if !settled {
             let without =
@@ -210,6 +223,16 @@ impl Analysis<'_> {
         let workload = self.workload;
         let to_ns = self.limit_ns.saturating_mul(2);
         let (mut first_ns, mut more) = (0_u64, Vec::new());
+        if self.disturbance.window_ns > 0 {
+            // Of whichever executor of the core, the one under analysis among them.
+            let (half_ns, most_ns) = ((self.disturbance.window_ns / 2).max(1), self.disturbance.most_ns);
+            first_ns = most_ns;
+            let mut at_ns = half_ns;
+            while at_ns < to_ns && more.len() < MOST_STEPS {
+                more.push((at_ns + 1, most_ns));
+                at_ns = at_ns.saturating_add(half_ns);
+            }
+        }
         let core = cores.get(server).copied().flatten();
         for other in (0..workload.executors.len()).filter(|o| *o != server) {
             if core.is_none() || cores.get(other).copied().flatten() != core {
@@ -260,9 +283,13 @@ impl Analysis<'_> {
     #[must_use]
     pub fn most_work_ns(&self, server: usize, delta_ns: u64, solution: &Solution) -> Option<u64> {
         let callbacks = &self.workload.executors[server].callbacks;
-        let suspends = callbacks.iter().any(|c| self.workload.callbacks[*c].suspension.is_some());
+        // A disturbance may be a suspension of one that has none.
+        let suspends = self.disturbance.window_ns > 0
+            || callbacks.iter().any(|c| self.workload.callbacks[*c].suspension.is_some());
         let mut sum = 0_u64;
+        let mut longest_ns = 0;
         for &callback in callbacks {
+            longest_ns = longest_ns.max(solution.responses[callback]?.ns);
             let count = if suspends {
                 // It may wake up in the middle of a busy window, with all that arrived within a response time before.
                 let back_ns = solution.responses[callback]?.ns.saturating_add(1);
@@ -273,7 +300,8 @@ impl Analysis<'_> {
             };
             sum = sum.saturating_add(self.workload.callbacks[callback].load(count).work_ns);
         }
-        Some(sum)
+        let back_ns = if suspends { longest_ns.saturating_add(1) } else { 0 };
+        Some(sum.saturating_add(self.disturbance.within_ns(delta_ns.saturating_add(back_ns))))
     }
 
     /// The least budget per period that an executor's thread never uses up; `None`: there is none.

@@ -57,7 +57,7 @@ fn a_late_delivery_takes_the_word_back_and_the_next_bound_has_it() {
     );
     // From step 200 on, at 10 s, threads of the middleware are late by 8 ms now and then.
     let after_ns = |step: u64| if step >= 200 && step.is_multiple_of(8) { 8 * MS } else { MS / 5 };
-    let mut setup = setup_with(goals.unwrap(), false, |from_ns| two(from_ns, after_ns));
+    let mut setup = setup_with(narrow(goals.unwrap()), false, |from_ns| two(from_ns, after_ns));
     setup.pass(0.0, 9.5);
     let state =
         |setup: &Setup, at_s: f64| setup.live.status(setup.from_ns + (at_s * 1e9) as u64).chains[0].clone();
@@ -80,6 +80,28 @@ fn a_late_delivery_takes_the_word_back_and_the_next_bound_has_it() {
     assert_eq!(again.state, "guaranteed", "{again:#?}");
     assert_eq!(setup.live.plan().unwrap().chains[0].bound_parts[1].transport_ns, 10_300_000);
     assert!(again.bound_ns.unwrap() >= before.bound_ns.unwrap() + 8 * MS);
+}
+
+/// Holding the middleware's threads up by moving them says nothing about how long they take.
+#[test]
+fn a_delivery_that_is_late_while_threads_are_moved_takes_the_word_and_widens_nothing() {
+    let goals = Goals::parse(
+        "degradation_order = [\"way\"]\n[[chain]]\nname = \"way\"\nstart = \"/driver\"\nend = \"/sink\"\ngoal = \"200 ms\"\n",
+        "test",
+    );
+    // The first plan is enacted at 6 s, and that is step 120.
+    let after_ns = |step: u64| if step == 120 { 8 * MS } else { MS / 5 };
+    let mut setup = setup_with(narrow(goals.unwrap()), false, |from_ns| two(from_ns, after_ns));
+    let state =
+        |setup: &Setup, at_s: f64| setup.live.status(setup.from_ns + (at_s * 1e9) as u64).chains[0].clone();
+    setup.pass(0.0, 6.5);
+    let moved = state(&setup, 6.5);
+    assert!(moved.state == "learning" && moved.why.contains("last seen broken"), "{moved:#?}");
+    setup.pass(7.0, 20.0);
+    let after = state(&setup, 20.0);
+    assert_eq!((after.state.as_str(), after.run.false_guarantees), ("guaranteed", 0), "{after:#?}");
+    let parts = &setup.live.plan().unwrap().chains[0].bound_parts;
+    assert_eq!(parts.iter().map(|part| part.transport_ns).collect::<Vec<_>>(), [0, 550_000]);
 }
 
 /// Before Jazzy messages carry no stamp when they are published: nothing tells which one a callback works on.

@@ -40,9 +40,14 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.lost = lost;
         }
         self.ledger.starting(&self.extractor.starting());
+        let replan = std::mem::take(&mut findings.replan);
         for broken in self.extractor.broken() {
             self.ledger.broken(&broken, &mut findings);
         }
+        if findings.replan {
+            self.manager.broken();
+        }
+        findings.replan |= replan;
         for (&index, paths) in &self.watched {
             let why = paths.last().and_then(|watched| self.extractor.unmeasurable(&watched.path));
             self.ledger.unmeasurable(index, why);
@@ -76,19 +81,40 @@ impl<S: Source, K: Kernel> Live<S, K> {
     }
 
     /// A new plan is in force: what it rests on is watched from now on.
-    pub(super) fn ground(&mut self, now_ns: u64, plan: &Plan, held: &[Reserved]) {
+    /// `enacting`: threads were moved for it between these moments.
+    pub(super) fn ground(
+        &mut self,
+        now_ns: u64,
+        plan: &Plan,
+        held: &[Reserved],
+        enacting: Option<(u64, u64)>,
+    ) {
         let grounds = self.manager.grounds(&self.model);
         if !plan.cached {
-            self.extractor.assume(&grounds.assumed);
+            self.extractor.assume_with(&grounds.assumed, &grounds.allowances);
         }
+        // Where budgets never run out and bounds rest on demands, one that grows where it is disturbs nobody: until its next replenishment the thread
+        // has what the plan of before gave it, which was enough.
+        let both_shared = plan.shared && self.plan.as_ref().is_some_and(|before| before.shared);
+        let grown = |before: &Reserved, one: &Reserved| {
+            both_shared
+                && before.budget_ns <= one.budget_ns
+                && before.period_ns <= one.period_ns
+                && u128::from(before.budget_ns) * u128::from(one.period_ns)
+                    <= u128::from(one.budget_ns) * u128::from(before.period_ns)
+        };
         let same = |one: &&Reserved| {
             held.iter().any(|before| {
-                (before.tid, before.budget_ns, before.period_ns, &before.cpus)
-                    == (one.tid, one.budget_ns, one.period_ns, &one.cpus)
+                (before.tid, &before.cpus) == (one.tid, &one.cpus)
+                    && ((before.budget_ns, before.period_ns) == (one.budget_ns, one.period_ns)
+                        || grown(before, one))
             })
         };
         let moved: Vec<u32> =
             self.enacted.reserved.iter().filter(|one| !same(one)).map(|one| one.tid).collect();
+        if let Some((from_ns, to_ns)) = enacting {
+            self.extractor.moved(from_ns, to_ns, &moved);
+        }
         let differences = self.enacted.differences.iter().filter(|difference| difference.reservation);
         let differences: Vec<(u32, String)> = differences.map(|d| (d.tid, d.to_string())).collect();
         let too_short = self.ledger.planned(now_ns, plan, &grounds, &differences, &moved);

@@ -159,13 +159,15 @@ impl Ledger {
                 chain.overrun = None;
             }
             let was = chain.planned.replace(planned.state.clone());
+            // What began under a longer bound may still take as long.
+            let shorter = planned.bound_ns < chain.bound_ns;
             chain.bound_ns = planned.bound_ns;
             let difference = differences.iter().find(|(tid, _)| *tid == 0 || of_chain.threads.contains(tid));
             let differed = chain.difference.is_some();
             chain.difference = difference.map(|(_, words)| words.clone());
             let repaired = differed && chain.difference.is_none();
             let fresh = was != Some(ChainState::Guaranteed) || repaired;
-            if fresh || moved.iter().any(|tid| of_chain.threads.contains(tid)) {
+            if fresh || shorter || moved.iter().any(|tid| of_chain.threads.contains(tid)) {
                 chain.begin(now_ns);
             }
             chain.grounds = of_chain;
@@ -616,7 +618,9 @@ impl Chain {
                 Some(words) => against(words.clone()),
                 None => (self.bound_ns.map(|_| true), String::new()),
             },
-            Assumption::Costs => broken(|what| matches!(what, Breach::Cost(_))),
+            Assumption::Costs => {
+                broken(|what| matches!(what, Breach::Cost(_) | Breach::Beyond { suspended: false, .. }))
+            }
             Assumption::Arrivals => broken(|what| matches!(what, Breach::Arrivals(_))),
             Assumption::Delivery => match self.grounds.undelivered.as_slice() {
                 [] => broken(|what| matches!(what, Breach::Delivery(_))),
@@ -631,7 +635,13 @@ impl Chain {
             Assumption::Outputs => broken(|what| matches!(what, Breach::Output(_) | Breach::Sender)),
             Assumption::Suspensions => match self.grounds.unseen.as_slice() {
                 [] => broken(|what| {
-                    matches!(what, Breach::Suspension(_) | Breach::Suspensions(_) | Breach::Yields(_))
+                    matches!(
+                        what,
+                        Breach::Suspension(_)
+                            | Breach::Suspensions(_)
+                            | Breach::Yields(_)
+                            | Breach::Beyond { suspended: true, .. }
+                    )
                 }),
                 [callback, rest @ ..] => against(format!(
                     "whether {callback}{} suspends itself or yields cannot be told by what observes it",

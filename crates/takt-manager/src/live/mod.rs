@@ -412,7 +412,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
     ///
     /// The state file can no longer be written.
     pub fn decide(&mut self, now_ns: u64) -> Result<(), Error> {
-        let began_ns = thread_cpu_ns();
+        let (began_ns, decides_ns) = (thread_cpu_ns(), monotonic_ns());
         let model = self.extractor.snapshot(now_ns);
         let over = !model.threads.is_empty() && model.threads.iter().all(|thread| thread.ended);
         if over && self.enactor.is_none() && self.plan.is_some() {
@@ -446,8 +446,11 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.options.log.record(now_ns, &Record::Plan { number, plan: &plan, chains, decisions });
         self.keep_watchdog(now_ns)?;
         let held = std::mem::take(&mut self.enacted.reserved);
+        let mut enacting = None;
         if let Some(enactor) = &mut self.enactor {
             self.enacted = enactor.enact(&Target::new(&plan, &self.model))?;
+            let ended_ns = now_ns + monotonic_ns().saturating_sub(decides_ns);
+            enacting = (self.enacted.changes > 0).then_some((now_ns, ended_ns));
             self.manager.beside_others(enactor.has_others());
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(planned_ns);
             self.options.log.record(now_ns, &Record::Enacted { number, enacted: &self.enacted });
@@ -465,7 +468,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.overruns.retain(|tid, _| alive.contains(tid));
         self.notice_clock_step(now_ns);
         self.allow_for_clocks(&plan);
-        self.ground(now_ns, &plan, &held);
+        self.ground(now_ns, &plan, &held, enacting);
         self.planned = Some((now_ns, thread_cpu_ns().saturating_sub(began_ns)));
         self.plan = Some(plan);
         let mut status = self.status(now_ns);
@@ -552,6 +555,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 bound_ns: planned.and_then(|chain| chain.bound_ns),
                 bound_by: planned.map(|chain| chain.bound_by.clone()).unwrap_or_default(),
                 bound_parts: planned.and_then(status::BoundSum::of),
+                measured_bound_ms: planned
+                    .and_then(|chain| chain.measured_bound_ns)
+                    .map(|ns| ns as f64 / 1e6),
                 ..ChainStatus::default()
             };
             let measured: Vec<&ChainStats> =
@@ -598,6 +604,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             processes: alive.collect::<BTreeSet<_>>().len(),
             callbacks: self.model.callbacks.len(),
             most_bandwidth: goals.options.most_bandwidth,
+            room: self.plan.as_ref().and_then(|plan| plan.room),
             recent: self.options.log.recent(),
         }
     }

@@ -43,7 +43,7 @@ fn goals(goal: &str, network: &str) -> Goals {
     let text = format!(
         "[[chain]]\nname = \"beat\"\nstart = \"/cmd\"\nend = \"/driver\"\ngoal = \"{goal}\"\n{network}"
     );
-    Goals::parse(&text, "test").unwrap()
+    narrow(Goals::parse(&text, "test").unwrap())
 }
 
 fn run(goal: &str, network: &str, ahead_ns: i64, way_ns: u64) -> Status {

@@ -4,7 +4,7 @@ use super::*;
 use takt_stats::Verdict;
 
 /// What the node of [`script`] does at each of its 800 steps of 50 ms: events with CPU time so far.
-type Push<'a> = &'a mut dyn FnMut(u64, u64, Kind);
+pub(super) type Push<'a> = &'a mut dyn FnMut(u64, u64, Kind);
 
 /// What a driver's thread does, with CPU time.
 fn scripted(from_ns: u64, fill: impl FnOnce(Push<'_>)) -> Script {
@@ -18,7 +18,7 @@ fn scripted(from_ns: u64, fill: impl FnOnce(Push<'_>)) -> Script {
 }
 
 /// One timer of 50 ms; `took` says for each step how long the callback runs and takes to its end, `more` what happens besides.
-fn beating(
+pub(super) fn beating(
     from_ns: u64,
     took: impl Fn(u64) -> (u64, u64),
     more: impl Fn(u64, u64, &mut u64, Push<'_>),
@@ -41,9 +41,9 @@ fn beating(
     })
 }
 
-fn nothing(_: u64, _: u64, _: &mut u64, _: Push<'_>) {}
+pub(super) fn nothing(_: u64, _: u64, _: &mut u64, _: Push<'_>) {}
 
-fn state(setup: &Setup, at_s: f64) -> ChainStatus {
+pub(super) fn state(setup: &Setup, at_s: f64) -> ChainStatus {
     setup.live.status(setup.from_ns + (at_s * 1e9) as u64).chains[0].clone()
 }
 
@@ -59,9 +59,23 @@ fn course(chain: &ChainStatus) -> Vec<State> {
 }
 
 #[test]
+fn an_activation_while_threads_are_moved_takes_the_word_and_widens_nothing() {
+    // The first plan is enacted at 6 s, and that is step 120.
+    let cost = |step| if step == 120 { (9 * MS, 12 * MS) } else { (2 * MS, 3 * MS) };
+    let mut setup = setup_with(narrow(goals(100)), false, |from_ns| beating(from_ns, cost, nothing));
+    setup.pass(0.0, 6.5);
+    let moved = state(&setup, 6.5);
+    assert!(moved.state == "learning" && moved.why.contains("last seen broken"), "{moved:#?}");
+    setup.pass(7.0, 20.0);
+    assert_eq!(state(&setup, 20.0).state, "guaranteed");
+    let costs = &setup.live.model().callbacks[0].cost.most_ns;
+    assert_eq!(costs[..3], [2 * MS, 4 * MS, 6 * MS], "no window holds it");
+}
+
+#[test]
 fn a_cost_above_its_curve_takes_the_word_back_and_the_next_plan_has_it() {
     let cost = |step| if step < 200 { (2 * MS, 3 * MS) } else { (5 * MS, 6 * MS) };
-    let mut setup = setup_of(100, false, |from_ns| beating(from_ns, cost, nothing));
+    let mut setup = setup_with(narrow(goals(100)), false, |from_ns| beating(from_ns, cost, nothing));
     setup.pass(0.0, 9.5);
     let before = state(&setup, 9.5);
     assert_eq!(before.state, "guaranteed");

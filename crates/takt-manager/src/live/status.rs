@@ -10,6 +10,7 @@ use takt_model::Model;
 #[cfg(doc)]
 use super::assumption::State;
 use super::assumption::{Interval, Standing};
+use crate::manager::Room;
 
 /// Upper bounds of the latency histograms: from a quarter of a millisecond to four seconds, doubling. Goals lie in between, and each chain's own
 /// goal is added, so that violations can be read from the histogram alone.
@@ -63,6 +64,9 @@ pub struct Status {
     /// Greatest share of a core that reservations may take.
     #[serde(default)]
     pub most_bandwidth: f64,
+    /// How far the assumptions of the bounds reach beyond what was measured; `None`: no further than the margins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<Room>,
     /// The last lines of the log, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<String>,
@@ -136,6 +140,9 @@ pub struct ChainStatus {
     /// What its bound consists of; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_parts: Option<BoundSum>,
+    /// The bound for what was measured alone, in milliseconds, where its assumptions reach further ([`Status::room`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_bound_ms: Option<f64>,
     /// It begins on another machine: its latencies are true to so much, in milliseconds; the greatest error of the run while it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_error_ms: Option<f64>,
@@ -328,17 +335,21 @@ impl Status {
         }
         let _ = writeln!(
             text,
-            "\n{:width$}  {:>8} {:>8} {:>8} {:>8} {:>8} {:>11}",
-            "bound of", "ms", "own cost", "executor", "supply", "delivery", "unexplained"
+            "\n{:width$}  {:>8} {:>8} {:>8} {:>8} {:>8} {:>11} {:>11}",
+            "bound of", "ms", "own cost", "executor", "supply", "delivery", "unexplained", "as measured"
         );
         for (chain, parts) in known() {
             let BoundSum { own_ms, executor_ms, supply_ms, delivery_ms, unexplained_ms } = parts;
             let _ = writeln!(
                 text,
-                "{:width$}  {:>8} {own_ms:>8.1} {executor_ms:>8.1} {supply_ms:>8.1} {delivery_ms:>8.1} {unexplained_ms:>11.1}",
+                "{:width$}  {:>8} {own_ms:>8.1} {executor_ms:>8.1} {supply_ms:>8.1} {delivery_ms:>8.1} {unexplained_ms:>11.1} {:>11}",
                 chain.name,
                 chain.bound_ns.map_or_else(|| "-".to_owned(), ms),
+                chain.measured_bound_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}")),
             );
+        }
+        if let Some(room) = &self.room {
+            let _ = writeln!(text, "bounds hold while {}", room.words());
         }
     }
 

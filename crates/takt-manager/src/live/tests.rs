@@ -82,6 +82,12 @@ fn goals(goal_ms: u64) -> Goals {
     Goals::parse(&text, "test").unwrap()
 }
 
+/// Assumptions that reach no further than the margins.
+fn narrow(mut goals: Goals) -> Goals {
+    goals.options.widen_assumptions = false;
+    goals
+}
+
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -267,6 +273,8 @@ mod held;
 mod online;
 #[path = "refuted_tests.rs"]
 mod refuted;
+#[path = "room_tests.rs"]
+mod room;
 
 #[path = "jitter_tests.rs"]
 mod jitter;

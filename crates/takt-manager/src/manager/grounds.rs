@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use takt_model::{Assumed, Callback, CallbackId, CallbackKind, Model, Outside};
+use takt_model::{Allowance, Assumed, Callback, CallbackId, CallbackKind, Model, Outside};
 
 use super::{Manager, Present};
+use crate::analysis::Disturbance;
 use crate::curves::Counts;
 use crate::plan::ChainState;
 use crate::workload::{Activity, Suspension};
@@ -14,6 +15,8 @@ use crate::workload::{Activity, Suspension};
 pub struct Grounds {
     /// What was assumed of callbacks.
     pub assumed: Vec<Assumed>,
+    /// What callbacks may take beyond that, by their accounts.
+    pub allowances: Vec<Allowance>,
     /// One per goal, in the order of the goals file.
     pub chains: Vec<ChainGrounds>,
 }
@@ -80,13 +83,19 @@ impl Manager {
             });
             needed.extend(callbacks);
         }
+        let disturbance = present.plan.room.map(|room| room.disturbance()).filter(|it| it.window_ns > 0);
+        if let Some(Disturbance { most_ns, window_ns }) = disturbance {
+            let cores = present.places.iter().flatten().max().map_or(0, |most| most + 1);
+            grounds.allowances = vec![Allowance { most_ns, window_ns }; cores];
+        }
         let derived = derived(present, model, &needed);
         for number in needed.union(&named) {
             let Some(activity) = present.planned.callbacks.get(*number) else { continue };
             grounds.assumed.push(if needed.contains(number) {
                 let callback = model.callbacks.get(*number);
                 let outputs = callback.map(|callback| outputs(callback, model, &derived)).unwrap_or_default();
-                assumed(activity, callback, outputs, senders(*number, model, &derived))
+                let account = disturbance.and(present.places.get(activity.server).copied().flatten());
+                Assumed { account, ..assumed(activity, callback, outputs, senders(*number, model, &derived)) }
             } else {
                 // Only whether it is there.
                 Assumed { callback: activity.name.clone(), ..Assumed::default() }
@@ -132,6 +141,7 @@ fn assumed(
         yields: numbers(|s| &s.yields).unwrap_or_default(),
         outputs,
         senders,
+        account: None,
         closed: true,
     }
 }
@@ -173,7 +183,7 @@ fn senders(number: usize, model: &Model, derived: &BTreeSet<usize>) -> Vec<Strin
 }
 
 /// A timer whose curve is its period, and not what was seen.
-fn declared(callback: &Callback) -> bool {
+pub(super) fn declared(callback: &Callback) -> bool {
     let CallbackKind::Timer { period_ns } = callback.kind else { return false };
     let multiples = callback.arrivals.least_span_ns.iter().zip(1_u64..);
     period_ns > 0

@@ -20,14 +20,16 @@ mod grounds;
 mod jitter;
 mod network;
 mod present;
+mod room;
 mod shared;
 mod widened;
 mod write;
 
 pub use grounds::{ChainGrounds, Grounds};
 pub use network::{against, outside_topic};
+pub use room::Room;
 
-use present::{carried, within};
+use present::{Held, carried, within};
 use widened::Widened;
 use write::{best_effort, not_analysable, not_found, reservations};
 
@@ -66,6 +68,10 @@ pub struct Manager {
     horizon_ns: u64,
     /// Others have reservations on the cores.
     others: bool,
+    /// What the present plan rests on was seen broken, so that it is not repeated.
+    broken: bool,
+    /// How wide the assumptions of the last plan were, and whether for shared cores: a place in [`room::ladder`].
+    rung: Option<(bool, usize)>,
 }
 
 #[derive(Debug)]
@@ -81,6 +87,8 @@ struct Present {
     shrinks: u32,
     /// Executors whose demands share the cores: each bound rests on all of them.
     shared: Vec<usize>,
+    /// The core of each executor, where they share.
+    places: Vec<Option<usize>>,
 }
 
 /// A chain on its way through one plan.
@@ -113,6 +121,8 @@ struct Shared {
     cores: Vec<usize>,
     /// All executors there.
     servers: Vec<usize>,
+    /// The core of each executor, as a place among the platform's; `None`: it takes no part.
+    places: Vec<Option<usize>>,
 }
 
 impl Attempt {
@@ -138,6 +148,8 @@ impl Manager {
             widened,
             horizon_ns,
             others: false,
+            broken: false,
+            rung: None,
             best_ns,
             shortest_ns,
             foreign: Vec::new(),
@@ -196,9 +208,15 @@ impl Manager {
         let started_ns = thread_cpu_ns();
         self.work = Work::default();
         self.forget_what_is_old(model.taken_ns);
-        let mut plan = match self.repeat(model) {
+        let broken = std::mem::take(&mut self.broken);
+        let repeated = if broken { None } else { self.repeat(model) };
+        let mut plan = match repeated {
             Some(plan) => plan,
-            None => self.decide(model),
+            None => {
+                // What was planned for still holds: there is time to look at everything.
+                let quiet = self.present.as_ref().is_none_or(|present| present.repeats >= REPEATS);
+                self.decide(model, quiet)
+            }
         };
         plan.analysis_ns = thread_cpu_ns().saturating_sub(started_ns);
         plan
@@ -213,11 +231,19 @@ impl Manager {
         }
     }
 
+    /// An assumption of the present plan was seen broken. The model need not have grown by that: several callbacks may have used up an allowance
+    /// together, or it was while threads were moved.
+    pub fn broken(&mut self) {
+        self.broken = true;
+    }
+
     /// The present plan, if what runs now is within what it was made for.
     fn repeat(&mut self, model: &Model) -> Option<Plan> {
         let raw = Reading { cost_margin: 0.0, arrival_margin: 0.0, ..self.reading() };
         let present = self.present.as_mut()?;
-        if present.repeats >= REPEATS || !within(&Workload::new(model, &raw), &present.planned) {
+        if present.repeats >= REPEATS
+            || !within(&Workload::new(model, &raw), &present.planned, slack_ns(present))
+        {
             return None;
         }
         let best_holds = self
@@ -283,7 +309,7 @@ impl Manager {
         Analysis::new(workload, period_ns, limit_ns, options.transport_ns()).enforced(enforcement)
     }
 
-    fn decide(&mut self, model: &Model) -> Plan {
+    fn decide(&mut self, model: &Model, quiet: bool) -> Plan {
         let mut workload = Workload::new(model, &self.reading());
         self.widened.apply(model, &mut workload, self.present.as_ref().map(|present| &present.planned));
         let candidates: Vec<Candidate> = self
@@ -312,27 +338,11 @@ impl Manager {
                 })
             })
             .collect();
-        let mut chosen = self.best_attempt(&workload, &requests);
         let held = self.present.as_ref().map(|p| carried(model, &workload, &p.plan));
         let mut shrinks = 0;
-        if let Some(held) = &held {
-            let (present, stays) = self.weigh(&workload, &requests, held, &chosen, &mut shrinks);
-            if stays {
-                chosen = present;
-            }
-        }
-        let keeps_all =
-            requests.iter().zip(self.kept(&chosen)).all(|(request, kept)| request.is_none() || kept);
-        // Beside reservations that nobody here measures there are no known demands.
-        if !keeps_all
-            && !self.others
-            && let Some(shared) = self.shared_attempt(&workload, &requests, held.as_ref())
-        {
-            let order = &self.goals.degradation_order;
-            if degrade::better(&shared.kept(), &self.kept(&chosen), order).is_gt() {
-                chosen = shared;
-            }
-        }
+        let narrow = self.choose(&workload, &requests, held.as_ref(), &mut shrinks, quiet);
+        let roomy = self.with_room(model, workload, &requests, held.as_ref(), narrow, quiet);
+        let (workload, chosen, room, rung) = (roomy.workload, roomy.attempt, roomy.room, roomy.rung);
         let cores = match &held {
             _ if chosen.shared.is_some() => {
                 chosen.shared.as_ref().map_or_else(Vec::new, |shared| shared.cores.clone())
@@ -346,6 +356,10 @@ impl Manager {
             ),
         };
         let mut decisions = chosen.decisions;
+        if let Some(room) = &room {
+            let words = format!("beyond what was seen is assumed: {}", room.words());
+            decisions.push(Decision { chain: None, step: Step::Widened { room: *room }, words });
+        }
         for assumption in &workload.assumptions {
             decisions.push(Decision { chain: None, step: Step::Assumed, words: assumption.clone() });
         }
@@ -353,24 +367,89 @@ impl Manager {
             period_ns: chosen.period_ns,
             reservations: reservations(model, &workload, &chosen.budgets_ns, &cores, chosen.period_ns),
             best_effort: best_effort(model, &workload, &candidates, &chosen.budgets_ns),
-            chains: self.chain_plans(model, &candidates, &chosen.fates, &chosen.bounds),
+            chains: self.chain_plans(
+                model,
+                &candidates,
+                &chosen.fates,
+                &chosen.bounds,
+                roomy.measured.as_deref(),
+            ),
             decisions,
             analysis_ns: 0,
             cached: false,
             shared: chosen.shared.is_some(),
+            room,
         };
         drop(requests);
+        self.rung = rung;
         self.work = chosen.work;
         self.widened.planned();
         let on_path = candidates.iter().map(|c| on_path(&c.paths)).collect();
-        let shared = chosen.shared.map_or_else(Vec::new, |shared| shared.servers);
+        let (shared, places) =
+            chosen.shared.map_or_else(Default::default, |shared| (shared.servers, shared.places));
         let with_jitter = candidates.into_iter().zip(&self.best_ns);
         let jitter_paths =
             with_jitter.map(|(c, best)| if best.is_some() { c.paths } else { Vec::new() }).collect();
         let (plan_now, planned) = (plan.clone(), workload);
-        self.present =
-            Some(Present { plan: plan_now, planned, on_path, jitter_paths, repeats: 0, shrinks, shared });
+        self.present = Some(Present {
+            plan: plan_now,
+            planned,
+            on_path,
+            jitter_paths,
+            repeats: 0,
+            shrinks,
+            shared,
+            places,
+        });
         plan
+    }
+
+    /// What to do, for what this workload does.
+    fn choose(
+        &self,
+        workload: &Workload,
+        requests: &[Option<Request<'_>>],
+        held: Option<&Held>,
+        shrinks: &mut u32,
+        quiet: bool,
+    ) -> Attempt {
+        let order = &self.goals.degradation_order;
+        // Cores that were shared before are first tried so: what else there is was looked at not long ago.
+        if !quiet && let Some(shared) = self.shared_again(workload, requests, held) {
+            return shared;
+        }
+        let mut chosen = self.best_attempt(workload, requests);
+        if let Some(held) = held {
+            let (present, stays) = self.weigh(workload, requests, held, &chosen, shrinks);
+            if stays {
+                chosen = present;
+            }
+        }
+        let kept = self.kept(&chosen);
+        let keeps_all = requests.iter().zip(&kept).all(|(request, kept)| request.is_none() || *kept);
+        // Beside reservations that nobody here measures there are no known demands.
+        if !keeps_all
+            && !self.others
+            && let Some(shared) = self.shared_attempt(workload, requests, held)
+            && degrade::better(&shared.kept(), &kept, order).is_gt()
+        {
+            chosen = shared;
+        }
+        chosen
+    }
+
+    /// Shared cores, where the present plan has them and they keep what it keeps.
+    fn shared_again(
+        &self,
+        workload: &Workload,
+        requests: &[Option<Request<'_>>],
+        held: Option<&Held>,
+    ) -> Option<Attempt> {
+        let present = self.present.as_ref().filter(|present| present.plan.shared && !self.others)?;
+        let shared = self.shared_attempt(workload, requests, held)?;
+        let kept = shared.kept();
+        let before = present.plan.chains.iter().map(|chain| chain.state == ChainState::Guaranteed);
+        before.zip(kept).all(|(before, now)| now || !before).then_some(shared)
     }
 
     /// Budgets at the declared period; where these cannot keep all chains, at a half and a quarter of it. Half the period is half the
@@ -490,6 +569,11 @@ fn on_path(paths: &[Vec<usize>]) -> Vec<usize> {
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// What execution times and suspensions may take beyond the plan's.
+fn slack_ns(present: &Present) -> u64 {
+    present.plan.room.map_or(0, |room| room.disturbance_ns)
 }
 
 fn unchanged(why: &str) -> Decision {

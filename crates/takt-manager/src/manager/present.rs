@@ -167,8 +167,8 @@ pub(super) fn carried(model: &Model, workload: &Workload, plan: &Plan) -> Held {
     held
 }
 
-/// Whether a workload is the planned one with no more arrivals and no more costs.
-pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
+/// Whether a workload is the planned one with no more arrivals and no more costs, but for `slack_ns`.
+pub(super) fn within(now: &Workload, planned: &Workload, slack_ns: u64) -> bool {
     let dispatch = |e: usize| match now.dispatch_ns[e] {
         Some(ns) => ns <= planned.allowed_dispatch_ns(e),
         None => true,
@@ -198,7 +198,7 @@ pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
                     (Some(now), Some(planned)) => {
                         now.times.within(&planned.times)
                             && now.yields.within(&planned.yields)
-                            && now.most.within(&planned.most)
+                            && now.most.within_by(&planned.most, slack_ns)
                     }
                     (now, _) => now.is_none(),
                 }
@@ -207,7 +207,7 @@ pub(super) fn within(now: &Workload, planned: &Workload) -> bool {
                 && (now.undelivered, now.arrived) == (planned.undelivered, planned.arrived)
                 && now.trouble == planned.trouble
                 && now.name == planned.name
-                && cost.within(&planned.cost)
+                && cost.within_by(&planned.cost, slack_ns)
                 && match (&now.root, &planned.root) {
                     (Some(now), Some(planned)) => now.within(planned),
                     (None, None) => true,

@@ -4,7 +4,7 @@ use takt_model::ExecutorId;
 
 use super::present::Held;
 use super::{Attempt, Manager, bounds_of};
-use crate::analysis::{Analysis, Solution};
+use crate::analysis::{Analysis, Disturbance, Solution};
 use crate::budget::{self, Refusal, Request};
 use crate::degrade::{self, Fate};
 use crate::partition::{Slots, keeps};
@@ -17,8 +17,20 @@ const SPREAD_NS: u64 = 100_000_000;
 /// Budgets are so many percent above what was seen, where there is room, so that one that grows a little changes no plan.
 const ROOM_PERCENT: u64 = 125;
 /// Longest period: two full budgets can adjoin, and within a second they must leave the kernel's server for SCHED_OTHER its 50 ms, or it runs
-/// before reservations.
-const LONGEST_PERIOD_NS: u64 = 200_000_000;
+/// before reservations. With budgets of nine tenths of a core these are 576 ms.
+const LONGEST_PERIOD_NS: u64 = 320_000_000;
+/// Besides, all work of a core within a second is at most this.
+const MOST_OF_SECOND_NS: u64 = 900_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What a plan for shared cores must reckon with.
+#[derive(Debug, Default)]
+pub(super) struct Given<'p> {
+    /// The cores of executors, where that is decided already.
+    pub places: Option<&'p [Option<usize>]>,
+    /// What callbacks may take beyond their curves.
+    pub disturbance: Disturbance,
+}
 
 impl Manager {
     /// Budgets that never run out, for as many chains as that keeps. `held`: where they are now, which stays where it can.
@@ -38,7 +50,9 @@ impl Manager {
             let servers = Self::needed(workload, requests, &left);
             if servers != tried {
                 tried.clone_from(&servers);
-                if let Some(attempt) = self.share_among(workload, requests, &left, &servers, held) {
+                if let Some(attempt) =
+                    self.share_among(workload, requests, &left, &servers, held, &Given::default())
+                {
                     let missed = left.iter().any(|c| !attempt.kept()[*c]);
                     if best
                         .as_ref()
@@ -74,22 +88,31 @@ impl Manager {
         workload.influencing(callbacks.map(|c| workload.callbacks[*c].server))
     }
 
-    fn share_among(
+    pub(super) fn share_among(
         &self,
         workload: &Workload,
         requests: &[Option<Request<'_>>],
         chains: &[usize],
         servers: &[usize],
         held: Option<&Held>,
+        given: &Given<'_>,
     ) -> Option<Attempt> {
+        let &Given { places, disturbance } = given;
         let declared = self.goals.options.period_ns();
         let slots = Slots::new(workload.executors.iter().map(|e| e.threads.len()), usize::MAX);
-        let mut analysis = self.analysis(workload, declared);
+        let mut analysis = self.analysis(workload, declared).disturbed(disturbance);
         // First where they are, since moving a thread costs its caches; then spread by demand.
         let spread = || Self::spread(workload, servers, self.platform.cores.len());
-        let stays = held.and_then(|held| self.held_places(&slots, servers, held));
+        let decided = places.is_some();
+        let trials: Vec<Vec<Option<usize>>> = match places {
+            Some(places) => vec![places.to_vec()],
+            None => {
+                let stays = held.and_then(|held| self.held_places(&slots, servers, held));
+                stays.into_iter().chain(std::iter::once_with(spread)).collect()
+            }
+        };
         let mut placed: Option<(Vec<Option<usize>>, Solution)> = None;
-        for cores in stays.into_iter().chain(std::iter::once_with(spread)) {
+        for cores in trials {
             let solution = analysis.share(&cores);
             let settled = solution.diverged.is_empty();
             let all = settled && self.keeps_all(&mut analysis, requests, chains, &solution);
@@ -103,7 +126,28 @@ impl Manager {
                 placed = None;
             }
         }
-        let (cores, solution) = placed?;
+        let (mut cores, mut solution) = placed?;
+        if !decided && held.is_none() {
+            // Budgets are what cores have room for: spread by these, once they are known.
+            let needs = |server: usize| analysis.ample_budget_ns(server, LONGEST_PERIOD_NS, &solution);
+            let needs: Option<Vec<(usize, u64)>> = servers.iter().map(|s| Some((*s, needs(*s)?))).collect();
+            if let Some(needs) = needs {
+                let others = Self::spread_by(needs, workload.executors.len(), self.platform.cores.len());
+                let other = analysis.share(&others);
+                let as_good = other.diverged.is_empty()
+                    && chains.iter().all(|chain| {
+                        let keeps = |analysis: &mut Analysis<'_>, solution: &Solution| {
+                            self.keeps_all(analysis, requests, &[*chain], solution)
+                        };
+                        keeps(&mut analysis, &other)
+                    });
+                if as_good {
+                    (cores, solution) = (others, other);
+                } else {
+                    solution = analysis.share(&cores);
+                }
+            }
+        }
         let (period_ns, budgets_ns) =
             self.ample_budgets(&analysis, servers, &cores, &slots, &solution, held)?;
         let bounds: Vec<_> = requests
@@ -153,7 +197,7 @@ impl Manager {
             decisions,
             held: false,
             work: analysis.work,
-            shared: Some(super::Shared { cores: places, servers: servers.to_vec() }),
+            shared: Some(super::Shared { cores: places, servers: servers.to_vec(), places: cores }),
         })
     }
 
@@ -193,11 +237,17 @@ impl Manager {
             };
             workload.executors[server].callbacks.iter().map(of).fold(0, u64::saturating_add)
         };
+        let demands = servers.iter().map(|server| (*server, demand(*server))).collect();
+        Self::spread_by(demands, workload.executors.len(), cores)
+    }
+
+    /// The greatest first, each where least is so far.
+    fn spread_by(demands: Vec<(usize, u64)>, executors: usize, cores: usize) -> Vec<Option<usize>> {
         let mut falling: Vec<(std::cmp::Reverse<u64>, usize)> =
-            servers.iter().map(|s| (std::cmp::Reverse(demand(*s)), *s)).collect();
+            demands.into_iter().map(|(server, demand)| (std::cmp::Reverse(demand), server)).collect();
         falling.sort_unstable();
         let mut used = vec![0_u64; cores.max(1)];
-        let mut places = vec![None; workload.executors.len()];
+        let mut places = vec![None; executors];
         for (std::cmp::Reverse(demand), server) in falling {
             let core = (0..used.len()).min_by_key(|core| used[*core]).unwrap_or(0);
             used[core] = used[core].saturating_add(demand);
@@ -220,6 +270,14 @@ impl Manager {
         let fits = |period_ns: u64, budgets_ns: &[u64]| {
             keeps(&slots.budgets(budgets_ns), &places, &self.limits(period_ns).capacities_ns)
         };
+        let mut in_a_second = vec![0_u64; self.platform.cores.len().max(1)];
+        for &server in servers {
+            let sum = in_a_second.get_mut(cores[server]?)?;
+            *sum = sum.saturating_add(analysis.most_work_ns(server, SECOND_NS, solution)?);
+        }
+        if in_a_second.iter().any(|sum| *sum > MOST_OF_SECOND_NS) {
+            return None;
+        }
         let needs = |period_ns: u64| -> Option<Vec<u64>> {
             let mut budgets_ns = vec![0; cores.len()];
             for &server in servers {

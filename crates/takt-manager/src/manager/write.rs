@@ -18,6 +18,7 @@ impl Manager {
         candidates: &[Candidate],
         fates: &[Option<degrade::Fate>],
         bounds: &[Option<ChainBound>],
+        measured: Option<&[Option<ChainBound>]>,
     ) -> Vec<ChainPlan> {
         let chains = self.goals.chains.iter().zip(candidates).zip(fates).zip(bounds);
         chains
@@ -60,6 +61,9 @@ impl Manager {
                     bound_ns: shown.as_ref().map(|b| b.ns.saturating_add(beside_ns)),
                     bound_by: shown.as_ref().map_or_else(String::new, |b| methods(&b.by)),
                     jitter: self.jitter_plan(index, shown.as_ref().map(|b| b.ns.saturating_add(beside_ns))),
+                    measured_bound_ns: measured
+                        .and_then(|measured| measured.get(index)?.as_ref())
+                        .map(|bound| bound.ns.saturating_add(beside_ns)),
                     bound_parts: shown.map_or_else(Vec::new, |b| b.parts),
                     state,
                 }

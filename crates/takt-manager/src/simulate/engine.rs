@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use super::disturb::Disturber;
 use super::kernel::{Doing, Thread};
 use super::threads::Executor;
 use super::{Machine, Random, Supply, System, Trigger};
@@ -85,6 +86,7 @@ pub(super) struct Engine<'a> {
     /// Grid of the releases of each callback.
     grid_ns: Vec<u64>,
     pub random: Random,
+    pub disturber: Disturber,
     observed: Observed,
     messages: i64,
     trace: Vec<Traced>,
@@ -153,6 +155,7 @@ pub fn simulate_on(
         held: Vec::new(),
         grid_ns: vec![0; count],
         random,
+        disturber: Disturber::new(machine.disturbed_ns, machine.disturbed_window_ns),
         messages: 0,
         trace: Vec::new(),
         observed: Observed {
@@ -336,6 +339,7 @@ impl Engine<'_> {
             }
         }
         self.record(thread, Traceable::End(callback));
+        self.disturber.end(self.now_ns, thread);
     }
 
     fn publish(&mut self, thread: usize, instance: &Instance) {

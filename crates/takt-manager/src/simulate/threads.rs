@@ -86,6 +86,8 @@ impl Engine<'_> {
         let Some(instance) = self.pending[callback].pop_front() else { return };
         self.record(thread, Traceable::Start(callback, instance.message));
         let mut job = Box::new(self.job(instance));
+        let core = self.threads[thread].supply.core;
+        self.disturber.begin(self.now_ns, core, thread, &mut job, &mut self.random);
         self.begin(thread, &mut job);
         self.threads[thread].doing = Doing::Work(job);
     }

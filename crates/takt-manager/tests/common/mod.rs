@@ -113,6 +113,7 @@ pub fn check_with(
         tick_ns: if ticks { [1, 4][usize::try_from(random.within(0, 1)).unwrap()] * 1_000_000 } else { 0 },
         dispatch_ns: 100_000,
         sleeping_hogs: ticks || features != Features::default(),
+        ..Machine::default()
     };
     let supplies = supplies(&system, &mut random, machine.tick_ns);
     let period_ns = supplies.first().map_or(10_000_000, |s| s.period_ns);

@@ -11,6 +11,7 @@
 //!   tells something: the take is no earlier than the receipt. That counts the executor's waking as well.
 //! - **Start-up** is kept apart as for arrivals ([`super::startup`]), by whatever process: discovery holds the middleware up everywhere. It is held against
 //!   what is assumed all the same.
+//! - **While threads are moved** ([`super::unsettled`]) it is the same.
 //! - Messages within a process that pass no middleware take nothing.
 
 use std::collections::VecDeque;
@@ -160,6 +161,8 @@ impl Extractor {
     pub(super) fn delivered(&mut self, callback: usize, at_ns: u64, receipt: Receipt, starting: bool) {
         // Whoever starts keeps the whole machine's middleware busy.
         let starting = starting || self.startups.is_any_starting(at_ns);
+        let left_ns = receipt.at_ns.saturating_sub(receipt.took_ns);
+        let starting = starting || self.unsettled.holds(left_ns, receipt.at_ns);
         let horizon_ns = self.options.horizon_ns;
         let Some(callback) = self.tables.callbacks.get_mut(callback) else { return };
         if receipt.told || !callback.delivered.told {

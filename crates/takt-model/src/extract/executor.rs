@@ -120,6 +120,7 @@ impl Extractor {
         };
         let (keep, fresh, horizon_ns) = (self.keep(), self.arrivals(), self.options.horizon_ns);
         let starting = self.starting;
+        let unsettled = self.unsettled.runs(thread, from_ns, at_ns);
         let state = &mut self.tables.threads[thread];
         let callback = &mut self.tables.callbacks[index];
         let (known, tells) = (state.off_cpu.take(), state.tells);
@@ -127,10 +128,10 @@ impl Extractor {
             (Some(from), Some(to)) => {
                 let charged =
                     state.charged.replace((to, at_ns)).map_or(from, |(charged, _)| charged.min(from));
-                callback.cost.record(at_ns, to.saturating_sub(charged), true);
+                callback.costs(at_ns, to.saturating_sub(charged), true, unsettled);
                 let off_ns = at_ns.saturating_sub(from_ns).saturating_sub(to.saturating_sub(from));
                 let number = callback.activations + 1;
-                callback.suspensions.record(Ended { number, at_ns, off_ns, known, tells }, keep, starting);
+                callback.suspends(Ended { number, at_ns, off_ns, known, tells }, keep, starting, unsettled);
             }
             _ if state.charged.is_some() => {
                 state.unpaid.push((index, at_ns.saturating_sub(from_ns), known));

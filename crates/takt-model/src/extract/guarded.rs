@@ -5,7 +5,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Extractor;
 use super::names::{label, names};
 use super::state::{Key, Origin};
-use crate::guard::{Assumed, Breach, Broken, CostLimit, CountLimit, SpanLimit};
+use crate::guard::{
+    Account, Allowance, Assumed, Beyond, Breach, Broken, CostLimit, CountLimit, SpanLimit, Taken,
+};
 
 /// Callbacks told at once that run where no plan knew them.
 const MOST_UNPLANNED: usize = 64;
@@ -17,6 +19,9 @@ const UNSEEN: u64 = 3;
 pub(super) struct Guarded {
     /// Callbacks by their slots, with their names.
     callbacks: FxHashMap<usize, String>,
+    /// What callbacks take beyond their curves, and whose account is which.
+    accounts: Vec<Account>,
+    account_of: FxHashMap<usize, usize>,
     /// Topics whose arrivals are limited, each with the callbacks that it is told by and its limit.
     topics: Vec<(usize, Vec<String>, Vec<u64>)>,
     /// Threads on which no other callbacks may run, and executors, each with one of its threads.
@@ -77,17 +82,39 @@ impl Guarded {
 impl Extractor {
     /// Holds what happens from now on against these assumptions, and no longer against earlier ones.
     pub fn assume(&mut self, assumed: &[Assumed]) {
+        self.assume_with(assumed, &[]);
+    }
+
+    /// The same with accounts of what callbacks take beyond ([`Assumed::account`]).
+    pub fn assume_with(&mut self, assumed: &[Assumed], allowances: &[Allowance]) {
+        // Windows do not begin anew with a plan.
+        let before: Vec<Taken> = self.guarded.accounts.iter().flat_map(Account::kept).collect();
         self.release_guards();
+        self.guarded.accounts = allowances.iter().copied().map(Account::new).collect();
         let by_name: FxHashMap<&str, &Assumed> =
             assumed.iter().map(|one| (one.callback.as_str(), one)).collect();
         for (slot, name) in names(self) {
             let Some(one) = by_name.get(name.as_str()) else { continue };
             let Some(callback) = self.tables.callbacks.get_mut(slot) else { continue };
-            callback.cost.limit(one.cost_ns.clone().map(CostLimit::new));
+            let account = one.account.filter(|account| *account < allowances.len());
+            if let Some(account) = account {
+                self.guarded.account_of.insert(slot, account);
+                for taken in before.iter().filter(|taken| taken.callback == slot) {
+                    let of = if taken.suspended { &one.suspension_ns } else { &one.cost_ns };
+                    if let Some(taken) = taken.against(of.as_deref().unwrap_or_default()) {
+                        self.guarded.accounts[account].keep(taken);
+                    }
+                }
+            }
+            let limit = |most_ns: Vec<u64>| match account {
+                Some(_) => CostLimit::new(most_ns).with_account(),
+                None => CostLimit::new(most_ns),
+            };
+            callback.cost.limit(one.cost_ns.clone().map(limit));
             callback.delivered.limit(one.delivery_ns, one.own_delivery_ns);
             callback.arrivals.limit(one.spans_ns.clone().map(SpanLimit::new));
             let suspension = |lengths| [lengths, one.suspensions.clone(), one.yields.clone()];
-            callback.suspensions.limit(one.suspension_ns.clone().map(suspension));
+            callback.suspensions.limit(one.suspension_ns.clone().map(suspension), account.is_some());
             for (name, most) in &one.outputs {
                 let Some(topic) = self.tables.topic_of.get(name.as_str()).copied() else { continue };
                 let topic = self.tables.topic(topic);
@@ -140,7 +167,7 @@ impl Extractor {
                 callback.cost.limit(None);
                 callback.arrivals.limit(None);
                 callback.delivered.limit(None, None);
-                callback.suspensions.limit(None);
+                callback.suspensions.limit(None, false);
                 callback.publishes.iter_mut().for_each(|edge| edge.limit = None);
             }
         }
@@ -162,6 +189,7 @@ impl Extractor {
         let now_ns = self.now_ns;
         let tables = &mut self.tables;
         let mut ended = Vec::new();
+        let mut beyond: Vec<Taken> = Vec::new();
         for (slot, name) in &self.guarded.callbacks {
             let mut say =
                 |what: Breach, at_ns: u64| found.push(Broken { callback: name.clone(), what, at_ns });
@@ -171,6 +199,11 @@ impl Extractor {
                 say(Breach::Ended, now_ns);
                 continue;
             };
+            if self.guarded.account_of.contains_key(slot) {
+                let taken = |suspended| move |beyond: Beyond| Taken { callback: *slot, suspended, beyond };
+                beyond.extend(callback.cost.beyond().into_iter().map(taken(false)));
+                beyond.extend(callback.suspensions.beyond().into_iter().map(taken(true)));
+            }
             if let Some(excess) = callback.cost.excess() {
                 say(Breach::Cost(excess), excess.at_ns);
             }
@@ -194,6 +227,23 @@ impl Extractor {
                 ended.push(*slot);
                 say(Breach::Ended, now_ns);
             }
+        }
+        beyond.sort_by_key(|taken| (taken.beyond.excess.at_ns, taken.callback));
+        let mut told = FxHashSet::default();
+        for taken in beyond {
+            let Some(&number) = self.guarded.account_of.get(&taken.callback) else { continue };
+            let Some(account) = self.guarded.accounts.get_mut(number) else { continue };
+            // The first is told, as with curves.
+            if told.contains(&number) {
+                account.keep(taken);
+                continue;
+            }
+            let Some((sum_ns, allowance)) = account.take(taken) else { continue };
+            told.insert(number);
+            let Taken { callback, suspended, beyond: Beyond { excess, .. } } = taken;
+            let callback = self.guarded.callbacks.get(&callback).cloned().unwrap_or_default();
+            let what = Breach::Beyond { excess, suspended, sum_ns, allowance };
+            found.push(Broken { callback, what, at_ns: excess.at_ns });
         }
         for (topic, told, _) in &self.guarded.topics {
             if let Some(excess) = tables.topics[*topic].arrivals.excess() {

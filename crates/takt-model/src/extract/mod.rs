@@ -53,6 +53,7 @@ mod suspend;
 mod tests;
 mod timer;
 mod unrun;
+mod unsettled;
 
 use serde::{Deserialize, Serialize};
 use takt_ros::event::{Event, Kind};
@@ -61,6 +62,7 @@ use self::messages::Messages;
 use self::startup::{Arrivals, Startups};
 use self::state::{CallbackState, Origin, Tables, ThreadState, TopicState};
 use self::suspend::{Keep, OffCpu, Suspensions};
+use self::unsettled::Unsettled;
 use crate::chain::{ChainSpec, ChainStats, WatchId};
 use crate::{ArrivalRecorder, CostRecorder, Latency, Model, ProbableRecorder};
 
@@ -201,6 +203,7 @@ pub struct Extractor {
     startups: Startups,
     /// The process of this event is starting.
     starting: bool,
+    unsettled: Unsettled,
     tags: Vec<state::Tag>,
     guarded: guarded::Guarded,
 }
@@ -226,6 +229,7 @@ impl Extractor {
             last_thread: 0,
             startups: Startups::default(),
             starting: false,
+            unsettled: Unsettled::default(),
             tags: Vec::new(),
             guarded: guarded::Guarded::default(),
         }

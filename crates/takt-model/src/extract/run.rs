@@ -235,20 +235,15 @@ impl Extractor {
             callback.shortest.ended(if frame.inferred { 0 } else { wall_ns });
         }
         let serves = matches!(callback.origin, Origin::Service { .. });
+        let unsettled = self.unsettled.runs(thread, frame.at_ns, at_ns);
         match took {
             Some((took_ns, cpu_time)) => {
-                callback.cost.record(at_ns, took_ns, cpu_time);
-                if let Some(probable) = &mut callback.probable {
-                    probable.record(took_ns);
-                }
+                callback.costs(at_ns, took_ns, cpu_time, unsettled);
                 if let (Some(from), Some(to)) = (frame.cpu_ns, cpu_ns) {
                     let off_ns = wall_ns.saturating_sub(to.saturating_sub(from));
                     let number = callback.activations;
-                    callback.suspensions.record(
-                        Ended { number, at_ns, off_ns, known: off_cpu, tells },
-                        keep,
-                        self.starting,
-                    );
+                    let ended = Ended { number, at_ns, off_ns, known: off_cpu, tells };
+                    callback.suspends(ended, keep, self.starting, unsettled);
                 } else {
                     callback.suspensions.wall_time(at_ns);
                 }
@@ -288,21 +283,16 @@ impl Extractor {
         let possible = took_ns <= elapsed_ns.saturating_add(elapsed_ns / 16).saturating_add(1_000_000);
         self.counters.clock_steps += u64::from(!possible);
         let (keep, tells) = (self.keep(), self.tables.threads[thread].tells);
+        let unsettled = self.unsettled.runs(thread, since_ns, at_ns);
         for (i, &(index, wall_ns, known)) in unpaid.iter().enumerate() {
             let Some(callback) = self.tables.callbacks.get_mut(index) else { continue };
             let share_ns = if unpaid[..i].iter().any(|&(other, ..)| other == index) { 0 } else { took_ns };
             if possible {
-                callback.cost.record(at_ns, share_ns, true);
+                callback.costs(at_ns, share_ns, true, unsettled);
                 let off_ns = wall_ns.saturating_sub(took_ns);
                 let number = callback.activations;
-                callback.suspensions.record(
-                    Ended { number, at_ns, off_ns, known, tells },
-                    keep,
-                    self.starting,
-                );
-                if let Some(probable) = &mut callback.probable {
-                    probable.record(share_ns);
-                }
+                let ended = Ended { number, at_ns, off_ns, known, tells };
+                callback.suspends(ended, keep, self.starting, unsettled);
             } else {
                 callback.cost.gap();
                 callback.suspensions.gap();

@@ -20,7 +20,7 @@
 
 use takt_ros::event::OFF_CPU_NS;
 
-use crate::guard::{Breach, CostLimit};
+use crate::guard::{Beyond, Breach, CostLimit};
 use crate::{CostCurve, CostRecorder, GreatestRecorder};
 
 /// What the source says of an activation that was off the CPU.
@@ -166,6 +166,15 @@ impl Suspensions {
         self.follow(ended, keep);
     }
 
+    /// One activation that says nothing about others: it is held against the limits, and is no part of the curves.
+    #[cold]
+    pub(crate) fn record_apart(&mut self, ended: Ended, keep: Keep) {
+        let mut aside = Self { limit: self.limit.take(), ..Self::default() };
+        self.gap();
+        aside.follow(ended, keep);
+        self.limit = aside.limit;
+    }
+
     #[cold]
     fn record_start(&mut self, ended: Ended, keep: Keep, starting: bool) {
         if starting {
@@ -266,8 +275,8 @@ impl Suspensions {
     }
 
     /// Holds every activation from now on against these suspensions: lengths, numbers and yields of 1, 2, 3 ... activations in a row, empty where
-    /// there are none; `None`: no longer.
-    pub(crate) fn limit(&mut self, limits: Option<[Vec<u64>; 3]>) {
+    /// there are none; `None`: no longer. `account`: what is longer than that goes to an account.
+    pub(crate) fn limit(&mut self, limits: Option<[Vec<u64>; 3]>, account: bool) {
         let limit = |mut most: Vec<u64>| {
             if most.is_empty() {
                 most.push(0);
@@ -275,8 +284,14 @@ impl Suspensions {
             CostLimit::new(most)
         };
         self.limit = limits.map(|[lengths, times, yields]| {
-            Box::new(Limits { lengths: limit(lengths), times: limit(times), yields: limit(yields) })
+            let lengths = if account { limit(lengths).with_account() } else { limit(lengths) };
+            Box::new(Limits { lengths, times: limit(times), yields: limit(yields) })
         });
+    }
+
+    /// What was longer than the curve since the last call, where that goes to an account.
+    pub(crate) fn beyond(&mut self) -> Vec<Beyond> {
+        self.limit.as_mut().map(|limit| limit.lengths.take_beyond()).unwrap_or_default()
     }
 
     /// Which limits were first left since the last call.
