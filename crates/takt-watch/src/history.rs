@@ -225,6 +225,7 @@ fn not_recorded(job: &JobRecord) -> Late {
         cause: Cause::NotRecorded,
         who: String::new(),
         share: 0.0,
+        never_ran: 0,
         inherited: false,
         backlog_of: None,
         parts: Vec::new(),
