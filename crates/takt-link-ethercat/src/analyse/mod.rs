@@ -19,7 +19,7 @@ mod ways;
 #[cfg(test)]
 mod tests;
 
-pub use app::{AppCycle, AppLog};
+pub use app::{AppCycle, AppLog, LogError};
 pub use blame::{Blame, Counter, Finding, Kind, Report, Spread};
 pub use late::{LateCause, LateWay, Place, Usual};
 pub use ways::{Traffic, Way};

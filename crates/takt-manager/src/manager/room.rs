@@ -28,9 +28,9 @@ use crate::workload::{Activity, Suspension, Workload};
 pub struct Room {
     /// Execution times and self-suspensions may be so many times the longest seen,
     pub times: f64,
-    /// and one among [`SPREAD`] activations in a row so much longer than that. Messages may be that much later, too, and arrivals from outside closer.
+    /// and one among 16 (`SPREAD`) activations in a row so much longer than that. Messages may be that much later, too, and arrivals from outside closer.
     pub more_ns: u64,
-    /// What all callbacks of a core together may take beyond that, in any interval of [`WINDOW_NS`]; 0: nothing.
+    /// What all callbacks of a core together may take beyond that, in any interval of one second; 0: nothing.
     #[serde(default)]
     pub disturbance_ns: u64,
     /// An activation may suspend itself so many times more often than was seen.
