@@ -7,7 +7,7 @@ use crate::table::escape_markdown;
 /// Folder of the pictures, beside the report.
 pub const FIGURES_FOLDER: &str = "figures";
 
-/// Writes the document as Markdown. Pictures are taken from [`FIGURES_FOLDER`].
+/// Writes the document as Markdown. Pictures are taken from the folder `figures` beside it.
 pub fn markdown(document: &Document) -> String {
     let mut text = format!("# {}\n\n", escape_markdown(&document.title));
     for section in &document.sections {

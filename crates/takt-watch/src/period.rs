@@ -2,7 +2,7 @@
 //!
 //! The measure is the phase coherence of Rayleigh's test for periodicity (Mardia and Jupp, Directional Statistics, 2000, chapter 6): the
 //! times are put on a circle of the length of a candidate period, and what is periodic gathers on one side. It is taken over blocks of
-//! [`BLOCK`] periods and averaged without phase (Welch's way), because a loop that sleeps for a time, and not until one, drifts. Its square
+//! 16 periods and averaged without phase (Welch's way), because a loop that sleeps for a time, and not until one, drifts. Its square
 //! is corrected for the number of times in a block, so that random times come out at zero.
 //!
 //! What a person would not call periodic has no period: random times, and times on a grid of which most places are empty (the kernel's
