@@ -43,6 +43,14 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// A master of its own for every test, and its two ends.
 pub fn master(pdu: Duration) -> (MainDevice<'static>, PduTx<'static>, PduRx<'static>) {
+    master_with(pdu, RetryBehaviour::None)
+}
+
+/// The same, with its own way of sending again what got no answer, or not.
+pub fn master_with(
+    pdu: Duration,
+    retry_behaviour: RetryBehaviour,
+) -> (MainDevice<'static>, PduTx<'static>, PduRx<'static>) {
     let storage: &'static PduStorage<FRAMES, DATA> = Box::leak(Box::new(PduStorage::new()));
     let (tx, rx, pdu_loop) = storage.try_split().unwrap();
     // Patient with a busy test machine.
@@ -55,7 +63,7 @@ pub fn master(pdu: Duration) -> (MainDevice<'static>, PduTx<'static>, PduRx<'sta
         mailbox_response: long,
         ..Timeouts::default()
     };
-    let config = MainDeviceConfig { dc_static_sync_iterations: 100, retry_behaviour: RetryBehaviour::None };
+    let config = MainDeviceConfig { dc_static_sync_iterations: 100, retry_behaviour };
     (MainDevice::new(pdu_loop, timeouts, config), tx, rx)
 }
 

@@ -46,6 +46,8 @@ pub fn config(cameras: usize) -> CellConfig {
     tasks.hold_cpu_awake = false;
     let simulator = robot.simulator.as_mut().expect("it has a simulated robot");
     simulator.watchdog_min_hz = 2.0;
+    // Patient with a busy test machine: a simulated controller in the same process may wait for a CPU or a disk.
+    robot.rtde.connect_timeout_ms = 10_000;
     // What the tests compare with knows of people alone, not of an arm that hides a part of them.
     simulator.drawn = false;
     let cameras = all.into_iter().take(cameras).collect();
