@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Sources of the two libraries, and what both sides share.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 9] = [
+    "preload/c.rs",
     "preload/calls.rs",
     "preload/off_cpu.rs",
     "preload/probe.rs",
     "preload/process.rs",
+    "preload/session.rs",
     "preload/standin.rs",
     "preload/tracepoints.rs",
     "src/preload/ring.rs",

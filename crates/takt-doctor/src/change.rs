@@ -6,8 +6,11 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use takt_files::Folder;
+use takt_reserve::system::Identity;
+use takt_rt::placement::CpuSet;
 
 use crate::error::DoctorError;
+use crate::journal::{self, SavedInterface, SavedThread};
 use crate::report::Report;
 use crate::tree::chosen;
 
@@ -46,19 +49,47 @@ pub struct Changed {
     pub error: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct State {
-    format: u32,
-    settings: Vec<Saved>,
+pub(crate) struct State {
+    pub(crate) format: u32,
+    pub(crate) settings: Vec<Saved>,
+    /// Threads that were changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) threads: Vec<SavedThread>,
+    /// Interfaces that were changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) interfaces: Vec<SavedInterface>,
+    /// Sets of CPUs that threads were given: one that shows such a set and is not known has inherited it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) given: Vec<CpuSet>,
+    /// Whose boot and process this is, where threads were changed or settings are only tried.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) boot: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<Identity>,
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        Self {
+            format: FORMAT,
+            settings: Vec::new(),
+            threads: Vec::new(),
+            interfaces: Vec::new(),
+            given: Vec::new(),
+            boot: String::new(),
+            owner: None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Saved {
-    path: PathBuf,
+pub(crate) struct Saved {
+    pub(crate) path: PathBuf,
     /// The value before the first change.
-    before: String,
+    pub(crate) before: String,
 }
 
 /// Where the state file is unless said otherwise: a folder of this user's alone, never one of everybody's, because what the file
@@ -95,7 +126,7 @@ pub(crate) fn apply_below(
     report: &Report,
     state_file: &Path,
 ) -> Result<Vec<Changed>, DoctorError> {
-    let mut state = load(state_file)?.unwrap_or(State { format: FORMAT, settings: Vec::new() });
+    let mut state = load(state_file)?.unwrap_or_else(State::new);
     let wanted: Vec<&Change> =
         report.checks.iter().filter(|check| check.safe).flat_map(|check| &check.changes).collect();
     let mut pending = Vec::new();
@@ -126,34 +157,28 @@ pub(crate) fn apply_below(
     let refused = |saved: &Saved| {
         changed.iter().any(|c| c.path == saved.path && c.error.is_some() && c.after == saved.before)
     };
-    let (kept, dropped): (Vec<_>, Vec<_>) = state.settings.into_iter().partition(|saved| !refused(saved));
-    if kept.is_empty() {
+    let (kept, dropped): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut state.settings).into_iter().partition(|saved| !refused(saved));
+    state.settings = kept;
+    if state.settings.is_empty() && state.threads.is_empty() && state.interfaces.is_empty() {
         remove(state_file)?;
     } else if !dropped.is_empty() {
-        save(state_file, &State { format: FORMAT, settings: kept })?;
+        save(state_file, &state)?;
     }
     Ok(changed)
 }
 
 pub(crate) fn revert_below(root: &Path, state_file: &Path) -> Result<Vec<Changed>, DoctorError> {
-    let Some(state) = load(state_file)? else {
+    let Some(mut state) = load(state_file)? else {
         return Err(DoctorError::NothingApplied { path: state_file.to_owned() });
     };
-    let (mut changed, mut failed, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+    // Threads first: what they were given may lean on files. There are none in a copy of another machine.
+    let mut changed = if root == Path::new("/") { journal::restore(&mut state) } else { Vec::new() };
+    let mut failed: Vec<String> = changed.iter().filter_map(|changed| changed.error.clone()).collect();
+    let mut kept = Vec::new();
     // Backwards, should one setting depend on another.
-    for saved in state.settings.into_iter().rev() {
-        let outcome = match read(root, &saved.path) {
-            Ok(now) if now == saved.before => {
-                Changed { path: saved.path.clone(), before: now.clone(), after: now, error: None }
-            }
-            Ok(now) => write(root, &saved.path, &saved.before, now),
-            Err(error) => Changed {
-                path: saved.path.clone(),
-                before: String::new(),
-                after: String::new(),
-                error: Some(error.to_string()),
-            },
-        };
+    for saved in std::mem::take(&mut state.settings).into_iter().rev() {
+        let outcome = put_back(root, &saved);
         if let Some(error) = &outcome.error {
             failed.push(format!("{} to `{}`: {error}", saved.path.display(), saved.before));
             kept.push(saved);
@@ -165,12 +190,29 @@ pub(crate) fn revert_below(root: &Path, state_file: &Path) -> Result<Vec<Changed
         return Ok(changed);
     }
     kept.reverse();
-    save(state_file, &State { format: FORMAT, settings: kept })?;
+    state.settings = kept;
+    save(state_file, &state)?;
     Err(DoctorError::NotReverted { path: state_file.to_owned(), failed })
 }
 
+/// Writes the value from before, where it is not in force anyway.
+pub(crate) fn put_back(root: &Path, saved: &Saved) -> Changed {
+    match read(root, &saved.path) {
+        Ok(now) if now == saved.before => {
+            Changed { path: saved.path.clone(), before: now.clone(), after: now, error: None }
+        }
+        Ok(now) => write(root, &saved.path, &saved.before, now),
+        Err(error) => Changed {
+            path: saved.path.clone(),
+            before: String::new(),
+            after: String::new(),
+            error: Some(error.to_string()),
+        },
+    }
+}
+
 /// The value in force.
-fn read(root: &Path, path: &Path) -> io::Result<String> {
+pub(crate) fn read(root: &Path, path: &Path) -> io::Result<String> {
     let text = fs::read_to_string(below(root, path))?;
     Ok(chosen(&text).unwrap_or_default())
 }
@@ -180,7 +222,7 @@ fn below(root: &Path, path: &Path) -> PathBuf {
 }
 
 /// Writes and reads back.
-fn write(root: &Path, path: &Path, value: &str, before: String) -> Changed {
+pub(crate) fn write(root: &Path, path: &Path, value: &str, before: String) -> Changed {
     // Never created: it is a setting of the kernel, or it is nothing.
     let written = OpenOptions::new()
         .write(true)
@@ -198,7 +240,7 @@ fn write(root: &Path, path: &Path, value: &str, before: String) -> Changed {
 
 /// Whether a setting is one that this program writes: a state file from elsewhere must not be a way to write any
 /// file.
-fn permitted(path: &Path, value: &str) -> Result<(), String> {
+pub(crate) fn permitted(path: &Path, value: &str) -> Result<(), String> {
     let shown = path.display();
     if path.components().any(|part| matches!(part, Component::ParentDir | Component::CurDir)) {
         return Err(format!("`{shown}` is not a plain path"));
@@ -214,9 +256,26 @@ fn permitted(path: &Path, value: &str) -> Result<(), String> {
         "/proc/irq/default_smp_affinity",
         "/sys/kernel/mm/transparent_hugepage/enabled",
         "/sys/kernel/debug/sched/preempt",
+        // What only a search tries.
+        "/proc/sys/kernel/nmi_watchdog",
+        "/proc/sys/kernel/numa_balancing",
+        "/proc/sys/vm/swappiness",
+        "/proc/sys/vm/stat_interval",
+        "/proc/sys/vm/compaction_proactiveness",
+        "/proc/sys/net/core/busy_poll",
+        "/proc/sys/net/core/busy_read",
+        "/sys/devices/virtual/workqueue/cpumask",
+        "/sys/kernel/mm/transparent_hugepage/defrag",
+        "/sys/kernel/mm/ksm/run",
+        "/sys/kernel/rcu_expedited",
     ]
     .contains(&text)
         || within("/sys/devices/system/cpu/cpu", &["/cpufreq/scaling_governor"])
+        || within("/sys/devices/system/cpu/cpu", &["/power/pm_qos_resume_latency_us"])
+        || (text.contains("/cpuidle/state") && within("/sys/devices/system/cpu/cpu", &["/disable"]))
+        || within("/sys/kernel/debug/sched/fair_server/cpu", &["/runtime"])
+        || (text.contains("/queues/rx-") && within("/sys/class/net/", &["/rps_cpus"]))
+        || within("/sys/class/net/", &["/napi_defer_hard_irqs", "/gro_flush_timeout"])
         || within("/proc/irq/", &["/smp_affinity_list"]);
     if !known {
         return Err(format!("`{shown}` is not a setting that the doctor changes"));
@@ -227,7 +286,7 @@ fn permitted(path: &Path, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn load(state_file: &Path) -> Result<Option<State>, DoctorError> {
+pub(crate) fn load(state_file: &Path) -> Result<Option<State>, DoctorError> {
     let foreign = |reason: String| DoctorError::ForeignState { path: state_file.to_owned(), reason };
     let text = match takt_files::read_own(state_file, takt_files::CONFIGURATION_BYTES) {
         Ok(text) => text,
@@ -251,7 +310,7 @@ fn load(state_file: &Path) -> Result<Option<State>, DoctorError> {
 }
 
 /// Whole or not at all, and on the disk before this returns: the machine may hang on the first setting.
-fn save(state_file: &Path, state: &State) -> Result<(), DoctorError> {
+pub(crate) fn save(state_file: &Path, state: &State) -> Result<(), DoctorError> {
     let error = |source: io::Error| DoctorError::StateFile { path: state_file.to_owned(), source };
     let text = serde_json::to_string_pretty(state).map_err(|e| error(io::Error::other(e)))?;
     let write = || {

@@ -56,7 +56,7 @@ fn an_interrupted_apply_is_reverted() {
     // As after a kill between the first and the second write.
     let settings = [(RT, "950000"), (THP, "always"), (GOVERNOR, "powersave")];
     let settings = settings.map(|(path, before)| Saved { path: path.into(), before: before.into() }).into();
-    save(&state, &State { format: FORMAT, settings }).unwrap();
+    save(&state, &State { settings, ..State::new() }).unwrap();
     fake::write(root.path(), RT, b"-1");
     revert_below(root.path(), &state).unwrap();
     assert_eq!(all(root.path()), ["950000", "always", "powersave"]);

@@ -38,6 +38,22 @@ pub enum DoctorError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Somebody tries settings just now.
+    #[error("process {pid} tries settings by the state file {path}; end it (`kill {pid}`), and it takes everything back itself", path = path.display())]
+    StillOwned {
+        /// The state file.
+        path: PathBuf,
+        /// That process.
+        pid: u32,
+    },
+    /// A file of tuned settings cannot be applied.
+    #[error("{path}: {reason}. Nothing was changed", path = path.display())]
+    Tuned {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and the way out.
+        reason: String,
+    },
     /// Some settings could not be put back; the state file still holds them.
     #[error(
         "{} of the settings could not be put back: {}. The state file {path} still holds them. Fix: run `--revert` again \

@@ -62,7 +62,6 @@ impl Default for GapOptions {
 /// What the loop saw on one CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuGaps {
-    /// The CPU.
     pub cpu: usize,
     /// Time spent looking, nanoseconds.
     pub looked_ns: u64,

@@ -130,8 +130,9 @@ pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
             format!("{name} {}", cpus.collect::<Vec<_>>().join(", "))
         };
         let busiest: Vec<_> = rates.iter().filter(device).take(3).map(shown).collect();
-        let total: f64 = rates.iter().map(Rate::total).sum();
-        let from_devices: f64 = rates.iter().filter(device).map(Rate::total).sum();
+        // The sum of nothing is -0.0 in floating point, which would be printed as such.
+        let sum = |rates: &mut dyn Iterator<Item = &Rate>| rates.map(Rate::total).sum::<f64>() + 0.0;
+        let (total, from_devices) = (sum(&mut rates.iter()), sum(&mut rates.iter().filter(device)));
         let list = if busiest.is_empty() { "none".into() } else { busiest.join("; ") };
         (total, from_devices, format!("measured {total:.0}/s, of devices {from_devices:.0}/s: {list}"))
     });
@@ -192,6 +193,11 @@ fn default_affinity(tree: &Tree, cpus: &CpuSet) -> Option<Change> {
     if digits == 0 || digits > 1024 || now.chars().any(|c| !c.is_ascii_hexdigit() && c != ',') {
         return None;
     }
+    Some(Change::new(FILE, mask(cpus, digits)))
+}
+
+/// A mask of CPUs of so many hexadecimal digits, in groups of eight with commas, as the kernel prints it.
+pub fn mask(cpus: &CpuSet, digits: usize) -> String {
     let mut mask = String::new();
     for place in (0..digits).rev() {
         let digit = (0..4).fold(0, |digit, bit| digit | u32::from(cpus.contains(place * 4 + bit)) << bit);
@@ -200,7 +206,7 @@ fn default_affinity(tree: &Tree, cpus: &CpuSet) -> Option<Change> {
             mask.push(',');
         }
     }
-    Some(Change::new(FILE, mask))
+    mask
 }
 
 #[cfg(test)]
@@ -228,6 +234,9 @@ mod tests {
             check.evidence.contains("measured 110/s, of devices 100/s: eth0 100/s on CPU 1"),
             "{check:?}"
         );
+        // A virtual machine without devices that interrupt.
+        let check = placement(&Tree::new(fake::tree(&[]).path()), Some(&rates[1..]));
+        assert!(check.evidence.contains("measured 10/s, of devices 0/s: none"), "{check:?}");
         // Another CPU came meanwhile: no rates.
         let other = Interrupts::parse("CPU0\n 9: 4 x y acpi\n").unwrap();
         assert!(other.since(&before, 1.0).is_empty());

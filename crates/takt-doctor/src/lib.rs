@@ -16,21 +16,28 @@ mod examine;
 mod gaps;
 mod gpu;
 mod interrupts;
+pub mod journal;
 mod kernel;
 mod measure;
 mod memory;
 mod network;
 mod report;
 mod rights;
+pub mod setting;
 mod text;
 mod threads;
 mod tree;
+mod tuned;
 
 pub use change::{Change, Changed, apply, default_state, revert};
 pub use error::DoctorError;
 pub use examine::{Options, examine};
 pub use gaps::{CpuGaps, GapOptions};
+pub use interrupts::mask;
+pub use journal::Journal;
 pub use report::{Check, Report, Status};
+pub use setting::{Action, Scope, Setting};
+pub use tuned::{Tuned, apply_tuned};
 
 /// Tests that measure the machine starve each other: one at a time.
 #[cfg(test)]

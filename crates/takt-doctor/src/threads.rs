@@ -1,6 +1,7 @@
 //! The kernel's own threads beside those of robots: threads of interrupts, `ktimers`, `ksoftirqd`, and where workqueues may run.
 
 use takt_rt::placement::CpuSet;
+use takt_rt::procfs::Stat;
 
 use crate::report::Check;
 use crate::tree::Tree;
@@ -14,21 +15,18 @@ struct KernelThread {
     priority: i64,
 }
 
-/// Fields of `/proc/PID/stat` behind the name (proc_pid_stat(5)): the second is the parent, the 38th the real-time priority, the
-/// 39th the policy.
+/// Field 40 of `/proc/PID/stat` is the real-time priority (proc_pid_stat(5)).
 fn kernel_threads(tree: &Tree) -> Vec<KernelThread> {
     let pids = tree.names("/proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
     let thread = |pid: u32| {
-        let stat = tree.text(&format!("/proc/{pid}/stat"))?;
-        let (head, rest) = stat.rsplit_once(')')?;
-        let name = head.split_once('(')?.1.to_owned();
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let stat = Stat::parse(tree.text(&format!("/proc/{pid}/stat"))?)?;
+        let name = stat.name();
         // Only threads of the kernel have kthreadd as their parent: anybody may call a program `irq/9-eth0`.
-        if *fields.get(1)? != "2" {
+        if stat.parent() != Some(2) {
             return None;
         }
         let wanted = ["irq/", "ktimers/", "ksoftirqd/"].iter().any(|kind| name.starts_with(kind));
-        let priority = fields.get(37)?.parse().ok()?;
+        let priority = stat.number(40)?;
         wanted.then_some(KernelThread { pid, name, priority })
     };
     pids.filter_map(thread).collect()

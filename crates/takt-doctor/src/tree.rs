@@ -76,7 +76,6 @@ impl Tree {
         names
     }
 
-    /// Online CPUs.
     pub(crate) fn online(&self) -> CpuSet {
         self.cpus("/sys/devices/system/cpu/online").unwrap_or(CpuSet::EMPTY)
     }
@@ -119,7 +118,6 @@ pub(crate) fn chosen(text: &str) -> Option<String> {
 pub(crate) mod fake {
     use super::*;
 
-    /// A folder with these files.
     pub(crate) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {

@@ -87,10 +87,8 @@ pub enum Words {
     Closed,
 }
 
-/// What is planted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plant {
-    /// Nothing.
     Nothing,
     /// On the wire, once the robot moves.
     Wire(Vec<Disturbance>),
@@ -103,7 +101,6 @@ pub enum Plant {
     Recording(Spoil, Vec<Disturbance>),
     /// In the recording's file, so that the cell must refuse it.
     UnreadableRecording(Spoil),
-    /// To the process.
     Process(Act),
     /// To what the machine gives it.
     Machine(Denial),
@@ -129,20 +126,17 @@ pub enum Stop {
 pub enum After {
     /// It moves again, and not before the recovery time has passed.
     Moves,
-    /// It stands.
     Stands,
     /// Either.
     Free,
 }
 
-/// One case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Its name, unique: `kind/what`.
     pub name: String,
     /// Its group.
     pub kind: Kind,
-    /// What is planted.
     pub plant: Plant,
     /// How long the fault lasts, milliseconds.
     pub hold_ms: u64,

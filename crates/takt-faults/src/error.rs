@@ -1,23 +1,17 @@
+//! What can keep the fault test from going on.
+
 /// Why the test itself could not go on. What the cell did wrong is a [`Violation`](crate::Violation) instead.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultError {
     /// The machine refused something.
     #[error("{doing}: {source}")]
-    Io {
-        /// What was being done.
-        doing: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Io { doing: String, source: std::io::Error },
     /// A recording could not be written.
     #[error("writing a recording: {0}")]
     Recording(#[from] takt_link_camera::CameraError),
     /// No case has such a name.
     #[error("--case {asked}: no case has this in its name; `takt bench faults --list` shows all")]
-    NoSuchCase {
-        /// The name.
-        asked: String,
-    },
+    NoSuchCase { asked: String },
     /// A process of the test did not do its part.
     #[error("{0}")]
     Child(String),

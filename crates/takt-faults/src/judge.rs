@@ -41,7 +41,6 @@ pub struct Times {
 pub struct Findings {
     /// From when it could be known to the command, nanoseconds.
     pub commanded_after_ns: Option<u64>,
-    /// What was allowed.
     pub allowed_ns: Option<u64>,
     /// Of this, what was taken from the test.
     pub taken_ns: u64,

@@ -31,15 +31,12 @@ pub struct Row {
     pub joint_speed_rad_s: f64,
     /// Way of the tool since the start, metres.
     pub tcp_way_m: f64,
-    /// Digital outputs.
     pub digital_outputs: u64,
     /// Newest value of the heartbeat register.
     pub heartbeat: i32,
     /// Program state.
     pub runtime: u32,
-    /// Robot mode.
     pub robot_mode: i32,
-    /// Safety mode.
     pub safety_mode: i32,
     /// RTDE clients.
     pub clients: u32,

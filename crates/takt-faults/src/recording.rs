@@ -10,13 +10,14 @@ use std::path::Path;
 use takt_link_camera::recording::{Recorder, RecorderOptions};
 use takt_link_camera::{Frame, Intrinsics};
 
+use takt_rt::random::SplitMix64;
+
 use crate::FaultError;
 
 /// Frames per second.
 pub(crate) const FPS: u64 = 30;
 /// First frame of the mark: the robot moves by then.
 const MARK: u64 = 60;
-/// Frames of the mark.
 const MARK_FRAMES: u64 = 8;
 /// First frame of the fault: the robot moves again by then.
 const FAULT: u64 = MARK + MARK_FRAMES + 37;
@@ -41,9 +42,7 @@ const PERSON: (std::ops::Range<u32>, std::ops::Range<u32>) = (64..96, 20..110);
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spoil {
-    /// Nothing.
     Nothing,
-    /// A person is there.
     Person,
     /// The recording ends.
     Ended,
@@ -55,7 +54,6 @@ pub enum Spoil {
     FrozenHalf,
     /// So many old frames in turn, as a driver shows them that goes round in buffers that nobody fills.
     Ring(u64),
-    /// Colour is black.
     BlackColour,
     /// Depth is missing everywhere.
     NoDepth,
@@ -71,7 +69,6 @@ pub enum Spoil {
     BlackPerson,
     /// A third is dazzled: white, and without depth.
     Glare,
-    /// Depth is random.
     RandomDepth,
     /// Every depth is the greatest number.
     GreatestDepth,
@@ -107,27 +104,14 @@ pub(crate) const fn fault_ns(hold_ms: u64) -> u64 {
     hold_ms * FPS / 1000 * 1_000_000_000 / FPS
 }
 
-/// Random numbers of a small generator (SplitMix64): noise, the same in every run.
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 /// A frame of the empty cell, or with a person in it.
 fn draw(frame: &mut Frame, number: u64, person_mm: Option<u16>) {
-    let mut noise = Noise(number);
+    let mut noise = SplitMix64::new(number);
     for (at, depth) in frame.depth_mm.iter_mut().enumerate() {
         let (u, v) = (at as u32 % WIDTH, at as u32 / WIDTH);
         let person_mm = person_mm.filter(|_| PERSON.0.contains(&u) && PERSON.1.contains(&v));
         let there = person_mm.is_some();
-        let random = noise.next();
+        let random = noise.bits();
         let (base, spread) = person_mm.map_or((WALL_MM, 61), |person_mm| (person_mm, 9));
         *depth = base + (random % spread) as u16;
         let grey = if there { 200 } else { 60 + ((u / 8 + v / 8) % 2 * 80) as u8 };
@@ -160,8 +144,8 @@ fn spoil(what: Spoil, frame: &mut Frame, first: &Frame, number: u64) {
         Spoil::Near(per_cent, depth_mm) => frame.depth_mm[..share(per_cent)].fill(depth_mm),
         Spoil::Hole(per_cent) => frame.depth_mm[..share(per_cent)].fill(0),
         Spoil::Scattered(per_cent) => {
-            let mut noise = Noise(number ^ 0xabcd);
-            let holes = frame.depth_mm.iter_mut().filter(|_| noise.next() % 100 < u64::from(per_cent));
+            let mut noise = SplitMix64::new(number ^ 0xabcd);
+            let holes = frame.depth_mm.iter_mut().filter(|_| noise.bits() % 100 < u64::from(per_cent));
             holes.for_each(|depth| *depth = 0);
         }
         Spoil::BlackPerson => {
@@ -180,8 +164,8 @@ fn spoil(what: Spoil, frame: &mut Frame, first: &Frame, number: u64) {
             }
         }
         Spoil::RandomDepth => {
-            let mut noise = Noise(number ^ 0x1234);
-            frame.depth_mm.iter_mut().for_each(|depth| *depth = noise.next() as u16);
+            let mut noise = SplitMix64::new(number ^ 0x1234);
+            frame.depth_mm.iter_mut().for_each(|depth| *depth = noise.bits() as u16);
         }
         Spoil::GreatestDepth => frame.depth_mm.fill(u16::MAX),
         _ => {}
@@ -251,8 +235,8 @@ pub(crate) fn write(path: &Path, what: Spoil, hold_ms: u64) -> Result<(), FaultE
             std::fs::write(path, whole).map_err(FaultError::io("a recording"))
         }
         Spoil::Garbage => {
-            let mut noise = Noise(7);
-            let bytes: Vec<u8> = (0..65_536).map(|_| noise.next() as u8).collect();
+            let mut noise = SplitMix64::new(7);
+            let bytes: Vec<u8> = (0..65_536).map(|_| noise.bits() as u8).collect();
             std::fs::write(path, bytes).map_err(FaultError::io("a recording"))
         }
         Spoil::Empty => std::fs::write(path, []).map_err(FaultError::io("a recording")),
@@ -266,11 +250,11 @@ fn resize(path: &Path, size: Intrinsics, faulty_frames: u64) -> Result<(), Fault
     let options = RecorderOptions { jpeg_quality: 80, frames_per_chunk: 3 };
     let mut recorder = Recorder::create(&other, &[("/cam", size)], options)?;
     let mut frame = Frame::new(size.width, size.height);
-    let mut noise = Noise(3);
+    let mut noise = SplitMix64::new(3);
     let mut stamps = Vec::new();
     for number in FAULT..FAULT + faulty_frames {
-        frame.depth_mm.iter_mut().for_each(|depth| *depth = WALL_MM + (noise.next() % 60) as u16);
-        frame.rgb.iter_mut().for_each(|byte| *byte = noise.next() as u8);
+        frame.depth_mm.iter_mut().for_each(|depth| *depth = WALL_MM + (noise.bits() % 60) as u16);
+        frame.rgb.iter_mut().for_each(|byte| *byte = noise.bits() as u8);
         let (stamp_ns, sequence, _) = order(Spoil::Resized, number, None, faulty_frames, false);
         (frame.capture_ns, frame.arrival_ns, frame.sequence) = (stamp_ns, stamp_ns, sequence);
         recorder.write(0, &frame)?;

@@ -9,7 +9,6 @@ use crate::case::Kind;
 /// What a robot, or a verdict, did and should not have done.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Violation {
-    /// The rule.
     pub rule: &'static str,
     /// What happened instead, with times and rows of the controller's log.
     pub evidence: String,
@@ -18,7 +17,6 @@ pub struct Violation {
 /// One case and what came of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseReport {
-    /// Name.
     pub name: String,
     /// Group.
     pub kind: Kind,
@@ -41,9 +39,7 @@ pub struct CaseReport {
 /// Cases and violations of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// Cases.
     pub cases: usize,
-    /// Violations.
     pub violations: usize,
 }
 
@@ -52,7 +48,6 @@ pub struct Count {
 pub struct Report {
     /// Cases that were tried.
     pub cases: usize,
-    /// Violations in them.
     pub violations: usize,
     /// Both by group.
     pub by_kind: BTreeMap<Kind, Count>,
@@ -62,7 +57,6 @@ pub struct Report {
     pub seconds: f64,
     /// The rule, in words.
     pub rule: &'static str,
-    /// Every case.
     pub details: Vec<CaseReport>,
 }
 

@@ -7,7 +7,11 @@
 //   memory=BYTES        all its memory
 //   hang=KERNEL:MS[:TIMES]  the next TIMES (1) runs of KERNEL (* any) hold the device for MS (0: until reset)
 //   lost=N[:CODE]       the device is lost with CODE (719) at the N-th kernel from now
+//   lose=KERNEL[:CODE]  the device is lost with CODE (719) when KERNEL runs
+//   wrong=KERNEL        KERNEL does nothing: what it should have written stays as it was
 //   slow=FACTOR         kernels take so many times as long
+//   clock=FACTOR        the device's clock tells so many times the time that has passed
+//   late=MS             asking after an event that is not reached takes MS
 //   launch_us=N         every launch by the host takes N microseconds of its CPU
 //   reset=1             nothing planted any more, the device is back
 // Several are joined by commas.
@@ -88,6 +92,9 @@ struct Planted {
     uint64_t memory = 8ULL << 30;
     std::string hang;
     int64_t hang_ms = 0, hang_times = 0;
+    std::string wrong, lose;
+    std::atomic<double> clock{1};
+    std::atomic<int64_t> late_ms{0};
     std::atomic<int64_t> lost_in{-1};
     std::atomic<unsigned> lost_code{LAUNCH_FAILED};
     std::atomic<double> slow{1};
@@ -107,6 +114,7 @@ struct Function {
     void (*run)(void **, const unsigned *, const unsigned *, unsigned long long, unsigned long long);
     std::vector<size_t> sizes;
     std::string name;
+    volatile bool *trapped; // of its module: a kernel has executed a trap
 };
 struct Module {
     int fd;
@@ -185,10 +193,17 @@ void plant(const std::string &text) {
             if (!part(1).empty()) planted.lost_code = unsigned(atoi(part(1).c_str()));
             planted.lost_in = atoll(part(0).c_str());
             if (planted.lost_in == 0) device.lost = planted.lost_code.load();
-        } else if (key == "slow") planted.slow = atof(value.c_str());
+        } else if (key == "lose") {
+            if (!part(1).empty()) planted.lost_code = unsigned(atoi(part(1).c_str()));
+            planted.lose = part(0);
+        } else if (key == "wrong") planted.wrong = value;
+        else if (key == "clock") planted.clock = atof(value.c_str());
+        else if (key == "late") planted.late_ms = atoll(value.c_str());
+        else if (key == "slow") planted.slow = atof(value.c_str());
         else if (key == "launch_us") planted.launch_us = atoll(value.c_str());
         else if (key == "reset") {
             ++planted.resets, planted.hang_times = 0, planted.lost_in = -1, planted.lost_code = LAUNCH_FAILED, planted.slow = 1, planted.launch_us = 0;
+            planted.wrong.clear(), planted.lose.clear(), planted.clock = 1, planted.late_ms = 0;
             planted.memory = 8ULL << 30, device.lost = 0;
         } else fprintf(stderr, "emulated device: TAKT_EMULATOR knows no `%s`\n", key.c_str());
     }
@@ -268,11 +283,14 @@ void run_kernel(Stream &own, const Function &function, const std::array<unsigned
     const uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
     device.compute.take(own.priority);
     int64_t hang = -1;
+    uint64_t at = 0;
     const uint64_t resets = planted.resets;
     {
         std::lock_guard<std::mutex> lock(planted.mutex);
         if (planted.hang_times > 0 && (planted.hang == "*" || planted.hang == function.name))
             --planted.hang_times, hang = planted.hang_ms;
+        if (planted.lose == function.name) fault(planted.lost_code);
+        if (planted.wrong == function.name) at = blocks;
     }
     device.holding += hang >= 0;
     while (hang == 0 && planted.resets == resets) sleep_for(1000000);
@@ -280,10 +298,11 @@ void run_kernel(Stream &own, const Function &function, const std::array<unsigned
     device.holding -= hang >= 0;
     if (planted.lost_in > 0 && --planted.lost_in == 0) fault(planted.lost_code);
     uint64_t chunk = 1;
-    for (uint64_t at = 0; at < blocks && !device.lost;) {
+    while (at < blocks && !device.lost) {
         const uint64_t count = std::min(chunk, blocks - at);
         const int64_t begin = now_ns();
         function.run(arguments, grid, block, at, count);
+        if (function.trapped && *function.trapped) fault(LAUNCH_FAILED);
         at += count;
         int64_t took = now_ns() - begin;
         if (planted.slow > 1) sleep_for(int64_t(took * (planted.slow - 1))), took = now_ns() - begin;
@@ -514,13 +533,15 @@ Result cuEventRecordWithFlags(Event *event, Stream *stream, unsigned flags) {
 }
 Result cuEventQuery(Event *event) {
     CHECK();
-    return event->reached >= event->recorded ? OK : NOT_READY;
+    if (event->reached >= event->recorded) return OK;
+    if (const int64_t ms = planted.late_ms) sleep_for(ms * 1000000);
+    return NOT_READY;
 }
 Result cuEventElapsedTime(float *ms, Event *from, Event *to) {
     CHECK();
     if (!from->timed || !to->timed || !from->seen || !to->seen) return INVALID_HANDLE;
     if (from->reached < from->recorded || to->reached < to->recorded) return NOT_READY;
-    return *ms = float((to->at_ns - from->at_ns) / 1e6), OK;
+    return *ms = float((to->at_ns - from->at_ns) / 1e6 * planted.clock), OK;
 }
 
 Result cuModuleLoadData(Module **module, const void *image) {
@@ -538,6 +559,16 @@ Result cuModuleLoadData(Module **module, const void *image) {
 }
 Result cuModuleUnload(Module *module) {
     CHECK();
+    // A real driver waits for what runs. Here what runs keeps its code: a test that plants a hang goes on.
+    std::vector<Stream *> streams;
+    {
+        std::lock_guard<std::mutex> lock(device.mutex);
+        streams = device.all_streams;
+    }
+    for (Stream *stream : streams) {
+        std::lock_guard<std::mutex> queue(stream->mutex);
+        if (stream->ended != stream->submitted) return OK;
+    }
     dlclose(module->library);
     close(module->fd);
     delete module;
@@ -553,7 +584,7 @@ Result cuModuleGetFunction(Function **function, Module *module, const char *name
         if (!run || !sizes) return module->functions.erase(name), NOT_FOUND;
         std::vector<size_t> all(64);
         all.resize(size_t(sizes(all.data(), 64)));
-        known.reset(new Function{run, all, text});
+        known.reset(new Function{run, all, text, static_cast<volatile bool *>(dlsym(module->library, "takt_trapped"))});
     }
     return *function = known.get(), OK;
 }

@@ -1,6 +1,13 @@
 //! What a device can keep, measured on it: launching with and without graphs, the three ways of waiting, priorities under
 //! interference, growth of its memory, the error of its clock. No perception, no models: the device alone.
 
+mod requirement;
+pub mod runner;
+pub mod step;
+pub mod steps;
+
+pub use requirement::Requirement;
+
 use serde::{Deserialize, Serialize};
 use takt_load::gpu::{Interference, InterferenceWork, Kind, Priority};
 use takt_rt::clock::monotonic_ns;
@@ -17,13 +24,11 @@ use crate::stream::{Event, Stream};
 use crate::wait::{Wait, Waited};
 
 /// The kernels of the check.
-pub(crate) const CHECK_KERNELS: Source =
-    Source { name: "check", text: include_str!("check.cu"), options: &[] };
+pub const CHECK_KERNELS: Source = Source { name: "check", text: include_str!("check.cu"), options: &[] };
 
 /// Words of the check's frame: 640 x 480 pixels of colour and depth, 5 bytes each.
 const WORDS: usize = 640 * 480 * 5 / 4;
 
-/// Words of its result.
 const RESULT_WORDS: usize = 1024;
 
 /// Kernels of a frame: about what preparing and finishing take without the networks.
@@ -101,9 +106,7 @@ pub struct Growth {
     pub seconds: f64,
     /// Frames meanwhile.
     pub frames: u64,
-    /// Memory before.
     pub before: Memory,
-    /// Memory after.
     pub after: Memory,
     /// Least free memory in between.
     pub least_free_bytes: u64,
@@ -253,7 +256,7 @@ impl Frame {
         self.stream.record(&self.end)?;
         let submitted_ns = monotonic_ns();
         if self.end.wait(start_ns + HUNG_NS, wait)? == Waited::Overrun {
-            let reason = format!("a frame has not ended within {} s", HUNG_NS / 1_000_000_000);
+            let reason = step::hung("a frame", HUNG_NS / 1_000_000_000);
             return Err(GpuError::System { what: "check", reason });
         }
         let end_ns = monotonic_ns();
@@ -277,6 +280,16 @@ impl Frame {
         let [whole_us, submit_us, device_us] = values.each_mut().map(|list| Summary::of(list));
         let (graph, priority) = (self.graph.is_some(), self.priority);
         Ok(Way { name, graph, wait, priority, whole_us, submit_us, device_us })
+    }
+
+    /// As [`Frame::measure`], for so long.
+    fn measure_for(&mut self, name: String, wait: Wait, seconds: f64) -> Result<Way, GpuError> {
+        let begin_ns = monotonic_ns();
+        // A guess from two frames, which are warm-up too.
+        self.run(wait)?;
+        self.run(wait)?;
+        let each_s = ((monotonic_ns() - begin_ns) as f64 / 2e9).max(1e-6);
+        self.measure(name, wait, (seconds / each_s).clamp(3.0, 1e6) as u32)
     }
 
     fn watch(&mut self, gpu: &Gpu, seconds: f64) -> Result<Growth, GpuError> {

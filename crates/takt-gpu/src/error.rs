@@ -38,7 +38,6 @@ pub enum GpuError {
         missing.map(|symbol| format!(" ({symbol} is missing)")).unwrap_or_default()
     )]
     DriverTooOld {
-        /// What the driver says.
         has: CudaVersion,
         /// The oldest that will do.
         needs: CudaVersion,
@@ -52,7 +51,6 @@ pub enum GpuError {
     NoDevice {
         /// The number asked for, from 0.
         ordinal: u32,
-        /// Devices that there are.
         count: u32,
     },
     /// The device's memory is full.
@@ -61,7 +59,6 @@ pub enum GpuError {
          or smaller models"
     )]
     OutOfMemory {
-        /// Bytes asked for.
         asked: u64,
         /// Bytes that the driver says are free; fragments may be smaller.
         free: u64,
@@ -71,16 +68,12 @@ pub enum GpuError {
         "the GPU is lost (CUDA error {code}, {text}): nothing more can be done with it in this process. Fix: start the process \
          anew; if it happens again, see `dmesg | grep -i xid`"
     )]
-    Lost {
-        /// CUDA's number.
-        code: u32,
-        /// CUDA's words.
-        text: &'static str,
-    },
+    Lost { code: u32, text: &'static str },
     /// The run-time compiler's library is not there.
     #[error(
         "no CUDA run-time compiler (NVRTC): looked for {}. Fix: `pip install nvidia-cuda-nvrtc-cu12` and set \
-         TAKT_NVRTC_LIBRARY to its libnvrtc.so.12, or install the CUDA toolkit",
+         TAKT_NVRTC_LIBRARY to its libnvrtc.so.12, install the CUDA toolkit, or bring kernels along that were compiled elsewhere \
+         (`takt gpu kernels FOLDER`, then TAKT_GPU_KERNELS=FOLDER)",
         looked.join(", ")
     )]
     NvrtcMissing {
@@ -89,69 +82,28 @@ pub enum GpuError {
     },
     /// A kernel does not compile.
     #[error("kernel `{kernel}` does not compile: {log}")]
-    Compile {
-        /// Name of the source.
-        kernel: String,
-        /// What the compiler said.
-        log: String,
-    },
+    Compile { kernel: String, log: String },
     /// A module has no function of this name.
     #[error("kernel `{kernel}` has no function `{function}`. Fix: declare it `extern \"C\" __global__`")]
-    NoFunction {
-        /// Name of the source.
-        kernel: String,
-        /// The name asked for.
-        function: String,
-    },
+    NoFunction { kernel: String, function: String },
     /// Memory is used by work that has not ended, or by a reader or writer on the host.
     #[error("{what} is taken by {by}: wait for an event behind it (work on a device cannot be cancelled)")]
-    InFlight {
-        /// What was asked for.
-        what: &'static str,
-        /// Who has it.
-        by: &'static str,
-    },
+    InFlight { what: &'static str, by: &'static str },
     /// Two sizes do not match.
     #[error("{what}: expected {expected}, received {received}")]
-    Size {
-        /// What was compared.
-        what: &'static str,
-        /// What must be.
-        expected: String,
-        /// What was given.
-        received: String,
-    },
+    Size { what: &'static str, expected: String, received: String },
     /// A value that the device or this crate cannot take.
     #[error("{what}: {received} is not in {expected}")]
-    Invalid {
-        /// The value's name.
-        what: &'static str,
-        /// What is accepted.
-        expected: String,
-        /// What was given.
-        received: String,
-    },
+    Invalid { what: &'static str, expected: String, received: String },
     /// A description of interference that is out of bounds.
     #[error("interference: {0}")]
     Interference(#[from] takt_rt::config::SettingError),
     /// Any other refusal of the driver.
     #[error("{name} failed with CUDA error {code} ({text})")]
-    Call {
-        /// The driver's function.
-        name: &'static str,
-        /// CUDA's number.
-        code: u32,
-        /// CUDA's words.
-        text: String,
-    },
+    Call { name: &'static str, code: u32, text: String },
     /// The system refused something beside the driver.
     #[error("{what}: {reason}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// The system's answer.
-        reason: String,
-    },
+    System { what: &'static str, reason: String },
 }
 
 impl GpuError {

@@ -1,6 +1,7 @@
 //! A device, opened.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,6 @@ pub struct Info {
     pub uuid: String,
     /// Compute capability, `(9, 0)` for sm_90; `(0, 0)` for the emulated device.
     pub compute_capability: (u32, u32),
-    /// Multiprocessors.
     pub multiprocessors: u32,
     /// CUDA version of the driver, 12040 for 12.4.
     pub driver_version: i32,
@@ -38,12 +38,32 @@ pub struct Info {
     pub emulated: bool,
 }
 
+/// What is worth a line where figures are read later.
+const ATTRIBUTES: &[(&str, Attribute)] = &[
+    ("clock_khz", Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+    ("memory_clock_khz", Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
+    ("memory_bus_bits", Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
+    ("l2_bytes", Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+    ("threads_of_a_multiprocessor", Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
+    ("copy_engines", Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT),
+    ("concurrent_kernels", Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS),
+    ("stream_priorities", Attribute::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED),
+    ("compute_preemption", Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED),
+    ("compute_mode", Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE),
+    ("kernel_timeout", Attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT),
+    ("ecc", Attribute::CU_DEVICE_ATTRIBUTE_ECC_ENABLED),
+    ("integrated", Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED),
+    ("pci_domain", Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+    ("pci_bus", Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+    ("pci_device", Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID),
+    ("unified_addressing", Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING),
+    ("can_map_host_memory", Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY),
+];
+
 /// Memory of a device at one moment, of all programs together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Free bytes.
     pub free_bytes: u64,
-    /// All bytes.
     pub total_bytes: u64,
 }
 
@@ -151,7 +171,6 @@ impl Gpu {
         &self.0.info
     }
 
-    /// CUDA version of the driver.
     pub fn driver_version(&self) -> CudaVersion {
         self.0.api.version
     }
@@ -162,6 +181,26 @@ impl Gpu {
     /// What the driver refuses.
     pub fn memory(&self) -> Result<Memory, GpuError> {
         self.0.memory()
+    }
+
+    /// What the driver says of the device beyond [`Info`], by name; what it does not know is left out.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn attributes(&self) -> Result<BTreeMap<&'static str, i32>, GpuError> {
+        self.bind()?;
+        let mut told = BTreeMap::new();
+        for (name, which) in ATTRIBUTES {
+            let mut value = 0;
+            // SAFETY: a valid place for the answer.
+            let code = unsafe { (self.0.api.device_attribute)(&raw mut value, *which as u32, self.0.device) };
+            match code {
+                0 => drop(told.insert(*name, value)),
+                code if sticky(code).is_some() => return Err(self.0.fail("cuDeviceGetAttribute", code)),
+                _ => {}
+            }
+        }
+        Ok(told)
     }
 
     /// Whether the device is lost, as far as a call has shown; free of calls.

@@ -20,7 +20,6 @@ use crate::memory::{DeviceBuffer, Pinned};
 use crate::stream::{Event, Stream};
 use crate::wait::{Wait, Waited};
 
-/// The kernels.
 pub const INTERFERENCE_KERNELS: Source =
     Source { name: "interference", text: include_str!("interference.cu"), options: &[] };
 

@@ -13,6 +13,7 @@ use crate::error::GpuError;
 use crate::gpu::{Device, Gpu};
 use crate::memory::{Allocation, DeviceBuffer, Pinned};
 use crate::nvrtc::Compiler;
+use crate::prebuilt;
 
 /// Most arguments of a kernel: its pointers stand on the stack.
 pub(crate) const MOST_ARGS: usize = 32;
@@ -40,6 +41,14 @@ pub struct Grid {
     pub threads: [u32; 3],
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
+}
+
+impl Source {
+    /// Names of its kernels, in the order of the text.
+    pub fn kernels(&self) -> Vec<&'static str> {
+        let declared = self.text.split("extern \"C\" __global__ void ").skip(1);
+        declared.filter_map(|rest| rest.split('(').next()).collect()
+    }
 }
 
 impl Grid {
@@ -89,6 +98,16 @@ impl Gpu {
         self.module_cached(source, cache::folder().as_deref())
     }
 
+    /// As [`Gpu::module`], of what was compiled elsewhere and lies in the folder that [`prebuilt::VARIABLE`] names; what it is, too.
+    ///
+    /// # Errors
+    /// [`GpuError::NvrtcMissing`] with why there is none for this device, or what the driver refuses.
+    pub fn module_prebuilt(&self, source: &Source) -> Result<(Module, String), GpuError> {
+        let (entry, compiled) = prebuilt::find_entry(source, self.info())
+            .map_err(|why| GpuError::NvrtcMissing { looked: vec![why] })?;
+        Ok((self.load(source.name, &compiled)?, entry.to_string()))
+    }
+
     /// As [`Gpu::module`], with the cache in `folder`; `None`: without one.
     ///
     /// # Errors
@@ -98,7 +117,18 @@ impl Gpu {
         source: &Source,
         folder: Option<&std::path::Path>,
     ) -> Result<Module, GpuError> {
-        let compiler = Compiler::for_driver(self.driver_version(), self.info().emulated)?;
+        let compiler = match Compiler::for_driver(self.driver_version(), self.info().emulated) {
+            Ok(compiler) => compiler,
+            // Without a compiler: what one made elsewhere, where that was brought along.
+            Err(GpuError::NvrtcMissing { mut looked }) => match prebuilt::find(source, self.info()) {
+                Ok(compiled) => return self.load(source.name, &compiled),
+                Err(why) => {
+                    looked.push(why);
+                    return Err(GpuError::NvrtcMissing { looked });
+                }
+            },
+            Err(error) => return Err(error),
+        };
         let compiled = cache::compiled(&compiler, source, self.info().compute_capability, folder)?;
         self.load(source.name, &compiled)
     }

@@ -10,7 +10,8 @@
 //! installed. On a GPU nothing of this has run yet; [`check()`] measures there what a device has to keep.
 //!
 //! `TAKT_CUDA_LIBRARY` and `TAKT_NVRTC_LIBRARY` name the driver's and the compiler's library where they are in unusual places. An
-//! emulated device is used if they name one, never otherwise, and says so in [`Info::emulated`] and in its name.
+//! emulated device is used if they name one, never otherwise, and says so in [`Info::emulated`] and in its name. Where there is no run-time
+//! compiler, kernels that one made elsewhere are taken from the folder that `TAKT_GPU_KERNELS` names ([`prebuilt`]).
 //!
 //! ```no_run
 //! use takt_gpu::{Arg, Gpu, Grid, Priority, Source, Wait, Waited};
@@ -59,7 +60,9 @@ pub mod interference_process;
 mod kernel;
 mod library;
 mod memory;
+pub mod mps;
 mod nvrtc;
+pub mod prebuilt;
 pub mod spans;
 mod stream;
 #[cfg(feature = "emulator")]
@@ -67,7 +70,7 @@ pub mod testing;
 mod timeline;
 mod wait;
 
-pub use check::{Check, CheckOptions, check};
+pub use check::{Check, CheckOptions, Requirement, check};
 pub use clock::{Clock, Mapping, Stamp};
 pub use error::{CudaVersion, GpuError};
 pub use gpu::{Gpu, Info, Memory};

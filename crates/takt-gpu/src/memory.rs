@@ -157,7 +157,6 @@ impl<T> DeviceBuffer<T> {
         self.len == 0
     }
 
-    /// Bytes.
     pub fn bytes(&self) -> usize {
         self.len * size_of::<T>()
     }

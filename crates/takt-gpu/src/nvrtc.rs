@@ -104,6 +104,19 @@ impl Compiler {
         })
     }
 
+    /// All compilers that are found and compile for real GPUs, one of each version; those of the emulated device where it is named.
+    pub fn all() -> Vec<Self> {
+        let mut found: Vec<Self> = Vec::new();
+        for path in library::compilers() {
+            let Ok(library) = library::open_first(std::slice::from_ref(&path)) else { continue };
+            let Ok(compiler) = Self::of(library, &path) else { continue };
+            if found.iter().all(|known| known.version != compiler.version) {
+                found.push(compiler);
+            }
+        }
+        found
+    }
+
     fn first(refuse: impl Fn(&Self) -> Option<String>) -> Result<Self, GpuError> {
         let mut looked = Vec::new();
         for path in library::compilers() {
@@ -154,6 +167,16 @@ impl Compiler {
         self.version
     }
 
+    /// Its library, as it was opened.
+    pub fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    /// It is that of the emulated device.
+    pub fn is_emulated(&self) -> bool {
+        self.emulated
+    }
+
     /// The option for a device of `capability`: machine code for that very device, or, where this compiler does not know it, PTX of
     /// the nearest older one, which the driver compiles.
     pub(crate) fn architecture(&self, (major, minor): (u32, u32)) -> Option<String> {
@@ -188,9 +211,22 @@ impl Compiler {
                 self.architectures.first()
             ))
         })?;
+        self.compile_as(source, &architecture)
+    }
+
+    /// Compiles `source` to PTX for devices of `capability` and newer, which the driver compiles to machine code.
+    ///
+    /// # Errors
+    /// [`GpuError::Compile`] with the compiler's log.
+    pub fn compile_ptx(&self, source: &Source, (major, minor): (u32, u32)) -> Result<Compiled, GpuError> {
+        self.compile_as(source, &format!("--gpu-architecture=compute_{}", major * 10 + minor))
+    }
+
+    fn compile_as(&self, source: &Source, architecture: &str) -> Result<Compiled, GpuError> {
+        let failed = |log: String| GpuError::Compile { kernel: source.name.to_owned(), log };
         let text = |text: &str| CString::new(text).map_err(|_| failed("a NUL in the text".to_owned()));
         let (program_text, name) = (text(source.text)?, text(&format!("{}.cu", source.name))?);
-        let mut options = vec![text(&architecture)?, text("--std=c++17")?];
+        let mut options = vec![text(architecture)?, text("--std=c++17")?];
         for option in source.options {
             options.push(text(option)?);
         }

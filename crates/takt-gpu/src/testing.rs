@@ -48,20 +48,10 @@ pub enum EmulatorError {
     NoCompiler(std::io::Error),
     /// The compiler refused the source.
     #[error("c++ {source_file}: {output}")]
-    NotCompiled {
-        /// Which.
-        source_file: &'static str,
-        /// What the compiler printed.
-        output: String,
-    },
+    NotCompiled { source_file: &'static str, output: String },
     /// A file beside the tests could not be written.
     #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's answer.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
 }
 
 /// Compiles the emulated device, once for all processes.

@@ -474,3 +474,46 @@ fn the_check_measures_every_way_and_leaves_nothing() {
     let text = serde_json::to_string(&check).unwrap();
     assert_eq!(serde_json::from_str::<takt_gpu::Check>(&text).unwrap().disturbed.len(), 4);
 }
+
+/// What a step of the check misses on this device, with why it ended early.
+fn missed(name: &str) -> Vec<String> {
+    use takt_gpu::check::step::{Said, Step};
+    use takt_gpu::check::steps;
+    let mut missed = Vec::new();
+    let mut judged = 0;
+    let mut say = |said: Said| {
+        if let Said::Requirement(requirement) = said {
+            judged += 1;
+            missed.extend((requirement.reached == Some(false)).then(|| requirement.line()));
+        }
+    };
+    let mut step = Step::new(0, 0.05, &mut say);
+    let outcome = match name {
+        "kernels" => steps::kernels(&mut step, &[]),
+        "clock" => steps::clock(&mut step),
+        "streams" => steps::streams(&mut step),
+        _ => steps::budgets(&mut step),
+    };
+    missed.extend(outcome.err().map(|error| error.to_string()));
+    assert!(judged > 1 || !missed.is_empty(), "{name} judges something");
+    missed
+}
+
+/// The whole check, with each fault in its step alone, is the program's test.
+#[test]
+fn steps_of_the_check_see_what_is_wrong_with_the_device() {
+    for (step, fault, words) in [
+        ("kernels", "wrong=interfere_memory", "words differ"),
+        ("clock", "clock=1.01", "outside"),
+        ("streams", "wrong=check_step", "words differ"),
+        ("streams", "lose=check_order", "the GPU is lost"),
+        ("budgets", "late=30", "returns at its deadline"),
+    ] {
+        let Some((_alone, gpu, emulator)) = device() else { return };
+        drop(gpu);
+        emulator.plant(fault);
+        let missed = missed(step);
+        emulator.plant("reset=1");
+        assert!(missed.iter().any(|line| line.contains(words)), "{step}, {fault}: {missed:?}");
+    }
+}

@@ -16,12 +16,7 @@ pub enum NoGuest {
     Qemu(io::Error),
     /// There is no such kernel.
     #[error("no kernel {name}: {source}")]
-    Kernel {
-        /// The name asked for.
-        name: String,
-        /// Why not.
-        source: PackageError,
-    },
+    Kernel { name: String, source: PackageError },
 }
 
 /// What such a program's `main` does: in a guest its first process, on the host test `name`. Of the harness' command line as much as tools use:

@@ -15,9 +15,7 @@ const MODULES: [&str; 2] = ["virtio_pci", "virtio_console"];
 /// A file or directory of the host and where it lies in the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Brought {
-    /// On the host.
     pub host: PathBuf,
-    /// In the guest.
     pub guest: String,
 }
 
@@ -32,7 +30,6 @@ impl Brought {
 /// A run under another kernel.
 #[derive(Debug, Clone)]
 pub struct GuestRun {
-    /// The kernel.
     pub kernel: Kernel,
     /// The machine.
     pub settings: Settings,
@@ -62,12 +59,7 @@ pub const TAKT_PATH: &str = "/usr/bin/takt";
 pub enum RunError {
     /// A place in the guest that is no place for a file of the host.
     #[error("{guest:?} cannot lie in the guest: {why}")]
-    Place {
-        /// The path.
-        guest: String,
-        /// Why not.
-        why: &'static str,
-    },
+    Place { guest: String, why: &'static str },
     /// The order cannot be carried out.
     #[error(transparent)]
     Order(#[from] OrderError),

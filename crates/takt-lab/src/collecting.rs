@@ -62,13 +62,26 @@ impl<C: Send + 'static> Collecting<C> {
         Ok(Self { end, thread })
     }
 
+    /// Whether it has ended, by itself or because it failed.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Waits until everything has been taken.
     ///
     /// # Errors
     /// What it failed with; [`LabError::Runtime`] where it panicked.
     pub fn end(self) -> Result<C, LabError> {
+        self.join()?
+    }
+
+    /// The same, for a run that has a result even where its collector panicked: what it came to is apart from the panic.
+    ///
+    /// # Errors
+    /// The panic.
+    pub fn join(self) -> Result<Result<C, LabError>, takt_rt::Error> {
         drop(self.end);
-        self.thread.join()?
+        self.thread.join()
     }
 }
 

@@ -31,6 +31,9 @@ pub enum LabError {
     /// A robot could not be started, or broke.
     #[error(transparent)]
     Robot(Box<dyn std::error::Error + Send + Sync>),
+    /// Runs could not be had from those who were to make them.
+    #[error(transparent)]
+    Executor(Box<dyn std::error::Error + Send + Sync>),
     /// Interference could not be started.
     #[error("interference: {0}")]
     Load(String),

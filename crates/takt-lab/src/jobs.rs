@@ -6,6 +6,7 @@
 //! them (`start = "attitude"`, `end = "attitude"`) serves a run and its run directory.
 
 use takt_ros::jobs::{Job, JobFile, JobFileError, JobWriter};
+use takt_rt::procfs;
 
 /// A task of a robot: what it is called, which thread does its jobs, and where its times stand in a sample file.
 #[derive(Debug)]
@@ -79,11 +80,8 @@ impl JobReporter {
 /// A thread of this process by its name.
 fn thread_called(name: &str) -> Option<u32> {
     let wanted = &name[..name.floor_char_boundary(LONGEST_COMM)];
-    let threads = std::fs::read_dir("/proc/self/task").ok()?;
-    threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).find(|tid: &u32| {
-        std::fs::read_to_string(format!("/proc/self/task/{tid}/comm"))
-            .is_ok_and(|comm| comm.trim_end() == wanted)
-    })
+    procfs::threads("self")
+        .find(|tid: &u32| procfs::thread_name("self", tid).is_some_and(|name| name == wanted))
 }
 
 #[cfg(test)]

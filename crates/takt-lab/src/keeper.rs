@@ -82,7 +82,12 @@ impl Window {
 
     /// A checkpoint to be filled.
     pub fn draft(&self) -> Draft {
-        Draft::after(&self.before)
+        let mut draft = Draft::after(&self.before);
+        let [from_ns, _] = self.bounds();
+        if from_ns != u64::MAX {
+            draft.begun(from_ns);
+        }
+        draft
     }
 
     /// Whether a row of `at_ns` is kept. Rows before the window show how the robot started; those of a resumption would lie within the
@@ -246,5 +251,24 @@ mod tests {
         draft.file(&recorder_file("lateness"), &serde_json::json!({})).unwrap();
         dir.checkpoint(&draft).unwrap();
         assert!(Keeper::open(&dir, &measure, &Window::default()).is_err());
+    }
+
+    #[test]
+    fn a_checkpoint_tells_when_the_first_part_began_before_the_header_does() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(root.path(), "test").unwrap();
+        let kept = |window: &Window| {
+            dir.checkpoint(&window.draft()).unwrap();
+            dir.read_json::<Checkpoint>("checkpoint.json").unwrap()
+        };
+        let first = Window::default();
+        assert_eq!(kept(&first).from_ns, None);
+        first.open(10);
+        let before = kept(&first);
+        assert_eq!(before.from_ns, Some(10));
+        let second = Window::default().going_on(&before);
+        assert_eq!(kept(&second).from_ns, Some(10));
+        second.open(30);
+        assert_eq!(kept(&second).from_ns, Some(10));
     }
 }

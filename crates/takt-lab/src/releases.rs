@@ -164,7 +164,7 @@ impl Releases {
     pub fn tell(&self, measures: &mut [Measure]) {
         for misses in &self.misses {
             for measure in measures.iter_mut().filter(|measure| measure.name == misses.measure) {
-                measure.never = self.skipped;
+                measure.skipped = self.skipped;
                 measure.longest_miss_run = Some(misses.longest);
             }
         }
@@ -224,8 +224,8 @@ mod tests {
         assert_eq!((releases.jobs, releases.skipped), (4000 - 607, 607));
         assert_eq!(releases.longest_gap_ns / MS, 608);
         releases.tell(&mut list);
-        assert_eq!((list[0].never, list[0].longest_miss_run), (607, Some(608)));
-        assert_eq!((list[1].never, list[1].longest_miss_run), (0, None), "nobody asked for the other");
+        assert_eq!((list[0].skipped, list[0].longest_miss_run), (607, Some(608)));
+        assert_eq!((list[1].skipped, list[1].longest_miss_run), (0, None), "nobody asked for the other");
         let told = releases.stood_still("the loop").unwrap();
         assert!(told.contains("607 of 4000 releases") && told.contains("609.0 ms"), "{told}");
     }
@@ -269,7 +269,7 @@ mod tests {
             releases.job(job, |_| Some(late * MS));
         }
         releases.tell(&mut list);
-        assert_eq!((list[0].never, list[0].longest_miss_run), (0, Some(3)));
+        assert_eq!((list[0].skipped, list[0].longest_miss_run), (0, Some(3)));
         assert_eq!(releases.stood_still("x"), None);
     }
 

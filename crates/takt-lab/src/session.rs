@@ -13,15 +13,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use takt_load::{Load, LoadReport};
+use takt_report::Figures;
 use takt_rt::clock::{monotonic_ns, sleep_until};
 use takt_rt::cpus::MachineCpus;
 use takt_rt::placement::{affinity, set_affinity};
 use takt_rt::policy::Policy;
 use takt_rt::ran_on;
 use takt_rt::settings::Granted;
-use takt_rundir::{
-    Claim, CpuTime, Draft, FORMAT, Machine, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now,
-};
+use takt_rundir::{Claim, CpuTime, Draft, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
 
 use crate::LabError;
 use crate::keeper::Window;
@@ -138,29 +137,7 @@ impl Session {
                 (dir, claim, None)
             }
         };
-        let header = RunHeader {
-            format: FORMAT,
-            takt: env!("CARGO_PKG_VERSION").to_owned(),
-            robot: robot.to_owned(),
-            label,
-            experiment: options.experiment.clone(),
-            started_utc: utc_now(),
-            finished_utc: None,
-            machine: Machine::read(),
-            cpu: Default::default(),
-            not_granted: Vec::new(),
-            problems: Vec::new(),
-            load: Value::Null,
-            records_lost: 0,
-            measures: Vec::new(),
-            phases: Vec::new(),
-            figures: Default::default(),
-            work: Vec::new(),
-            losses: Vec::new(),
-            failures: Vec::new(),
-            doubts: Vec::new(),
-            verdict: Default::default(),
-        };
+        let header = RunHeader { experiment: options.experiment.clone(), ..RunHeader::new(robot, &label) };
         let durable = Durable::start(&dir)?;
         let mut session = Self {
             dir,
@@ -353,8 +330,11 @@ impl Session {
     /// Sets the bounds of the window for all measures. A resumed run's window is that of all its parts; after a reboot the clock
     /// began again.
     pub fn window(&mut self, [from_ns, to_ns]: [u64; 2]) {
-        let first = self.resumed.as_ref().and_then(|resumed| resumed.header.measures.first()?.window_ns);
-        let window_ns = [first.map_or(from_ns, |[first_ns, _]| first_ns.min(from_ns)), to_ns];
+        let first_ns = self.resumed.as_ref().and_then(|resumed| {
+            let told = resumed.header.measures.first().and_then(|measure| measure.window_ns);
+            resumed.checkpoint.from_ns.or(told.map(|[from_ns, _]| from_ns))
+        });
+        let window_ns = [first_ns.map_or(from_ns, |first_ns| first_ns.min(from_ns)), to_ns];
         for measure in self.header.measures.iter_mut().filter(|m| m.time_column.is_some()) {
             measure.window_ns = Some(window_ns);
         }
@@ -410,6 +390,14 @@ impl Session {
         self.header.problems.extend(strayed);
         self.note("placement", &placement)?;
         self.header.failures.extend(never_ran(&self.header));
+        // What cannot be read, the summary tells.
+        let figures = |measure: &Measure| Figures::read(&self.dir, measure).ok();
+        for (measure, sentence) in missed_besides(&self.header, figures) {
+            match self.header.verdict.claim(&measure).limit {
+                None => self.header.failures.push(sentence),
+                Some(_) => self.header.problems.push(format!("{sentence}; the verdict is not about it")),
+            }
+        }
         let exceeded = self.header.losses.iter().filter(|loss| loss.is_exceeded());
         self.header.failures.extend(exceeded.filter_map(takt_rundir::Loss::sentence));
         self.write()?;
@@ -443,12 +431,37 @@ fn never_ran(header: &RunHeader) -> Vec<String> {
     let judged: Vec<&Measure> =
         takt_rundir::judged(&header.measures).into_iter().map(|index| &header.measures[index]).collect();
     let mut told: Vec<&Measure> = Vec::new();
-    for measure in header.measures.iter().filter(|measure| measure.never > 0) {
+    for measure in header.measures.iter().filter(|measure| measure.skipped > 0) {
         if !judged.iter().chain(&told).any(|known| known.file == measure.file) {
             told.push(measure);
         }
     }
-    told.iter().map(|m| format!("{}: {} releases never ran", m.title, m.never)).collect()
+    told.iter().map(|m| format!("{}: {} releases never ran", m.title, m.skipped)).collect()
+}
+
+/// Deadlines missed that the verdict is not about, as those of finishing where it is about waking up: the measure's name and a sentence.
+/// Where nothing is claimed, any is one too many. Not told again: a task that the verdict finds to have missed at least as often.
+fn missed_besides(
+    header: &RunHeader,
+    figures: impl Fn(&Measure) -> Option<Figures>,
+) -> Vec<(String, String)> {
+    let judged = takt_rundir::judged(&header.measures);
+    let late = |figures: &Figures| figures.misses.map_or(0, |misses| misses.misses);
+    let mut told = Vec::new();
+    for (index, measure) in header.measures.iter().enumerate() {
+        let Some(deadline_ns) = measure.deadline_ns.filter(|_| !judged.contains(&index)) else { continue };
+        let Some(own) = figures(measure).filter(|own| late(own) > 0) else { continue };
+        let of_task =
+            judged.iter().map(|&at| &header.measures[at]).filter(|other| other.file == measure.file);
+        let known = of_task.filter_map(&figures).map(|other| late(&other)).max().unwrap_or(0);
+        if late(&own) > known {
+            let (title, count, deadline_ms) = (&measure.title, own.count(), deadline_ns as f64 / 1e6);
+            let sentence =
+                format!("{title}: {} of {count} missed the {deadline_ms:.3} ms deadline", late(&own));
+            told.push((measure.name.clone(), sentence));
+        }
+    }
+    told
 }
 
 /// A name for a folder: letters, digits, `.`, `-` and `_` alone.

@@ -8,13 +8,13 @@ use std::path::Path;
 
 use serde::Serialize;
 use takt_lab::Registry;
-use takt_lab::campaign::{Campaign, CampaignFile, Plan, RunOrder, Table, condition_rows, scheduler_rows};
+use takt_lab::campaign::{
+    Campaign, CampaignFile, Local, Plan, RunOrder, Table, condition_rows, scheduler_rows,
+};
 use takt_lab::summary::summarise;
 use takt_report::compare::{Options, compare};
 use takt_report::{collect, digests};
-use takt_rundir::{
-    CpuShare, Experiment, FORMAT, Machine, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE,
-};
+use takt_rundir::{Experiment, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE};
 use takt_stats::{Streamed, Verdict};
 
 static ROBOTS: Registry = Registry::new(&[&takt_lab::cyclic::KIND]);
@@ -78,29 +78,15 @@ fn write(path: &Path, experiment: &Experiment, kept: u64, claim: &str) {
         .deadline_ns(DEADLINE_NS)
         .rate_hz(1000.0);
     lateness.recorder = Some("recorder-lateness.json".to_owned());
-    lateness.never = NEVER;
+    lateness.skipped = NEVER;
     let header = RunHeader {
-        format: FORMAT,
         takt: "test".to_owned(),
-        robot: "cyclic".to_owned(),
-        label: "written by hand".to_owned(),
         experiment: experiment.clone(),
         started_utc: "2026-01-01T00:00:00Z".to_owned(),
         finished_utc: Some("2026-01-01T00:00:40Z".to_owned()),
-        machine: Machine::read(),
-        cpu: CpuShare::default(),
-        not_granted: Vec::new(),
-        problems: Vec::new(),
-        load: serde_json::Value::Null,
-        records_lost: 0,
         measures: vec![lateness],
-        phases: Vec::new(),
-        figures: BTreeMap::new(),
-        work: Vec::new(),
-        losses: Vec::new(),
-        failures: Vec::new(),
-        doubts: Vec::new(),
         verdict: toml::from_str(claim).unwrap(),
+        ..RunHeader::new("cyclic", "written by hand")
     };
     dir.write_json(RUN_FILE, &header).unwrap();
     dir.write_json(SUMMARY_FILE, &summarise(&dir).unwrap()).unwrap();
@@ -118,7 +104,9 @@ fn campaign(root: &Path, kept: u64, claim: &str, fails: &str) -> Table {
         write(order.dir, &order.run.setup.experiment, kept, claim);
         Ok(())
     };
-    campaign.measure(&BTreeMap::new(), true, &make, &|| true, &mut |_, _, _| {}).unwrap()
+    let labels = BTreeMap::new();
+    let local = Local { labels: &labels, any_machine: true, make: &make, go_on: &|| true, folder: None };
+    campaign.measure(&local, &mut |_, _, _| {}).unwrap()
 }
 
 /// n, mean, maximum and misses of runs.
@@ -176,7 +164,7 @@ fn run_bench_campaign_report_and_compare_agree_beyond_the_rows_kept() {
             let collection = collect(&dirs).unwrap();
             let digest = &digests(&collection, &collection.groups[0])[0];
             let s = &digest.summary;
-            same("report", (s.count, s.mean, s.worst, digest.misses() + digest.never()), both);
+            same("report", (s.count, s.mean, s.worst, digest.misses() + digest.skipped()), both);
             assert_eq!(row.sentence.as_deref(), Some(digest.verdict.as_ref().unwrap().sentence().as_str()));
             // Each run by itself, its report, and one compared with the other.
             let paths: Vec<_> = dirs.iter().map(|dir| dir.to_path_buf()).collect();

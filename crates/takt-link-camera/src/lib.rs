@@ -10,6 +10,8 @@
 //! | `synthetic` | exact, optional noise | a set rate |
 //! | `realsense` (cargo feature) | measured, aligned to colour | the device |
 
+#![deny(missing_docs)]
+
 mod bounds;
 mod camera;
 mod config;

@@ -51,25 +51,6 @@ impl LinkConfig {
         }
     }
 
-    /// The defaults of a kind.
-    ///
-    /// # Errors
-    /// [`LinkError::Config`] that names the kinds.
-    pub fn of_kind(kind: &str) -> Result<Self, LinkError> {
-        Ok(match kind {
-            "udp" => Self::Udp(UdpConfig::default()),
-            "pty" => Self::Pty(PtyConfig::default()),
-            "eventfd" => Self::Eventfd(EventfdConfig::default()),
-            "simulated" => Self::Simulated(SimulatedConfig::default()),
-            "comedi" => Self::Comedi(ComediConfig::default()),
-            "iio" => Self::Iio(IioConfig::default()),
-            other => {
-                let accepted = format!("accepted are {}", Self::KINDS.join(", "));
-                return Err(LinkError::config("kind", format!("\"{other}\""), accepted));
-            }
-        })
-    }
-
     /// The echo thread at the far end, where there is one.
     pub fn echo(&self) -> Option<&EchoConfig> {
         match self {
@@ -87,11 +68,6 @@ impl LinkConfig {
             | Self::Eventfd(EventfdConfig { waiting, .. }) => *waiting,
             Self::Simulated(_) | Self::Comedi(_) | Self::Iio(_) => Waiting::Poll,
         }
-    }
-
-    /// Whether a plant at the far end is simulated; behind a board stands a real one, or none.
-    pub fn simulates_plant(&self) -> bool {
-        !matches!(self, Self::Comedi(_) | Self::Iio(_))
     }
 
     /// Whether other threads (an echo thread, the kernel's workers) must run for an edge to arrive.
@@ -492,7 +468,6 @@ mod tests {
         for kind in LinkConfig::KINDS {
             let link = read(&format!("link = {{ kind = '{kind}' }}")).unwrap();
             assert_eq!(link.kind(), kind);
-            assert_eq!(link, LinkConfig::of_kind(kind).unwrap());
             link.validate().unwrap();
             assert!(read(&format!("link = {{ kind = '{kind}', kidn = 1 }}")).unwrap_err().contains("kidn"));
             assert_eq!(
@@ -501,7 +476,6 @@ mod tests {
             );
         }
         assert!(read("link = { kind = 'rs485' }").unwrap_err().contains("eventfd"));
-        assert!(LinkConfig::of_kind("rs485").unwrap_err().to_string().contains("simulated"));
     }
 
     #[derive(Serialize)]

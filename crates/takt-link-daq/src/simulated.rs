@@ -5,6 +5,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use takt_rt::clock::monotonic_ns;
 
+use takt_rt::random::SplitMix64;
+
 use crate::config::{EchoConfig, SimulatedConfig};
 use crate::echo::Echo;
 use crate::error::LinkError;
@@ -49,7 +51,7 @@ pub struct Simulated<C> {
     low_v: f64,
     high_v: f64,
     step_v: f64,
-    random: Random,
+    random: SplitMix64,
     /// The output moves from `from_v` to `to_v`, beginning at `change_ns`.
     from_v: f64,
     to_v: f64,
@@ -108,7 +110,7 @@ impl<C: Clock> Simulated<C> {
             low_v,
             high_v,
             step_v: (high_v - low_v) / steps as f64,
-            random: Random(config.seed),
+            random: SplitMix64::new(config.seed),
             from_v: start_v,
             to_v: start_v,
             change_ns: 0,
@@ -137,7 +139,7 @@ impl<C: Clock> Simulated<C> {
 
     /// What a conversion of `level_v` shows.
     fn converted(&mut self, level_v: f64) -> f64 {
-        let noise_v = if self.noise_v > 0.0 { self.noise_v * self.random.normal() } else { 0.0 };
+        let noise_v = if self.noise_v > 0.0 { self.noise_v * normal(&mut self.random) } else { 0.0 };
         self.quantised(level_v + noise_v)
     }
 
@@ -207,28 +209,12 @@ impl<C: Clock> Link for Simulated<C> {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and good enough for noise.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// In (0, 1].
-    fn uniform(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Mean 0, variance 1 (Box and Muller).
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * self.uniform().ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.uniform()).cos()
-    }
+/// Mean 0, variance 1 (Box and Muller).
+fn normal(random: &mut SplitMix64) -> f64 {
+    // In (0, 1].
+    let mut uniform = || ((random.bits() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+    let radius = (-2.0 * uniform().ln()).sqrt();
+    radius * (std::f64::consts::TAU * uniform()).cos()
 }
 
 #[cfg(test)]

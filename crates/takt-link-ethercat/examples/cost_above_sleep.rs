@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use takt_link_ethercat::control::{ControlConfig, ExchangeMode, Interface, Port, WaitBy, bring_up};
+use takt_link_ethercat::control::{ControlConfig, ExchangeMode, Interface, Port, bring_up};
 use takt_link_ethercat::segment::veth::{VethPair, serve};
 use takt_link_ethercat::segment::{Segment, SegmentConfig};
 use takt_rt::clock;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rounds: usize = words.first().map_or(Ok(5), |text| text.parse())?;
     let seconds = words.get(1).unwrap_or(&"3");
     let pair = VethPair::unique()?;
-    let masters = ["takt pipelined", "takt waiting", "takt by-tick", "pysoem"];
+    let masters = ["takt pipelined", "takt waiting", "pysoem"];
     // The segment has a CPU and the master another: else the scheduler puts them together in some rounds and apart in others.
     let cpus: Vec<usize> = placement::online()?.iter().collect();
     let [of_segment, of_master] = [0, 1].map(|at| CpuSet::single(cpus[at % cpus.len()]));
@@ -67,7 +67,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             let numbers: Vec<f64> =
                 line.unwrap_or_default().split(' ').filter_map(|word| word.parse().ok()).collect();
             let [sleep, cycle, wrong] = numbers[..] else {
-                return Err(format!("{master} did not end well ({}): {text}", output.status).into());
+                // As where a device was not in SAFE-OP in time: the round goes on without this one.
+                println!("{master:<16} did not end well ({}): {}", output.status, text.trim_end());
+                continue;
             };
             println!(
                 "{master:<16} {sleep:>12.2} {cycle:>12.2} {:>12.2}  {wrong} cycles wrong",
@@ -89,7 +91,9 @@ fn run_takt(interface: &str, seconds: f64, mode: &str) -> Result<(), Box<dyn Err
     let pipelined = mode == "pipelined";
     let config = ControlConfig {
         mode: if pipelined { ExchangeMode::Pipelined } else { ExchangeMode::Waiting },
-        wait_by: if mode == "by-tick" { WaitBy::Tick } else { WaitBy::Timer },
+        // However busy this machine is: what is measured is CPU time.
+        silence_ms: 2000,
+        bring_up_ms: 20_000,
         ..ControlConfig::default()
     };
     let mut link = bring_up(Box::new(Interface::open(interface)?), &config, &mut |_| {})?;

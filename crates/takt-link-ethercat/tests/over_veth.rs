@@ -10,9 +10,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use ethercrab::RetryBehaviour;
+use ethercrab::error::Error;
+use ethercrab::{MainDevice, RetryBehaviour};
 use support::{block_on, master_with, patient_humanoid};
-use takt_link_ethercat::control::{ControlConfig, ExchangeMode, Interface, WaitBy, bring_up};
+use takt_link_ethercat::control::{ControlConfig, ExchangeMode, Interface, bring_up};
 use takt_link_ethercat::segment::raw::{InterfaceError, check_interface};
 use takt_link_ethercat::segment::veth::{Server, VethError, VethPair, serve};
 use takt_link_ethercat::segment::{Segment, SegmentControl, When, WireFault};
@@ -49,27 +50,47 @@ fn cable() -> Option<(VethPair, Server, SegmentControl)> {
     }
 }
 
+/// Attempts of the outside master: once in some hundred sessions on a busy machine it gets no answer to any frame from the start on,
+/// however often it sends again, while the others on cables of their own do.
+const ATTEMPTS: usize = 3;
+
 #[test]
 fn ethercrab_brings_59_devices_to_op() {
-    let Some((pair, server, control)) = cable() else { return };
-    // A packet socket may drop a frame on a busy machine: it is sent again, as its users have it.
-    let (main_device, tx, rx) = master_with(Duration::from_secs(2), RetryBehaviour::Count(3));
-    let task = ethercrab::std::tx_rx_task(pair.master(), tx, rx).unwrap();
-    std::thread::spawn(move || drop(block_on(task)));
-    block_on(async {
-        let group = main_device.init_single_group::<64, 1024>(ethercrab::std::ethercat_now).await.unwrap();
-        assert_eq!(group.len(), 59);
-        let group = group.into_op(&main_device).await.unwrap();
-        let before = control.counts().cyclic;
-        for _ in 0..200 {
-            let response = group.tx_rx(&main_device).await.unwrap();
-            assert_eq!(response.working_counter, patient_humanoid().working_counter());
-            assert!(response.all_op());
+    for attempt in 1..=ATTEMPTS {
+        let Some((pair, server, control)) = cable() else { return };
+        // A packet socket may drop a frame on a busy machine: it is sent again, as its users have it.
+        let (main_device, tx, rx) = master_with(Duration::from_secs(1), RetryBehaviour::Count(3));
+        let task = ethercrab::std::tx_rx_task(pair.master(), tx, rx).unwrap();
+        let sender = std::thread::spawn(move || block_on(task).map(drop));
+        match block_on(walk(&main_device, &control)) {
+            Err(error @ Error::Timeout(_)) if attempt < ATTEMPTS => {
+                let ended = sender.is_finished().then(|| sender.join().map(|ended| ended.err()));
+                let counts = control.counts();
+                eprintln!("attempt {attempt}: {error:?}; its sender: {ended:?}; the segment: {counts:?}");
+                continue;
+            }
+            walked => walked.unwrap(),
         }
-        assert_eq!(control.counts().cyclic - before, 200);
-    });
-    assert_eq!(server.errors(), (0, 0));
-    assert_eq!(control.counts().malformed, 0);
+        assert_eq!(server.errors(), (0, 0));
+        assert_eq!(control.counts().malformed, 0);
+        return;
+    }
+}
+
+/// From the scan to 200 cycles in OP.
+async fn walk(main_device: &MainDevice<'static>, control: &SegmentControl) -> Result<(), Error> {
+    let group = main_device.init_single_group::<64, 1024>(ethercrab::std::ethercat_now).await?;
+    assert_eq!(group.len(), 59);
+    let group = group.into_op(main_device).await?;
+    let before = control.counts().cyclic;
+    for _ in 0..200 {
+        let response = group.tx_rx(main_device).await?;
+        assert_eq!(response.working_counter, patient_humanoid().working_counter());
+        assert!(response.all_op());
+    }
+    // A frame that was sent again is counted again.
+    assert!(control.counts().cyclic - before >= 200);
+    Ok(())
 }
 
 fn pysoem(interface: &str, devices: usize, mode: &str, seconds: &str) -> Option<Output> {
@@ -109,30 +130,27 @@ fn pysoem_brings_59_devices_to_op_transfers_objects_and_moves_a_joint() {
 }
 
 #[test]
-fn an_exchange_waits_by_timer_and_by_tick_and_goes_on_after_a_lost_frame() {
+fn a_waiting_exchange_goes_on_after_a_lost_frame() {
     let Some((pair, _server, control)) = cable() else { return };
-    for wait_by in [WaitBy::Timer, WaitBy::Tick] {
-        let config = ControlConfig {
-            mode: ExchangeMode::Waiting,
-            wait_by,
-            // However late this machine runs the segment: it is the answer that ends a wait.
-            timeout_us: 900_000,
-            bring_up_ms: 20_000,
-            silence_ms: 2000,
-            ..ControlConfig::default()
-        };
-        let interface = Interface::open(pair.master()).unwrap();
-        let mut link = bring_up(Box::new(interface), &config, &mut |_| {}).unwrap();
-        for cycle in 0..30 {
-            let exchanged = link.port.exchange(0);
-            assert!(exchanged.complete() && exchanged.all_op, "{wait_by:?}, cycle {cycle}: {exchanged:?}");
-        }
-        control.wire(WireFault::Drop, When::Next(1));
-        assert!(!link.port.exchange(0).fresh, "{wait_by:?}: its frame was lost");
-        assert!(link.port.exchange(0).complete(), "{wait_by:?}");
-        assert_eq!(link.port.totals().stray_frames, 0, "{wait_by:?}");
-        link.port.shut_down(Duration::from_millis(1)).unwrap();
+    let config = ControlConfig {
+        mode: ExchangeMode::Waiting,
+        // However late this machine runs the segment: it is the answer that ends a wait.
+        timeout_us: 900_000,
+        bring_up_ms: 20_000,
+        silence_ms: 2000,
+        ..ControlConfig::default()
+    };
+    let interface = Interface::open(pair.master()).unwrap();
+    let mut link = bring_up(Box::new(interface), &config, &mut |_| {}).unwrap();
+    for cycle in 0..100 {
+        let exchanged = link.port.exchange(0);
+        assert!(exchanged.complete() && exchanged.all_op, "cycle {cycle}: {exchanged:?}");
     }
+    control.wire(WireFault::Drop, When::Next(1));
+    assert!(!link.port.exchange(0).fresh, "its frame was lost");
+    assert!(link.port.exchange(0).complete());
+    assert_eq!(link.port.totals().stray_frames, 0);
+    link.port.shut_down(Duration::from_millis(1)).unwrap();
 }
 
 #[test]

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use takt_link_ethercat::control::{
-    ControlConfig, DeviceConfig, ExchangeMode, Exchanged, Link, SimulatedTime, Sync0, bring_up,
+    ControlConfig, DeviceConfig, ExchangeMode, Exchanged, Link, SimulatedTime, Sync0, Wire, bring_up,
     in_simulated_time,
 };
 use takt_link_ethercat::segment::{AlState, DeviceKind, Segment, SegmentConfig, SegmentControl, Update};
+
+mod calls;
 
 const MS: u64 = 1_000_000;
 /// The way of a frame on a wire of 59 devices.
@@ -30,6 +32,15 @@ const NEVER: u64 = u64::MAX;
 
 impl Bench {
     fn new(segment: &SegmentConfig, config: &ControlConfig) -> Self {
+        Self::over(segment, config, |wire| wire)
+    }
+
+    /// With something around its wire.
+    fn over(
+        segment: &SegmentConfig,
+        config: &ControlConfig,
+        around: impl FnOnce(Box<dyn Wire>) -> Box<dyn Wire>,
+    ) -> Self {
         let time = SimulatedTime::new(77_123_456_789);
         let segment = Segment::new(segment).unwrap();
         let control = segment.control();
@@ -39,7 +50,7 @@ impl Bench {
             NEVER => None,
             more_us => Some(WAY_NS + more_us * 1000),
         };
-        let wire = in_simulated_time(segment, time.clone(), delay);
+        let wire = around(in_simulated_time(segment, time.clone(), delay));
         let link = bring_up(wire, config, &mut |_| {}).unwrap();
         let next_ns = link.port.align(time.now_ns() + MS);
         Self { link, control, time, way_us, next_ns }

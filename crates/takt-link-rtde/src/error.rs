@@ -1,3 +1,5 @@
+//! What can be wrong with the link to a robot, its simulator or its mission.
+
 use std::io;
 use std::net::SocketAddr;
 use thiserror::Error;

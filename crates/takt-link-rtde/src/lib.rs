@@ -13,6 +13,8 @@
 //! in normal operation; a risk assessment cannot count on them. Safety functions of the robot go through its
 //! safety inputs and its safety configuration.
 
+#![deny(missing_docs)]
+
 pub mod arm;
 pub mod client;
 pub mod dashboard;

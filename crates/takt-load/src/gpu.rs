@@ -1,6 +1,8 @@
 //! Interference on a GPU: what is asked of it, and what the process that does it answers. The work itself is `takt-gpu`'s, in a process
 //! of its own, so that programs without a robot that uses a GPU are built without it.
 
+#![deny(missing_docs)]
+
 mod process;
 
 use serde::{Deserialize, Serialize};

@@ -29,9 +29,7 @@ pub enum NoiseError {
     Spawn {
         /// Number of the refused thread, from 1.
         number: usize,
-        /// Threads asked for.
         asked: usize,
-        /// The system's answer.
         source: std::io::Error,
     },
     /// A thread did not get SCHED_OTHER; all have been stopped.
@@ -39,9 +37,7 @@ pub enum NoiseError {
     Policy {
         /// Number of the thread, from 1.
         number: usize,
-        /// Threads asked for.
         asked: usize,
-        /// The refusal.
         source: takt_rt::Error,
     },
 }

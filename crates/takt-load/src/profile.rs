@@ -13,6 +13,8 @@
 //! share = 0.5
 //! ```
 
+#![deny(missing_docs)]
+
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;

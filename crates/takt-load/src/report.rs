@@ -50,7 +50,6 @@ impl ComponentReport {
 /// What a load has done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
-    /// Name of the profile.
     pub profile: String,
     /// From the moment when every component ran to the moment when they were told to end.
     pub seconds: f64,

@@ -68,7 +68,6 @@ impl Counters {
         counters
     }
 
-    /// The rates from `earlier` to `self`.
     pub fn since(&self, earlier: &Self) -> Rates {
         let seconds = self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;
         let ratio = |part: u64, whole: f64| if whole > 0.0 { part as f64 / whole } else { 0.0 };
@@ -93,7 +92,6 @@ pub(crate) fn oom_kills() -> u64 {
 /// Memory of the machine, or of the control group where that gives less; bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// All memory.
     pub total: u64,
     /// What can be had without swapping.
     pub available: u64,

@@ -210,7 +210,7 @@ impl StressNg {
             let all = processes::all();
             let workers = all.iter().filter(|worker| {
                 // Before a worker takes its name it has not begun.
-                worker.parent == process.pid && worker.is_alive() && worker.name.starts_with("stress-ng-")
+                worker.parent == process.pid && worker.alive && worker.name.starts_with("stress-ng-")
             });
             self.workers = workers.map(|worker| worker.pid).collect();
             if self.workers.len() >= count {

@@ -9,8 +9,9 @@ mod common;
 
 use common::turtlebot;
 use takt_manager::plan::{ChainState, Platform};
-use takt_manager::simulate::{Random, System, Trigger};
+use takt_manager::simulate::{System, Trigger};
 use takt_manager::{Goals, Manager};
+use takt_rt::random::SplitMix64;
 
 fn main() {
     for phase in 0..3 {
@@ -52,7 +53,7 @@ fn report(what: &str, system: &System, goals: &Goals, cores: usize) {
 
 /// Chains of one to four hops over executors that several chains share.
 fn big(seed: u64, executors: usize, chains: usize) -> (System, Goals) {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let mut system = System::default();
     let nodes: Vec<usize> = (0..executors).map(|n| system.executor(&format!("node{n}"), false)).collect();
     let mut text = String::new();

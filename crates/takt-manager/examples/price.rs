@@ -4,7 +4,10 @@
 //! price record EVENTS SECONDS [-- PROGRAM ARGUMENTS]   writes what the nodes of takt_bench, or of PROGRAM, said
 //! price replay EVENTS GOALS [PERIOD_MS]                the loop of the manager over them, in their own time
 //! price plans EVENTS GOALS                             a first plan of what was known every six seconds
+//! price model RUN GOALS PLANS                          a first plan for the model that `takt manage --json` left, and PLANS after it, none repeated
 //! ```
+//!
+//! Budgets are enforced exactly, or every `TICK_MS` milliseconds where that is set.
 //!
 //! A replay enacts nothing and needs no clock, so that two programs are compared by the instructions that they take:
 //! `valgrind --tool=callgrind target/debug/examples/price replay EVENTS GOALS`. PERIOD_MS is the time between two looks, 15 by default.
@@ -20,7 +23,7 @@ use takt_manager::Manager;
 use takt_manager::goals::Goals;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Live, Options};
-use takt_manager::plan::{ChainState, Platform};
+use takt_manager::plan::{ChainState, Plan, Platform};
 use takt_model::Extractor;
 use takt_ros::preload::{Session, SessionOptions};
 use takt_ros::{Event, Source};
@@ -38,6 +41,7 @@ fn main() -> Result<(), Failure> {
         ["replay", events, goals] => replay(Path::new(events), Path::new(goals), 15),
         ["replay", events, goals, period] => replay(Path::new(events), Path::new(goals), period.parse()?),
         ["plans", events, goals] => plans(Path::new(events), Path::new(goals)),
+        ["model", run, goals, count] => again(Path::new(run), Path::new(goals), count.parse()?),
         _ => {
             Err("price record EVENTS SECONDS [-- PROGRAM ...] | price replay EVENTS GOALS [PERIOD_MS]".into())
         }
@@ -124,6 +128,41 @@ fn read(path: &Path) -> Result<Vec<Event>, Failure> {
     Ok(events)
 }
 
+fn platform() -> Platform {
+    let mut platform = Platform::new(vec![0, 1], 0, 0.85);
+    if let Some(ms) = std::env::var("TICK_MS").ok().and_then(|text| text.parse::<u64>().ok()) {
+        platform.enforcement_ns = ms * 1_000_000;
+    }
+    platform
+}
+
+fn print(plan: &Plan) {
+    println!("period {} shared {} room {:?}", plan.period_ns, plan.shared, plan.room);
+    for it in &plan.reservations {
+        println!("  {} {} on {}", it.name, it.budget_ns, it.core);
+    }
+    for it in &plan.chains {
+        println!("  {} {:?} {:?} {:?}", it.name, it.bound_ns, it.bound_parts, it.state);
+    }
+    if std::env::var_os("WORDS").is_some() {
+        plan.decisions.iter().for_each(|d| println!("   {:?} {}", d.chain, d.words));
+    }
+}
+
+/// Plans for one model, as in a run in which each plan was seen broken.
+fn again(path: &Path, goals: &Path, count: u32) -> Result<(), Failure> {
+    let run: serde_json::Value = serde_json::from_reader(BufReader::new(File::open(path)?))?;
+    let model = serde_json::from_value(run["model"].clone())?;
+    let mut manager = Manager::new(Goals::read(goals)?, platform());
+    for _ in 0..=count {
+        let plan = manager.plan(&model);
+        eprintln!("{:9.3} ms, {:?}", plan.analysis_ns as f64 / 1e6, manager.work());
+        print(&plan);
+        manager.broken();
+    }
+    Ok(())
+}
+
 /// Plans that know nothing of those before them.
 fn plans(path: &Path, goals: &Path) -> Result<(), Failure> {
     let goals = Goals::read(goals)?;
@@ -133,21 +172,10 @@ fn plans(path: &Path, goals: &Path) -> Result<(), Failure> {
         if event.at_ns >= *next_ns.get_or_insert(event.at_ns + 6_000_000_000) {
             next_ns = Some(event.at_ns + 6_000_000_000);
             let model = extractor.snapshot(event.at_ns);
-            let mut manager = Manager::new(goals.clone(), Platform::new(vec![0, 1], 0, 0.85));
+            let mut manager = Manager::new(goals.clone(), platform());
             let plan = manager.plan(&model);
             eprintln!("{:9.3} ms, {:?}", plan.analysis_ns as f64 / 1e6, manager.work());
-            if std::env::var_os("WORDS").is_some() {
-                for d in &plan.decisions {
-                    eprintln!("   {:?} {}", d.chain, d.words);
-                }
-            }
-            println!("period {}", plan.period_ns);
-            for it in &plan.reservations {
-                println!("  {} {} on {}", it.name, it.budget_ns, it.core);
-            }
-            for it in &plan.chains {
-                println!("  {} {:?} {:?} {:?}", it.name, it.bound_ns, it.bound_parts, it.state);
-            }
+            print(&plan);
         }
         extractor.event(&event);
     }
@@ -159,7 +187,7 @@ fn replay(path: &Path, goals: &Path, period_ms: u64) -> Result<(), Failure> {
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return Err("no events".into()) };
     let (first_ns, last_ns, count) = (first.at_ns, last.at_ns, events.len());
     let source = Replay { events: events.into(), now_ns: first_ns };
-    let platform = Platform::new(vec![0, 1], 0, 0.85);
+    let platform = platform();
     let options = Options { observe: true, ..Options::default() };
     let mut live = Live::new(Goals::read(goals)?, platform, source, options)?;
     let (mut now_ns, mut plans) = (first_ns, 0);

@@ -12,6 +12,10 @@ use takt_model::{CallbackKind, Model};
 use crate::learn::select::is_brought_along;
 use crate::words;
 
+mod remembered;
+
+pub use remembered::Remembered;
+
 /// More paths than this between two end points cannot be meant.
 const MOST_PATHS: usize = 64;
 /// Steps of the search, so that a dense graph ends in an answer.
@@ -22,38 +26,23 @@ const MOST_STEPS: usize = 200_000;
 pub enum ChainError {
     /// An end point names nothing that was seen.
     #[error("nothing called `{asked}` was seen at the {side}")]
-    Unknown {
-        /// `start` or `end`.
-        side: &'static str,
-        /// What was asked for.
-        asked: String,
-        /// Names like it.
-        near_misses: Vec<String>,
-    },
+    Unknown { side: &'static str, asked: String, near_misses: Vec<String> },
     /// An end point is a node of Python.
     #[error(
         "ends in Python: `{asked}` at the {side} is of a node of rclpy, of whose callbacks no event tells. Declare the chain up to the \
          topic that it subscribes to"
     )]
-    Python {
-        /// `start` or `end`.
-        side: &'static str,
-        /// What was asked for.
-        asked: String,
-    },
+    Python { side: &'static str, asked: String },
     /// No activation leads from start to end, but to a node of Python.
     #[error(
         "ends in Python: from `{start}` on messages reach {nodes} on {topic}, and no event tells of the callbacks of rclpy, so that nothing is \
          known of the way to `{end}`. Declare the parts before and after as chains of their own"
     )]
     ThroughPython {
-        /// The start.
         start: String,
-        /// The end.
         end: String,
         /// Nodes of Python that subscribe to the topic.
         nodes: String,
-        /// The topic.
         topic: String,
     },
     /// No activation leads from start to end.
@@ -61,24 +50,12 @@ pub enum ChainError {
         "no message leads from `{start}` to `{end}`. From the start on, {reached} is reached. If data is kept there until a timer or another \
          message comes, declare the parts before and after as chains of their own"
     )]
-    Unconnected {
-        /// The start.
-        start: String,
-        /// The end.
-        end: String,
-        /// How far one gets.
-        reached: String,
-    },
+    Unconnected { start: String, end: String, reached: String },
     /// Too many ways.
     #[error(
         "more than {MOST_PATHS} ways lead from `{start}` to `{end}`. Name callbacks (node:topic) instead of nodes or topics"
     )]
-    Many {
-        /// The start.
-        start: String,
-        /// The end.
-        end: String,
-    },
+    Many { start: String, end: String },
 }
 
 /// All simple callback paths between two end points; those that are part of longer ones left out.
@@ -98,7 +75,6 @@ pub struct Ways<'m> {
 }
 
 impl<'m> Ways<'m> {
-    /// Of this model.
     #[must_use]
     pub fn new(model: &'m Model) -> Self {
         Self { model, after: successors(model) }

@@ -15,10 +15,7 @@ const LONGEST_NS: u64 = 86_400_000_000_000;
 pub enum CurveError {
     /// All arrivals were seen at one moment, so that any rate is possible.
     #[error("{seen} activations were seen at one moment and none apart from them: watch for longer")]
-    Simultaneous {
-        /// Activations seen.
-        seen: u64,
-    },
+    Simultaneous { seen: u64 },
 }
 
 /// A count of arrivals, and the intervals that have it.
@@ -183,7 +180,6 @@ impl Spans {
 /// A root with the jitter gathered on the way from it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// Number of the root.
     pub root: usize,
     /// Its arrivals.
     pub spans: Arc<Spans>,
@@ -244,7 +240,6 @@ impl Counts {
         self.0.last() == Some(&0)
     }
 
-    /// The entries.
     #[must_use]
     pub fn entries(&self) -> &[u64] {
         &self.0
@@ -449,7 +444,6 @@ impl Cost {
         &self.most_ns
     }
 
-    /// Of one.
     #[must_use]
     pub fn one(&self) -> u64 {
         self.most_ns[0]

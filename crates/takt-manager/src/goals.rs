@@ -18,9 +18,13 @@
 //! goal = "990 ms"
 //! ```
 
+#![deny(missing_docs)]
+
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use takt_rt::config::{SettingError, all_within, within};
 use toml::Spanned;
 
 /// More chains than this are a mistake, not a robot.
@@ -226,10 +230,10 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    fn wrong<T>(&self, at: &Spanned<T>, message: impl Into<String>) -> GoalsError {
+    fn wrong<T>(&self, at: &Spanned<T>, message: impl fmt::Display) -> GoalsError {
         let end = at.span().start.min(self.text.len());
         let line = self.text.as_bytes()[..end].iter().filter(|b| **b == b'\n').count() + 1;
-        GoalsError::Meaning { path: self.path.to_owned(), line, message: message.into() }
+        GoalsError::Meaning { path: self.path.to_owned(), line, message: message.to_string() }
     }
 
     fn nowhere(&self, message: impl Into<String>) -> GoalsError {
@@ -387,7 +391,7 @@ fn jitter(chain: &RawChain, name: &str, goal_ns: u64, at: &Text<'_>) -> Result<O
     };
     let jitter_ns = match (&chain.jitter, &chain.jitter_ms) {
         (None, None) => return Ok(None),
-        (Some(text), None) => duration_ns(text.get_ref()).map_err(wrong)?,
+        (Some(text), None) => duration_ns(text.get_ref()).map_err(|error| wrong(error.to_string()))?,
         (None, Some(ms)) => from_ms(*ms.get_ref())
             .ok_or_else(|| wrong(format!("`jitter_ms` is {}; a positive number is needed", ms.get_ref())))?,
         (Some(_), Some(_)) => {
@@ -461,43 +465,43 @@ impl Options {
     /// # Errors
     ///
     /// Which is out of range, and the range.
-    pub fn validate(&self) -> Result<(), String> {
-        let range = |name: &str, value: f64, from: f64, to: f64| {
-            (from..=to)
-                .contains(&value)
-                .then_some(())
-                .ok_or_else(|| format!("options.{name} is {value}; from {from} to {to} is possible"))
-        };
-        range("update_period_s", self.update_period_s, 0.1, 3600.0)?;
-        // The kernel's own limits are 100 us and 4 s (sched_deadline_period_min_us, _max_us).
-        range("reservation_period_ms", self.reservation_period_ms, 0.1, 4000.0)?;
-        range("step_percent", self.step_percent, 0.1, 100.0)?;
-        range("horizon_s", self.horizon_s, 0.1, 3600.0)?;
-        range("most_bandwidth", self.most_bandwidth, 0.01, 1.0)?;
+    pub fn validate(&self) -> Result<(), SettingError> {
+        all_within(
+            "options.",
+            &[
+                ("update_period_s", self.update_period_s, 0.1, 3600.0),
+                // The kernel's own limits are 100 us and 4 s (sched_deadline_period_min_us, _max_us).
+                ("reservation_period_ms", self.reservation_period_ms, 0.1, 4000.0),
+                ("step_percent", self.step_percent, 0.1, 100.0),
+                ("horizon_s", self.horizon_s, 0.1, 3600.0),
+                ("most_bandwidth", self.most_bandwidth, 0.01, 1.0),
+                ("cost_margin_percent", self.cost_margin_percent, 0.0, 1000.0),
+                ("arrival_margin_percent", self.arrival_margin_percent, 0.0, 90.0),
+                ("transport_ms", self.transport_ms, 0.0, 10_000.0),
+            ],
+        )?;
         if let Some(most) = self.most_system_bandwidth {
-            range("most_system_bandwidth", most, 0.01, self.most_bandwidth)?;
+            within("options.most_system_bandwidth", most, 0.01, self.most_bandwidth)?;
         }
-        range("cost_margin_percent", self.cost_margin_percent, 0.0, 1000.0)?;
-        range("arrival_margin_percent", self.arrival_margin_percent, 0.0, 90.0)?;
-        range("transport_ms", self.transport_ms, 0.0, 10_000.0)?;
         if let Some(exceedance) = self.exceedance
             && !(exceedance > 0.0 && exceedance < 1.0)
         {
-            return Err(format!(
-                "options.exceedance is {exceedance}; a probability between 0 and 1 is needed, such as 1e-6"
-            ));
+            let accepted = "accepted is a probability between 0 and 1, such as 1e-6";
+            return Err(SettingError::value("options.exceedance", exceedance, accepted));
         }
         if self.ways.as_ref().is_some_and(Vec::is_empty) {
-            return Err("options.ways is empty; leave it out, or name some of admission-off, partition-roots, exclusive-sets, \
-                        global"
-                .to_owned());
+            let accepted =
+                "leave it out, or name some of admission-off, partition-roots, exclusive-sets, global";
+            return Err(SettingError::value("options.ways", "[]", accepted));
         }
         if let Some(cores) = &self.cores {
             if cores.is_empty() {
-                return Err("options.cores is empty; leave it out to use all but the system core".to_owned());
+                let accepted = "leave it out to use all but the system core";
+                return Err(SettingError::value("options.cores", "[]", accepted));
             }
             if let Some(twice) = cores.iter().enumerate().find(|(i, c)| cores[..*i].contains(c)) {
-                return Err(format!("options.cores names core {} twice", twice.1));
+                let accepted = format!("core {} is named twice", twice.1);
+                return Err(SettingError::value("options.cores", format!("{cores:?}"), accepted));
             }
         }
         Ok(())
@@ -527,22 +531,13 @@ fn from_ms(ms: f64) -> Option<u64> {
     (ms.is_finite() && ms > 0.0).then(|| (ms * 1e6).min(1e18) as u64)
 }
 
-/// Reads `125 ms`, `0.5s`, `300 us`.
-fn duration_ns(text: &str) -> Result<u64, String> {
-    let wanted = "a number and a unit are needed: 125 ms, 0.5 s or 300 us";
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..digits].parse().map_err(|_| format!("`{text}` is no duration; {wanted}"))?;
-    let factor = match text[digits..].trim() {
-        "ns" => 1e-6,
-        "us" | "µs" => 1e-3,
-        "ms" => 1.0,
-        "s" => 1e3,
-        "min" => 6e4,
-        "" => return Err(format!("`{text}` has no unit; {wanted}")),
-        unit => return Err(format!("`{text}` has the unit `{unit}`; {wanted}")),
-    };
-    from_ms(number * factor).ok_or_else(|| format!("`{text}` is no positive duration; {wanted}"))
+/// Reads `125 ms`, `0.5s`, `300 us`; not 0.
+fn duration_ns(text: &str) -> Result<u64, takt_rt::Error> {
+    let wrong = |reason| takt_rt::Error::InvalidDuration { given: text.to_owned(), reason };
+    match takt_rt::duration::parse(text)?.as_nanos() {
+        0 => Err(wrong("it must be above 0")),
+        ns => u64::try_from(ns).map_err(|_| wrong("longer than 584 years")),
+    }
 }
 
 #[cfg(test)]
@@ -604,9 +599,9 @@ goal_ms = 0.5
 
     #[test]
     fn durations() {
-        assert_eq!(duration_ns("125 ms"), Ok(125_000_000));
-        assert_eq!(duration_ns("0.5s"), Ok(500_000_000));
-        assert_eq!(duration_ns("300 us"), Ok(300_000));
+        assert_eq!(duration_ns("125 ms").unwrap(), 125_000_000);
+        assert_eq!(duration_ns("0.5s").unwrap(), 500_000_000);
+        assert_eq!(duration_ns("300 us").unwrap(), 300_000);
         for bad in ["", "ms", "12", "1.2.3 ms", "-3 ms", "0 ms", "5 parsec", "∞ ms"] {
             assert!(duration_ns(bad).is_err(), "{bad}");
         }

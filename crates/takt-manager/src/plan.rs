@@ -101,11 +101,8 @@ impl Plan {
 pub struct Reservation {
     /// The thread in the snapshot.
     pub thread: ThreadId,
-    /// Its process.
     pub pid: u32,
-    /// Its number.
     pub tid: u32,
-    /// Its name.
     pub name: String,
     /// The executor (or event source) that it runs.
     pub executor: ExecutorId,
@@ -129,11 +126,8 @@ impl Reservation {
 /// One thread without reservation, though a goal concerns it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BestEffort {
-    /// Its process.
     pub pid: u32,
-    /// Its number.
     pub tid: u32,
-    /// Its name.
     pub name: String,
     /// The executor that it runs.
     pub executor: ExecutorId,
@@ -144,11 +138,9 @@ pub struct BestEffort {
 pub struct ChainPlan {
     /// Its name in the goals file.
     pub name: String,
-    /// The goal.
     pub goal_ns: u64,
     /// Callbacks from start to end; where several paths lead there, the one with the greatest bound.
     pub path: Vec<CallbackId>,
-    /// Their names.
     pub path_names: Vec<String>,
     /// Number of paths found.
     pub paths: usize,
@@ -172,7 +164,6 @@ pub struct ChainPlan {
 /// What is said about one jitter goal. Jitter is the longest less the shortest latency.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JitterPlan {
-    /// The goal.
     pub goal_ns: u64,
     /// No latency is shorter than this.
     pub best_ns: u64,
@@ -203,18 +194,11 @@ pub enum ChainState {
     /// The bound does not exceed the goal.
     Guaranteed,
     /// It goes on at best effort.
-    Degraded {
-        /// Why.
-        why: String,
-    },
+    Degraded { why: String },
     /// The analysis does not cover something on its way. It is served at best effort.
-    NotAnalysable {
-        /// What.
-        why: String,
-    },
+    NotAnalysable { why: String },
     /// Its end points were not seen, or nothing leads from one to the other.
     NotFound {
-        /// What is missing.
         why: String,
         /// Names like those that were given.
         near_misses: Vec<String>,
@@ -226,9 +210,7 @@ pub enum ChainState {
 pub struct Decision {
     /// The chain for whose sake; `None`: for all.
     pub chain: Option<String>,
-    /// What.
     pub step: Step,
-    /// In words.
     pub words: String,
 }
 
@@ -238,14 +220,12 @@ pub struct Decision {
 pub enum Step {
     /// First budget, from long-term demand (Algorithm 1, lines 1 to 3).
     InitialBudget {
-        /// The executor.
         executor: ExecutorId,
         /// Budget per period.
         bandwidth: f64,
     },
     /// More budget, so that response times have a bound at all (Algorithm 1, lines 4 to 10).
     Stabilised {
-        /// The executor.
         executor: ExecutorId,
         /// Before.
         from: f64,
@@ -254,7 +234,6 @@ pub enum Step {
     },
     /// More budget, because this executor held the chain back most (Algorithm 2).
     Raised {
-        /// The executor.
         executor: ExecutorId,
         /// Before.
         from: f64,
@@ -276,10 +255,7 @@ pub enum Step {
         better: bool,
     },
     /// The chain's bound keeps its goal.
-    Kept {
-        /// The bound.
-        bound_ns: u64,
-    },
+    Kept { bound_ns: u64 },
     /// The chain is served at best effort.
     Degraded {
         /// The bound it would have had; `None`: none.

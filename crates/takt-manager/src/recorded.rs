@@ -60,7 +60,6 @@ pub enum Error<E: std::error::Error> {
          to instead: clock_error = \"50 us\""
     )]
     Peers,
-    /// The options of the model.
     #[error("model: {0}")]
     Model(#[from] OptionsError),
     /// Nothing in it.
@@ -71,10 +70,6 @@ pub enum Error<E: std::error::Error> {
 }
 
 /// Examines the recording that `open` opens, each time from its beginning.
-///
-/// # Errors
-///
-/// [`Error`].
 pub fn examine<S: Source>(
     mut open: impl FnMut() -> Result<S, S::Error>,
     goals: &Goals,

@@ -24,7 +24,7 @@ use takt_model::{
 
 pub use engine::{Observed, Traceable, Traced, simulate, simulate_on, traced};
 pub use events::events;
-pub use random::{Features, Random, random_system, random_with};
+pub use random::{Features, random_system, random_with};
 
 /// The machine that a system runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,9 +48,7 @@ pub struct Machine {
 pub struct System {
     /// Executors: the callbacks of each, in priority order.
     pub executors: Vec<SimExecutor>,
-    /// All callbacks.
     pub callbacks: Vec<SimCallback>,
-    /// Names of topics.
     pub topics: Vec<String>,
     /// Timers are looked at before every callback, as executors did until 2019, instead of at polling points.
     pub eager_timers: bool,
@@ -94,10 +92,8 @@ pub struct SimExecutor {
     pub callbacks: Vec<usize>,
 }
 
-/// One callback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimCallback {
-    /// Its name.
     pub name: String,
     /// Who serves it.
     pub executor: usize,
@@ -138,9 +134,7 @@ pub enum Trigger {
 pub struct Supply {
     /// Run time per period.
     pub budget_ns: u64,
-    /// The period.
     pub period_ns: u64,
-    /// Where.
     pub core: usize,
 }
 

@@ -89,7 +89,6 @@ pub struct Suspension {
 /// One callback.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activity {
-    /// Its name.
     pub name: String,
     /// Who serves it.
     pub server: usize,

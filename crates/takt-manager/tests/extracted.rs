@@ -5,9 +5,10 @@
 mod common;
 
 use takt_manager::analysis::Analysis;
-use takt_manager::simulate::{Random, Supply, events, random_system, traced};
+use takt_manager::simulate::{Supply, events, random_system, traced};
 use takt_manager::workload::Workload;
 use takt_model::{Extractor, Options};
+use takt_rt::random::SplitMix64;
 
 #[test]
 fn bounds_of_learnt_models_hold_for_what_they_were_learnt_from() {
@@ -18,7 +19,7 @@ fn bounds_of_learnt_models_hold_for_what_they_were_learnt_from() {
         if system.executors.iter().any(|e| e.source) {
             continue;
         }
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let supplies: Vec<Supply> = (0..system.executors.len())
             .map(|core| Supply { budget_ns: random.within(30, 90) * 100_000, period_ns: 10_000_000, core })
             .collect();

@@ -7,10 +7,11 @@ mod common;
 use common::{EXACT, paths};
 use takt_manager::analysis::{Analysis, Enforcement, best_case};
 use takt_manager::plan::{ChainState, Plan, Platform};
-use takt_manager::simulate::{Features, Machine, Random, Supply, System, Trigger, random_with, simulate_on};
+use takt_manager::simulate::{Features, Machine, Supply, System, Trigger, random_with, simulate_on};
 use takt_manager::workload::Workload;
 use takt_manager::{Goals, Manager};
 use takt_model::{CallbackId, Model};
+use takt_rt::random::SplitMix64;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -29,7 +30,7 @@ struct Checked {
 fn check(seed: u64, model_of: impl Fn(&System) -> Model) -> Result<Checked, String> {
     let mut system = random_with(seed, Features::ALL);
     system.steady = true;
-    let mut random = Random::new(seed ^ 0xbeef);
+    let mut random = SplitMix64::new(seed ^ 0xbeef);
     system.early_messages = random.one_in(3);
     let machine =
         Machine { capacity_percent: 95, dispatch_ns: 100_000, sleeping_hogs: true, ..Machine::default() };

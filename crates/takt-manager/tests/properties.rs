@@ -8,12 +8,13 @@ use common::EXACT;
 use proptest::prelude::*;
 use takt_manager::analysis::Analysis;
 use takt_manager::plan::{ChainState, Plan, Platform};
-use takt_manager::simulate::{Random, Supply, System, random_system, simulate};
+use takt_manager::simulate::{Supply, System, random_system, simulate};
 use takt_manager::workload::Workload;
 use takt_manager::{Goals, Manager};
+use takt_rt::random::SplitMix64;
 
 /// Chains from every timer and source as far as it leads, in random degradation order, with goals from hopeless to easy.
-fn goals(system: &System, random: &mut Random, leave_out: Option<usize>) -> Option<Goals> {
+fn goals(system: &System, random: &mut SplitMix64, leave_out: Option<usize>) -> Option<Goals> {
     let model = system.exact_model();
     let mut names = Vec::new();
     let mut text = String::new();
@@ -54,7 +55,7 @@ proptest! {
         let model = system.exact_model();
         let workload = Workload::new(&model, &EXACT);
         let period = 10_000_000;
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let all: Vec<usize> = (0..system.executors.len()).collect();
         let less: Vec<u64> = all.iter().map(|_| period * random.within(20, 95) / 100).collect();
         let mut greater = less.clone();
@@ -75,8 +76,8 @@ proptest! {
     fn chains_earlier_in_the_order_never_matter(seed in any::<u64>(), out in 1_usize..6) {
         let system = random_system(seed);
         let (Some(all), Some(fewer)) = (
-            goals(&system, &mut Random::new(seed), None),
-            goals(&system, &mut Random::new(seed), Some(out)),
+            goals(&system, &mut SplitMix64::new(seed), None),
+            goals(&system, &mut SplitMix64::new(seed), Some(out)),
         ) else {
             return Ok(());
         };
@@ -90,7 +91,7 @@ proptest! {
     #[test]
     fn plans_are_sound(seed in any::<u64>()) {
         let system = random_system(seed);
-        let Some(goals) = goals(&system, &mut Random::new(seed), None) else { return Ok(()) };
+        let Some(goals) = goals(&system, &mut SplitMix64::new(seed), None) else { return Ok(()) };
         let plan = plan(&system, &goals);
         for core in [1, 2] {
             prop_assert!(plan.bandwidth_on(core) <= 0.95 + 1e-9);
@@ -119,11 +120,11 @@ proptest! {
     /// No model, however strange, makes the manager panic, and what it plans fits.
     #[test]
     fn strange_models_are_survived(seed in any::<u64>()) {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix64::new(seed);
         let system = random_system(seed);
-        let goals = goals(&system, &mut Random::new(seed), None);
+        let goals = goals(&system, &mut SplitMix64::new(seed), None);
         let mut model = system.exact_model();
-        let number = |random: &mut Random, below: usize| usize::try_from(random.within(0, below as u64)).unwrap();
+        let number = |random: &mut SplitMix64, below: usize| usize::try_from(random.within(0, below as u64)).unwrap();
         for _ in 0..12 {
             let count = model.callbacks.len();
             if count == 0 {

@@ -8,8 +8,9 @@ mod common;
 
 use common::{Checked, EXACT, compare, paths};
 use takt_manager::analysis::{Analysis, Disturbance};
-use takt_manager::simulate::{Features, Machine, Random, Supply, random_with, simulate_on};
+use takt_manager::simulate::{Features, Machine, Supply, random_with, simulate_on};
 use takt_manager::workload::Workload;
+use takt_rt::random::SplitMix64;
 
 const FEATURES: Features = Features { threads: false, ..Features::ALL };
 
@@ -28,7 +29,7 @@ enum Without {
 }
 
 /// From rare and much to often and little; runs are half a second long.
-fn disturbance(random: &mut Random) -> Disturbance {
+fn disturbance(random: &mut SplitMix64) -> Disturbance {
     let (most_ms, window_ms) =
         [(20, 1_000), (8, 300), (3, 100)][usize::try_from(random.within(0, 2)).unwrap()];
     Disturbance { most_ns: random.within(1, most_ms) * 1_000_000, window_ns: window_ms * 1_000_000 }
@@ -36,7 +37,7 @@ fn disturbance(random: &mut Random) -> Disturbance {
 
 fn check(seed: u64, without: Without) -> Result<Checked, String> {
     let mut system = random_with(seed, FEATURES);
-    let mut random = Random::new(seed ^ 0x0c0de);
+    let mut random = SplitMix64::new(seed ^ 0x0c0de);
     // Light enough for several on one core.
     let lighter = random.within(2, 8);
     system.callbacks.iter_mut().flat_map(|c| &mut c.costs_ns).for_each(|ns| *ns = 1 + *ns / lighter);

@@ -45,14 +45,12 @@ pub struct Skip {
     pub first_ns: u64,
     /// From one to the next.
     pub period_ns: u64,
-    /// How many.
     pub count: u64,
 }
 
 /// A latency above the bound that had been promised for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exceeded {
-    /// The instance.
     pub instance: Completion,
     /// What was promised.
     pub bound_ns: u64,
@@ -61,7 +59,6 @@ pub struct Exceeded {
 }
 
 impl Exceeded {
-    /// The latency.
     #[must_use]
     pub fn latency_ns(&self) -> u64 {
         self.instance.ended_ns.saturating_sub(self.instance.began_ns)
@@ -168,7 +165,6 @@ impl ChainStats {
         }
     }
 
-    /// The chain.
     #[must_use]
     pub fn spec(&self) -> &ChainSpec {
         &self.spec
@@ -213,12 +209,6 @@ impl ChainStats {
     /// The longest latency since the last call.
     pub fn take_recent(&mut self) -> Option<u64> {
         self.recent_worst_ns.take()
-    }
-
-    /// The release of the oldest instance under way.
-    #[must_use]
-    pub fn oldest_ns(&self) -> Option<u64> {
-        self.pending.front().copied()
     }
 
     /// Whether instances are awaited at the end of this way. When that changes, those under way are forgotten: what began while they go

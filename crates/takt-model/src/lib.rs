@@ -3,6 +3,7 @@
 //! [`model`] is the snapshot that the extractor hands out; [`curve`] holds the two kinds of curves.
 
 pub mod chain;
+mod components;
 pub mod curve;
 pub mod extract;
 pub mod guard;
@@ -14,6 +15,7 @@ pub mod spread;
 pub mod view;
 
 pub use chain::{ChainSpec, ChainStats, Completion, Exceeded, Skip, WatchId};
+pub use components::components;
 pub use curve::{ArrivalCurve, CostCurve};
 pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use guard::{Allowance, Assumed, Breach, Broken, Excess};

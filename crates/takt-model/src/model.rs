@@ -43,11 +43,9 @@ pub struct Model {
     pub taken_ns: u64,
     /// Threads that did something.
     pub threads: Vec<Thread>,
-    /// Nodes.
     pub nodes: Vec<Node>,
     /// Executors: whatever serves callbacks one after another, or threads that publish without running callbacks.
     pub executors: Vec<Executor>,
-    /// Callbacks.
     pub callbacks: Vec<Callback>,
     /// Topics, hidden ones of services and virtual ones of cut cycles included.
     pub topics: Vec<Topic>,
@@ -77,7 +75,6 @@ pub struct Model {
 /// The shortest time from the start of a callback's activation to its end, or to a message of its.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortest {
-    /// The callback.
     pub callback: CallbackId,
     /// To the first message on this topic; `None`: to the end.
     pub towards: Option<TopicId>,
@@ -89,7 +86,6 @@ pub struct Shortest {
 /// thread that publishes without callbacks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Python {
-    /// The nodes.
     pub nodes: Vec<NodeId>,
     /// Threads that took messages, published or made nodes: those that spin its executors, which take in `rclpy` (`_take_subscription` is called
     /// before the callback is handed on), and whoever publishes. Workers of a `MultiThreadedExecutor` that do neither are not among them: only their
@@ -104,24 +100,17 @@ pub struct Python {
 /// A topic with those of some nodes that subscribe to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscribed {
-    /// The topic.
     pub topic: TopicId,
-    /// The nodes.
     pub nodes: Vec<NodeId>,
 }
 
-/// One thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// The process.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
-    /// Its name.
     pub name: String,
     /// What it does.
     pub role: ThreadRole,
-    /// It has ended.
     pub ended: bool,
 }
 
@@ -138,10 +127,8 @@ pub enum ThreadRole {
     Helper,
 }
 
-/// One node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its process.
     pub pid: u32,
     /// Namespace and name, `/ns/name`.
     pub name: String,
@@ -150,7 +137,6 @@ pub struct Node {
 /// One executor, or one event source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executor {
-    /// What kind it is.
     pub kind: ExecutorKind,
     /// Its threads; exactly one unless it is multi-threaded.
     pub threads: Vec<ThreadId>,
@@ -164,13 +150,11 @@ pub struct Executor {
 /// Callbacks that share a callback group of rclcpp.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallbackGroup {
-    /// Its callbacks.
     pub callbacks: Vec<CallbackId>,
     /// They may run at once (`CallbackGroupType::Reentrant`), each callback even with itself.
     pub reentrant: bool,
 }
 
-/// What kind of executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutorKind {
@@ -240,7 +224,6 @@ pub struct Callback {
 /// What a callback sends to one topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// The topic.
     pub topic: TopicId,
     /// Messages of one activation, at most.
     pub most_per_activation: u64,
@@ -265,14 +248,11 @@ pub struct ProbableCost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackKind {
-    /// A timer.
     Timer {
-        /// Its period.
         period_ns: u64,
     },
     /// A message on a topic.
     Subscription {
-        /// The topic.
         topic: TopicId,
     },
     /// A request.
@@ -289,7 +269,6 @@ pub enum CallbackKind {
     Source,
 }
 
-/// One topic.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Topic {
     /// Its name; virtual ones of cut cycles (section V.a) end in `#` and a number.
@@ -311,7 +290,6 @@ pub struct Topic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outside {
-    /// There were none.
     #[default]
     None,
     /// The source time stamps of the middleware are on a clock that agrees with ours: the release is theirs.
@@ -348,7 +326,6 @@ pub struct Delivery {
 /// Times seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many.
     pub seen: u64,
     /// Sum, nanoseconds.
     pub total_ns: u64,

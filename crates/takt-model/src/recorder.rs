@@ -300,7 +300,6 @@ impl CostRecorder {
         self.total_ns
     }
 
-    /// The curve.
     #[must_use]
     pub fn curve(&self) -> CostCurve {
         let mut most_ns = self.extremes.merged(u64::max);
@@ -338,7 +337,6 @@ impl GreatestRecorder {
         self.filling = self.filling.max(value);
     }
 
-    /// The greatest value.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.filling.max(self.full)

@@ -14,9 +14,7 @@ const PROMISES: usize = 8;
 /// Shortest and longest of something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// The shortest.
     pub shortest_ns: u64,
-    /// The longest.
     pub longest_ns: u64,
 }
 

@@ -1,6 +1,8 @@
 //! Parts of a picture that never have depth: learned while nobody is there, kept in a file, used as long as the camera
 //! has not moved.
 
+#![deny(missing_docs)]
+
 use std::path::Path;
 
 use nalgebra::{Isometry3, Quaternion, Translation3, UnitQuaternion};

@@ -1,5 +1,7 @@
 //! Every threshold of perception, with its default and the reason for it.
 
+#![deny(missing_docs)]
+
 use std::path::PathBuf;
 
 use nalgebra::Point3;

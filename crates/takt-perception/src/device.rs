@@ -1,5 +1,7 @@
 //! What judges the frames: the CPU, or a GPU in a process of its own under a time budget.
 
+#![deny(missing_docs)]
+
 use std::fmt;
 use std::path::PathBuf;
 

@@ -57,7 +57,6 @@ pub(crate) trait Stages {
     fn detect(&mut self, frame: &FrameView, set: &mut DetectionSet) -> Result<bool, Self::Error>;
     /// Whether the own detector gives masks.
     fn detector_has_masks(&self) -> bool;
-    /// Whether there is a segmenter.
     fn has_segmenter(&self) -> bool;
     /// Least squared distance of foreground in each box.
     fn nearest_in(

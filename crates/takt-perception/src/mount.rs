@@ -1,5 +1,7 @@
 //! Where a camera is: its mounting, and the robot's pose at capture time.
 
+#![deny(missing_docs)]
+
 use nalgebra::{Isometry3, Translation3, UnitQuaternion, Vector3};
 use serde::{Deserialize, Serialize};
 

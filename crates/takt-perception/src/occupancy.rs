@@ -3,6 +3,8 @@
 //! This half of perception needs no network, is exact where depth is, and sees a new person on the next frame.
 //! It works in the base frame, so it does not care whether the camera moves with the robot.
 
+#![deny(missing_docs)]
+
 use nalgebra::{Isometry3, Point3, Vector3};
 use serde::{Deserialize, Serialize};
 use takt_link_camera::Intrinsics;

@@ -31,12 +31,7 @@ pub enum PerceptionError {
         "camera {camera}: intrinsics {intrinsics:?} are unusable; accepted: width and height above 0 and finite \
          fx, fy above 0, cx, cy"
     )]
-    Intrinsics {
-        /// Index of the camera.
-        camera: u32,
-        /// What was given.
-        intrinsics: Intrinsics,
-    },
+    Intrinsics { camera: u32, intrinsics: Intrinsics },
 }
 
 /// Perception of one camera on the CPU. One thread owns it and calls [`process`](Self::process) for each frame.
@@ -158,7 +153,6 @@ impl std::fmt::Debug for Perception {
     }
 }
 
-/// The stages on the CPU.
 struct CpuStages {
     detector: Option<Detector>,
     segmenter: Option<Segmenter>,

@@ -25,7 +25,6 @@ const REMEMBERED: usize = 32;
 pub(crate) struct Moment {
     /// When the frame was judged.
     pub(crate) now_ns: u64,
-    /// When it was captured.
     pub(crate) capture_ns: u64,
 }
 

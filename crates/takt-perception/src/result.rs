@@ -25,7 +25,6 @@ pub enum ObjectKind {
 pub struct Object {
     /// Track number, unique within one camera; 0 for an unexplained object.
     pub track: u32,
-    /// What it is.
     pub kind: ObjectKind,
     /// Detector confidence 0..1 of the last detection of this track; 0 for an unexplained object.
     pub confidence: f32,
@@ -78,7 +77,6 @@ pub enum FrameHealth {
     WrongSize,
     /// The pose of the camera at capture time is unknown.
     NoPose,
-    /// Inference failed.
     InferenceFailed,
     /// A part of the image shows the very same samples for longer than a living sensor can.
     Frozen,
@@ -116,11 +114,9 @@ pub struct StageTimes {
 pub struct Detections {
     /// Index of the camera in the configuration.
     pub camera: u32,
-    /// Sequence number of the frame.
     pub frame_sequence: u64,
     /// When the frame was captured, CLOCK_MONOTONIC nanoseconds.
     pub capture_ns: u64,
-    /// Stage times.
     pub times: StageTimes,
     /// Whether the frame could be judged.
     pub health: FrameHealth,
@@ -180,7 +176,6 @@ impl Detections {
         &self.objects[..self.count as usize]
     }
 
-    /// The nearest object.
     pub fn nearest(&self) -> Option<&Object> {
         self.objects().first()
     }

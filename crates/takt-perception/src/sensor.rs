@@ -1,5 +1,7 @@
 //! What is known of each camera's depth sensor: how near it measures, and where it never does.
 
+#![deny(missing_docs)]
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};

@@ -72,14 +72,14 @@ fn questions(contexts: &[Context<'_>]) -> Option<Section> {
         factors.iter().find(|f| f.name == name).map(|f| f.value.clone())
     };
     let point = |digest: &Digest| {
-        let (summary, never) = (&digest.summary, digest.never());
+        let (summary, skipped) = (&digest.summary, digest.skipped());
         Some(Point {
             policy: factor(digest, "policy")?,
             noise: factor(digest, "noise")?.parse().ok()?,
             kernel: factor(digest, "kernel").unwrap_or_default(),
             count: summary.count,
-            never,
-            misses: digest.misses().saturating_add(never),
+            skipped,
+            misses: digest.misses().saturating_add(skipped),
             mean_ms: summary.mean / 1e6,
             worst_ms: summary.worst / 1e6,
             stddev_ms: summary.stddev / 1e6,
@@ -237,7 +237,7 @@ fn answer(context: &Context<'_>, section: &mut Section) {
                 if number == 0 {
                     continue;
                 }
-                let has_missed = |d: &&Digest| d.misses().saturating_add(d.never()) > 0;
+                let has_missed = |d: &&Digest| d.misses().saturating_add(d.skipped()) > 0;
                 let those = judged().filter(|(_, v)| v.verdict == verdict).map(|(d, _)| d);
                 let missed = those.filter(has_missed).count();
                 let what = match verdict {

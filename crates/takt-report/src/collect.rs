@@ -23,7 +23,6 @@ pub use takt_rundir::SealState as Seal;
 pub struct Run {
     /// Its number in the report: `R1`.
     pub key: String,
-    /// Its directory.
     pub dir: RunDir,
     /// Name of the directory.
     pub name: String,
@@ -88,7 +87,6 @@ pub struct Gap {
 pub struct Configuration {
     /// The settings in which it differs from others of the report; what a run calls itself where there is no experiment.
     pub name: String,
-    /// Its factors.
     pub factors: Vec<Factor>,
     /// Numbers of its runs in [`Collection::runs`], in the order of repetitions.
     pub runs: Vec<usize>,
@@ -102,11 +100,9 @@ pub struct Configuration {
 /// A measure over all configurations that have it.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// The robot.
     pub robot: String,
     /// Name of the measure.
     pub name: String,
-    /// Its title.
     pub title: String,
     /// Number of the configuration and, for each of its runs with this measure, number of the run and the measure there.
     pub cells: Vec<(usize, Vec<(usize, Measure)>)>,
@@ -115,7 +111,6 @@ pub struct Group {
 /// A fact of the machines that is not the same for all runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// Name of the fact.
     pub name: String,
     /// Each value with the runs that have it.
     pub values: Vec<(String, Vec<String>)>,

@@ -23,14 +23,13 @@ const PHASES_AT_MOST: usize = 20_000_000;
 /// One run's part.
 #[derive(Clone, Debug)]
 pub struct RunDigest {
-    /// Number of the run.
     pub run: usize,
     /// Its values, summarised, nanoseconds.
     pub summary: Summary,
     /// Its misses; `None` without a deadline.
     pub misses: Option<Misses>,
     /// Samples that were skipped or dropped.
-    pub never: u64,
+    pub skipped: u64,
     /// Time from its first sample to its last, seconds, where that is known.
     pub duration_s: Option<f64>,
     /// Whether the level axis of [`columns`](Self::columns) is seconds; else numbers of samples.
@@ -50,9 +49,7 @@ pub struct RunDigest {
 /// A measure in one configuration, over its repetitions.
 #[derive(Clone, Debug)]
 pub struct Digest {
-    /// Number of the configuration.
     pub configuration: usize,
-    /// Its runs.
     pub runs: Vec<RunDigest>,
     /// Runs whose samples could not be read, with the reason.
     pub failed: Vec<(usize, String)>,
@@ -98,8 +95,8 @@ impl Digest {
     }
 
     /// Samples that were skipped or dropped.
-    pub fn never(&self) -> u64 {
-        self.runs.iter().fold(0, |sum, r| sum.saturating_add(r.never))
+    pub fn skipped(&self) -> u64 {
+        self.runs.iter().fold(0, |sum, r| sum.saturating_add(r.skipped))
     }
 
     /// Measured time, where all runs tell it.
@@ -116,13 +113,12 @@ impl Digest {
     pub fn excuse(&self) -> Option<&str> {
         let excused = |run: usize| self.excused.iter().any(|(other, _)| *other == run);
         let counts = |r: &RunDigest| {
-            !excused(r.run) && (r.never > 0 || r.misses.as_ref().is_some_and(|m| m.misses > 0))
+            !excused(r.run) && (r.skipped > 0 || r.misses.as_ref().is_some_and(|m| m.misses > 0))
         };
         let all = self.runs.iter().all(|r| excused(r.run)) || !self.runs.iter().any(counts);
         self.excused.first().filter(|_| all).map(|(_, why)| why.as_str())
     }
 
-    /// Its box.
     pub(crate) fn box_row(&self, name: &str) -> BoxRow {
         BoxRow {
             name: name.to_owned(),
@@ -333,7 +329,7 @@ fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
         run,
         summary: Summary::of(&mut copy),
         misses: measure.deadline_ns.map(|deadline| Misses::of(values, deadline)),
-        never: measure.never,
+        skipped: measure.skipped,
         duration_s,
         timed,
         columns: thin(series, timed.then_some((first, last))),

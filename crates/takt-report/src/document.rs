@@ -9,21 +9,16 @@ use crate::words::clean;
 /// A piece of a section.
 #[derive(Clone, Debug)]
 pub enum Block {
-    /// A paragraph.
     Paragraph(String),
-    /// A list.
     List(Vec<String>),
     /// Something the reader must not miss: what is missing, damaged or not comparable.
     Warning(Vec<String>),
     /// A verdict with the sentence behind it.
     Verdict(Verdict, String),
-    /// A table.
     Table(Table),
-    /// A figure.
     Figure(Box<Figure>),
 }
 
-/// A section.
 #[derive(Clone, Debug)]
 pub struct Section {
     /// Anchor, unique in the document.
@@ -61,7 +56,6 @@ impl Section {
 /// A report.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// Its title.
     pub title: String,
     /// Its sections; the first is the introduction.
     pub sections: Vec<Section>,

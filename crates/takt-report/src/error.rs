@@ -10,51 +10,25 @@ pub enum Error {
     RunDir(#[from] takt_rundir::Error),
     /// There are run directories, and none of them can be read.
     #[error("none of {found} run directories can be read: {reasons}")]
-    NothingReadable {
-        /// How many were found.
-        found: usize,
-        /// Why not, each.
-        reasons: String,
-    },
+    NothingReadable { found: usize, reasons: String },
     /// No run has what was asked for.
     #[error("no run has the measure \"{asked}\"; there are: {there}")]
-    NoSuchMeasure {
-        /// The name asked for.
-        asked: String,
-        /// The names that there are.
-        there: String,
-    },
+    NoSuchMeasure { asked: String, there: String },
     /// The recorder of a long run cannot be joined with others.
     #[error("{run}: {source}")]
-    Recorder {
-        /// The run.
-        run: String,
-        /// Why not.
-        source: takt_stats::RecorderError,
-    },
+    Recorder { run: String, source: takt_stats::RecorderError },
     /// Not every value of a run can be had.
     #[error("{run}: {remark}")]
-    NotWhole {
-        /// The run.
-        run: String,
-        /// What is missing.
-        remark: String,
-    },
+    NotWhole { run: String, remark: String },
     /// Two things cannot be compared.
     #[error(
         "the machines differ, so a difference may come from them and not from what was changed: {differences}; \
          ask for a comparison across machines to see it nevertheless"
     )]
-    MachinesDiffer {
-        /// What differs.
-        differences: String,
-    },
+    MachinesDiffer { differences: String },
     /// Nothing on one side matches anything on the other.
     #[error("nothing to compare: {reason}")]
-    NothingInCommon {
-        /// Why.
-        reason: String,
-    },
+    NothingInCommon { reason: String },
     /// A run, or a folder of summaries, cannot be shipped as a result.
     #[error("{run} cannot be a shipped result: {why}")]
     NotShippable {
@@ -66,7 +40,6 @@ pub enum Error {
     /// A measure is not the same thing in two runs.
     #[error("\"{measure}\" is {expected} in one run and {found} in another: they are never put together")]
     MixedMeasure {
-        /// Name of the measure.
         measure: String,
         /// What it is in the first.
         expected: String,
@@ -76,7 +49,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error of a file.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::RunDir(takt_rundir::Error::Io { path, source })

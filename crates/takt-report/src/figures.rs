@@ -22,7 +22,7 @@ pub struct Figures {
     /// Misses; `None` without a deadline.
     pub misses: Option<Misses>,
     /// Samples that were skipped or dropped and count as misses.
-    pub never: u64,
+    pub skipped: u64,
     /// The samples that were kept one by one, in the order of time: all of them, or the first ones.
     pub series: Series,
     /// What saw every value, where the samples are only the first ones.
@@ -59,7 +59,7 @@ impl Figures {
                 summary: Summary::of(&mut in_floats(&series.values_ns)),
                 misses: deadline
                     .map(|deadline_ns| along_the_grid(Misses::of(&series.values_ns, deadline_ns), measure)),
-                never: measure.never,
+                skipped: measure.skipped,
                 seconds: span_s(measure, &series),
                 series,
                 streamed: None,
@@ -69,7 +69,7 @@ impl Figures {
         Ok(Self {
             summary: all.recorder.summary(),
             misses: deadline.map(|_| along_the_grid(all.recorder.misses(), measure)),
-            never: measure.never,
+            skipped: measure.skipped,
             seconds: match all.elapsed_ns {
                 0 => rate_of(measure).map(|rate| all.recorder.count() as f64 / rate),
                 elapsed_ns => Some(elapsed_ns as f64 / 1e9),
@@ -87,7 +87,7 @@ impl Figures {
 
     /// Values beyond the deadline, and those that were skipped or dropped.
     pub fn missed(&self) -> u64 {
-        self.misses.map_or(0, |misses| misses.misses).saturating_add(self.never)
+        self.misses.map_or(0, |misses| misses.misses).saturating_add(self.skipped)
     }
 
     /// How many samples were kept one by one, where these are only the first ones.
@@ -160,13 +160,13 @@ pub struct Pool {
     ordered: Vec<u64>,
     recorder: Option<Recorder>,
     misses: Misses,
-    never: u64,
+    skipped: u64,
 }
 
 impl Pool {
     /// Nothing yet; values above `deadline_ns` are misses.
     pub fn new(deadline_ns: Option<u64>) -> Self {
-        Self { deadline_ns, ordered: Vec::new(), recorder: None, misses: Misses::default(), never: 0 }
+        Self { deadline_ns, ordered: Vec::new(), recorder: None, misses: Misses::default(), skipped: 0 }
     }
 
     /// Adds a run whose measure has the same deadline.
@@ -192,7 +192,7 @@ impl Pool {
         if let Some(misses) = &figures.misses {
             self.misses.merge(misses);
         }
-        self.never = self.never.saturating_add(figures.never);
+        self.skipped = self.skipped.saturating_add(figures.skipped);
         Ok(())
     }
 
@@ -212,8 +212,8 @@ impl Pool {
     }
 
     /// Samples that were skipped or dropped.
-    pub fn never(&self) -> u64 {
-        self.never
+    pub fn skipped(&self) -> u64 {
+        self.skipped
     }
 
     /// Whether only the first values were kept one by one.

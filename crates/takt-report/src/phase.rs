@@ -3,7 +3,6 @@
 /// A measure in one configuration and one phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseDigest {
-    /// The phase.
     pub name: String,
     /// Samples.
     pub count: u64,

@@ -38,7 +38,6 @@ struct Setup {
 pub(crate) struct Absent {
     /// Where its directory would be.
     pub(crate) path: PathBuf,
-    /// Its robot.
     pub(crate) robot: String,
     /// Where it stands in the campaign.
     pub(crate) experiment: Experiment,

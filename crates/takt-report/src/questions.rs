@@ -22,12 +22,10 @@ pub struct Point {
     /// Reactions.
     pub count: u64,
     /// Inputs that were never answered.
-    pub never: u64,
+    pub skipped: u64,
     /// Misses, with those never answered.
     pub misses: u64,
-    /// Mean, milliseconds.
     pub mean_ms: f64,
-    /// Worst, milliseconds.
     pub worst_ms: f64,
     /// Standard deviation, milliseconds.
     pub stddev_ms: f64,
@@ -37,18 +35,16 @@ pub struct Point {
 
 impl Point {
     /// Share of the inputs that were never answered.
-    fn never_share(&self) -> f64 {
-        let all = self.count as f64 + self.never as f64;
-        if all > 0.0 { self.never as f64 / all } else { 0.0 }
+    fn skipped_share(&self) -> f64 {
+        let all = self.count as f64 + self.skipped as f64;
+        if all > 0.0 { self.skipped as f64 / all } else { 0.0 }
     }
 }
 
-/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// `RQ1` to `RQ3`.
     pub name: String,
-    /// The question.
     pub question: String,
     /// What the numbers say, a sentence each.
     pub sentences: Vec<String>,
@@ -127,8 +123,8 @@ fn noise(points: &[Point]) -> Vec<String> {
             first.worst_ms,
             last.worst_ms,
             times(first.worst_ms, last.worst_ms),
-            first.never,
-            last.never,
+            first.skipped,
+            last.skipped,
         ));
     }
     sentences
@@ -152,7 +148,7 @@ fn policies(points: &[Point]) -> Vec<String> {
             point.noise,
             point.policy
         );
-        let (mine, theirs) = (point.never_share(), base.never_share());
+        let (mine, theirs) = (point.skipped_share(), base.skipped_share());
         // Whoever answers less answers it sooner, whichever side that is.
         let faster_did_less = |mine_ms: f64, base_ms: f64| {
             if mine_ms < base_ms { mine > theirs + SAME_WORK } else { theirs > mine + SAME_WORK }
@@ -218,9 +214,9 @@ fn kernels(points: &[Point]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn point(policy: &str, noise: u32, mean_ms: f64, worst_ms: f64, never: u64) -> Point {
-        let (policy, misses) = (policy.to_owned(), if worst_ms > 37.3 { 3 + never } else { never });
-        Point { policy, noise, count: 100, never, misses, mean_ms, worst_ms, ..Point::default() }
+    fn point(policy: &str, noise: u32, mean_ms: f64, worst_ms: f64, skipped: u64) -> Point {
+        let (policy, misses) = (policy.to_owned(), if worst_ms > 37.3 { 3 + skipped } else { skipped });
+        Point { policy, noise, count: 100, skipped, misses, mean_ms, worst_ms, ..Point::default() }
     }
 
     fn sentences(points: &[Point]) -> Vec<Vec<String>> {

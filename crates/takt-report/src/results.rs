@@ -19,7 +19,6 @@ use crate::words::{duration, short, short_hash, time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShippedRun {
-    /// The robot.
     pub robot: String,
     /// The run in a few words.
     pub label: String,
@@ -33,7 +32,6 @@ pub struct ShippedRun {
     pub started_utc: String,
     /// Length of the main measure, seconds.
     pub seconds: Option<f64>,
-    /// The machine.
     pub machine: ShippedMachine,
     /// Share of the processor time that a hypervisor took, 0 to 1.
     pub stolen: f64,
@@ -41,7 +39,6 @@ pub struct ShippedRun {
     pub busy: f64,
     /// Settings that were asked for and not granted.
     pub not_granted: Vec<String>,
-    /// The verdict.
     pub verdict: Verdict,
     /// The verdict with its reasons.
     pub sentence: String,
@@ -81,7 +78,6 @@ pub struct ShippedMeasure {
     pub judged: bool,
     /// A value above this is a miss.
     pub deadline_ns: Option<u64>,
-    /// Values measured.
     pub count: u64,
     /// Misses, those included that did not run or did not come.
     pub misses: u64,
@@ -122,7 +118,7 @@ pub fn sum_up(dir: &RunDir) -> Result<ShippedRun, Error> {
         deadline_ns: measure.deadline_ns,
         count: figures.count(),
         misses: figures.missed(),
-        absent: figures.never,
+        absent: figures.skipped,
         median_ns: figures.summary.median,
         p99_ns: figures.summary.p99,
         worst_ns: figures.summary.worst,

@@ -14,7 +14,6 @@ pub enum Cell {
     Number(String),
     /// A number with its interval: value, low end, high end; `None` where the sample is too short to give an end.
     Estimate(String, Option<String>, Option<String>),
-    /// A verdict.
     Verdict(Verdict),
     /// Nothing can stand here, and why. Never silently empty.
     Gap(String),
@@ -26,12 +25,10 @@ impl Cell {
         Self::Text(clean(text.as_ref()))
     }
 
-    /// A number.
     pub fn number(text: impl ToString) -> Self {
         Self::Number(text.to_string())
     }
 
-    /// A gap with its reason.
     pub fn gap(reason: impl AsRef<str>) -> Self {
         Self::Gap(clean(reason.as_ref()))
     }
@@ -63,7 +60,6 @@ fn ends(low: &Option<String>, high: &Option<String>) -> String {
     format!("[{}, {}]", end(low), end(high))
 }
 
-/// A column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     /// Its head, with the unit: `Max (µs)`.
@@ -122,17 +118,14 @@ impl Table {
         self.notes.push(clean(note.as_ref()));
     }
 
-    /// The title.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// The columns.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// The rows.
     pub fn rows(&self) -> &[Vec<Cell>] {
         &self.rows
     }
@@ -142,7 +135,6 @@ impl Table {
         &self.notes
     }
 
-    /// As HTML.
     pub fn html(&self) -> Markup {
         html! {
             div.tablebox { table {

@@ -23,7 +23,6 @@ const MOST: usize = 2000;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Trace {
-    /// The thread.
     pub task: Option<String>,
     /// Releases within the trace.
     pub releases: Option<u64>,
@@ -33,7 +32,6 @@ pub struct Trace {
     pub untraced: Option<String>,
     /// CPUs that the tracer kept out of idle.
     pub kept_awake: Vec<u16>,
-    /// Events.
     pub events: Option<u64>,
     /// Events that the kernel or the recorder dropped.
     pub lost_events: Option<u64>,
@@ -77,9 +75,7 @@ pub struct Cost {
     pub lateness_us: Segment,
     /// CPU time of the reader, percent of one CPU.
     pub reader_cpu_percent: Option<f64>,
-    /// Events a second.
     pub events_per_s: Option<f64>,
-    /// Events lost.
     pub lost_events: Option<u64>,
 }
 
@@ -97,15 +93,11 @@ pub struct Thresholds {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Segment {
-    /// Its name.
     pub name: String,
-    /// What it is.
     pub title: String,
     /// Number of releases that it was measured in.
     pub count: Option<u64>,
-    /// Mean.
     pub mean: Option<f64>,
-    /// Median.
     pub median: Option<f64>,
     /// 99 % quantile.
     pub p99: Option<f64>,
@@ -119,7 +111,6 @@ pub struct Segment {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Step {
-    /// The event.
     pub event: String,
     /// Share of the releases that had it, 0 to 1.
     pub share: Option<f64>,
@@ -139,7 +130,6 @@ pub struct CauseRow {
     pub count: Option<u64>,
     /// Releases after them that never ran.
     pub never_ran: Option<u64>,
-    /// The worst, microseconds.
     pub worst_us: Option<f64>,
     /// All together, microseconds.
     pub total_us: Option<f64>,
@@ -155,7 +145,6 @@ pub struct Window {
     pub lateness_us: Option<f64>,
     /// End after the release.
     pub response_us: Option<f64>,
-    /// Why.
     pub cause: String,
     /// Who is to blame.
     pub who: String,
@@ -180,7 +169,6 @@ impl Window {
 pub struct Part {
     /// What took the time.
     pub cause: String,
-    /// Who.
     pub who: String,
     /// How long.
     pub ns: Option<f64>,

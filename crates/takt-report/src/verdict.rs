@@ -15,7 +15,6 @@ const UNIT: &str = "jobs";
 /// A measure judged over runs of one configuration.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// The verdict.
     pub report: VerdictReport,
     /// The fitted tail, or why there is none; `None` without a rate.
     pub tail: Option<Result<Tail, String>>,
@@ -32,7 +31,7 @@ pub(crate) fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option
         misses: pool.misses().misses,
         longest_run: pool.misses().longest_run,
         worst_ns: pool.summary().worst as u64,
-        unfinished_late: pool.never(),
+        unfinished_late: pool.skipped(),
         records_lost: runs.iter().fold(0, |sum, (h, _)| sum.saturating_add(h.records_lost)),
         not_granted: runs.iter().map(|(h, _)| h.not_granted.len() as u64).sum(),
         claim: header.verdict.claim(&measure.name),

@@ -15,7 +15,6 @@ impl Unit {
         if typical_ns >= 1e6 { Self::Milli } else { Self::Micro }
     }
 
-    /// Its sign.
     pub fn sign(self) -> &'static str {
         match self {
             Self::Micro => "µs",
@@ -23,7 +22,6 @@ impl Unit {
         }
     }
 
-    /// Nanoseconds in this unit.
     pub(crate) fn of_ns(self, ns: f64) -> f64 {
         match self {
             Self::Micro => ns / 1e3,

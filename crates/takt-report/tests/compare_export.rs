@@ -10,7 +10,7 @@ use takt_report::{Error, export};
 
 /// Latencies about a median, with a seed.
 fn about(median_ns: f64, seed: u64, count: usize) -> impl Iterator<Item = u64> {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     (0..count).map(move |_| dice.latency(median_ns, 0.2, 1e9, 0.0))
 }
 
@@ -72,19 +72,19 @@ fn what_changed_is_told_apart_from_chance() {
 fn who_answers_less_is_not_better() {
     let root = tempfile::tempdir().unwrap();
     // Two frames in three are dropped there, and what is left is fast.
-    let with_never = |name: &str, median: f64, never: u64| {
+    let with_skipped = |name: &str, median: f64, skipped: u64| {
         let path = root.path().join(name);
         let mut header = header(&[("noise", "32")], 1);
         header.machine.kernel = Some("6.8".to_owned());
-        header.measures[0].never = never;
-        run(&path.join("001-r1"), &header, about(median, never + 1, 3000));
+        header.measures[0].skipped = skipped;
+        run(&path.join("001-r1"), &header, about(median, skipped + 1, 3000));
         path
     };
-    let (all, few) = (with_never("all", 50e3, 0), with_never("few", 30e3, 6000));
-    for (sides, never) in [([&all, &few], [0, 6000]), ([&few, &all], [6000, 0])] {
+    let (all, few) = (with_skipped("all", 50e3, 0), with_skipped("few", 30e3, 6000));
+    for (sides, skipped) in [([&all, &few], [0, 6000]), ([&few, &all], [6000, 0])] {
         let comparison = compare(&sides.map(Clone::clone), &Options::default()).unwrap();
         let pair = &comparison.pairs[0];
-        assert_eq!((pair.samples, pair.never), ([3000, 3000], never));
+        assert_eq!((pair.samples, pair.skipped), ([3000, 3000], skipped));
         for change in &pair.changes {
             assert_eq!(change.clear, None, "{change:?}");
             assert!(
@@ -97,7 +97,7 @@ fn who_answers_less_is_not_better() {
         assert!(text.contains("6000 of 9000 were skipped, dropped or unanswered"), "{text}");
     }
     // Slower and less: told as ever.
-    let slow = with_never("slow", 80e3, 6000);
+    let slow = with_skipped("slow", 80e3, 6000);
     let comparison = compare(&[all, slow], &Options::default()).unwrap();
     assert_eq!(comparison.pairs[0].changes[0].clear, Some(true));
 }

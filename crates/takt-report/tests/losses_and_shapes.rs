@@ -85,7 +85,7 @@ fn jitter_is_told_as_a_share_of_the_period_beside_the_paper() {
     quiet.cpu.stolen = 0.0;
     run(&root.path().join("1"), &quiet, [5000, 224_000, 7000].into_iter());
     let mut late = header(&[("policy", "other:0")], 1);
-    late.measures[0].never = 2;
+    late.measures[0].skipped = 2;
     run(&root.path().join("2"), &late, [5000, 9_400_000].into_iter());
     let document = build(root.path());
     let found = tables(&document, "share of the period");

@@ -92,7 +92,7 @@ fn a_comparison_has_figures_where_no_kept_row_lies_in_the_window() {
 #[test]
 fn a_tail_that_has_not_seen_the_worst_shows_no_claim() {
     let root = tempfile::tempdir().unwrap();
-    let mut dice = Dice(7);
+    let mut dice = Dice::new(7);
     let values: Vec<u64> = (0..60_000).map(|_| dice.latency(50_000.0, 0.2, 1e12, 0.0)).collect();
     let rows: Vec<(u64, u64)> = (0u64..).zip(&values).map(|(i, value)| (i * 4_000_000, *value)).collect();
     let mut header = header(&[], 0);

@@ -11,7 +11,7 @@ use takt_report::{Error, Seal, build, collect, write};
 use takt_rundir::{FORMAT, Factor, Measure, RUN_FILE, RunDir};
 
 fn steady(count: usize) -> impl Iterator<Item = u64> {
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     (0..count).map(move |_| dice.latency(40e3, 0.3, 1e9, 0.0))
 }
 
@@ -241,7 +241,7 @@ fn repetitions_are_pooled_and_runs_on_their_own_are_not() {
 fn samples_that_never_came_are_misses() {
     let root = tempfile::tempdir().unwrap();
     let mut header = header(&[], 0);
-    header.measures[0].never = 2;
+    header.measures[0].skipped = 2;
     run(&root.path().join("a"), &header, steady(1000));
     let collection = collect(&[root.path()]).unwrap();
     let digest = &takt_report::digests(&collection, &collection.groups[0])[0];
@@ -300,7 +300,7 @@ proptest! {
         series in proptest::collection::vec(values(), 1..4),
         deadline in proptest::option::of(any::<u64>()),
         rate in proptest::option::of(prop_oneof![Just(0.0), 1e-3f64..1e6, Just(f64::MAX)]),
-        never in any::<u64>(),
+        skipped in any::<u64>(),
         timed in any::<bool>(),
         share in 0.0f64..1.0,
     ) {
@@ -327,7 +327,7 @@ proptest! {
                 title: text(13),
                 deadline_ns: deadline,
                 rate_hz: rate,
-                never,
+                skipped,
                 time_column: timed.then(|| "planned_ns".to_owned()),
                 ..header.measures[0].clone()
             }];
@@ -494,7 +494,7 @@ fn look() {
     }
     campaign(&root.join("uav"), 3, 10_000);
     takt_report::write(&[root.join("uav")], &root.join("uav-report")).unwrap();
-    let mut dice = common::Dice(7);
+    let mut dice = common::Dice::new(7);
     let one = (0..10_000).map(|_| dice.latency(40e3, 0.4, 500.0, 6e5));
     run(&root.join("one"), &header(&[], 0), one);
     takt_report::write(&[root.join("one")], &root.join("one-report")).unwrap();
@@ -515,7 +515,7 @@ fn look() {
                     header.measures[0].title = "Reaction time from the arrival of a frame to the end of the first job of the safety monitor".into();
                     header.measures[0].deadline_ns = Some(37_300_000);
                     header.measures[0].rate_hz = Some(30.0);
-                    let mut dice = common::Dice(cell);
+                    let mut dice = common::Dice::new(cell);
                     let median = 15e6 + if noise == "128" { 9e6 } else { 0.0 };
                     run(
                         &root.join(format!("cell/{cell:03}")),
@@ -536,7 +536,7 @@ fn look() {
 fn large() {
     let Some(root) = folder("TAKT_REPORT_LARGE") else { return };
     if !root.join("run").exists() {
-        let mut dice = common::Dice(1);
+        let mut dice = common::Dice::new(1);
         let latencies = (0..10_000_000).map(|_| dice.latency(40e3, 0.4, 5000.0, 6e5));
         run(&root.join("run"), &header(&[], 0), latencies);
         eprintln!("made; run again to report");
@@ -554,7 +554,7 @@ fn large() {
 #[test]
 fn guests_stand_beside_the_papers_table_and_say_what_their_time_is() {
     let root = tempfile::tempdir().unwrap();
-    let mut dice = Dice(5);
+    let mut dice = Dice::new(5);
     for (number, (kernel, preemption, spike_ns)) in
         [("generic", "PREEMPT_DYNAMIC (voluntary)", 7e5), ("rt", "PREEMPT_RT", 3e3)].into_iter().enumerate()
     {

@@ -40,7 +40,6 @@ pub struct Enforcement {
 }
 
 impl Enforcement {
-    /// By ticks.
     fn ticks(kernel: &dyn Kernel, longest_run_ns: Option<u64>, why: &str) -> Self {
         let granularity_ns = kernel.tick_ns();
         let tick_ms = granularity_ns as f64 / 1e6;

@@ -52,9 +52,7 @@ impl fmt::Display for Mode {
 /// Why a way cannot be gone here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The way.
     pub mode: Mode,
-    /// Why not.
     pub reason: String,
 }
 

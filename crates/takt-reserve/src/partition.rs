@@ -40,7 +40,6 @@ pub const LEAST_BUDGET_NS: u64 = 1024;
 /// Cores made ready for reservations.
 #[derive(Debug)]
 pub struct Partition {
-    /// The way.
     pub mode: Mode,
     /// Groups by core.
     pub(crate) groups: BTreeMap<usize, PathBuf>,
@@ -252,7 +251,6 @@ impl Partition {
         }
     }
 
-    /// The core of the partition that is all of `cpus`.
     fn core_of(&self, cpus: &CpuSet) -> Option<usize> {
         cpus.iter().next().filter(|core| cpus.len() == 1 && self.groups.contains_key(core))
     }

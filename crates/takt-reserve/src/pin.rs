@@ -73,7 +73,6 @@ impl std::fmt::Display for Way {
 pub struct Wanted {
     /// The thread; it may sleep, but must wake within milliseconds.
     pub tid: i32,
-    /// Its CPUs.
     pub cpus: CpuSet,
     /// Its policy, a reservation.
     pub policy: Policy,
@@ -82,9 +81,7 @@ pub struct Wanted {
 /// A way that does not hold here, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    /// The way.
     pub way: Way,
-    /// Why not.
     pub reason: String,
 }
 

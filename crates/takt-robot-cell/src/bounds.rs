@@ -1,10 +1,11 @@
 //! Ranges of the cell's numbers. Beyond them a configuration switches the safety off or cannot be meant; each bound has its
-//! reason here. Fails are sentences with the key, the value and what is accepted.
+//! reason here.
 
 use takt_perception::{MountFrame, Volume};
 use takt_rt::config::{SettingError, all_within, within};
 
 use crate::config::CellConfig;
+use crate::error::CellConfigError;
 use crate::ssm::REMEMBERED;
 
 /// A camera farther away than this has nobody near the robot within the 65 m that 16-bit millimetres hold.
@@ -20,17 +21,15 @@ const OLDEST_MS: f64 = 1000.0;
 /// What 16-bit millimetres hold, metres.
 const FARTHEST_M: f64 = 65.6;
 
-pub(crate) fn validate(config: &CellConfig) -> Result<(), String> {
+pub(crate) fn validate(config: &CellConfig) -> Result<(), CellConfigError> {
     for camera in &config.cameras {
         // It stands in tables, on the page and in a line of at most 95 bytes about why the robot stands.
         within("cameras.name (bytes)", camera.name.len() as f64, 1.0, 40.0)?;
         // Recordings and backgrounds are named after it: a path in it would lead out of their folder.
         if camera.name.starts_with('.') || camera.name.contains(|c: char| c == '/' || c.is_control()) {
-            return Err(format!(
-                "cameras.name = {:?}: accepted are names without `/` and control characters that do not begin with a dot, because \
-                 files are named after cameras",
-                camera.name
-            ));
+            let accepted = "accepted are names without `/` and control characters that do not begin with a dot, because files \
+                            are named after cameras";
+            return Err(SettingError::value("cameras.name", format!("{:?}", camera.name), accepted).into());
         }
         let prefix = format!("cameras ({}): ", camera.name);
         let place = |error: SettingError| error.within_section(&prefix);
@@ -45,36 +44,38 @@ pub(crate) fn validate(config: &CellConfig) -> Result<(), String> {
         for value in camera.mount.rotation_rad {
             within("mount.rotation_rad", value, -6.3, 6.3).map_err(place)?;
         }
-        camera.source.validate().map_err(|error| format!("{prefix}source.{error}"))?;
+        let source = |source| CellConfigError::Source { camera: camera.name.clone(), source };
+        camera.source.validate().map_err(source)?;
     }
     volume(config)?;
     ssm(config)?;
     tasks(config)?;
     obedience(config)?;
     if config.tasks.strict && !(config.ssm.require_watchdog && config.ssm.require_program) {
-        return Err(format!(
-            "tasks.strict = true with ssm.require_watchdog = {}, ssm.require_program = {}: a strict run proves that a \
-             program with the watchdog runs; set both to true, or run leniently",
+        let keys = format!(
+            "tasks.strict = true with ssm.require_watchdog = {}, ssm.require_program = {}",
             config.ssm.require_watchdog, config.ssm.require_program
-        ));
+        );
+        let expected =
+            "a strict run proves that a program with the watchdog runs; set both to true, or run leniently";
+        return Err(SettingError::conflict(keys, expected).into());
     }
     let robot = &config.robot;
     if let Some(simulator) = &robot.simulator {
-        simulator.check().map_err(|error| format!("robot.simulator: {error}"))?;
+        simulator.check().map_err(|error| error.within_section("robot.simulator: "))?;
     }
     if let Some(mission) = &robot.mission {
-        mission.check().map_err(|error| format!("robot.mission: {error}"))?;
+        mission.check().map_err(CellConfigError::Mission)?;
     }
     Ok(())
 }
 
 /// People come to the robot, so that the volume which is watched holds the robot's base, and fixtures leave most of it.
-fn volume(config: &CellConfig) -> Result<(), String> {
+fn volume(config: &CellConfig) -> Result<(), SettingError> {
     let Volume { min_m, max_m } = &config.perception.occupancy.volume;
     if !(0..2).all(|axis| min_m[axis] <= 0.0 && max_m[axis] >= 0.0) {
-        return Err(format!(
-            "perception.occupancy.volume from {min_m} to {max_m}: it must hold x = 0, y = 0, where the robot stands"
-        ));
+        let keys = format!("perception.occupancy.volume from {min_m} to {max_m}");
+        return Err(SettingError::conflict(keys, "it must hold x = 0, y = 0, where the robot stands"));
     }
     let size = |low: [f32; 3], high: [f32; 3]| -> f64 {
         (0..3).map(|axis| f64::from((high[axis] - low[axis]).max(0.0))).product()
@@ -84,24 +85,27 @@ fn volume(config: &CellConfig) -> Result<(), String> {
     let taken: f64 =
         boxes.map(|fixture| size(fixture.min_m.sup(min_m).into(), fixture.max_m.inf(max_m).into())).sum();
     if taken > 0.5 * whole {
-        return Err(format!(
-            "perception.occupancy.static_boxes take {:.0} % of perception.occupancy.volume: accepted are up to 50 %, \
-             nobody is seen within them",
-            100.0 * taken / whole
+        let share = 100.0 * taken / whole;
+        return Err(SettingError::conflict(
+            format!("perception.occupancy.static_boxes take {share:.0} % of perception.occupancy.volume"),
+            "accepted are up to 50 %, nobody is seen within them",
         ));
     }
     Ok(())
 }
 
 /// Commands are remembered for so many jobs: a stop that may take longer could not be told from disobedience.
-fn obedience(config: &CellConfig) -> Result<(), String> {
+fn obedience(config: &CellConfig) -> Result<(), SettingError> {
     let most_ms = 0.9 * REMEMBERED as f64 * config.tasks.ssm.period_ms;
     let needed_ms = config.ssm.obey_within_ms() + config.ssm.robot_state_age_ms;
     if needed_ms > most_ms {
-        return Err(format!(
-            "ssm.ack_after_ms, ssm.robot_state_age_ms, ssm.protective.controller_time_s and ssm.protective.stopping_time_s \
-             sum up to {needed_ms:.0} ms: accepted are up to {most_ms:.0} ms at tasks.ssm.period_ms = {}",
-            config.tasks.ssm.period_ms
+        let period_ms = config.tasks.ssm.period_ms;
+        return Err(SettingError::conflict(
+            format!(
+                "ssm.ack_after_ms, ssm.robot_state_age_ms, ssm.protective.controller_time_s and \
+                 ssm.protective.stopping_time_s sum up to {needed_ms:.0} ms"
+            ),
+            format!("accepted are up to {most_ms:.0} ms at tasks.ssm.period_ms = {period_ms}"),
         ));
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! What the cell is made of: cameras, perception, monitor, tasks, robot.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 use takt_link_camera::CameraConfig;
 use takt_link_rtde::arm::Mission;
@@ -8,8 +10,10 @@ use takt_link_rtde::sim::SimConfig;
 use takt_perception::{Mount, PerceptionConfig, SensorConfig};
 
 use crate::arm::ShapeConfig;
+use crate::error::CellConfigError;
 use crate::ssm::{Light, MAX_CAMERAS, SsmConfig, arithmetic};
 use crate::tasks::TaskSet;
+use takt_rt::config::SettingError;
 
 /// One camera of the cell (`[[cameras]]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -121,15 +125,19 @@ impl CellConfig {
     }
 
     /// What is not seen must count wherever the robot stops for what is seen.
-    fn check_unseen(&self) -> Result<(), String> {
+    fn check_unseen(&self) -> Result<(), SettingError> {
         if !self.perception.sensors.is_empty() {
-            return Err("perception.sensors: accepted is `sensor` under each of [[cameras]]".into());
+            let accepted = "accepted is `sensor` under each of [[cameras]]";
+            return Err(SettingError::conflict("perception.sensors", accepted));
         }
         let stop_m = self.ssm.largest_stop_distance_m(&self.tasks);
         match self.perception.unseen.within_m {
-            Some(within_m) if f64::from(within_m) < stop_m - 1e-6 => Err(format!(
-                "perception.unseen.within_m = {within_m}: accepted are numbers from {stop_m:.2}, the largest \
-                 separation at which [ssm] stops, or no such key"
+            Some(within_m) if f64::from(within_m) < stop_m - 1e-6 => Err(SettingError::value(
+                "perception.unseen.within_m",
+                within_m,
+                format!(
+                    "accepted are numbers from {stop_m:.2}, the largest separation at which [ssm] stops, or no such key"
+                ),
             )),
             _ => Ok(()),
         }
@@ -138,32 +146,33 @@ impl CellConfig {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// [`CellConfigError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), CellConfigError> {
         if !(1..=MAX_CAMERAS).contains(&self.cameras.len()) {
-            return Err(format!("{} [[cameras]]: accepted are 1 to {MAX_CAMERAS}", self.cameras.len()));
+            let given = format!("{} [[cameras]]", self.cameras.len());
+            return Err(SettingError::conflict(given, format!("accepted are 1 to {MAX_CAMERAS}")).into());
         }
         for (index, camera) in self.cameras.iter().enumerate() {
             if self.cameras[..index].iter().any(|other| other.name == camera.name) {
-                return Err(format!("cameras.name = \"{}\" twice: names must differ", camera.name));
+                let given = format!("cameras.name = \"{}\" twice", camera.name);
+                return Err(SettingError::conflict(given, "names must differ").into());
             }
         }
-        self.perception.check().map_err(|e| format!("perception.{e}"))?;
+        let perception = |place| move |source| CellConfigError::Perception { place, source };
+        self.perception.check().map_err(perception("perception."))?;
         self.ssm.validate()?;
         self.check_unseen()?;
-        self.perception_in_force().check().map_err(|e| format!("cameras, {e}"))?;
+        self.perception_in_force().check().map_err(perception("cameras, "))?;
         self.tasks.validate()?;
         crate::bounds::validate(self)?;
         let slider_rate = self.robot.simulator.as_ref().map(|simulator| simulator.slider_rate_per_s);
         arithmetic(&self.ssm, &self.tasks, slider_rate)?;
-        self.robot.rtde.check().map_err(|e| format!("robot.rtde: {e}"))?;
+        self.robot.rtde.check().map_err(|error| error.within_section("robot.rtde: "))?;
         self.robot.shape.as_ref().map_or(Ok(()), ShapeConfig::validate)?;
         let LightOutputs { green, orange, red } = self.robot.light;
         if [green, orange, red].iter().any(|&o| o > 7) || green == orange || orange == red || green == red {
-            return Err(format!(
-                "robot.light: green = {green}, orange = {orange}, red = {red}: accepted are three different outputs \
-                 0 to 7"
-            ));
+            let given = format!("robot.light: green = {green}, orange = {orange}, red = {red}");
+            return Err(SettingError::conflict(given, "accepted are three different outputs 0 to 7").into());
         }
         Ok(())
     }

@@ -1,19 +1,31 @@
 //! What can keep the cell from running.
 
+use takt_rt::config::SettingError;
+
 /// Errors of the cell. Each says what was found and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum CellError {
     /// The configuration is impossible.
     #[error("configuration: {0}")]
-    Config(String),
+    Config(#[from] CellConfigError),
+    /// The controller's arm is not the one that is configured.
+    #[error(
+        "configuration: robot.shape.model = \"{model}\": the controller's own kinematics place the flange up to {off_m:.3} m \
+         from there, accepted are {accepted_m} m{looks}. Name the arm that is mounted: with another one's shape people \
+         would be taken for the robot"
+    )]
+    OtherArm {
+        model: String,
+        /// Where its flange is at most away from where the controller's is.
+        off_m: f64,
+        /// What a calibration may change.
+        accepted_m: f64,
+        /// Whose the controller's kinematics are, where that is known, as a part of the sentence.
+        looks: String,
+    },
     /// A camera could not be opened.
     #[error("camera \"{name}\": {source}")]
-    Camera {
-        /// Its name.
-        name: String,
-        /// Why.
-        source: takt_link_camera::CameraError,
-    },
+    Camera { name: String, source: takt_link_camera::CameraError },
     /// Perception could not be prepared.
     #[error("perception: {0}")]
     Perception(#[from] takt_perception::PerceptionError),
@@ -22,12 +34,7 @@ pub enum CellError {
     Engine(#[from] takt_perception::EngineError),
     /// The perception process could not be started.
     #[error("perception.device = \"{device}\": {source}")]
-    Worker {
-        /// What was asked for.
-        device: takt_perception::Device,
-        /// Why.
-        source: takt_perception::process::WorkerError,
-    },
+    Worker { device: takt_perception::Device, source: takt_perception::process::WorkerError },
     /// Whoever started it wanted it no longer before it ran.
     #[error("stopped before the cell ran: there is nothing to keep of it")]
     Stopped,
@@ -40,7 +47,6 @@ pub enum CellError {
     NoWatchdog {
         /// How long it was waited for.
         waited_s: u64,
-        /// What was there instead.
         found: String,
     },
     /// The robot could not be reached or simulated.
@@ -52,4 +58,25 @@ pub enum CellError {
     /// An exchange was made with too few readers: a mistake in this crate.
     #[error("internal: {0} has no reader left")]
     NoReader(&'static str),
+}
+
+/// A configuration of the cell that cannot be meant or run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CellConfigError {
+    /// A setting of the cell's own.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// A camera's source.
+    #[error("cameras ({camera}): source.{source}")]
+    Source { camera: String, source: takt_link_camera::CameraError },
+    /// Perception cannot work so.
+    #[error("{place}{source}")]
+    Perception { place: &'static str, source: takt_perception::ConfigError },
+    /// The robot's mission cannot be moved.
+    #[error("robot.mission: {0}")]
+    Mission(takt_link_rtde::RtdeError),
+    /// The page or the screen.
+    #[error("view: {0}")]
+    View(takt_view::Error),
 }

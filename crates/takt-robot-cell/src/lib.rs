@@ -24,4 +24,4 @@ pub mod view;
 
 pub use cell::Cell;
 pub use config::CellConfig;
-pub use error::CellError;
+pub use error::{CellConfigError, CellError};

@@ -9,11 +9,9 @@ use crate::ssm::MAX_CAMERAS;
 /// One frame's way through the cell. All times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reaction {
-    /// The frame.
     pub frame: FrameRecord,
     /// Start of the first SSM job that processed it.
     pub job_start_ns: u64,
-    /// End of that job.
     pub job_end_ns: u64,
     /// Whether that job saw a newer frame of the same camera in its place: the frame's own result was never
     /// read, the newer one answered for it.
@@ -67,7 +65,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Number of stages.
     pub const COUNT: usize = 7;
     /// All stages in order.
     pub const ALL: [Self; Self::COUNT] = [

@@ -22,7 +22,6 @@ pub struct SsmJob {
     pub end_ns: u64,
     /// Frame sequence number consumed from each camera.
     pub input_sequences: [u64; MAX_CAMERAS],
-    /// The decision.
     pub decision: Decision,
     /// Number of this job's command.
     pub heartbeat: i32,

@@ -1,10 +1,13 @@
 //! The task set of SentryRT-1 (Table I) and the scheduler configurations of section V.B.
 
+#![deny(missing_docs)]
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use takt_rt::config::{SettingError, within};
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
@@ -52,13 +55,13 @@ impl fmt::Display for PolicyMix {
 }
 
 impl FromStr for PolicyMix {
-    type Err = String;
+    type Err = SettingError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|mix| mix.name().eq_ignore_ascii_case(text.trim()))
-            .ok_or_else(|| format!("policy \"{text}\": accepted are CFS+CFS, DL+CFS, DL+RR, RR+RR"))
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        Self::ALL.into_iter().find(|mix| mix.name().eq_ignore_ascii_case(text.trim())).ok_or_else(|| {
+            let accepted = "accepted are CFS+CFS, DL+CFS, DL+RR, RR+RR";
+            SettingError::value("policy", format!("\"{text}\""), accepted)
+        })
     }
 }
 
@@ -115,7 +118,7 @@ impl TaskTiming {
         }
     }
 
-    fn validate(&self, name: &str) -> Result<(), String> {
+    fn validate(&self, name: &str) -> Result<(), SettingError> {
         let ordered = 0.0 < self.runtime_ms
             && self.runtime_ms <= self.deadline_ms
             && self.deadline_ms <= self.period_ms
@@ -123,10 +126,12 @@ impl TaskTiming {
         if ordered {
             return Ok(());
         }
-        Err(format!(
-            "tasks.{name}: runtime_ms = {}, deadline_ms = {}, period_ms = {}: accepted are \
-             0 < runtime_ms <= deadline_ms <= period_ms <= 10000",
-            self.runtime_ms, self.deadline_ms, self.period_ms
+        let Self { runtime_ms, deadline_ms, period_ms } = self;
+        Err(SettingError::conflict(
+            format!(
+                "tasks.{name}: runtime_ms = {runtime_ms}, deadline_ms = {deadline_ms}, period_ms = {period_ms}"
+            ),
+            "accepted are 0 < runtime_ms <= deadline_ms <= period_ms <= 10000",
         ))
     }
 }
@@ -268,31 +273,22 @@ impl TaskSet {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
         self.ssm.validate("ssm")?;
         self.perception.validate("perception")?;
-        if !(1..=99).contains(&self.rr_priority) {
-            return Err(format!("tasks.rr_priority = {}: accepted are 1 to 99", self.rr_priority));
-        }
-        if !(-20..=19).contains(&self.nice) {
-            return Err(format!("tasks.nice = {}: accepted are -20 to 19", self.nice));
-        }
-        if !(0.0..=1000.0).contains(&self.spin_margin_us) {
-            return Err(format!("tasks.spin_margin_us = {}: accepted are 0 to 1000", self.spin_margin_us));
-        }
+        within("tasks.rr_priority", f64::from(self.rr_priority), 1.0, 99.0)?;
+        within("tasks.nice", f64::from(self.nice), -20.0, 19.0)?;
+        within("tasks.spin_margin_us", self.spin_margin_us, 0.0, 1000.0)?;
         if !(self.reaction_deadline_ms > 0.0 && self.reaction_deadline_ms.is_finite()) {
-            return Err(format!(
-                "tasks.reaction_deadline_ms = {}: accepted are numbers above 0",
-                self.reaction_deadline_ms
-            ));
+            let key = "tasks.reaction_deadline_ms";
+            return Err(SettingError::value(key, self.reaction_deadline_ms, "accepted are numbers above 0"));
         }
         if self.policy.main_is_deadline() && (self.ssm_cpus.is_some() || self.perception_cpus.is_some()) {
-            return Err(format!(
-                "tasks.policy = \"{}\" with tasks.ssm_cpus or tasks.perception_cpus: the kernel refuses \
-                 SCHED_DEADLINE for a thread that may not run on all CPUs of its root domain; leave the CPUs out, or \
-                 use RR+RR",
-                self.policy
+            return Err(SettingError::conflict(
+                format!("tasks.policy = \"{}\" with tasks.ssm_cpus or tasks.perception_cpus", self.policy),
+                "the kernel refuses SCHED_DEADLINE for a thread that may not run on all CPUs of its root domain; leave the \
+                 CPUs out, or use RR+RR",
             ));
         }
         Ok(())
@@ -308,7 +304,7 @@ mod tests {
         for mix in PolicyMix::ALL {
             assert_eq!(mix.name().to_lowercase().parse(), Ok(mix));
         }
-        assert!("DL".parse::<PolicyMix>().expect_err("refused").contains("DL+RR"));
+        assert!("DL".parse::<PolicyMix>().expect_err("refused").to_string().contains("DL+RR"));
     }
 
     #[test]
@@ -332,7 +328,7 @@ mod tests {
         let late = TaskTiming { period_ms: 2.0, deadline_ms: 3.0, runtime_ms: 1.0 };
         assert!(TaskSet { ssm: late, ..TaskSet::default() }.validate().is_err());
         let pinned = TaskSet { ssm_cpus: CpuSet::single(0).ok(), ..TaskSet::default() };
-        assert!(pinned.validate().expect_err("refused").contains("root domain"));
+        assert!(pinned.validate().expect_err("refused").to_string().contains("root domain"));
         assert!(TaskSet { policy: PolicyMix::RrRr, ..pinned }.validate().is_ok());
         assert!(TaskSet { rr_priority: 0, ..TaskSet::default() }.validate().is_err());
     }

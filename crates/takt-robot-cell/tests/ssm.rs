@@ -333,7 +333,7 @@ fn impossible_configurations_name_the_key() {
         (SsmConfig { reduced_speed: 0.0, ..SsmConfig::default() }, "reduced_speed"),
         (SsmConfig { stale_after_ms: f64::NAN, ..SsmConfig::default() }, "stale_after_ms"),
     ] {
-        let message = Monitor::new(config, 5).expect_err("refused");
+        let message = Monitor::new(config, 5).expect_err("refused").to_string();
         assert!(message.contains(key), "{message}");
     }
     assert!(Monitor::new(SsmConfig::default(), 0).is_err());

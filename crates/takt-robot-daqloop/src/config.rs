@@ -1,5 +1,7 @@
 //! The tables of the robot's file: pulse train and tasks. Unknown keys are errors.
 
+#![deny(missing_docs)]
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};

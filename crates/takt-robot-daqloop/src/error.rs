@@ -16,9 +16,7 @@ pub enum DaqError {
          (link.echo.policy) or another CPU (link.echo.cpus), or let the link sleep (link.waiting = \"block\")"
     )]
     Starved {
-        /// The acquisition task's policy.
         policy: String,
-        /// Its CPU.
         cpus: String,
         /// What would have to run there.
         answerer: String,

@@ -1,5 +1,7 @@
 //! The robot's file: the loop, and a run of it. Unknown keys are errors.
 
+#![deny(missing_docs)]
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,8 @@
 //! What the controllers steer: nonlinear plants in the affine form of the paper's equation 1,
 //! `x1' = x2, x2' = f(x) + g(x) u + d`, simulated in real time at the far end of the link ([`serve`]).
 
+#![deny(missing_docs)]
+
 use std::f64::consts::TAU;
 use std::time::Duration;
 

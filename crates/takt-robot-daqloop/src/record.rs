@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EdgeRecord {
     /// Number of the edge, from 0.
@@ -38,7 +37,6 @@ pub enum Ended {
     Duration,
     /// The configured number of edges has been sent.
     Edges,
-    /// It was asked to.
     Asked,
     /// The link broke; its words.
     Link(String),

@@ -63,7 +63,6 @@ pub enum Why {
 pub struct DisplayLine {
     /// The edge that made it.
     pub edge: EdgeRecord,
-    /// Why.
     pub why: Why,
     /// Edges so far that came.
     pub count: u64,

@@ -1,5 +1,7 @@
 //! Configuration of the motion controller.
 
+#![deny(missing_docs)]
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,7 @@
 //! A joint as its drive tells it: encoder, gear, direction, units, and the mode that it is driven in.
 
+#![deny(missing_docs)]
+
 use std::f64::consts::TAU;
 
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,6 @@ use crate::topology::Kind;
 /// Where a joint is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Target {
-    /// Position.
     pub position_rad: f64,
     /// Speed there, which lets the limiter follow without a lag.
     pub velocity_rad_s: f64,
@@ -51,7 +50,6 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// The walk of `config`.
     pub fn new(config: &HumanoidConfig) -> Self {
         let devices = config.devices();
         let drives = devices.iter().filter(|device| device.kind == Kind::Drive);

@@ -24,7 +24,6 @@ use crate::safety::{Punctuality, StopReason};
 pub struct CycleRecord {
     /// Number of the release, from 0; skipped ones count.
     pub index: u64,
-    /// When it was planned.
     pub planned_ns: u64,
     /// When the thread was awake.
     pub wake_ns: u64,
@@ -44,7 +43,6 @@ pub struct CycleRecord {
     pub exchange_ns: u64,
     /// Time waited for a reader of the cache.
     pub lock_wait_ns: u64,
-    /// Working counter.
     pub working_counter: u16,
     /// What it must be.
     pub expected_counter: u16,
@@ -134,7 +132,6 @@ impl RunningMotion {
         self.thread.granted()
     }
 
-    /// Its thread id.
     pub fn tid(&self) -> i32 {
         self.thread.tid()
     }

@@ -1,5 +1,7 @@
 //! When the robot must stop.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::Exchanged;
 use takt_rt::config::{SettingError, within};

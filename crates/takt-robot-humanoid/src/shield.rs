@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use takt_rt::placement::{self, CpuSet};
+use takt_rt::procfs;
 
 /// Why a shield was not put up.
 #[derive(Debug, thiserror::Error)]
@@ -19,36 +20,18 @@ use takt_rt::placement::{self, CpuSet};
 pub enum ShieldError {
     /// Nothing would be left for the other tasks.
     #[error("shielding CPUs {shielded} of {online} leaves none for other tasks; shield fewer")]
-    NothingLeft {
-        /// To be shielded.
-        shielded: Box<CpuSet>,
-        /// All of them.
-        online: Box<CpuSet>,
-    },
+    NothingLeft { shielded: Box<CpuSet>, online: Box<CpuSet> },
     /// Another shield is up.
     #[error("process {pid} has a shield up (state in {}); end it first", path.display())]
-    Taken {
-        /// Its process.
-        pid: i32,
-        /// Its state file.
-        path: PathBuf,
-    },
+    Taken { pid: i32, path: PathBuf },
     /// The state file could not be written or read.
     #[error("{}: {source}; the shield needs it to undo itself after a kill", path.display())]
-    State {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    State { path: PathBuf, source: io::Error },
     /// Nothing could be moved.
     #[error(
         "not one task or interrupt could be moved off CPUs {shielded}: it needs root, or CAP_SYS_NICE for tasks and a writable /proc/irq for interrupts"
     )]
-    NotPermitted {
-        /// To be shielded.
-        shielded: Box<CpuSet>,
-    },
+    NotPermitted { shielded: Box<CpuSet> },
     /// From the placement.
     #[error(transparent)]
     Rt(#[from] takt_rt::Error),
@@ -63,7 +46,6 @@ pub struct Moved {
     pub bound: usize,
     /// Threads that the system refused to move.
     pub refused: usize,
-    /// Interrupts moved.
     pub interrupts: usize,
     /// Interrupts that cannot be moved.
     pub fixed: usize,
@@ -151,7 +133,6 @@ impl Shield {
         Ok(Self { path: path.to_owned(), moved })
     }
 
-    /// What was moved.
     pub fn moved(&self) -> Moved {
         self.moved
     }
@@ -237,13 +218,9 @@ fn set_affinity(tid: i32, cpus: &CpuSet) -> Result<(), i32> {
 /// All threads and interrupts that may run on `cpus` now.
 fn look(cpus: &CpuSet) -> Vec<Entry> {
     let touches = |set: &CpuSet| set.iter().any(|cpu| cpus.contains(cpu));
-    let numbers = |path: &Path| -> Vec<i32> {
-        let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-    };
     let mut list = Vec::new();
-    for pid in numbers(Path::new("/proc")) {
-        for tid in numbers(&Path::new("/proc").join(pid.to_string()).join("task")) {
+    for pid in procfs::numbers("/proc") {
+        for tid in procfs::threads(pid) {
             if let (Some(started), Ok(before)) = (started(pid, tid), placement::affinity(tid))
                 && touches(&before)
             {
@@ -251,8 +228,7 @@ fn look(cpus: &CpuSet) -> Vec<Entry> {
             }
         }
     }
-    for number in numbers(Path::new("/proc/irq")) {
-        let Ok(number) = u32::try_from(number) else { continue };
+    for number in procfs::numbers("/proc/irq") {
         let before = fs::read_to_string(irq_path(number)).ok().and_then(|text| text.trim().parse().ok());
         if let Some(before) = before.filter(touches) {
             list.push(Entry::Interrupt { number, cpus: before });
@@ -263,8 +239,7 @@ fn look(cpus: &CpuSet) -> Vec<Entry> {
 
 /// Start time of a thread in clock ticks since boot: field 22 of its stat.
 fn started(pid: i32, tid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    procfs::Stat::of_thread(pid, tid)?.start_ticks()
 }
 
 /// As [`started`], for a thread of any process: /proc knows threads by their own id as well.

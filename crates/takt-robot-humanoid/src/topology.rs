@@ -1,5 +1,7 @@
 //! The devices of the humanoid, in the order of the wire.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 use takt_link_ethercat::control::{DeviceConfig, Identity, ObjectWrite, Sync0};
 use takt_link_ethercat::segment::{self, DeviceKind, SegmentConfig};

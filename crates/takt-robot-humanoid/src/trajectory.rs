@@ -1,5 +1,7 @@
 //! A joint's reference within its limits: never beyond its range, its speed or its acceleration, whatever is asked.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 use takt_rt::config::SettingError;
 

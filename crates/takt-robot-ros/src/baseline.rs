@@ -12,9 +12,7 @@ const LOWEST: u8 = 11;
 /// A thread and what it gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
-    /// The process.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
     /// SCHED_RR priority.
     pub priority: u8,
@@ -47,10 +45,8 @@ impl Given {
     /// Makes it so.
     ///
     /// # Errors
-    /// What the kernel answered, with thread and priority.
-    pub fn apply(&self) -> Result<(), String> {
-        let Self { tid, priority, .. } = *self;
-        let policy = Policy::RoundRobin { priority };
-        policy.apply(tid.cast_signed()).map_err(|error| format!("thread {tid}, SCHED_RR {priority}: {error}"))
+    /// What the kernel answered.
+    pub fn apply(&self) -> Result<(), takt_rt::Error> {
+        Policy::RoundRobin { priority: self.priority }.apply(self.tid.cast_signed())
     }
 }

@@ -39,7 +39,7 @@ struct Chain {
     file: SampleFile,
     rows: u64,
     /// Releases within the window that never ran.
-    never: u64,
+    skipped: u64,
     /// The first instances, for the picture.
     shown: Vec<JobRecord>,
     standing: Standing,
@@ -96,7 +96,7 @@ impl Chains {
                 goal_ns: goal.goal_ns,
                 file,
                 rows: 0,
-                never: 0,
+                skipped: 0,
                 shown: Vec::new(),
                 standing: Standing::default(),
             });
@@ -133,9 +133,9 @@ impl Chains {
             let Some(chain) = self.chains.iter_mut().find(|chain| chain.index == index) else { continue };
             for skip in skips {
                 let end_ns = skip.first_ns.saturating_add(skip.period_ns.saturating_mul(skip.count));
-                let never = grid(skip.first_ns, skip.period_ns, from_ns, to_ns.min(end_ns));
-                chain.never += never;
-                chain.standing.unexcused += if chain.standing.degraded { 0 } else { never };
+                let skipped = grid(skip.first_ns, skip.period_ns, from_ns, to_ns.min(end_ns));
+                chain.skipped += skipped;
+                chain.standing.unexcused += if chain.standing.degraded { 0 } else { skipped };
             }
         }
         for (index, completions) in live.completions() {
@@ -177,9 +177,9 @@ impl Chains {
                 std::fs::remove_file(&path).map_err(LabError::io(&path))?;
                 session.header.problems.push(format!("chain {} never completed", chain.measure));
             }
-            session.header.figures.insert(format!("skipped.{}", chain.measure), chain.never as f64);
+            session.header.figures.insert(format!("skipped.{}", chain.measure), chain.skipped as f64);
             if let Some(measure) = session.header.measures.iter_mut().find(|m| m.name == chain.measure) {
-                measure.never = chain.never;
+                measure.skipped = chain.skipped;
             }
             if self.followed_ns == 0 {
                 continue;

@@ -1,5 +1,7 @@
 //! The configuration of a ROS 2 system in the lab.
 
+#![deny(missing_docs)]
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

@@ -13,9 +13,7 @@ use super::run::NODES_KEY;
 pub struct ChainRow {
     /// `takt`, `rr`, `cfs`.
     pub policy: String,
-    /// The chain.
     pub chain: String,
-    /// Its goal.
     pub goal_ms: f64,
     /// Times that it came to its end.
     pub completions: u64,
@@ -43,7 +41,6 @@ pub struct ChainRow {
 /// One chain in one load phase, all repetitions together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseRow {
-    /// Its name.
     pub phase: String,
     /// Times that the chain came to its end, by when it began.
     pub completions: u64,
@@ -98,7 +95,6 @@ pub struct ManagerTable {
 /// What the manager cost in one load phase; means of the runs under `takt`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseCost {
-    /// Its name.
     pub phase: String,
     /// CPU time for each plan: extraction, model, plan (budgets and analysis), enactment.
     pub ms_per_plan: [f64; 4],

@@ -431,7 +431,7 @@ impl Baseline {
         for one in given {
             self.given.push(format!("process {}, thread {}: SCHED_RR {}", one.pid, one.tid, one.priority));
             if let Err(error) = one.apply() {
-                self.refused.insert(error);
+                self.refused.insert(format!("thread {}, SCHED_RR {}: {error}", one.tid, one.priority));
             }
         }
     }

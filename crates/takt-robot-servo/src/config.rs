@@ -1,5 +1,7 @@
 //! The robot's file. Unknown keys are errors.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 use takt_lab::Envelope;
 use takt_link_rtde::client::RtdeConfig;

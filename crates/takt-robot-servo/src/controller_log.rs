@@ -17,7 +17,6 @@ use crate::ServoError;
 pub struct ControllerRow {
     /// CLOCK_MONOTONIC nanoseconds.
     pub mono_ns: u64,
-    /// Number of the cycle.
     pub cycle: u64,
     /// Cycles that it stands for.
     pub steps: u64,
@@ -25,7 +24,6 @@ pub struct ControllerRow {
     pub count: i32,
     /// `runtime_state`.
     pub runtime: u32,
-    /// `safety_mode`.
     pub safety_mode: i32,
     /// Targets that servoj follows, rad.
     pub targets_rad: [f64; 6],
@@ -60,7 +58,6 @@ pub struct ControllerView {
     pub overwritten: u64,
     /// Greatest age of a command in the cycle that used it, in cycles since the state that it answers.
     pub oldest_answer_cycles: u64,
-    /// Mean of it.
     pub mean_answer_cycles: f64,
     /// Greatest distance of a joint from its target, rad.
     pub following_max_rad: f64,

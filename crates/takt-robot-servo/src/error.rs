@@ -1,3 +1,5 @@
+//! What can keep a stream from starting.
+
 use takt_link_rtde::RtdeError;
 use takt_link_rtde::servo::ProgramState;
 use takt_rt::config::SettingError;
@@ -17,21 +19,14 @@ pub enum ServoError {
     RealTime(#[from] takt_rt::Error),
     /// The robot is not ready to follow.
     #[error("the robot is not ready: {what}; {fix}")]
-    NotReady {
-        /// What is the matter.
-        what: String,
-        /// What to do.
-        fix: &'static str,
-    },
+    NotReady { what: String, fix: &'static str },
     /// The controller's log is not what the simulated controller writes.
     #[error("controller's log, line {line}: {problem}")]
     Log {
         /// Counted from 1.
         line: usize,
-        /// What is wrong with it.
         problem: String,
     },
-    /// A file.
     #[error("{0}")]
     File(String),
 }

@@ -14,7 +14,6 @@ use crate::config::{LimitsConfig, ServoConfig};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum StopReason {
-    /// It was asked to.
     Asked,
     /// The newest state is too old.
     Stale {
@@ -51,12 +50,10 @@ pub enum StopReason {
     },
     /// The controller's safety mode does not allow motion.
     Safety {
-        /// Which it is.
         mode: SafetyMode,
     },
     /// The robot does not run.
     Robot {
-        /// Its mode.
         mode: RobotMode,
     },
     /// No program runs on the robot.
@@ -75,7 +72,6 @@ pub enum StopReason {
     },
     /// Too many releases were passed over at once.
     Skipped {
-        /// How many.
         cycles: u64,
     },
     /// Commands do not leave this machine.

@@ -1,5 +1,7 @@
 //! The built-in motions, and the trait for one's own.
 
+#![deny(missing_docs)]
+
 use std::f64::consts::TAU;
 
 use serde::{Deserialize, Serialize};

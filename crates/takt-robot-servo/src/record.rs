@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// One cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CycleRecord {
     /// Number of the control cycle, from 0 at the first packet; passed over ones count.
@@ -66,9 +65,7 @@ pub struct Extremes {
     pub count: u64,
     /// The least; `u64::MAX` without one.
     pub min_ns: u64,
-    /// The greatest.
     pub max_ns: u64,
-    /// Their sum.
     pub sum_ns: u64,
 }
 

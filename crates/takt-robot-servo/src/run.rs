@@ -36,11 +36,9 @@ pub enum Phase {
     Streaming = 1,
     /// Has asked the program to stop the arm, and waits until it rests.
     Stopping = 2,
-    /// Has ended.
     Ended = 3,
 }
 
-/// Name of the thread.
 pub const THREAD: &str = "takt-servo";
 
 /// How long the program on the robot is given to begin, and to bring the arm to rest: stopj needs 0.8 s from the fastest
@@ -176,7 +174,6 @@ impl RunningStream {
         self.thread.as_ref().map(Handle::granted)
     }
 
-    /// Version of the controller.
     pub const fn controller_version(&self) -> ControllerVersion {
         self.version
     }

@@ -5,6 +5,8 @@
 //! CPU, goes on. It is tried at many moments of a manoeuvre, because a held command is harmless in steady flight and
 //! worst just when the vehicle begins to turn.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::UavConfig;

@@ -1,5 +1,7 @@
 //! The whole quadrotor.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 use takt_lab::Envelope;
 use takt_rt::config::{SettingError, within};

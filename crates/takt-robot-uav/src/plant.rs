@@ -1,6 +1,8 @@
 //! The vehicle moved along with time. Rotors hold their command until the next one takes effect, and the flight counts
 //! as lost when the vehicle is beyond its limits.
 
+#![deny(missing_docs)]
+
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};

@@ -81,11 +81,8 @@ pub struct PositionRecord {
 pub struct TelemetryRecord {
     /// Time of the state.
     pub time_ns: u64,
-    /// Position, m.
     pub position_m: [f64; 3],
-    /// Velocity, m/s.
     pub velocity_m_s: [f64; 3],
-    /// Roll, pitch and yaw, rad.
     pub roll_pitch_yaw_rad: [f64; 3],
     /// Body rates, rad/s.
     pub rates_rad_s: [f64; 3],

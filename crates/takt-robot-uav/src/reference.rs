@@ -1,5 +1,7 @@
 //! Where the vehicle is to be at which time.
 
+#![deny(missing_docs)]
+
 use std::f64::consts::TAU;
 
 use nalgebra::Vector3;

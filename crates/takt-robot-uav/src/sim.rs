@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use takt_rt::random::SplitMix64;
+
 use crate::config::UavConfig;
 use crate::control::{AttitudeLaw, ForceCommand, PositionController};
 use crate::plant::{Loss, Plant};
@@ -25,10 +27,7 @@ pub enum Pattern {
     /// Every job is punctual.
     Punctual,
     /// Every command takes effect `delay_ns` after its state was read.
-    Delay {
-        /// The delay.
-        delay_ns: u64,
-    },
+    Delay { delay_ns: u64 },
     /// Every job wakes late by an equally distributed time up to `most_ns`.
     Jitter {
         /// Greatest lateness.
@@ -49,7 +48,7 @@ pub enum Pattern {
 #[derive(Clone, Debug)]
 pub struct Timings {
     pattern: Pattern,
-    random: u64,
+    random: SplitMix64,
     next_blackout_ns: u64,
 }
 
@@ -61,16 +60,15 @@ impl Timings {
             Pattern::Blackouts { every_ns, .. } => from_ns.saturating_add(every_ns),
             _ => u64::MAX,
         };
-        Self { pattern, random, next_blackout_ns }
+        Self { pattern, random: SplitMix64::new(random), next_blackout_ns }
     }
 
-    /// The timing of the job released at `release_ns`.
     pub fn next(&mut self, release_ns: u64) -> JobTiming {
         match self.pattern {
             Pattern::Punctual => JobTiming::default(),
             Pattern::Delay { delay_ns } => JobTiming { lateness_ns: 0, actuation_ns: delay_ns },
             Pattern::Jitter { most_ns, .. } => {
-                let lateness_ns = (unit(&mut self.random) * most_ns as f64) as u64;
+                let lateness_ns = (self.random.unit() * most_ns as f64) as u64;
                 JobTiming { lateness_ns, actuation_ns: 0 }
             }
             Pattern::Blackouts { every_ns, hold_ns } => {
@@ -226,15 +224,6 @@ impl Simulation {
     pub fn next_release_ns(&self) -> u64 {
         self.next_attitude_ns
     }
-}
-
-/// Equally distributed in 0..1 (SplitMix64, Steele et al. 2014).
-fn unit(state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Flies `seconds` of a configuration under a pattern.

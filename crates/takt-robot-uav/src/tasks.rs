@@ -1,5 +1,7 @@
 //! The task set: attitude loop, position loop, telemetry; each with rate, policy, placement and way to sleep.
 
+#![deny(missing_docs)]
+
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};

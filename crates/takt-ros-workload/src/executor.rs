@@ -20,7 +20,6 @@ pub trait Served {
 pub struct Timer {
     /// The next release.
     pub next_ns: u64,
-    /// Its period.
     pub period_ns: u64,
 }
 

@@ -19,7 +19,6 @@ use crate::system::System;
 /// How to start one node: a program, its arguments, to which the node's name is appended, and its environment.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// The program.
     pub path: PathBuf,
     /// Arguments in front of the node's name.
     pub arguments: Vec<OsString>,
@@ -57,30 +56,17 @@ impl Program {
 pub enum LaunchFailure {
     /// A node's process could not be started.
     #[error("node {node} cannot be started ({program}): {source}")]
-    Start {
-        /// The node.
-        node: String,
-        /// Its program.
-        program: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Start { node: String, program: String, source: io::Error },
     /// A node ended before it was ready, or said something else.
     #[error("node {node} did not become ready: it said {said:?}; what it printed above says why")]
     NotReady {
-        /// The node.
         node: String,
         /// What came instead of `ready`.
         said: String,
     },
     /// A node could not be told when to begin.
     #[error("node {node} ended before the start: {source}")]
-    Gone {
-        /// The node.
-        node: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Gone { node: String, source: io::Error },
 }
 
 /// Nodes that are ready, or run.
@@ -108,7 +94,6 @@ impl Drop for Process {
 /// How a node's process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// The node.
     pub node: String,
     /// What it lost; `None` if it did not end by itself.
     pub losses: Option<Losses>,
@@ -211,10 +196,6 @@ impl Running {
 }
 
 /// A node's side: announces itself, says so, waits for its window, serves, says what it lost.
-///
-/// # Errors
-///
-/// [`Failure`].
 pub fn serve(system: &System, node: &str, directory: &Path) -> Result<(), Failure> {
     let losses = crate::node::run(system, node, directory, || {
         // A parent that is gone is no reason to panic: then the window does not come either.

@@ -7,10 +7,12 @@ use std::path::Path;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use takt_rt::random::SplitMix64;
+
 use crate::burn::burn_ns;
 use crate::bus::{Bus, Message};
 use crate::executor::{Executor, Served, Timer};
-use crate::system::{Cost, NodeSpec, Random, SourceSpec, System};
+use crate::system::{Cost, NodeSpec, SourceSpec, System, random};
 use crate::tracepoints::{Handle, trace};
 use takt_rt::clock::monotonic_ns;
 
@@ -43,22 +45,10 @@ impl Window {
 pub enum Failure {
     /// The system has no such node.
     #[error("the system has no node {node}; it has {has}")]
-    NoNode {
-        /// What was asked for.
-        node: String,
-        /// What there is.
-        has: String,
-    },
+    NoNode { node: String, has: String },
     /// Its socket or a thread could not be made.
     #[error("node {node} cannot join the bus at {place}: {source}")]
-    Bus {
-        /// The node.
-        node: String,
-        /// The directory of sockets.
-        place: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Bus { node: String, place: String, source: io::Error },
 }
 
 /// A node whose objects are announced and whose socket is there: it waits for the start.
@@ -93,10 +83,6 @@ struct SubscriptionObjects {
 }
 
 /// Runs a node of a system: joins the bus below `directory`, calls `ready`, which returns when to begin, and serves until the end.
-///
-/// # Errors
-///
-/// [`Failure`].
 pub fn run(
     system: &System,
     node: &str,
@@ -202,7 +188,7 @@ impl Node {
                 let publishers = self.publishers_of(&source.publishes);
                 let mut loop_ = SourceLoop {
                     spec: source.clone(),
-                    random: Random::new(self.seed, &source.name),
+                    random: random(self.seed, &source.name),
                     publishers,
                     bus: self.bus.clone(),
                 };
@@ -252,21 +238,21 @@ impl Node {
     fn activity(&self, name: &str, cost: &Cost, publishes: &[String]) -> Activity {
         let label = format!("{}/{name}", self.spec.name);
         let publishers = self.publishers_of(publishes);
-        Activity { cost: cost.clone(), random: Random::new(self.seed, &label), index: 0, publishers }
+        Activity { cost: cost.clone(), random: random(self.seed, &label), index: 0, publishers }
     }
 }
 
 /// What a callback does: compute, then publish.
 struct Activity {
     cost: Cost,
-    random: Random,
+    random: SplitMix64,
     index: u64,
     publishers: Vec<Publisher>,
 }
 
 impl Activity {
     fn compute(&mut self, window: &Window) {
-        let random = self.random.draw();
+        let random = self.random.unit();
         burn_ns(self.cost.ns(window.phase(monotonic_ns()), self.index, random));
         self.index += 1;
     }
@@ -329,7 +315,7 @@ impl Served for Work<'_> {
 
 struct SourceLoop {
     spec: SourceSpec,
-    random: Random,
+    random: SplitMix64,
     publishers: Vec<Publisher>,
     bus: Bus,
 }
@@ -342,7 +328,7 @@ impl SourceLoop {
         while timer.next_ns < window.end_ns {
             sleep_until(timer.next_ns);
             timer.call(monotonic_ns());
-            burn_ns(self.spec.cost.ns(window.phase(monotonic_ns()), index, self.random.draw()));
+            burn_ns(self.spec.cost.ns(window.phase(monotonic_ns()), index, self.random.unit()));
             index += 1;
             publish(&self.bus, &self.publishers, index);
         }

@@ -17,7 +17,6 @@ const PROGRAM: &str = "lib/takt_bench/takt_bench_node";
 /// Real nodes that can be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nodes {
-    /// The program.
     pub path: PathBuf,
     /// The distribution of ROS 2, as `ROS_DISTRO` names it.
     pub distribution: String,
@@ -28,26 +27,19 @@ pub struct Nodes {
 /// Why there are none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// No environment.
     #[error("no ROS 2 environment: `source /opt/ros/jazzy/setup.bash` (or a later one) where there is one")]
     NoEnvironment,
     /// Before Jazzy.
     #[error(
         "ROS 2 {distribution} is too old: Jazzy or a later one is needed, whose executor and tracepoints are those measured"
     )]
-    TooOld {
-        /// What is sourced.
-        distribution: String,
-    },
+    TooOld { distribution: String },
     /// The package is not there.
     #[error(
         "ROS 2 {distribution} is there, the package takt_bench is not: `colcon build --packages-select takt_bench` in the folder ros2 of Takt, \
          then `source install/setup.bash`"
     )]
-    NotBuilt {
-        /// What is sourced.
-        distribution: String,
-    },
+    NotBuilt { distribution: String },
 }
 
 /// Looks for the package in the sourced environment.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use takt_rt::random::SplitMix64;
 
 /// The mobile robot of *ROS-Llama*, section VI, with the seven chains of its Table I; costs are made for two cores.
 pub const TURTLEBOT: &str = include_str!("turtlebot.toml");
@@ -47,7 +48,6 @@ pub struct NodeSpec {
 pub struct TimerSpec {
     /// Its function's name.
     pub name: String,
-    /// Its period.
     pub period_ms: f64,
     /// Its CPU time.
     pub cost: Cost,
@@ -60,7 +60,6 @@ pub struct TimerSpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubscriptionSpec {
-    /// Its topic.
     pub topic: String,
     /// Its function's name.
     pub name: String,
@@ -126,7 +125,6 @@ pub enum Problem {
     /// A value that makes no sense.
     #[error("{place}: {what}")]
     Value {
-        /// Node and callback.
         place: String,
         /// What is expected, and what was found.
         what: String,
@@ -135,10 +133,6 @@ pub enum Problem {
 
 impl System {
     /// Reads and checks a description.
-    ///
-    /// # Errors
-    ///
-    /// [`Problem`].
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let system: Self = toml::from_str(text)?;
         system.validate()?;
@@ -152,13 +146,11 @@ impl System {
         Self::parse(TURTLEBOT).unwrap_or(Self { phases: Vec::new(), seed: 1, node: Vec::new() })
     }
 
-    /// Node of this name.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&NodeSpec> {
         self.node.iter().find(|node| node.name == name)
     }
 
-    /// All topics.
     #[must_use]
     pub fn topics(&self) -> BTreeSet<&str> {
         let mut topics = BTreeSet::new();
@@ -284,29 +276,14 @@ impl Cost {
     }
 }
 
-/// A small generator with a state of eight bytes (splitmix64): costs are the same in every run of a seed.
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// A sequence of its own for each callback.
-    #[must_use]
-    pub fn new(seed: u64, name: &str) -> Self {
-        // FNV-1a, so that names differ early.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        Self(seed ^ hash)
-    }
-
-    /// The next value, from 0 up to, without, 1.
-    pub fn draw(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
+/// Numbers of a callback of its own: costs are the same in every run of a seed.
+#[must_use]
+pub fn random(seed: u64, name: &str) -> SplitMix64 {
+    // FNV-1a, so that names differ early.
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    SplitMix64::new(seed ^ hash)
 }
 
 #[cfg(test)]
@@ -340,9 +317,9 @@ mod tests {
         assert_eq!(cost.ns(1, 0, 0.0), 2_000_000);
         assert_eq!(cost.ns(7, 0, 0.0), 2_000_000, "after the last phase its costs stay");
         assert!(cost.ns(0, 0, 0.999) < 1_500_000);
-        let mut a = Random::new(1, "a");
-        let (first, second) = (a.draw(), a.draw());
+        let mut a = random(1, "a");
+        let (first, second) = (a.unit(), a.unit());
         assert!(first != second && (0.0..1.0).contains(&first));
-        assert_ne!(first, Random::new(1, "b").draw());
+        assert_ne!(first, random(1, "b").unit());
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use takt_ros_workload::rclcpp::Nodes;
-use takt_ros_workload::system::{Cost, Random};
+use takt_ros_workload::system::{self, Cost};
 use takt_ros_workload::{System, Window};
 
 fn package() -> PathBuf {
@@ -59,10 +59,10 @@ fn costs_and_phases_are_the_same_on_both_sides() {
         let said = succeeds(Command::new(&program).arg(&node.name).stdin(Stdio::from(plan)));
         let label = |name: &str| format!("{}/{name}", node.name);
         let line = |kind: &str, label: &str, cost: &Cost| {
-            let mut random = Random::new(system.seed, label);
+            let mut random = system::random(system.seed, label);
             let costs = (0..100_u64).map(|index| {
                 let phase = usize::try_from(index % 4).unwrap();
-                format!("\t{}", cost.ns(phase, index, random.draw()))
+                format!("\t{}", cost.ns(phase, index, random.unit()))
             });
             format!("{kind}\t{label}{}", costs.collect::<String>())
         };

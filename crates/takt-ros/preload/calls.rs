@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::ring::{FLAG_SET, code, text_words};
-use crate::{ABSENT, Gid, Next, Pointer, RTLD_LAZY, RTLD_NEXT, RTLD_NOLOAD, dlopen, dlsym, process};
+use crate::{ABSENT, Gid, Next, Pointer, RTLD_LAZY, RTLD_NEXT, RTLD_NOLOAD, c, dlopen, dlsym, process};
 
 unsafe extern "C" {
     fn syscall(number: c_long, ...) -> c_long;
@@ -215,7 +215,7 @@ macro_rules! hook {
                 Err(_) => c"",
             };
             let Some(function) = real(&REAL, NAME) else {
-                process::complain(concat!("cannot find ", $symbol).as_bytes());
+                c::complain(concat!("cannot find ", $symbol).as_bytes());
                 return $otherwise;
             };
             // SAFETY: of this signature in every release that has the symbol.

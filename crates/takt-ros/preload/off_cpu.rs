@@ -77,7 +77,7 @@ fn run_delay() -> u64 {
 }
 
 fn clock() -> u64 {
-    crate::process::clock(crate::process::CLOCK_MONOTONIC)
+    crate::c::clock(crate::c::CLOCK_MONOTONIC)
 }
 
 fn since(before: u64, now: u64) -> u64 {

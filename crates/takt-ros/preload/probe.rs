@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use ring::{FLAG_SET, code, text_words};
 
+mod c;
 mod calls;
 mod off_cpu;
 mod process;
 #[allow(dead_code)]
 #[path = "../src/preload/ring.rs"]
 mod ring;
+mod session;
 
 unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -153,7 +155,7 @@ macro_rules! with_text {
     ($code:ident, [$($word:expr),*], $($text:expr),*) => {{
         let words = [$($word as u64),*];
         // SAFETY: the caller's C strings, as `tracetools` reads them itself.
-        let texts = unsafe { [$(process::text($text)),*] };
+        let texts = unsafe { [$(c::text($text)),*] };
         let all = words.len() + texts.iter().map(|text| text_words(text)).sum::<usize>();
         process::event(code::$code, all, |record| {
             words.iter().for_each(|&word| record.word(word));
@@ -280,7 +282,7 @@ probes! {
 /// Whether this `rmw_publish` is that of before Jazzy, whose one argument is the message; later its first is the publisher, its second the
 /// message. Which of them `rcl_publish` has just named tells it; no symbol does (Iron has Jazzy's symbols, and Humble's arguments).
 fn is_old(first: Pointer, second: Pointer) -> bool {
-    let Some(header) = process::header() else { return false };
+    let Some(header) = session::header() else { return false };
     match header.rmw_publish.load(Ordering::Relaxed) {
         0 => {}
         arguments => return arguments == 1,
@@ -299,7 +301,7 @@ fn is_old(first: Pointer, second: Pointer) -> bool {
 static HAS_ENABLED: Next = Next::new(std::ptr::null_mut());
 
 extern "C" fn load() {
-    process::load();
+    session::load();
     // Where tracetools is linked, as it is into C++ nodes, nothing remains to be looked up in a real-time thread.
     // SAFETY: the name ends in zero.
     if !unsafe { dlsym(RTLD_NEXT, c"ros_trace_callback_start".as_ptr()) }.is_null() {
@@ -309,7 +311,7 @@ extern "C" fn load() {
 }
 
 extern "C" fn unload() {
-    process::unload();
+    session::unload();
 }
 
 #[used]

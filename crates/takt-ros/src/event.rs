@@ -25,23 +25,17 @@ pub struct Event {
     /// CPU time that the thread had used, nanoseconds; `None` where the source does not record it (LTTng without a
     /// CPU-time context). Execution times are then wall times, and said to be so.
     pub cpu_ns: Option<u64>,
-    /// The process.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
-    /// What happened.
     pub kind: Kind,
 }
 
-/// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum Kind {
     /// `rcl_node_init`.
     NodeInit {
-        /// The node.
         node: Handle,
-        /// Its name.
         name: Arc<str>,
         /// Its namespace, `/` at least.
         namespace: Arc<str>,
@@ -50,7 +44,6 @@ pub enum Kind {
     PublisherInit {
         /// The publisher of `rcl`.
         publisher: Handle,
-        /// Its node.
         node: Handle,
         /// The middleware's publisher.
         rmw_publisher: Handle,
@@ -63,7 +56,6 @@ pub enum Kind {
     SubscriptionInit {
         /// The subscription of `rcl`.
         subscription: Handle,
-        /// Its node.
         node: Handle,
         /// The middleware's subscription.
         rmw_subscription: Handle,
@@ -76,39 +68,30 @@ pub enum Kind {
     SubscriptionObject {
         /// The subscription of `rcl`.
         subscription: Handle,
-        /// The object.
         object: Handle,
     },
     /// `rclcpp_subscription_callback_added`.
     SubscriptionCallback {
         /// The C++ object.
         object: Handle,
-        /// Its callback.
         callback: Handle,
     },
     /// `rcl_service_init`.
     ServiceInit {
-        /// The service.
         service: Handle,
-        /// Its node.
         node: Handle,
         /// The middleware's service, which [`Kind::Service`] names; 0 where unknown.
         rmw_service: Handle,
-        /// Its name.
         name: Arc<str>,
     },
     /// `rclcpp_service_callback_added`.
     ServiceCallback {
-        /// The service.
         service: Handle,
-        /// Its callback.
         callback: Handle,
     },
     /// `rcl_client_init`.
     ClientInit {
-        /// The client.
         client: Handle,
-        /// Its node.
         node: Handle,
         /// The middleware's client, which [`Kind::Service`] names; 0 where unknown.
         rmw_client: Handle,
@@ -117,42 +100,30 @@ pub enum Kind {
     },
     /// `rcl_timer_init`.
     TimerInit {
-        /// The timer.
         timer: Handle,
-        /// Its period.
         period_ns: i64,
     },
     /// `rclcpp_timer_callback_added`.
     TimerCallback {
-        /// The timer.
         timer: Handle,
-        /// Its callback.
         callback: Handle,
     },
     /// `rclcpp_timer_link_node`.
     TimerNode {
-        /// The timer.
         timer: Handle,
-        /// Its node.
         node: Handle,
     },
     /// `rclcpp_callback_register`: the callback's function, demangled or not.
     CallbackSymbol {
-        /// The callback.
         callback: Handle,
-        /// Its symbol.
         symbol: Arc<str>,
     },
-    /// `callback_start`.
     CallbackStart {
-        /// The callback.
         callback: Handle,
         /// The message came from within the process.
         intra_process: bool,
     },
-    /// `callback_end`.
     CallbackEnd {
-        /// The callback.
         callback: Handle,
     },
     /// The activation that ends with this thread's next event gave the CPU up, or was off it for more than [`OFF_CPU_NS`], and so much is known of
@@ -173,21 +144,18 @@ pub enum Kind {
     },
     /// `rclcpp_publish`: the first of the three steps of a publication.
     RclcppPublish {
-        /// The message.
         message: Handle,
     },
     /// `rcl_publish`: names the publisher.
     RclPublish {
         /// The publisher of `rcl`.
         publisher: Handle,
-        /// The message.
         message: Handle,
     },
     /// `rmw_publish`: carries the time stamp that the subscriber's [`Kind::RmwTake`] repeats (Jazzy on).
     RmwPublish {
         /// The middleware's publisher; 0 on Humble, which does not say.
         rmw_publisher: Handle,
-        /// The message.
         message: Handle,
         /// Source time stamp; `None` on Humble.
         source_ns: Option<i64>,
@@ -196,14 +164,11 @@ pub enum Kind {
     IntraPublish {
         /// The publisher of `rcl`.
         publisher: Handle,
-        /// The message.
         message: Handle,
     },
-    /// `rmw_take`.
     RmwTake {
         /// The middleware's subscription.
         rmw_subscription: Handle,
-        /// The message.
         message: Handle,
         /// The publisher's [`Kind::RmwPublish`] time stamp.
         source_ns: i64,
@@ -237,7 +202,6 @@ pub enum Kind {
     },
     /// `rclcpp_ipb_to_subscription`, `rclcpp_buffer_to_ipb`: joins between a subscription and its intra-process buffer.
     IntraProcessBuffer {
-        /// The buffer.
         buffer: Handle,
         /// What it belongs to: a subscription, or the ring buffer inside it.
         of: Handle,
@@ -255,25 +219,21 @@ pub enum Kind {
     },
     /// A job of a task of Takt's own robots: release, start and end in one record. The task is its own executor.
     Job {
-        /// The task.
         task: Arc<str>,
         /// Planned release, CLOCK_MONOTONIC nanoseconds; the event's own stamp is the job's end.
         released_ns: u64,
-        /// Start.
         started_ns: u64,
         /// CPU time used.
         used_ns: u64,
     },
     /// The name of the thread (`comm`), when first seen or changed.
     ThreadName {
-        /// The name.
         name: Arc<str>,
     },
     /// The thread, or the process when `tid == pid` and the source cannot tell threads, has ended.
     ThreadEnd,
     /// An executor was built (recorded by CARET only; elsewhere executors are inferred from their threads).
     ExecutorInit {
-        /// The executor.
         executor: Handle,
         /// Its type, as recorded: `single_threaded_executor`, `multi_threaded_executor`, `static_single_threaded_executor`.
         kind: Arc<str>,
@@ -282,21 +242,18 @@ pub enum Kind {
     CallbackGroup {
         /// The executor; of a static executor its entities collector, which its [`Kind::ExecutorInit`] repeats.
         executor: Handle,
-        /// The group.
         group: Handle,
         /// Its type, as recorded: `mutually_exclusive`, `reentrant`.
         kind: Arc<str>,
     },
     /// A timer, subscription, service or client of `rcl` belongs to a callback group (recorded by CARET only).
     CallbackGroupMember {
-        /// The group.
         group: Handle,
         /// The timer, subscription, service or client.
         handle: Handle,
     },
     /// An executor of rclcpp runs on this thread from here on (seen by the preload library only).
     ExecutorSpin {
-        /// The executor.
         executor: Handle,
         /// Its C++ type, mangled as the compiler does (`N6rclcpp9executors21MultiThreadedExecutorE`).
         kind: Arc<str>,
@@ -310,7 +267,6 @@ pub enum Kind {
     /// A callback group gets a member (seen by the preload library only). A subscription is named by its C++ object; a timer is the one
     /// that the same thread links to its node next; a service or client the one that the same thread has made last.
     GroupMember {
-        /// The group.
         group: Handle,
         /// Whether its callbacks may run at once.
         reentrant: bool,
@@ -345,13 +301,9 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberKind {
-    /// A timer.
     Timer,
-    /// A subscription.
     Subscription,
-    /// A service.
     Service,
-    /// A client.
     Client,
 }
 
@@ -361,7 +313,6 @@ pub enum MemberKind {
 pub enum ServiceStep {
     /// The client sends its request.
     SendRequest,
-    /// The service takes it.
     TakeRequest,
     /// The service answers.
     SendResponse,

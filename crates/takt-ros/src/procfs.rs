@@ -2,23 +2,12 @@
 
 use std::fs;
 
+use takt_rt::procfs::{Stat, numbers, threads};
+
 /// When the process of this number was started, clock ticks since boot; `None`: there is none, or only what is left of one.
 pub(crate) fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let end = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
-    let mut fields = rest.split_ascii_whitespace();
-    match fields.next()? {
-        // A zombie writes no more.
-        "Z" | "X" => None,
-        _ => fields.nth(18)?.parse().ok(),
-    }
-}
-
-/// Entries of a directory of `/proc` that are numbers.
-pub(crate) fn numbers(directory: &str) -> impl Iterator<Item = u32> + use<> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    // A zombie writes no more.
+    Stat::of(pid).filter(Stat::is_alive)?.start_ticks()
 }
 
 /// The number by which a process or thread knows itself: its innermost PID namespace's, which in a container is not ours.
@@ -39,6 +28,5 @@ pub(crate) fn process_called(pid: u32, start_ticks: u64) -> Option<u32> {
 
 /// Our number of a thread of `pid` that calls itself `tid`.
 pub(crate) fn thread_called(pid: u32, tid: u32) -> Option<u32> {
-    numbers(&format!("/proc/{pid}/task"))
-        .find(|thread| own_number(&format!("/proc/{pid}/task/{thread}/status")) == Some(tid))
+    threads(pid).find(|thread| own_number(&format!("/proc/{pid}/task/{thread}/status")) == Some(tid))
 }

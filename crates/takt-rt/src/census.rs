@@ -22,6 +22,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::placement::{self, CpuSet};
 use crate::policy::Policy;
+use crate::procfs::{self, Stat};
 use crate::signal::Signal;
 use crate::sys;
 use crate::thread::{self, Handle};
@@ -105,9 +106,7 @@ impl Drop for Registration {
 
 /// Start time of a thread of this process, in clock ticks since boot.
 fn start_ticks(tid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
-    // The name may hold spaces and parentheses; the last one ends it. What follows begins with field 3.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    Stat::of_thread("self", tid)?.start_ticks()
 }
 
 /// The threads of this process now.
@@ -122,10 +121,6 @@ fn threads() -> Result<Vec<Key>, Error> {
         keys.extend(start_ticks(tid).map(|start_ticks| Key { tid, start_ticks }));
     }
     Ok(keys)
-}
-
-fn name_of(tid: i32) -> String {
-    fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
 /// What the census knows of one thread.
@@ -238,7 +233,7 @@ impl Census {
             });
             let was = std::mem::replace(&mut entry.role, role);
             // A thread names itself after it started.
-            entry.name = name_of(key.tid);
+            entry.name = procfs::thread_name("self", key.tid).unwrap_or_default();
             entry.cpus = placement::affinity(key.tid).ok();
             entry.why = registered.filter(|_| role == Role::Exempt).map(|registered| registered.note.clone());
             if role == Role::Subthread {

@@ -59,13 +59,6 @@ impl SettingError {
     }
 }
 
-/// For checks whose own error is still a sentence.
-impl From<SettingError> for String {
-    fn from(error: SettingError) -> Self {
-        error.to_string()
-    }
-}
-
 /// Refuses a number outside `low..=high`, and what is no number.
 ///
 /// ```

@@ -9,9 +9,10 @@ use serde::{Deserialize, Deserializer, Serializer};
 use crate::error::Error;
 
 /// Units from the longest to the shortest, with their nanoseconds.
-const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+const UNITS: [(&str, u64); 5] =
+    [("min", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// Reads a decimal number with a unit of `ns`, `us` (or `µs`), `ms` or `s`. Exact: a part of a nanosecond is
+/// Reads a decimal number with a unit of `ns`, `us` (or `µs`), `ms`, `s` or `min`. Exact: a part of a nanosecond is
 /// an error.
 pub fn parse(text: &str) -> Result<Duration, Error> {
     let error = |reason| Error::InvalidDuration { given: text.to_owned(), reason };
@@ -19,7 +20,7 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
     let unit = match unit.trim() {
-        "" => return Err(error("the unit is missing")),
+        "" => return Err(error("it has no unit")),
         "µs" | "μs" => "us",
         unit => unit,
     };
@@ -44,11 +45,12 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     Ok(Duration::from_nanos(ns))
 }
 
-/// Writes a duration with the longest unit that needs no fraction; [`parse`] reads it back unchanged.
+/// Writes a duration with the longest unit up to a second that needs no fraction; [`parse`] reads it back unchanged.
 pub fn format(duration: Duration) -> String {
     let ns = duration.as_nanos();
     let (unit, unit_ns) = UNITS
         .into_iter()
+        .skip(1)
         .find(|(_, unit_ns)| ns.is_multiple_of(u128::from(*unit_ns)))
         .filter(|_| ns != 0)
         .unwrap_or(("ns", 1));
@@ -82,6 +84,7 @@ mod tests {
             ("7ns", 7),
             ("0.0000000010s", 1),
             ("0s", 0),
+            ("1.5 min", 90_000_000_000),
         ] {
             assert_eq!(parse(text).unwrap(), Duration::from_nanos(ns), "{text}");
         }

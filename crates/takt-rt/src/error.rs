@@ -22,7 +22,7 @@ pub enum Error {
     },
     /// A duration that is not a number with a unit.
     #[error(
-        "duration `{given}`: {reason}; accepted: a number with a unit of ns, us, ms or s, as `500us` or `33.3ms`"
+        "duration `{given}`: {reason}; accepted: a number with a unit of ns, us, ms, s or min, as `500us` or `33.3ms`"
     )]
     InvalidDuration {
         /// The duration as written.

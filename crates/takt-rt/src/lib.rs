@@ -30,6 +30,8 @@
 //! # Ok::<(), takt_rt::Error>(())
 //! ```
 
+#![deny(missing_docs)]
+
 pub mod census;
 pub mod clock;
 pub mod config;
@@ -48,8 +50,10 @@ pub mod pi_mutex;
 pub mod placement;
 pub mod policy;
 pub mod probe;
+pub mod procfs;
 pub mod proof;
 pub mod ran_on;
+pub mod random;
 pub mod ring;
 pub mod settings;
 pub mod signal;

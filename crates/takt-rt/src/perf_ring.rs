@@ -38,18 +38,26 @@ impl PerfRing {
     ///
     /// The kernel refuses: `EPERM` beyond the memory that a user may lock, `EINVAL` where the event has no buffer.
     pub fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        Self::map_as(fd, bytes, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// Maps the buffer of the event `fd`, in which the newest events overwrite the oldest: a flight recorder, read by
+    /// [`Self::newest`]. The event is one with `write_backward`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::map`].
+    pub fn map_overwritten(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        // That the tail cannot be written is how the kernel is told.
+        Self::map_as(fd, bytes, libc::PROT_READ)
+    }
+
+    fn map_as(fd: BorrowedFd<'_>, bytes: usize, protection: libc::c_int) -> io::Result<Self> {
         let (page_bytes, data_bytes) = (page_bytes(), buffer_bytes(bytes));
         let whole = page_bytes.checked_add(data_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: a new shared mapping of a descriptor that is open; nothing is replaced.
         let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                whole,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
+            libc::mmap(std::ptr::null_mut(), whole, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
         };
         match NonNull::new(address) {
             Some(page) if address != libc::MAP_FAILED => {
@@ -97,6 +105,50 @@ impl PerfRing {
         out.extend_from_slice(front);
         out.extend_from_slice(back);
         self.position(TAIL).store(tail.wrapping_add(count as u64), Ordering::Release);
+    }
+
+    /// Of a ring that is overwritten: whether the oldest records are gone.
+    #[must_use]
+    pub fn has_forgotten(&self) -> bool {
+        self.position(HEAD).load(Ordering::Acquire).wrapping_neg() > self.data_bytes as u64
+    }
+
+    /// Of a ring that is overwritten: puts a copy into `out`, newest record first, in pieces, until `enough` of what is there or all is. The last
+    /// record may be torn. True where `enough` ended it; false where the ring holds no more.
+    pub fn newest(&self, out: &mut Vec<u8>, enough: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        /// The kernel writes ahead of the head that it tells, by the records of an interrupt in an interrupt at most.
+        const AHEAD: u64 = 16 << 10;
+        const PIECE: u64 = 32 << 10;
+        out.clear();
+        let size = self.data_bytes as u64;
+        let head = self.position(HEAD).load(Ordering::Acquire);
+        // It began at 0 and goes down.
+        let there = head.wrapping_neg().min(size);
+        let mut at = 0;
+        while at < there {
+            let start = head.wrapping_add(at) % size;
+            let count = PIECE.min(there - at).min(size - start);
+            out.reserve(count as usize);
+            // SAFETY: the data area begins one page after the header and has `data_bytes`, within which `start` and `count` stay. The
+            // kernel may write there meanwhile; what it may have written is cut off below, before anybody reads it.
+            unsafe {
+                let from = self.page.as_ptr().add(self.page_bytes + start as usize);
+                std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().add(out.len()), count as usize);
+                out.set_len(out.len() + count as usize);
+            }
+            std::sync::atomic::fence(Ordering::Acquire);
+            let written = head.wrapping_sub(self.position(HEAD).load(Ordering::Acquire));
+            let kept = size.saturating_sub(written.saturating_add(AHEAD));
+            at += count;
+            if kept < at {
+                out.truncate(usize::try_from(kept).unwrap_or(0));
+                return enough(out);
+            }
+            if enough(out) {
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -153,6 +205,44 @@ mod tests {
         let before = read.len();
         ring.drain(&mut read);
         assert_eq!(read.len() - before, ring.data_bytes());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn a_ring_that_is_overwritten_is_read_from_its_newest_end() {
+        let (page, size) = (4096_u64, 256 << 10);
+        let file = file(page + size);
+        let ring = PerfRing::map_overwritten(file.as_fd(), size as usize).unwrap();
+        let mut read = Vec::new();
+        assert!(!ring.newest(&mut read, &mut |_| false));
+        assert!(read.is_empty(), "nothing was written yet");
+        // Records of 8 bytes that hold their number, as the kernel writes them: backward from 0 on.
+        let mut head = 0_u64;
+        let mut whole = vec![0; size as usize];
+        let count = 3 * size / 8 / 2;
+        for number in 0..count {
+            head = head.wrapping_sub(8);
+            let place = (head % size) as usize;
+            whole[place..place + 8].copy_from_slice(&number.to_ne_bytes());
+        }
+        file.write_all_at(&whole, page).unwrap();
+        file.write_all_at(&head.to_ne_bytes(), HEAD as u64).unwrap();
+        let numbers = |bytes: &[u8]| -> Vec<u64> {
+            bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+        };
+        assert!(ring.newest(&mut read, &mut |read| read.len() >= 100));
+        assert_eq!(numbers(&read[..24]), [count - 1, count - 2, count - 3]);
+        // All but what the kernel may be writing over.
+        assert!(!ring.newest(&mut read, &mut |_| false));
+        let all = numbers(&read);
+        assert_eq!(all.len() as u64, (size - (16 << 10)) / 8);
+        assert!(all.windows(2).all(|pair| pair[0] == pair[1] + 1));
+        // The kernel goes on writing while it is read: what it may have overwritten is left out.
+        let ended = ring.newest(&mut read, &mut |_| {
+            file.write_all_at(&head.wrapping_sub(100 << 10).to_ne_bytes(), HEAD as u64).unwrap();
+            false
+        });
+        assert!(!ended && read.len() as u64 <= size - (116 << 10), "{}", read.len());
     }
 
     #[test]

@@ -412,9 +412,7 @@ mod tests {
 
     /// Field 18 of /proc/self/task/TID/stat: the priority with inheritance; negative is real-time.
     fn kernel_priority(tid: i32) -> i64 {
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
-        let after_name = stat.rsplit_once(')').unwrap().1;
-        after_name.split_whitespace().nth(15).unwrap().parse().unwrap()
+        crate::procfs::Stat::of_thread("self", tid).unwrap().number(18).unwrap()
     }
 
     #[test]

@@ -7,7 +7,6 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 use crate::placement::CpuSet;
+use crate::procfs::{self, Stat};
 use crate::settings::Granted;
 
 const WORDS: usize = (CpuSet::MAX_CPU + 1) / 64;
@@ -204,17 +204,13 @@ impl Watch {
 
     /// Looks where every thread of the process is, or was when it last ran.
     pub fn look(&mut self) {
-        let Ok(entries) = fs::read_dir("/proc/self/task") else { return };
         let known: Vec<(i32, Arc<Seen>)> = {
             let list = known();
             // Those that live: numbers of ended threads are used again.
             let alive = list.iter().filter(|known| Arc::strong_count(&known.seen) > 1);
             alive.map(|known| (known.tid, Arc::clone(&known.seen))).collect()
         };
-        for entry in entries.flatten() {
-            let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-                continue;
-            };
+        for tid in procfs::threads::<i32>("self") {
             let Some((name, started, cpu)) = stat(tid) else { continue };
             if let Some((_, seen)) = known.iter().rev().find(|(known, _)| *known == tid) {
                 // One that marks itself is the only writer of its notes.
@@ -268,14 +264,8 @@ fn report(
 
 /// Name, start time (clock ticks since boot) and last CPU of a thread of this process: fields 2, 22 and 39 of its stat.
 fn stat(tid: i32) -> Option<(String, u64, usize)> {
-    let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
-    let (before, after) = stat.rsplit_once(')')?;
-    let name = before.split_once('(')?.1.to_owned();
-    let mut fields = after.split_whitespace();
-    let started = fields.nth(19)?.parse().ok()?;
-    // Field 39 is 17 after field 22.
-    let cpu = fields.nth(16)?.parse().ok()?;
-    Some((name, started, cpu))
+    let stat = Stat::of_thread("self", tid)?;
+    Some((stat.name(), stat.start_ticks()?, stat.number(39)?))
 }
 
 #[cfg(test)]

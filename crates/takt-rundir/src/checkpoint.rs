@@ -46,6 +46,10 @@ fn is_plain(name: &str) -> bool {
 pub struct Checkpoint {
     /// Measured time, nanoseconds, without the gaps between a kill and a resumption.
     pub elapsed_ns: u64,
+    /// When the measured window of the run's first part began, CLOCK_MONOTONIC; none before it has. The header says so too, but later:
+    /// a kill in between must not lose the part that was measured.
+    #[serde(default)]
+    pub from_ns: Option<u64>,
     /// How often the run was taken up again.
     pub resumed: u32,
     /// Rows of each sample file.
@@ -70,6 +74,11 @@ impl Draft {
     /// Measured time; the greatest of those that are told.
     pub fn elapsed_ns(&mut self, elapsed_ns: u64) {
         self.inner.elapsed_ns = self.inner.elapsed_ns.max(elapsed_ns);
+    }
+
+    /// The measured window of this part has begun; that of the first part stays.
+    pub fn begun(&mut self, from_ns: u64) {
+        self.inner.from_ns = Some(self.inner.from_ns.map_or(from_ns, |first_ns| first_ns.min(from_ns)));
     }
 
     /// Hands a sample file to the kernel and keeps how many rows it has then.

@@ -26,12 +26,10 @@ use crate::{Error, Measure, RunHeader, SealState, seal};
 pub const RUN_FILE: &str = "run.json";
 /// File of computed figures.
 pub const SUMMARY_FILE: &str = "summary.json";
-/// File of hashes.
 pub const HASHES_FILE: &str = "hashes.json";
 /// Folder of raw samples.
 pub const SAMPLES_FOLDER: &str = "samples";
 
-/// A run directory.
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
@@ -113,7 +111,6 @@ impl RunDir {
         let _ = fs::remove_dir_all(&self.path);
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -252,7 +249,6 @@ impl RunDir {
         SampleFile::create(self.sample_path(name))
     }
 
-    /// Path of a sample file.
     pub fn sample_path(&self, name: &str) -> PathBuf {
         self.path.join(SAMPLES_FOLDER).join(format!("{name}.csv"))
     }

@@ -7,22 +7,10 @@ use std::path::PathBuf;
 pub enum Error {
     /// A file or folder could not be read or written.
     #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The system's word.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// A file is not what it should be.
     #[error("{path}: {found}; expected {expected}", path = path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What was found.
-        found: String,
-        /// What belongs there.
-        expected: &'static str,
-    },
+    Damaged { path: PathBuf, found: String, expected: &'static str },
 }
 
 impl Error {
@@ -42,10 +30,7 @@ pub enum HeaderError {
     Claim(#[from] takt_stats::ClaimError),
     /// A claim about a measure that never misses.
     #[error("verdict.measures.{measure}: this measure has no deadline that it could miss")]
-    NoDeadline {
-        /// The measure.
-        measure: String,
-    },
+    NoDeadline { measure: String },
     /// A claim about a measure that is not there.
     #[error("verdict.measures.{measure}: accepted are {}", accepted.join(", "))]
     NoMeasure {
@@ -56,10 +41,5 @@ pub enum HeaderError {
     },
     /// No rate at which samples come.
     #[error("measure {measure}: rate_hz = {rate_hz}")]
-    Rate {
-        /// The measure.
-        measure: String,
-        /// What was stated.
-        rate_hz: f64,
-    },
+    Rate { measure: String, rate_hz: f64 },
 }

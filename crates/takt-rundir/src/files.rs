@@ -36,7 +36,6 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Error> {
     steps::replace(path, &json_text(path, value)?.into_bytes(), true)
 }
 
-/// A value as the text of a JSON file.
 pub(crate) fn json_text<T: Serialize>(path: &Path, value: &T) -> Result<String, Error> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Error::io(path)(error.into()))?;
     Ok(text + "\n")

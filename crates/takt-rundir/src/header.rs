@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use takt_stats::VerdictConfig;
 
+use crate::dir::utc_now;
 use crate::error::HeaderError;
 use crate::loss::Loss;
 use crate::machine::{CpuShare, Machine};
@@ -33,6 +34,21 @@ pub struct Experiment {
     pub factors: Vec<Factor>,
     /// Repetition, from 1; 0 for a run on its own.
     pub repetition: u32,
+    /// Where a cluster's scheduler had it made; absent for runs made where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+}
+
+/// Where a cluster's scheduler had a run made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The node, by the scheduler's name for it.
+    pub node: String,
+    /// The job, as the scheduler's commands take it: `1234_5` for task 5 of an array of Slurm.
+    pub job: String,
+    /// The block of the campaign: runs that belong on one node, in random order, so that nodes are a factor and not noise.
+    pub block: String,
 }
 
 impl Experiment {
@@ -66,9 +82,9 @@ pub struct Measure {
     pub deadline_ns: Option<u64>,
     /// Samples per second when nothing is late: what makes an exceedance probability one per hour.
     pub rate_hz: Option<f64>,
-    /// Samples that are missing and count as misses: skipped releases, frames dropped or unanswered.
-    #[serde(default)]
-    pub never: u64,
+    /// Samples that are missing and count as misses: skipped releases, frames dropped or unanswered. `never` in files.
+    #[serde(default, rename = "never")]
+    pub skipped: u64,
     /// Longest row of misses on the release grid, those included that were skipped or dropped; absent where the samples have no
     /// grid, or nobody counted along it: then only the values that came tell of rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,7 +117,7 @@ impl Measure {
             window_ns: None,
             deadline_ns: None,
             rate_hz: None,
-            never: 0,
+            skipped: 0,
             longest_miss_run: None,
             recorder: None,
             judged: false,
@@ -118,7 +134,6 @@ impl Measure {
         self
     }
 
-    /// With a deadline.
     #[must_use]
     pub fn deadline_ns(mut self, deadline_ns: u64) -> Self {
         self.deadline_ns = Some(deadline_ns);
@@ -139,7 +154,6 @@ impl Measure {
         self
     }
 
-    /// With a rate.
     #[must_use]
     pub fn rate_hz(mut self, rate_hz: f64) -> Self {
         self.rate_hz = Some(rate_hz);
@@ -190,7 +204,6 @@ pub struct RunHeader {
     pub started_utc: String,
     /// When it ended; absent while it runs and after a kill.
     pub finished_utc: Option<String>,
-    /// The machine.
     pub machine: Machine,
     /// What became of the processor time in the measured window.
     #[serde(default)]
@@ -207,7 +220,6 @@ pub struct RunHeader {
     /// Records lost on their way to the samples.
     #[serde(default)]
     pub records_lost: u64,
-    /// What was measured.
     pub measures: Vec<Measure>,
     /// Parts of the measured window whose conditions differed by intent, in order; none where all of it was alike. A figure
     /// `name@phase` belongs to one of them.
@@ -235,6 +247,34 @@ pub struct RunHeader {
 }
 
 impl RunHeader {
+    /// Of a run that begins now on this machine, and has measured nothing yet.
+    #[must_use]
+    pub fn new(robot: &str, label: &str) -> Self {
+        Self {
+            format: FORMAT,
+            takt: env!("CARGO_PKG_VERSION").to_owned(),
+            robot: robot.to_owned(),
+            label: label.to_owned(),
+            experiment: Experiment::default(),
+            started_utc: utc_now(),
+            finished_utc: None,
+            machine: Machine::read(),
+            cpu: CpuShare::default(),
+            not_granted: Vec::new(),
+            problems: Vec::new(),
+            load: serde_json::Value::Null,
+            records_lost: 0,
+            measures: Vec::new(),
+            phases: Vec::new(),
+            figures: BTreeMap::new(),
+            work: Vec::new(),
+            losses: Vec::new(),
+            failures: Vec::new(),
+            doubts: Vec::new(),
+            verdict: VerdictConfig::default(),
+        }
+    }
+
     /// Makes the measures that the robot's file claims something of needed for the verdict, beside those that are anyway.
     ///
     /// # Errors
@@ -249,6 +289,26 @@ impl RunHeader {
             anyway.into_iter().for_each(|index| self.measures[index].judged = true);
         }
         Ok(())
+    }
+
+    /// Refuses claims and rates that cannot be meant: whoever changed the file could state one that any run keeps.
+    ///
+    /// # Errors
+    /// The first such claim or rate.
+    pub fn validate(&self) -> Result<(), HeaderError> {
+        self.verdict.validate()?;
+        for measure in &self.measures {
+            if let Some(rate_hz) = measure.rate_hz.filter(|rate_hz| !(*rate_hz >= 0.0 && rate_hz.is_finite()))
+            {
+                return Err(HeaderError::Rate { measure: measure.name.clone(), rate_hz });
+            }
+        }
+        Ok(())
+    }
+
+    /// What was lost within what is allowed, a sentence each: it stands beside a verdict and decides nothing.
+    pub fn loss_notes(&self) -> Vec<String> {
+        self.losses.iter().filter(|loss| !loss.is_exceeded()).filter_map(Loss::sentence).collect()
     }
 }
 
@@ -269,28 +329,6 @@ pub fn check_claims(verdict: &VerdictConfig, measures: &[Measure]) -> Result<(),
         }
     }
     Ok(())
-}
-
-impl RunHeader {
-    /// Refuses claims and rates that cannot be meant: whoever changed the file could state one that any run keeps.
-    ///
-    /// # Errors
-    /// The first such claim or rate.
-    pub fn validate(&self) -> Result<(), HeaderError> {
-        self.verdict.validate()?;
-        for measure in &self.measures {
-            if let Some(rate_hz) = measure.rate_hz.filter(|rate_hz| !(*rate_hz >= 0.0 && rate_hz.is_finite()))
-            {
-                return Err(HeaderError::Rate { measure: measure.name.clone(), rate_hz });
-            }
-        }
-        Ok(())
-    }
-
-    /// What was lost within what is allowed, a sentence each: it stands beside a verdict and decides nothing.
-    pub fn loss_notes(&self) -> Vec<String> {
-        self.losses.iter().filter(|loss| !loss.is_exceeded()).filter_map(Loss::sentence).collect()
-    }
 }
 
 /// One kind of work that a run did.

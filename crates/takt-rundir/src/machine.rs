@@ -10,7 +10,6 @@ use crate::cpu::{self, CpuPower};
 /// Facts that do not change during a run. Whatever the kernel does not tell is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Host name.
     pub host: Option<String>,
     /// Kernel release (`uname -r`).
     pub kernel: Option<String>,
@@ -18,7 +17,6 @@ pub struct Machine {
     pub kernel_version: Option<String>,
     /// Preemption model in force where the kernel tells it (debugfs), else as built.
     pub preemption: Option<String>,
-    /// Boot parameters.
     pub boot_parameters: Option<String>,
     /// CPU model: of x86 its name, of ARM implementer and part (MIDR), of RISC-V the microarchitecture, each with the board.
     pub cpu: Option<String>,
@@ -39,13 +37,11 @@ pub struct Machine {
     /// Times that the CPUs were slowed down for heat since boot, all together.
     #[serde(default)]
     pub thermal_throttles: Option<u64>,
-    /// Clock source.
     pub clock_source: Option<String>,
     /// Microseconds per second that real-time threads may use (`sched_rt_runtime_us`); -1: no limit.
     pub rt_runtime_us: Option<i64>,
     /// Whether a hypervisor is below this kernel.
     pub hypervisor: bool,
-    /// Memory in KiB.
     pub memory_kib: Option<u64>,
     /// What Takt's virtual machine says about itself; nothing anywhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,9 +59,7 @@ pub struct VirtualMachine {
     pub virtual_time: bool,
     /// The machine and how it counts time: "QEMU 7.2.22, TCG, 1 ns an instruction".
     pub machine: String,
-    /// CPUs.
     pub cpus: u32,
-    /// Memory, MiB.
     pub memory_mib: u32,
     /// The kernel as the campaign calls it.
     pub kernel: String,
@@ -215,9 +209,7 @@ impl Machine {
 pub struct CpuTime {
     /// Time that the hypervisor gave to others while this machine wanted to run.
     pub steal: u64,
-    /// Idle time.
     pub idle: u64,
-    /// All time.
     pub total: u64,
 }
 

@@ -15,7 +15,6 @@ use crate::{Error, Measure, Phase};
 /// A measured series in the order of its samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
-    /// The values, nanoseconds.
     pub values_ns: Vec<u64>,
     /// When each was measured (CLOCK_MONOTONIC nanoseconds); empty for a measure without times.
     pub times_ns: Vec<u64>,

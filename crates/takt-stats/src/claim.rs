@@ -155,13 +155,6 @@ pub enum ClaimError {
     },
 }
 
-/// For checks whose own error is still a sentence.
-impl From<ClaimError> for String {
-    fn from(error: ClaimError) -> Self {
-        error.to_string()
-    }
-}
-
 impl MeasureClaim {
     fn validate(&self, section: &str) -> Result<(), ClaimError> {
         let check = |key, value: Option<f64>, accepted, is_good: &dyn Fn(f64) -> bool| match value {

@@ -4,6 +4,8 @@
 //! Nothing here filters: the tail is the message (DESIGN.md, rule 2). Nothing here reads files or clocks, and
 //! whatever draws random numbers takes its seed from the caller or a constant: the same data gives the same answer.
 
+#![deny(missing_docs)]
+
 pub mod binomial;
 pub mod bootstrap;
 pub mod claim;
@@ -13,6 +15,7 @@ pub mod histogram;
 pub mod low;
 pub mod misses;
 mod moments;
+pub mod paired;
 pub mod quantile;
 mod random;
 pub mod recorder;

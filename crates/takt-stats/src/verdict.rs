@@ -420,6 +420,11 @@ fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictRe
     let gaps: Vec<String> = incomplete(e).collect();
     if gaps.is_empty() && (shown_by_count || shown_by_tail) {
         let how = match tail_per_job.filter(|_| !shown_by_count) {
+            // A probability of 0 is the model's word for it, and nobody's evidence.
+            Some(p) if p <= 0.0 => format!(
+                "at {percent} confidence the fitted tail ends before the deadline, if it goes on as seen; claimed are at most {}",
+                asked.words
+            ),
             Some(p) => format!(
                 "at {percent} confidence fewer than {} misses by the fitted tail, if it goes on as seen; claimed are at most {}",
                 asked.show(p),
@@ -439,6 +444,7 @@ fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictRe
     let mut reasons = vec![first];
     if !(shown_by_count || shown_by_tail) {
         let tail_words = match (tail_per_job, e.tail_per_hour) {
+            (Some(p), _) if p <= 0.0 => ", none by the fitted tail".to_owned(),
             (Some(p), _) => format!(", {} by the fitted tail", asked.show(p)),
             (None, Some(_)) if counted.missed == 0 => ", and the fitted tail excludes none".to_owned(),
             _ => String::new(),

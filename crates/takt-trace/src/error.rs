@@ -11,28 +11,15 @@ pub enum TraceError {
         "tracefs is not mounted at /sys/kernel/tracing or /sys/kernel/debug/tracing and cannot be opened: {source}; \
          `mount -t tracefs nodev /sys/kernel/tracing` as root (a kernel without CONFIG_TRACING has none)"
     )]
-    NoTracefs {
-        /// The system's answer.
-        source: io::Error,
-    },
+    NoTracefs { source: io::Error },
     /// The format of a tracepoint cannot be read.
     #[error("{tracepoint}: its format in tracefs is {found}; expected {expected}")]
-    Format {
-        /// The tracepoint.
-        tracepoint: String,
-        /// What is there.
-        found: String,
-        /// What should be there.
-        expected: String,
-    },
+    Format { tracepoint: String, found: String, expected: String },
     /// The kernel has not even the tracepoints without which nothing can be told.
     #[error(
         "the kernel has no tracepoint {tracepoint}; it needs CONFIG_PERF_EVENTS and CONFIG_EVENT_TRACING"
     )]
-    Missing {
-        /// The tracepoint.
-        tracepoint: String,
-    },
+    Missing { tracepoint: String },
     /// No right to see kernel events.
     #[error(
         "no permission to trace the kernel ({call}: {source}; kernel.perf_event_paranoid is {paranoid}): run as root, \
@@ -42,9 +29,7 @@ pub enum TraceError {
     NotPermitted {
         /// The call that was refused.
         call: &'static str,
-        /// What /proc/sys/kernel/perf_event_paranoid says.
         paranoid: String,
-        /// The system's answer.
         source: io::Error,
     },
     /// Kernel lockdown forbids it, whatever the capabilities.
@@ -53,11 +38,9 @@ pub enum TraceError {
          without secure boot where that enforces it"
     )]
     Lockdown {
-        /// The mode in force.
         mode: String,
         /// The call that was refused.
         call: &'static str,
-        /// The system's answer.
         source: io::Error,
     },
     /// The ring buffers are more than may be locked.
@@ -68,19 +51,14 @@ pub enum TraceError {
     Buffer {
         /// Bytes asked for per CPU.
         bytes: usize,
-        /// The system's answer.
         source: io::Error,
     },
     /// Any other refusal.
     #[error("{call}({tracepoint}) on CPU {cpu}: {source}{hint}")]
     System {
-        /// The call.
         call: &'static str,
-        /// The tracepoint.
         tracepoint: String,
-        /// The CPU.
         cpu: u16,
-        /// The system's answer.
         source: io::Error,
         /// What may help, with its separator; empty where nothing is known.
         hint: &'static str,
@@ -99,10 +77,7 @@ pub enum TraceError {
         "the trace counts time by the clock `{found}`, and job records by CLOCK_MONOTONIC: record with `perf record -k \
          CLOCK_MONOTONIC` or `trace-cmd record -C mono`"
     )]
-    Clock {
-        /// The trace's clock.
-        found: String,
-    },
+    Clock { found: String },
 }
 
 impl TraceError {

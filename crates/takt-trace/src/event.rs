@@ -31,8 +31,10 @@ pub enum Kind {
         timer: u64,
         /// Address of the function that it calls.
         function: u64,
-        /// Expiry on the timer's own clock, nanoseconds.
+        /// Expiry on the timer's own clock, nanoseconds: the latest, with the thread's timer slack.
         expires_ns: u64,
+        /// By how much earlier it may expire, which is what the program asked for: the thread's timer slack, at most 4.29 s.
+        slack_ns: u32,
     },
     /// `hrtimer_cancel`: a timer was taken off the queue.
     TimerCancel {
@@ -200,11 +202,34 @@ pub enum Kind {
         /// Number of the call.
         number: i64,
     },
+    /// A packet is at a step of its way through the kernel.
+    Packet {
+        /// Where.
+        step: PacketStep,
+        /// Address of its buffer: its identity on one side of the socket.
+        buffer: u64,
+        /// Its length there: from the network header on when received, with the link's header when sent.
+        bytes: u32,
+    },
     /// Events of this CPU were lost: between the one before on this CPU and `time_ns`.
     Lost {
         /// How many; 0 where they were left out on purpose.
         count: u64,
     },
+}
+
+/// A step of a packet's way through the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PacketStep {
+    /// `netif_receive_skb`: the interface's work is done, the protocols' begins.
+    Received,
+    /// `skb_copy_datagram_iovec`: the thread that reads the socket gets it.
+    Copied,
+    /// `net_dev_queue`: the protocols are done, the interface's queue gets it.
+    Queued,
+    /// `net_dev_xmit`: the interface's driver has taken it.
+    Sent,
 }
 
 /// Interrupts of x86 that the CPU or other CPUs send.

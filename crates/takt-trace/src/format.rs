@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::error::TraceError;
-use crate::event::{Kind, Softirq, State, Trace, Vector};
+use crate::event::{Kind, PacketStep, Softirq, State, Trace, Vector};
 
 /// One field of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Format {
         Ok(Self { name: name.to_owned(), id, fields })
     }
 
-    fn field(&self, name: &str) -> Result<Field, TraceError> {
+    pub(crate) fn field(&self, name: &str) -> Result<Field, TraceError> {
         self.fields.get(name).copied().ok_or_else(|| TraceError::Format {
             tracepoint: self.name.clone(),
             found: "without it".to_owned(),
@@ -134,6 +134,7 @@ enum Tag {
     SysExit,
     VectorEntry,
     VectorExit,
+    Packet(PacketStep),
 }
 
 /// The tracepoints that [`Decoder`] understands, with the fields it reads, in the order that it reads them.
@@ -151,7 +152,7 @@ const KNOWN: &[(&str, Tag, &[&str])] = &[
     ("sched:sched_stat_runtime", Tag::Runtime, &["pid", "runtime"]),
     ("sched:sched_process_fork", Tag::Fork, &["child_pid", "child_comm"]),
     ("sched:sched_process_exit", Tag::Exit, &["pid"]),
-    ("timer:hrtimer_start", Tag::TimerStart, &["hrtimer", "function", "expires"]),
+    ("timer:hrtimer_start", Tag::TimerStart, &["hrtimer", "function", "expires", "softexpires"]),
     ("timer:hrtimer_cancel", Tag::TimerCancel, &["hrtimer"]),
     ("timer:hrtimer_expire_entry", Tag::TimerExpireEntry, &["hrtimer", "function", "now"]),
     ("timer:hrtimer_expire_exit", Tag::TimerExpireExit, &["hrtimer"]),
@@ -169,6 +170,10 @@ const KNOWN: &[(&str, Tag, &[&str])] = &[
     ("lock:contention_end", Tag::ContentionEnd, &["lock_addr"]),
     ("raw_syscalls:sys_enter", Tag::SysEnter, &["id"]),
     ("raw_syscalls:sys_exit", Tag::SysExit, &["id"]),
+    ("net:netif_receive_skb", Tag::Packet(PacketStep::Received), &["skbaddr", "len"]),
+    ("skb:skb_copy_datagram_iovec", Tag::Packet(PacketStep::Copied), &["skbaddr", "len"]),
+    ("net:net_dev_queue", Tag::Packet(PacketStep::Queued), &["skbaddr", "len"]),
+    ("net:net_dev_xmit", Tag::Packet(PacketStep::Sent), &["skbaddr", "len"]),
     ("irq_vectors:local_timer_entry", Tag::VectorEntry, &[]),
     ("irq_vectors:local_timer_exit", Tag::VectorExit, &[]),
     ("irq_vectors:reschedule_entry", Tag::VectorEntry, &[]),
@@ -296,7 +301,10 @@ impl Decoder {
             }
             Tag::Exit => Kind::Exit { tid: thread(0)? },
             Tag::TimerStart => {
-                Kind::TimerStart { timer: address(0)?, function: address(1)?, expires_ns: address(2)? }
+                let (timer, function) = (address(0)?, address(1)?);
+                let expires_ns = address(2)?;
+                let slack_ns = u32::try_from(expires_ns.saturating_sub(address(3)?)).unwrap_or(u32::MAX);
+                Kind::TimerStart { timer, function, expires_ns, slack_ns }
             }
             Tag::TimerCancel => Kind::TimerCancel { timer: address(0)? },
             Tag::TimerExpireEntry => {
@@ -328,6 +336,7 @@ impl Decoder {
             Tag::ContentionEnd => Kind::ContentionEnd { lock: address(0)? },
             Tag::SysEnter => Kind::SysEnter { number: get(0)? },
             Tag::SysExit => Kind::SysExit { number: get(0)? },
+            Tag::Packet(step) => Kind::Packet { step, buffer: address(0)?, bytes: get(1)? as u32 },
             Tag::VectorEntry => Kind::VectorEntry(plan.vector),
             Tag::VectorExit => Kind::VectorExit(plan.vector),
         };

@@ -15,6 +15,7 @@
 //! ```
 
 pub mod analysis;
+pub mod bpf;
 pub mod capture;
 mod error;
 pub mod event;

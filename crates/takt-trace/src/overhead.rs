@@ -30,7 +30,6 @@ pub enum Mode {
 /// One mode's cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// The mode.
     pub mode: Mode,
     /// Wake-up after the release, microseconds.
     pub lateness_us: Summary,
@@ -40,7 +39,6 @@ pub struct Cost {
     pub reader_cpu_percent: f64,
     /// Events per second on all CPUs, whoever caused them.
     pub events_per_s: f64,
-    /// Events lost.
     pub lost_events: u64,
     /// Share of the releases that were matched with their activation.
     pub matched_share: Option<f64>,
@@ -60,9 +58,6 @@ pub struct Overhead {
 }
 
 /// Runs the three modes in turns, `rounds` times one second each, on `cpu`, under FIFO 80 where that is granted.
-///
-/// # Errors
-/// [`TraceError`].
 pub fn measure(rounds: u32, cpu: usize) -> Result<Overhead, TraceError> {
     let modes = [Mode::Off, Mode::On, Mode::Full];
     let mut costs = Vec::new();

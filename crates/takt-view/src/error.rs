@@ -16,20 +16,12 @@ pub enum Error {
     },
     /// A setting is outside its range.
     #[error("view setting {setting} must be {accepted}, received {received}")]
-    Setting {
-        /// Name of the setting.
-        setting: &'static str,
-        /// What is accepted.
-        accepted: &'static str,
-        /// What was asked for.
-        received: String,
-    },
+    Setting { setting: &'static str, accepted: &'static str, received: String },
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}; choose another port, or port 0 for any free one")]
     Listen {
         /// The address that was asked for.
         address: SocketAddr,
-        /// What the kernel said.
         source: std::io::Error,
     },
     /// A thread cannot be started or cannot be given its low urgency.

@@ -48,7 +48,6 @@ pub enum Body {
 }
 
 impl Body {
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Body::Fixed(bytes) => bytes,
@@ -130,7 +129,6 @@ enum Step {
     Lingering { since_ns: u64 },
 }
 
-/// One connection.
 pub(crate) struct Connection {
     stream: TcpStream,
     received: Vec<u8>,

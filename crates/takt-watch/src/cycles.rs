@@ -66,7 +66,6 @@ pub struct Cycles {
     /// What begins its cycles, as far as it is known.
     pub rhythm: Option<Rhythm>,
     open: Option<Open>,
-    /// Number of the next cycle.
     next: u64,
     /// Releases that did not come.
     pub missed: u64,

@@ -8,10 +8,22 @@ use takt_trace::TraceError;
 pub enum WatchError {
     /// Nothing that was named is there.
     #[error("{target}: nothing of it runs now; `ps -eLo pid,tid,comm` lists processes and threads")]
-    Nobody {
-        /// What was named.
-        target: String,
-    },
+    Nobody { target: String },
+    /// `--cgroup` names none.
+    #[error(
+        "--cgroup {path}: there is no such control group; accepted is a folder with cgroup.procs, or its path below /sys/fs/cgroup \
+         (system.slice/NAME.service; `systemd-cgls` and `docker inspect` tell it)"
+    )]
+    NoCgroup { path: std::path::PathBuf },
+    /// A link cannot be followed.
+    #[error("--link {link}: no packet socket: {source}; give CAP_NET_RAW, or run as root")]
+    Link { link: crate::link::Endpoint, source: std::io::Error },
+    /// More links than can be followed.
+    #[error("--link is given {given} times; accepted are up to {most}")]
+    Links { given: usize, most: usize },
+    /// No memory for figures.
+    #[error(transparent)]
+    Recorder(#[from] takt_stats::RecorderError),
     /// The kernel's events ended.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -20,18 +32,7 @@ pub enum WatchError {
     Files(#[from] takt_rundir::Error),
     /// The picture of the worst windows.
     #[error("{path}: {source}")]
-    Picture {
-        /// The file.
-        path: std::path::PathBuf,
-        /// What was wrong.
-        source: takt_trace::perfetto::PerfettoError,
-    },
-    /// A file.
+    Picture { path: std::path::PathBuf, source: takt_trace::perfetto::PerfettoError },
     #[error("{path}: {source}")]
-    File {
-        /// The file.
-        path: std::path::PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    File { path: std::path::PathBuf, source: std::io::Error },
 }

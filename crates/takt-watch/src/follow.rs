@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use takt_trace::bpf::{Awake, Waker};
 use takt_trace::event::State;
 use takt_trace::{Event, Kind};
 
@@ -40,6 +41,22 @@ pub struct Activation {
     pub slept_on: Option<u64>,
     /// CPU that it ended on.
     pub cpu: u16,
+}
+
+impl Activation {
+    /// One that has just got a CPU.
+    fn begin(source: Source, planned_ns: u64, now_ns: u64, cpu: u16) -> Self {
+        Self {
+            source,
+            planned_ns,
+            awake_ns: now_ns,
+            end_ns: now_ns,
+            cpu_ns: 0,
+            state: State::Other,
+            slept_on: None,
+            cpu,
+        }
+    }
 }
 
 /// What is known of a watched thread from its events.
@@ -109,7 +126,7 @@ const MOST_TIMERS: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub struct Follower {
     cpus: Vec<Cpu>,
-    /// Function and expiry by address.
+    /// Function and expiry by address: the earliest expiry, since the slack behind it is lateness as any other.
     timers: HashMap<u64, (u64, u64)>,
     /// The watched threads.
     pub threads: HashMap<i32, Followed>,
@@ -134,11 +151,11 @@ impl Follower {
             (cpu.irq, cpu.vector, cpu.softirq, cpu.expiring) = (None, false, None, None);
         }
         match event.kind {
-            Kind::TimerStart { timer, function, expires_ns } => {
+            Kind::TimerStart { timer, function, expires_ns, slack_ns } => {
                 if self.timers.len() >= MOST_TIMERS {
                     self.timers.clear();
                 }
-                self.timers.insert(timer, (function, expires_ns));
+                self.timers.insert(timer, (function, expires_ns.saturating_sub(slack_ns.into())));
                 let in_thread = cpu.irq.is_none() && !cpu.vector && cpu.softirq.is_none();
                 if in_thread && let Some(thread) = self.threads.get_mut(&event.tid) {
                     let overdue = expires_ns <= now_ns && now_ns - expires_ns < SAME_CLOCK_NS;
@@ -269,6 +286,34 @@ impl Follower {
 }
 
 impl Followed {
+    /// Takes what the kernel itself has followed.
+    pub(crate) fn take(&mut self, awake: &Awake) -> Activation {
+        let source = match awake.waker {
+            Waker::Timer { timer, function } => Source::Timer(self.timer_id(timer, function)),
+            Waker::Thread(tid) => Source::Thread(tid),
+            Waker::Interrupt(irq) => Source::Interrupt(irq),
+            Waker::Softirq(number) => Source::Softirq(number),
+            Waker::Other => Source::Other,
+        };
+        self.cpu_ns += awake.cpu_ns;
+        self.preempted += awake.preempted;
+        *self.ran_on.entry(awake.cpu).or_default() += awake.cpu_ns;
+        let (who, waited_ns) = awake.kept_by;
+        if waited_ns > 0 {
+            *self.kept_by.entry(who).or_default() += waited_ns;
+        }
+        Activation {
+            source,
+            planned_ns: awake.planned_ns,
+            awake_ns: awake.awake_ns,
+            end_ns: awake.end_ns,
+            cpu_ns: awake.cpu_ns,
+            state: awake.state,
+            slept_on: awake.slept_on.map(|(timer, function)| self.timer_id(timer, function)),
+            cpu: awake.cpu,
+        }
+    }
+
     /// What a timer of this thread is known by.
     fn timer_id(&mut self, timer: u64, function: u64) -> u64 {
         let known = self.timers.entry(function).or_default();
@@ -300,16 +345,7 @@ impl Followed {
                 ..current
             });
         }
-        self.current = Some(Activation {
-            source: Source::Timer(id),
-            planned_ns: due_ns,
-            awake_ns: now_ns,
-            end_ns: now_ns,
-            cpu_ns: 0,
-            state: State::Other,
-            slept_on: None,
-            cpu,
-        });
+        self.current = Some(Activation::begin(Source::Timer(id), due_ns, now_ns, cpu));
     }
 
     /// It gets a CPU.
@@ -337,16 +373,7 @@ impl Followed {
             // It may have run for long: its begin was not seen.
             None => return,
         };
-        self.current = Some(Activation {
-            source,
-            planned_ns,
-            awake_ns: now_ns,
-            end_ns: now_ns,
-            cpu_ns: 0,
-            state: State::Other,
-            slept_on: None,
-            cpu,
-        });
+        self.current = Some(Activation::begin(source, planned_ns, now_ns, cpu));
     }
 
     /// It leaves a CPU; true where it goes on waiting for it.
@@ -409,7 +436,7 @@ mod tests {
     fn a_timer_s_activation_is_planned_for_what_the_timer_was_set_to() {
         let follower = followed(&[
             switch(100, 0, State::Runnable, 7),
-            event(110, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000 }),
+            event(110, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000, slack_ns: 0 }),
             switch(120, 7, State::Sleeping, 0),
             event(1010, 0, Kind::VectorEntry(Vector::LocalTimer)),
             event(1020, 0, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: 1015 }),
@@ -419,7 +446,7 @@ mod tests {
             switch(1060, 0, State::Runnable, 7),
             switch(1100, 7, State::Runnable, 9),
             switch(1300, 9, State::Sleeping, 7),
-            event(1310, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 2000 }),
+            event(1310, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 2000, slack_ns: 0 }),
             switch(1350, 7, State::Sleeping, 0),
         ]);
         let thread = &follower.threads[&7];
@@ -463,7 +490,7 @@ mod tests {
     fn a_wake_up_that_nobody_told_of_was_the_timer_that_was_due() {
         let events = [
             switch(100, 0, State::Runnable, 7),
-            event(110, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000 }),
+            event(110, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000, slack_ns: 0 }),
             switch(120, 7, State::Sleeping, 0),
             switch(1060, 0, State::Runnable, 7),
             switch(1100, 7, State::Sleeping, 0),
@@ -480,7 +507,7 @@ mod tests {
             switch(120, 7, State::Sleeping, 0),
             waking(5000, 9),
             switch(5010, 0, State::Runnable, 7),
-            event(5020, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000 }),
+            event(5020, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000, slack_ns: 0 }),
             event(5030, 7, Kind::VectorEntry(Vector::LocalTimer)),
             event(5040, 7, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: 5040 }),
             event(5050, 7, Kind::TimerExpireExit { timer: TIMER }),

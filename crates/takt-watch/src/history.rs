@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use takt_rt::jobs::JobRecord;
 use takt_trace::analysis::{Late, Thresholds, analyse_with};
-use takt_trace::event::{Softirq, Span, WakeStack};
+use takt_trace::event::{Softirq, Span, Thread as Named, WakeStack};
 use takt_trace::{Cause, Event, Kind, Trace};
 
 use crate::follow::Source;
@@ -20,6 +20,10 @@ const MARGIN_NS: u64 = 5_000_000;
 /// Windows that are kept for a picture, and events of one.
 const MOST_WINDOWS: usize = 20;
 const MOST_WINDOW_EVENTS: usize = 200_000;
+/// Names of threads that are remembered where windows alone are read.
+const MOST_NAMES: usize = 1 << 16;
+/// Readings of counters that are kept where windows alone are read: minutes.
+const MOST_READINGS: usize = 4096;
 /// Stacks that are remembered before those of forgotten events are.
 const MOST_STACKS: usize = 4096;
 /// An expiry further from its event than this is of another clock than CLOCK_MONOTONIC.
@@ -118,6 +122,56 @@ impl History {
         }
     }
 
+    /// Takes the place of all events that were there: those of some windows, which are the trace's spans. What is known of threads, interrupts
+    /// and counters stays.
+    pub(crate) fn load(&mut self, mut windows: Trace) {
+        to_monotonic(&mut windows.events);
+        let cpus: BTreeSet<u16> = windows.events.iter().map(|event| event.cpu).collect();
+        let trace = &mut self.trace;
+        trace.events.clear();
+        for span in &windows.spans {
+            piece(windows.between(span.from_ns, span.to_ns), span, &cpus, &mut trace.events);
+        }
+        trace.spans = windows.spans;
+        trace.stacks = windows.stacks;
+        trace.wake_stacks = windows.wake_stacks;
+    }
+
+    /// Takes what a part tells beside its events.
+    pub(crate) fn take_counters(&mut self, part: &mut Trace, threads: &BTreeMap<i32, Thread>) {
+        let trace = &mut self.trace;
+        for (&tid, thread) in threads {
+            let named = part.threads.entry(tid).or_default();
+            named.pid = Some(thread.pid);
+            if named.name.is_empty() {
+                named.name.clone_from(&thread.name);
+            }
+        }
+        if trace.threads.len() > MOST_NAMES {
+            trace.threads.clear();
+        }
+        let named = std::mem::take(&mut part.threads).into_iter().filter(|one| !one.1.name.is_empty());
+        trace.threads.extend(named);
+        trace.irqs.append(&mut part.irqs);
+        trace.guest = part.guest;
+        trace.kept_awake.clone_from(&part.kept_awake);
+        trace.steal.append(&mut part.steal);
+        trace.steal.sort_by_key(|reading| (reading.time_ns, reading.cpu));
+        trace.steal.dedup();
+        let beyond = trace.steal.len().saturating_sub(MOST_READINGS);
+        trace.steal.drain(..beyond);
+        let (firmware, new) = (&mut trace.firmware, std::mem::take(&mut part.firmware));
+        firmware.readings.extend(new.readings);
+        firmware.readings.dedup();
+        let beyond = firmware.readings.len().saturating_sub(MOST_READINGS);
+        firmware.readings.drain(..beyond);
+        for (kept, new) in [(&mut firmware.gaps, new.gaps), (&mut firmware.watched, new.watched)] {
+            kept.extend(new);
+            let beyond = kept.len().saturating_sub(MOST_READINGS);
+            kept.drain(..beyond);
+        }
+    }
+
     /// From when on events are there.
     pub(crate) fn begin_ns(&self) -> u64 {
         self.trace.spans.first().map_or(0, |span| span.from_ns)
@@ -151,7 +205,10 @@ impl History {
         }
         let told: BTreeSet<u64> = found.iter().map(|one| one.index).collect();
         // What fell out of memory before it could be judged.
-        let untold = late.iter().filter(|job| !told.contains(&job.index)).map(not_recorded);
+        let untold = late
+            .iter()
+            .filter(|job| !told.contains(&job.index))
+            .map(|job| Late::of(job, Cause::NotRecorded, Vec::new()));
         found.into_iter().chain(untold).collect()
     }
 
@@ -172,6 +229,24 @@ impl History {
         let events = self.trace.between(from_ns, to_ns);
         window.events = events[..events.len().min(MOST_WINDOW_EVENTS)].to_vec();
         self.windows.push(window);
+    }
+
+    /// Looks the name of a thread or an interrupt up that no event has told.
+    pub(crate) fn look_up(&mut self, source: Source) {
+        match source {
+            Source::Thread(tid) if tid > 0 => {
+                self.trace.threads.entry(tid).or_insert_with(|| {
+                    // Of a thread that has ended meanwhile nobody knows the name.
+                    Named { name: takt_rt::procfs::thread_name(tid, tid).unwrap_or_default(), pid: None }
+                });
+            }
+            Source::Interrupt(irq) => {
+                if let Some(name) = interrupt_name(irq).filter(|_| !self.trace.irqs.contains_key(&irq)) {
+                    self.trace.irqs.insert(irq, name);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// What woke a thread, in words.
@@ -214,27 +289,32 @@ impl History {
     }
 }
 
-/// A late cycle whose events are not there.
-fn not_recorded(job: &JobRecord) -> Late {
-    Late {
-        index: job.index,
-        planned_ns: job.planned_ns,
-        end_ns: job.end_ns,
-        lateness_us: job.lateness_ns() as f64 / 1e3,
-        response_us: job.response_ns() as f64 / 1e3,
-        cause: Cause::NotRecorded,
-        who: String::new(),
-        share: 0.0,
-        never_ran: 0,
-        inherited: false,
-        backlog_of: None,
-        parts: Vec::new(),
-    }
+/// Whoever handles an interrupt has a folder below its own.
+fn interrupt_name(irq: u32) -> Option<String> {
+    let entries = std::fs::read_dir(format!("/proc/irq/{irq}")).ok()?;
+    let folder = entries.flatten().find(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))?;
+    folder.file_name().to_str().map(str::to_owned)
 }
 
 /// Events of a CPU were left out here.
 fn hole(time_ns: u64, cpu: u16) -> Event {
     Event { time_ns, tid: 0, cpu, kind: Kind::Lost { count: 0 } }
+}
+
+/// Appends the events of a span of a trace that has holes, `within`, so that each CPU is known to begin and to end with it.
+fn piece(within: &[Event], span: &Span, cpus: &BTreeSet<u16>, events: &mut Vec<Event>) {
+    // At the very begin, so that no cycle looks as if it were in the hole.
+    events.extend(cpus.iter().map(|&cpu| hole(span.from_ns, cpu)));
+    events.extend_from_slice(within);
+    // A CPU that was quiet up to the end was not lost there.
+    for &cpu in cpus {
+        let tid = within.iter().rev().find(|event| event.cpu == cpu).map_or(0, |event| match event.kind {
+            Kind::Switch { next_tid, .. } => next_tid,
+            _ => event.tid,
+        });
+        let kind = Kind::SignalGenerate { signal: 0, tid: 0 };
+        events.push(Event { time_ns: span.to_ns, tid, cpu, kind });
+    }
 }
 
 /// The stacks that `samples` name, and the samples with their new places.
@@ -293,20 +373,7 @@ fn cut(trace: &Trace, tid: i32, jobs: &[JobRecord], late: &[JobRecord]) -> (Opti
     let cpus: BTreeSet<u16> = trace.events.iter().map(|event| event.cpu).collect();
     let mut events = Vec::new();
     for span in &spans {
-        // At the very begin, so that no cycle looks as if it were in the hole.
-        events.extend(cpus.iter().map(|&cpu| hole(span.from_ns, cpu)));
-        let within = trace.between(span.from_ns, span.to_ns);
-        events.extend_from_slice(within);
-        // A CPU that was quiet up to the end was not lost there.
-        for &cpu in &cpus {
-            let tid =
-                within.iter().rev().find(|event| event.cpu == cpu).map_or(0, |event| match event.kind {
-                    Kind::Switch { next_tid, .. } => next_tid,
-                    _ => event.tid,
-                });
-            let kind = Kind::SignalGenerate { signal: 0, tid: 0 };
-            events.push(Event { time_ns: span.to_ns, tid, cpu, kind });
-        }
+        piece(trace.between(span.from_ns, span.to_ns), span, &cpus, &mut events);
     }
     let known = trace.spans.first().copied().unwrap_or(Span { from_ns: 0, to_ns: u64::MAX });
     for span in &mut spans {
@@ -351,7 +418,7 @@ fn to_monotonic(events: &mut [Event]) {
 }
 
 /// By how much CLOCK_REALTIME is ahead.
-fn ahead_ns() -> u64 {
+pub(crate) fn ahead_ns() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX).saturating_sub(takt_rt::clock::monotonic_ns())
 }

@@ -79,6 +79,9 @@ pub struct ThreadReport {
     pub missed: u64,
     /// Cycles that were late.
     pub late: u64,
+    /// Late cycles whose causes were not looked for, because there were too many.
+    #[serde(default)]
+    pub unjudged: u64,
     /// A wake-up counted as late beyond this.
     pub late_beyond_us: f64,
     /// An end counted as late beyond this after the release; null where nothing says when it should be over.
@@ -129,11 +132,14 @@ pub struct Report {
     pub seconds: f64,
     /// The threads: periodic ones first, then those that somebody drives, then the others; the most frequent first.
     pub threads: Vec<ThreadReport>,
-    /// Links; none are followed yet.
-    pub links: Vec<serde_json::Value>,
+    /// The links that were asked for.
+    pub links: Vec<crate::link::LinkReport>,
     /// Where the time of all late cycles of all threads went, greatest first.
     pub totals: Vec<Total>,
-    /// Kernel events that were read.
+    /// Who followed the threads: the kernel itself, or this program by the kernel's events.
+    #[serde(default)]
+    pub followed_by: crate::watcher::FollowBy,
+    /// Kernel events and records that were read.
     pub events: u64,
     /// Kernel events that were lost: nothing is said about the cycles that they belong to.
     pub lost_events: u64,

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use takt_rt::jobs::JobRecord;
-use takt_rundir::{FORMAT, Machine, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, SampleFile, utc_now};
+use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, SampleFile, utc_now};
 use takt_trace::analysis::Thresholds;
 use takt_trace::perfetto::{Argument, PerfettoError, Task, Writer};
 
@@ -43,6 +43,7 @@ pub struct Recording {
     header: RunHeader,
     extra: Map<String, Value>,
     files: BTreeMap<i32, SampleFile>,
+    rows: bool,
 }
 
 impl Recording {
@@ -55,34 +56,18 @@ impl Recording {
             Some(path) => RunDir::create_at(path)?,
             None => RunDir::create(root, "watch")?,
         };
-        let header = RunHeader {
-            format: FORMAT,
-            takt: env!("CARGO_PKG_VERSION").to_owned(),
-            robot: "watch".to_owned(),
-            label: target.to_owned(),
-            experiment: Default::default(),
-            started_utc: utc_now(),
-            finished_utc: None,
-            machine: Machine::read(),
-            cpu: Default::default(),
-            not_granted: Vec::new(),
-            problems: Vec::new(),
-            load: Value::Null,
-            records_lost: 0,
-            measures: Vec::new(),
-            phases: Vec::new(),
-            figures: Default::default(),
-            work: Vec::new(),
-            losses: Vec::new(),
-            failures: Vec::new(),
-            doubts: Vec::new(),
-            verdict: Default::default(),
-        };
+        let header = RunHeader::new("watch", target);
         let mut extra = Map::new();
         extra.insert(takt_rundir::COMMAND_KEY.to_owned(), Value::String(takt_rundir::command_line()));
-        let recording = Self { dir, header, extra, files: BTreeMap::new() };
+        let recording = Self { dir, header, extra, files: BTreeMap::new(), rows: true };
         recording.write_header()?;
         Ok(recording)
+    }
+
+    /// Keeps no row for each cycle: figures and the worst windows alone, which do not grow with time (a flight recorder, for days).
+    pub fn without_rows(mut self) -> Self {
+        self.rows = false;
+        self
     }
 
     /// Takes it away: nothing was measured.
@@ -105,6 +90,9 @@ impl Recording {
 
     /// Cycles of a thread.
     pub(crate) fn jobs(&mut self, tid: i32, jobs: &[JobRecord]) -> Result<(), WatchError> {
+        if !self.rows {
+            return Ok(());
+        }
         let room = self.files.len() < MOST_THREADS;
         let file = match self.files.entry(tid) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
@@ -176,7 +164,7 @@ fn measures(thread: &ThreadReport) -> [Measure; 2] {
         None => response,
     };
     let mut response = with_rate(response.since("planned_ns")).unit("cycles");
-    response.never = thread.missed;
+    response.skipped = thread.missed;
     [with_rate(lateness.since("planned_ns")).unit("cycles"), response]
 }
 

@@ -188,6 +188,7 @@ mod tests {
             jitter_us: None,
             releases: 1000,
             missed: 3,
+            unjudged: 0,
             late: 12,
             late_beyond_us: 200.0,
             deadline_us: Some(2000.0),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_rt::jobs::JobRecord;
-use takt_trace::{TraceOptions, Tracer};
+use takt_trace::{TraceError, TraceOptions, Tracer};
 
 use crate::coarse::Coarse;
 use crate::error::WatchError;
@@ -12,7 +12,8 @@ use crate::report::Report;
 use crate::rights::Facts;
 use crate::rundir::Recording;
 use crate::target::Target;
-use crate::watcher::{Settings, Watcher};
+use crate::watcher::{FollowBy, Settings, Watcher};
+use crate::windows::{self, Windows};
 
 /// How to watch.
 #[derive(Debug, Clone)]
@@ -31,6 +32,8 @@ pub struct Options {
 const PART: Duration = Duration::from_secs(1);
 /// The flag and the end of what is watched are looked at so often.
 const LOOK: Duration = Duration::from_millis(20);
+/// A process is looked for so often: its end ends the watch.
+const ALIVE: Duration = Duration::from_millis(500);
 
 /// Watches until the time is over, `stop` is set or nothing of it runs any more; `see` gets a report after every part. Cycles are written to
 /// `recording` as they come, where there is one. Where kernel events cannot be had, it goes on with what /proc tells and the report says why.
@@ -48,10 +51,13 @@ pub fn watch(
     if !watcher.watched.is_there() {
         return Err(WatchError::Nobody { target: options.target.to_string() });
     }
-    let trace = TraceOptions { processes: followed(&watcher, &options.target), ..options.trace.clone() };
+    watcher.open_links()?;
+    let packets = !watcher.links.is_empty();
+    let trace =
+        TraceOptions { processes: followed(&watcher, &options.target), packets, ..options.trace.clone() };
     let facts = Facts::read();
-    match Tracer::start(&trace) {
-        Ok(tracer) => traced(options, stop, recording, see, (watcher, tracer, &facts)),
+    match Feed::start(options.settings.follow, &trace, &mut watcher) {
+        Ok(feed) => traced(options, stop, recording, see, (watcher, feed, &facts)),
         Err(error) => {
             let advice = facts.advice();
             let why = format!("{error}\n{advice}").trim_end().to_owned();
@@ -60,6 +66,57 @@ pub fn watch(
                 recording.finish(&report, None)?;
             }
             Ok(report)
+        }
+    }
+}
+
+/// Where cycles come from.
+enum Feed {
+    /// All events of the machine.
+    Events(Box<Tracer>),
+    /// The kernel follows the threads; events are read round late cycles.
+    Kernel(Box<Windows>),
+}
+
+impl Feed {
+    fn start(follow: FollowBy, trace: &TraceOptions, watcher: &mut Watcher) -> Result<Self, TraceError> {
+        if follow != FollowBy::Events {
+            match Windows::start(trace) {
+                Ok(windows) => {
+                    watcher.in_kernel = true;
+                    return Ok(Self::Kernel(Box::new(windows)));
+                }
+                Err(error) if follow == FollowBy::Kernel => return Err(error),
+                // Said only where the events that are read instead can be had.
+                Err(error) => {
+                    watcher.note(format!(
+                        "the kernel does not follow threads by itself here, so all events are read: {error}"
+                    ));
+                }
+            }
+        }
+        Tracer::start(trace).map(|tracer| Self::Events(Box::new(tracer)))
+    }
+
+    fn by(&self) -> FollowBy {
+        match self {
+            Self::Events(_) => FollowBy::Events,
+            Self::Kernel(_) => FollowBy::Kernel,
+        }
+    }
+
+    /// How often what is there is taken.
+    fn part(&self) -> Duration {
+        match self {
+            Self::Events(_) => PART,
+            Self::Kernel(_) => windows::TICK,
+        }
+    }
+
+    fn follow(&self, processes: Vec<i32>) {
+        match self {
+            Self::Events(tracer) => tracer.follow(processes),
+            Self::Kernel(windows) => windows.follow_faults(processes),
         }
     }
 }
@@ -73,17 +130,20 @@ fn followed(watcher: &Watcher, target: &Target) -> Vec<i32> {
 }
 
 /// Waits for the next part; true where it is the last.
-fn is_last(options: &Options, stop: &AtomicBool, watcher: &mut Watcher, began: Instant) -> bool {
-    let until = Instant::now() + PART;
+fn is_last(
+    options: &Options,
+    stop: &AtomicBool,
+    watcher: &mut Watcher,
+    (began, part): (Instant, Duration),
+) -> bool {
+    let until = Instant::now() + part;
     let end = options.seconds.map(|seconds| began + Duration::from_secs_f64(seconds));
-    let mut looks = 0_u32;
     loop {
         if stop.load(Ordering::Acquire) || end.is_some_and(|end| Instant::now() >= end) {
             return true;
         }
         // Looking a target up costs a walk through /proc.
-        looks += 1;
-        if matches!(options.target, Target::Process(_) | Target::Tree(_)) && looks.is_multiple_of(10) {
+        if matches!(options.target, Target::Process(_) | Target::Tree(_)) && watcher.is_time_to_look(ALIVE) {
             watcher.watched.refresh();
             if !watcher.watched.is_there() {
                 return true;
@@ -94,8 +154,13 @@ fn is_last(options: &Options, stop: &AtomicBool, watcher: &mut Watcher, began: I
             return false;
         }
         let next = end.map_or(until, |end| end.min(until));
-        std::thread::sleep(LOOK.min(next.saturating_duration_since(now)));
+        std::thread::sleep(look(part).min(next.saturating_duration_since(now)));
     }
+}
+
+/// Each wake-up costs some microseconds, so the shortest parts are slept through as a whole.
+fn look(part: Duration) -> Duration {
+    if part == PART { LOOK } else { part }
 }
 
 fn traced(
@@ -103,15 +168,18 @@ fn traced(
     stop: &AtomicBool,
     mut recording: Option<&mut Recording>,
     see: &mut dyn FnMut(&Report),
-    (mut watcher, tracer, facts): (Watcher, Tracer, &Facts),
+    (mut watcher, mut feed, facts): (Watcher, Feed, &Facts),
 ) -> Result<Report, WatchError> {
     let began = Instant::now();
+    let mut refreshed = began;
     let busy_ns = own_cpu_ns();
+    let by = feed.by();
     let mut processes = followed(&watcher, &options.target);
     let mut failed = None;
     let finish = |watcher: &Watcher| {
         let mut report = watcher.report();
         report.target = options.target.to_string();
+        report.followed_by = by;
         let spent_ns = own_cpu_ns().saturating_sub(busy_ns);
         report.watcher_cpu_percent = spent_ns as f64 / 1e7 / report.seconds.max(1e-3);
         report.notes.extend(
@@ -120,8 +188,12 @@ fn traced(
         report
     };
     let report = loop {
-        let last = is_last(options, stop, &mut watcher, began);
-        watcher.refresh();
+        let last = is_last(options, stop, &mut watcher, (began, feed.part()));
+        let second = last || refreshed.elapsed() >= PART;
+        if second {
+            refreshed = Instant::now();
+            watcher.refresh();
+        }
         let mut sink = |tid: i32, jobs: &[JobRecord]| {
             if let Some(recording) = recording.as_deref_mut()
                 && let Err(error) = recording.jobs(tid, jobs)
@@ -129,20 +201,31 @@ fn traced(
                 failed.get_or_insert(error);
             }
         };
+        match feed {
+            Feed::Events(tracer) if last => {
+                watcher.feed(tracer.stop()?, true, &mut sink);
+                watcher.refresh();
+                break finish(&watcher);
+            }
+            Feed::Events(ref tracer) => watcher.feed(tracer.take()?, false, &mut sink),
+            Feed::Kernel(ref mut windows) => watcher.take(windows, last, &mut sink)?,
+        }
         if last {
-            let part = tracer.stop()?;
-            watcher.feed(part, true, &mut sink);
+            // Names of those that only the last part told of.
             watcher.refresh();
             break finish(&watcher);
         }
+        if !second {
+            continue;
+        }
         let now = followed(&watcher, &options.target);
         if now != processes {
-            tracer.follow(now.clone());
+            feed.follow(now.clone());
             processes = now;
         }
-        let part = tracer.take()?;
-        watcher.feed(part, false, &mut sink);
-        see(&finish(&watcher));
+        if options.settings.live {
+            see(&finish(&watcher));
+        }
     };
     if let Some(error) = failed {
         return Err(error);
@@ -165,12 +248,18 @@ fn untraced(
     let mut coarse = Coarse::default();
     loop {
         coarse.look(&watcher.watched);
-        let last = is_last(options, stop, &mut watcher, began);
+        let last = is_last(options, stop, &mut watcher, (began, PART));
         watcher.refresh();
         if last {
             coarse.look(&watcher.watched);
         }
-        let report = coarse.report(&options.target.to_string(), why);
+        let mut report = coarse.report(&options.target.to_string(), why);
+        for link in &mut watcher.links {
+            // Without events nobody can be blamed but the robot and the network.
+            link.take(last);
+            link.pending.clear();
+        }
+        report.links = watcher.links.iter().map(crate::link::Link::report).collect();
         if last {
             return report;
         }

@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use takt_rt::procfs;
+
+use crate::error::WatchError;
+
 /// What is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -38,17 +42,11 @@ impl Target {
     /// The control group `path`: as it is, or below the mount.
     ///
     /// # Errors
-    /// A sentence where there is none.
-    pub fn cgroup(path: &Path) -> Result<Self, String> {
+    /// [`WatchError::NoCgroup`].
+    pub fn cgroup(path: &Path) -> Result<Self, WatchError> {
         let below = Path::new(CGROUPS).join(path.strip_prefix("/").unwrap_or(path));
         let found = [path.to_owned(), below].into_iter().find(|path| path.join("cgroup.procs").is_file());
-        found.map(Self::Cgroup).ok_or_else(|| {
-            format!(
-                "--cgroup {}: there is no such control group; accepted is a folder with cgroup.procs, or its path below {CGROUPS} \
-                 (system.slice/NAME.service; `systemd-cgls` and `docker inspect` tell it)",
-                path.display()
-            )
-        })
+        found.map(Self::Cgroup).ok_or_else(|| WatchError::NoCgroup { path: path.to_owned() })
     }
 }
 
@@ -70,6 +68,8 @@ pub struct Watched {
     own: i32,
     /// Every thread that was ever watched, by its id.
     pub threads: BTreeMap<i32, Thread>,
+    /// The watched threads that live.
+    now: BTreeSet<i32>,
     /// Processes that have watched threads now.
     pub processes: BTreeSet<i32>,
     /// Processes that belong to a tree, also when the process that started them has ended.
@@ -80,7 +80,19 @@ impl Watched {
     /// Nothing is looked up yet.
     pub fn new(target: Target) -> Self {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
-        Self { target, own, threads: BTreeMap::new(), processes: BTreeSet::new(), tree: BTreeSet::new() }
+        Self {
+            target,
+            own,
+            threads: BTreeMap::new(),
+            now: BTreeSet::new(),
+            processes: BTreeSet::new(),
+            tree: BTreeSet::new(),
+        }
+    }
+
+    /// The watched threads that live, as they were looked up last.
+    pub fn threads_now(&self) -> &BTreeSet<i32> {
+        &self.now
     }
 
     /// Whether anything of what is watched is there at all, now.
@@ -91,13 +103,11 @@ impl Watched {
     /// Looks the threads up anew.
     pub fn refresh(&mut self) {
         self.processes = self.find_processes().into_iter().filter(|&pid| pid != self.own).collect();
+        self.now.clear();
         for &pid in &self.processes {
-            let process = read(&format!("/proc/{pid}/comm"));
-            for tid in numbers(Path::new(&format!("/proc/{pid}/task"))) {
-                let name = read(&format!("/proc/{pid}/task/{tid}/comm"));
-                if name.is_empty() {
-                    continue;
-                }
+            let process = procfs::thread_name(pid, pid).unwrap_or_default();
+            for tid in procfs::threads(pid) {
+                let Some(name) = procfs::thread_name(pid, tid) else { continue };
                 if let Target::Name(pattern) = &self.target
                     && !matches(pattern, &name)
                     && !matches(pattern, &process)
@@ -105,6 +115,7 @@ impl Watched {
                 {
                     continue;
                 }
+                self.now.insert(tid);
                 self.threads.insert(tid, Thread { name, pid, process: process.clone() });
             }
         }
@@ -112,13 +123,10 @@ impl Watched {
 
     fn find_processes(&mut self) -> Vec<i32> {
         match &self.target {
-            Target::Process(pid) => {
-                let there = Path::new(&format!("/proc/{pid}/task")).is_dir();
-                there.then_some(*pid).into_iter().collect()
-            }
+            Target::Process(pid) => procfs::exists(pid).then_some(*pid).into_iter().collect(),
             Target::Tree(root) => {
                 self.tree.insert(*root);
-                let all = numbers(Path::new("/proc"));
+                let all = processes();
                 // A child may have a lower number than its parent, when numbers have begun anew: until nothing is added.
                 let parents: Vec<(i32, i32)> =
                     all.iter().filter_map(|&pid| Some((pid, parent(pid)?))).collect();
@@ -137,24 +145,20 @@ impl Watched {
             }
             Target::Name(pattern) => {
                 let named = |&pid: &i32| {
-                    matches(pattern, &read(&format!("/proc/{pid}/comm")))
-                        || matches(pattern, &command_line(pid))
-                        || numbers(Path::new(&format!("/proc/{pid}/task")))
-                            .iter()
-                            .any(|tid| matches(pattern, &read(&format!("/proc/{pid}/task/{tid}/comm"))))
+                    let named = |tid| matches(pattern, &procfs::thread_name(pid, tid).unwrap_or_default());
+                    matches(pattern, &command_line(pid)) || procfs::threads::<i32>(pid).any(named)
                 };
                 // Whoever started this program (sudo, timeout, a shell) has the pattern in its command line.
                 let starters: Vec<i32> =
                     std::iter::successors(Some(self.own), |&pid| parent(pid)).take(DEEPEST).collect();
-                let all = numbers(Path::new("/proc")).into_iter();
-                all.filter(|pid| !starters.contains(pid)).filter(named).collect()
+                processes().into_iter().filter(|pid| !starters.contains(pid)).filter(named).collect()
             }
             Target::Cgroup(path) => {
                 let mut found = Vec::new();
                 processes_below(path, 0, &mut found);
                 found
             }
-            Target::Machine => numbers(Path::new("/proc")),
+            Target::Machine => processes(),
         }
     }
 }
@@ -174,28 +178,20 @@ fn processes_below(path: &Path, depth: usize, found: &mut Vec<i32>) {
     }
 }
 
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
-}
-
 fn command_line(pid: i32) -> String {
-    read(&format!("/proc/{pid}/cmdline")).replace('\0', " ")
+    fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ")
 }
 
-/// The entries of a folder that are numbers, in order.
-fn numbers(folder: &Path) -> Vec<i32> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut numbers: Vec<i32> =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    numbers.sort_unstable();
-    numbers
+/// All processes, in order.
+fn processes() -> Vec<i32> {
+    let mut all: Vec<i32> = procfs::numbers("/proc").collect();
+    all.sort_unstable();
+    all
 }
 
 /// The process that started this one.
 fn parent(pid: i32) -> Option<i32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
-    text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    procfs::Stat::of(pid)?.parent()
 }
 
 /// Whether `text` contains `pattern`, in which `*` stands for any characters.
@@ -248,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_group_that_is_not_there_is_refused_with_the_way_out() {
-        let said = Target::cgroup(Path::new("/no/such/group")).unwrap_err();
+        let said = Target::cgroup(Path::new("/no/such/group")).unwrap_err().to_string();
         assert!(said.contains("cgroup.procs") && said.contains("/no/such/group"), "{said}");
     }
 }

@@ -1,16 +1,21 @@
 //! The parts of a trace, one after the other, to what is known of every watched thread.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
+use takt_rt::procfs::Stat;
 use takt_rt::{placement, policy::Policy};
 use takt_stats::{Recorder, Summary};
-use takt_trace::analysis::{CauseRow, Late};
+use takt_trace::analysis::{CauseTable, Late, keep_worst};
 use takt_trace::{Cause, Event, Kind as EventKind, Trace};
 
 use crate::cycles::Cycles;
-use crate::follow::{Followed, Follower, Source};
+use crate::error::WatchError;
+use crate::follow::{Activation, Followed, Follower, Source};
 use crate::history::History;
+use crate::link::{Endpoint, Exchange, Link, blamed};
 use crate::period;
 use crate::report::{Kind, Report, Share, ThreadReport, Total};
 use crate::target::{Target, Watched};
@@ -27,11 +32,38 @@ pub struct Settings {
     pub deadline_ns: Option<u64>,
     /// Late cycles of each thread that are told one by one, the worst: 20. All are in the tables of causes.
     pub windows: usize,
+    /// Who follows the threads.
+    pub follow: FollowBy,
+    /// Links whose packets are followed.
+    pub links: [Option<Endpoint>; 4],
+    /// Whether a report is made after every part, for somebody who looks on.
+    pub live: bool,
+}
+
+/// Who follows the watched threads from wake-up to sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FollowBy {
+    /// The kernel, where it takes programs for that (BPF), else [`Self::Events`].
+    #[default]
+    Auto,
+    /// The kernel: one record for each cycle is read, and the events round late cycles. The cheapest.
+    Kernel,
+    /// This program, from all events of the machine: it needs no right to load programs into the kernel.
+    Events,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { period_ns: None, late_ns: None, deadline_ns: None, windows: 20 }
+        Self {
+            period_ns: None,
+            late_ns: None,
+            deadline_ns: None,
+            windows: 20,
+            follow: FollowBy::Auto,
+            links: [None; 4],
+            live: true,
+        }
     }
 }
 
@@ -52,36 +84,47 @@ impl Settings {
 
 /// Threads and interrupts that are named in a list.
 const MOST_SHARES: usize = 8;
+/// A packet's answer is judged when so much more was seen.
+const LINK_NS: u64 = 10_000_000;
 /// A late cycle is judged when so much more was seen.
 const RIPE_NS: u64 = 1_100_000_000;
+/// Threads that have ended and are remembered.
+const MOST_ENDED: usize = 2048;
+/// Threads that kept one from running and are told apart.
+const MOST_KEPT_BY: usize = 256;
+/// Names that lateness of one thread is put down to.
+const MOST_NAMES: usize = 256;
 /// Threads in a report.
 pub const MOST_THREADS: usize = 64;
 
 /// A late cycle, with what counted as late when it ended: a period that was found since may say otherwise.
 #[derive(Debug, Clone, Copy)]
-struct Pending {
-    job: JobRecord,
+pub(crate) struct Pending {
+    pub(crate) job: JobRecord,
     late_ns: u64,
     deadline_ns: Option<u64>,
 }
 
 /// One watched thread.
 #[derive(Debug, Default)]
-struct Known {
+pub(crate) struct Known {
     cycles: Cycles,
     /// Those of the time that events are kept of.
-    jobs: VecDeque<JobRecord>,
+    pub(crate) jobs: VecDeque<JobRecord>,
     /// Late ones whose cause is not known yet.
-    pending: Vec<Pending>,
+    pub(crate) pending: Vec<Pending>,
+    /// Late ones whose events were not looked at, because there were too many.
+    pub(crate) unjudged: u64,
     recorders: Option<(Recorder, Recorder)>,
     releases: u64,
     late: u64,
-    causes: BTreeMap<Cause, (CauseRow, BTreeMap<String, u64>)>,
+    causes: CauseTable,
     totals: BTreeMap<(Cause, String), (u64, u64)>,
     windows: Vec<Late>,
     policy: String,
     cpus: String,
     timer_slack_us: Option<f64>,
+    faults_before: Option<u64>,
 }
 
 /// Takes the parts of a trace.
@@ -91,17 +134,22 @@ pub struct Watcher {
     pub watched: Watched,
     machine: bool,
     settings: Settings,
-    follower: Follower,
-    known: BTreeMap<i32, Known>,
-    history: History,
+    pub(crate) follower: Follower,
+    pub(crate) known: BTreeMap<i32, Known>,
+    pub(crate) history: History,
     /// Events that are newer than what is known of all CPUs.
     rest: Vec<Event>,
-    events: u64,
-    lost_events: u64,
+    pub(crate) events: u64,
+    pub(crate) lost_events: u64,
     /// The time that was seen, CLOCK_MONOTONIC.
-    span_ns: Option<(u64, u64)>,
-    kept_awake: Vec<u16>,
-    notes: BTreeSet<String>,
+    pub(crate) span_ns: Option<(u64, u64)>,
+    pub(crate) kept_awake: Vec<u16>,
+    pub(crate) notes: BTreeSet<String>,
+    pub(crate) links: Vec<Link>,
+    /// The kernel follows the threads, and does not count their page faults.
+    pub(crate) in_kernel: bool,
+    looked: Instant,
+    forgotten: BTreeSet<i32>,
 }
 
 impl Watcher {
@@ -120,12 +168,34 @@ impl Watcher {
             span_ns: None,
             kept_awake: Vec::new(),
             notes: BTreeSet::new(),
+            links: Vec::new(),
+            in_kernel: false,
+            looked: Instant::now(),
+            forgotten: BTreeSet::new(),
         }
+    }
+
+    /// Something that a reader of the report should know.
+    pub(crate) fn note(&mut self, note: String) {
+        self.notes.insert(note);
+    }
+
+    /// Whether the targets were looked for longer than `every` ago.
+    pub(crate) fn is_time_to_look(&mut self, every: Duration) -> bool {
+        let is = self.looked.elapsed() >= every;
+        if is {
+            self.looked = Instant::now();
+        }
+        is
     }
 
     /// Looks the watched threads up anew, with their policies and placements.
     pub fn refresh(&mut self) {
         self.watched.refresh();
+        self.forget_ended();
+        if self.in_kernel {
+            self.name_the_others();
+        }
         for &tid in self.watched.threads.keys() {
             self.follower.threads.entry(tid).or_default();
         }
@@ -140,6 +210,56 @@ impl Watcher {
             if let Ok(cpus) = placement::affinity(tid) {
                 known.cpus = cpus.to_string();
             }
+            let pid = self.watched.threads.get(&tid).map(|thread| thread.pid);
+            if self.in_kernel
+                && let Some(faults) = pid.and_then(|pid| page_faults(pid, tid))
+                && let Some(thread) = self.follower.threads.get_mut(&tid)
+            {
+                let before = *known.faults_before.get_or_insert(faults);
+                thread.faults = faults.saturating_sub(before);
+            }
+        }
+    }
+
+    /// Where the kernel follows the threads, no event brings the names of those that wake them or keep them from running.
+    fn name_the_others(&mut self) {
+        for (tid, known) in &self.known {
+            let Some(followed) = self.follower.threads.get_mut(tid) else { continue };
+            if followed.kept_by.len() > MOST_KEPT_BY {
+                let mut all: Vec<(i32, u64)> = followed.kept_by.iter().map(|(&who, &ns)| (who, ns)).collect();
+                all.sort_by_key(|&(_, ns)| std::cmp::Reverse(ns));
+                all.truncate(MOST_KEPT_BY / 2);
+                followed.kept_by = all.into_iter().collect();
+            }
+            let wakers = known.cycles.wakers().into_iter().map(|(source, _)| source);
+            let others = followed.kept_by.keys().map(|&tid| Source::Thread(tid));
+            for source in wakers.chain(others) {
+                self.history.look_up(source);
+            }
+        }
+    }
+
+    /// Memory is bounded, for days: of threads that have ended, those that did least are forgotten first.
+    fn forget_ended(&mut self) {
+        let known = &self.known;
+        for threads in [
+            self.follower.threads.keys().copied().collect::<Vec<i32>>(),
+            self.watched.threads.keys().copied().collect(),
+        ] {
+            if threads.len() <= 2 * MOST_ENDED {
+                continue;
+            }
+            let mut ended: Vec<i32> =
+                threads.into_iter().filter(|tid| !self.watched.threads_now().contains(tid)).collect();
+            ended.sort_by_key(|tid| known.get(tid).map_or((0, 0), |known| (known.late, known.releases)));
+            ended.truncate(ended.len().saturating_sub(MOST_ENDED));
+            self.forgotten.extend(ended);
+        }
+        for tid in std::mem::take(&mut self.forgotten) {
+            self.known.remove(&tid);
+            self.follower.threads.remove(&tid);
+            self.watched.threads.remove(&tid);
+            self.notes.insert("threads that ended long ago and did least are forgotten".to_owned());
         }
     }
 
@@ -173,6 +293,34 @@ impl Watcher {
         for tid in tids {
             self.take_cycles(tid, last, sink);
         }
+        let until_ns = if last { u64::MAX } else { self.history.end_ns().saturating_sub(LINK_NS) };
+        for index in 0..self.links.len() {
+            let link = &mut self.links[index];
+            link.take(last);
+            let late: Vec<Exchange> = link.pending.extract_if(.., |one| one.end_ns() < until_ns).collect();
+            for one in late {
+                let usual = self.links[index].usual(one.arrived_ns);
+                self.judge_link(index, &one, &usual);
+            }
+        }
+    }
+
+    /// Opens the links that the settings name.
+    ///
+    /// # Errors
+    /// [`WatchError::Link`].
+    pub(crate) fn open_links(&mut self) -> Result<(), WatchError> {
+        for endpoint in self.settings.links.into_iter().flatten() {
+            self.links.push(Link::open(endpoint, self.settings)?);
+        }
+        Ok(())
+    }
+
+    /// Finds out where a packet's answer was held up, by the events that are there.
+    pub(crate) fn judge_link(&mut self, index: usize, late: &Exchange, usual: &[Exchange]) {
+        let threads: BTreeSet<i32> = self.watched.threads.keys().copied().collect();
+        let violation = blamed(&self.history.trace, late, usual, &threads);
+        self.links[index].blame(&violation);
     }
 
     /// On the whole machine a thread is watched as soon as it is seen; what it is called is looked up later.
@@ -196,11 +344,38 @@ impl Watcher {
         if activations.is_empty() && !waits {
             return;
         }
+        let finished = self.finish_cycles(tid, &activations, last);
+        let known = self.known.entry(tid).or_default();
+        known.forget_jobs(self.history.begin_ns(), 0);
+        // The counter of stolen time speaks a while later.
+        let ripe_ns = if last { u64::MAX } else { self.history.end_ns().saturating_sub(RIPE_NS) };
+        let ripe: Vec<Pending> = known.pending.extract_if(.., |one| one.job.end_ns < ripe_ns).collect();
+        if !ripe.is_empty() {
+            let jobs = std::mem::take(&mut known.jobs);
+            let jobs = Vec::from(jobs);
+            self.judge(tid, &jobs, &ripe);
+            self.known.entry(tid).or_default().jobs = jobs.into();
+        }
+        if !finished.is_empty() {
+            sink(tid, &finished);
+        }
+    }
+
+    /// Makes cycles of a thread's activations, counts them, and keeps the late ones.
+    pub(crate) fn finish_cycles(
+        &mut self,
+        tid: i32,
+        activations: &[Activation],
+        last: bool,
+    ) -> Vec<JobRecord> {
+        if activations.is_empty() && !last {
+            return Vec::new();
+        }
         let pid = self.watched.threads.get(&tid).map(|thread| thread.pid);
         let threads = &self.watched.threads;
         let own = |other: i32| pid.is_some() && threads.get(&other).map(|thread| thread.pid) == pid;
         let known = self.known.entry(tid).or_default();
-        let mut finished = known.cycles.add(&activations, self.settings.period_ns, &own);
+        let mut finished = known.cycles.add(activations, self.settings.period_ns, &own);
         if last {
             finished.extend(known.cycles.last());
         }
@@ -213,30 +388,26 @@ impl Watcher {
         };
         known.count(&finished);
         known.jobs.extend(&finished);
-        let from_ns = self.history.begin_ns();
-        while known.jobs.front().is_some_and(|job| job.end_ns < from_ns) {
-            known.jobs.pop_front();
-        }
         let before = known.pending.len();
         let late = finished.iter().filter(|job| is_late(job)).copied();
         known.pending.extend(late.map(|job| Pending { job, late_ns, deadline_ns }));
         known.late += (known.pending.len() - before) as u64;
-        // The counter of stolen time speaks a while later.
-        let ripe_ns = if last { u64::MAX } else { self.history.end_ns().saturating_sub(RIPE_NS) };
-        let ripe: Vec<Pending> = known.pending.extract_if(.., |one| one.job.end_ns < ripe_ns).collect();
-        let late: Vec<JobRecord> = ripe.iter().map(|one| one.job).collect();
-        if !late.is_empty() {
-            // The strictest of them, so that none of them is taken for one in time.
-            let late_ns = ripe.iter().map(|one| one.late_ns).min().unwrap_or(late_ns);
-            let deadline_ns = ripe.iter().filter_map(|one| one.deadline_ns).min();
-            let judged = self.history.judge(tid, known.jobs.make_contiguous(), &late, (late_ns, deadline_ns));
-            for one in judged {
-                known.add(one, late_ns, self.settings.windows);
-            }
+        finished
+    }
+
+    /// Finds out why the cycles in `late` were late, of the thread's `jobs`, and counts their causes, which are the answer.
+    pub(crate) fn judge(&mut self, tid: i32, jobs: &[JobRecord], late: &[Pending]) -> Vec<Cause> {
+        let cycles: Vec<JobRecord> = late.iter().map(|one| one.job).collect();
+        // The strictest of them, so that none of them is taken for one in time.
+        let Some(late_ns) = late.iter().map(|one| one.late_ns).min() else { return Vec::new() };
+        let deadline_ns = late.iter().filter_map(|one| one.deadline_ns).min();
+        let judged = self.history.judge(tid, jobs, &cycles, (late_ns, deadline_ns));
+        let known = self.known.entry(tid).or_default();
+        let causes = judged.iter().map(|one| one.cause).collect();
+        for one in judged {
+            known.add(one, late_ns, self.settings.windows);
         }
-        if !finished.is_empty() {
-            sink(tid, &finished);
-        }
+        causes
     }
 
     /// Everything that is known now.
@@ -252,6 +423,15 @@ impl Watcher {
             (a.kind, b.rate_hz).partial_cmp(&(b.kind, a.rate_hz)).unwrap_or(std::cmp::Ordering::Equal)
         });
         let mut notes: Vec<String> = self.notes.iter().cloned().collect();
+        let unjudged: u64 = self.known.values().map(|known| known.unjudged).sum();
+        if unjudged > 0 {
+            let late: u64 = self.known.values().map(|known| known.late).sum();
+            notes.push(format!(
+                "causes are those of {} of {late} late cycles, the worst of each tenth of a second: looking at the other {unjudged} would \
+                 cost more than a watch may (--all-events looks at all)",
+                late.saturating_sub(unjudged)
+            ));
+        }
         if threads.len() > MOST_THREADS {
             notes.push(format!("{} more threads were seen and are not told", threads.len() - MOST_THREADS));
             threads.truncate(MOST_THREADS);
@@ -267,8 +447,9 @@ impl Watcher {
             target: String::new(),
             seconds,
             threads,
-            links: Vec::new(),
+            links: self.links.iter().map(Link::report).collect(),
             totals: totals(&all),
+            followed_by: FollowBy::Events,
             events: self.events,
             lost_events: self.lost_events,
             watcher_cpu_percent: 0.0,
@@ -310,6 +491,7 @@ impl Watcher {
             releases: known.releases,
             missed: known.cycles.missed,
             late: known.late,
+            unjudged: known.unjudged,
             late_beyond_us: self.settings.late_ns(period_ns) as f64 / 1e3,
             deadline_us: self.settings.deadline_ns(period_ns).map(|ns| ns as f64 / 1e3),
             lateness_us: summary(|both| &both.0),
@@ -323,7 +505,7 @@ impl Watcher {
             page_faults: followed.faults,
             woken_by: self.wakers(known),
             kept_by: self.kept_by(tid, followed),
-            causes: known.causes(),
+            causes: known.causes.rows(),
             totals: totals(&known.totals),
             windows: known.windows.clone(),
         })
@@ -370,6 +552,13 @@ impl Known {
         self.cycles.rhythm.and_then(|rhythm| rhythm.period).map(|period| period.ns)
     }
 
+    /// Forgets the cycles that ended before `from_ns`, but the newest `fewest`.
+    pub(crate) fn forget_jobs(&mut self, from_ns: u64, fewest: usize) {
+        while self.jobs.len() > fewest && self.jobs.front().is_some_and(|job| job.end_ns < from_ns) {
+            self.jobs.pop_front();
+        }
+    }
+
     fn count(&mut self, finished: &[JobRecord]) {
         self.releases += finished.len() as u64;
         // Each takes memory, which threads that are hardly ever awake are not worth.
@@ -384,47 +573,22 @@ impl Known {
     }
 
     fn add(&mut self, late: Late, late_ns: u64, most: usize) {
-        let us = if late.lateness_us * 1e3 > late_ns as f64 { late.lateness_us } else { late.response_us };
-        let (row, names) = self.causes.entry(late.cause).or_insert_with(|| {
-            let row = CauseRow {
-                cause: late.cause,
-                who: String::new(),
-                count: 0,
-                never_ran: 0,
-                worst_us: 0.0,
-                total_us: 0.0,
-            };
-            (row, BTreeMap::new())
-        });
-        row.count += 1;
-        row.never_ran = row.never_ran.saturating_add(late.never_ran);
-        row.worst_us = row.worst_us.max(us);
-        row.total_us += us;
-        *names.entry(late.who.clone()).or_default() += 1;
-        for part in &late.parts {
-            let (ns, cycles) = self.totals.entry((part.cause, part.who.clone())).or_default();
-            *ns += part.ns;
+        self.causes.add(&late, late_ns);
+        let mut add = |cause: Cause, who: &str, part_ns: u64| {
+            let known = self.totals.len() < MOST_NAMES || self.totals.contains_key(&(cause, who.to_owned()));
+            let who = if known { who } else { "others" };
+            let (ns, cycles) = self.totals.entry((cause, who.to_owned())).or_default();
+            *ns += part_ns;
             *cycles += 1;
+        };
+        for part in &late.parts {
+            add(part.cause, &part.who, part.ns);
         }
         if late.parts.is_empty() {
-            let (ns, cycles) = self.totals.entry((late.cause, late.who.clone())).or_default();
-            *ns += (us * 1e3) as u64;
-            *cycles += 1;
+            add(late.cause, &late.who, (late.late_us(late_ns) * 1e3) as u64);
         }
         self.windows.push(late);
-        self.windows
-            .sort_by(|a, b| b.response_us.max(b.lateness_us).total_cmp(&a.response_us.max(a.lateness_us)));
-        self.windows.truncate(most);
-    }
-
-    fn causes(&self) -> Vec<CauseRow> {
-        let named = |(row, names): &(CauseRow, BTreeMap<String, u64>)| {
-            let who = names.iter().max_by_key(|entry| entry.1).map_or(String::new(), |entry| entry.0.clone());
-            CauseRow { who, ..row.clone() }
-        };
-        let mut rows: Vec<CauseRow> = self.causes.values().map(named).collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.count));
-        rows
+        keep_worst(&mut self.windows, most);
     }
 
     fn jitter_us(&self) -> Option<[f64; 2]> {
@@ -434,6 +598,12 @@ impl Known {
         let worst = *jitter.last()?;
         Some([median as f64 / 1e3, worst as f64 / 1e3])
     }
+}
+
+/// The page faults of a thread since it began, minor and major.
+fn page_faults(pid: i32, tid: i32) -> Option<u64> {
+    let stat = Stat::of_thread(pid, tid)?;
+    Some(stat.number::<u64>(10)? + stat.number::<u64>(12)?)
 }
 
 fn ran_on(followed: &Followed) -> String {

@@ -4,8 +4,13 @@
 pub mod bench;
 #[cfg(feature = "humanoid")]
 pub mod ethercat;
+#[cfg(feature = "cell")]
+pub mod gpu;
 pub mod kernels;
 mod needs;
+#[cfg(all(test, feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
+mod shown;
+pub mod tune;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -61,6 +66,8 @@ pub enum Command {
     Trace(Trace),
     /// Watch any program's loops from outside: which threads are periodic, how late they are, and whose fault that is
     Watch(Watch),
+    /// Search the settings of this machine that make a loop less late, by experiment, and take all of them back
+    Tune(tune::Tune),
     /// Write a report about run directories: one HTML file and its Markdown twin
     Report(Report),
     /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
@@ -109,6 +116,12 @@ pub enum Command {
     /// Answer how far the clocks of two machines are apart, for managers on the other ones; with --ask: ask
     #[cfg(feature = "ros")]
     Clock(Clock),
+    /// Check a GPU before it is used, and compile kernels for machines without a compiler
+    #[cfg(feature = "cell")]
+    Gpu {
+        #[command(subcommand)]
+        what: gpu::Gpu,
+    },
     /// Print completions for a shell: takt completions bash > /etc/bash_completion.d/takt
     Completions {
         /// Which shell
@@ -270,6 +283,15 @@ pub enum Campaign {
     Run(CampaignRun),
     /// Go on with a campaign that was stopped or killed, or whose failed runs shall be tried again
     Resume(CampaignResume),
+    /// One block of a campaign, on the node that Slurm gave it
+    #[command(hide = true)]
+    Block {
+        /// The campaign's directory
+        dir: PathBuf,
+        /// Name of the submission
+        #[arg(long)]
+        submission: String,
+    },
     /// Names of the shipped campaigns
     List,
     /// The text of a shipped campaign, to begin one's own from
@@ -306,8 +328,30 @@ pub struct CampaignRun {
     /// Only show the runs that would be made
     #[arg(long)]
     pub dry_run: bool,
+    /// Who makes the runs
+    #[arg(long, value_enum, default_value_t = On::Local)]
+    pub on: On,
+    /// With --on slurm: the partition, instead of the cluster's default
+    #[arg(long, value_name = "P")]
+    pub partition: Option<String>,
+    /// With --on slurm: features that every node must have, as `sbatch --constraint` takes them; those of the factors come on top
+    #[arg(long, value_name = "F")]
+    pub constraint: Option<String>,
+    /// With --on slurm: another option of sbatch's (--account=robots, --time=60, --reboot); several times for several
+    #[arg(long, value_name = "--NAME=VALUE", allow_hyphen_values = true)]
+    pub sbatch: Vec<String>,
     #[command(flatten)]
     pub common: CampaignCommon,
+}
+
+/// Who makes the runs of a campaign.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum On {
+    /// This machine, one after the other
+    #[default]
+    Local,
+    /// The nodes of a Slurm cluster: each block of runs as an exclusive job; the folder for campaigns must be one that all nodes see
+    Slurm,
 }
 
 /// `takt campaign resume`
@@ -483,9 +527,9 @@ pub struct Doctor {
     /// Time for measurements, seconds; 0 only reads settings
     #[arg(long, default_value_t = 3.0, value_parser = clap::value_parser!(f64))]
     pub seconds: f64,
-    /// Make the safe changes; what was there before is kept for --revert
-    #[arg(long, conflicts_with = "revert")]
-    pub apply: bool,
+    /// Make the safe changes, or exactly those of a file that `takt tune` left; what was there before is kept for --revert
+    #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "revert")]
+    pub apply: Option<Option<PathBuf>>,
     /// Put back what --apply changed
     #[arg(long)]
     pub revert: bool,
@@ -579,6 +623,15 @@ pub struct Watch {
     /// Let CPUs go idle although their idle time leaves no events on this kernel: fewer causes are known then
     #[arg(long)]
     pub let_idle: bool,
+    /// Follow the packets of a robot's loop: udp:PORT (the program's own port) or tcp:HOST:PORT (the robot's, IPv4); up to four
+    #[arg(long, value_name = "LINK")]
+    pub link: Vec<takt_watch::link::Endpoint>,
+    /// Read all events of the machine instead of letting the kernel follow the threads (BPF): dearer, and every late cycle is looked at
+    #[arg(long)]
+    pub all_events: bool,
+    /// Keep no row for each cycle, for days: figures and the worst windows alone, which do not grow with time
+    #[arg(long)]
+    pub flight_recorder: bool,
     /// Show it on the terminal while it goes on
     #[arg(long, conflicts_with = "json")]
     pub screen: bool,

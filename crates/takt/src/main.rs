@@ -32,7 +32,8 @@ use args::bench::BenchRobot;
 use args::{Args, Command};
 
 /// Variables that a user sets to choose libraries, worth a word when they are not believed.
-const LOADS: [&str; 4] = ["ORT_DYLIB_PATH", "VIRTUAL_ENV", "TAKT_CUDA_LIBRARY", "TAKT_NVRTC_LIBRARY"];
+const LOADS: [&str; 5] =
+    ["ORT_DYLIB_PATH", "VIRTUAL_ENV", "TAKT_CUDA_LIBRARY", "TAKT_NVRTC_LIBRARY", "TAKT_GPU_KERNELS"];
 
 fn main() -> ExitCode {
     // Whoever starts a binary with capabilities must not choose what it loads and runs.
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
         Command::Trace(trace) => commands::trace::run(&trace),
         Command::Watch(watch) => commands::watch::run(&watch),
+        Command::Tune(tune) => commands::tune::run(&tune),
         Command::Report(report) => commands::report::run(&report),
         #[cfg(feature = "cell")]
         Command::Demo(demo) => commands::demo::run(&demo),
@@ -96,6 +98,8 @@ fn main() -> ExitCode {
         Command::Workload(workload) => commands::workload::run(&workload),
         #[cfg(feature = "ros")]
         Command::Clock(clock) => commands::clock::run(&clock),
+        #[cfg(feature = "cell")]
+        Command::Gpu { what } => commands::gpu::run(&what),
         Command::Completions { shell } => commands::completions::completions(shell),
         Command::Man { page } => commands::completions::man(page.as_deref()),
         #[cfg(feature = "gpu")]

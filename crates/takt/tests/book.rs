@@ -3,46 +3,20 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
+#[path = "takt/documents.rs"]
+mod documents;
+
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use documents::{documents, root, split};
 
 /// Lines that a front door may have.
 const README_LINES: usize = 130;
 
 /// README's two commands, as CI and readers find them.
 const TWO_COMMANDS: [&str; 2] = ["cargo run --release -- demo ", "cargo test --workspace "];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
-
-/// README, what stands beside it, and the chapters of the book.
-fn documents() -> BTreeMap<PathBuf, String> {
-    let root = root();
-    let beside =
-        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name));
-    let chapters = fs::read_dir(root.join("docs/src")).unwrap().map(|entry| entry.unwrap().path());
-    let chapters = chapters.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    beside.into_iter().chain(chapters).map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
-}
-
-/// The text without its blocks of code, and the lines of its blocks marked `sh`.
-fn split(text: &str) -> (String, Vec<String>) {
-    let (mut prose, mut commands, mut block) = (String::new(), Vec::new(), None);
-    for line in text.lines() {
-        match (line.trim_start().strip_prefix("```"), block) {
-            (Some(language), None) => block = Some(language == "sh"),
-            (Some(_), Some(_)) => block = None,
-            (None, Some(true)) => commands.push(line.to_owned()),
-            (None, Some(false)) => {}
-            (None, None) => prose += &format!("{line}\n"),
-        }
-    }
-    assert_eq!(block, None, "a block of code has no end");
-    (prose, commands)
-}
 
 /// Targets of `[words](target)` and `![words](target)`.
 fn links(prose: &str) -> Vec<&str> {
@@ -132,53 +106,6 @@ fn every_file_that_is_named_is_there() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a line of a shell block gives to takt: the words of the first command after `takt`, without what other programs are given.
-fn given_to_takt(line: &str) -> Option<Vec<String>> {
-    let line = line.split(" #").next()?.trim();
-    let after = line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("takt "))?;
-    let words = after.split_whitespace().take_while(|word| *word != "--" && *word != "|");
-    Some(words.map(str::to_owned).collect())
-}
-
-#[test]
-fn the_program_takes_every_command_that_is_shown() {
-    // The help of a command, once each.
-    let mut pages: BTreeMap<Vec<String>, Option<String>> = BTreeMap::new();
-    let mut help = |command: &[String]| -> Option<String> {
-        let page = pages.entry(command.to_vec()).or_insert_with(|| {
-            let run = Command::new(env!("CARGO_BIN_EXE_takt")).args(command).arg("--help").output().unwrap();
-            run.status.success().then(|| String::from_utf8(run.stdout).unwrap())
-        });
-        page.clone()
-    };
-    let (mut wrong, mut seen) = (Vec::new(), 0);
-    for (path, text) in documents() {
-        let at = path.display();
-        for line in split(&text).1 {
-            let Some(words) = given_to_takt(&line) else { continue };
-            seen += 1;
-            // `takt kernels list`, `takt bench uav`: commands of a command.
-            let depth = match words.first().map(String::as_str) {
-                Some("bench" | "campaign" | "kernels" | "ethercat") => 2,
-                _ => 1,
-            };
-            let Some(page) = words.get(..depth).and_then(&mut help) else {
-                wrong.push(format!("{at}: takt has no command of \"{line}\""));
-                continue;
-            };
-            for option in words.iter().filter(|word| word.starts_with("--")) {
-                let name = option.split('=').next().unwrap();
-                let known = page.split(|c: char| !(c.is_alphanumeric() || c == '-')).any(|word| word == name);
-                if !known {
-                    wrong.push(format!("{at}: {name} is no option of \"{line}\""));
-                }
-            }
-        }
-    }
-    assert!(seen > 40, "only {seen} commands were found");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
 #[test]
 fn the_page_of_results_is_what_the_command_makes() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,7 +123,7 @@ fn the_page_of_results_is_what_the_command_makes() {
 
 /// Dependencies that ARCHITECTURE.md's invariants forbid: of the crates on the left (a name, or the beginning of names) upon those on
 /// the right. Tests and build scripts may use what they like.
-const FORBIDDEN: [(&str, &[&str]); 18] = [
+const FORBIDDEN: [(&str, &[&str]); 20] = [
     ("takt-files", &["takt-"]),
     ("takt-rt", &["takt-"]),
     ("takt-stats", &["takt-"]),
@@ -213,7 +140,8 @@ const FORBIDDEN: [(&str, &[&str]); 18] = [
     ("takt-gpu", &["takt-perception", "takt-robot-", "takt-lab", "takt-link-"]),
     ("takt-perception", &["takt-robot-", "takt-lab", "takt-link-rtde", "takt-view"]),
     ("takt-load", &["takt-gpu", "takt-robot-", "takt-lab", "takt-link-", "takt-perception"]),
-    ("takt-lab", &["takt-gpu", "takt-robot-", "takt-link-", "takt-perception"]),
+    ("takt-lab", &["takt-gpu", "takt-robot-", "takt-link-", "takt-perception", "takt-slurm"]),
+    ("takt-slurm", &["takt-robot-", "takt-link-", "takt-perception", "takt-view", "takt-manager"]),
     ("takt-robot-", &["takt-robot-"]),
     ("takt-ros", &["takt-model", "takt-manager", "takt-lab"]),
     ("takt-ros-workload", &["takt-model", "takt-manager", "takt-lab"]),
@@ -223,6 +151,11 @@ const FORBIDDEN: [(&str, &[&str]); 18] = [
     // It watches programs that know nothing of Takt, and must know nothing of ours.
     (
         "takt-watch",
+        &["takt-robot-", "takt-lab", "takt-link-", "takt-manager", "takt-model", "takt-ros", "takt-view"],
+    ),
+    // A robot is tuned as any program: by being run.
+    (
+        "takt-tune",
         &["takt-robot-", "takt-lab", "takt-link-", "takt-manager", "takt-model", "takt-ros", "takt-view"],
     ),
 ];

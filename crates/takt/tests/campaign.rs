@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod slurm;
 mod takt;
 
 use std::fs;

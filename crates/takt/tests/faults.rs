@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "golden/hold.rs"]
+mod golden;
 mod takt;
 
 use std::path::PathBuf;
@@ -66,6 +68,9 @@ fn a_robot_that_moves_on_is_found_by_the_same_test() {
     let mutations = cases::mutations();
     let report = try_all(&mutations);
     assert_eq!(report.cases, mutations.len());
+    // What the command prints, with violations.
+    let printed = serde_json::to_value(&report).unwrap();
+    golden::hold("bench-faults-violated", &golden::shape("--json", &printed));
     for case in &report.details {
         let rules: Vec<&str> = case.violations.iter().map(|violation| violation.rule).collect();
         let expected = match case.name.rsplit('/').next().unwrap() {
@@ -85,7 +90,9 @@ fn the_command_lists_runs_and_reports_cases() {
     assert_eq!(listed.lines().count(), cases::all().len());
     let output = run(["bench", "faults", "--case", "control/no-fault", "--json"]).output().unwrap();
     let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(report["cases"], 2, "{}", stderr(&output));
+    let code = output.status.code();
+    assert_eq!((code, &report["cases"]), (Some(0), &2.into()), "{}", stderr(&output));
+    golden::hold("bench-faults", &golden::shape("--json", &report));
     assert_eq!(report["violations"], 0, "{report}");
     assert_eq!(report["by_kind"]["control"]["cases"], 2);
     assert_eq!(report["details"].as_array().unwrap().len(), 2);

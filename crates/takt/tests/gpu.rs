@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "device/check.rs"]
+mod check;
+#[path = "golden/hold.rs"]
+mod golden;
 mod takt;
 
 use std::path::{Path, PathBuf};
@@ -9,6 +13,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use takt_gpu::testing::Emulator;
+use takt_robot_cell::lab::gpu_bench::Requirement;
 
 use takt::{
     alone, folders, json, missing, patient_cell as config, refusal, stderr, takt as run, traced_json,
@@ -154,4 +159,12 @@ fn the_bench_names_everything_that_could_not_be_run() {
     assert_eq!(bench(&["--check"]).status.code(), Some(1));
     let answer: Value = serde_json::from_slice(&bench(&["--json"]).stdout).unwrap();
     assert!(answer["device"].is_null() && answer["requirements"].as_array().unwrap().len() == 4, "{answer}");
+    // A requirement that was measured is of the same type; to measure one takes minutes where the device is emulated.
+    let mut seen = golden::shape("--json", &answer);
+    let measured = Requirement::measured("what", "figures".to_owned(), true);
+    for requirement in [measured.clone(), measured.does_not_count("why")] {
+        let place = "--json.requirements[]";
+        golden::shape::shape_of(&mut seen, place, &serde_json::to_value(requirement).unwrap());
+    }
+    golden::hold("bench-gpu", &seen);
 }

@@ -160,6 +160,7 @@ fn commands_that_need_rights_or_time_say_so() {
     for command in [
         "trace",
         "watch",
+        "tune",
         "manage",
         "segment",
         "ethercat capture",

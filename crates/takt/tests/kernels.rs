@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "golden/hold.rs"]
+mod golden;
 mod takt;
 
 use std::fs;
@@ -47,6 +49,7 @@ fn a_pair_of_kernels_is_compared_and_repeats() {
         run(["kernels", "run", "--kernels", "generic,rt", "--robot", "uav", "--policy", "fifo:80"]);
     command.args(["--iterations", "50", "--repeat", "2", "--json", "--runs"]).arg(desk.path());
     let all = json(&command.output().unwrap());
+    golden::hold("kernels-run", &golden::shape("--json", &all));
     let rows = all["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2, "{all:#}");
     for (row, (kernel, preemption)) in rows.iter().zip([("generic", "PREEMPT_DYNAMIC"), ("rt", "PREEMPT_RT")])
@@ -164,6 +167,7 @@ fn traces_in_guests_tell_the_direct_way_from_the_deferred_one() {
         run(["kernels", "run", "--kernels", "rt", "--policy", "fifo:80,other:0", "--seconds", "0.2"]);
     command.args(["--trace", "--json", "--runs"]).arg(desk.path());
     let all = json(&command.output().unwrap());
+    golden::hold("kernels-run-traced", &golden::shape("--json", &all));
     let activations = |row: &Value| {
         assert_eq!(texts(row, "labels"), "", "{row:#}");
         row["activations"].as_object().unwrap().clone()
@@ -205,6 +209,7 @@ fn an_interrupted_campaign_of_guests_goes_on_with_a_kernel_by_path() {
     }
     let images = tempfile::tempdir().unwrap();
     let listed = json(&run(["kernels", "list", "--json"]).output().unwrap());
+    golden::hold("kernels-list", &golden::shape("--json", &listed));
     let cached = listed["kernels"].as_array().unwrap().iter();
     let is_rt = |kernel: &&Value| kernel["aliases"].as_array().unwrap().iter().any(|alias| alias == "rt");
     let vmlinuz = cached.filter(is_rt).find_map(|kernel| kernel["cached"].as_str()).unwrap();

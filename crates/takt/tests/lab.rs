@@ -197,6 +197,30 @@ fn any_robot_runs_from_its_file_and_leaves_a_verdict() {
     }
 }
 
+/// The verdict is about waking up. A job that ends after its deadline has missed it all the same.
+#[test]
+fn a_task_that_always_ends_late_is_no_pass() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let file = runs.path().join("ends-late.toml");
+    let task = "robot = 'cyclic'\nrate_hz = 100\nwork_us = 2000\ndeadline_ms = 1.9\n";
+    for (claim, told) in [("", "failures"), ("[verdict]\nmisses_per_job = 0.9\n", "problems")] {
+        std::fs::write(&file, format!("{task}{claim}")).unwrap();
+        let run = run(["run", file.to_str().unwrap(), "--seconds", "0.3", "--json", "--runs"])
+            .arg(runs.path())
+            .output()
+            .unwrap();
+        let summary = json(&run);
+        let misses = summary["measures"][1]["misses"].as_u64().unwrap();
+        assert!(misses >= 20, "{summary:#}");
+        let header = read_json(&Path::new(summary["run_dir"].as_str().unwrap()).join("run.json"));
+        assert!(header[told].to_string().contains("Response time"), "{header:#}");
+        let sentence = summary["sentence"].as_str().unwrap();
+        assert!(sentence.contains("Response time") && sentence.contains("1.900 ms"), "{sentence}");
+        assert!(!claim.is_empty() || summary["verdict"] == "FAIL", "{sentence}");
+    }
+}
+
 #[test]
 fn a_standing_camera_learns_what_never_has_depth_and_the_cell_takes_it() {
     let _machine = alone();

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "golden/hold.rs"]
+mod golden;
 mod takt;
 
 use std::collections::BTreeSet;
@@ -75,6 +77,7 @@ fn a_bench_has_all_chains_and_what_the_manager_cost() {
     let desk = tempfile::tempdir().unwrap();
     let mut command = run(["bench", "manager", "--seconds", "6", "--policy", "takt,cfs", "--json", "--runs"]);
     let all = json(&command.arg(desk.path()).output().unwrap());
+    golden::hold("bench-manager", &golden::shape("--json", &all));
     let rows = all["rows"].as_array().unwrap();
     for policy in ["takt", "cfs"] {
         for chain in ["heartbeat", "pilot", "odometry-nav", "laser-scanner", "localization", "odometry-loc"] {
@@ -110,6 +113,7 @@ fn a_bench_has_all_chains_and_what_the_manager_cost() {
     let mut command = run_again(bench);
     let again = json(&command.args(["--compare", bench]).output().unwrap());
     assert_eq!(again["rows"], all["rows"]);
+    golden::hold("bench-manager-compared", &golden::shape("--json", &again));
     assert!(!again["comparison"]["pairs"].as_array().unwrap().is_empty());
     let report = report(bench);
     assert!(report.contains("Verdicts over all measures") && report.contains("Figures by phase"));

@@ -52,9 +52,7 @@ impl Default for Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setting {
-    /// Where.
     pub path: PathBuf,
-    /// What.
     pub value: String,
 }
 
@@ -66,7 +64,6 @@ pub struct Job {
     pub name: String,
     /// Path of the program in the guest.
     pub program: PathBuf,
-    /// Its arguments.
     #[serde(default)]
     pub arguments: Vec<String>,
     /// Its environment beside PATH, HOME, LANG and TMPDIR.
@@ -120,50 +117,27 @@ pub enum OrderError {
     #[error(
         "job name {found:?}: letters, digits, '-', '_' and '.' make a name of at most 64, not beginning with '.'"
     )]
-    Name {
-        /// The name.
-        found: String,
-    },
+    Name { found: String },
     /// Two jobs would write the same files.
     #[error("two jobs are called {name:?}")]
-    Twice {
-        /// The name.
-        name: String,
-    },
+    Twice { name: String },
     /// A path that is not absolute or goes up.
     #[error("job {job:?}: {what} {found:?} is not an absolute path without `..`")]
-    Path {
-        /// The job.
-        job: String,
-        /// Program, directory or setting.
-        what: &'static str,
-        /// The path.
-        found: PathBuf,
-    },
+    Path { job: String, what: &'static str, found: PathBuf },
     /// A time that makes no sense.
     #[error("{what} {found}: expected 1 to {most}")]
     Time {
-        /// The key.
         what: &'static str,
-        /// Its value.
         found: u64,
         /// The greatest that is accepted.
         most: u64,
     },
     /// The host's name is none.
     #[error("hostname {found:?}: letters, digits and '-', 1 to 63 of them")]
-    Hostname {
-        /// The name.
-        found: String,
-    },
+    Hostname { found: String },
     /// A text with a zero byte, which no program can be given.
     #[error("job {job:?}: a zero byte in {found:?}")]
-    Zero {
-        /// The job.
-        job: String,
-        /// The text.
-        found: String,
-    },
+    Zero { job: String, found: String },
 }
 
 /// Ten days.
@@ -175,9 +149,6 @@ fn absolute(path: &Path) -> bool {
 
 impl Order {
     /// From the file's bytes.
-    ///
-    /// # Errors
-    /// [`OrderError`].
     pub fn read(bytes: &[u8]) -> Result<Self, OrderError> {
         let order: Self =
             serde_json::from_slice(bytes).map_err(|error| OrderError::Text(error.to_string()))?;
@@ -186,9 +157,6 @@ impl Order {
     }
 
     /// Whether it can be carried out, as far as that is known outside.
-    ///
-    /// # Errors
-    /// [`OrderError`].
     pub fn validate(&self) -> Result<(), OrderError> {
         let host = &self.hostname;
         if host.is_empty() || host.len() > 63 || !host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')

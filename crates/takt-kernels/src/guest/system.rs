@@ -17,32 +17,12 @@ use crate::transport::Hello;
 pub enum SystemError {
     /// A directory or a mount.
     #[error("cannot mount {kind} on {at}: {source}")]
-    Mount {
-        /// File system.
-        kind: &'static str,
-        /// Where.
-        at: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// A module.
+    Mount { kind: &'static str, at: &'static str, source: io::Error },
     #[error("cannot load the module {path}: {source}. Is it of this kernel ({release})?")]
-    Module {
-        /// Its file.
-        path: PathBuf,
-        /// The running kernel.
-        release: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    Module { path: PathBuf, release: String, source: io::Error },
     /// A file of the image.
     #[error("cannot read {path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
 }
 
 struct Mount {

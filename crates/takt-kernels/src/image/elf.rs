@@ -36,7 +36,6 @@ pub enum ElfError {
     /// They are for another processor.
     #[error("it is for another processor (ELF machine {received}, expected {expected})")]
     Machine {
-        /// What the head says.
         received: u16,
         /// x86-64.
         expected: u16,

@@ -10,28 +10,15 @@ use super::elf::ElfError;
 pub enum ImageError {
     /// A file of the host that goes into the image could not be read.
     #[error("{path}: {source}. Fix: name a file that exists and can be read", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The image itself could not be written.
     #[error("{path}: {source}. Fix: choose a folder that can be written, with room for the image", path = path.display())]
-    Write {
-        /// The image.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// A path in the guest is not absolute, or leaves the root.
     #[error(
         "{given:?} is no path for the guest: expected an absolute one without `..`, such as /usr/bin/takt"
     )]
-    GuestPath {
-        /// The path given.
-        given: String,
-    },
+    GuestPath { given: String },
     /// A file and a directory are wanted at the same place.
     #[error("{path} would be a file and a directory at once. Fix: put one of them elsewhere")]
     Clash {
@@ -40,53 +27,27 @@ pub enum ImageError {
     },
     /// A file is too large for the format.
     #[error("{path} has {bytes} bytes; an initramfs holds files of less than 4 GiB. Fix: leave it out", path = path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-    },
+    TooLarge { path: PathBuf, bytes: u64 },
     /// A program is not an ELF file of this machine.
     #[error("{path} cannot be a program of the guest: {reason}. Fix: give an x86-64 ELF program", path = path.display())]
-    NotAProgram {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: ElfError,
-    },
+    NotAProgram { path: PathBuf, reason: ElfError },
     /// A shared library that a program needs was not found.
     #[error(
         "{needed_by} needs {library}, which is in none of {searched}. Fix: install the package that has it \
          (`apt-file search {library}`), or run ldconfig if it is in a folder of your own", needed_by = needed_by.display()
     )]
     NoLibrary {
-        /// Who needs it.
         needed_by: PathBuf,
-        /// The library's name.
         library: String,
         /// Where it was looked for.
         searched: String,
     },
     /// A kernel has no such module.
     #[error("kernel {release} has no module {module}{}. Fix: {fix}", there_are(near))]
-    NoModule {
-        /// The kernel's release.
-        release: String,
-        /// The module asked for.
-        module: String,
-        /// Modules of similar names.
-        near: Vec<String>,
-        /// The way out.
-        fix: &'static str,
-    },
+    NoModule { release: String, module: String, near: Vec<String>, fix: &'static str },
     /// A module's file or the list of modules is broken.
     #[error("{path}: {reason}. Fix: fetch the kernel again", path = path.display())]
-    BrokenModule {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
+    BrokenModule { path: PathBuf, reason: String },
 }
 
 fn there_are(names: &[String]) -> String {

@@ -89,7 +89,6 @@ impl Initramfs {
         self.insert(path, 0o755, Content::Directory)
     }
 
-    /// A file with these bytes.
     pub fn file(&mut self, path: &str, permissions: u32, bytes: Vec<u8>) -> Result<&mut Self, ImageError> {
         self.insert(path, permissions, Content::Bytes(bytes))
     }

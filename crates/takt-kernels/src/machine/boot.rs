@@ -33,7 +33,6 @@ pub enum Event {
     Up(Hello),
     /// A job began.
     JobStart(String),
-    /// A job ended.
     JobEnd(JobEnd),
     /// A line of the guest's.
     Line(String),

@@ -15,7 +15,6 @@ pub enum Judgement {
     NoInit(String),
     /// The guest's first process failed, in these words.
     Guest(String),
-    /// Nothing of these.
     Nothing,
 }
 

@@ -100,39 +100,21 @@ pub(crate) const MEMORY_LEAST_MIB: u32 = 256;
 pub enum SettingsError {
     /// A number out of range.
     #[error("{key} = {found}: expected {least} to {most}")]
-    Range {
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        found: u64,
-        /// Least value.
-        least: u64,
-        /// Greatest value.
-        most: u64,
-    },
+    Range { key: &'static str, found: u64, least: u64, most: u64 },
     /// Boot parameters of more than one line, or too many.
     #[error("boot_parameters: {found:?}: expected one line of printable characters, at most 1500 bytes")]
-    BootParameters {
-        /// The value.
-        found: String,
-    },
+    BootParameters { found: String },
     /// A parameter that Takt sets itself, because the run depends on it.
     #[error(
         "boot_parameters: {found:?} is set by Takt: the guest would not start or not come back with another value"
     )]
-    Reserved {
-        /// The parameter.
-        found: String,
-    },
+    Reserved { found: String },
 }
 
 const RESERVED: [&str; 8] = ["console", "rdinit", "init", "panic", "root", "initrd", "nr_cpus", "maxcpus"];
 
 impl Settings {
     /// Whether a machine can be made like this.
-    ///
-    /// # Errors
-    /// [`SettingsError`].
     pub fn validate(&self) -> Result<(), SettingsError> {
         let range = |key, found: u64, least, most| {
             if (least..=most).contains(&found) {
@@ -162,7 +144,6 @@ impl Settings {
 pub struct Machine {
     /// The kernel's image, compressed or not.
     pub kernel: PathBuf,
-    /// The initramfs.
     pub initramfs: PathBuf,
     /// The rest.
     pub settings: Settings,
@@ -178,60 +159,30 @@ pub enum MachineError {
     Settings(#[from] SettingsError),
     /// A file that is not there.
     #[error("{what} {path}: {source}")]
-    File {
-        /// The file's use.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-    /// No QEMU.
+    File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error(
         "no QEMU: {program} cannot be started: {source}. Fix: `apt-get install qemu-system-x86` (Debian, Ubuntu), \
          `dnf install qemu-system-x86-core` (Fedora), or give its path"
     )]
-    NoQemu {
-        /// What was tried.
-        program: PathBuf,
-        /// The system's answer.
-        source: std::io::Error,
-    },
+    NoQemu { program: PathBuf, source: std::io::Error },
     /// KVM was asked for and cannot be used.
     #[error("KVM cannot be used: {why}. Fix: run without it (time counted in instructions needs no KVM)")]
-    NoKvm {
-        /// Why.
-        why: String,
-    },
+    NoKvm { why: String },
     /// QEMU itself gave up.
     #[error("QEMU ended with {status}: {text}")]
-    Qemu {
-        /// How it ended.
-        status: String,
-        /// What it wrote.
-        text: String,
-    },
+    Qemu { status: String, text: String },
     /// The kernel panicked.
     #[error("the guest's kernel panicked: {reason}\nlast lines of {console}:\n{tail}", console = console.display())]
-    Panicked {
-        /// The kernel's words.
-        reason: String,
-        /// The console's last lines.
-        tail: String,
-        /// Its log.
-        console: PathBuf,
-    },
+    Panicked { reason: String, tail: String, console: PathBuf },
     /// Not enough memory.
     #[error(
         "the guest ran out of memory ({reason}) with {memory}. Fix: more of it (`memory_mib`). Console: {console}",
         console = console.display()
     )]
     OutOfMemory {
-        /// The kernel's words.
         reason: String,
         /// What it had, in words.
         memory: String,
-        /// The console's log.
         console: PathBuf,
     },
     /// No message came from the guest for too long.
@@ -245,9 +196,7 @@ pub enum MachineError {
         quiet_s: u64,
         /// How far it had come.
         stage: String,
-        /// The console's last lines.
         tail: String,
-        /// Its log.
         console: PathBuf,
     },
     /// It ran too long.
@@ -255,11 +204,9 @@ pub enum MachineError {
         "the run took longer than its {limit_s} s ({stage}); it was ended. Fix: a longer `wall_limit_s` or a shorter run"
     )]
     TooLong {
-        /// The limit.
         limit_s: u64,
         /// How far it had come.
         stage: String,
-        /// The console's log.
         console: PathBuf,
     },
     /// Nothing ever came from the kernel.
@@ -269,13 +216,10 @@ pub enum MachineError {
         kernel = kernel.display()
     )]
     Silent {
-        /// The kernel.
         kernel: PathBuf,
-        /// Host time.
         waited_s: u64,
         /// What else it may be; empty where there is nothing.
         hint: &'static str,
-        /// The console's log, empty.
         console: PathBuf,
     },
     /// The kernel could not start Takt's first process, or that process ended before its time.
@@ -284,36 +228,20 @@ pub enum MachineError {
          and CONFIG_DEVTMPFS. Console: {console}",
         console = console.display()
     )]
-    NoInit {
-        /// The kernel's words.
-        reason: String,
-        /// The console's log.
-        console: PathBuf,
-    },
+    NoInit { reason: String, console: PathBuf },
     /// The guest itself says that something failed.
     #[error("the guest failed: {why}. Console: {console}", console = console.display())]
-    Guest {
-        /// Its words.
-        why: String,
-        /// The console's log.
-        console: PathBuf,
-    },
+    Guest { why: String, console: PathBuf },
     /// The guest stopped before it had sent everything, and nothing says why.
     #[error("the guest stopped before it had sent its results ({stage}). Console: {console}", console = console.display())]
     Unfinished {
         /// How far it had come.
         stage: String,
-        /// The console's log.
         console: PathBuf,
     },
     /// What came out is not what was sent.
     #[error("the results cannot be read: {source}")]
-    Stream {
-        /// Why.
-        source: MessageError,
-        /// The console's log.
-        console: PathBuf,
-    },
+    Stream { source: MessageError, console: PathBuf },
     /// The caller asked for an end.
     #[error("stopped by request")]
     Stopped,

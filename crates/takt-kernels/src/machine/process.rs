@@ -16,7 +16,6 @@ pub(super) struct Qemu {
 }
 
 impl Qemu {
-    /// Starts it.
     pub(super) fn start(machine: &Machine, kernel: &Path) -> Result<Self, MachineError> {
         let log = machine.directory.join(QEMU_LOG);
         let file = |path: &Path| {

@@ -52,12 +52,10 @@ const KEPT: &[&str] = &[
     "arch/x86/crypto/",
 ];
 
-/// What was unpacked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Unpacked {
     /// The kernel, below the folder.
     pub vmlinuz: Option<PathBuf>,
-    /// Its configuration.
     pub config: Option<PathBuf>,
     /// `lib/modules/RELEASE`.
     pub modules: Option<PathBuf>,
@@ -89,37 +87,25 @@ pub enum DebError {
     },
     /// Its files are packed in a way that is not known.
     #[error("its content is packed as {received:?}, expected xz, zst, gz or none")]
-    Packing {
-        /// The ending of `data.tar`.
-        received: String,
-    },
+    Packing { received: String },
     /// Its files do not unpack.
     #[error("its content does not unpack: {0}")]
     Content(io::Error),
     /// More files than a kernel has.
     #[error("it has more than {most} files")]
-    TooManyFiles {
-        /// As many are unpacked.
-        most: usize,
-    },
+    TooManyFiles { most: usize },
     /// A file larger than any of a kernel.
     #[error("{file} has {received} bytes, expected at most {most}", file = file.display())]
     FileTooLarge {
         /// The file, as the package names it.
         file: PathBuf,
-        /// Its size.
         received: u64,
         /// The largest that is unpacked.
         most: u64,
     },
     /// A file could not be written.
     #[error("{file}: {source}", file = file.display())]
-    Write {
-        /// The file.
-        file: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Write { file: PathBuf, source: io::Error },
 }
 
 /// How the outer archive begins, and how long the head of each of its parts is.

@@ -17,27 +17,17 @@ pub enum PackageError {
     NoApt {
         /// The program that was wanted.
         program: &'static str,
-        /// The system's answer.
         source: io::Error,
     },
     /// No package of that name is offered, nor in the cache.
     #[error("no kernel {name} is offered or in the cache{}. Fix: {fix}", there_are(near))]
-    NotOffered {
-        /// The name asked for.
-        name: String,
-        /// Names that look alike.
-        near: Vec<String>,
-        /// The way out.
-        fix: &'static str,
-    },
+    NotOffered { name: String, near: Vec<String>, fix: &'static str },
     /// The package manager failed.
     #[error("{command} failed: {said}. Fix: {fix}")]
     Apt {
-        /// What was run.
         command: String,
         /// The end of what it said.
         said: String,
-        /// The way out.
         fix: &'static str,
     },
     /// What came is not what the distribution's signed lists promise.
@@ -46,43 +36,24 @@ pub enum PackageError {
          if it stays, the mirror is broken"
     )]
     Mismatch {
-        /// The package.
         package: String,
         /// Size or SHA-256.
         what: &'static str,
-        /// What the lists say.
         expected: String,
-        /// What came.
         received: String,
     },
     /// A package's file is broken.
     #[error("{path}: {reason}. Nothing was kept. Fix: fetch it again", path = path.display())]
-    BrokenPackage {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: Box<PackageDefect>,
-    },
+    BrokenPackage { path: PathBuf, reason: Box<PackageDefect> },
     /// A package has no kernel in it.
     #[error("{package} has no {wanted} in it. Fix: name a package that `takt kernels list` shows")]
-    NoKernelInside {
-        /// The package.
-        package: String,
-        /// What was looked for.
-        wanted: &'static str,
-    },
+    NoKernelInside { package: String, wanted: &'static str },
     /// A file given as a kernel is none.
     #[error("{path} is no kernel for this machine: {reason}. Fix: give an x86 bzImage, such as /boot/vmlinuz-...", path = path.display())]
-    NotAKernel {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
+    NotAKernel { path: PathBuf, reason: String },
     /// A kernel cannot be used in a virtual machine without disks.
     #[error("kernel {release} lacks {}: it cannot run here. Fix: build it with these options, or take another", lacks.join(", "))]
     Unfit {
-        /// The kernel's release.
         release: String,
         /// The options that are missing.
         lacks: Vec<String>,
@@ -94,12 +65,7 @@ pub enum PackageError {
     NoCache,
     /// A file or folder could not be read or written.
     #[error("{path}: {source}. Fix: name a place that exists and can be used, with 100 MiB free for each kernel", path = path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 /// What is wrong with a package, or with what was kept of one.
@@ -117,7 +83,6 @@ pub enum PackageDefect {
     /// The kept kernel is another one.
     #[error("vmlinuz has SHA-256 {received}, expected {expected}")]
     OtherKernel {
-        /// What it has.
         received: String,
         /// What was written down when it was kept.
         expected: String,

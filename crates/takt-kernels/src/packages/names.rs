@@ -20,7 +20,6 @@ pub struct Listed {
     pub name: String,
     /// Names that mean it now: `generic`, `rt`, `6.12`.
     pub aliases: Vec<String>,
-    /// The package.
     pub package: String,
     /// The package's version.
     pub version: String,

@@ -70,12 +70,7 @@ impl Kind {
 pub enum FrameError {
     /// Other bytes where a frame should begin.
     #[error("at byte {at}: expected a frame's mark {MARK:02x?}, found {found:02x?}")]
-    Mark {
-        /// Place in the stream.
-        at: u64,
-        /// What was there.
-        found: [u8; 4],
-    },
+    Mark { at: u64, found: [u8; 4] },
     /// A kind that is unknown, or bytes set that must be 0.
     #[error("at byte {at}: unknown kind of frame {found:02x?}")]
     Kind {
@@ -89,7 +84,6 @@ pub enum FrameError {
     Length {
         /// Place of the frame in the stream.
         at: u64,
-        /// The length it gives.
         found: u32,
     },
     /// Damaged.
@@ -97,9 +91,7 @@ pub enum FrameError {
     Sum {
         /// Place of the frame in the stream.
         at: u64,
-        /// Computed.
         expected: u32,
-        /// In the frame.
         found: u32,
     },
     /// The stream ends inside a frame: the guest stopped while it wrote.

@@ -61,7 +61,6 @@ pub struct JobStart {
     pub at_ns: u64,
 }
 
-/// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobEnding {
@@ -71,10 +70,7 @@ pub enum JobEnding {
         code: i32,
     },
     /// By a signal that was not ours.
-    Signalled {
-        /// Its number.
-        signal: i32,
-    },
+    Signalled { signal: i32 },
     /// It had its time and was ended.
     Limit {
         /// Guest time that it had, seconds.
@@ -83,10 +79,7 @@ pub enum JobEnding {
     /// It ran beside the others and was ended with them.
     Stopped,
     /// It could not be started.
-    NotStarted {
-        /// The system's answer.
-        why: String,
-    },
+    NotStarted { why: String },
 }
 
 impl std::fmt::Display for JobEnding {
@@ -101,14 +94,12 @@ impl std::fmt::Display for JobEnding {
     }
 }
 
-/// A job has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEnd {
     /// Its name in the order.
     pub name: String,
     /// CLOCK_MONOTONIC, nanoseconds.
     pub at_ns: u64,
-    /// How.
     pub ending: JobEnding,
 }
 
@@ -137,7 +128,6 @@ pub enum Message {
     Progress(String),
     /// A job has been started.
     JobStart(JobStart),
-    /// A job has ended.
     JobEnd(JobEnd),
     /// A piece of the archive.
     Archive(Vec<u8>),
@@ -159,22 +149,15 @@ pub enum MessageError {
     #[error(
         "a frame of kind {kind:?} that cannot be read: {why}. Guest and host are not of the same version"
     )]
-    Text {
-        /// The frame's kind.
-        kind: Kind,
-        /// What is wrong with it.
-        why: String,
-    },
+    Text { kind: Kind, why: String },
     /// The archive lost or gained something on its way.
     #[error(
         "the archive has {found_bytes} bytes with SHA-256 {found}, the guest sent {expected_bytes} with {expected}"
     )]
     Archive {
-        /// Bytes sent.
         expected_bytes: u64,
         /// SHA-256 of what was sent.
         expected: String,
-        /// Bytes received.
         found_bytes: u64,
         /// SHA-256 of what was received.
         found: String,

@@ -1,19 +1,17 @@
-//! Making the runs of a campaign: in order, each once, going on where a kill stopped it.
+//! A campaign on disk: which runs it has, which are made, and what became of each; an [`Executor`] makes them.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use takt_rundir::{
-    FactDifference, HASHES_FILE, KERNEL_FACTS, Machine, RunDir, read_json, set_aside, sha256_of, utc_name,
-    utc_now, write_json,
+    FactDifference, KERNEL_FACTS, Machine, RunDir, read_json, set_aside, sha256_of, utc_name, utc_now,
+    write_json,
 };
 
 use super::apply::{BOOT, KERNEL};
+use super::executor::{Executor, Progress, RunOrder, Step};
 use super::plan::{CellRun, Plan};
 use super::table::Table;
 use crate::LabError;
@@ -30,10 +28,8 @@ const TABLE_FILE: &str = "table.json";
 /// Folder of resolved configurations.
 const CONFIGS: &str = "configs";
 
-/// What a run takes besides its window, until one has been measured: start, settling, sealing.
-const OVERHEAD_GUESS: Duration = Duration::from_secs(2);
-/// The same of a guest, which boots first and whose second takes several of the host's under load.
-const GUEST_OVERHEAD_GUESS: Duration = Duration::from_secs(30);
+/// File that whoever has the runs made holds a lock on.
+const LOCK_FILE: &str = "lock";
 
 /// `campaign.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,60 +42,12 @@ struct Stored {
 /// Length of a run from which on it goes on after a cut, seconds. Ten minutes: what a person would rather not lose.
 const LONG_S: f64 = 600.0;
 
-/// What to do about a run.
-#[derive(Debug)]
-pub struct Order<'a> {
-    /// Which.
-    pub run: &'a CellRun,
-    /// Its resolved configuration.
-    pub config: &'a Path,
-    /// Where its run directory belongs.
-    pub dir: &'a Path,
-    /// File with its [`super::RunSetup`], for a run in a process of its own.
-    pub setup: &'a Path,
-    /// Whether `dir` holds the run as far as it came before it was cut off, and it goes on there.
-    pub resume: bool,
-}
-
-/// What a campaign says while it goes on.
-#[derive(Debug)]
-pub enum Progress<'a> {
-    /// A run begins.
-    Begin {
-        /// Which.
-        run: &'a CellRun,
-        /// Time left for all, as far as known.
-        left: Duration,
-    },
-    /// A run was measured before.
-    Kept {
-        /// Which.
-        run: &'a CellRun,
-    },
-    /// A run waits for another kernel, or another condition.
-    Waits {
-        /// Which.
-        run: &'a CellRun,
-    },
-    /// A run ended.
-    End {
-        /// Which.
-        run: &'a CellRun,
-    },
-    /// A run failed; the campaign goes on, and the table says so.
-    Failed {
-        /// Which.
-        run: &'a CellRun,
-        /// Why.
-        cause: &'a str,
-    },
-}
-
 /// A campaign on disk.
 #[derive(Debug)]
 pub struct Campaign {
     registry: Registry,
     path: PathBuf,
+    version: String,
     plan: Plan,
 }
 
@@ -123,7 +71,7 @@ impl Campaign {
         let stored =
             Stored { takt: env!("CARGO_PKG_VERSION").to_owned(), started_utc: utc_now(), plan: plan.clone() };
         write_json(&path.join(CAMPAIGN_FILE), &stored)?;
-        Ok(Self { registry, path, plan })
+        Ok(Self { registry, path, version: stored.takt, plan })
     }
 
     /// Opens a campaign that was begun before; it holds all that is needed to go on.
@@ -136,7 +84,7 @@ impl Campaign {
             let expected = "the folder of a campaign, which it names at its end";
             return Err(LabError::damaged(path, format!("no {CAMPAIGN_FILE}"), expected));
         }
-        let Stored { plan, .. } = read_json(&file)?;
+        let Stored { plan, takt: version, .. } = read_json(&file)?;
         for (name, text) in &plan.configs {
             let file = path.join(CONFIGS).join(format!("{name}.toml"));
             let there =
@@ -149,7 +97,7 @@ impl Campaign {
                 ));
             }
         }
-        Ok(Self { registry, path: path.to_owned(), plan })
+        Ok(Self { registry, path: path.to_owned(), version, plan })
     }
 
     /// Where it is.
@@ -167,8 +115,19 @@ impl Campaign {
         &self.plan
     }
 
-    fn is_whole(&self, run: &CellRun) -> bool {
-        RunDir::open(&self.path.join(&run.name)).is_ok_and(|dir| dir.is_complete())
+    /// Where the run directory of `run` belongs.
+    pub fn run_path(&self, run: &CellRun) -> PathBuf {
+        self.path.join(&run.name)
+    }
+
+    /// Whether a run was measured to its end.
+    pub fn is_whole(&self, run: &CellRun) -> bool {
+        is_whole(&self.run_path(run))
+    }
+
+    /// The program's version that the campaign was begun with.
+    pub fn version(&self) -> &str {
+        &self.version
     }
 
     /// Facts in which this machine differs from the one that the finished runs were made on. What a kernel factor varies
@@ -197,27 +156,18 @@ impl Campaign {
         differences
     }
 
-    /// Makes the runs that are not made yet. `make` makes one and leaves a sealed run directory, or says why it could
-    /// not; then the campaign goes on with the next, unless `go_on` is false. `labels` say which conditions hold now
-    /// (`kernel` and others): runs for other conditions wait. On this machine one run is made after the other; guests,
-    /// whose time does not pass with the host's, as many at once as the campaign says.
+    /// Has the runs made that are not made yet, by `executor`. A run that fails is a row of the table, and the campaign goes on with
+    /// the next. Runs that the executor does not take wait.
     ///
     /// # Errors
-    /// [`LabError::Config`] when finished runs were made on another machine and `any_machine` is not set;
-    /// [`LabError::Stopped`] when `go_on` says so; [`LabError::Files`].
+    /// [`LabError::Config`] where another takt measures this campaign now; what the executor refuses or ends with; [`LabError::Files`].
     pub fn measure(
         &self,
-        labels: &BTreeMap<String, String>,
-        any_machine: bool,
-        make: &(dyn Fn(&Order<'_>) -> Result<(), String> + Sync),
-        go_on: &(dyn Fn() -> bool + Sync),
+        executor: &dyn Executor,
         progress: &mut dyn FnMut(Progress<'_>, usize, usize),
     ) -> Result<Table, LabError> {
-        let differences = self.machine_differences()?;
-        if !any_machine && !differences.is_empty() {
-            return Err(LabError::OtherMachine { dir: self.path.clone(), differences });
-        }
-        self.plan.check_labels(labels)?;
+        let _alone = self.lock()?;
+        executor.check(self)?;
         let all = self.plan.runs.len();
         let mut done = 0;
         let mut open = Vec::new();
@@ -225,40 +175,78 @@ impl Campaign {
             if self.is_whole(run) {
                 done += 1;
                 progress(Progress::Kept { run }, done, all);
-            } else if run.setup.labels != *labels {
+            } else if executor.takes(run) {
+                open.push(run);
+            } else {
                 done += 1;
                 progress(Progress::Waits { run }, done, all);
-            } else {
-                open.push(run);
             }
         }
-        let made = Made { campaign: self, open: &open, at_once: self.at_once(), done, all };
-        made.runs(make, go_on, progress)?;
+        let failures_file = self.path.join(FAILURES_FILE);
+        let mut failures: BTreeMap<String, String> = read_json(&failures_file).unwrap_or_default();
+        executor.execute(self, &open, &mut |step| {
+            match step {
+                Step::Begins { run, left } => progress(Progress::Begin { run, left }, done, all),
+                Step::Note(sentence) => progress(Progress::Note(sentence), done, all),
+                Step::Queue(queue) => progress(Progress::Queue(queue), done, all),
+                Step::Again { run } => {
+                    done -= 1;
+                    progress(Progress::Again { run }, done, all);
+                }
+                Step::Ended { run, outcome } => {
+                    done += 1;
+                    match outcome {
+                        Ok(()) => {
+                            failures.remove(&run.name);
+                            progress(Progress::End { run }, done, all);
+                        }
+                        Err(cause) => {
+                            progress(Progress::Failed { run, cause: &cause }, done, all);
+                            failures.insert(run.name.clone(), cause);
+                        }
+                    }
+                    write_json(&failures_file, &failures)?;
+                }
+            }
+            Ok(())
+        })?;
         let table = self.table()?;
         write_json(&self.path.join(TABLE_FILE), &table)?;
         Ok(table)
     }
 
-    /// Runs that are made at the same time.
-    fn at_once(&self) -> usize {
-        self.plan.file.guests.as_ref().map_or(1, |guests| guests.at_once as usize)
+    /// Holds the campaign for this process. Two that make its runs would each set the other's aside.
+    fn lock(&self) -> Result<Option<File>, LabError> {
+        let path = self.path.join(LOCK_FILE);
+        let file = takt_files::append(&path).map_err(LabError::io(&path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Err(LabError::Config(format!(
+                "{}: another takt has this campaign's runs made now ({LOCK_FILE} is held): wait until it ends, or end it",
+                self.path.display()
+            ))),
+            // A file system without locks: whoever starts two must know.
+            Err(TryLockError::Error(_)) => Ok(None),
+        }
     }
 
-    fn one(
+    /// Makes one run in its place in the campaign, or in `folder`.
+    pub(super) fn one(
         &self,
         run: &CellRun,
-        make: &(dyn Fn(&Order<'_>) -> Result<(), String> + Sync),
+        folder: Option<&Path>,
+        make: &(dyn Fn(&RunOrder<'_>) -> Result<(), String> + Sync),
     ) -> Result<(), String> {
-        let dir = self.path.join(&run.name);
+        let dir = folder.unwrap_or(&self.path).join(&run.name);
         let config = self.path.join(CONFIGS).join(format!("{}.toml", run.config));
-        let setup = self.path.join(CONFIGS).join(format!("{}.setup.json", run.name));
+        let setup = folder.unwrap_or(&self.path.join(CONFIGS)).join(format!("{}.setup.json", run.name));
         write_json(&setup, &run.setup).map_err(|e| e.to_string())?;
-        let resume = self.goes_on(run, &config, &dir);
+        let resume = folder.is_none() && self.goes_on(run, &config, &dir);
         if !resume {
             set_aside(&dir).map_err(|e| e.to_string())?;
         }
-        make(&Order { run, config: &config, dir: &dir, setup: &setup, resume })?;
-        if self.is_whole(run) {
+        make(&RunOrder { run, config: &config, dir: &dir, setup: &setup, resume })?;
+        if is_whole(&dir) {
             return Ok(());
         }
         Err("the run ended without a seal".to_owned())
@@ -285,18 +273,10 @@ impl Campaign {
             read_json(&self.path.join(FAILURES_FILE)).unwrap_or_default();
         Table::of(self, &failures)
     }
+}
 
-    /// Makes a run count as not made: it was ended early, in order, and is shorter than asked.
-    ///
-    /// # Errors
-    /// [`LabError::Files`].
-    pub fn unseal(dir: &Path) -> Result<(), LabError> {
-        let seal = dir.join(HASHES_FILE);
-        match fs::remove_file(&seal) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LabError::io(seal)(error)),
-            _ => Ok(()),
-        }
-    }
+fn is_whole(dir: &Path) -> bool {
+    RunDir::open(dir).is_ok_and(|dir| dir.is_complete())
 }
 
 /// Whether samples were sealed and their journals are gone: the run came to its end, though nobody counts it, and nothing can be added.
@@ -306,96 +286,4 @@ fn has_sealed_samples(dir: &Path) -> bool {
         path.extension().is_some_and(|extension| extension == "parquet")
             && !path.with_extension("csv").is_file()
     })
-}
-
-/// The open runs of a campaign while they are made.
-struct Made<'a> {
-    campaign: &'a Campaign,
-    open: &'a [&'a CellRun],
-    at_once: usize,
-    done: usize,
-    all: usize,
-}
-
-/// What a worker says about a run.
-enum Said<'a> {
-    Begins(&'a CellRun),
-    Ended(&'a CellRun, Result<(), String>, Duration),
-}
-
-impl<'a> Made<'a> {
-    /// Makes them. Workers make runs, and this thread alone writes and tells.
-    fn runs(
-        mut self,
-        make: &(dyn Fn(&Order<'_>) -> Result<(), String> + Sync),
-        go_on: &(dyn Fn() -> bool + Sync),
-        progress: &mut dyn FnMut(Progress<'_>, usize, usize),
-    ) -> Result<(), LabError> {
-        let (next, given_up) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (open, campaign) = (self.open, self.campaign);
-        let work = |says: mpsc::Sender<Said<'a>>| {
-            while go_on() && !given_up.load(Ordering::Acquire) {
-                let Some(run) = open.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-                let begun = Instant::now();
-                let _ = says.send(Said::Begins(run));
-                let outcome = campaign.one(run, make);
-                let _ = says.send(Said::Ended(run, outcome, begun.elapsed()));
-            }
-        };
-        std::thread::scope(|scope| {
-            let (says, said) = mpsc::channel();
-            for _ in 0..self.at_once.clamp(1, open.len().max(1)) {
-                let says = says.clone();
-                scope.spawn(|| work(says));
-            }
-            drop(says);
-            let told = self.tell(&said, go_on, progress);
-            given_up.store(true, Ordering::Release);
-            told
-        })
-    }
-
-    fn tell(
-        &mut self,
-        said: &mpsc::Receiver<Said<'a>>,
-        go_on: &(dyn Fn() -> bool + Sync),
-        progress: &mut dyn FnMut(Progress<'_>, usize, usize),
-    ) -> Result<(), LabError> {
-        let failures_file = self.campaign.path.join(FAILURES_FILE);
-        let mut failures: BTreeMap<String, String> = read_json(&failures_file).unwrap_or_default();
-        let mut left: Duration = self.open.iter().map(|run| Duration::from_secs_f64(run.expected_s)).sum();
-        let guests = self.campaign.plan.file.guests.is_some();
-        let guess = if guests { GUEST_OVERHEAD_GUESS } else { OVERHEAD_GUESS };
-        let (mut overhead, mut ended, mut begun) = (Duration::ZERO, 0u32, 0u32);
-        for event in said {
-            match event {
-                Said::Begins(run) => {
-                    let each = if ended == 0 { guess } else { overhead / ended };
-                    let left = (left + each * (self.open.len() as u32 - begun)) / self.at_once as u32;
-                    begun += 1;
-                    progress(Progress::Begin { run, left }, self.done, self.all);
-                }
-                // It was ended with the campaign and says nothing about its configuration.
-                Said::Ended(..) if !go_on() => break,
-                Said::Ended(run, outcome, took) => {
-                    self.done += 1;
-                    let window = Duration::from_secs_f64(run.expected_s);
-                    left = left.saturating_sub(window);
-                    match outcome {
-                        Ok(()) => {
-                            failures.remove(&run.name);
-                            (overhead, ended) = (overhead + took.saturating_sub(window), ended + 1);
-                            progress(Progress::End { run }, self.done, self.all);
-                        }
-                        Err(cause) => {
-                            progress(Progress::Failed { run, cause: &cause }, self.done, self.all);
-                            failures.insert(run.name.clone(), cause);
-                        }
-                    }
-                    write_json(&failures_file, &failures)?;
-                }
-            }
-        }
-        if go_on() { Ok(()) } else { Err(LabError::Stopped { dir: self.campaign.path.clone() }) }
-    }
 }

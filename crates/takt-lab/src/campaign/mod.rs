@@ -10,6 +10,7 @@
 mod apply;
 mod condition;
 mod engine;
+mod executor;
 mod file;
 mod plan;
 mod scheduler;
@@ -17,7 +18,8 @@ mod shipped;
 mod table;
 
 pub use condition::{ConditionRow, condition_rows};
-pub use engine::{Campaign, Order as RunOrder, Progress};
+pub use engine::Campaign;
+pub use executor::{Executor, Local, Make, Progress, Queue, RunOrder, Step, Tell, TimeLeft};
 pub use file::{CampaignFile, FactorSpec, Level, Order};
 pub use plan::{CellRun, Plan, RunSetup};
 pub use scheduler::{SchedulerRow, scheduler_rows};

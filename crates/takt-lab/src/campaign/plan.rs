@@ -167,7 +167,7 @@ impl Plan {
                 let error = "a virtual campaign needs a factor \"kernel\", or kernel = \"...\" in [set]";
                 return Err(config_error("", error.to_owned()));
             }
-            let experiment = Experiment { campaign: file.name.clone(), factors, repetition: 0 };
+            let experiment = Experiment { campaign: file.name.clone(), factors, ..Experiment::default() };
             let what = format!("{}: ", experiment.configuration());
             let text = toml::to_string(&config).map_err(|e| config_error(&what, e.to_string()))?;
             // The combination stands for the file in the robot's own message.
@@ -243,6 +243,7 @@ impl Plan {
                     campaign: file.name.clone(),
                     factors: combination.factors.clone(),
                     repetition,
+                    place: None,
                 };
                 runs.push(CellRun {
                     // The number keeps names apart whose special characters were all that told them apart.

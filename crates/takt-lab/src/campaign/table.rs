@@ -1,6 +1,6 @@
 //! The table of a campaign: a row per configuration, whatever became of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use takt_report::Figures;
@@ -32,11 +32,11 @@ pub struct Row {
     pub max_range_us: Option<[f64; 2]>,
     /// Deadline, microseconds.
     pub deadline_us: Option<f64>,
-    /// Values beyond the deadline, and those that never came.
+    /// Values beyond the deadline, and those that were skipped or dropped.
     pub misses: Option<u64>,
-    /// Of these, the ones that never came: skipped releases, inputs dropped or unanswered. Mean to maximum are of the others.
-    #[serde(default)]
-    pub never: Option<u64>,
+    /// Of these, the skipped releases, and inputs that were dropped or unanswered. Mean to maximum are of the others.
+    #[serde(default, rename = "never")]
+    pub skipped: Option<u64>,
     /// Longest row of misses in one repetition.
     pub longest_miss_run: Option<u64>,
     /// The verdict on all repetitions together, as reports have it.
@@ -60,6 +60,12 @@ pub struct Row {
     pub problems: Vec<String>,
     /// The run directories.
     pub run_dirs: Vec<String>,
+    /// The cluster's nodes that made them, one for each; empty where they were made on this machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node: Vec<String>,
+    /// The scheduler's jobs that made them, one for each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub job: Vec<String>,
 }
 
 impl Row {
@@ -92,6 +98,10 @@ impl Row {
             *self.figures.entry(name.clone()).or_default() += value;
         }
         self.run_dirs.push(dir.path().display().to_string());
+        if let Some(place) = &header.experiment.place {
+            self.node.push(place.node.clone());
+            self.job.push(place.job.clone());
+        }
         runs.push((header, dir));
         Ok(())
     }
@@ -101,11 +111,11 @@ impl Row {
         let Some(all) = takt_report::verdict::of_runs(runs)? else { return Ok(()) };
         self.us = all.main.summary().over(1e3);
         if let Some(report) = all.report {
-            self.misses = Some(all.main.misses().misses.saturating_add(all.main.never()));
+            self.misses = Some(all.main.misses().misses.saturating_add(all.main.skipped()));
             self.longest_miss_run = Some(all.main.misses().longest_run);
             (self.verdict, self.sentence) = (Some(report.verdict), Some(report.sentence()));
         }
-        self.never = Some(all.main.never());
+        self.skipped = Some(all.main.skipped());
         Ok(())
     }
 }
@@ -127,6 +137,9 @@ pub struct Table {
     /// Facts in which the machine was not the same for all runs, beyond what a factor varies. Figures on both sides of
     /// such a difference are not comparable.
     pub machine_differences: Vec<FactDifference>,
+    /// Blocks whose runs were not all made on one node, a sentence each: within these, nodes are noise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub split_blocks: Vec<String>,
     /// The campaign's folder.
     pub dir: String,
     /// What all runs gave up because this machine cannot carry it.
@@ -143,6 +156,7 @@ impl Table {
         let mut first: Option<RunHeader> = None;
         let mut differences: Vec<FactDifference> = Vec::new();
         let mut rows = Vec::new();
+        let mut blocks: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (factors, runs) in plan.configurations() {
             let mut row = Row { factors, planned: runs.len() as u32, ..Row::default() };
             let mut read = Vec::new();
@@ -151,6 +165,9 @@ impl Table {
                     continue;
                 }
                 let Some((header, _)) = read.last() else { continue };
+                if let Some(place) = &header.experiment.place {
+                    blocks.entry(place.block.clone()).or_default().insert(place.node.clone());
+                }
                 let before = &first.get_or_insert_with(|| header.clone()).machine;
                 for difference in campaign.unplanned(before.differences(&header.machine)) {
                     if !differences.contains(&difference) {
@@ -173,9 +190,21 @@ impl Table {
             robot: plan.robot.clone(),
             rows,
             machine_differences: differences,
+            split_blocks: split(&blocks),
             dir: campaign.path().display().to_string(),
         })
     }
+}
+
+/// Blocks that are not of one node, a sentence each.
+fn split(blocks: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let split = blocks.iter().filter(|(_, nodes)| nodes.len() > 1);
+    split
+        .map(|(block, nodes)| {
+            let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+            format!("block {block} was made on {}", nodes.join(" and "))
+        })
+        .collect()
 }
 
 /// Who answers the robot's questions about policies under noise, where both were varied.
@@ -192,7 +221,7 @@ fn points(rows: &[Row]) -> Vec<Point> {
             noise: row.factor("noise")?.parse().ok()?,
             kernel: row.factor("kernel").unwrap_or_default().to_owned(),
             count: row.us.count,
-            never: row.never.unwrap_or(0),
+            skipped: row.skipped.unwrap_or(0),
             misses: row.misses.unwrap_or(0),
             mean_ms: row.us.mean / 1e3,
             worst_ms: row.us.worst / 1e3,

@@ -41,10 +41,11 @@ pub struct KernelRow {
     pub max_range: Option<[f64; 2]>,
     /// Standard deviation.
     pub stddev: Option<f64>,
-    /// Releases that missed their deadline or never came.
+    /// Releases that missed their deadline, were skipped or dropped.
     pub misses: Option<u64>,
-    /// Of these, the ones that never came: skipped releases, frames dropped or unanswered. Mean to maximum are of the others.
-    pub never: Option<u64>,
+    /// Of these, the skipped releases, and frames that were dropped or unanswered. Mean to maximum are of the others.
+    #[serde(rename = "never")]
+    pub skipped: Option<u64>,
     /// The verdict on all repetitions in one sentence; null without a deadline.
     #[serde(default)]
     pub sentence: Option<String>,
@@ -102,7 +103,7 @@ fn kernel_row(row: &Row, kernel: &str) -> KernelRow {
         max_range: row.max_range_us,
         stddev: figure(row.us.stddev),
         misses: row.misses,
-        never: row.never,
+        skipped: row.skipped,
         sentence: row.sentence.clone(),
         activations,
         sequence,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use takt_rt::random::SplitMix64;
+
 use crate::error::CameraError;
 use crate::{Frame, Intrinsics};
 
@@ -118,22 +120,22 @@ impl Flaws {
         too_near: impl Fn(usize) -> bool,
         frame: &mut Frame,
     ) {
-        let mut dice = Dice(seed ^ 0x5851_f42d_4c95_7f2d);
+        let mut random = SplitMix64::new(seed ^ 0x5851_f42d_4c95_7f2d);
         let wrong_share = (self.near_wrong * 65_536.0) as u64;
         let [near_mm, far_mm] = range_mm;
-        let near = |dice: &mut Dice, to: &mut u16, mm: f32| {
+        let near = |random: &mut SplitMix64, to: &mut u16, mm: f32| {
             *to = if mm >= near_mm {
                 mm.min(65_535.0) as u16
-            } else if dice.roll() & 0xffff < wrong_share {
+            } else if random.bits() & 0xffff < wrong_share {
                 let span = (far_mm - near_mm).clamp(1.0, 65_535.0) as u64;
-                (near_mm as u64 + dice.roll() % span).min(65_535) as u16
+                (near_mm as u64 + random.bits() % span).min(65_535) as u16
             } else {
                 0
             };
         };
         if wrong_share > 0 {
             for pixel in (0..frame.depth_mm.len()).filter(|&pixel| too_near(pixel)) {
-                near(&mut dice, &mut frame.depth_mm[pixel], 0.0);
+                near(&mut random, &mut frame.depth_mm[pixel], 0.0);
             }
         }
         let time_s = scene_ns as f64 * 1e-9;
@@ -147,7 +149,7 @@ impl Flaws {
                             let shade = if mm.is_some() { (column * 7 + row * 3) as u8 & 31 } else { 0 };
                             frame.rgb[pixel * 3..pixel * 3 + 3].fill(grey.saturating_add(shade));
                             match mm {
-                                Some(mm) => near(&mut dice, &mut frame.depth_mm[pixel], mm),
+                                Some(mm) => near(&mut random, &mut frame.depth_mm[pixel], mm),
                                 None => frame.depth_mm[pixel] = fixed,
                             }
                         }
@@ -175,18 +177,18 @@ impl Flaws {
                 LensEventKind::Saturated => paint([0, 0, width, height], 255, None, u16::MAX),
             }
         }
-        self.punch(&mut dice, frame);
+        self.punch(&mut random, frame);
     }
 
     /// Random holes.
-    fn punch(&self, dice: &mut Dice, frame: &mut Frame) {
+    fn punch(&self, random: &mut SplitMix64, frame: &mut Frame) {
         if self.holes <= 0.0 {
             return;
         }
         if self.hole_px == 1 {
             let share = (self.holes * 65_536.0) as u64;
             for depth in &mut frame.depth_mm {
-                if dice.roll() & 0xffff < share {
+                if random.bits() & 0xffff < share {
                     *depth = 0;
                 }
             }
@@ -196,23 +198,11 @@ impl Flaws {
         let side = self.hole_px as usize;
         let count = (self.holes * frame.depth_mm.len() as f64 / (side * side) as f64).round() as usize;
         for _ in 0..count {
-            let (left, top) = ((dice.roll() % width as u64) as usize, (dice.roll() % height as u64) as usize);
+            let (left, top) =
+                ((random.bits() % width as u64) as usize, (random.bits() % height as u64) as usize);
             for row in top..(top + side).min(height) {
                 frame.depth_mm[row * width + left..row * width + (left + side).min(width)].fill(0);
             }
         }
-    }
-}
-
-/// Numbers without pattern (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }

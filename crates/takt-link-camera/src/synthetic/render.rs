@@ -5,6 +5,8 @@
 
 use nalgebra::{Isometry3, Point3, Vector3};
 
+use takt_rt::random::SplitMix64;
+
 use super::config::SyntheticConfig;
 use super::flaws::Flaws;
 use super::scene::{Billboard, Person, Room, Scene};
@@ -214,7 +216,7 @@ impl Renderer {
         for (pixel, (to, &depth_m)) in frame.depth_mm.iter_mut().zip(&self.depth_m).enumerate() {
             let mut mm = depth_m * 1e3;
             if noisy {
-                let hash = hash(frame_seed.wrapping_add(pixel as u64));
+                let hash = SplitMix64::new(frame_seed.wrapping_add(pixel as u64)).bits();
                 // Every colour sensor has noise, too: one grey level of green is enough to show that it lives.
                 frame.rgb[pixel * 3 + 1] ^= (hash >> 63) as u8;
                 mm += normal(hash) * self.noise_m * depth_m * depth_m * 1e3;
@@ -222,14 +224,6 @@ impl Renderer {
             *to = if mm >= self.min_mm && mm <= self.max_mm { (mm + 0.5) as u16 } else { 0 };
         }
     }
-}
-
-/// 64 well mixed bits from a seed (splitmix64).
-fn hash(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// A normally distributed number from a hash: the sum of its eight uniform bytes, which has no values beyond 4.9
@@ -267,7 +261,8 @@ mod tests {
     #[test]
     fn noise_has_unit_variance_and_no_bias() {
         let n = 100_000u32;
-        let values: Vec<f64> = (0..n).map(|i| f64::from(normal(hash(u64::from(i))))).collect();
+        let values: Vec<f64> =
+            (0..n).map(|i| f64::from(normal(SplitMix64::new(u64::from(i)).bits()))).collect();
         let mean = values.iter().sum::<f64>() / f64::from(n);
         let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / f64::from(n);
         assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.03, "mean {mean}, variance {variance}");

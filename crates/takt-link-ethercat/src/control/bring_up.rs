@@ -143,7 +143,6 @@ pub fn bring_up(
         image_bytes,
         mode: config.mode,
         wait_ns: u64::from(wait_us) * 1000,
-        wait_by: config.wait_by,
         clock: follows.then(|| ClockLock::new(&config.clock)),
         publisher,
         events: events_in,

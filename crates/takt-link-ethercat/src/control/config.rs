@@ -126,18 +126,6 @@ pub enum ExchangeMode {
     Waiting,
 }
 
-/// What keeps the time of a waiting exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WaitBy {
-    /// A timer of its own, to the microsecond: a frame that does not come costs `timeout_us` and no more.
-    #[default]
-    Timer,
-    /// The kernel's tick, as SOEM's and most masters' sockets do: one system call less in a cycle, and no timer to be set and cancelled.
-    /// A frame that does not come holds the cycle up until the second tick after `timeout_us` (8 ms at CONFIG_HZ=250).
-    Tick,
-}
-
 /// How process data travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -179,10 +167,8 @@ pub struct ControlConfig {
     /// How long a cycle waits for a frame of the cycle before that is not there yet, microseconds. 50: a tenth of what
     /// the motion controller may use; a frame on a wire of 59 devices takes about 150, long over by then.
     pub grace_us: u32,
-    /// How long a waiting exchange waits, microseconds. 500: half a period of 1 ms.
+    /// How long a waiting exchange waits, microseconds: what a frame costs that does not come. 500: half a period of 1 ms.
     pub timeout_us: u32,
-    /// What keeps that time. `timer`: a lost frame must not cost cycles beside its own.
-    pub wait_by: WaitBy,
     /// Silence during bring-up after which a frame counts as lost, milliseconds. 100: many times a round trip under load.
     pub silence_ms: u32,
     /// Time for all devices to reach OP, milliseconds. 5000: what is asked of 59 devices.
@@ -214,7 +200,6 @@ impl Default for ControlConfig {
             status_cycles: 1,
             grace_us: 50,
             timeout_us: 500,
-            wait_by: WaitBy::Timer,
             silence_ms: 100,
             bring_up_ms: 5000,
             attempts: 3,

@@ -212,11 +212,6 @@ impl Master {
         self.wire.wait(deadline_ns);
     }
 
-    /// Waits for the wire until `deadline_ns` or some ticks of the kernel later.
-    pub fn wait_by_tick(&mut self, deadline_ns: u64) {
-        self.wire.wait_by_tick(deadline_ns);
-    }
-
     /// The wire's time.
     pub fn now_ns(&self) -> u64 {
         self.wire.now_ns()

@@ -15,6 +15,7 @@
 //! **Why no thread for the wire.** The controller sends and fetches by two system calls each; the socket's buffer keeps the answer until the
 //! next cycle, as the network card's did for the paper's polled driver. A thread would add two context switches a cycle.
 
+mod answer_time;
 mod bring_up;
 mod cache;
 mod clock;
@@ -41,7 +42,7 @@ pub use cache::{CacheReader, Published, Publisher, Snapshot, cache};
 pub use clock::{ClockConfig, ClockTotals, LOCKED_CYCLES, LOCKED_NS, Phase, Sync0};
 pub use config::{
     CacheKind, ControlConfig, DeviceConfig, ExchangeMode, Identity, MOST_DEVICES, ObjectWrite,
-    ProcessCommands, WaitBy,
+    ProcessCommands,
 };
 pub use error::{ControlError, Mismatch};
 pub use event::{EventKind, LinkEvent, state_name};

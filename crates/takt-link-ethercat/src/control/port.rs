@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use takt_rt::ring::Producer;
 
+use super::answer_time::AnswerTime;
 use super::cache::{Publisher, Snapshot};
 use super::clock::{ClockLock, ClockTotals, Phase};
-use super::config::{ExchangeMode, WaitBy};
+use super::config::ExchangeMode;
 use super::cyclic::{Came, Cyclic};
 use super::event::{EventKind, LinkEvent};
 use super::master::{Carried, Master};
@@ -176,7 +177,7 @@ pub struct Port {
     addresses: Vec<u16>,
     mode: ExchangeMode,
     wait_ns: u64,
-    wait_by: WaitBy,
+    answer_time: AnswerTime,
     clock: Option<ClockLock>,
     /// When this cycle was announced to come; 0 when unknown.
     announced_ns: u64,
@@ -222,7 +223,6 @@ pub(super) struct Parts {
     pub image_bytes: usize,
     pub mode: ExchangeMode,
     pub wait_ns: u64,
-    pub wait_by: WaitBy,
     pub clock: Option<ClockLock>,
     pub publisher: Publisher,
     pub events: Producer<LinkEvent>,
@@ -241,7 +241,6 @@ impl Port {
             image_bytes,
             mode,
             wait_ns,
-            wait_by,
             clock,
             publisher,
             events,
@@ -270,7 +269,7 @@ impl Port {
             addresses,
             mode,
             wait_ns,
-            wait_by,
+            answer_time: AnswerTime::default(),
             clock,
             announced_ns: 0,
             late_ns: 0,
@@ -362,12 +361,7 @@ impl Port {
                 between_ns = self.master.now_ns();
                 let lost = self.launch(between_ns);
                 handed_ns = self.master.now_ns();
-                // Nothing comes back before somebody has carried it: the first look is after the wait, and not before it.
-                match self.wait_by {
-                    WaitBy::Timer => self.master.wait(between_ns + self.wait_ns),
-                    WaitBy::Tick => self.master.wait_by_tick(between_ns + self.wait_ns),
-                }
-                let late = self.collect(between_ns + self.wait_ns);
+                let late = self.await_answers(between_ns);
                 looked_ns = self.master.now_ns();
                 result = self.judge(begun_ns, late);
                 result.lost = lost;
@@ -441,6 +435,30 @@ impl Port {
         lost
     }
 
+    /// Takes the answers to frames that were sent at `sent_ns`, all of them or what has come within the waiting time. Nothing comes back
+    /// before somebody has carried it: the first look is after a wait, and not before it.
+    fn await_answers(&mut self, sent_ns: u64) -> u32 {
+        let deadline_ns = sent_ns + self.wait_ns;
+        let mut late = 0;
+        if let Some(sleep_ns) = self.answer_time.sleep_ns().filter(|&sleep_ns| sleep_ns < self.wait_ns) {
+            self.master.sleep_until(sent_ns + sleep_ns);
+            late = self.receive().1;
+            if self.cyclic.waited_for == 0 {
+                self.answer_time.was_there();
+            }
+        }
+        if self.cyclic.waited_for > 0 {
+            self.master.wait(deadline_ns);
+            late += self.collect(deadline_ns);
+            if self.cyclic.waited_for == 0 {
+                self.answer_time.came(self.master.now_ns().saturating_sub(sent_ns));
+            }
+        } else {
+            self.look_at_status();
+        }
+        late
+    }
+
     /// Takes the answers of the frames under way, waiting for them until `deadline_ns`. Once everything expected has come the
     /// wire is not asked again. Returns how many came late.
     fn collect(&mut self, deadline_ns: u64) -> u32 {
@@ -452,6 +470,12 @@ impl Port {
             }
             self.master.wait(deadline_ns);
         }
+        self.look_at_status();
+        late
+    }
+
+    /// What the frames that came say of the devices' states.
+    fn look_at_status(&mut self) {
         if let Some((devices, states)) = self.cyclic.status {
             self.status(devices, states);
         }
@@ -459,7 +483,6 @@ impl Port {
             let (state, code) = if answered { (state, code) } else { (0, 0) };
             self.device_state(self.watch.scanned, state, code);
         }
-        late
     }
 
     /// Takes what is there of answers; whether anything was, and how many frames of process data came late.

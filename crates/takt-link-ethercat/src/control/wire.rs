@@ -33,12 +33,6 @@ pub trait Wire: Send {
     /// Waits until a frame may have come, or `deadline_ns` of CLOCK_MONOTONIC has passed.
     fn wait(&mut self, deadline_ns: u64);
 
-    /// As [`wait`](Self::wait), at the least cost: the deadline may be kept by the kernel's tick alone, so that it passes by up to two of
-    /// them (1 s / CONFIG_HZ each). Where that saves nothing, it is `wait`.
-    fn wait_by_tick(&mut self, deadline_ns: u64) {
-        self.wait(deadline_ns);
-    }
-
     /// When the frame that was received last came to this host, in the time of [`now_ns`](Self::now_ns): asked for late ones alone.
     /// `None` where nobody knows.
     fn arrived_ns(&self) -> Option<u64> {
@@ -64,13 +58,6 @@ pub trait Wire: Send {
 pub struct Interface {
     name: String,
     socket: OwnedFd,
-    /// What [`Wire::wait_by_tick`] has received already, and how many bytes of it.
-    buffer: Box<[u8; MOST_FRAME_BYTES]>,
-    received: usize,
-    /// What it was refused with; 0 for nothing.
-    errno: i32,
-    /// The receive time-out that the socket has, nanoseconds.
-    timeout_ns: u64,
 }
 
 impl Interface {
@@ -103,54 +90,7 @@ impl Interface {
         // From now on the kernel stamps what comes: the first question for a stamp has no answer, and switches them on.
         let _ = last_stamp_ns(&socket);
         must_be_up(name)?;
-        Ok(Self {
-            name: given(),
-            socket,
-            buffer: Box::new([0; MOST_FRAME_BYTES]),
-            received: 0,
-            errno: 0,
-            timeout_ns: 0,
-        })
-    }
-
-    /// Receives one frame, by a call with `flags`.
-    fn take(socket: &OwnedFd, buffer: &mut [u8], flags: libc::c_int) -> io::Result<Option<usize>> {
-        // SAFETY: the buffer is valid for writing its length.
-        let got = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
-        if let Ok(got) = usize::try_from(got) {
-            return Ok(Some(got));
-        }
-        let error = io::Error::last_os_error();
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-            _ => Err(error),
-        }
-    }
-
-    /// Sets the receive time-out, where it is another than before: it is the same in every cycle.
-    fn set_timeout(&mut self, timeout_ns: u64) {
-        // Rounded to tenths of a millisecond: what is left of a wait varies by microseconds, and ticks are longer.
-        let timeout_ns = timeout_ns.next_multiple_of(100_000).max(100_000);
-        if timeout_ns == self.timeout_ns {
-            return;
-        }
-        let value = libc::timeval {
-            tv_sec: (timeout_ns / 1_000_000_000) as libc::time_t,
-            tv_usec: (timeout_ns % 1_000_000_000 / 1000) as libc::suseconds_t,
-        };
-        // SAFETY: the option value is valid for the length given.
-        let set = unsafe {
-            libc::setsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_RCVTIMEO,
-                (&raw const value).cast(),
-                size_of::<libc::timeval>() as libc::socklen_t,
-            )
-        };
-        if set == 0 {
-            self.timeout_ns = timeout_ns;
-        }
+        Ok(Self { name: given(), socket })
     }
 
     /// The interface's name.
@@ -223,15 +163,18 @@ impl Wire for Interface {
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        if self.errno != 0 {
-            return Err(io::Error::from_raw_os_error(std::mem::take(&mut self.errno)));
+        // SAFETY: the buffer is valid for writing its length.
+        let got = unsafe {
+            libc::recv(self.socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
+        };
+        if let Ok(got) = usize::try_from(got) {
+            return Ok(Some(got));
         }
-        if self.received > 0 {
-            let length = std::mem::take(&mut self.received).min(buffer.len());
-            buffer[..length].copy_from_slice(&self.buffer[..length]);
-            return Ok(Some(length));
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+            _ => Err(error),
         }
-        Self::take(&self.socket, buffer, libc::MSG_DONTWAIT)
     }
 
     fn arrived_ns(&self) -> Option<u64> {
@@ -243,19 +186,6 @@ impl Wire for Interface {
 
     fn wait(&mut self, deadline_ns: u64) {
         wait_for_frame(self.socket.as_fd(), deadline_ns);
-    }
-
-    fn wait_by_tick(&mut self, deadline_ns: u64) {
-        let left_ns = deadline_ns.saturating_sub(monotonic_ns());
-        if self.received > 0 || left_ns == 0 {
-            return;
-        }
-        self.set_timeout(left_ns);
-        match Self::take(&self.socket, &mut self.buffer[..], 0) {
-            Ok(length) => self.received = length.unwrap_or(0),
-            // Said once, as of an interface that is down: `receive` says it.
-            Err(error) => self.errno = error.raw_os_error().unwrap_or(libc::EIO),
-        }
     }
 }
 

@@ -166,7 +166,7 @@ fn remove_orphans() {
         else {
             continue;
         };
-        if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+        if !takt_rt::procfs::exists(pid) {
             // Somebody else may have removed it meanwhile.
             let _ = ip(&["link", "del", &name]);
         }

@@ -1,3 +1,5 @@
+//! A mission: steps that the arm repeats, checked against its limits before any of them is moved.
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

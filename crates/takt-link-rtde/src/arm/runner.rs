@@ -1,3 +1,5 @@
+//! The thread that gives a mission's steps to the program on the robot, one by one.
+
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

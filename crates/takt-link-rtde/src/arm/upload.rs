@@ -1,3 +1,5 @@
+//! The URScript programs that come with Takt, and sending one to a controller.
+
 use std::io::Write;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Sends the safety job's commands, without waiting.
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 

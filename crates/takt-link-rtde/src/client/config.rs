@@ -1,3 +1,5 @@
+//! How to reach a robot (`[robot.rtde]`).
+
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

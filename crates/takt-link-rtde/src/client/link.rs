@@ -1,3 +1,5 @@
+//! Receives the robot's state in a thread of its own, and sets the connection up anew when it is lost.
+
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};

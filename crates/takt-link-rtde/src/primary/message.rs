@@ -1,3 +1,5 @@
+//! Messages of the primary client interface, as bytes.
+
 use crate::kinematics::Arm;
 use crate::wire::{Fields, WireError};
 

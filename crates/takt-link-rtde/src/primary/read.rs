@@ -1,3 +1,5 @@
+//! Reads an arm's calibrated kinematics from its controller.
+
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 

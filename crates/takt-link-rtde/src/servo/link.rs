@@ -1,3 +1,5 @@
+//! The connection of a stream of joint targets.
+
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd;

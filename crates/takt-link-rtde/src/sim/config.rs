@@ -1,3 +1,5 @@
+//! What the simulated controller is and does (`[robot.simulator]`, `takt simulate`).
+
 use serde::{Deserialize, Serialize};
 use std::f64::consts::{FRAC_PI_2, TAU};
 use std::net::{IpAddr, Ipv4Addr};

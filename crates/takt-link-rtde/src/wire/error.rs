@@ -1,3 +1,5 @@
+//! What can be wrong with bytes that should be RTDE.
+
 use thiserror::Error;
 
 /// Why bytes are not an RTDE packet, or values do not fit into one.

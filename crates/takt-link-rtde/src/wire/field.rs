@@ -1,3 +1,5 @@
+//! Types of RTDE variables, and values as bytes.
+
 use super::{HEADER_BYTES, PacketType, WireError};
 
 /// Types of RTDE variables (RTDE guide, "Data Types").

@@ -1,3 +1,5 @@
+//! Packets out of a stream of bytes, and into one.
+
 use super::WireError;
 
 /// Bytes of a packet header: size (`u16`) and type (`u8`).

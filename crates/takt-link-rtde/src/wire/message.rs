@@ -1,3 +1,5 @@
+//! What client and controller say to each other, as packets.
+
 use super::{Fields, Packet, PacketType, PacketWriter, WireError};
 
 /// Longest list of variable names that a controller takes in one set-up packet (RTDE guide).

@@ -58,7 +58,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn alive_in_group(group: i32) -> Vec<processes::Process> {
-    processes::all().into_iter().filter(|process| process.group == group && process.is_alive()).collect()
+    processes::all().into_iter().filter(|process| process.group == group && process.alive).collect()
 }
 
 #[test]

@@ -28,20 +28,13 @@ pub(super) fn components(workload: &Workload) -> (Vec<Component>, Vec<usize>) {
             }
         }
     }
-    let mut search = Tarjan {
-        sources: &sources,
-        number: vec![0; count],
-        low: vec![0; count],
-        next: 1,
-        stack: Vec::new(),
-        of: vec![usize::MAX; count],
-        found: 0,
-    };
-    for server in 0..count {
-        search.visit(server);
+    // Along influence backwards, so that components are found upstream first.
+    let groups = takt_model::components(&sources);
+    let mut of = vec![usize::MAX; count];
+    for (number, servers) in groups.iter().enumerate() {
+        servers.iter().for_each(|&server| of[server] = number);
     }
-    let (of, found) = (search.of, search.found);
-    let mut components: Vec<Component> = (0..found).map(|_| Component::default()).collect();
+    let mut components: Vec<Component> = groups.iter().map(|_| Component::default()).collect();
     for &callback in &workload.order {
         let server = workload.callbacks[callback].server;
         let component = &mut components[of[server]];
@@ -63,63 +56,6 @@ pub(super) fn components(workload: &Workload) -> (Vec<Component>, Vec<usize>) {
         component.upstream.dedup();
     }
     (components, of)
-}
-
-/// Tarjan's algorithm along influence backwards, so that components are found upstream first; without recursion, since
-/// nothing bounds the length of chains.
-struct Tarjan<'a> {
-    sources: &'a [Vec<usize>],
-    /// Order of discovery; 0: not yet.
-    number: Vec<usize>,
-    low: Vec<usize>,
-    next: usize,
-    stack: Vec<usize>,
-    of: Vec<usize>,
-    found: usize,
-}
-
-impl Tarjan<'_> {
-    fn discover(&mut self, node: usize) {
-        self.number[node] = self.next;
-        self.low[node] = self.next;
-        self.next += 1;
-        self.stack.push(node);
-    }
-
-    fn visit(&mut self, root: usize) {
-        if self.number[root] > 0 {
-            return;
-        }
-        self.discover(root);
-        // A node, and how many of its sources were looked at.
-        let mut path = vec![(root, 0)];
-        while let Some((node, looked)) = path.last_mut() {
-            let node = *node;
-            if let Some(&source) = self.sources[node].get(*looked) {
-                *looked += 1;
-                if self.number[source] == 0 {
-                    self.discover(source);
-                    path.push((source, 0));
-                } else if self.of[source] == usize::MAX {
-                    self.low[node] = self.low[node].min(self.number[source]);
-                }
-                continue;
-            }
-            path.pop();
-            if let Some((before, _)) = path.last() {
-                self.low[*before] = self.low[*before].min(self.low[node]);
-            }
-            if self.low[node] == self.number[node] {
-                while let Some(member) = self.stack.pop() {
-                    self.of[member] = self.found;
-                    if member == node {
-                        break;
-                    }
-                }
-                self.found += 1;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

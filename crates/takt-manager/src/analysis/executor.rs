@@ -265,6 +265,10 @@ impl<'a> Served<'a> {
         let mut worst = None;
         let mut before = 1;
         for offset in offsets.into_iter().take_while(|offset| *offset < last) {
+            // Whatever arrives before `last` is done by then (that is how it was found), so that nothing behind this is worse.
+            if single && last <= on.limit_ns && worst.is_some_and(|w: Bound| last - offset <= w.ns) {
+                break;
+            }
             while let Some((_, arrived)) = mine.next_if(|(from, _)| *from <= offset) {
                 count = arrived;
             }

@@ -72,7 +72,6 @@ impl Method {
 /// A bound and where it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// The bound.
     pub ns: u64,
     /// The analysis.
     pub by: Method,
@@ -300,7 +299,6 @@ impl<'w> Analysis<'w> {
         self
     }
 
-    /// The workload.
     #[must_use]
     pub fn workload(&self) -> &'w Workload {
         self.workload

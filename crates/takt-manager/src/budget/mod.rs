@@ -44,9 +44,7 @@ impl Limits {
 /// A chain with everything that its bound depends on.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Its goal.
     pub goal_ns: u64,
     /// Its ways, all of which must keep the goal.
     pub paths: &'a [Vec<usize>],
@@ -57,7 +55,6 @@ pub struct Request<'a> {
 pub struct ChainBound {
     /// The bound of the worst path.
     pub ns: u64,
-    /// Which that is.
     pub path: usize,
     /// Analyses that gave it.
     pub by: Vec<Method>,

@@ -66,6 +66,9 @@ pub(super) struct Helpers {
     processes: BTreeMap<u32, usize>,
     /// Threads that serve or publish: not helpers.
     named: BTreeSet<u32>,
+    /// Processes with helpers that are not asleep, and those in which a messenger is raised, as of the last look at all.
+    awake: BTreeSet<u32>,
+    carried: BTreeSet<u32>,
 }
 
 impl Helpers {
@@ -243,14 +246,24 @@ impl<K: Kernel> Enactor<K> {
         if !self.partition.balances() {
             self.journal.give(system)?;
         }
+        if all {
+            self.helpers.awake.clear();
+            self.helpers.carried.clear();
+        }
         let asked = attributes(&self.options.helper_policy);
         let may_raise = self.may_raise();
         for &(pid, tid) in threads {
             let Some(before) = self.journal.before(pid, tid) else { continue };
             let kind = self.helpers.kind(tid);
             // A policy that the application chose for itself stays.
-            let chosen = before.attributes.policy != 0 || before.attributes.nice != 0;
+            let chosen = self.is_chosen(before);
             let raised = kind == Kind::Messenger && !chosen && may_raise;
+            if kind != Kind::Unknown {
+                self.helpers.awake.insert(pid);
+            }
+            if raised {
+                self.helpers.carried.insert(pid);
+            }
             let policy = if raised { asked } else { before.attributes };
             // One that was made since the last plan has no place yet: it goes where its process may run.
             let spread = !chosen && self.spreads(kind) && self.spread.knows(pid, tid);
@@ -287,6 +300,21 @@ impl<K: Kernel> Enactor<K> {
         Ok(())
     }
 
+    /// Whether the application gave this thread its policy or its nice value. What its process runs at was given to the process (`nice`, `Nice=` of
+    /// a systemd unit), and a thread that a reserved one makes begins at 0 (SCHED_FLAG_RESET_ON_FORK).
+    fn is_chosen(&self, before: &ThreadBefore) -> bool {
+        let pid = before.thread.pid;
+        let of_process = self.journal.before(pid, pid).map_or(0, |leader| leader.attributes.nice);
+        before.attributes.policy != 0 || ![0, of_process].contains(&before.attributes.nice)
+    }
+
+    /// Managed processes whose helpers work while none of them has the policy of messengers: how long messages wait there is up to everybody else on
+    /// the machine.
+    #[must_use]
+    pub fn uncarried(&self) -> BTreeSet<u32> {
+        self.helpers.awake.difference(&self.helpers.carried).copied().collect()
+    }
+
     /// Whether a helper at real-time priority that begins to spin still leaves time to the manager, which would take that back. With the
     /// admission test off there is no throttling of real-time threads; the fair server, which came with 6.12, then sees to it.
     fn may_raise(&self) -> bool {
@@ -305,10 +333,9 @@ impl<K: Kernel> Enactor<K> {
 
     /// Helpers that are spread with the best-effort executors.
     pub(super) fn to_spread(&self, threads: &[(u32, u32)]) -> Vec<(u32, u32)> {
-        let chosen = |before: &ThreadBefore| before.attributes.policy != 0 || before.attributes.nice != 0;
         let spread = |&(pid, tid): &(u32, u32)| {
             self.spreads(self.helpers.kind(tid))
-                && self.journal.before(pid, tid).is_some_and(|before| !chosen(before))
+                && self.journal.before(pid, tid).is_some_and(|before| !self.is_chosen(before))
         };
         threads.iter().copied().filter(spread).collect()
     }

@@ -145,7 +145,6 @@ impl<K: Kernel> Enactor<K> {
         self.left_behind.as_ref()
     }
 
-    /// The state file.
     #[must_use]
     pub fn state_file(&self) -> &std::path::Path {
         self.journal.path()

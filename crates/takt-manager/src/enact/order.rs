@@ -12,11 +12,8 @@ pub use takt_reserve::ratio;
 /// A reservation on a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// Budget.
     pub budget_ns: u64,
-    /// Period.
     pub period_ns: u64,
-    /// Core.
     pub core: usize,
 }
 
@@ -30,32 +27,23 @@ impl Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Back to what the thread was before it had a reservation.
-    Release {
-        /// The thread.
-        tid: u32,
-    },
+    Release { tid: u32 },
     /// As [`Step::Release`], for the moment only.
-    Lift {
-        /// The thread.
-        tid: u32,
-    },
+    Lift { tid: u32 },
     /// Another budget or period on the same core.
     Resize {
-        /// The thread.
         tid: u32,
         /// The new reservation.
         to: Held,
     },
     /// The reservation moves to another core, with the bandwidth of `to`.
     Move {
-        /// The thread.
         tid: u32,
         /// The new reservation.
         to: Held,
     },
     /// A first reservation, or the one after a [`Step::Lift`].
     Reserve {
-        /// The thread.
         tid: u32,
         /// The new reservation.
         to: Held,

@@ -45,13 +45,10 @@ pub enum Soft {
 /// A thread that had used up its budget and wanted more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrun {
-    /// The thread.
     pub tid: u32,
-    /// Its name.
     pub name: String,
     /// Its budget per period.
     pub budget_ns: u64,
-    /// Its period.
     pub period_ns: u64,
     /// CPU time that it had since the last look.
     pub used_ns: u64,

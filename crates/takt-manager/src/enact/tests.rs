@@ -193,6 +193,33 @@ fn a_helper_that_computes_goes_back_to_what_it_was() {
     assert_eq!(second(&mut enactor, 13, 100, 10), Attributes::other(0), "never again");
 }
 
+/// `nice ros2 launch`, or `Nice=` of a unit: no thread chose that.
+#[test]
+fn a_nice_value_of_the_whole_process_keeps_no_messenger_from_being_raised() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sim = system();
+    for tid in 10..16 {
+        sim.threads.get_mut(&tid).unwrap().attributes = Attributes::other(5);
+    }
+    // One that is nicer than its process, by its own choice, and one that is alone in that in its process.
+    sim.threads.get_mut(&12).unwrap().attributes = Attributes::other(10);
+    sim.threads.get_mut(&21).unwrap().attributes = Attributes::other(-5);
+    let mut enactor = Enactor::new(sim, &platform(), options(folder.path(), &[Mode::AdmissionOff])).unwrap();
+    enactor.enact(&target(vec![wanted(10, 50, 1)], &[])).unwrap();
+    assert!(enactor.uncarried().is_empty(), "nothing is known yet");
+    for tid in [11, 12, 21] {
+        let thread = enactor.kernel.threads.get_mut(&tid).unwrap();
+        (thread.turns, thread.run_ns) = (500, 10 * MS);
+    }
+    enactor.watch(monotonic_ns() + 1_000 * MS);
+    let raised = |tid: u32| attributes_of(&enactor, tid).policy == libc::SCHED_RR as u32;
+    assert_eq!([11, 12, 21].map(raised), [true, false, false]);
+    // Nothing carries the messages of process 20.
+    assert_eq!(enactor.uncarried(), BTreeSet::from([20]));
+    enactor.journal.undo(&mut enactor.kernel).unwrap();
+    assert_eq!(attributes_of(&enactor, 11), Attributes::other(5));
+}
+
 #[test]
 fn messengers_together_get_no_more_than_one_alone() {
     let folder = tempfile::tempdir().unwrap();

@@ -39,7 +39,6 @@ pub struct Options {
     /// Whether the kernel is asked to enforce budgets exactly (`HRTICK_DL`) instead of on its ticks. On by default: it costs one timer
     /// interrupt for each budget that is used up, and bounds become shorter by ticks.
     pub exact_budgets: bool,
-    /// Where the state file is.
     pub state: PathBuf,
 }
 
@@ -96,12 +95,7 @@ impl Options {
 pub enum Error {
     /// A setting cannot work.
     #[error("{setting}: {reason}")]
-    Setting {
-        /// Its name.
-        setting: &'static str,
-        /// Why.
-        reason: String,
-    },
+    Setting { setting: &'static str, reason: String },
     /// The state file.
     #[error(transparent)]
     State(#[from] restore::Error),
@@ -113,12 +107,7 @@ pub enum Error {
     },
     /// The platform's cores.
     #[error("core {core} is not online; online: {online}. Fix: choose cores among these")]
-    Core {
-        /// Which.
-        core: usize,
-        /// The CPUs online.
-        online: Box<CpuSet>,
-    },
+    Core { core: usize, online: Box<CpuSet> },
     /// The kernel does not say which CPUs it has.
     #[error("reading the CPUs online: {0}")]
     Online(std::io::Error),
@@ -128,7 +117,6 @@ fn list(refusals: &[Refusal]) -> String {
     refusals.iter().map(|refusal| format!("\n  {refusal}")).collect()
 }
 
-/// What is to be so.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Target {
     /// Threads with reservations.
@@ -144,11 +132,8 @@ pub struct Target {
 /// One reservation that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// The process.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
-    /// Its name.
     pub name: String,
     /// Budget, period and core.
     pub held: Held,
@@ -227,11 +212,8 @@ impl Enacted {
 /// A reservation that holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
-    /// The process.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
-    /// Its name.
     pub name: String,
     /// Budget, as read back.
     pub budget_ns: u64,
@@ -248,7 +230,6 @@ pub struct Difference {
     pub tid: u32,
     /// Its name, or the setting's.
     pub name: String,
-    /// What was asked.
     pub asked: String,
     /// What holds, or the kernel's answer.
     pub has: String,

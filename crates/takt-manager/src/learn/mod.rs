@@ -84,7 +84,6 @@ pub struct LearntChain {
     pub why: String,
 }
 
-/// What was learnt.
 #[derive(Debug, Clone)]
 pub struct Learnt {
     /// The model at the end.

@@ -54,7 +54,6 @@ pub(super) fn propose(
     (goals, plan)
 }
 
-/// What the plan says of the chain.
 fn say(chain: &mut LearntChain, plan: &Plan) {
     let Some(planned) = plan.chains.iter().find(|planned| planned.name == chain.name) else { return };
     let (state, why) = match &planned.state {

@@ -45,7 +45,6 @@ pub struct Candidate {
     pub paths: Vec<Vec<usize>>,
 }
 
-/// What was selected.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selected {
     /// At most as many as were asked for.

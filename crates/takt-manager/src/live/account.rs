@@ -14,7 +14,6 @@ pub struct Account {
     pub uid: u32,
     /// Number of the first group.
     pub gid: u32,
-    /// All groups.
     pub groups: Vec<u32>,
     /// Name; without an entry in the list of users, the number.
     pub name: OsString,
@@ -63,26 +62,6 @@ impl Account {
                 Self { uid, gid, groups: vec![gid], name: uid.to_string().into(), home: None }
             }
         }
-    }
-
-    /// The user with this name or number.
-    ///
-    /// # Errors
-    ///
-    /// There is none of that name.
-    pub fn named(text: &str) -> Result<Self, String> {
-        if let Ok(uid) = text.parse() {
-            return Ok(Self::numbered(uid, None));
-        }
-        let unknown =
-            || format!("user {text:?}: not known here; give a name of `getent passwd`, or a number");
-        let name = CString::new(text).map_err(|_| unknown())?;
-        let found = entry(|passwd, buffer, found| {
-            // SAFETY: as in `numbered`; the name ends with a zero byte.
-            unsafe { libc::getpwnam_r(name.as_ptr(), passwd, buffer.as_mut_ptr(), buffer.len(), found) }
-        });
-        let (uid, gid, name, home) = found.ok_or_else(unknown)?;
-        Ok(Self { uid, gid, groups: groups(&name, gid), name, home })
     }
 
     /// The user who became root by `sudo` or `pkexec` to start this program; `None` where nobody did.
@@ -138,15 +117,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_found_by_name_and_number_and_unknown_names_refused() {
-        let root = Account::named("root").unwrap();
+    fn users_are_found_by_number() {
+        let root = Account::numbered(0, None);
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0) && root.home.is_some(), "{root:?}");
-        assert_eq!(Account::named("0").unwrap(), root);
         let nobody = Account::numbered(4_000_000, Some(12));
         assert_eq!((nobody.gid, nobody.groups.as_slice(), nobody.home), (12, &[12][..], None));
-        for wrong in ["", "no such user", "a\0b", "-1"] {
-            assert!(Account::named(wrong).unwrap_err().contains("getent"), "{wrong}");
-        }
     }
 }

@@ -162,9 +162,7 @@ impl Assumption {
 /// An assumption about one chain, as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// Which.
     pub assumption: Assumption,
-    /// What is assumed.
     pub assumed: String,
     /// Whether it is observed to hold; `None`: it was not looked at, or not enough was seen.
     pub holds: Option<bool>,
@@ -176,7 +174,6 @@ pub struct Standing {
 /// A time for which a chain stood so.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// How.
     pub state: State,
     /// From when, seconds since the manager began.
     pub from_s: f64,
@@ -190,7 +187,6 @@ pub struct Interval {
     pub completions: u64,
     /// Of these, later than the goal.
     pub late: u64,
-    /// Why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }

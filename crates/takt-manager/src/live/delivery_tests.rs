@@ -82,6 +82,59 @@ fn a_late_delivery_takes_the_word_back_and_the_next_bound_has_it() {
     assert!(again.bound_ns.unwrap() >= before.bound_ns.unwrap() + 8 * MS);
 }
 
+/// Threads of the middleware that wait for a CPU that long have no bound: the longest wait so far is none.
+#[test]
+fn where_the_middleware_waits_for_a_cpu_nothing_is_guaranteed() {
+    for (held_ms, expected) in [(20, "guaranteed"), (30, "not_analysable")] {
+        let goals = Goals::parse(
+            "degradation_order = [\"way\"]\n[[chain]]\nname = \"way\"\nstart = \"/driver\"\nend = \"/sink\"\ngoal = \"200 ms\"\n",
+            "test",
+        );
+        let after_ns = |step: u64| if step.is_multiple_of(8) { held_ms * MS } else { MS / 5 };
+        let mut setup = setup_with(narrow(goals.unwrap()), false, |from_ns| two(from_ns, after_ns));
+        setup.pass(0.0, 20.0);
+        let chain = setup.live.status(setup.from_ns + 20_000 * MS).chains[0].clone();
+        assert_eq!(chain.state, expected, "{chain:#?}");
+        // Its reservations stay: it is served as well as it can be.
+        assert!(
+            chain.bound_ns.unwrap() > held_ms * MS && !setup.live.plan().unwrap().reservations.is_empty()
+        );
+        if expected != "guaranteed" {
+            assert!(chain.why.contains("after 30.0 ms to /sink subscription /t"), "{}", chain.why);
+            assert_eq!(chain.run.guaranteed_s, 0.0);
+        }
+    }
+}
+
+/// A guarantee does not rest on how idle the machine happens to be.
+#[test]
+fn where_no_thread_of_the_middleware_is_raised_nothing_is_guaranteed() {
+    for (nice, expected) in [(0, "guaranteed"), (7, "not_analysable")] {
+        let goals = Goals::parse(
+            "degradation_order = [\"way\"]\n[[chain]]\nname = \"way\"\nstart = \"/driver\"\nend = \"/sink\"\ngoal = \"200 ms\"\n",
+            "test",
+        );
+        let mut setup = setup_with(narrow(goals.unwrap()), false, |from_ns| two(from_ns, |_| MS / 5));
+        let kernel = setup.live.enactor.as_mut().unwrap().kernel_mut();
+        kernel.spawn(20, 21, "dds");
+        kernel.threads.get_mut(&21).unwrap().attributes = crate::system::Attributes::other(nice);
+        for half_s in 0..40 {
+            let at_s = f64::from(half_s) / 2.0;
+            let dds = setup.live.enactor.as_mut().unwrap().kernel_mut().threads.get_mut(&21).unwrap();
+            (dds.turns, dds.run_ns) = (dds.turns + 50, dds.run_ns + MS);
+            setup.pass(at_s, at_s);
+        }
+        let chain = setup.live.status(setup.from_ns + 20_000 * MS).chains[0].clone();
+        assert_eq!(chain.state, expected, "{chain:#?}");
+        assert_eq!(
+            chain.why.contains("no thread of the middleware of process 20"),
+            nice != 0,
+            "{}",
+            chain.why
+        );
+    }
+}
+
 /// Holding the middleware's threads up by moving them says nothing about how long they take.
 #[test]
 fn a_delivery_that_is_late_while_threads_are_moved_takes_the_word_and_widens_nothing() {

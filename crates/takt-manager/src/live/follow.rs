@@ -177,7 +177,6 @@ impl<S: Source, K: Kernel> Live<S, K> {
     pub(super) fn is_over(&self) -> bool {
         let alive: BTreeSet<u32> =
             self.model.threads.iter().filter(|thread| !thread.ended).map(|thread| thread.pid).collect();
-        let gone = |pid: &u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
-        self.source.ended() || (self.plans > 0 && alive.iter().all(gone))
+        self.source.ended() || (self.plans > 0 && !alive.iter().any(takt_rt::procfs::exists))
     }
 }

@@ -69,7 +69,6 @@ impl Launched {
         Ok(Self { child: command.spawn()?, asked: None, directory })
     }
 
-    /// Its process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()

@@ -3,6 +3,8 @@
 //!
 //! A plan says what *can* be kept. The word "guaranteed" is said here, and only while every [`Assumption`] is observed to hold.
 
+use std::collections::BTreeSet;
+
 use takt_model::{Breach, Broken, ChainStats, Exceeded, Range};
 
 use super::assumption::{Assumption, Interval, Standing, State};
@@ -35,6 +37,8 @@ pub(super) struct Ledger {
     pub started_ns: u64,
     /// How long after a loss of events nothing is guaranteed.
     pub forgive_ns: u64,
+    /// Processes whose middleware has no thread at real-time priority.
+    uncarried: BTreeSet<u32>,
 }
 
 /// What was counted of a chain.
@@ -100,6 +104,8 @@ pub(super) struct Chain {
     silent_ns: Option<u64>,
     /// Why it cannot be measured here at all.
     unmeasurable: Option<String>,
+    /// Processes on its way whose middleware nothing carries.
+    uncarried: Vec<u32>,
 }
 
 /// What must be done about what was seen.
@@ -130,7 +136,15 @@ impl Ledger {
         };
         let forgive_ns = (goals.options.update_period_s * 1e9) as u64;
         let chains = goals.chains.iter().map(chain).collect();
-        Self { chains, observes, started_ns: now_ns, forgive_ns }
+        Self { chains, observes, started_ns: now_ns, forgive_ns, uncarried: BTreeSet::new() }
+    }
+
+    /// In these processes helpers work, and none of them at the priority of messengers.
+    pub fn uncarried(&mut self, pids: BTreeSet<u32>) {
+        if self.uncarried != pids {
+            self.uncarried = pids;
+            self.chains.iter_mut().for_each(|chain| chain.carry(&self.uncarried));
+        }
     }
 
     /// A plan was made and, unless it is only looked, enacted. `moved`: threads whose reservation was changed by it. Returns chains of which a
@@ -171,6 +185,7 @@ impl Ledger {
                 chain.begin(now_ns);
             }
             chain.grounds = of_chain;
+            chain.carry(&self.uncarried);
             if chain.jitter.planned(planned) {
                 chain.begin(now_ns);
             }
@@ -400,6 +415,11 @@ impl Chain {
         (self.began_in_force, self.ended_in_force) = (self.began, false);
     }
 
+    /// Takes note of the processes whose middleware nothing carries.
+    fn carry(&mut self, uncarried: &BTreeSet<u32>) {
+        self.uncarried = self.grounds.receivers.intersection(uncarried).copied().collect();
+    }
+
     /// Something is said that could be refuted.
     fn stands(&self) -> bool {
         self.planned == Some(ChainState::Guaranteed)
@@ -524,6 +544,9 @@ impl Chain {
             let state = match assumption {
                 // Nothing was said yet that this could refute.
                 Assumption::Suspensions if !self.grounds.unseen.is_empty() => State::NotMeasurable,
+                Assumption::Delivery if !self.grounds.delayed.is_empty() || !self.uncarried.is_empty() => {
+                    State::NotAnalysable
+                }
                 Assumption::Costs
                 | Assumption::Arrivals
                 | Assumption::Outputs
@@ -622,6 +645,24 @@ impl Chain {
                 broken(|what| matches!(what, Breach::Cost(_) | Breach::Beyond { suspended: false, .. }))
             }
             Assumption::Arrivals => broken(|what| matches!(what, Breach::Arrivals(_))),
+            Assumption::Delivery if !self.uncarried.is_empty() => against(format!(
+                "no thread of the middleware of process {} runs at real-time priority (they need more than helpers may have, or have a nice value of \
+                 their own): how long messages wait there is up to everybody else on the machine",
+                self.uncarried.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+            )),
+            Assumption::Delivery if !self.grounds.delayed.is_empty() => {
+                let told: Vec<String> = self
+                    .grounds
+                    .delayed
+                    .iter()
+                    .map(|(name, ns)| format!("{} ms to {name}", ms(*ns)))
+                    .collect();
+                against(format!(
+                    "messages were delivered after {}: threads of the middleware, which have no reservations, waited for a CPU, and nothing bounds how \
+                     long they do. Leave them more of the CPUs (most_bandwidth, most_system_bandwidth), or take work off them",
+                    told.join(", ")
+                ))
+            }
             Assumption::Delivery => match self.grounds.undelivered.as_slice() {
                 [] => broken(|what| matches!(what, Breach::Delivery(_))),
                 names => (

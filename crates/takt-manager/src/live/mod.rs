@@ -281,11 +281,6 @@ impl<S: Source, K: Kernel> Live<S, K> {
         drained
     }
 
-    /// To drain measurements of chains ([`Live::watch_ids`]).
-    pub fn extractor_mut(&mut self) -> &mut Extractor {
-        &mut self.extractor
-    }
-
     /// Runs until `stop` is set or the source ends. The thread goes to the system core unless it only observes.
     ///
     /// # Errors
@@ -387,6 +382,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 for difference in enactor.check() {
                     self.ledger.differs(now_ns, difference.tid, &difference.to_string(), &mut self.found);
                 }
+                self.ledger.uncarried(enactor.uncarried());
             }
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(after_ns);
         }

@@ -45,7 +45,6 @@ pub struct Status {
     pub reservations: Vec<ReservationStatus>,
     /// Threads at best effort, and helper threads on the system core.
     pub best_effort: usize,
-    /// See there.
     pub helpers: usize,
     /// Where the kernel has something else than asked.
     pub differences: Vec<String>,
@@ -72,12 +71,9 @@ pub struct Status {
     pub recent: Vec<String>,
 }
 
-/// One chain.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ChainStatus {
-    /// Its name.
     pub name: String,
-    /// Its goal.
     pub goal_ns: u64,
     /// Its callbacks, as last planned.
     #[serde(default)]
@@ -100,20 +96,17 @@ pub struct ChainStatus {
     pub overdue: usize,
     /// Longest measured latency.
     pub worst_ns: u64,
-    /// Last one.
     pub last_ns: Option<u64>,
     /// Half were shorter.
     pub median_ns: Option<u64>,
     /// All but one in a hundred were shorter.
     pub p99_ns: Option<u64>,
-    /// Mean.
     pub mean_ns: Option<f64>,
     /// Upper bounds and how many latencies were no longer.
     pub histogram: Vec<(u64, u64)>,
     /// Releases of its first callback's timer that never ran.
     #[serde(default)]
     pub skipped: u64,
-    /// Bound, in milliseconds.
     #[serde(default)]
     pub bound_ms: Option<f64>,
     /// The longest measured latency, in milliseconds; `None`: nothing was measured.
@@ -209,7 +202,6 @@ pub struct Run {
     pub given_up_s: f64,
     /// Completions meanwhile.
     pub given_up_completions: u64,
-    /// Why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub given_up_why: String,
     /// Jitter of the completions that the verdict is about.
@@ -227,18 +219,13 @@ pub struct Run {
     pub refutations: Vec<(f64, String)>,
 }
 
-/// One reservation.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ReservationStatus {
-    /// The process.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
-    /// Its name.
     pub name: String,
     /// Budget per period.
     pub budget_ns: u64,
-    /// Period.
     pub period_ns: u64,
     /// Where it may run.
     pub cpus: String,
@@ -265,7 +252,6 @@ pub struct Cost {
     pub extract_ns: u64,
     /// For snapshots of the model.
     pub model_ns: u64,
-    /// For plans.
     pub plan_ns: u64,
     /// For enacting them and watching budgets.
     pub enact_ns: u64,

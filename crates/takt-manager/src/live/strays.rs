@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use takt_rt::procfs::{self, Stat};
+
 /// A process and when it started, so that another of its number is not taken for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stray {
@@ -15,13 +17,8 @@ pub(super) struct Stray {
 
 /// Number of the parent and time of the start; `None` where it has ended.
 fn stat(pid: u32) -> Option<(u32, u64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-    let state = fields.first()?;
-    if ["Z", "X"].contains(state) {
-        return None;
-    }
-    Some((fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?))
+    let stat = Stat::of(pid).filter(Stat::is_alive)?;
+    Some((stat.parent()?, stat.start_ticks()?))
 }
 
 /// All that run in this session of the probe, and their children, whatever those did to their environment.
@@ -31,13 +28,10 @@ pub(super) fn of_session(directory: &Path) -> BTreeSet<Stray> {
     let ours = std::process::id();
     let mut parents: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
     let mut found = BTreeSet::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
+    for pid in procfs::numbers("/proc") {
         let Some((parent, start_ticks)) = stat(pid).filter(|_| pid != ours) else { continue };
         parents.insert(pid, (parent, start_ticks));
-        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         if environment.split(|byte| *byte == 0).any(|variable| variable == marker) {
             found.insert(Stray { pid, start_ticks });
         }

@@ -57,13 +57,11 @@ pub enum Error {
     /// Nothing can be enacted.
     #[error(transparent)]
     Enact(#[from] enact::Error),
-    /// The options of the model.
     #[error("model: {0}")]
     Model(#[from] takt_model::OptionsError),
     /// The probe.
     #[error("the probe can no longer be read: {0}")]
     Source(Box<dyn std::error::Error + Send + Sync>),
-    /// The watchdog.
     #[error("the watchdog cannot be started: {0}. Fix: see that this program can be executed again")]
     Watchdog(io::Error),
 }

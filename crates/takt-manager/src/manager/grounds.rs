@@ -10,6 +10,10 @@ use crate::curves::Counts;
 use crate::plan::ChainState;
 use crate::workload::{Activity, Suspension};
 
+/// Threads of the middleware work for a fraction of this with any ordinary message. Where they were seen to take longer they waited for a CPU, which nothing
+/// promises them: they have no reservations, and run when those that have leave them something. The longest of such waits says nothing about the next.
+pub const MOST_DELIVERY_NS: u64 = 25_000_000;
+
 /// The grounds of a plan.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Grounds {
@@ -34,6 +38,10 @@ pub struct ChainGrounds {
     pub unobserved: Vec<String>,
     /// Callbacks whose messages pass the middleware, and nobody knows how long that takes.
     pub undelivered: Vec<String>,
+    /// Callbacks on its way whose messages the middleware was seen to hold for longer than [`MOST_DELIVERY_NS`], and how long.
+    pub delayed: Vec<(String, u64)>,
+    /// Processes on its way that messages of other threads come to by the middleware.
+    pub receivers: BTreeSet<u32>,
     /// Processes of these threads.
     pub processes: BTreeSet<u32>,
     /// Those of them that are starting, and have not shown what they do afterwards.
@@ -76,6 +84,8 @@ impl Manager {
                 threads: servers.iter().flat_map(threads).collect(),
                 unobserved: unobserved(model, on_path),
                 undelivered: undelivered(present, on_path),
+                delayed: delayed(model, on_path),
+                receivers: receivers(present, model, on_path),
                 starting: starting(present, model, &servers),
                 processes: processes(present, model, &servers),
                 not_run: callbacks.iter().filter(not_run).filter_map(name).collect(),
@@ -206,6 +216,24 @@ fn timer_starts(spans_ns: &[u64]) -> Vec<u64> {
 fn undelivered(present: &Present, on_path: &[usize]) -> Vec<String> {
     let on_path = on_path.iter().filter_map(|number| present.planned.callbacks.get(*number));
     on_path.filter(|activity| activity.undelivered).map(|activity| activity.name.clone()).collect()
+}
+
+fn receivers(present: &Present, model: &Model, on_path: &[usize]) -> BTreeSet<u32> {
+    let activities = on_path.iter().filter_map(|number| present.planned.callbacks.get(*number));
+    let servers: Vec<usize> = activities
+        .filter(|activity| activity.delivery_ns.is_some())
+        .map(|activity| activity.server)
+        .collect();
+    processes(present, model, &servers)
+}
+
+fn delayed(model: &Model, on_path: &[usize]) -> Vec<(String, u64)> {
+    let on_path = on_path.iter().filter_map(|number| model.callbacks.get(*number));
+    let longest = |callback: &Callback| {
+        let delivery = callback.delivery?;
+        delivery.most_ns.max(delivery.own_most_ns).filter(|ns| *ns > MOST_DELIVERY_NS)
+    };
+    on_path.filter_map(|callback| Some((callback.name.clone(), longest(callback)?))).collect()
 }
 
 fn processes(present: &Present, model: &Model, servers: &[usize]) -> BTreeSet<u32> {

@@ -25,7 +25,7 @@ mod shared;
 mod widened;
 mod write;
 
-pub use grounds::{ChainGrounds, Grounds};
+pub use grounds::{ChainGrounds, Grounds, MOST_DELIVERY_NS};
 pub use network::{against, outside_topic};
 pub use room::Room;
 
@@ -72,6 +72,7 @@ pub struct Manager {
     broken: bool,
     /// How wide the assumptions of the last plan were, and whether for shared cores: a place in [`room::ladder`].
     rung: Option<(bool, usize)>,
+    ways: chains::Remembered,
 }
 
 #[derive(Debug)]
@@ -150,19 +151,18 @@ impl Manager {
             others: false,
             broken: false,
             rung: None,
+            ways: chains::Remembered::default(),
             best_ns,
             shortest_ns,
             foreign: Vec::new(),
         }
     }
 
-    /// The goals.
     #[must_use]
     pub fn goals(&self) -> &Goals {
         &self.goals
     }
 
-    /// The platform.
     #[must_use]
     pub fn platform(&self) -> &Platform {
         &self.platform
@@ -312,13 +312,13 @@ impl Manager {
     fn decide(&mut self, model: &Model, quiet: bool) -> Plan {
         let mut workload = Workload::new(model, &self.reading());
         self.widened.apply(model, &mut workload, self.present.as_ref().map(|present| &present.planned));
-        let candidates: Vec<Candidate> = self
-            .goals
-            .chains
-            .iter()
-            .map(|chain| match chains::paths(model, &chain.start, &chain.end) {
-                Ok(paths) => Candidate { refused: not_analysable(model, &workload, &paths), paths },
-                Err(error) => Candidate { paths: Vec::new(), refused: Some(not_found(&error)) },
+        let ends = self.goals.chains.iter().map(|chain| (chain.start.as_str(), chain.end.as_str()));
+        let candidates: Vec<Candidate> = (self.ways.of(model, ends).iter())
+            .map(|ways| match ways {
+                Ok(paths) => {
+                    Candidate { refused: not_analysable(model, &workload, paths), paths: paths.clone() }
+                }
+                Err(error) => Candidate { paths: Vec::new(), refused: Some(not_found(error)) },
             })
             .collect();
         self.limit_neighbours(&workload, &candidates);

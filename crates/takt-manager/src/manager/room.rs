@@ -107,7 +107,6 @@ impl Room {
         Disturbance { most_ns: self.disturbance_ns, window_ns }
     }
 
-    /// In words.
     #[must_use]
     pub fn words(&self) -> String {
         format!(

@@ -1,7 +1,8 @@
 //! What activations take beyond their curves now and then: at any time, by any callback, executing or suspended, as much and as often as the
 //! allowance of a core lets them, which is counted at their ends.
 
-use super::Random;
+use takt_rt::random::SplitMix64;
+
 use super::engine::Job;
 
 /// What was taken so on each core.
@@ -27,7 +28,7 @@ impl Disturber {
     }
 
     /// A thread begins an activation.
-    pub fn begin(&mut self, now_ns: u64, core: usize, thread: usize, job: &mut Job, random: &mut Random) {
+    pub fn begin(&mut self, now_ns: u64, core: usize, thread: usize, job: &mut Job, random: &mut SplitMix64) {
         if self.most_ns == 0 || !random.one_in(3) {
             return;
         }
@@ -55,7 +56,6 @@ impl Disturber {
         self.taken.push(Taken { core, thread, ended_ns: None, more_ns });
     }
 
-    /// It has ended.
     pub fn end(&mut self, now_ns: u64, thread: usize) {
         let of = |taken: &&mut Taken| taken.thread == thread && taken.ended_ns.is_none();
         if let Some(taken) = self.taken.iter_mut().find(of) {

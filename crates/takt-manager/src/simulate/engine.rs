@@ -3,10 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use takt_rt::random::SplitMix64;
+
 use super::disturb::Disturber;
 use super::kernel::{Doing, Thread};
 use super::threads::Executor;
-use super::{Machine, Random, Supply, System, Trigger};
+use super::{Machine, Supply, System, Trigger};
 
 /// What was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,13 +24,10 @@ pub struct Observed {
 /// Something that a tracer would have seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traced {
-    /// When.
     pub at_ns: u64,
     /// CPU time that the executor's thread had used.
     pub cpu_ns: u64,
-    /// The executor.
     pub executor: usize,
-    /// What.
     pub step: Traceable,
 }
 
@@ -85,7 +84,7 @@ pub(super) struct Engine<'a> {
     held: Vec<(u64, usize)>,
     /// Grid of the releases of each callback.
     grid_ns: Vec<u64>,
-    pub random: Random,
+    pub random: SplitMix64,
     pub disturber: Disturber,
     observed: Observed,
     messages: i64,
@@ -130,7 +129,7 @@ pub fn simulate_on(
     length_ns: u64,
     seed: u64,
 ) -> (Observed, Vec<Traced>) {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let (mut threads, executors) = super::threads::start(system, supplies);
     super::kernel::hogs(&mut threads, machine, &mut random);
     let count = system.callbacks.len();

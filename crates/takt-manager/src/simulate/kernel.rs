@@ -2,8 +2,10 @@
 //! the rule at wake-ups, and budgets that are looked at exactly (`HRTICK_DL`) or at ticks and when a thread leaves the
 //! CPU. Nothing here knows of the analysis.
 
+use takt_rt::random::SplitMix64;
+
 use super::engine::{Engine, Job};
-use super::{Machine, Random, Supply};
+use super::{Machine, Supply};
 
 /// A thread and its reservation.
 #[derive(Debug)]
@@ -41,7 +43,6 @@ pub(super) enum Doing {
     Suspended {
         /// Until then.
         until_ns: u64,
-        /// The callback.
         job: Box<Job>,
     },
     /// It does nothing useful.
@@ -78,7 +79,7 @@ impl Thread {
 }
 
 /// Adds to each core servers that use up all that is left of it: one that never sleeps, or two that do now and then.
-pub(super) fn hogs(threads: &mut Vec<Thread>, machine: Machine, random: &mut Random) {
+pub(super) fn hogs(threads: &mut Vec<Thread>, machine: Machine, random: &mut SplitMix64) {
     let cores = threads.iter().map(|s| s.supply.core + 1).max().unwrap_or(0);
     for core in 0..cores {
         let Some(period_ns) = threads.iter().find(|s| s.supply.core == core).map(|s| s.supply.period_ns)

@@ -1,37 +1,8 @@
 //! Random systems, the same for the same seed.
 
+use takt_rt::random::SplitMix64;
+
 use super::{Kind, System, Trigger};
-
-/// SplitMix64 (Steele, Lea and Flood, 2014): small, and good enough to choose test cases.
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// From a seed.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From `from` to `to`, both included.
-    pub fn within(&mut self, from: u64, to: u64) -> u64 {
-        from + self.bits() % (to - from + 1)
-    }
-
-    /// One time in so many.
-    pub fn one_in(&mut self, times: u64) -> bool {
-        self.bits().is_multiple_of(times)
-    }
-}
 
 /// What random systems may have beside timers and subscriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,7 +28,7 @@ impl Features {
 #[must_use]
 pub fn random_with(seed: u64, features: Features) -> System {
     let mut system = random_system(seed);
-    let mut random = Random::new(seed ^ 0x5eed);
+    let mut random = SplitMix64::new(seed ^ 0x5eed);
     let random = &mut random;
     system.early_messages = random.one_in(2);
     if features.joins && random.one_in(4) {
@@ -73,7 +44,7 @@ pub fn random_with(seed: u64, features: Features) -> System {
         }
         if features.suspension && !source && random.one_in(5) {
             let length = random.within(1, 3);
-            let some = |random: &mut Random| random.within(0, 2);
+            let some = |random: &mut SplitMix64| random.within(0, 2);
             callback.suspends_ns = (0..length)
                 .map(|i| {
                     (0..some(random) + u64::from(i == 0)).map(|_| random.within(10_000, 5_000_000)).collect()
@@ -116,7 +87,7 @@ pub fn random_with(seed: u64, features: Features) -> System {
 /// A few executors and sources with timers, subscriptions, fan-out, fan-in, bursts, and costs that vary. Never cyclic.
 #[must_use]
 pub fn random_system(seed: u64) -> System {
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     let mut system = System { eager_timers: random.one_in(4), ..System::default() };
     let executors = random.within(1, 4);
     let sources = random.within(0, 2);
@@ -151,25 +122,25 @@ pub fn random_system(seed: u64) -> System {
     system
 }
 
-fn periodic(random: &mut Random, source: bool) -> Trigger {
+fn periodic(random: &mut SplitMix64, source: bool) -> Trigger {
     let period_ns = random.within(5, 60) * 1_000_000 + random.within(0, 999_999);
     // Beyond a period, releases of a device come in bursts.
     let jitter_ns = if source && random.one_in(2) { random.within(0, 2 * period_ns) } else { 0 };
     Trigger::Periodic { period_ns, jitter_ns }
 }
 
-fn costs(random: &mut Random, most: u64) -> Vec<u64> {
+fn costs(random: &mut SplitMix64, most: u64) -> Vec<u64> {
     let usual = random.within(10_000, most);
     let length = random.within(1, 8);
     (0..length).map(|i| if i == 0 { usual } else { random.within(usual / 20, usual) }).collect()
 }
 
-fn publishes(random: &mut Random, system: &mut System, node: u64, number: u64) -> Vec<usize> {
+fn publishes(random: &mut SplitMix64, system: &mut System, node: u64, number: u64) -> Vec<usize> {
     if random.one_in(3) { Vec::new() } else { vec![system.topic(&format!("/n{node}_{number}"))] }
 }
 
 /// Some callbacks publish to a second topic, all of whose subscribers come after them.
-fn fan_in(random: &mut Random, system: &mut System) {
+fn fan_in(random: &mut SplitMix64, system: &mut System) {
     for number in 0..system.callbacks.len() {
         if !random.one_in(4) {
             continue;

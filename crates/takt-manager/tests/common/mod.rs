@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use takt_manager::analysis::{Analysis, Enforcement};
 use takt_manager::curves::Counts;
-use takt_manager::simulate::{Features, Machine, Observed, Random, Supply, System, random_with, simulate_on};
+use takt_manager::simulate::{Features, Machine, Observed, Supply, System, random_with, simulate_on};
 use takt_manager::workload::{Order, Reading, Workload};
+use takt_rt::random::SplitMix64;
 
 pub const EXACT: Reading = Reading { cost_margin: 0.0, arrival_margin: 0.0, exceedance: None };
 
@@ -28,7 +29,7 @@ pub struct Checked {
 }
 
 /// Budgets from scarce to plenty, the same for all threads of an executor, spread over cores that keep their capacity.
-fn supplies(system: &System, random: &mut Random, tick_ns: u64) -> Vec<Supply> {
+fn supplies(system: &System, random: &mut SplitMix64, tick_ns: u64) -> Vec<Supply> {
     let periods = if tick_ns == 0 { [5_000_000, 10_000_000] } else { [20_000_000, 40_000_000] };
     let period_ns = periods[usize::try_from(random.within(0, 1)).unwrap()];
     let mut used: Vec<u64> = Vec::new();
@@ -107,7 +108,7 @@ pub fn check_with(
         // Light enough for budgets about as small as a tick.
         system.callbacks.iter_mut().flat_map(|c| &mut c.costs_ns).for_each(|ns| *ns = 1 + *ns / 6);
     }
-    let mut random = Random::new(seed ^ 0xdead_beef);
+    let mut random = SplitMix64::new(seed ^ 0xdead_beef);
     let machine = Machine {
         capacity_percent: 95,
         tick_ns: if ticks { [1, 4][usize::try_from(random.within(0, 1)).unwrap()] * 1_000_000 } else { 0 },

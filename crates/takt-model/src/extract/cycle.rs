@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::components::components;
 use crate::{CallbackId, Model, Outside, Topic, TopicId, Unanalysable};
 
 /// Cuts all cycles of callbacks over topics.
@@ -22,7 +23,13 @@ pub(super) fn cut(model: &mut Model) {
             }
         }
     }
-    for members in components(model, &removed) {
+    let next: Vec<Vec<usize>> = (0..model.callbacks.len())
+        .map(|from| {
+            let kept = edges(model, from).filter(|&(topic, to)| !removed.contains(&(from, topic, to)));
+            kept.map(|(_, to)| to).collect::<BTreeSet<_>>().into_iter().collect()
+        })
+        .collect();
+    for members in components(&next).into_iter().filter(|members| members.len() > 1) {
         let inside: Vec<(usize, usize, usize)> = members
             .iter()
             .flat_map(|&from| edges(model, from).map(move |(topic, to)| (from, topic, to)))
@@ -66,68 +73,8 @@ fn edges(model: &Model, from: usize) -> impl Iterator<Item = (usize, usize)> {
         .flat_map(|topic| model.topics[topic.0].subscribers.iter().map(move |to| (topic.0, to.0)))
 }
 
-/// Strongly connected components of more than one callback, without the removed edges: Tarjan's algorithm, without recursion.
-fn components(model: &Model, removed: &BTreeSet<(usize, usize, usize)>) -> Vec<BTreeSet<usize>> {
-    const UNSEEN: usize = usize::MAX;
-    let next: Vec<Vec<usize>> = (0..model.callbacks.len())
-        .map(|from| {
-            let mut to: Vec<usize> = edges(model, from)
-                .filter(|&(topic, to)| !removed.contains(&(from, topic, to)))
-                .map(|(_, to)| to)
-                .collect();
-            to.sort_unstable();
-            to.dedup();
-            to
-        })
-        .collect();
-    let mut index = vec![UNSEEN; next.len()];
-    let mut low = vec![0; next.len()];
-    let mut on_stack = vec![false; next.len()];
-    let (mut stack, mut found, mut counter) = (Vec::new(), Vec::new(), 0);
-    for root in 0..next.len() {
-        if index[root] != UNSEEN {
-            continue;
-        }
-        let mut work = vec![(root, 0)];
-        while let Some(&mut (at, ref mut edge)) = work.last_mut() {
-            if *edge == 0 && index[at] == UNSEEN {
-                (index[at], low[at], on_stack[at]) = (counter, counter, true);
-                counter += 1;
-                stack.push(at);
-            }
-            if let Some(&to) = next[at].get(*edge) {
-                *edge += 1;
-                if index[to] == UNSEEN {
-                    work.push((to, 0));
-                } else if on_stack[to] {
-                    low[at] = low[at].min(index[to]);
-                }
-                continue;
-            }
-            work.pop();
-            if let Some(&(parent, _)) = work.last() {
-                low[parent] = low[parent].min(low[at]);
-            }
-            if low[at] == index[at] {
-                let mut members = BTreeSet::new();
-                while let Some(member) = stack.pop() {
-                    on_stack[member] = false;
-                    members.insert(member);
-                    if member == at {
-                        break;
-                    }
-                }
-                if members.len() > 1 {
-                    found.push(members);
-                }
-            }
-        }
-    }
-    found
-}
-
 /// Edges that lead back to where a depth-first walk through the members came from.
-fn back_edges(members: &BTreeSet<usize>, inside: &[(usize, usize, usize)]) -> Vec<(usize, usize, usize)> {
+fn back_edges(members: &[usize], inside: &[(usize, usize, usize)]) -> Vec<(usize, usize, usize)> {
     let mut next: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
     for &(from, topic, to) in inside {
         next.entry(from).or_default().push((topic, to));

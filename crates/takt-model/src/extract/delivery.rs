@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use super::Extractor;
 use super::state::ThreadState;
-use crate::guard::Excess;
+use crate::guard::{Excess, Noticed};
 use crate::{Delivery, GreatestRecorder};
 
 /// Activations of a thread whose ends are remembered: messages are taken before their publisher has run this often again, but where
@@ -43,6 +43,7 @@ pub(crate) struct Delivered {
     pub told: bool,
     limits_ns: (Option<u64>, Option<u64>),
     excess: Option<Excess>,
+    noticed: Noticed,
 }
 
 impl Delivered {
@@ -51,7 +52,8 @@ impl Delivered {
         let Receipt { took_ns, told, own, .. } = receipt;
         if told && !std::mem::replace(&mut self.told, true) {
             // What was guessed before it was told.
-            *self = Self { told, limits_ns: self.limits_ns, excess: self.excess, ..Self::default() };
+            let noticed = std::mem::take(&mut self.noticed);
+            *self = Self { told, limits_ns: self.limits_ns, excess: self.excess, noticed, ..Self::default() };
         }
         let limit_ns = if own { self.limits_ns.1 } else { self.limits_ns.0 };
         let (most, seen) = match (own, starting) {
@@ -64,12 +66,14 @@ impl Delivered {
         most.record(at_ns, took_ns, horizon_ns);
         if let Some(assumed_ns) = limit_ns.filter(|most_ns| took_ns > *most_ns && self.excess.is_none()) {
             self.excess = Some(Excess { events: 1, assumed_ns: Some(assumed_ns), seen_ns: took_ns, at_ns });
+            self.noticed.set();
         }
     }
 
     /// Holds every message of others, and of its own thread, from now on against these; `None`: no longer.
-    pub(crate) fn limit(&mut self, most_ns: Option<u64>, own_most_ns: Option<u64>) {
+    pub(crate) fn limit(&mut self, most_ns: Option<u64>, own_most_ns: Option<u64>, noticed: &Noticed) {
         (self.limits_ns, self.excess) = ((most_ns, own_most_ns), None);
+        self.noticed = noticed.clone();
     }
 
     /// Where a limit was first left since the last call.

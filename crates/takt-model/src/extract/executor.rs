@@ -23,6 +23,7 @@ impl Extractor {
         state.outside.clear();
         if let Some(source) = state.source.take() {
             self.tables.callbacks.try_remove(source.callback);
+            self.guarded.ends();
             self.renamed = true;
         }
     }
@@ -215,6 +216,7 @@ impl Extractor {
         let state = &mut self.tables.threads[thread];
         let (pid, main) = (state.pid, state.pid == state.tid);
         state.ended = true;
+        self.guarded.ends();
         self.counters.dropped_activations += state.stack.len() as u64;
         state.forget_course();
         if self.options.keep_ended {
@@ -250,6 +252,7 @@ impl Extractor {
     }
 
     fn process_end(&mut self, pid: u32) {
+        self.guarded.ends();
         let ended: Vec<usize> = self
             .tables
             .callbacks
@@ -280,6 +283,7 @@ impl Extractor {
             return;
         }
         callback.dead = Some(name);
+        self.guarded.ends();
         self.tables.callback_of.retain(|_, known| *known != index);
         callback.watched.clear();
         for (_, thread) in &mut self.tables.threads {

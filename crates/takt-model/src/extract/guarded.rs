@@ -6,7 +6,7 @@ use super::Extractor;
 use super::names::{label, names};
 use super::state::{Key, Origin};
 use crate::guard::{
-    Account, Allowance, Assumed, Beyond, Breach, Broken, CostLimit, CountLimit, SpanLimit, Taken,
+    Account, Allowance, Assumed, Beyond, Breach, Broken, CostLimit, CountLimit, Noticed, SpanLimit, Taken,
 };
 
 /// Callbacks told at once that run where no plan knew them.
@@ -34,6 +34,8 @@ pub(super) struct Guarded {
     strangers: Vec<usize>,
     /// Callbacks, and the threads that they ran on.
     unplanned: Vec<(usize, usize)>,
+    /// Something is to be told.
+    noticed: Noticed,
 }
 
 impl Guarded {
@@ -54,6 +56,7 @@ impl Guarded {
         let told = || self.unplanned.iter().any(|(known, _)| *known == callback);
         if !self.callbacks.contains_key(&callback) && !told() && self.unplanned.len() < MOST_UNPLANNED {
             self.unplanned.push((callback, thread));
+            self.noticed.set();
         }
     }
 
@@ -65,7 +68,13 @@ impl Guarded {
             // Told once.
             self.strangers.dedup();
             self.strangers.truncate(MOST_UNPLANNED);
+            self.noticed.set();
         }
+    }
+
+    /// Something has ended.
+    pub(super) fn ends(&self) {
+        self.noticed.set();
     }
 
     /// A message of a topic is taken, and nobody was seen to send it.
@@ -106,22 +115,25 @@ impl Extractor {
                     }
                 }
             }
+            let noticed = &self.guarded.noticed;
             let limit = |most_ns: Vec<u64>| match account {
-                Some(_) => CostLimit::new(most_ns).with_account(),
-                None => CostLimit::new(most_ns),
+                Some(_) => CostLimit::new(most_ns).with_account().noticed_by(noticed),
+                None => CostLimit::new(most_ns).noticed_by(noticed),
             };
+            let spans = |least_ns: Vec<u64>| SpanLimit::new(least_ns).noticed_by(noticed);
             callback.cost.limit(one.cost_ns.clone().map(limit));
-            callback.delivered.limit(one.delivery_ns, one.own_delivery_ns);
-            callback.arrivals.limit(one.spans_ns.clone().map(SpanLimit::new));
+            callback.delivered.limit(one.delivery_ns, one.own_delivery_ns, noticed);
+            callback.arrivals.limit(one.spans_ns.clone().map(spans));
             let suspension = |lengths| [lengths, one.suspensions.clone(), one.yields.clone()];
-            callback.suspensions.limit(one.suspension_ns.clone().map(suspension), account.is_some());
+            callback.suspensions.limit(one.suspension_ns.clone().map(suspension), account.is_some(), noticed);
             for (name, most) in &one.outputs {
                 let Some(topic) = self.tables.topic_of.get(name.as_str()).copied() else { continue };
                 let topic = self.tables.topic(topic);
                 let callback = &mut self.tables.callbacks[slot];
                 for edge in &mut callback.publishes {
                     if edge.topic == topic {
-                        edge.limit = Some(Box::new(CountLimit::new(most.clone())));
+                        let limit = CountLimit::new(most.clone()).noticed_by(&self.guarded.noticed);
+                        edge.limit = Some(Box::new(limit));
                     }
                 }
             }
@@ -157,8 +169,11 @@ impl Extractor {
             self.guarded.callbacks.insert(slot, name);
         }
         for (topic, _, limit) in &self.guarded.topics {
-            self.tables.topics[*topic].arrivals.limit(Some(SpanLimit::new(limit.clone())));
+            let limit = SpanLimit::new(limit.clone()).noticed_by(&self.guarded.noticed);
+            self.tables.topics[*topic].arrivals.limit(Some(limit));
         }
+        // What ended before is told at the first look.
+        self.guarded.noticed.set();
     }
 
     fn release_guards(&mut self) {
@@ -166,8 +181,8 @@ impl Extractor {
             if let Some(callback) = self.tables.callbacks.get_mut(*slot) {
                 callback.cost.limit(None);
                 callback.arrivals.limit(None);
-                callback.delivered.limit(None, None);
-                callback.suspensions.limit(None, false);
+                callback.delivered.limit(None, None, &Noticed::default());
+                callback.suspensions.limit(None, false, &Noticed::default());
                 callback.publishes.iter_mut().for_each(|edge| edge.limit = None);
             }
         }
@@ -186,6 +201,9 @@ impl Extractor {
     /// Assumptions that were seen broken since the last call.
     pub fn broken(&mut self) -> Vec<Broken> {
         let mut found = Vec::new();
+        if !self.guarded.noticed.take() {
+            return found;
+        }
         let now_ns = self.now_ns;
         let tables = &mut self.tables;
         let mut ended = Vec::new();

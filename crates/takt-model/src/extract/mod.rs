@@ -118,14 +118,11 @@ pub enum OptionsError {
     /// Too short a window.
     #[error("{option} is {value}; at least {least} is needed")]
     TooSmall {
-        /// Which option.
         option: &'static str,
-        /// What it is.
         value: u64,
         /// What it must be at least.
         least: u64,
     },
-    /// No probability.
     #[error("exceedance has {0}; probabilities lie between 0 and 1, both excluded (1e-3: one in a thousand)")]
     NoProbability(f64),
 }
@@ -157,7 +154,6 @@ impl Options {
 /// What went by and what went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Events.
     pub events: u64,
     /// Events lost before they came here, where the source could tell; one for each gap where it could not.
     pub lost_events: u64,
@@ -180,7 +176,6 @@ pub struct Counters {
     pub succeeded: u64,
 }
 
-/// The extractor.
 #[derive(Debug)]
 pub struct Extractor {
     options: Options,
@@ -270,7 +265,6 @@ impl Extractor {
         all.filter(|(index, _)| ids.contains(&WatchId(*index))).map(|(_, stats)| stats).collect()
     }
 
-    /// The model at `now_ns`.
     #[must_use]
     pub fn snapshot(&self, now_ns: u64) -> Model {
         snapshot::take(self, now_ns)

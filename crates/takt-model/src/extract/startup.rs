@@ -82,7 +82,6 @@ impl Startups {
         self.of.remove(&pid);
     }
 
-    /// Whether the process is starting.
     #[inline]
     pub(crate) fn is_starting(&self, pid: u32, at_ns: u64) -> bool {
         at_ns < self.last_ns && self.of.get(&pid).is_some_and(|start| at_ns < start.until_ns)
@@ -190,7 +189,6 @@ impl Arrivals {
         ArrivalCurve { seen: self.seen(), ..self.steady.curve(now_ns) }
     }
 
-    /// The curve at `now_ns`.
     pub(crate) fn curve(&self, now_ns: u64) -> ArrivalCurve {
         let Some(apart) = &self.apart else { return self.steady.curve(now_ns) };
         if self.is_apart(apart, now_ns) {

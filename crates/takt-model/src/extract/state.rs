@@ -407,7 +407,6 @@ pub(crate) struct ObjectState {
     pub callback: Option<Handle>,
 }
 
-/// All tables.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub threads: Slab<ThreadState>,
@@ -481,7 +480,6 @@ impl Tables {
         Some(kept)
     }
 
-    /// The node of a callback.
     pub(crate) fn node_of_callback(&self, callback: &CallbackState) -> Option<usize> {
         match callback.origin {
             Origin::Timer { timer } => self.timers.get(timer)?.node,

@@ -20,7 +20,7 @@
 
 use takt_ros::event::OFF_CPU_NS;
 
-use crate::guard::{Beyond, Breach, CostLimit};
+use crate::guard::{Beyond, Breach, CostLimit, Noticed};
 use crate::{CostCurve, CostRecorder, GreatestRecorder};
 
 /// What the source says of an activation that was off the CPU.
@@ -276,12 +276,12 @@ impl Suspensions {
 
     /// Holds every activation from now on against these suspensions: lengths, numbers and yields of 1, 2, 3 ... activations in a row, empty where
     /// there are none; `None`: no longer. `account`: what is longer than that goes to an account.
-    pub(crate) fn limit(&mut self, limits: Option<[Vec<u64>; 3]>, account: bool) {
+    pub(crate) fn limit(&mut self, limits: Option<[Vec<u64>; 3]>, account: bool, noticed: &Noticed) {
         let limit = |mut most: Vec<u64>| {
             if most.is_empty() {
                 most.push(0);
             }
-            CostLimit::new(most)
+            CostLimit::new(most).noticed_by(noticed)
         };
         self.limit = limits.map(|[lengths, times, yields]| {
             let lengths = if account { limit(lengths).with_account() } else { limit(lengths) };
@@ -327,7 +327,6 @@ impl Suspensions {
         }
     }
 
-    /// What is known at `now_ns`.
     pub(crate) fn known(&self, now_ns: u64, keep: Keep) -> Suspended {
         let forgotten =
             |at_ns: u64| keep.horizon_ns.is_some_and(|horizon_ns| now_ns.saturating_sub(at_ns) > horizon_ns);

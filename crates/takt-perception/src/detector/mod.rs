@@ -88,7 +88,6 @@ pub(crate) struct Candidate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decoder {
-    /// NanoDet.
     Nanodet(nanodet::Heads),
     /// YOLOv8 or YOLO11.
     Yolo(yolo::Layout),

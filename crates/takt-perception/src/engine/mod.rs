@@ -35,7 +35,6 @@ pub enum Backend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Provider {
-    /// The CPU.
     #[default]
     Cpu,
     /// An NVIDIA GPU through CUDA; needs a GPU build of ONNX Runtime, CUDA and cuDNN.
@@ -49,7 +48,6 @@ pub enum Provider {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
-    /// Which engine.
     pub backend: Backend,
     /// The ONNX Runtime library; else `ORT_DYLIB_PATH`, else the usual places.
     pub library: Option<PathBuf>,
@@ -71,7 +69,6 @@ impl Default for EngineConfig {
 /// A model: compiled in, or a file. Written `builtin:NAME` or as a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelSource {
-    /// One of [`BUILTIN_MODELS`].
     Builtin(String),
     /// An ONNX file.
     File(PathBuf),
@@ -145,86 +142,43 @@ pub enum EngineError {
         "no ONNX Runtime library found (looked in: {looked}). Install it (for example `pip install onnxruntime`), \
          set `engine.library` or ORT_DYLIB_PATH to its libonnxruntime.so, or use backend = \"embedded\""
     )]
-    LibraryNotFound {
-        /// Places searched.
-        looked: String,
-    },
+    LibraryNotFound { looked: String },
     /// The library could not be used.
     #[error(
         "ONNX Runtime library {path} cannot be used: {reason}. It must be version 1.17 or newer for this \
          processor; set `engine.library` to another one, or use backend = \"embedded\""
     )]
-    Library {
-        /// The file.
-        path: String,
-        /// What the loader said.
-        reason: String,
-    },
+    Library { path: String, reason: String },
     /// A GPU was asked for and the embedded engine cannot give it.
     #[error(
         "provider = \"{provider:?}\" needs ONNX Runtime, and backend = \"embedded\" computes on the CPU only; \
          use backend = \"onnxruntime\" or provider = \"cpu\""
     )]
-    ProviderNeedsOnnxruntime {
-        /// The provider asked for.
-        provider: Provider,
-    },
+    ProviderNeedsOnnxruntime { provider: Provider },
     /// The provider is not in this build of ONNX Runtime, or its libraries are missing.
     #[error(
         "ONNX Runtime at {library} cannot use provider = \"{provider:?}\": {reason}. Install a GPU build \
          (`pip install onnxruntime-gpu`) with its CUDA libraries (TensorRT too for \"tensorrt\"), or use \
          provider = \"cpu\""
     )]
-    Provider {
-        /// The provider asked for.
-        provider: Provider,
-        /// The library in use.
-        library: String,
-        /// What ONNX Runtime said.
-        reason: String,
-    },
+    Provider { provider: Provider, library: String, reason: String },
     /// There is no built-in model of that name.
     #[error("no built-in model `{name}`; there are: {known}")]
-    UnknownBuiltin {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
+    UnknownBuiltin { name: String, known: String },
     /// The file cannot be read.
     #[error("cannot read model {path}: {source}")]
-    ReadModel {
-        /// The file.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    ReadModel { path: String, source: std::io::Error },
     /// The engine refuses the model.
     #[error("model {model} cannot be loaded by {engine}: {reason}")]
-    Load {
-        /// The model.
-        model: String,
-        /// The engine.
-        engine: &'static str,
-        /// What the engine said.
-        reason: String,
-    },
+    Load { model: String, engine: &'static str, reason: String },
     /// Inputs or outputs are not those of a model of this role.
     #[error("model {model} does not fit: expected {expected}; found {found}")]
-    Interface {
-        /// The model.
-        model: String,
-        /// What the role needs.
-        expected: String,
-        /// What the model has.
-        found: String,
-    },
+    Interface { model: String, expected: String, found: String },
     /// The input has the wrong length.
     #[error("network input has {found} values, expected {expected}")]
     InputLength {
         /// Product of the input shape.
         expected: usize,
-        /// Length given.
         found: usize,
     },
     /// The inference failed.
@@ -374,7 +328,6 @@ pub(crate) fn read(source: &ModelSource) -> Result<Cow<'static, [u8]>, EngineErr
 pub struct LoadedNetwork {
     /// The model, as configured.
     pub model: String,
-    /// The network.
     pub network: Box<dyn Network>,
     /// Names and shapes of its outputs.
     pub outputs: Vec<(String, Vec<usize>)>,

@@ -1,4 +1,4 @@
-//! Loading networks: on the device with a cache of engines, or on the CPU for the emulated device.
+//! Loading networks: on the device with a cache of engines, or on the CPU for the emulated device and the embedded engine.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -19,13 +19,9 @@ use crate::engine::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
     /// A network is being loaded.
-    Loading {
-        /// The model.
-        model: &'a str,
-    },
+    Loading { model: &'a str },
     /// Its engine is being built; said every second.
     Building {
-        /// The model.
         model: &'a str,
         /// Since when.
         elapsed: Duration,
@@ -34,7 +30,6 @@ pub enum Progress<'a> {
     },
     /// A network is ready.
     Ready {
-        /// The model.
         model: &'a str,
         /// How long it took.
         elapsed: Duration,
@@ -81,7 +76,7 @@ struct Loader<'a> {
     stream: &'a Stream,
     engine: Engine,
     provider: Provider,
-    /// Networks run on the CPU: the device is emulated.
+    /// Networks run on the CPU: the device is emulated, or the embedded engine was asked for.
     on_host: bool,
     /// On the emulated device: whether ONNX Runtime was asked for, which can be bound to its memory.
     bind: bool,
@@ -96,7 +91,8 @@ impl<'a> Loader<'a> {
         config: &PerceptionConfig,
         progress: &'a (dyn Fn(Progress) + Sync),
     ) -> Result<Self, GpuPerceptionError> {
-        let on_host = gpu.info().emulated;
+        // The embedded engine knows no GPU: who asks for it has networks on the CPU between kernels on the device.
+        let on_host = gpu.info().emulated || config.engine.backend == Backend::Embedded;
         let provider = match config.device {
             _ if on_host => Provider::Cpu,
             Device::Tensorrt => Provider::Tensorrt,

@@ -49,41 +49,23 @@ pub enum GpuPerceptionError {
     Perception(PerceptionError),
     /// The budget ended first. The device goes on; a later frame waits for it.
     #[error("the GPU was not done within the budget, waiting for: {stage}")]
-    Overrun {
-        /// What was waited for.
-        stage: &'static str,
-    },
+    Overrun { stage: &'static str },
     /// More separate things than the device tells apart.
     #[error(
         "{found} separate things in the monitored volume; the GPU tells {room} apart. This frame needs the CPU; if it \
          goes on, depth is noisy or `occupancy.min_area_m2` too small"
     )]
-    TooManyPieces {
-        /// Found.
-        found: usize,
-        /// Room for so many.
-        room: usize,
-    },
+    TooManyPieces { found: usize, room: usize },
     /// Host and kernels disagree about the memory between them.
     #[error(
         "kernels and program disagree about their data (sizes {expected} and {found}): remove the kernel cache"
     )]
-    Layout {
-        /// The program's sizes.
-        expected: String,
-        /// The kernels' sizes.
-        found: String,
-    },
+    Layout { expected: String, found: String },
     /// A cache of engines cannot be made.
     #[error(
         "cannot use {path} for TensorRT engines: {reason}. Set `perception.gpu.engine_cache` to a folder of yours"
     )]
-    Cache {
-        /// The folder.
-        path: String,
-        /// Why.
-        reason: String,
-    },
+    Cache { path: String, reason: String },
 }
 
 impl From<PerceptionError> for GpuPerceptionError {
@@ -129,7 +111,6 @@ impl GpuPerceptionError {
 /// processes), without the copy through pinned memory of perception's own.
 #[derive(Clone, Copy, Debug)]
 pub struct Resident<'a> {
-    /// The memory.
     pub memory: &'a Pinned<u8>,
     /// Where the R G B bytes start.
     pub rgb_at: usize,

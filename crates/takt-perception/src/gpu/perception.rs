@@ -23,7 +23,6 @@ use crate::view::FrameView;
 /// A frame for the device.
 #[derive(Clone, Copy, Debug)]
 pub struct GpuFrame<'a> {
-    /// The frame.
     pub view: FrameView<'a>,
     /// Where the device finds the same pixels by itself; `None`: they are copied.
     pub resident: Option<Resident<'a>>,
@@ -79,7 +78,7 @@ impl GpuPerception {
     /// shared detector; with `detector.schedule = "every-frame"`, which a GPU can afford, the detector runs on the
     /// camera's own stream.
     ///
-    /// On the emulated device networks run on the CPU: copied out and in, or, with `engine.backend = "onnxruntime"`,
+    /// On the emulated device, and with `engine.backend = "embedded"`, networks run on the CPU: copied out and in, or, with `engine.backend = "onnxruntime"`,
     /// bound to its memory as on a GPU.
     ///
     /// # Errors
@@ -174,11 +173,6 @@ impl GpuPerception {
     pub fn device_times(&self) -> DeviceTimes {
         self.camera.times
     }
-
-    /// Bytes of the device's memory in use, without what an inference library takes.
-    pub fn device_bytes(&self) -> usize {
-        self.rig.arena.bytes()
-    }
 }
 
 /// A camera's part of a batch.
@@ -186,7 +180,6 @@ impl GpuPerception {
 pub struct BatchFrame<'a> {
     /// Place of the camera in the batch.
     pub camera: usize,
-    /// The frame.
     pub frame: GpuFrame<'a>,
     /// What is seen.
     pub out: &'a mut Detections,

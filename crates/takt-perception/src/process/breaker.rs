@@ -55,7 +55,6 @@ impl View {
         Self(state as u64 | (trip as u64) << 8 | changes << 16)
     }
 
-    /// The state.
     pub fn state(self) -> State {
         STATES[(self.0 & 0xff) as usize % STATES.len()]
     }

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use crate::process::frame_judge::StageSpans;
 use crate::process::text::Text;
 
-/// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
@@ -31,7 +30,6 @@ pub enum EventKind {
     Restarted,
     /// A fresh worker process could not be made ready.
     RestartFailed,
-    /// The breaker opened.
     BreakerOpen,
     /// Trials begin.
     BreakerHalfOpen,
@@ -87,7 +85,6 @@ impl EventKind {
 pub struct Record {
     /// When, CLOCK_MONOTONIC nanoseconds.
     pub time_ns: u64,
-    /// What.
     pub kind: EventKind,
     /// The camera; `None` for what concerns the whole worker.
     pub camera: Option<u32>,
@@ -103,7 +100,6 @@ pub struct Record {
     pub done_ns: u64,
     /// Parts of the work.
     pub stages: StageSpans,
-    /// Why.
     pub cause: Text,
 }
 

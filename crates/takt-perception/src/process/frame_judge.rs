@@ -6,7 +6,6 @@ use serde::Serialize;
 /// A frame in the memory that cell and worker share; nothing is copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// The frame.
     pub view: FrameView<'a>,
     /// Where its colour lies in the camera's [`PixelMemory`], bytes.
     pub rgb_at: usize,

@@ -3,7 +3,7 @@
 use crate::gpu::{
     BatchFrame, GpuBatch, GpuFrame, GpuPerception, GpuPerceptionError, Progress, Resident, Severity,
 };
-use crate::{Detections, DetectorSchedule, Device, FramePose, GpuWait, PerceptionConfig, Streams};
+use crate::{Backend, Detections, DetectorSchedule, Device, FramePose, GpuWait, PerceptionConfig, Streams};
 use takt_gpu::{Clock, CudaVersion, Gpu, GpuError, Info, Interfering, Pinned, SpanRecorder, Spans, Wait};
 use takt_rt::census::CensusKeeper;
 use takt_rt::clock::monotonic_ns;
@@ -16,13 +16,14 @@ use crate::process::wire::Question;
 use crate::process::worker::{BatchJudge, Judges, Outcomes, SetupError};
 
 /// What a run directory keeps of a device.
-fn about(info: &Info, device: Device) -> About {
+fn about(info: &Info, device: Device, backend: Backend) -> About {
     let mut labels = Vec::new();
     if info.emulated {
         labels.push("the GPU is emulated: its times say nothing about a GPU".to_owned());
     }
     let engine = match device {
         _ if info.emulated => "networks on the CPU (emulated device)",
+        _ if backend == Backend::Embedded => "networks on the CPU (embedded engine)",
         Device::Tensorrt => "ONNX Runtime, TensorRT",
         _ => "ONNX Runtime, CUDA",
     };
@@ -242,7 +243,7 @@ pub fn judges(
     let tell = |what: Progress<'_>| in_words(&what).into_iter().for_each(progress);
     census.attribute("GPU", || {
         let gpu = Gpu::open_waiting(config.gpu.ordinal, wait)?;
-        let mut about = about(gpu.info(), setup.device);
+        let mut about = about(gpu.info(), setup.device, setup.perception.engine.backend);
         if config.gpu.streams == Streams::Batch {
             let cameras = setup.cameras.iter().enumerate();
             let cameras: Vec<_> = cameras.map(|(index, camera)| (index as u32, *camera, None)).collect();

@@ -21,7 +21,6 @@ pub struct About {
 /// A thread that judges, and what the kernel granted it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerThread {
-    /// Its name.
     pub name: String,
     /// Asked and granted.
     pub granted: Granted,

@@ -33,7 +33,6 @@ pub enum Fault {
 /// A fault and when it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What.
     pub fault: Fault,
     /// Counted from 1 in each process: the first judged frame that has it.
     pub at: u64,

@@ -42,9 +42,7 @@ const RING_CAPACITY: usize = 1 << 12;
 /// The program that runs [`worker::run`](super::worker::run).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its file.
     pub path: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Variables added to its environment.
     pub variables: Vec<(OsString, OsString)>,
@@ -72,19 +70,13 @@ impl Program {
 pub enum WorkerError {
     /// Memory or process could not be had.
     #[error("the perception process cannot be started ({what}): {source}")]
-    Start {
-        /// What was tried.
-        what: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Start { what: String, source: io::Error },
     /// The worker said why it cannot work.
     #[error("{0}")]
     Refused(String),
     /// The worker ended before it was ready.
     #[error("the perception process ended before it was ready ({status}){said}")]
     Ended {
-        /// How it ended.
         status: String,
         /// Its last words, with a separator, or nothing.
         said: String,
@@ -94,10 +86,7 @@ pub enum WorkerError {
         "the perception process was not ready within {waited:?}; the first start with TensorRT builds engines: raise \
          perception.gpu.start_timeout_s"
     )]
-    Slow {
-        /// How long was waited.
-        waited: Duration,
-    },
+    Slow { waited: Duration },
     /// Whoever wanted it wants it no longer.
     #[error("stopped before the perception process was ready")]
     Stopped,
@@ -244,6 +233,16 @@ impl Supervisor {
     /// What is known of the worker.
     pub fn facts(&self) -> WorkerFacts {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Kills the living worker, as the kernel does when memory runs out: for checks of what follows.
+    ///
+    /// # Errors
+    /// The system's answer; [`io::ErrorKind::NotFound`] when none lives.
+    pub fn kill_worker(&self) -> io::Result<()> {
+        let pid = self.facts().pid.and_then(|pid| i32::try_from(pid).ok()).ok_or(io::ErrorKind::NotFound)?;
+        // SAFETY: kill touches no memory; the worker is not reaped before its facts are renewed.
+        if unsafe { libc::kill(pid, libc::SIGKILL) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// What the breaker does.

@@ -13,7 +13,6 @@ pub struct Text {
 }
 
 impl Text {
-    /// No text.
     pub const EMPTY: Self = Self { bytes: [0; MAX_TEXT], length: 0 };
 
     /// The first bytes of `text`.
@@ -54,7 +53,6 @@ impl Text {
         cursor.0
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or("")
     }

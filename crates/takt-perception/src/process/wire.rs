@@ -13,7 +13,6 @@ use crate::process::text::{TEXT_WORDS, Text};
 /// How a frame was answered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// Judged.
     Judged,
     /// Not judged, for a reason of this frame.
     Failed(Text),
@@ -52,13 +51,11 @@ pub(crate) struct Question {
     pub pose: Option<FramePose>,
 }
 
-/// Words of a question.
 pub(crate) const QUESTION_WORDS: usize = 7 + 14 + 1 + MAX_ROBOT_CAPSULES * CAPSULE_WORDS;
 const CAPSULE_WORDS: usize = 4;
 const OBJECT_WORDS: usize = 9;
 /// Masks share a word with what was left out and whether a detector ran.
 const MOST_MASKS: u32 = u32::MAX >> 1;
-/// Words of an answer.
 pub(crate) const ANSWER_WORDS: usize =
     4 + 1 + TEXT_WORDS + 2 * PARTS + 1 + 3 + 5 + 1 + 3 + 2 + MAX_OBJECTS * OBJECT_WORDS;
 
@@ -190,12 +187,7 @@ const HEALTHS: [FrameHealth; 15] = [
 pub enum Garbled {
     /// A word that stands for a kind of something holds none of the known values.
     #[error("the worker wrote {found} where {what} is expected")]
-    Word {
-        /// What it stands for.
-        what: &'static str,
-        /// What was found.
-        found: u64,
-    },
+    Word { what: &'static str, found: u64 },
     /// The answer is about another frame than was asked about.
     #[error("the worker answered about frame {found} of camera {camera}, asked was frame {asked}")]
     OtherFrame {

@@ -33,7 +33,6 @@ const CENSUS_PERIOD: Duration = Duration::from_millis(500);
 pub struct Judges {
     /// One a camera.
     pub judges: Vec<Box<dyn FrameJudge>>,
-    /// What they are.
     pub about: About,
     /// What must live as long as they do.
     pub keep: Box<dyn Any>,
@@ -104,12 +103,7 @@ pub enum SetupError {
     Fault(#[from] PlanError),
     /// Judges and cameras do not match.
     #[error("{judges} judges for {cameras} cameras")]
-    Count {
-        /// Judges made.
-        judges: usize,
-        /// Cameras of the setup.
-        cameras: usize,
-    },
+    Count { judges: usize, cameras: usize },
 }
 
 impl From<takt_gpu::GpuError> for SetupError {

@@ -13,6 +13,8 @@
 //!
 //! All of it works on samples of the host's copy of the frame, so it is the same code for every device.
 
+#![deny(missing_docs)]
+
 mod rays;
 
 use nalgebra::Point3;

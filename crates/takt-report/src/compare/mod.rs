@@ -45,12 +45,10 @@ pub struct Options {
     pub measure: Option<String>,
 }
 
-/// One side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Side {
     /// Its letter: `A`, `B`.
     pub letter: String,
-    /// Its path.
     pub path: String,
     /// Its runs: directory name and hash.
     pub runs: Vec<SideRun>,
@@ -58,7 +56,6 @@ pub struct Side {
     pub left_out: Vec<String>,
 }
 
-/// A run of a side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SideRun {
     /// Name of its directory.
@@ -72,7 +69,6 @@ pub struct SideRun {
 /// A fact that differs, with its value on each side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FactOfSides {
-    /// The fact.
     pub fact: String,
     /// Its values on each side, in the order of the sides; several where the runs of a side differ.
     pub values: Vec<Vec<String>>,
@@ -105,9 +101,7 @@ pub struct Change {
 /// A measure in one configuration, on two sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
-    /// The measure.
     pub measure: String,
-    /// Its title.
     pub title: String,
     /// The configuration as the first side names it; the other's name behind it where it differs.
     pub configuration: String,
@@ -116,10 +110,10 @@ pub struct Pair {
     /// Samples of each.
     pub samples: [u64; 2],
     /// Samples of each that are missing: skipped releases, inputs dropped or unanswered.
-    pub never: [u64; 2],
+    #[serde(rename = "never")]
+    pub skipped: [u64; 2],
     /// Misses of each, with those that were skipped or dropped; null without a deadline.
     pub misses: [Option<u64>; 2],
-    /// Deadlines.
     pub deadline_ns: [Option<u64>; 2],
     /// The verdict on each side in one sentence, as its runs and reports have it; null without a deadline.
     pub verdicts: [Option<String>; 2],
@@ -132,10 +126,8 @@ pub struct Pair {
     pub remarks: Vec<String>,
 }
 
-/// A comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The sides.
     pub sides: Vec<Side>,
     /// Facts of the machines that differ, first of all.
     pub machine_differences: Vec<FactOfSides>,
@@ -225,8 +217,8 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
     if before.deadline_ns != after.deadline_ns {
         remarks.push("the deadlines differ, so that the numbers of misses do not compare".to_owned());
     }
-    remarks.extend(before.about_never(&letters[0]));
-    remarks.extend(after.about_never(&letters[1]));
+    remarks.extend(before.about_skipped(&letters[0]));
+    remarks.extend(after.about_skipped(&letters[1]));
     let work = work::of_sides(
         [(&first.runs, found.before), (&other.runs, found.after)]
             .map(|(runs, members)| members.iter().map(|(index, measure)| (&runs[*index].header, measure))),
@@ -291,7 +283,7 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
         configuration: if a == b { a.clone() } else { format!("{a} → {b}") },
         sides: letters.clone(),
         samples: [before.count(), after.count()],
-        never: [before.never(), after.never()],
+        skipped: [before.skipped(), after.skipped()],
         misses: [before.misses(), after.misses()],
         deadline_ns: [before.deadline_ns, after.deadline_ns],
         verdicts: [before.verdict.as_ref(), after.verdict.as_ref()]

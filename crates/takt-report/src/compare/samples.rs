@@ -13,7 +13,6 @@ use crate::words::clean;
 pub(super) struct Samples {
     /// Those that were kept one by one, a series for each repetition.
     pub series: Vec<Vec<f64>>,
-    /// All.
     pool: Pool,
     summary: Summary,
     pub deadline_ns: Option<u64>,
@@ -74,13 +73,13 @@ impl Samples {
     }
 
     /// Samples that were skipped or dropped.
-    pub fn never(&self) -> u64 {
-        self.pool.never()
+    pub fn skipped(&self) -> u64 {
+        self.pool.skipped()
     }
 
     /// Values beyond the deadline and those that were skipped or dropped; `None` without a deadline.
     pub fn misses(&self) -> Option<u64> {
-        self.deadline_ns.map(|_| self.pool.misses().misses.saturating_add(self.never()))
+        self.deadline_ns.map(|_| self.pool.misses().misses.saturating_add(self.skipped()))
     }
 
     /// A statistic over all values, whether or not they were kept one by one.
@@ -97,21 +96,21 @@ impl Samples {
 
     /// All that should have come.
     fn due(&self) -> u64 {
-        self.count().saturating_add(self.never())
+        self.count().saturating_add(self.skipped())
     }
 
     /// Whether a greater share was skipped or dropped than on the other side.
     pub(crate) fn answers_less_than(&self, other: &Self) -> bool {
-        let [ours, theirs] = [(self.never(), other.due()), (other.never(), self.due())]
+        let [ours, theirs] = [(self.skipped(), other.due()), (other.skipped(), self.due())]
             .map(|(a, b)| u128::from(a) * u128::from(b));
         ours > theirs
     }
 
-    pub(crate) fn about_never(&self, letter: &str) -> Option<String> {
-        (self.never() > 0).then(|| {
+    pub(crate) fn about_skipped(&self, letter: &str) -> Option<String> {
+        (self.skipped() > 0).then(|| {
             format!(
                 "{letter}: {} of {} were skipped, dropped or unanswered: its figures are of the others",
-                self.never(),
+                self.skipped(),
                 self.due()
             )
         })

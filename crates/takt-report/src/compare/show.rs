@@ -8,7 +8,6 @@ use crate::words::{Unit, short, shorten};
 /// Longest value of a machine's fact in the table; the whole is in the JSON.
 const LONG: usize = 160;
 
-/// The comparison as a document.
 pub fn document(comparison: &Comparison) -> Document {
     let mut sections = vec![what(comparison)];
     let mut measures: Vec<&str> = Vec::new();
@@ -119,7 +118,7 @@ fn changes(comparison: &Comparison, pairs: &[&Pair]) -> Table {
         row.push(Cell::text("misses of samples"));
         row.extend([0, 1].map(|side| match pair.misses[side] {
             Some(misses) => {
-                Cell::number(format!("{misses} of {}", pair.samples[side].saturating_add(pair.never[side])))
+                Cell::number(format!("{misses} of {}", pair.samples[side].saturating_add(pair.skipped[side])))
             }
             None => Cell::gap("no deadline"),
         }));

@@ -141,7 +141,6 @@ impl Canvas<'_> {
         let _ = self.area.draw(&Rectangle::new([at(from.0, from.1), at(to.0, to.1)], style));
     }
 
-    /// A dot.
     pub(crate) fn dot(&self, place: (f64, f64), radius: f64, colour: Colour) {
         let _ = self.area.draw(&Circle::new(at(place.0, place.1), fine(radius), colour.rgba().filled()));
     }

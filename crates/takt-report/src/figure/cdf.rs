@@ -6,7 +6,6 @@ use super::plot::{Entry, Plot, Swatch, legend, legend_height, mark};
 use super::scale::Scale;
 use super::{About, Axis, Picture, fit};
 
-/// A panel.
 #[derive(Clone, Debug)]
 pub struct CdfPanel {
     /// The phase; empty where there is only one panel.

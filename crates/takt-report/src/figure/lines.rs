@@ -8,9 +8,7 @@ use super::{About, Axis, Picture, fit};
 /// A curve; points in the units of the axes, in rising order of x.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// The configuration.
     pub name: String,
-    /// Its points.
     pub points: Vec<(f64, f64)>,
 }
 

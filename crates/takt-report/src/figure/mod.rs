@@ -37,7 +37,6 @@ impl Source {
     }
 }
 
-/// A figure.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// Anchor and file name, unique in its document.
@@ -71,7 +70,6 @@ pub struct About<'a> {
 pub struct Axis<'a> {
     /// What is measured: "Wake-up lateness". The unit is added.
     pub quantity: &'a str,
-    /// Its unit.
     pub unit: Unit,
 }
 

@@ -20,14 +20,11 @@ pub struct Layer {
     pub columns: Vec<(f64, f64, f64)>,
 }
 
-/// A panel.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// The configuration.
     pub name: String,
     /// Its series; the first is drawn first and lies below.
     pub layers: Vec<Layer>,
-    /// Its deadline, nanoseconds.
     pub deadline_ns: Option<f64>,
 }
 

@@ -25,7 +25,6 @@ impl Plot<'_, '_> {
         self.bottom - (self.bottom - self.top) * scale.place(value)
     }
 
-    /// Frame.
     pub(crate) fn frame(&self) {
         self.canvas.frame((self.left, self.top), (self.right, self.bottom), Colour::Faint);
     }
@@ -115,7 +114,6 @@ fn lay(entries: &[Entry], left: f64) -> (Vec<(f64, f64)>, f64) {
     (places, height)
 }
 
-/// Height of a legend.
 pub(crate) fn legend_height(entries: &[Entry], left: f64) -> f64 {
     lay(entries, left).1
 }

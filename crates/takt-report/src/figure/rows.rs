@@ -19,48 +19,35 @@ pub struct Whisker {
     pub high: f64,
 }
 
-/// A row of bars.
 #[derive(Clone, Debug)]
 pub struct BarRow {
-    /// The configuration.
     pub name: String,
-    /// Its means.
     pub mean: Whisker,
-    /// Its worst values.
     pub worst: Whisker,
-    /// Its deadline, nanoseconds.
     pub deadline_ns: Option<f64>,
 }
 
 /// A box: order statistics, nanoseconds.
 #[derive(Clone, Debug)]
 pub struct BoxRow {
-    /// The configuration.
     pub name: String,
-    /// Least value.
     pub min: f64,
     /// 1 %, 25 %, 50 %, 75 %, 99 % quantiles.
     pub quantiles: [f64; 5],
     /// 99.9 % quantile.
     pub p999: f64,
-    /// Greatest value.
     pub max: f64,
-    /// Its deadline, nanoseconds.
     pub deadline_ns: Option<f64>,
 }
 
 /// A distribution: counts in bins, nanoseconds.
 #[derive(Clone, Debug)]
 pub struct RidgeRow {
-    /// The configuration.
     pub name: String,
     /// Bins in rising order: from, to, count.
     pub bins: Vec<(f64, f64, u64)>,
-    /// Median.
     pub median: f64,
-    /// Greatest value.
     pub max: f64,
-    /// Its deadline, nanoseconds.
     pub deadline_ns: Option<f64>,
 }
 

@@ -81,7 +81,7 @@ pub fn share_of_the_period(context: &Context<'_>) -> Option<Table> {
         "Worst-case jitter: the greatest time from a planned release to the wake-up, as in the paper. Beyond 100 % the release after it \
          was missed, too.",
     );
-    if context.digests.iter().any(|digest| digest.never() > 0) {
+    if context.digests.iter().any(|digest| digest.skipped() > 0) {
         table.note("Releases that never ran have no jitter: they are among the misses.");
     }
     table.note(

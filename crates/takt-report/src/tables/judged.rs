@@ -59,7 +59,7 @@ pub(crate) fn what_came(contexts: &[&Context<'_>], configuration: usize, report:
         .iter()
         .filter(|context| {
             digest(context, configuration).is_some_and(|d| {
-                let has_missed = d.misses().saturating_add(d.never()) > 0;
+                let has_missed = d.misses().saturating_add(d.skipped()) > 0;
                 // Beside a FAIL, misses that a claim allows are no reason.
                 let counts = d
                     .verdict
@@ -179,8 +179,8 @@ pub fn misses(contexts: &[&Context<'_>]) -> Table {
                     None => row.extend([Cell::gap("not told"), Cell::gap("not told")]),
                 }
             }
-            let all = digest.summary.count.saturating_add(digest.never());
-            row.push(late(digest.misses().saturating_add(digest.never()), all));
+            let all = digest.summary.count.saturating_add(digest.skipped());
+            row.push(late(digest.misses().saturating_add(digest.skipped()), all));
             row.push(worst(digest.summary.count, digest.summary.worst));
             row.push(match (&digest.verdict, digest.excuse()) {
                 (_, Some(_)) => Cell::text("given up"),

@@ -54,7 +54,7 @@ pub fn verdicts(context: &Context<'_>) -> Table {
             } else {
                 Cell::number(time(digest.summary.worst))
             },
-            Cell::number(digest.misses().saturating_add(digest.never())),
+            Cell::number(digest.misses().saturating_add(digest.skipped())),
             Cell::text(match digest.excuse() {
                 Some(why) => {
                     format!("{}; given up, so that it does not count: {why}", verdict.reasons.join("; "))
@@ -124,7 +124,7 @@ pub fn latency(context: &Context<'_>) -> Table {
         "SD: sample standard deviation (n − 1). Stolen: share of the machine's processor time that a hypervisor took in \
          the measured window, greatest of the runs.",
     );
-    if context.digests.iter().any(|d| d.never() > 0) {
+    if context.digests.iter().any(|d| d.skipped() > 0) {
         table.note(
             "Samples that are missing (skipped releases, dropped or unanswered inputs) count as misses; they are in the longest run \
              of misses where the run counted along its release grid.",
@@ -144,9 +144,10 @@ fn misses(digest: &Digest) -> [Cell; 2] {
     if digest.deadline_ns.is_none() {
         return [Cell::gap("no deadline"), Cell::gap("no deadline")];
     }
-    let never = digest.never();
-    let total = digest.misses().saturating_add(never);
-    let missed = if never > 0 { format!("{total} ({never} skipped or dropped)") } else { total.to_string() };
+    let skipped = digest.skipped();
+    let total = digest.misses().saturating_add(skipped);
+    let missed =
+        if skipped > 0 { format!("{total} ({skipped} skipped or dropped)") } else { total.to_string() };
     [Cell::number(missed), Cell::number(digest.longest_run())]
 }
 

@@ -38,7 +38,6 @@ pub struct Context<'a> {
     pub group: &'a Group,
     /// Its configurations.
     pub digests: &'a [Digest],
-    /// Its unit.
     pub unit: Unit,
 }
 
@@ -80,7 +79,6 @@ impl<'a> Context<'a> {
     }
 }
 
-/// A quantile with its interval.
 pub(super) fn interval(unit: Unit, estimate: &Quantile) -> Cell {
     let end = |value: Option<f64>| value.map(|v| unit.number(v));
     Cell::Estimate(unit.number(estimate.value), end(estimate.low), end(estimate.high))

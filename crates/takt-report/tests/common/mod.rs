@@ -7,23 +7,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
-use takt_rundir::{CpuShare, Experiment, FORMAT, Factor, Machine, Measure, RUN_FILE, RunDir, RunHeader};
+use takt_rt::random::SplitMix64;
+use takt_rundir::{CpuShare, Experiment, Factor, Machine, Measure, RUN_FILE, RunDir, RunHeader};
 
-/// A small generator: the same values every time (splitmix64).
-pub struct Dice(pub u64);
+/// Latencies that are the same every time.
+pub struct Dice(SplitMix64);
 
 impl Dice {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
     }
 
     /// 0 < value < 1.
     pub fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+        ((self.0.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
     /// A latency: log-normal about `median_ns`, and one in `rare` a spike up to `spike_ns`.
@@ -66,29 +63,17 @@ pub fn measure() -> Measure {
 pub fn header(factors: &[(&str, &str)], repetition: u32) -> RunHeader {
     let factors: Vec<Factor> =
         factors.iter().map(|(name, value)| Factor { name: (*name).into(), value: (*value).into() }).collect();
+    let label = factors.iter().map(|f| f.value.clone()).collect::<Vec<_>>().join(", ");
     let campaign = if factors.is_empty() { String::new() } else { "uav".to_owned() };
     RunHeader {
-        format: FORMAT,
         takt: "0.1.0".into(),
-        robot: "uav".into(),
-        label: factors.iter().map(|f| f.value.clone()).collect::<Vec<_>>().join(", "),
-        experiment: Experiment { campaign, factors, repetition },
+        experiment: Experiment { campaign, factors, repetition, place: None },
         started_utc: "2026-11-21T15:52:02.000Z".into(),
         finished_utc: Some("2026-11-21T15:52:42.000Z".into()),
         machine: machine(),
         cpu: CpuShare { stolen: 0.012, busy: 0.6 },
-        not_granted: vec![],
-        problems: vec![],
-        load: serde_json::Value::Null,
-        records_lost: 0,
         measures: vec![measure()],
-        phases: vec![],
-        figures: BTreeMap::new(),
-        work: Vec::new(),
-        failures: Vec::new(),
-        doubts: Vec::new(),
-        verdict: Default::default(),
-        losses: Vec::new(),
+        ..RunHeader::new("uav", &label)
     }
 }
 
@@ -142,7 +127,7 @@ pub fn campaign(root: &Path, repetitions: u32, iterations: usize) {
                         "system": { "context_switches_per_s": 120345.0, "forks_per_s": 802.0 }
                     });
                 }
-                let mut dice = Dice(cell);
+                let mut dice = Dice::new(cell);
                 let (median, rare, spike) = if stressed {
                     (busy, 300.0, if busy > 1e5 { 9e6 } else { 7e5 })
                 } else {

@@ -10,9 +10,7 @@ use crate::system::{self, Identity, Kernel};
 /// Cores that only threads of a partition are to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hidden {
-    /// Those.
     pub cores: CpuSet,
-    /// All.
     pub online: CpuSet,
 }
 

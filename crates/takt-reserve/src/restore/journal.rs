@@ -24,7 +24,6 @@ pub fn default_path() -> PathBuf {
     folder.join("manage.json")
 }
 
-/// Which boot this is.
 pub(super) fn boot(kernel: &dyn Kernel) -> String {
     kernel.read(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned()
 }
@@ -100,7 +99,6 @@ impl Journal {
         &self.state
     }
 
-    /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -31,12 +31,7 @@ pub const VERSION: u32 = 1;
 pub enum Error {
     /// It could not be read or written.
     #[error("state file {}: {source}. Fix: run as root, or choose another place with --state", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// It holds something else.
     #[error(
         "state file {}: {reason}; expected the JSON that `takt manage` writes, version {VERSION}. Nothing was changed. Fix: end or \
@@ -44,34 +39,22 @@ pub enum Error {
          delete the file",
         path.display()
     )]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Unreadable { path: PathBuf, reason: String },
     /// Its manager still runs.
     #[error(
         "process {pid} still manages by state file {}; end it (`kill {pid}`), and it restores everything itself",
         path.display()
     )]
-    StillManaged {
-        /// The file.
-        path: PathBuf,
-        /// The manager.
-        pid: u32,
-    },
+    StillManaged { path: PathBuf, pid: u32 },
 }
 
 /// Everything that is to be undone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// [`VERSION`].
     pub version: u32,
     /// `/proc/sys/kernel/random/boot_id`: after a reboot there is nothing to undo.
     pub boot: String,
-    /// The manager.
     pub manager: Identity,
     /// Threads, as they were.
     pub threads: Vec<ThreadBefore>,
@@ -89,7 +72,6 @@ pub struct State {
 /// A thread, as it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadBefore {
-    /// Which.
     pub thread: Identity,
     /// Its name, for people.
     pub name: String,
@@ -117,17 +99,11 @@ pub struct ProcessBefore {
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// A file was written.
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What undoes it.
-        undo: String,
-    },
+    File { path: PathBuf, undo: String },
     /// A control group was made.
     Group {
         /// Its directory.
         path: PathBuf,
-        /// Its kind.
         version: GroupVersion,
         /// Where what is left in it goes: a directory of the same hierarchy.
         heir: PathBuf,

@@ -74,13 +74,22 @@ fn leave_groups(pid: u32) {
     }
 }
 
-/// The watchdog's side: waits until standard input ends, then undoes what the state file says. Ignores the signals that people and
-/// terminals send; `None`: there was nothing to undo.
+/// The watchdog's side: waits until standard input ends, then undoes what the state file says; `None`:
+/// there was nothing to undo.
 ///
 /// # Errors
 ///
 /// The state file cannot be read or deleted.
 pub fn run(path: &Path) -> Result<Option<Restored>, Error> {
+    await_end();
+    // The manager may still be listed while it is dying, so it is not asked for here.
+    let Some(state) = journal::load(path)? else { return Ok(None) };
+    super::undo_and_forget(&mut Linux::new(), &state, path).map(Some)
+}
+
+/// Waits until standard input ends, which is the end of whoever started this process with [`Watchdog::start`]. Ignores the signals that
+/// people and terminals send.
+pub fn await_end() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
         // SAFETY: ignoring a signal installs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -96,7 +105,4 @@ pub fn run(path: &Path) -> Result<Option<Restored>, Error> {
             _ => {}
         }
     }
-    // The manager may still be listed while it is dying, so it is not asked for here.
-    let Some(state) = journal::load(path)? else { return Ok(None) };
-    super::undo_and_forget(&mut Linux::new(), &state, path).map(Some)
 }

@@ -37,7 +37,6 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// A reservation is given.
     pub fn given(&mut self, reservation: &Attributes, tick_ns: u64) {
         // On ticks a thread gets into debt by up to a tick, which it pays back out of its budgets.
         let periods = 1.0 + tick_ns as f64 / reservation.runtime_ns.max(1) as f64;

@@ -20,7 +20,6 @@ const MOST: usize = 8192;
 /// Those of ended threads are looked for no more often than this.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// The files.
 #[derive(Debug)]
 pub(super) struct Held(RefCell<Files>);
 

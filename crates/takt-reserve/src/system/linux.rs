@@ -10,6 +10,8 @@ use std::thread::JoinHandle;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::placement::CpuSet;
 
+use takt_rt::procfs::Stat;
+
 use super::account::{self, Account};
 use super::held::{Held, read_short};
 use super::{Attributes, GroupVersion, Identity, Kernel, Usage};
@@ -114,20 +116,17 @@ fn numbers(path: &str) -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// A field of a stat file; 0: the third (state). The name before them may hold spaces and parentheses, and other bytes than text.
-fn stat_field<T>(path: &Path, field: usize, read: impl FnOnce(&str) -> Option<T>) -> io::Result<T> {
+/// What a stat file says. In a buffer on the stack, for hundreds are read every second.
+fn of_stat<T>(pid: u32, tid: u32, read: impl FnOnce(&Stat<&[u8]>) -> Option<T>) -> io::Result<T> {
     // 52 fields of numbers and a name.
     let mut bytes = [0; 2048];
-    let bytes = read_short(path, &mut bytes)?;
-    let name = bytes.iter().rposition(|byte| *byte == b')');
-    let rest = name.and_then(|name| std::str::from_utf8(&bytes[name + 1..]).ok());
-    let found = rest.and_then(|rest| rest.split_ascii_whitespace().nth(field));
-    found.and_then(read).ok_or_else(|| unexpected("stat"))
+    let bytes = read_short(&task_file(pid, tid, "stat"), &mut bytes)?;
+    Stat::parse(bytes).as_ref().and_then(read).ok_or_else(|| unexpected("stat"))
 }
 
 /// When a thread started, clock ticks since boot.
 pub(super) fn start_ticks(pid: u32, tid: u32) -> io::Result<u64> {
-    stat_field(&task_file(pid, tid, "stat"), 19, |text| text.parse().ok())
+    of_stat(pid, tid, |stat| stat.start_ticks())
 }
 
 fn outcome(rc: libc::c_long) -> io::Result<()> {
@@ -163,11 +162,7 @@ impl Kernel for Linux {
 
     fn kernel_threads(&self) -> io::Result<Vec<u32>> {
         // Children of kthreadd, which is number 2 and a kernel thread as well.
-        let is_kernel = |pid: &u32| {
-            *pid == 2
-                || stat_field(Path::new(&format!("/proc/{pid}/stat")), 1, |parent| Some(parent == "2"))
-                    .unwrap_or(false)
-        };
+        let is_kernel = |pid: &u32| *pid == 2 || Stat::of(pid).is_some_and(|stat| stat.parent() == Some(2));
         Ok(numbers("/proc")?.into_iter().filter(is_kernel).collect())
     }
 
@@ -188,11 +183,11 @@ impl Kernel for Linux {
     }
 
     fn wants_to_run(&self, pid: u32, tid: u32) -> io::Result<bool> {
-        stat_field(&task_file(pid, tid, "stat"), 0, |state| Some(state == "R"))
+        of_stat(pid, tid, |stat| Some(stat.field(3)? == "R"))
     }
 
     fn last_cpu(&self, pid: u32, tid: u32) -> io::Result<usize> {
-        stat_field(&task_file(pid, tid, "stat"), 36, |text| text.parse().ok())
+        of_stat(pid, tid, |stat| stat.number(39))
     }
 
     fn attributes(&self, tid: u32) -> io::Result<Attributes> {

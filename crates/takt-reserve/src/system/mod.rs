@@ -37,9 +37,7 @@ pub fn ratio(budget_ns: u64, period_ns: u64) -> u64 {
 /// A thread that is meant and no other: thread numbers are used again, numbers with the start time are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Identity {
-    /// The process.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
     /// When it started, clock ticks since boot (field 22 of its stat file).
     pub start_ticks: u64,
@@ -70,7 +68,6 @@ pub struct Attributes {
     pub runtime_ns: u64,
     /// Relative deadline.
     pub deadline_ns: u64,
-    /// Period.
     pub period_ns: u64,
 }
 
@@ -154,7 +151,6 @@ impl std::fmt::Display for Attributes {
 
 /// What enactment needs of the kernel.
 pub trait Kernel {
-    /// The threads of a process.
     fn threads(&self, pid: u32) -> io::Result<Vec<u32>>;
     /// All processes, kernel threads among them.
     fn processes(&self) -> io::Result<Vec<u32>>;
@@ -162,7 +158,6 @@ pub trait Kernel {
     fn kernel_threads(&self) -> io::Result<Vec<u32>>;
     /// When the thread started, clock ticks since boot.
     fn start_ticks(&self, pid: u32, tid: u32) -> io::Result<u64>;
-    /// Its name.
     fn thread_name(&self, pid: u32, tid: u32) -> io::Result<String>;
     /// CPU time that it has used.
     fn run_ns(&self, pid: u32, tid: u32) -> io::Result<u64>;
@@ -178,7 +173,6 @@ pub trait Kernel {
     fn affinity(&self, tid: u32) -> io::Result<CpuSet>;
     /// Changes where it may run. A set of all online CPUs means every CPU, also those that come online later.
     fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> io::Result<()>;
-    /// The CPUs online.
     fn online(&self) -> io::Result<CpuSet>;
     /// Path of the thread's group in the hierarchy that holds the cpuset controller, from its mount point on; `None` where
     /// there is no such hierarchy.

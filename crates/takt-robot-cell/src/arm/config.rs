@@ -1,8 +1,15 @@
+//! The arm's shape in the cell's file (`[robot.shape]`).
+
+#![deny(missing_docs)]
+
+use std::fmt::Display;
+
 use nalgebra::{Isometry3, Point3, Vector3};
 use serde::{Deserialize, Serialize};
 use takt_link_rtde::kinematics::{LINKS, Model};
 use takt_link_rtde::primary::PRIMARY_PORT;
 use takt_perception::{Capsule, CapsuleFrame, MAX_ROBOT_CAPSULES, box_capsules};
+use takt_rt::config::{SettingError, all_within, within};
 
 /// Where the arm's kinematics come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -180,37 +187,40 @@ impl ShapeConfig {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        let within = |key: &str, value: f64, low: f64, high: f64, why: &str| {
-            if (low..=high).contains(&value) {
-                Ok(())
-            } else {
-                Err(format!("robot.shape.{key} = {value}: accepted are {low} to {high}{why}"))
-            }
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        let value = |key: &str, received: &dyn Display, expected: &str| {
+            Err(SettingError::value(format!("robot.shape.{key}"), received, expected))
         };
-        within("margin_m", self.margin_m, 0.0, 0.1, "; people are not seen within it")?;
-        within("depth_noise_m", self.depth_noise_m, 0.0, 0.01, "")?;
-        within("time_error_ms", self.time_error_ms, 0.0, 100.0, "")?;
-        within("joint_acceleration_rad_s2", self.joint_acceleration_rad_s2, 0.0, 40.0, "")?;
-        if self.primary_port == 0 {
-            return Err("robot.shape.primary_port = 0: accepted are 1 to 65535; a robot's is 30001".into());
+        if !(0.0..=0.1).contains(&self.margin_m) {
+            return value("margin_m", &self.margin_m, "accepted are 0 to 0.1; people are not seen within it");
         }
-        if self.held.output.is_some_and(|output| output > 17) {
-            let output = self.held.output.unwrap_or_default();
-            return Err(format!("robot.shape.held.output = {output}: accepted are 0 to 17"));
+        all_within(
+            "robot.shape.",
+            &[
+                ("depth_noise_m", self.depth_noise_m, 0.0, 0.01),
+                ("time_error_ms", self.time_error_ms, 0.0, 100.0),
+                ("joint_acceleration_rad_s2", self.joint_acceleration_rad_s2, 0.0, 40.0),
+                ("held.output", f64::from(self.held.output.unwrap_or_default()), 0.0, 17.0),
+            ],
+        )?;
+        if self.primary_port == 0 {
+            return value("primary_port", &0, "accepted are 1 to 65535; a robot's is 30001");
         }
         let mut capsules = LINKS;
         for (list, parts) in [("gripper", &self.gripper), ("held.parts", &self.held.parts)] {
             for part in parts {
-                part.check().map_err(|problem| format!("robot.shape.{list} \"{}\": {problem}", part.name))?;
+                let within = |error: SettingError| {
+                    error.within_section(&format!("robot.shape.{list} \"{}\": ", part.name))
+                };
+                part.check().map_err(within)?;
                 capsules += part.capsules().len();
             }
         }
         if capsules > MAX_ROBOT_CAPSULES {
-            return Err(format!(
-                "robot.shape: {LINKS} links, gripper and held part make {capsules} capsules, accepted are \
-                 {MAX_ROBOT_CAPSULES}; a box counts for up to four"
+            return Err(SettingError::conflict(
+                format!("robot.shape: {LINKS} links, gripper and held part make {capsules} capsules"),
+                format!("accepted are {MAX_ROBOT_CAPSULES}; a box counts for up to four"),
             ));
         }
         Ok(())
@@ -223,32 +233,28 @@ impl ShapeConfig {
 }
 
 impl PartShape {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), SettingError> {
         let near = |values: &[f64]| values.iter().all(|value| value.abs() <= MAX_PART_M);
         match (&self.capsule, &self.cuboid) {
             (Some(capsule), None) => {
                 if !(near(&capsule.from_m) && near(&capsule.to_m)) {
-                    return Err(format!(
-                        "ends {:?}, {:?}: accepted within ±2 m",
-                        capsule.from_m, capsule.to_m
-                    ));
+                    let ends = format!("ends {:?}, {:?}", capsule.from_m, capsule.to_m);
+                    return Err(SettingError::conflict(ends, "accepted within ±2 m"));
                 }
-                if !(0.001..=1.0).contains(&capsule.radius_m) {
-                    return Err(format!("radius_m = {}: accepted are 0.001 to 1", capsule.radius_m));
-                }
+                within("radius_m", capsule.radius_m, 0.001, 1.0)?;
             }
             (None, Some(cuboid)) => {
                 if !near(&cuboid.centre_m) || !cuboid.rotation_rad.iter().all(|v| v.abs() <= 10.0) {
-                    return Err(format!(
-                        "centre_m {:?}, rotation_rad {:?}: accepted within ±2 m and ±10 rad",
-                        cuboid.centre_m, cuboid.rotation_rad
-                    ));
+                    let place =
+                        format!("centre_m {:?}, rotation_rad {:?}", cuboid.centre_m, cuboid.rotation_rad);
+                    return Err(SettingError::conflict(place, "accepted within ±2 m and ±10 rad"));
                 }
                 if !cuboid.sides_m.iter().all(|side| (0.001..=MAX_PART_M).contains(side)) {
-                    return Err(format!("sides_m = {:?}: accepted are 0.001 to 2", cuboid.sides_m));
+                    let sides = format!("{:?}", cuboid.sides_m);
+                    return Err(SettingError::value("sides_m", sides, "accepted are 0.001 to 2"));
                 }
             }
-            _ => return Err("it needs either `capsule` or `box`".into()),
+            _ => return Err(SettingError::conflict("capsule and box", "it needs either of them")),
         }
         Ok(())
     }
@@ -302,12 +308,12 @@ mod tests {
             ("[held]", "[held]\noutput = 64", "held.output"),
         ] {
             let config: ShapeConfig = toml::from_str(&text.replace(from, to)).unwrap();
-            let problem = config.validate().unwrap_err();
+            let problem = config.validate().unwrap_err().to_string();
             assert!(problem.contains(names), "{problem}");
         }
         let many: ShapeConfig =
             ShapeConfig { gripper: vec![config.gripper[0].clone(); 30], ..config.clone() };
-        assert!(many.validate().unwrap_err().contains("accepted are 24"));
+        assert!(many.validate().unwrap_err().to_string().contains("accepted are 24"));
         let neither = PartShape { capsule: None, ..config.gripper[0].clone() };
         assert!(neither.check().is_err());
         assert!(toml::from_str::<ShapeConfig>("margin_m = 0.02").unwrap_err().to_string().contains("model"));

@@ -1,3 +1,5 @@
+//! The arm as a synthetic scene shows it: thinner than the capsules that leave it out, as real links are.
+
 use nalgebra::{Isometry3, Point3};
 use takt_link_camera::synthetic::Solid;
 use takt_link_rtde::kinematics::{Body, LINKS};

@@ -1,3 +1,5 @@
+//! The arm's joints at the moment of a capture.
+
 use takt_link_rtde::client::{StateHistory, StateSample};
 
 /// The joints at a past moment, and how wrong their angles can be by the way in which they were found.

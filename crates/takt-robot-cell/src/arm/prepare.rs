@@ -1,3 +1,5 @@
+//! Gets the arm's shape ready before the cell starts, by the controller's own calibration.
+
 use std::time::Duration;
 
 use nalgebra::Isometry3;
@@ -18,7 +20,6 @@ const MAX_CALIBRATION_M: f64 = 0.015;
 /// Where an arm's kinematics came from.
 #[derive(Clone, Debug)]
 pub struct Kinematics {
-    /// The arm.
     pub arm: Arm,
     /// What must be said of them: they are not what was asked for.
     pub note: Option<String>,
@@ -52,12 +53,12 @@ fn kinematics(config: &ShapeConfig, host: &str, port: u16) -> Result<Kinematics,
             let best = Model::ALL.into_iter().map(|model| (model, distance_m(&arm, &model.arm())));
             let best = best.filter(|(_, off)| *off <= MAX_CALIBRATION_M).map(|(model, _)| model).next();
             let looks = best.map_or(String::new(), |model| format!("; it tells those of a {}", name(model)));
-            Err(CellError::Config(format!(
-                "robot.shape.model = \"{}\": the controller's own kinematics place the flange up to {off_m:.3} m from \
-                 there, accepted are {MAX_CALIBRATION_M} m{looks}. Name the arm that is mounted: with another one's \
-                 shape people would be taken for the robot",
-                name(config.model)
-            )))
+            Err(CellError::OtherArm {
+                model: name(config.model),
+                off_m,
+                accepted_m: MAX_CALIBRATION_M,
+                looks,
+            })
         }
         Err(error) => Ok(Kinematics {
             arm: nominal,

@@ -1,3 +1,5 @@
+//! The robot's own shape in a camera's frame, for perception to leave out.
+
 use std::ops::Range;
 
 use nalgebra::{Isometry3, Point3};

@@ -28,7 +28,7 @@ use takt_rt::thread;
 
 use crate::arm::ArmShape;
 use crate::config::CellConfig;
-use crate::error::CellError;
+use crate::error::{CellConfigError, CellError};
 use crate::records::{FrameRecord, SsmJob};
 use crate::ssm::{Monitor, ProtectiveTerm, ReactionTime, terms};
 use crate::tasks::{Role, SsmSleep};
@@ -55,7 +55,6 @@ const START_DELAY_NS: u64 = 200_000_000;
 /// What the cell's threads leave behind.
 #[derive(Debug)]
 pub struct Records {
-    /// Every SSM job.
     pub jobs: Consumer<SsmJob>,
     /// Every judged frame, a ring per camera.
     pub frames: Vec<Consumer<FrameRecord>>,
@@ -88,7 +87,6 @@ fn unless_stopped(stop: &AtomicBool) -> Result<(), CellError> {
 /// What one camera shows to a view.
 #[derive(Debug)]
 pub struct CameraPorts {
-    /// Frames.
     pub frames: Reader<Frame>,
     /// Results.
     pub detections: Reader<Detections>,
@@ -99,16 +97,13 @@ pub struct CameraPorts {
 /// What a view and a collector may look at. Reading never delays a writer.
 #[derive(Debug)]
 pub struct ViewPorts {
-    /// The cameras.
     pub cameras: Vec<CameraPorts>,
-    /// Robot state.
     pub robot: Reader<RobotState>,
 }
 
 /// One thread and what the kernel granted it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadReport {
-    /// Thread name.
     pub name: String,
     /// Asked and granted.
     pub granted: Granted,
@@ -171,7 +166,7 @@ impl Cell {
         let masks = options.masks;
         let asked_to_stop = options.stop.cloned();
         let stop = options.stop.map_or(&NEVER, |stop| &**stop);
-        config.validate().map_err(CellError::Config)?;
+        config.validate()?;
         let mut warnings = Vec::new();
         let awake = prepare_machine(config, &mut warnings)?;
         let mut rtde = config.robot.rtde.clone();
@@ -320,7 +315,7 @@ impl Cell {
     fn start_ssm(&mut self, ports: SsmPorts) -> Result<(), CellError> {
         let config = &self.config;
         let monitor = Monitor::new(config.ssm.clone(), config.cameras.len())
-            .map_err(CellError::Config)?
+            .map_err(CellConfigError::from)?
             .with_reaction(ReactionTime::of(&config.ssm, &config.tasks));
         let mut task = SsmTask::new(monitor, ports, config.robot.light);
         let (sleep, period) = (config.tasks.ssm_sleep, config.tasks.ssm.period());

@@ -29,7 +29,6 @@ pub enum NotLearned {
 /// What became of one camera.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learned {
-    /// Name of the camera.
     pub camera: String,
     /// Its file and the share of its samples that never have depth, 0..1; else why there is none.
     pub outcome: Result<(PathBuf, f32), NotLearned>,

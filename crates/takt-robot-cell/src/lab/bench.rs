@@ -119,9 +119,7 @@ pub struct BenchRow {
 pub struct BenchTask {
     /// Name of its thread.
     pub name: String,
-    /// Its deadline, milliseconds.
     pub deadline_ms: f64,
-    /// Releases.
     pub releases: u64,
     /// Those that missed the deadline, skipped ones too.
     pub misses: u64,

@@ -27,7 +27,7 @@ use crate::cell::Records;
 use crate::cell::guard::SsmFacts;
 use crate::reaction::Reaction;
 use crate::records::{FrameRecord, SsmJob};
-use crate::ssm::{Decision, Light, SsmConfig, terms};
+use crate::ssm::{Decision, SsmConfig, terms};
 use crate::tasks::TaskSet;
 use crate::view::{CameraList, CellStatus, Label, ProtectiveStatus, ReactionStatus, ThreadSummary};
 
@@ -42,7 +42,6 @@ const BATCH: usize = 512;
 pub struct Board {
     /// Where the status goes.
     pub status: Writer<CellStatus>,
-    /// The robot.
     pub robot: Reader<RobotState>,
     /// Policy label.
     pub policy: String,
@@ -54,13 +53,11 @@ pub struct Board {
     pub facts: Arc<SsmFacts>,
     /// Deadline of the critical path, milliseconds.
     pub deadline_ms: f64,
-    /// Number of cameras.
     pub cameras: usize,
     /// The census in short; the main thread renews it now and then.
     pub threads: Arc<Mutex<ThreadSummary>>,
 }
 
-/// What of a job a measure is.
 fn job_sample(measure: &Measure) -> Option<Sample<SsmJob>> {
     match measure.name.as_str() {
         SSM_LATENESS => Some(|job| (job.planned_ns, job.wake_ns.saturating_sub(job.planned_ns))),
@@ -79,7 +76,6 @@ fn frame_sample(measure: &Measure) -> Option<Sample<FrameRecord>> {
     }
 }
 
-/// What of a reaction a measure is.
 fn reaction_sample(measure: &Measure) -> Option<Sample<Reaction>> {
     match measure.name.as_str() {
         REACTION => Some(|reaction| (reaction.frame.arrival_ns, reaction.reaction_ns())),
@@ -395,11 +391,7 @@ impl Collector {
         live.protective = protective(&self.board);
         if let Some(job) = &self.last_job {
             let d = &job.decision;
-            live.light = match d.light {
-                Light::Green => crate::view::Light::Green,
-                Light::Orange => crate::view::Light::Orange,
-                Light::Red => crate::view::Light::Red,
-            };
+            live.light = d.light;
             live.speed_fraction = d.speed_fraction as f32;
             live.stop = d.stop;
             live.stop_reason = Label::new(&stop_reason(d, |camera| self.tally.camera_name(camera)));

@@ -1,5 +1,7 @@
 //! Configuration files of the cell (TOML). Unknown keys are errors; every error names file and line.
 
+#![deny(missing_docs)]
+
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,7 @@ use super::losses::CellLosses;
 use super::scale::{ScaleRule, Scaled};
 use crate::CellConfig;
 use crate::config::{CellCamera, RobotConfig};
+use crate::error::CellConfigError;
 use crate::ssm::SsmConfig;
 use crate::tasks::TaskSet;
 use crate::view::ViewConfig;
@@ -133,13 +136,13 @@ impl CellFile {
     /// Refuses what cannot be run.
     ///
     /// # Errors
-    /// A sentence with the key, its value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        self.cell().validate().map_err(|error| error.to_string())?;
+    /// [`CellConfigError`] names the key, its value and what is accepted.
+    pub fn validate(&self) -> Result<(), CellConfigError> {
+        self.cell().validate()?;
         self.scale.as_ref().map_or(Ok(()), ScaleRule::validate)?;
         self.scaled.as_ref().map_or(Ok(()), |scaled| scaled.validate(self.cameras.len()))?;
         self.losses.validate()?;
-        self.view.check().map_err(|error| format!("view: {error}"))
+        self.view.check().map_err(CellConfigError::View)
     }
 
     /// What the cell itself needs of it.

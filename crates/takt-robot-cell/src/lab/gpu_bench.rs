@@ -1,11 +1,13 @@
 //! What perception on a GPU must reach, measured: each requirement with its figure, or with why it could not be run.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use nalgebra::Isometry3;
 use serde::Serialize;
 use takt_gpu::Gpu;
+pub use takt_gpu::Requirement;
 use takt_lab::LabError;
 use takt_lab::options::RunOptions;
 use takt_lab::robot::Observe;
@@ -32,55 +34,6 @@ pub const PERCEPTION_P999_MS: f64 = 5.0;
 /// How many times lower the worst reaction under interference must be with the mitigations.
 pub const LEAST_RATIO: f64 = 5.0;
 
-/// One requirement and what became of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Requirement {
-    /// What must be reached.
-    pub what: String,
-    /// What was measured, in words with figures; `None` when it could not be.
-    pub measured: Option<String>,
-    /// Whether that reaches it; `None` where nothing was measured, or where it says nothing about a GPU.
-    pub reached: Option<bool>,
-    /// Why it was not measured, or does not count.
-    pub why_not: Option<String>,
-}
-
-impl Requirement {
-    /// One that was measured.
-    pub fn measured(what: &str, measured: String, reached: bool) -> Self {
-        Self { what: what.to_owned(), measured: Some(measured), reached: Some(reached), why_not: None }
-    }
-
-    /// One that could not be run.
-    pub fn not_run(what: &str, why: impl Into<String>) -> Self {
-        Self { what: what.to_owned(), measured: None, reached: None, why_not: Some(why.into()) }
-    }
-
-    /// The same, with figures that do not count, for a reason.
-    #[must_use]
-    pub fn does_not_count(mut self, why: &str) -> Self {
-        if self.measured.is_some() {
-            (self.reached, self.why_not) = (None, Some(why.to_owned()));
-        }
-        self
-    }
-
-    /// As a line for people.
-    pub fn line(&self) -> String {
-        let verdict = match self.reached {
-            Some(true) => "REACHED",
-            Some(false) => "MISSED",
-            None if self.measured.is_some() => "DOES NOT COUNT",
-            None => "NOT RUN",
-        };
-        let mut line = format!("{verdict:<15}{}", self.what);
-        for part in [&self.measured, &self.why_not].into_iter().flatten() {
-            line += &format!("\n{:15}{part}", "");
-        }
-        line
-    }
-}
-
 /// How the GPU's answers compare with the CPU's on the shipped recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Same {
@@ -96,6 +49,20 @@ pub struct Same {
     pub least_overlap: f64,
 }
 
+impl fmt::Display for Same {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} frames with {} people: least IoU {:.4}, greatest difference {:.2} mm, {} frames differ in what is seen",
+            self.frames,
+            self.people,
+            self.least_overlap,
+            1e3 * self.worst_distance_m,
+            self.differing
+        )
+    }
+}
+
 impl Same {
     /// Whether that is what must be reached.
     pub fn is_enough(&self) -> bool {
@@ -106,7 +73,7 @@ impl Same {
             && self.least_overlap >= LEAST_OVERLAP
     }
 
-    fn add(&mut self, cpu: (&Detections, &Overlay), gpu: (&Detections, &Overlay)) {
+    pub(super) fn add(&mut self, cpu: (&Detections, &Overlay), gpu: (&Detections, &Overlay)) {
         self.frames += 1;
         let kinds = |d: &Detections| d.objects().iter().map(|o| o.kind).collect::<Vec<_>>();
         self.people += kinds(cpu.0).iter().filter(|kind| **kind == ObjectKind::Person).count() as u32;
@@ -264,7 +231,6 @@ pub fn growth(device: Device, ordinal: u32, seconds: f64, stop: &AtomicBool) -> 
 /// How long perception of a frame takes in the running cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Perceived {
-    /// Cameras.
     pub cameras: u32,
     /// Frames judged, of all cameras.
     pub frames: u64,
@@ -274,7 +240,6 @@ pub struct Perceived {
     pub ms: Summary,
     /// Frames that the GPU did not answer in time.
     pub overruns: u64,
-    /// The run directory.
     pub run_dir: String,
 }
 
@@ -319,18 +284,6 @@ pub fn five_cameras(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_was_not_run_says_so() {
-        let run = Requirement::measured("p99.9 at most 5 ms", "4.20 ms".to_owned(), true);
-        assert!(run.line().starts_with("REACHED") && run.line().contains("4.20 ms"));
-        let emulated = run.clone().does_not_count("the GPU is emulated");
-        assert!(emulated.line().starts_with("DOES NOT COUNT") && emulated.line().contains("emulated"));
-        assert_eq!(emulated.reached, None);
-        let absent = Requirement::not_run("p99.9 at most 5 ms", "no CUDA driver");
-        assert!(absent.line().starts_with("NOT RUN") && absent.line().contains("no CUDA driver"));
-        assert_eq!(absent.clone().does_not_count("x"), absent);
-    }
 
     #[test]
     fn equal_answers_are_enough_and_others_are_not() {

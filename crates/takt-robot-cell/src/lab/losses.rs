@@ -1,5 +1,7 @@
 //! What may be lost between the cell and its cameras and controller.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, all_within};
 use takt_rundir::Loss;

@@ -8,6 +8,7 @@ pub mod designs;
 mod device;
 mod file;
 pub mod gpu_bench;
+pub mod gpu_check;
 mod losses;
 pub mod record;
 pub mod rows;

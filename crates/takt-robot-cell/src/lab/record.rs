@@ -16,9 +16,7 @@ use crate::CellError;
 /// What became of one camera.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Name of the camera.
     pub camera: String,
-    /// The file.
     pub path: PathBuf,
     /// Frames written.
     pub frames: u64,

@@ -90,7 +90,6 @@ pub struct JobRow {
     pub input7: u64,
     /// Commanded speed fraction.
     pub speed_fraction: f64,
-    /// Light.
     pub light: Light,
     /// Fault, empty when there was none.
     pub fault: Option<FaultKind>,
@@ -112,7 +111,6 @@ pub struct JobRow {
     pub sent: Sent,
     /// Newest command echoed.
     pub echo: i32,
-    /// When that echo was received.
     pub echo_received_ns: u64,
 }
 

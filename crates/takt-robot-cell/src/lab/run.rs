@@ -1,7 +1,6 @@
 //! One run of the cell, from a configuration to a sealed run directory.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,15 +9,15 @@ use takt_lab::keeper::Window;
 use takt_lab::options::{RunOptions, Target, View};
 use takt_lab::picture::{Device, Picture};
 use takt_lab::robot::{Conclusion, Critical, End, Event, Kind, Observe, Robot, Running, Scaled, Scaling};
-use takt_lab::{ConfigError, Envelope, LabError, RobotFile, Session};
+use takt_lab::{Collecting, ConfigError, Envelope, LabError, RobotFile, Session};
 use takt_perception::process::EventKind;
 use takt_report::verdict::of_run;
 use takt_rt::census::{CensusEntry, Role};
 use takt_rt::clock::monotonic_ns;
+use takt_rt::config::SettingError;
 use takt_rt::exchange::{self, Reader};
 use takt_rt::jobs::JobRecord;
 use takt_rt::policy::Policy;
-use takt_rt::thread::{self, Handle};
 use takt_rundir::{CpuShare, Measure, RUN_FILE, RunDir, RunHeader};
 use takt_trace::perfetto::Task as Track;
 use takt_view::Urgency;
@@ -192,7 +191,7 @@ impl Robot for CellFile {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        self.validate().map_err(|error| ConfigError::Robot(error.into()))
+        self.validate().map_err(ConfigError::robot)
     }
 
     fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
@@ -216,10 +215,8 @@ impl Robot for CellFile {
     }
 
     fn set_policy(&mut self, policy: &str) -> Result<(), ConfigError> {
-        let parsed = policy.parse();
-        self.tasks.policy =
-            parsed.map_err(|error| ConfigError::Robot(format!("--policy {policy}: {error}").into()))?;
-        self.tasks.validate().map_err(|error| ConfigError::Robot(error.to_string().into()))
+        self.tasks.policy = policy.parse().map_err(|error: SettingError| error.within_section("--"))?;
+        Ok(self.tasks.validate()?)
     }
 
     fn critical(&self) -> Result<Critical, &'static str> {
@@ -291,19 +288,9 @@ struct Working {
     counted: Option<Instant>,
     troubles: Troubles,
     troubles_before: Vec<String>,
-    collecting: Handle<Result<Collected, LabError>>,
-    stop_collector: StopCollector,
+    collecting: Collecting<Collected>,
     /// It broke.
     ended: bool,
-}
-
-/// Ends the collector when it is dropped.
-struct StopCollector(Arc<AtomicBool>);
-
-impl Drop for StopCollector {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 impl Working {
@@ -373,10 +360,7 @@ impl Working {
             Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
                 .going_on(before, &troubles)
                 .reporting(reporter);
-        let stop_collector = StopCollector(Arc::new(AtomicBool::new(false)));
-        let stop = Arc::clone(&stop_collector.0);
-        let collecting =
-            thread::spawn_exempt("takt-collector", "keeps the samples", move || collector.run(&stop))?;
+        let collecting = Collecting::start("takt-collector", "keeps the samples", |end| collector.run(end))?;
         let views = Views::start(file, options.view, cameras, shown)?;
         session.header.not_granted.clone_from(&facts.not_granted);
         // What was measured before counts; a part is never empty, so that it has a window.
@@ -400,7 +384,6 @@ impl Working {
             troubles,
             troubles_before,
             collecting,
-            stop_collector,
             ended: false,
         })
     }
@@ -540,11 +523,10 @@ impl Running for Working {
         // Facts of the living: census and feeds are read before anything ends.
         self.note(session)?;
         session.write()?;
-        let Self { cell, mut facts, views, collecting, stop_collector, .. } = *self;
+        let Self { cell, mut facts, views, collecting, .. } = *self;
         let protective_distance = cell.protective_distance();
         facts.failures.extend(cell.stop(DRAIN_PATIENCE));
         views.stop();
-        drop(stop_collector);
         match collecting.join() {
             Ok(Ok(collected)) => facts.records_lost = collected.lost,
             Ok(Err(error)) => return Err(error),
@@ -577,7 +559,7 @@ fn tell_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) 
     header.losses = facts.losses.judge(summary, facts.link_losses);
     for measure in &mut header.measures {
         // A skipped release is a job that never was, and a frame that nobody judged a reaction that never came.
-        measure.never = match measure.name.as_str() {
+        measure.skipped = match measure.name.as_str() {
             REACTION => {
                 summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(unanswered)
             }

@@ -13,6 +13,8 @@
 //! frame, with the margin of its reservation, no longer than the perception task's deadline; where no model reaches
 //! that, the first condition alone decides, and `why` says that deadlines will be missed.
 
+#![deny(missing_docs)]
+
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
 use takt_lab::LabError;
@@ -20,6 +22,7 @@ use takt_link_camera::recording::FrameReader;
 use takt_link_camera::{CameraConfig, Frame, Intrinsics};
 use takt_perception::{Detections, Engine, ModelSource, Perception};
 use takt_rt::clock::{monotonic_ns, process_cpu_ns};
+use takt_rt::config::{SettingError, within};
 use takt_stats::Summary;
 
 use super::CellFile;
@@ -58,12 +61,9 @@ impl ScaleRule {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
-        if (0.05..=1.0).contains(&self.max_share) {
-            return Ok(());
-        }
-        Err(format!("scale.max_share = {}: accepted are 0.05 to 1", self.max_share))
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        within("scale.max_share", self.max_share, 0.05, 1.0)
     }
 }
 
@@ -122,12 +122,12 @@ impl Scaled {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self, cameras: usize) -> Result<(), String> {
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self, cameras: usize) -> Result<(), SettingError> {
         if self.cameras as usize != cameras {
-            return Err(format!(
-                "scaled.cameras = {} with {cameras} [[cameras]]: [scaled] is written by bench and campaign; leave it out",
-                self.cameras
+            return Err(SettingError::conflict(
+                format!("scaled.cameras = {} with {cameras} [[cameras]]", self.cameras),
+                "[scaled] is written by bench and campaign; leave it out",
             ));
         }
         Ok(())

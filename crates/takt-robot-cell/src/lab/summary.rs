@@ -24,7 +24,6 @@ pub struct RunFacts {
     pub policy: String,
     /// Noise threads.
     pub noise: u32,
-    /// Number of cameras.
     pub cameras: u32,
     /// Deadline of the critical path, milliseconds.
     pub deadline_ms: f64,
@@ -97,7 +96,6 @@ pub struct CameraSummary {
 /// Figures of the SSM task.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SsmSummary {
-    /// Jobs.
     pub jobs: u64,
     /// Releases on the grid that were skipped because an earlier job was late.
     pub skipped: u64,
@@ -122,7 +120,6 @@ pub struct SsmSummary {
 pub struct TaskSummary {
     /// Name of its thread: `ssm`, `perception-0`.
     pub name: String,
-    /// Name of its camera.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub camera: Option<String>,
     /// Deadline after the release, milliseconds.
@@ -146,7 +143,6 @@ pub struct TaskSummary {
 pub struct CellSummary {
     /// Did every reaction and every task meet its deadline, and was nothing lost.
     pub verdict: Verdict,
-    /// Why.
     pub reasons: Vec<String>,
     /// Both in one sentence: the same in reports, benches, campaigns and comparisons.
     #[serde(default)]
@@ -157,7 +153,6 @@ pub struct CellSummary {
     pub policy: String,
     /// Noise threads.
     pub noise: u32,
-    /// Number of cameras.
     pub cameras: u32,
     /// Length of the measured window, seconds.
     pub seconds: f64,
@@ -213,7 +208,6 @@ pub struct CellSummary {
     /// The perception process, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerSummary>,
-    /// Each camera.
     pub per_camera: Vec<CameraSummary>,
     /// Records that found their ring full.
     pub records_lost: u64,
@@ -224,14 +218,12 @@ pub struct CellSummary {
     /// What was given up because this machine cannot carry it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<Scaled>,
-    /// The run directory.
     pub run_dir: String,
 }
 
 /// One line of `reactions.csv`: a frame and its answer, CLOCK_MONOTONIC nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReactionRow {
-    /// The camera.
     pub camera: u32,
     /// Sequence number of the frame.
     pub sequence: u64,

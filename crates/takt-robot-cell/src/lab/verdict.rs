@@ -28,7 +28,7 @@ pub(super) struct Found {
 /// run ([`takt_report::verdict::of_run`]) judges every task's series likewise.
 pub(super) fn verdict(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> VerdictReport {
     let Found { failures, doubts } = found(summary, tally, facts);
-    let never = summary.unanswered_late.saturating_add(summary.dropped_late);
+    let skipped = summary.unanswered_late.saturating_add(summary.dropped_late);
     let reactions = judge_series(&SeriesEvidence {
         unit: "reactions".to_owned(),
         deadline_ns: tally.rules.reaction_deadline_ns,
@@ -37,7 +37,7 @@ pub(super) fn verdict(summary: &CellSummary, tally: &Tally, facts: &RunFacts) ->
         misses: summary.misses - summary.unanswered_late,
         longest_run: tally.reaction.misses().longest_run,
         worst_ns: tally.reaction.max_ns(),
-        unfinished_late: never,
+        unfinished_late: skipped,
         not_granted: facts.not_granted.len() as u64,
         ..SeriesEvidence::default()
     });

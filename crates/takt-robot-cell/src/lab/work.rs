@@ -24,7 +24,6 @@ pub struct Work {
     pub seconds: f64,
     /// Frames that the cameras delivered.
     pub frames_delivered: u64,
-    /// Frames judged.
     pub frames_judged: u64,
     /// Judged frames on which a network ran before their result was published.
     pub frames_with_networks: u64,
@@ -49,7 +48,6 @@ const ITEMS: [Item; 6] = [
 ];
 
 impl Work {
-    /// The work of a run.
     pub fn of(tally: &Tally, detector_runs: u64, seconds: f64) -> Self {
         let sum = |of: fn(&super::tally::CameraTally) -> u64| tally.cameras.iter().map(of).sum();
         Self {

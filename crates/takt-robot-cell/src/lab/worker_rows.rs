@@ -16,9 +16,7 @@ pub const GPU_EVENTS: &str = "gpu_events";
 /// One line of `gpu_frames` and `gpu_events`. Parts of the work are 0 where there was none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRow {
-    /// When.
     pub time_ns: u64,
-    /// What.
     pub kind: EventKind,
     /// The camera, empty for what concerns all.
     pub camera: Option<u32>,
@@ -34,31 +32,24 @@ pub struct WorkerRow {
     pub done_ns: u64,
     /// Copies to the device began.
     pub upload_start_ns: u64,
-    /// And ended.
     pub upload_end_ns: u64,
     /// Geometry, things, the detector's input began.
     pub prepare_start_ns: u64,
-    /// And ended.
     pub prepare_end_ns: u64,
     /// The detector began.
     pub detect_start_ns: u64,
-    /// And ended.
     pub detect_end_ns: u64,
     /// Candidates, and their way back, began.
     pub decode_start_ns: u64,
-    /// And ended.
     pub decode_end_ns: u64,
     /// Masks began.
     pub masks_start_ns: u64,
-    /// And ended.
     pub masks_end_ns: u64,
     /// Nearest points, and their way back, began.
     pub measure_start_ns: u64,
-    /// And ended.
     pub measure_end_ns: u64,
     /// How wrong these times may be: the device's clock is mapped onto CLOCK_MONOTONIC.
     pub error_ns: u64,
-    /// Why.
     pub cause: String,
 }
 

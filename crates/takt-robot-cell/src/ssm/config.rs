@@ -1,9 +1,12 @@
 //! Configuration of the monitor.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 
 use super::{ProtectiveDistance, ReactionTime};
 use crate::tasks::TaskSet;
+use takt_rt::config::{SettingError, within};
 
 /// How a separation becomes a speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,8 +128,11 @@ impl SsmConfig {
     /// Checks what the types cannot.
     ///
     /// # Errors
-    /// A sentence that names the key, the value and what is accepted.
-    pub fn validate(&self) -> Result<(), String> {
+    /// [`SettingError`] names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<(), SettingError> {
+        let refused = |key: &str, value: f64, accepted: &str| {
+            Err(SettingError::value(format!("ssm.{key}"), value, accepted))
+        };
         let p = &self.protective;
         for (key, value) in [
             ("reduce_below_m", self.reduce_below_m),
@@ -141,7 +147,7 @@ impl SsmConfig {
             ("protective.stopping_time_s", p.stopping_time_s),
         ] {
             if !(value.is_finite() && value > 0.0) {
-                return Err(format!("ssm.{key} = {value}: accepted are numbers above 0"));
+                return refused(key, value, "accepted are numbers above 0");
             }
         }
         for (key, value) in [
@@ -159,29 +165,25 @@ impl SsmConfig {
             ("protective.robot_uncertainty_m", p.robot_uncertainty_m),
         ] {
             if !(value.is_finite() && value >= 0.0) {
-                return Err(format!("ssm.{key} = {value}: accepted are 0 and numbers above it"));
+                return refused(key, value, "accepted are 0 and numbers above it");
             }
         }
         for (key, value) in [("reduced_speed", self.reduced_speed), ("least_speed", self.least_speed)] {
             if !(value > 0.0 && value <= 1.0) {
-                return Err(format!("ssm.{key} = {value}: accepted are numbers above 0 and up to 1"));
+                return refused(key, value, "accepted are numbers above 0 and up to 1");
             }
         }
-        if !(1..=500).contains(&self.send_failures) {
-            return Err(format!("ssm.send_failures = {}: accepted are 1 to 500", self.send_failures));
-        }
+        within("ssm.send_failures", f64::from(self.send_failures), 1.0, 500.0)?;
         if self.obey_within_ms().is_nan() || self.obey_within_ms() > 10_000.0 {
-            return Err(format!(
-                "ssm.ack_after_ms = {}, ssm.protective.controller_time_s = {}, ssm.protective.stopping_time_s = {}: a \
-                 stop that may take longer than 10 s is none",
+            let keys = format!(
+                "ssm.ack_after_ms = {}, ssm.protective.controller_time_s = {}, ssm.protective.stopping_time_s = {}",
                 self.ack_after_ms, p.controller_time_s, p.stopping_time_s
-            ));
+            );
+            return Err(SettingError::conflict(keys, "a stop that may take longer than 10 s is none"));
         }
         if self.stop_below_m >= self.reduce_below_m {
-            return Err(format!(
-                "ssm.stop_below_m = {} must be less than ssm.reduce_below_m = {}",
-                self.stop_below_m, self.reduce_below_m
-            ));
+            let accepted = format!("accepted is less than ssm.reduce_below_m = {}", self.reduce_below_m);
+            return refused("stop_below_m", self.stop_below_m, &accepted);
         }
         Ok(())
     }

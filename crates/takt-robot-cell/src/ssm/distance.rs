@@ -1,9 +1,12 @@
 //! The protective separation distance and the speed that a given separation allows.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 
 use super::{LinkDelays, SsmConfig, SsmMode};
 use crate::tasks::TaskSet;
+use takt_rt::config::SettingError;
 
 /// Terms of the protective separation distance (ISO/TS 15066, 5.5.4; Marvel & Norcross, PMC5117641):
 ///
@@ -254,42 +257,46 @@ pub fn terms(
 /// Refuses configurations that contradict the formula; shows the arithmetic.
 ///
 /// # Errors
-/// A sentence that names the keys, the values and the way out.
-pub fn arithmetic(ssm: &SsmConfig, tasks: &TaskSet, slider_rate_per_s: Option<f64>) -> Result<(), String> {
+/// [`SettingError::Value`] with the way out.
+pub fn arithmetic(
+    ssm: &SsmConfig,
+    tasks: &TaskSet,
+    slider_rate_per_s: Option<f64>,
+) -> Result<(), SettingError> {
     let (p, tolerated) = (&ssm.protective, ReactionTime::of(ssm, tasks));
     if let Some(assumed) = p.reaction_time_s.filter(|assumed| *assumed < tolerated.sum_s() - 1e-6) {
-        return Err(format!(
-            "ssm.protective.reaction_time_s = {assumed} is less than what the monitor tolerates before it stops the \
-             robot: {}; leave it out (that sum is then used), raise it, or tolerate less",
+        let expected = format!(
+            "less than what the monitor tolerates before it stops the robot: {}; leave it out (that sum is then used), raise \
+             it, or tolerate less",
             tolerated.text()
-        ));
+        );
+        return Err(SettingError::value("ssm.protective.reaction_time_s", assumed, expected));
     }
     if let Some(rate) = slider_rate_per_s.filter(|rate| 1.0 / rate > p.stopping_time_s) {
-        return Err(format!(
-            "ssm.protective.stopping_time_s = {} is less than the simulated controller needs to stop: 1 / {rate} \
-             (robot.simulator.slider_rate_per_s) = {:.3} s",
-            p.stopping_time_s,
+        let expected = format!(
+            "less than the simulated controller needs to stop: 1 / {rate} (robot.simulator.slider_rate_per_s) = {:.3} s",
             1.0 / rate
-        ));
+        );
+        return Err(SettingError::value("ssm.protective.stopping_time_s", p.stopping_time_s, expected));
     }
     let reaction = p.reaction_time_s.unwrap_or(0.0).max(tolerated.sum_s());
     let needed = p.at(ssm.full_speed_m_s, ssm.stop_below_m, reaction);
     if ssm.mode == SsmMode::Fixed && ssm.stop_below_m < needed && !ssm.accept_short_stop_distance {
         let (human, total) = (p.human_speed(ssm.stop_below_m), reaction + p.stopping_time_s);
-        return Err(format!(
-            "ssm.stop_below_m = {} is less than the protective separation distance at full speed: S_p = v_h (T_r + T_s) \
+        let expected = format!(
+            "less than the protective separation distance at full speed: S_p = v_h (T_r + T_s) \
              + v_r (T_r + T_s) + C + Z_d + Z_r = {human} * {total:.3} + {} * {total:.3} + {} + {} + {} = {needed:.3} m, with \
              T_s = {} s and T_r = {reaction:.3} s, where the monitor tolerates {}; raise stop_below_m, lower \
              ssm.full_speed_m_s, tolerate less, or set ssm.accept_short_stop_distance = true where your risk assessment \
              allows it",
-            ssm.stop_below_m,
             ssm.full_speed_m_s,
             p.intrusion_m,
             p.human_uncertainty_m,
             p.robot_uncertainty_m,
             p.stopping_time_s,
             tolerated.text()
-        ));
+        );
+        return Err(SettingError::value("ssm.stop_below_m", ssm.stop_below_m, expected));
     }
     Ok(())
 }
@@ -351,21 +358,22 @@ mod tests {
         assert_eq!(arithmetic(&ssm, &tasks, Some(4.0)), Ok(()));
         // The default of before: three camera periods.
         ssm.protective.reaction_time_s = Some(0.1);
-        let refused = arithmetic(&ssm, &tasks, None).expect_err("100 ms");
+        let refused = arithmetic(&ssm, &tasks, None).expect_err("100 ms").to_string();
         for part in ["reaction_time_s = 0.1", "120", "33", "= 245 ms"] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
         ssm.protective.reaction_time_s = Some(0.245);
         assert_eq!(arithmetic(&ssm, &tasks, None), Ok(()));
         ssm.protective.stopping_time_s = 0.2;
-        assert!(arithmetic(&ssm, &tasks, Some(4.0)).expect_err("0.25 s").contains("slider_rate_per_s"));
+        let refused = arithmetic(&ssm, &tasks, Some(4.0)).expect_err("0.25 s");
+        assert!(refused.to_string().contains("slider_rate_per_s"));
     }
 
     #[test]
     fn a_fixed_threshold_below_the_formula_needs_to_be_accepted_by_name() {
         let mut ssm = SsmConfig::default();
         let tasks = TaskSet::default();
-        let refused = arithmetic(&ssm, &tasks, None).expect_err("1.4 m");
+        let refused = arithmetic(&ssm, &tasks, None).expect_err("1.4 m").to_string();
         // 1.6 * 0.545 + 1.0 * 0.545 + 0.21.
         for part in ["stop_below_m = 1.4", "1.627 m", "accept_short_stop_distance"] {
             assert!(refused.contains(part), "{part}: {refused}");

@@ -6,6 +6,7 @@ use takt_link_rtde::client::SendOutcome;
 
 use super::watch::{CameraWatch, robot_fault};
 use super::{CameraInput, Fault, LinkDelays, Obedience, ReactionTime, SsmConfig, SsmMode};
+use takt_rt::config::SettingError;
 
 /// Most cameras one monitor can watch.
 pub const MAX_CAMERAS: usize = 8;
@@ -92,11 +93,12 @@ impl Monitor {
     /// A stopped monitor for `cameras` cameras.
     ///
     /// # Errors
-    /// The configuration's own sentence, or more than [`MAX_CAMERAS`] or no cameras.
-    pub fn new(config: SsmConfig, cameras: usize) -> Result<Self, String> {
+    /// [`SsmConfig::validate`]'s, or more than [`MAX_CAMERAS`] or no cameras.
+    pub fn new(config: SsmConfig, cameras: usize) -> Result<Self, SettingError> {
         config.validate()?;
         if !(1..=MAX_CAMERAS).contains(&cameras) {
-            return Err(format!("{cameras} cameras: accepted are 1 to {MAX_CAMERAS}"));
+            let accepted = format!("accepted are 1 to {MAX_CAMERAS}");
+            return Err(SettingError::conflict(format!("{cameras} cameras"), accepted));
         }
         Ok(Self {
             reaction: ReactionTime::of(&config, &crate::tasks::TaskSet::default()),

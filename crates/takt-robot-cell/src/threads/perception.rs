@@ -42,7 +42,6 @@ pub struct PerceptionPorts {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Who judges.
 #[derive(Debug)]
 pub enum Judging {
     /// This very thread.
@@ -78,7 +77,6 @@ impl Judging {
     }
 }
 
-/// The task.
 pub struct PerceptionTask {
     judging: Judging,
     mount: Mount,

@@ -55,7 +55,6 @@ fn first_heartbeat() -> i32 {
     (monotonic_ns() / 1_000_000 % (1 << 30)) as i32
 }
 
-/// The task.
 #[derive(Debug)]
 pub struct SsmTask {
     monitor: Monitor,
@@ -89,7 +88,6 @@ impl SsmTask {
         }
     }
 
-    /// One job.
     pub fn job(&mut self, release: &Release) -> SsmJob {
         let ending = self.ports.ending.iter().any(|ending| ending.load(Ordering::Acquire));
         let robot = *self.ports.robot.read().value;

@@ -3,9 +3,10 @@
 use serde::Serialize;
 use takt_perception::{Detections, FrameHealth, ObjectKind};
 
+use crate::ssm::Light;
 use crate::view::histogram::ReactionHistogram;
 use crate::view::status::{
-    CameraStatus, CellStatus, Label, Light, ProtectiveStatus, RobotStatus, ThreadSummary, Zone,
+    CameraStatus, CellStatus, Label, ProtectiveStatus, RobotStatus, ThreadSummary, Zone,
 };
 
 /// Answer to `/api/status`. An invalid number (NaN) becomes `null`.

@@ -17,7 +17,6 @@ impl Default for ReactionHistogram {
 }
 
 impl ReactionHistogram {
-    /// Number of bins.
     pub const BINS: usize = 240;
     /// Lower edge of the first bin, milliseconds.
     pub const FIRST_MS: f32 = 2.0;
@@ -44,7 +43,6 @@ impl ReactionHistogram {
         *count = count.saturating_add(1);
     }
 
-    /// The counts.
     pub fn counts(&self) -> &[u32; Self::BINS] {
         &self.counts
     }

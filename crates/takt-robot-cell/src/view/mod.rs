@@ -20,7 +20,7 @@ mod terminal;
 pub use histogram::ReactionHistogram;
 pub use server::{CameraSource, ViewConfig, ViewServer, ViewSources};
 pub use status::{
-    CameraList, CameraStatus, CellStatus, Label, Light, MAX_CAMERAS, ProtectiveStatus, ReactionStatus,
-    RobotStatus, ThreadSummary, Zone,
+    CameraList, CameraStatus, CellStatus, Label, ProtectiveStatus, ReactionStatus, RobotStatus,
+    ThreadSummary, Zone,
 };
 pub use terminal::drawing;

@@ -10,8 +10,9 @@ use ratatui::widgets::{Bar, BarChart, BarGroup, Block, BorderType, Gauge, Paragr
 use takt_perception::FrameHealth;
 use takt_view::terminal::{MUTED, card};
 
+use crate::ssm::Light;
 use crate::view::histogram::ReactionHistogram;
-use crate::view::status::{CameraStatus, CellStatus, Light, ThreadSummary, Zone};
+use crate::view::status::{CameraStatus, CellStatus, ThreadSummary, Zone};
 
 /// A state older than this is not shown as if it were live.
 const STALE: Duration = Duration::from_millis(1500);

@@ -1,5 +1,7 @@
 //! The web view: the page and what it asks for, from the readers that it owns.
 
+#![deny(missing_docs)]
+
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +12,8 @@ use takt_view::{Answer, Body, Error, Pages, Request, Server, Urgency};
 
 use super::api::StatusReply;
 use super::picture::{PictureMaker, PictureSettings};
-use super::status::{CellStatus, MAX_CAMERAS};
+use super::status::CellStatus;
+use crate::ssm::MAX_CAMERAS;
 
 /// How the web view behaves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -10,23 +10,8 @@ use serde::{Serialize, Serializer};
 use takt_link_rtde::{RobotMode, SafetyMode};
 use takt_perception::FrameHealth;
 
+use crate::ssm::{Light, MAX_CAMERAS};
 use crate::view::histogram::ReactionHistogram;
-
-/// Most cameras that a view shows.
-pub const MAX_CAMERAS: usize = 8;
-
-/// The light that the safety job switches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Light {
-    /// Nobody is within the reduce distance: full speed.
-    Green,
-    /// Somebody is within the reduce distance: reduced speed.
-    Orange,
-    /// Stopped. The default, because a cell that said nothing yet must look stopped.
-    #[default]
-    Red,
-}
 
 /// A short text of fixed size. Longer texts are cut at a character boundary.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -145,15 +130,12 @@ impl std::ops::DerefMut for CameraList {
 pub struct RobotStatus {
     /// Whether the link is up.
     pub connected: bool,
-    /// Robot mode.
     pub robot_mode: RobotMode,
-    /// Safety mode.
     pub safety_mode: SafetyMode,
     /// Speed fraction that the controller follows, 0..1.
     pub speed_fraction: f32,
     /// TCP position in metres and rotation vector in radians, base frame.
     pub tcp_pose: [f64; 6],
-    /// Speed of the TCP, m/s.
     pub tcp_speed_m_s: f32,
 }
 
@@ -223,7 +205,6 @@ pub struct ThreadSummary {
 pub struct CellStatus {
     /// Time since the run began, seconds.
     pub elapsed_s: f64,
-    /// The light.
     pub light: Light,
     /// Speed fraction that the safety job commands, 0..1.
     pub speed_fraction: f32,
@@ -239,7 +220,6 @@ pub struct CellStatus {
     pub reduce_distance_m: f32,
     /// Where the protective distance at full speed comes from.
     pub protective: ProtectiveStatus,
-    /// The robot.
     pub robot: RobotStatus,
     /// Reaction times over all cameras.
     pub reaction: ReactionStatus,
@@ -269,7 +249,6 @@ pub struct ProtectiveStatus {
     pub stopping_s: f32,
     /// Intrusion and uncertainties C + Z, metres.
     pub constants_m: f32,
-    /// The distance, metres.
     pub distance_m: f32,
 }
 

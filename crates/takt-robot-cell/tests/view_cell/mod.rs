@@ -13,8 +13,9 @@ use nalgebra::Point3;
 use takt_link_camera::Frame;
 use takt_link_rtde::{RobotMode, SafetyMode};
 use takt_perception::{Detections, FrameHealth, Object, ObjectKind, Overlay};
+use takt_robot_cell::ssm::Light;
 use takt_robot_cell::view::{
-    CameraList, CameraSource, CameraStatus, CellStatus, Label, Light, RobotStatus, ThreadSummary, ViewConfig,
+    CameraList, CameraSource, CameraStatus, CellStatus, Label, RobotStatus, ThreadSummary, ViewConfig,
     ViewServer, ViewSources,
 };
 use takt_rt::clock::monotonic_ns;

@@ -7,6 +7,8 @@
 //! | `neuro_adaptive` | the paper's law; with larger networks, a law as heavy as one likes | 50 Gaussians |
 //! | `pid` | the least law that closes the loop: what a control error is compared with | a dozen operations |
 
+#![deny(missing_docs)]
+
 mod neuro;
 mod pid;
 mod rbf;

@@ -23,6 +23,8 @@
 //! error becomes a hundred times less. So `lambda` is 2 by default; `lambda = 0` computes what is printed, and tracks
 //! where the rates are small against the gains.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 
 use super::rbf::{Rbf, RbfConfig};

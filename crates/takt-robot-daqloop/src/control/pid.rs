@@ -1,5 +1,7 @@
 //! Proportional, integral, derivative: the least that a loop can have.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 
 use takt_rt::config::{SettingError, within};

@@ -1,5 +1,7 @@
 //! A network of radial basis functions over the plane of the states: `w' phi(x)` with Gaussians on a grid.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::DaqError;

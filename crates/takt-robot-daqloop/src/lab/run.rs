@@ -325,7 +325,7 @@ fn conclude(
     if let Some(latency) = session.header.measures.first_mut() {
         // What is allowed to be lost is named, and no miss.
         let lost = if loss.is_exceeded() { state.lost_edges } else { 0 };
-        latency.never = state.standing.skipped.saturating_add(lost);
+        latency.skipped = state.standing.skipped.saturating_add(lost);
         latency.longest_miss_run = latency.deadline_ns.map(|_| state.standing.longest_row);
         latency.recorder = (!whole).then(|| STATE_FILE.to_owned());
     }

@@ -20,7 +20,6 @@ use super::late::{LATE_CAUSES_FILE, LateCauses, LateFrameCause};
 /// What `takt bench humanoid --json` prints; null where a run that ended early does not say.
 #[derive(Debug, Serialize)]
 pub struct HumanoidBench {
-    /// Devices in OP.
     pub devices_op: Option<u64>,
     /// Time until they were, seconds.
     pub bring_up_s: Option<f64>,
@@ -56,9 +55,6 @@ pub struct HumanoidBench {
 
 /// Runs `file` and makes the table of what it left. `traced`: with a flight recorder of the kernel beside it, which knows why threads
 /// were held up in whose hands late frames were; where the kernel cannot be traced, the run goes on and says so.
-///
-/// # Errors
-/// [`LabError`].
 pub fn bench(
     file: &HumanoidFile,
     options: &RunOptions,

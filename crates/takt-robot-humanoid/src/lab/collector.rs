@@ -89,7 +89,6 @@ impl Sendings {
     }
 }
 
-/// The collector.
 pub(super) struct WalkCollector {
     rings: Rings,
     window: Window,
@@ -109,7 +108,6 @@ pub(super) struct WalkCollector {
     reporter: JobReporter,
 }
 
-/// File of what is counted.
 pub(super) const COUNTS_FILE: &str = "humanoid.json";
 
 /// What the collector counts, over all parts of a resumed run.

@@ -1,5 +1,7 @@
 //! Configuration of the humanoid.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 use takt_lab::Envelope;
 use takt_link_ethercat::control::{MOST_QUEUES, XdpAttach};

@@ -30,11 +30,8 @@ pub struct LatencyRow {
 pub struct Cycles {
     /// Events.
     pub count: u64,
-    /// Least.
     pub min: f64,
-    /// Mean.
     pub mean: f64,
-    /// Greatest.
     pub max: f64,
 }
 

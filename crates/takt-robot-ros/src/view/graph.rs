@@ -24,21 +24,16 @@ const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 /// A chain as the page shows it.
 #[derive(Debug, Clone, Default)]
 pub struct Chain {
-    /// Its name.
     pub name: String,
     /// How it stands, in a word.
     pub state: String,
-    /// Why.
     pub why: String,
     /// Its callbacks by their names.
     pub path: Vec<String>,
     /// Goal, bound, median and longest latency, nanoseconds.
     pub goal_ns: Option<u64>,
-    /// See there.
     pub bound_ns: Option<u64>,
-    /// See there.
     pub median_ns: Option<u64>,
-    /// See there.
     pub worst_ns: Option<u64>,
     /// Times that it came to its end.
     pub completions: u64,

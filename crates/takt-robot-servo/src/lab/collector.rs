@@ -177,7 +177,6 @@ impl Timed for Cycle {
     }
 }
 
-/// The collector.
 pub(super) struct StreamCollector {
     dir: RunDir,
     window: Window,

@@ -228,7 +228,7 @@ fn tell(session: &mut Session, config: &ServoConfig, finished: &Finished, collec
     let header = &mut session.header;
     header.records_lost = counted.lost.max(finished.records_lost);
     if let Some(response) = header.measures.first_mut() {
-        response.never = response.never.saturating_add(counted.not_sent);
+        response.skipped = response.skipped.saturating_add(counted.not_sent);
     }
     if finished.reason != StopReason::Asked {
         header.failures.push(format!("the stream ended by itself: {}", finished.reason));

@@ -7,7 +7,6 @@ use crate::vehicle::{ROTORS, RotorSpeeds, VehicleConfig};
 /// What the allocator decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Allocation {
-    /// Rotor speeds, rad/s.
     pub rotors_rad_s: RotorSpeeds,
     /// Bit per rotor that stands at a limit because more, or less, was asked.
     pub at_limit: u8,
@@ -33,7 +32,6 @@ pub struct ControlAllocator {
 }
 
 impl ControlAllocator {
-    /// The allocator of a vehicle.
     pub fn new(vehicle: &VehicleConfig) -> Self {
         let positions = vehicle.rotor_positions();
         // Both layouts are symmetric, so the geometry's rows are orthogonal and its inverse is its scaled transpose.

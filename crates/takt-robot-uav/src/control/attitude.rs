@@ -35,7 +35,6 @@ pub struct AttitudeController {
 }
 
 impl AttitudeController {
-    /// The controller for a vehicle.
     pub fn new(config: &ControlConfig, vehicle: &VehicleConfig) -> Self {
         let tilt = config.tilt_acceleration_limit_rad_s2;
         Self {

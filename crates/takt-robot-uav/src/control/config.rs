@@ -1,5 +1,7 @@
 //! Gains and limits of the cascade.
 
+#![deny(missing_docs)]
+
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, all_within};
 

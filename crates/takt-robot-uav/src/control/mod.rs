@@ -39,7 +39,6 @@ pub struct AttitudeLaw {
 }
 
 impl AttitudeLaw {
-    /// The law for a vehicle.
     pub fn new(config: &ControlConfig, vehicle: &VehicleConfig) -> Self {
         Self {
             controller: AttitudeController::new(config, vehicle),

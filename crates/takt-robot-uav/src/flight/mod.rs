@@ -49,14 +49,12 @@ pub struct Records {
     pub attitude: Consumer<AttitudeRecord>,
     /// Every position job.
     pub position: Consumer<PositionRecord>,
-    /// Telemetry.
     pub telemetry: Consumer<TelemetryRecord>,
 }
 
 /// One thread and what the kernel granted it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadReport {
-    /// Thread name.
     pub name: String,
     /// Asked and granted.
     pub granted: Granted,

@@ -25,12 +25,10 @@ pub struct AttitudeTask {
     pub force: Reader<ForceCommand>,
     /// The state, for the others.
     pub state: Writer<State>,
-    /// All records.
     pub records: Producer<AttitudeRecord>,
 }
 
 impl AttitudeTask {
-    /// One job.
     pub fn job(&mut self, release: &Release) -> AttitudeRecord {
         let wake_ns = release.wake_ns;
         self.plant.advance_to(wake_ns.saturating_sub(self.epoch_ns));
@@ -70,7 +68,6 @@ impl AttitudeTask {
 /// The position job: from the newest state to a force.
 #[derive(Debug)]
 pub struct PositionTask {
-    /// The controller.
     pub controller: PositionController,
     /// What is flown.
     pub reference: Reference,
@@ -80,12 +77,10 @@ pub struct PositionTask {
     pub state: Reader<State>,
     /// The force, for the others.
     pub force: Writer<ForceCommand>,
-    /// All records.
     pub records: Producer<PositionRecord>,
 }
 
 impl PositionTask {
-    /// One job.
     pub fn job(&mut self, release: &Release) -> PositionRecord {
         let state = self.state.read();
         // The reference of the state's time: a state that is some milliseconds old is then no error. Before the first
@@ -120,7 +115,6 @@ pub struct TelemetryTask {
 }
 
 impl TelemetryTask {
-    /// One job.
     pub fn job(&mut self) {
         let state = self.state.read();
         let (roll, pitch, yaw) = state.value.attitude.euler_angles();

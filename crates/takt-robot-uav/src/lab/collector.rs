@@ -178,7 +178,6 @@ impl Timed for PositionRecord {
     }
 }
 
-/// The collector.
 pub(super) struct FlightCollector {
     records: Records,
     attitude: TaskLog<AttitudeRecord>,

@@ -135,13 +135,9 @@ pub struct TelemetryRow {
     pub y_m: f64,
     /// Height.
     pub z_m: f64,
-    /// Speed.
     pub speed_m_s: f64,
-    /// Roll.
     pub roll_rad: f64,
-    /// Pitch.
     pub pitch_rad: f64,
-    /// Yaw.
     pub yaw_rad: f64,
     /// Rotor.
     pub rotor0_rad_s: f64,

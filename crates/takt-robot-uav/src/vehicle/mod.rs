@@ -25,7 +25,6 @@ pub struct State {
     pub attitude: UnitQuaternion<f64>,
     /// Angular velocity in body axes, rad/s.
     pub rates_rad_s: Vector3<f64>,
-    /// Rotor speeds, rad/s.
     pub rotors_rad_s: RotorSpeeds,
 }
 

@@ -1,5 +1,7 @@
 //! What the vehicle is made of. The defaults are one published airframe.
 
+#![deny(missing_docs)]
+
 use nalgebra::Vector3;
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, all_within};

@@ -10,69 +10,28 @@ use super::tsdl::TsdlError;
 pub enum Error {
     /// The system refused.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// Which file or folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// No trace there.
     #[error("{}: no file `metadata` here or below: give the folder that `ros2 trace` or `lttng create --output=` wrote", path.display())]
-    NoTrace {
-        /// The folder asked for.
-        path: PathBuf,
-    },
+    NoTrace { path: PathBuf },
     /// The folder holds several recordings, of different machines or boots.
     #[error(
         "{} and {} were recorded by different clocks ({first_clock} and {second_clock}): open them one by one",
         first.display(), second.display()
     )]
-    SeveralClocks {
-        /// One.
-        first: PathBuf,
-        /// Another.
-        second: PathBuf,
-        /// The one's clock.
-        first_clock: String,
-        /// The other's clock.
-        second_clock: String,
-    },
+    SeveralClocks { first: PathBuf, second: PathBuf, first_clock: String, second_clock: String },
     /// The metadata file is no metadata, or damaged.
     #[error("{}: byte {at}: {problem}", path.display())]
-    MetadataFile {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        at: u64,
-        /// What.
-        problem: MetadataProblem,
-    },
+    MetadataFile { path: PathBuf, at: u64, problem: MetadataProblem },
     /// The metadata says what cannot be.
     #[error("{}: {source}", path.display())]
-    Tsdl {
-        /// The file.
-        path: PathBuf,
-        /// Where and what.
-        source: TsdlError,
-    },
+    Tsdl { path: PathBuf, source: TsdlError },
     /// The metadata can be read, but not its events, or they could not be told apart by thread.
     #[error("{}: {problem}", path.display())]
-    Unusable {
-        /// The metadata.
-        path: PathBuf,
-        /// Why.
-        problem: Unusable,
-    },
+    Unusable { path: PathBuf, problem: Unusable },
     /// A stream file is damaged from its first packet on, or belongs to another trace.
     #[error("{}: packet at byte {at}: {problem}", path.display())]
-    Stream {
-        /// The file.
-        path: PathBuf,
-        /// Where its packet begins.
-        at: u64,
-        /// What.
-        problem: PacketProblem,
-    },
+    Stream { path: PathBuf, at: u64, problem: PacketProblem },
 }
 
 /// What can be wrong with a metadata file.
@@ -92,12 +51,7 @@ pub enum MetadataProblem {
     Ctf2,
     /// A packet of another major or minor version.
     #[error("a packet of CTF {major}.{minor}, 1.8 can be read")]
-    Version {
-        /// As found.
-        major: u8,
-        /// As found.
-        minor: u8,
-    },
+    Version { major: u8, minor: u8 },
     /// Compressed, encrypted.
     #[error(
         "a compressed or encrypted packet: no tracer writes these; the file is damaged, copy the recording again"
@@ -108,23 +62,10 @@ pub enum MetadataProblem {
         "a packet of {packet_bits} bits with {content_bits} of content, {left_bytes} bytes are left: \
          the file is cut off or damaged; copy the recording again (after `lttng stop`)"
     )]
-    Size {
-        /// As found.
-        packet_bits: u32,
-        /// As found.
-        content_bits: u32,
-        /// What the file has.
-        left_bytes: u64,
-    },
+    Size { packet_bits: u32, content_bits: u32, left_bytes: u64 },
     /// Larger than metadata can be.
     #[error("{bytes} bytes; metadata of more than {most} is not read")]
-    Large {
-        /// As found.
-        bytes: u64,
-        /// The limit.
-        most: u64,
-    },
-    /// Not text.
+    Large { bytes: u64, most: u64 },
     #[error("the metadata is not text: the file is damaged; copy the recording again")]
     Text,
 }
@@ -134,19 +75,14 @@ pub enum MetadataProblem {
 pub enum Unusable {
     /// Streams without time stamps.
     #[error("stream {stream_id} has no event header with a time stamp: events could not be put in order")]
-    NoTime {
-        /// The stream class.
-        stream_id: u64,
-    },
+    NoTime { stream_id: u64 },
     /// No thread in the context.
     #[error(
         "stream {stream_id} does not say which {missing} an event is of: \
          record with `lttng add-context --userspace --type={context}` (`ros2 trace` does so by itself)"
     )]
     NoContext {
-        /// The stream class.
         stream_id: u64,
-        /// What is missing.
         missing: &'static str,
         /// LTTng's name of the context.
         context: &'static str,
@@ -158,73 +94,36 @@ pub enum Unusable {
 pub enum PacketProblem {
     /// Not the magic number.
     #[error("magic number {found:#010x}, expected 0xc1fc1fc1: no stream of a CTF trace, or overwritten")]
-    Magic {
-        /// As found.
-        found: u64,
-    },
+    Magic { found: u64 },
     /// Of another trace.
     #[error(
         "it belongs to another trace ({found:02x?}, the metadata is of {expected:02x?}): put files of one trace together"
     )]
-    Uuid {
-        /// As found.
-        found: [u8; 16],
-        /// As the metadata says.
-        expected: [u8; 16],
-    },
+    Uuid { found: [u8; 16], expected: [u8; 16] },
     /// A stream that the metadata does not know.
     #[error("stream {id} is not in the metadata: the metadata is older than the stream, copy it again")]
-    StreamId {
-        /// As found.
-        id: u64,
-    },
+    StreamId { id: u64 },
     /// An event that the metadata does not know.
     #[error(
         "event {id} at bit {at_bit} is not in the metadata: the metadata is older than the stream, copy it again"
     )]
-    EventId {
-        /// As found.
-        id: u64,
-        /// Where in the packet.
-        at_bit: u64,
-    },
+    EventId { id: u64, at_bit: u64 },
     /// Sizes that contradict each other or the file.
     #[error(
         "a packet of {packet_bits} bits with {content_bits} of content, {left_bytes} bytes of the file are left: \
          the file is cut off or damaged"
     )]
-    Size {
-        /// As found.
-        packet_bits: u64,
-        /// As found.
-        content_bits: u64,
-        /// What the file has.
-        left_bytes: u64,
-    },
+    Size { packet_bits: u64, content_bits: u64, left_bytes: u64 },
     /// The header or the context of the packet is cut off.
     #[error("the packet's header is cut off after {left_bytes} bytes")]
-    Header {
-        /// What the file has.
-        left_bytes: u64,
-    },
+    Header { left_bytes: u64 },
     /// An event goes beyond its packet.
     #[error("the event at bit {at_bit} goes beyond the packet's content")]
-    Event {
-        /// Where in the packet.
-        at_bit: u64,
-    },
+    Event { at_bit: u64 },
     /// A variant's tag chooses nothing.
     #[error("the event at bit {at_bit} has a variant whose tag, {tag}, chooses none of its options")]
-    Tag {
-        /// Where in the packet.
-        at_bit: u64,
-        /// As found.
-        tag: u64,
-    },
+    Tag { at_bit: u64, tag: u64 },
     /// The file could not be read.
     #[error("reading failed: {why}")]
-    Read {
-        /// Why.
-        why: String,
-    },
+    Read { why: String },
 }

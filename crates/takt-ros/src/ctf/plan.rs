@@ -36,7 +36,6 @@ struct Block {
     spans: Vec<Span>,
 }
 
-/// A step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     /// So many bytes, of which some are copied.
@@ -161,7 +160,6 @@ fn run(steps: &[Step], cursor: &mut Cursor<'_>, slots: &mut [u64]) -> Result<(),
     Ok(())
 }
 
-/// The option that a tag chooses.
 pub fn choose(cases: &[(i128, i128, usize)], tag: u64, signed: bool) -> Option<usize> {
     let value = if signed { i128::from(tag as i64) } else { i128::from(tag) };
     cases.iter().find(|(low, high, _)| (*low..=*high).contains(&value)).map(|(_, _, option)| *option)
@@ -229,7 +227,6 @@ impl Builder {
         }
     }
 
-    /// The finished plan.
     pub fn finish(mut self) -> Plan {
         self.close();
         Plan { steps: self.steps }

@@ -15,11 +15,9 @@ pub struct Record {
     pub at_ns: u64,
     /// Provider and event.
     pub name: String,
-    /// The processor.
     pub cpu: Option<u64>,
     /// Context of all events of the stream.
     pub context: Option<Value>,
-    /// Context of events of this name.
     pub event_context: Option<Value>,
     /// The payload.
     pub fields: Option<Value>,

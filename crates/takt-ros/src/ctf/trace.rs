@@ -14,7 +14,6 @@ use super::tsdl::types::{Clock, StreamClass, Type};
 pub mod slot {
     /// Process, thread, name of the thread (a place), CPU time of the thread.
     pub const PID: u32 = 0;
-    /// Thread.
     pub const TID: u32 = 1;
     /// Where the thread's name stands.
     pub const NAME: u32 = 2;
@@ -47,7 +46,6 @@ pub mod slot {
     pub const SEQUENCE: u32 = 9;
     /// Of a packet: the processor.
     pub const CPU: u32 = 10;
-    /// Fields of a packet.
     pub const PACKET_FIELDS: std::ops::Range<u32> = MAGIC..CPU + 1;
 }
 
@@ -173,14 +171,11 @@ impl Names {
     }
 }
 
-/// A trace.
 #[derive(Debug)]
 pub struct Trace {
     /// What its metadata says.
     pub metadata: Metadata,
-    /// Headers of packets.
     pub packet_header: Plan,
-    /// Which fields the header has.
     pub header_fields: u32,
     /// The classes of streams, in the order of the metadata.
     pub streams: Vec<StreamPlan>,

@@ -29,7 +29,6 @@ pub enum Value {
     Enum(Box<Value>, Vec<String>),
     /// A floating-point number.
     Float(f64),
-    /// A text.
     Text(String),
     /// Fields with their names.
     Struct(Vec<(String, Value)>),
@@ -57,7 +56,6 @@ impl Value {
         }
     }
 
-    /// A text.
     pub fn text(&self) -> Option<&str> {
         match self {
             Value::Text(text) => Some(text),

@@ -24,14 +24,7 @@ const _: () = assert!(RING_WORDS >= LEAST_WORDS && RING_WORDS.is_power_of_two())
 pub enum JobFileError {
     /// The system refused.
     #[error("{what} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
     /// More tasks than rings.
     #[error("a process can have {MOST_RINGS} tasks in a session")]
     Tasks,

@@ -22,7 +22,6 @@ const PORTION: usize = 1 << 16;
 /// One job, as a run's samples have it. Times are CLOCK_MONOTONIC nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobRow {
-    /// The task.
     pub task: Arc<str>,
     /// Its process; 0 where the samples do not say.
     pub pid: u32,

@@ -12,40 +12,16 @@ use crate::event::{Kind, MemberKind, ServiceStep};
 pub enum RecordError {
     /// A first word that no writer has written there.
     #[error("at word {position}: {found:#018x} is not the beginning of a record")]
-    NotARecord {
-        /// Position in the stream.
-        position: u64,
-        /// What stands there.
-        found: u64,
-    },
+    NotARecord { position: u64, found: u64 },
     /// A record longer than what was written, or than any record may be.
     #[error("at word {position}: a record of {words} words, where {most} are possible")]
-    Length {
-        /// Position in the stream.
-        position: u64,
-        /// Its length.
-        words: usize,
-        /// The longest possible there.
-        most: usize,
-    },
+    Length { position: u64, words: usize, most: usize },
     /// A record whose arguments are not those of its code.
     #[error("at word {position}: the arguments of code {code} do not fit into {words} words")]
-    Arguments {
-        /// Position in the stream.
-        position: u64,
-        /// The code.
-        code: u8,
-        /// The record's length.
-        words: usize,
-    },
+    Arguments { position: u64, code: u8, words: usize },
     /// A code that this version does not know.
     #[error("at word {position}: code {code} is unknown")]
-    Code {
-        /// Position in the stream.
-        position: u64,
-        /// The code.
-        code: u8,
-    },
+    Code { position: u64, code: u8 },
 }
 
 /// What a record says.
@@ -55,12 +31,10 @@ pub enum Content {
     Thread {
         /// Its number, as its process sees it.
         tid: u32,
-        /// Its name.
         name: Arc<str>,
     },
     /// `rcl_init`: of no use but that the process speaks ROS.
     Init,
-    /// An event.
     Event(Kind),
 }
 
@@ -82,9 +56,7 @@ pub struct Decoded {
 pub struct Head {
     /// Length in words.
     pub words: usize,
-    /// Code.
     pub code: u8,
-    /// Flags.
     pub flags: u8,
 }
 

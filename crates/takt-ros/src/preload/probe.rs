@@ -37,7 +37,6 @@ pub struct ProbeError {
 pub struct Broken {
     /// The process, by number and name where they are known, or the file.
     pub label: String,
-    /// Why.
     pub error: ProcessError,
 }
 

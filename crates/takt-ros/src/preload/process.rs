@@ -1,6 +1,6 @@
 //! One observed process, as the reader sees it: its file, its rings, and whether it still lives.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -24,37 +24,19 @@ use takt_rt::clock::monotonic_ns;
 pub enum ProcessError {
     /// The file cannot be opened or mapped.
     #[error("{what}: {source}")]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    File { what: &'static str, source: io::Error },
     /// Not a file of the probe, or not whole.
     #[error("not a file of the probe: {0}")]
     Foreign(String),
     /// Written by a probe of another version.
     #[error("written by version {found} of the probe, and read by {VERSION}: start the processes anew")]
-    Version {
-        /// The file's.
-        found: u32,
-    },
+    Version { found: u32 },
     /// The file has become shorter than what it holds.
     #[error("cut to {found} bytes, {expected} expected")]
-    Truncated {
-        /// Bytes there.
-        found: u64,
-        /// Bytes needed.
-        expected: u64,
-    },
+    Truncated { found: u64, expected: u64 },
     /// A ring is torn.
     #[error("ring {ring}: {source}")]
-    Ring {
-        /// Which.
-        ring: usize,
-        /// Why.
-        source: RingError,
-    },
+    Ring { ring: usize, source: RingError },
 }
 
 /// A mapping of part of a file.
@@ -109,9 +91,7 @@ struct ThreadRing {
 /// What is known of an observed process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessInfo {
-    /// Its number.
     pub pid: u32,
-    /// Its name.
     pub name: String,
     /// Threads that report, now.
     pub threads: usize,
@@ -345,10 +325,9 @@ impl Process {
         let pid = self.info.pid;
         for ring in self.rings.iter_mut().filter(|ring| ring.alive) {
             let Some(tid) = ring.tid else { continue };
-            let Ok(name) = fs::read(format!("/proc/{pid}/task/{tid}/comm")) else { continue };
-            let name = String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name));
+            let Some(name) = takt_rt::procfs::thread_name(pid, tid) else { continue };
             if *name != *ring.name {
-                ring.name = name.as_ref().into();
+                ring.name = name.into();
                 let kind = Kind::ThreadName { name: Arc::clone(&ring.name) };
                 out.push(Event { at_ns: monotonic_ns(), cpu_ns: None, pid, tid, kind });
             }
@@ -426,7 +405,7 @@ mod tests {
         let session = Session::create(&SessionOptions::default()).unwrap();
         let mut jobs = JobFile::create(session.directory()).unwrap();
         let _tasks = [jobs.task("a", 1).unwrap(), jobs.task("b", 2).unwrap()];
-        let path = fs::read_dir(session.directory()).unwrap().flatten().map(|entry| entry.path());
+        let path = std::fs::read_dir(session.directory()).unwrap().flatten().map(|entry| entry.path());
         let path = path.into_iter().find(|path| path.extension().is_some_and(|end| end == "ring")).unwrap();
         let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let write = |at: usize, word: u64| file.write_all_at(&word.to_ne_bytes(), at as u64).unwrap();

@@ -10,12 +10,7 @@ use super::ring::{LEAST_WORDS, MOST_RECORD, PAGE, RingView, code};
 pub enum RingError {
     /// More written than the ring holds: the writer did not keep to the protocol.
     #[error("{waiting} words wait in a ring of {words}: its counters are torn")]
-    Counters {
-        /// Head less tail.
-        waiting: u64,
-        /// Words of the ring.
-        words: usize,
-    },
+    Counters { waiting: u64, words: usize },
     /// A record that cannot be read.
     #[error(transparent)]
     Record(#[from] RecordError),

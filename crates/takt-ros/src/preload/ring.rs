@@ -50,7 +50,6 @@ pub mod code {
     pub const PADDING: u8 = 0;
     /// The ring belongs to this thread from here on: thread id, name.
     pub const THREAD: u8 = 1;
-    /// The thread has ended.
     pub const THREAD_END: u8 = 2;
     /// So many events found the ring full.
     pub const LOST: u8 = 3;
@@ -162,7 +161,6 @@ pub mod state {
 pub struct FileHeader {
     /// [`MAGIC`] once everything else is there.
     pub magic: AtomicU64,
-    /// [`VERSION`].
     pub version: AtomicU32,
     /// The process, as it sees itself.
     pub pid: AtomicU32,
@@ -174,7 +172,6 @@ pub struct FileHeader {
     pub ring_words: AtomicU32,
     /// Rings that were handed out; the file holds so many, but for one that is just being made.
     pub rings: AtomicU32,
-    /// [`state`].
     pub state: AtomicU32,
     /// Arguments of `rmw_publish`: 1 or 3; 0 while unknown.
     pub rmw_publish: AtomicU32,
@@ -224,7 +221,6 @@ pub const fn head_word(words: usize, code: u8, flags: u8, position: u64) -> u64 
 /// A ring in memory: its header and its words.
 #[derive(Clone, Copy)]
 pub struct RingView<'a> {
-    /// The header.
     pub header: &'a RingHeader,
     /// The words, a power of two.
     pub words: &'a [AtomicU64],

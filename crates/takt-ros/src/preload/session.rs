@@ -76,46 +76,28 @@ impl SessionOptions {
 pub enum SessionError {
     /// Ring size out of range.
     #[error("ring_kib is {found}; 32 to 65536 are possible")]
-    RingSize {
-        /// Asked for.
-        found: u32,
-    },
+    RingSize { found: u32 },
     /// The directory, or what belongs into it, cannot be made.
     #[error("{}: {source}; name another place with `base`", path.display())]
     Make {
         /// What could not be made.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// The loader takes blanks and colons in `LD_PRELOAD` for separators.
     #[error("{}: the loader cannot take a path with blanks or colons; name another place with `base`", path.display())]
-    Path {
-        /// The path.
-        path: PathBuf,
-    },
+    Path { path: PathBuf },
     /// Nowhere to put the library.
     #[error(
         "all of {tried:?} are mounted noexec, so the library cannot be loaded from there; name another place with `base`"
     )]
-    NoExec {
-        /// Directories tried.
-        tried: Vec<PathBuf>,
-    },
+    NoExec { tried: Vec<PathBuf> },
     /// Not a session's directory.
     #[error("{} is no session of the probe: {source}", path.display())]
-    NoSession {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    NoSession { path: PathBuf, source: io::Error },
     /// Somebody else reads it.
     #[error("{}: another process reads this session", path.display())]
-    Taken {
-        /// The directory.
-        path: PathBuf,
-    },
+    Taken { path: PathBuf },
 }
 
 /// A session; its directory goes when it is dropped.
@@ -188,7 +170,6 @@ impl Session {
         Ok(Self { _guard: guard, directory: directory.to_owned(), libraries, options, _lock: lock })
     }
 
-    /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -115,7 +115,7 @@ fn abandoned(line: &str) -> Option<&str> {
     let event = line.strip_prefix("p:")?.split_ascii_whitespace().next()?;
     let (pid, _) = event.strip_prefix(PREFIX)?.split_once('_')?;
     let pid: u32 = pid.parse().ok()?;
-    (!Path::new(&format!("/proc/{pid}")).exists()).then_some(event)
+    (!takt_rt::procfs::exists(pid)).then_some(event)
 }
 
 #[cfg(test)]

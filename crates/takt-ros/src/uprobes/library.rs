@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSegment, ObjectSymbol};
 
-use crate::procfs::numbers;
+use takt_rt::procfs::numbers;
 
 /// The file name begins so; a version may follow.
 pub const TRACETOOLS: &str = "libtracetools.so";
@@ -19,26 +19,13 @@ pub const C_LIBRARY: &str = "libc.so";
 pub enum LibraryError {
     /// It cannot be read.
     #[error("{}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// It is not a shared library.
     #[error("{}: {source}", path.display())]
-    Elf {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: object::Error,
-    },
+    Elf { path: PathBuf, source: object::Error },
     /// It exports none of the functions.
     #[error("{} exports no ros_trace functions: it was built with TRACETOOLS_DISABLED", path.display())]
-    Disabled {
-        /// The file.
-        path: PathBuf,
-    },
+    Disabled { path: PathBuf },
 }
 
 /// A library and the processes that have it mapped.
@@ -107,7 +94,6 @@ fn mapping(line: &str, wanted: &str) -> Option<Mapping> {
 /// Where functions begin in a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Offsets<'a> {
-    /// Those that were found, and their offsets.
     pub found: Vec<(&'a str, u64)>,
     /// Those that share an address (a linker that folds equal ones) cannot be told apart.
     pub folded: Vec<&'a str>,

@@ -37,13 +37,11 @@ pub trait Memory {
         None
     }
 
-    /// A word.
     fn word(&mut self, pid: u32, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         (address != 0 && self.read(pid, address, &mut bytes) == 8).then(|| u64::from_ne_bytes(bytes))
     }
 
-    /// The name of a thread.
     fn thread_name(&mut self, pid: u32, tid: u32) -> Option<Arc<str>>;
 
     /// Writable memory of its own that it has ever touched, from where to where, by rising address.
@@ -87,8 +85,7 @@ impl Memory for Processes {
     }
 
     fn thread_name(&mut self, pid: u32, tid: u32) -> Option<Arc<str>> {
-        let name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
-        Some(String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into())
+        Some(takt_rt::procfs::thread_name(pid, tid)?.into())
     }
 
     fn regions(&mut self, pid: u32) -> Vec<(u64, u64)> {

@@ -73,10 +73,7 @@ impl Default for UprobeOptions {
 pub enum UprobeError {
     /// Buffer size out of range.
     #[error("buffer_kib is {found}; 64 to 262144 are possible")]
-    BufferSize {
-        /// Asked for.
-        found: u32,
-    },
+    BufferSize { found: u32 },
     /// The kernel has none.
     #[error(
         "this kernel has no uprobes (CONFIG_UPROBE_EVENTS): start the processes under the preload probe instead"
@@ -87,29 +84,16 @@ pub enum UprobeError {
         "{what}: {source}: uprobes need root or CAP_PERFMON; run as root, or start the processes under the \
          preload probe, which needs no privilege"
     )]
-    NotPermitted {
-        /// What was refused.
-        what: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    NotPermitted { what: String, source: io::Error },
     /// Refused for another reason.
     #[error("{what}: {source}")]
-    Refused {
-        /// What was refused.
-        what: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    Refused { what: String, source: io::Error },
     /// No process has the library.
     #[error(
         "{} has libtracetools.so mapped (or /proc does not show it): is it a ROS 2 process, and running?",
         if pids.is_empty() { "no process".to_owned() } else { format!("none of the processes {pids:?}") }
     )]
-    NotFound {
-        /// Processes asked for.
-        pids: Vec<u32>,
-    },
+    NotFound { pids: Vec<u32> },
     /// The library cannot be probed.
     #[error(transparent)]
     Library(#[from] LibraryError),

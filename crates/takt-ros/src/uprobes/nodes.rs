@@ -242,7 +242,6 @@ pub fn timer(memory: &mut dyn Memory, pid: u32, timer: Handle, clocks_ns: [i64; 
 /// A timer as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timer {
-    /// Its period.
     pub period_ns: i64,
     /// From now to its next call.
     pub until_next_ns: i64,

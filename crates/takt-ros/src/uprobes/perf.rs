@@ -71,15 +71,10 @@ fn open(attr: &mut b::perf_event_attr, cpu: u16) -> io::Result<OwnedFd> {
 #[derive(Debug, Clone, Copy)]
 pub enum What<'a> {
     /// Of tracefs.
-    Named {
-        /// Its number there.
-        id: u64,
-    },
+    Named { id: u64 },
     /// Made by opening it.
     Nameless {
-        /// The number of the PMU.
         pmu: u32,
-        /// The file.
         path: &'a CString,
         /// Where in the file.
         offset: u64,

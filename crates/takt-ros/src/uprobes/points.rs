@@ -10,9 +10,7 @@ use crate::event::{Kind, ServiceStep};
 pub struct Call<'a> {
     /// The first arguments.
     pub arguments: [u64; ARGUMENTS],
-    /// The process.
     pub pid: u32,
-    /// Its memory.
     pub memory: &'a mut dyn Memory,
     /// Texts that were gone.
     pub lost_texts: &'a mut u64,

@@ -14,16 +14,13 @@ pub const REGISTERS: (u64, [usize; ARGUMENTS]) =
 #[cfg(target_arch = "aarch64")]
 pub const REGISTERS: (u64, [usize; ARGUMENTS]) = (0b11111, [0, 1, 2, 3, 4]);
 
-/// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
     /// Process; of a switch, the one that goes or comes.
     pub pid: u32,
-    /// Thread.
     pub tid: u32,
-    /// What.
     pub what: What,
 }
 
@@ -52,10 +49,7 @@ pub enum What {
     /// The thread ended.
     Ended,
     /// So many records found the buffer full.
-    Lost {
-        /// How many.
-        count: u64,
-    },
+    Lost { count: u64 },
 }
 
 struct Bytes<'a>(&'a [u8]);

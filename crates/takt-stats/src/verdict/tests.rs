@@ -136,6 +136,12 @@ fn a_claim_per_hour_asks_for_its_evidence() {
     let report = judge_series(&shown);
     assert_eq!((report.verdict, report.reasons.len()), (Verdict::Pass, 2), "{report:?}");
     assert!(report.sentence().contains("by the fitted tail"), "{}", report.sentence());
+    // A tail with an end before the deadline.
+    let ends = judge_series(&SeriesEvidence { tail_per_hour: tail(0.0), ..shown.clone() }).sentence();
+    assert!(
+        ends.starts_with("PASS") && ends.contains("ends before the deadline") && !ends.contains("0e0"),
+        "{ends}"
+    );
     // Bursts of three by the tail's own index are three misses.
     let bursts = SeriesEvidence { tail_burst: 3.0, ..shown.clone() };
     assert_eq!(judge_series(&bursts).verdict, Verdict::Inconclusive);

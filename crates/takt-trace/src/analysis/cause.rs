@@ -67,7 +67,6 @@ pub enum Cause {
     Lock,
     /// Waited in the middle of the job, or for an event, until somebody else came.
     Waited,
-    /// Page faults.
     PageFault,
     /// Moved to another CPU.
     Migration,

@@ -289,7 +289,7 @@ pub fn analyse_with(
     let pid = trace.threads.get(&tid).and_then(|thread| thread.pid);
     let same_process =
         |other: i32| pid.is_some() && trace.threads.get(&other).and_then(|thread| thread.pid) == pid;
-    let mut rows = Rows::default();
+    let mut rows = CauseTable::default();
     // The late release that a backlog began with; one that found nothing to wait for ends it.
     let mut backlog: Option<Late> = None;
     for (index, job) in jobs.iter().enumerate() {
@@ -317,14 +317,14 @@ pub fn analyse_with(
         if !late.inherited {
             backlog = Some(late.clone());
         }
-        rows.add(&late, thresholds);
+        rows.add(&late, thresholds.lateness_ns);
         report.late += 1;
         report.windows.push(late);
         if report.windows.len() / 2 > thresholds.windows.saturating_add(500) {
             keep_worst(&mut report.windows, thresholds.windows);
         }
     }
-    report.causes = rows.finish();
+    report.causes = rows.rows();
     keep_worst(&mut report.windows, thresholds.windows);
     Ok(report)
 }
@@ -382,20 +382,7 @@ fn never_ran(job: &JobRecord, next: Option<&JobRecord>, period_ns: Option<u64>) 
 
 /// The release's cause from where its time went.
 fn judge(job: &JobRecord, lost: bool, recorded: bool, parts: Vec<Part>, backlog: Option<&Late>) -> Late {
-    let mut late = Late {
-        index: job.index,
-        planned_ns: job.planned_ns,
-        end_ns: job.end_ns,
-        lateness_us: job.lateness_ns() as f64 / 1e3,
-        response_us: job.response_ns() as f64 / 1e3,
-        cause: Cause::Unknown,
-        who: String::new(),
-        share: 0.0,
-        inherited: false,
-        backlog_of: None,
-        never_ran: 0,
-        parts,
-    };
+    let mut late = Late::of(job, Cause::Unknown, parts);
     if !recorded {
         late.cause = Cause::NotRecorded;
     } else if lost {
@@ -416,19 +403,44 @@ fn judge(job: &JobRecord, lost: bool, recorded: bool, parts: Vec<Part>, backlog:
 }
 
 /// The worst first, and no more than `most`.
-fn keep_worst(windows: &mut Vec<Late>, most: usize) {
+pub fn keep_worst(windows: &mut Vec<Late>, most: usize) {
     windows.sort_by(|a, b| b.response_us.max(b.lateness_us).total_cmp(&a.response_us.max(a.lateness_us)));
     windows.truncate(most);
 }
 
-/// The table "cause, count, worst, total", with the names of whom each cause blames.
-#[derive(Default)]
-struct Rows(BTreeMap<Cause, (CauseRow, BTreeMap<String, u64>)>);
+impl Late {
+    /// A late release with its cause; nobody is to blame yet.
+    pub fn of(job: &JobRecord, cause: Cause, parts: Vec<Part>) -> Self {
+        Self {
+            index: job.index,
+            planned_ns: job.planned_ns,
+            end_ns: job.end_ns,
+            lateness_us: job.lateness_ns() as f64 / 1e3,
+            response_us: job.response_ns() as f64 / 1e3,
+            cause,
+            who: String::new(),
+            share: 0.0,
+            inherited: false,
+            backlog_of: None,
+            never_ran: 0,
+            parts,
+        }
+    }
 
-impl Rows {
-    fn add(&mut self, late: &Late, thresholds: &Thresholds) {
-        let by_wake = late.lateness_us * 1e3 > thresholds.lateness_ns as f64;
-        let us = if by_wake { late.lateness_us } else { late.response_us };
+    /// How late it was, microseconds: its wake-up where that counts as late, beyond `late_ns`, else its response.
+    pub fn late_us(&self, late_ns: u64) -> f64 {
+        if self.lateness_us * 1e3 > late_ns as f64 { self.lateness_us } else { self.response_us }
+    }
+}
+
+/// The table "cause, count, worst, total", with the names of whom each cause blames.
+#[derive(Debug, Default)]
+pub struct CauseTable(BTreeMap<Cause, (CauseRow, BTreeMap<String, u64>)>);
+
+impl CauseTable {
+    /// Takes a late release, of a task whose wake-ups count as late beyond `late_ns`.
+    pub fn add(&mut self, late: &Late, late_ns: u64) {
+        let us = late.late_us(late_ns);
         let (row, names) = self.0.entry(late.cause).or_insert_with(|| {
             let row = CauseRow {
                 cause: late.cause,
@@ -444,15 +456,20 @@ impl Rows {
         row.never_ran = row.never_ran.saturating_add(late.never_ran);
         row.worst_us = row.worst_us.max(us);
         row.total_us += us;
-        *names.entry(late.who.clone()).or_default() += 1;
+        // A watch of days meets ever new names.
+        const MOST_NAMES: usize = 1024;
+        let known = names.len() < MOST_NAMES || names.contains_key(&late.who);
+        let who = if known { late.who.clone() } else { "others".to_owned() };
+        *names.entry(who).or_default() += 1;
     }
 
-    fn finish(self) -> Vec<CauseRow> {
-        let named = |(row, names): (CauseRow, BTreeMap<String, u64>)| {
-            let who = names.into_iter().max_by_key(|entry| entry.1).map_or(String::new(), |entry| entry.0);
-            CauseRow { who, ..row }
+    /// Its rows, the most frequent first, each with whom it blames most often.
+    pub fn rows(&self) -> Vec<CauseRow> {
+        let named = |(row, names): &(CauseRow, BTreeMap<String, u64>)| {
+            let who = names.iter().max_by_key(|entry| entry.1).map_or(String::new(), |entry| entry.0.clone());
+            CauseRow { who, ..row.clone() }
         };
-        let mut rows: Vec<CauseRow> = self.0.into_values().map(named).collect();
+        let mut rows: Vec<CauseRow> = self.0.values().map(named).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.count));
         rows
     }

@@ -69,7 +69,6 @@ pub fn observed_jobs(trace: &Trace, tid: i32) -> Vec<JobRecord> {
 /// Something that had a CPU for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
-    /// The CPU.
     pub cpu: u16,
     /// Begin, in the trace's clock.
     pub from_ns: u64,

@@ -27,7 +27,6 @@ pub enum Activation {
 /// interrupts again first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handler {
-    /// Its id.
     pub tid: i32,
     /// Its wake-up, where there was one after the software interrupt was raised.
     pub waking_ns: Option<u64>,

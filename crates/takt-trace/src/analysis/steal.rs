@@ -22,7 +22,6 @@ const HORIZON_NS: u64 = 1_000_000_000;
 /// Time of a CPU that nobody saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// When.
     pub(super) span: Span,
     /// The hypervisor's counter agrees.
     pub(super) stolen: bool,

@@ -31,7 +31,7 @@ impl Story {
 
     /// The task arms its timer for `expires` and sleeps.
     fn sleep(self, us: u64, expires: u64) -> Self {
-        let start = Kind::TimerStart { timer: TIMER, function: 1, expires_ns: expires * 1000 };
+        let start = Kind::TimerStart { timer: TIMER, function: 1, expires_ns: expires * 1000, slack_ns: 0 };
         self.at(us, TASK, start).switch(us + 1, TASK, PRIO, State::Sleeping, BUSY, 120)
     }
 
@@ -752,7 +752,7 @@ proptest::proptest! {
             2 | 3 => Kind::Switch { prev_tid: 1, prev_prio: 49, prev_state: State::Sleeping, next_tid: tid, next_prio: 120 },
             4 => Kind::Waking { tid: 1, prio: 49, target_cpu: 9 },
             5 => Kind::Wakeup { tid: 1, prio: 49, target_cpu: 1 },
-            6 => Kind::TimerStart { timer: 1, function: 0, expires_ns: u64::MAX },
+            6 => Kind::TimerStart { timer: 1, function: 0, expires_ns: u64::MAX, slack_ns: u32::MAX },
             7 => Kind::TimerExpireEntry { timer: 1, function: 0, now_ns: 0 },
             8 => Kind::TimerExpireExit { timer: 1 },
             9 => Kind::VectorEntry(Vector::LocalTimer),

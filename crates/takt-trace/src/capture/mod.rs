@@ -15,7 +15,7 @@ use takt_rt::thread::{self, Handle};
 
 pub use self::awake::KeepAwake;
 use self::flight::Mark;
-use self::open::open_all;
+use self::open::{How, open_all};
 use self::reader::Reader;
 pub use self::watched::Watched;
 use crate::error::TraceError;
@@ -24,11 +24,12 @@ use crate::event::{Span, Trace};
 pub(crate) mod awake;
 mod firmware;
 mod flight;
-mod open;
+pub(crate) mod open;
 mod reader;
 mod stacks;
 mod steal;
 mod watched;
+mod window;
 
 /// How to trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +57,13 @@ pub struct TraceOptions {
     /// Whether gaps by the firmware (SMI) are looked for on bare metal: by the count of SMIs, or where that cannot be read by a thread that
     /// keeps one CPU busy below all others (SCHED_IDLE). Default on: else they are charged to the job itself.
     pub firmware: bool,
+    /// Whether the kernel alone keeps the events, the newest overwriting the oldest, and only the windows are read that
+    /// [`Tracer::windows`] asks for. A program chooses it, no configuration: everything else that is read is empty then.
+    #[serde(skip)]
+    pub windows_only: bool,
+    /// Whether the steps of packets through the kernel are recorded as well. As above, whoever follows a link chooses it.
+    #[serde(skip)]
+    pub packets: bool,
 }
 
 impl Default for TraceOptions {
@@ -69,6 +77,8 @@ impl Default for TraceOptions {
             keep_awake: KeepAwake::Auto,
             stacks: true,
             firmware: true,
+            windows_only: false,
+            packets: false,
         }
     }
 }
@@ -95,6 +105,9 @@ impl TraceOptions {
     }
 }
 
+/// Where the answer goes, and the windows that are asked for; None for everything since the last time.
+type Asked = (SyncSender<Trace>, Option<Vec<Span>>);
+
 /// What the reader and its owner share.
 #[derive(Default)]
 struct Control {
@@ -102,10 +115,12 @@ struct Control {
     signal: Signal,
     marks: Mutex<Vec<Mark>>,
     marked: AtomicU64,
-    /// Where an owner waits for what is there so far.
-    take: Mutex<Option<SyncSender<Trace>>>,
+    /// Where an owner waits for what is there so far, or for some windows of it.
+    take: Mutex<Option<Asked>>,
     /// Processes that the owner wants followed from now on.
     processes: Mutex<Option<Vec<i32>>>,
+    /// Threads whose wake-ups' stacks the owner wants from now on.
+    stacks: Mutex<Option<Vec<i32>>>,
 }
 
 impl std::fmt::Debug for Control {
@@ -168,7 +183,8 @@ impl Tracer {
         options.validate()?;
         let data_bytes = takt_rt::perf_ring::buffer_bytes(options.buffer_bytes);
         let cpus = online_cpus();
-        let opened = open_all(&cpus, data_bytes)?;
+        let opened =
+            open_all(&cpus, How { data_bytes, overwritten: options.windows_only, packets: options.packets })?;
         let control = Arc::new(Control::default());
         let mut reader = Reader::new(opened, options.clone());
         reader.begin()?;
@@ -200,8 +216,27 @@ impl Tracer {
     /// # Errors
     /// [`TraceError::Ended`] when the reader has ended.
     pub fn take(&self) -> Result<Trace, TraceError> {
+        self.ask(None)
+    }
+
+    /// With [`TraceOptions::windows_only`]: reads the events of `spans` (in the order of time, and apart from each other) out of the kernel's
+    /// memory, with what was read of counters since the last time. [`Trace::spans`] are those that were still there as a whole.
+    ///
+    /// # Errors
+    /// [`TraceError::Ended`] when the reader has ended.
+    pub fn windows(&self, spans: Vec<Span>) -> Result<Trace, TraceError> {
+        self.ask(Some(spans))
+    }
+
+    /// With [`TraceOptions::windows_only`]: the kernel's stacks at the wake-ups of these threads are recorded from now on.
+    pub fn stacks_of(&self, threads: Vec<i32>) {
+        *self.control.stacks.lock().unwrap_or_else(PoisonError::into_inner) = Some(threads);
+        self.control.signal.notify();
+    }
+
+    fn ask(&self, spans: Option<Vec<Span>>) -> Result<Trace, TraceError> {
         let (owner, answer) = sync_channel(1);
-        *self.control.take.lock().unwrap_or_else(PoisonError::into_inner) = Some(owner);
+        *self.control.take.lock().unwrap_or_else(PoisonError::into_inner) = Some((owner, spans));
         self.control.signal.notify();
         // A reader that panics drops nothing of `control`, so it is asked now and then whether it lives.
         loop {

@@ -23,11 +23,25 @@ fn needed(name: &str) -> bool {
 /// kernel, cost more than they tell here; and the kernel does not let the end of `irq_work` be sampled.
 const LEFT_OUT: [&str; 3] = ["raw_syscalls:", "lock:", "irq_vectors:irq_work"];
 
+/// Recorded only for whoever follows packets: there are thousands a second on some machines.
+const PACKETS: [&str; 2] = ["net:", "skb:"];
+
+/// How rings are opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    pub(super) data_bytes: usize,
+    /// The newest events overwrite the oldest.
+    pub(super) overwritten: bool,
+    /// The steps of packets are recorded as well.
+    pub(super) packets: bool,
+}
+
 /// What a CPU's events go to.
 #[derive(Debug)]
 pub(super) struct CpuBuffer {
     pub(super) cpu: u16,
     pub(super) ring: PerfRing,
+    overwritten: bool,
     data_bytes: usize,
     events: Vec<OwnedFd>,
     /// The page fault tracepoints: their numbers, and what is open of them. They are opened anew for every filter,
@@ -48,7 +62,7 @@ pub(super) struct Opened {
     pub(super) waking_id: u16,
 }
 
-pub(super) fn attributes(config: u16, data_bytes: usize) -> b::perf_event_attr {
+pub(crate) fn attributes(config: u16, data_bytes: usize) -> b::perf_event_attr {
     let mut attr = b::perf_event_attr {
         type_: b::PERF_TYPE_TRACEPOINT,
         size: u32::try_from(size_of::<b::perf_event_attr>()).unwrap_or(b::PERF_ATTR_SIZE_VER5),
@@ -70,7 +84,7 @@ pub(super) fn attributes(config: u16, data_bytes: usize) -> b::perf_event_attr {
     attr
 }
 
-pub(super) fn open(attr: &mut b::perf_event_attr, cpu: u16) -> io::Result<OwnedFd> {
+pub(crate) fn open(attr: &mut b::perf_event_attr, cpu: u16) -> io::Result<OwnedFd> {
     let flags = b::PERF_FLAG_FD_CLOEXEC;
     // SAFETY: the attributes are whole, and their size is the structure's.
     let mut fd = unsafe { perf::perf_event_open(attr, -1, i32::from(cpu), -1, flags.into()) };
@@ -89,13 +103,14 @@ pub(super) fn open(attr: &mut b::perf_event_attr, cpu: u16) -> io::Result<OwnedF
 }
 
 /// Opens every tracepoint that the kernel has on every CPU of `cpus`; nothing is recorded yet.
-pub(super) fn open_all(cpus: &[u16], data_bytes: usize) -> Result<Opened, TraceError> {
+pub(super) fn open_all(cpus: &[u16], how: How) -> Result<Opened, TraceError> {
     let tracefs = Tracefs::open()?;
     let mut decoder = Decoder::default();
     let mut notes: Vec<String> = tracefs.other_tracer().into_iter().collect();
     let mut missing = Vec::new();
     let mut formats = Vec::new();
-    for name in Decoder::known().filter(|name| !LEFT_OUT.iter().any(|prefix| name.starts_with(prefix))) {
+    let left_out = LEFT_OUT.iter().chain(PACKETS.iter().filter(|_| !how.packets));
+    for name in Decoder::known().filter(|name| !left_out.clone().any(|prefix| name.starts_with(prefix))) {
         match tracefs.read(&format!("events/{}/format", name.replace(':', "/"))) {
             Ok(text) => {
                 let format = Format::parse(name, &text)?;
@@ -116,7 +131,7 @@ pub(super) fn open_all(cpus: &[u16], data_bytes: usize) -> Result<Opened, TraceE
     }
     let cpus = cpus
         .iter()
-        .map(|&cpu| CpuBuffer::open(cpu, &formats, data_bytes, &mut notes))
+        .map(|&cpu| CpuBuffer::open(cpu, &formats, how, &mut notes))
         .collect::<Result<Vec<_>, _>>()?;
     let waking = formats.iter().find(|format| format.name == "sched:sched_waking");
     Ok(Opened { cpus, decoder, notes, waking_id: waking.map_or(0, |format| format.id) })
@@ -126,7 +141,7 @@ impl CpuBuffer {
     fn open(
         cpu: u16,
         formats: &[Format],
-        data_bytes: usize,
+        How { data_bytes, overwritten, .. }: How,
         notes: &mut Vec<String>,
     ) -> Result<Self, TraceError> {
         let mut events: Vec<OwnedFd> = Vec::with_capacity(formats.len());
@@ -138,6 +153,7 @@ impl CpuBuffer {
                 continue;
             }
             let mut attr = attributes(format.id, data_bytes);
+            attr.set_write_backward(u64::from(overwritten));
             let fd = match open(&mut attr, cpu) {
                 Ok(fd) => fd,
                 // Some tracepoints may not be sampled by anybody; the right as such is told by those before.
@@ -159,14 +175,17 @@ impl CpuBuffer {
                     return Err(TraceError::refused("ioctl(SET_OUTPUT)", &format.name, cpu, source));
                 }
             } else {
-                let mapped = PerfRing::map(fd.as_fd(), data_bytes)
-                    .map_err(|source| TraceError::Buffer { bytes: data_bytes, source })?;
+                let mapped = match overwritten {
+                    true => PerfRing::map_overwritten(fd.as_fd(), data_bytes),
+                    false => PerfRing::map(fd.as_fd(), data_bytes),
+                };
+                let mapped = mapped.map_err(|source| TraceError::Buffer { bytes: data_bytes, source })?;
                 ring = Some(mapped);
             }
             events.push(fd);
         }
         let Some(ring) = ring else { return Err(TraceError::Missing { tracepoint: NEEDED[0].to_owned() }) };
-        Ok(Self { cpu, ring, data_bytes, events, fault_ids, faults: Vec::new(), closed_lost: 0 })
+        Ok(Self { cpu, ring, overwritten, data_bytes, events, fault_ids, faults: Vec::new(), closed_lost: 0 })
     }
 
     /// Switches recording on or off.
@@ -191,7 +210,9 @@ impl CpuBuffer {
         let Some(first) = self.events.first() else { return Ok(()) };
         let mut faults = Vec::new();
         for &id in &self.fault_ids {
-            let event = open(&mut attributes(id, self.data_bytes), self.cpu)?;
+            let mut attr = attributes(id, self.data_bytes);
+            attr.set_write_backward(u64::from(self.overwritten));
+            let event = open(&mut attr, self.cpu)?;
             // SAFETY: the text is whole, and the kernel copies it; both descriptors are open.
             let refused = unsafe {
                 perf::ioctls::SET_FILTER(event.as_raw_fd(), filter.as_ptr().cast_mut()) < 0
@@ -210,6 +231,10 @@ impl CpuBuffer {
 
     /// Events that the kernel could not write, where it counts them (Linux 6.0).
     pub(super) fn lost(&self) -> u64 {
+        if self.overwritten {
+            // Nothing is refused there, and asking costs an interrupt of every CPU.
+            return 0;
+        }
         self.closed_lost + lost(&self.events) + lost(&self.faults)
     }
 }

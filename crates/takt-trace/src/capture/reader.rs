@@ -8,12 +8,15 @@ use std::sync::atomic::Ordering;
 
 use takt_rt::clock::monotonic_ns;
 
+use takt_rt::procfs;
+
 use super::awake::{IdleTime, IdleWatch, Keeper};
 use super::firmware::Watch;
 use super::flight::{Chunk, Flight, Mark};
 use super::open::Opened;
 use super::stacks::Stacks;
 use super::steal::StealLog;
+use super::window::{Window, inside};
 use super::{Control, KeepAwake, TraceOptions, flight};
 use crate::error::TraceError;
 use crate::event::{Event, Kind, Span, Thread, Trace};
@@ -121,13 +124,23 @@ impl Reader {
             self.options.processes = processes;
             self.links = 0;
         }
+        let asked = control.stacks.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(threads) = asked {
+            self.stacks = Stacks::new(self.opened.waking_id);
+            let filter = threads.iter().map(|tid| format!("pid=={tid}")).collect::<Vec<_>>().join("||");
+            self.filter_stacks(filter);
+        }
     }
 
     /// Hands out what is there to an owner who waits for it.
     fn answer(&mut self, control: &Control) {
         let asked = control.take.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(owner) = asked {
-            let trace = self.hand_out(control.marked.load(Ordering::Relaxed));
+        if let Some((owner, spans)) = asked {
+            let marked = control.marked.load(Ordering::Relaxed);
+            let trace = match spans {
+                Some(spans) => self.windows(&spans, marked),
+                None => self.hand_out(marked),
+            };
             // An owner who has given up meanwhile has ended the recording.
             let _ = owner.send(trace);
         }
@@ -147,19 +160,31 @@ impl Reader {
         for (index, cpu) in self.opened.cpus.iter_mut().enumerate() {
             // Read before the head: events up to this time are in the ring when the head is read.
             let to_ns = monotonic_ns();
-            let mut data = Vec::with_capacity(cpu.ring.waiting() + 4096);
-            cpu.ring.drain(&mut data);
+            let unknown = self.options.keep_awake == KeepAwake::Auto
+                && self.watches[index].verdict() == IdleTime::Unknown;
+            let mut data = Vec::new();
+            match self.options.windows_only {
+                true if unknown => {
+                    let span = Span { from_ns: self.drained_ns[index], to_ns };
+                    Window::read(&cpu.ring, &[span], WATCHED_BYTES).oldest_first(&mut data);
+                }
+                true => {}
+                false => {
+                    data.reserve(cpu.ring.waiting() + 4096);
+                    cpu.ring.drain(&mut data);
+                }
+            }
             let span = Span { from_ns: self.drained_ns[index], to_ns };
             self.drained_ns[index] = to_ns;
-            if self.options.keep_awake == KeepAwake::Auto
-                && self.watches[index].verdict() == IdleTime::Unknown
-            {
+            if unknown {
                 watch(&self.opened.decoder, cpu.cpu, &data, &mut self.watches[index]);
                 if self.watches[index].verdict() == IdleTime::Hidden {
                     hidden.push(cpu.cpu);
                 }
             }
-            self.flights[index].push(Chunk { span, data }, limit, marks);
+            if !self.options.windows_only {
+                self.flights[index].push(Chunk { span, data }, limit, marks);
+            }
         }
         for cpu in hidden {
             match Keeper::start(cpu) {
@@ -182,7 +207,7 @@ impl Reader {
         self.links = links;
         let mut threads = BTreeSet::new();
         for pid in processes() {
-            for tid in threads_of(pid) {
+            for tid in procfs::threads(pid) {
                 threads.insert(tid);
                 let thread = self.met.entry(tid).or_default();
                 thread.pid = Some(pid);
@@ -195,16 +220,9 @@ impl Reader {
             |field: &str| threads.iter().map(|tid| format!("{field}=={tid}")).collect::<Vec<_>>().join("||");
         let many = threads.len() > MOST_FILTERED;
         let filter = if many { "common_pid>0".to_owned() } else { of("common_pid") };
-        // The stacks of everybody's wake-ups would cost everybody.
-        let woken = if many { "pid<0".to_owned() } else { of("pid") };
-        self.stacks.drain(&self.opened.decoder);
-        let cpus: Vec<u16> = self.opened.cpus.iter().map(|cpu| cpu.cpu).collect();
-        let stacks = CString::new(woken).map(|woken| self.stacks.filter(&cpus, &woken));
-        if let Ok(Err(error)) = stacks {
-            let note = format!("the kernel's stacks at wake-ups are not recorded: {error}");
-            if !self.opened.notes.contains(&note) {
-                self.opened.notes.push(note);
-            }
+        if !self.options.windows_only {
+            // The stacks of everybody's wake-ups would cost everybody.
+            self.filter_stacks(if many { "pid<0".to_owned() } else { of("pid") });
         }
         self.threads = threads;
         let Ok(filter) = CString::new(filter) else { return };
@@ -216,6 +234,39 @@ impl Reader {
                 }
             }
         }
+    }
+
+    fn filter_stacks(&mut self, woken: String) {
+        self.stacks.drain(&self.opened.decoder);
+        let cpus: Vec<u16> = self.opened.cpus.iter().map(|cpu| cpu.cpu).collect();
+        let stacks = CString::new(woken).map(|woken| self.stacks.filter(&cpus, &woken));
+        if let Ok(Err(error)) = stacks {
+            let note = format!("the kernel's stacks at wake-ups are not recorded: {error}");
+            if !self.opened.notes.contains(&note) {
+                self.opened.notes.push(note);
+            }
+        }
+    }
+
+    /// The events of `spans` alone, out of rings that are overwritten.
+    fn windows(&mut self, spans: &[Span], marked: u64) -> Trace {
+        let mut whole_from_ns = 0;
+        for (index, cpu) in self.opened.cpus.iter().enumerate() {
+            let Some(first) = spans.first() else { break };
+            let mut data = Vec::new();
+            let window = Window::read(&cpu.ring, spans, usize::MAX);
+            window.oldest_first(&mut data);
+            whole_from_ns = whole_from_ns.max(window.whole_from_ns());
+            let span = Span { from_ns: first.from_ns, to_ns: monotonic_ns() };
+            self.flights[index].push(Chunk { span, data }, usize::MAX, &[]);
+        }
+        let mut trace = self.hand_out(marked);
+        trace.spans = spans.iter().copied().filter(|span| span.from_ns >= whole_from_ns).collect();
+        // Beyond the windows the witness of gaps knows of no event that explains one.
+        let firmware = &mut trace.firmware;
+        firmware.gaps.retain(|gap| trace.spans.iter().any(|span| inside(gap, span)));
+        firmware.watched.retain(|watched| trace.spans.iter().any(|span| inside(span, watched)));
+        trace
     }
 
     /// The rest, when the recording has ended.
@@ -354,20 +405,12 @@ fn is_guest() -> bool {
     flags.split_whitespace().any(|flag| flag == "hypervisor")
 }
 
-/// Thread ids of a process.
-fn threads_of(pid: i32) -> Vec<i32> {
-    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
 /// Names and processes of the threads that live now; events bring the names of the others.
 fn read_names(threads: &mut BTreeMap<i32, Thread>) {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return };
-    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-        for tid in threads_of(pid) {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    for pid in procfs::numbers("/proc") {
+        for tid in procfs::threads(pid) {
             let thread = threads.entry(tid).or_default();
-            thread.name = name.trim_end().to_owned();
+            thread.name = procfs::thread_name(pid, tid).unwrap_or_default();
             thread.pid = Some(pid);
         }
     }

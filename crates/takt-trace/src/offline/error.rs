@@ -9,12 +9,7 @@ use std::path::PathBuf;
 pub enum OfflineError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// Neither of the kinds that we read.
     #[error(
         "this is neither a perf.data file nor a trace.dat file: it begins with {received}, expected `PERFILE2` or \
@@ -31,45 +26,19 @@ pub enum OfflineError {
         "torn file: {part} at byte {offset} needs {expected} bytes, and {received} are left. Fix: copy the file again, or record \
          again and let the recorder end by itself (SIGINT, not SIGKILL)"
     )]
-    Torn {
-        /// What is cut off.
-        part: &'static str,
-        /// Where it begins.
-        offset: u64,
-        /// Bytes that it needs.
-        expected: u64,
-        /// Bytes that there are.
-        received: u64,
-    },
+    Torn { part: &'static str, offset: u64, expected: u64, received: u64 },
     /// A value that makes no sense.
     #[error(
         "damaged file: {part} at byte {offset} is {received}, expected {expected}. Fix: copy or record it again"
     )]
-    Damaged {
-        /// What is damaged.
-        part: &'static str,
-        /// Where it is.
-        offset: u64,
-        /// What is there.
-        received: String,
-        /// What could be there.
-        expected: &'static str,
-    },
+    Damaged { part: &'static str, offset: u64, received: String, expected: &'static str },
     /// The recorder was ended before it wrote what is needed to read the events.
     #[error(
         "the recorder did not finish this file ({part} is missing), so its events cannot be read. Fix: record again and end \
          the recorder by SIGINT (Ctrl-C), not by SIGKILL or by switching the machine off"
     )]
-    Unfinished {
-        /// What is missing.
-        part: &'static str,
-    },
+    Unfinished { part: &'static str },
     /// A kind of file that we do not read, and what to do.
     #[error("{what} cannot be read. Fix: {fix}")]
-    Unsupported {
-        /// What it is.
-        what: String,
-        /// The way out.
-        fix: &'static str,
-    },
+    Unsupported { what: String, fix: &'static str },
 }

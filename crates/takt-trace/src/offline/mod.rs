@@ -29,9 +29,6 @@ pub use error::OfflineError;
 use crate::event::Trace;
 
 /// Reads a `perf.data` or `trace.dat` file, whichever it is. The whole file is held in memory while it is read.
-///
-/// # Errors
-/// [`OfflineError`].
 pub fn read(path: &Path) -> Result<Trace, OfflineError> {
     let file = takt_files::read(path, takt_files::TRACE_BYTES)
         .map_err(|source| OfflineError::Read { path: path.to_owned(), source })?;
@@ -39,9 +36,6 @@ pub fn read(path: &Path) -> Result<Trace, OfflineError> {
 }
 
 /// Reads the bytes of a `perf.data` or `trace.dat` file.
-///
-/// # Errors
-/// [`OfflineError`].
 pub fn read_bytes(file: &[u8]) -> Result<Trace, OfflineError> {
     if file.starts_with(perf_data::MAGIC) {
         return perf_data::read(file);

@@ -23,11 +23,9 @@ pub struct DeviceWork {
 /// A moment of a device or one of its streams: a budget that was overrun, a process that ended.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DeviceMark {
-    /// What it was.
     pub name: String,
     /// When, as CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// Details, with their names.
     pub details: Vec<(String, Argument)>,
 }
 
@@ -40,7 +38,6 @@ pub struct Device {
     pub streams: Vec<DeviceStream>,
 }
 
-/// A stream of a device.
 #[derive(Debug)]
 pub struct DeviceStream {
     track: u64,

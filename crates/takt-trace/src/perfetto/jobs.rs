@@ -21,7 +21,6 @@ pub struct Input {
 /// planned at capture.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Task {
-    /// Its name.
     pub name: String,
     /// Its thread, shown with every job.
     pub tid: Option<i32>,
@@ -107,9 +106,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes jobs of a task (its place in the list of tasks), oldest first.
-    ///
-    /// # Errors
-    /// [`PerfettoError`].
     pub fn jobs(&mut self, task: usize, jobs: &[JobRecord]) -> Result<(), PerfettoError> {
         self.check_task(task)?;
         for job in jobs {
@@ -172,9 +168,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Marks a moment of a task: why a release was late, a change of mode.
-    ///
-    /// # Errors
-    /// [`PerfettoError`].
     pub fn mark(
         &mut self,
         task: usize,
@@ -221,16 +214,10 @@ fn details(task: &Task, job: &JobRecord) -> Vec<DebugAnnotation> {
 
 /// One number for one value on its way from one task to another (the finaliser of SplitMix64 over the three).
 fn flow_id(from: usize, to: usize, sequence: u64) -> u64 {
-    let mut hash = sequence ^ ((from as u64) << 56) ^ ((to as u64) << 48);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
+    takt_rt::random::mix(sequence ^ ((from as u64) << 56) ^ ((to as u64) << 48))
 }
 
 /// Writes a whole trace with the jobs of its tasks to `out` (give it a `BufWriter`).
-///
-/// # Errors
-/// [`PerfettoError`].
 pub fn export(
     out: impl Write,
     trace: &Trace,

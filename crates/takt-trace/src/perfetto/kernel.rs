@@ -164,11 +164,14 @@ impl<W: Write> Writer<W> {
             Kind::CpuFrequency { cpu, khz } => {
                 Ftrace::CpuFrequency(proto::CpuState { state: Some(khz), cpu_id: Some(cpu.into()) })
             }
-            Kind::TimerStart { timer, function, expires_ns } => Ftrace::HrtimerStart(proto::HrtimerStart {
-                hrtimer: Some(timer),
-                function: Some(function),
-                expires: Some(expires_ns.cast_signed()),
-            }),
+            Kind::TimerStart { timer, function, expires_ns, slack_ns } => {
+                Ftrace::HrtimerStart(proto::HrtimerStart {
+                    hrtimer: Some(timer),
+                    function: Some(function),
+                    expires: Some(expires_ns.cast_signed()),
+                    softexpires: Some(expires_ns.saturating_sub(slack_ns.into()).cast_signed()),
+                })
+            }
             Kind::TimerCancel { timer } => Ftrace::HrtimerCancel(proto::Hrtimer { hrtimer: Some(timer) }),
             Kind::TimerExpireEntry { timer, function, now_ns } => {
                 Ftrace::HrtimerExpireEntry(proto::HrtimerExpireEntry {
@@ -195,6 +198,7 @@ impl<W: Write> Writer<W> {
             | Kind::Fork { .. }
             | Kind::ContentionBegin { .. }
             | Kind::ContentionEnd { .. }
+            | Kind::Packet { .. }
             | Kind::Lost { .. } => return None,
         })
     }

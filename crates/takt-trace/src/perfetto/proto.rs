@@ -241,6 +241,8 @@ pub struct HrtimerStart {
     pub function: Option<u64>,
     #[prost(int64, optional, tag = "3")]
     pub expires: Option<i64>,
+    #[prost(int64, optional, tag = "4")]
+    pub softexpires: Option<i64>,
 }
 
 #[derive(Clone, PartialEq, Message)]

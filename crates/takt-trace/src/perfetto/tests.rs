@@ -42,7 +42,7 @@ fn sample() -> Trace {
         Kind::Wakeup { tid: 42, prio: 19, target_cpu: 1 },
         Kind::WakeupNew { tid: 42, prio: 19, target_cpu: 1 },
         switch(0, 42, State::Runnable),
-        Kind::TimerStart { timer: 0xff, function: 0xaa, expires_ns: 9 },
+        Kind::TimerStart { timer: 0xff, function: 0xaa, expires_ns: 9, slack_ns: 1 },
         Kind::TimerCancel { timer: 0xff },
         Kind::IrqEntry { irq: 33 },
         Kind::IrqExit { irq: 33 },

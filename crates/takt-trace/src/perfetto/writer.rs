@@ -29,36 +29,24 @@ pub enum PerfettoError {
         "the trace is stamped by the clock {received}, jobs by CLOCK_MONOTONIC: they cannot be shown together. Fix: \
          record with `perf record -k CLOCK_MONOTONIC` or `trace-cmd record -C mono`, or export without jobs"
     )]
-    Clock {
-        /// The trace's clock.
-        received: String,
-    },
+    Clock { received: String },
     /// A task's input names a task that is not there.
     #[error("task {task}: input {slot} comes from task number {received}, and there are {tasks} (from 0)")]
     Producer {
-        /// The task's name.
         task: String,
         /// The slot of the input.
         slot: usize,
-        /// The number given.
         received: usize,
-        /// Tasks that there are.
         tasks: usize,
     },
     /// Jobs or a mark of a task that is not there.
     #[error("there is no task number {received}: the trace has {tasks} (from 0)")]
-    NoTask {
-        /// The number given.
-        received: usize,
-        /// Tasks that there are.
-        tasks: usize,
-    },
+    NoTask { received: usize, tasks: usize },
 }
 
 /// A detail shown with a slice or an instant.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Argument {
-    /// A number.
     Number(i64),
     /// Words.
     Text(String),
@@ -71,7 +59,6 @@ pub enum Argument {
 pub struct Written {
     /// Kernel events.
     pub events: u64,
-    /// Jobs.
     pub jobs: u64,
     /// Jobs that missed their deadline.
     pub missed: u64,
@@ -103,9 +90,6 @@ pub struct Writer<W: Write> {
 impl<W: Write> Writer<W> {
     /// Begins a trace: names of threads and interrupts come from `names`, whose events are not looked at.
     /// `out` gets many small writes: give it a `BufWriter`.
-    ///
-    /// # Errors
-    /// [`PerfettoError`].
     pub fn new(out: W, names: &Trace, tasks: &[Task]) -> Result<Self, PerfettoError> {
         if let (Clock::Other(received), false) = (&names.clock, tasks.is_empty()) {
             return Err(PerfettoError::Clock { received: received.clone() });

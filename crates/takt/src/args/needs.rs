@@ -11,6 +11,12 @@ pub const WATCH: &str = "\
 Needs root, or the capabilities cap_perfmon and cap_dac_read_search; without them rates and waits are told and no causes, with what is \
 missing, and the exit status is 2. A command is ended as Ctrl-C would when the time is over; with --json its output is dropped.";
 
+/// `takt tune`
+pub const TUNE: &str = "\
+Needs root: it measures by the kernel's events and changes settings. Takes about 10 minutes (--seconds). While it searches, the loop runs under \
+settings that may be worse than those as found: tune a robot that stands in a safe state. Everything is taken back at the end, after Ctrl-C and \
+after a kill. A command is ended as Ctrl-C would when the search is over, and its output is dropped.";
+
 /// `takt run --flight-recorder`
 pub const RUN: &str = "\
 Real-time policies, locked memory and --flight-recorder need root, or cap_sys_nice, cap_ipc_lock, cap_perfmon and \
@@ -35,7 +41,8 @@ Needs root, or cap_net_raw.";
 /// `takt campaign run`
 pub const CAMPAIGN: &str = "\
 Takes from minutes to hours, and the shipped daq-long months: --dry-run says how long. What is stopped goes on with `takt campaign resume`. \
---virtual needs QEMU. Factors that change policies, CPUs or tunings need root.";
+--virtual needs QEMU. Factors that change policies, CPUs or tunings need root. --on slurm needs Slurm's commands and a --runs folder \
+that all nodes see; there, a factor kernel or label.NAME asks for nodes with the feature of its value's name, and boot.NAME for NAME=VALUE.";
 
 /// `takt kernels run`
 pub const KERNELS: &str = "\
@@ -78,3 +85,15 @@ Takes about 2 minutes with the defaults: 3 policies of 30 s. The policies takt a
 /// `takt demo`
 pub const DEMO: &str = "\
 Takes about a minute and a half. Needs no root: without it what was not granted is told.";
+
+/// `takt gpu check`
+pub const GPU_CHECK: &str = "\
+Needs the NVIDIA driver (R525 or newer) and NVRTC, or kernels compiled beforehand (`takt gpu kernels`, TAKT_GPU_KERNELS). Takes nine \
+minutes at most. Networks need ONNX Runtime's CUDA provider; without it that step says so and the others are run. SCHED_RR for the \
+cameras' threads needs root, or cap_sys_nice; without it the figures say so. Exit status: 0 nothing failed, 1 something failed, \
+2 there is no usable GPU, or the check could not be made.";
+
+/// `takt gpu kernels`
+pub const GPU_KERNELS: &str = "\
+Needs NVRTC, as `pip install nvidia-cuda-nvrtc-cu12 nvidia-cuda-nvrtc` brings it, and no GPU. All versions that are found are used, so \
+that drivers of CUDA 12 and 13 both have their own.";

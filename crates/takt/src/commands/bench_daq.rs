@@ -14,7 +14,6 @@ use crate::registry::ROBOTS;
 /// The links whose far end is a thread of Takt's own: one's keys are the others', too.
 const ECHOED: [&str; 3] = ["udp", "pty", "eventfd"];
 
-/// Which link the configuration has.
 fn link_of_file(config: Option<&Path>) -> Result<String, Box<dyn std::error::Error>> {
     let robot = config.map_or_else(|| ROBOTS.shipped("daq"), |path| ROBOTS.load(path))?;
     Ok(robot.to_json()?["link"]["kind"].as_str().unwrap_or_default().to_owned())

@@ -25,6 +25,9 @@ pub fn run(args: &BenchFaults) -> CommandResult {
     } else {
         print!("{}", table(&report));
     }
+    if report.cases == 0 {
+        return Ok(ExitCode::from(2));
+    }
     Ok(if args.check && report.violations > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 

@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use takt_lab::LabError;
 use takt_lab::campaign::{
-    Campaign, CampaignFile, Plan, Progress, RunOrder, Table, all, shipped, shipped_text,
+    Campaign, CampaignFile, Local, Plan, Progress, RunOrder, Table, all, shipped, shipped_text,
 };
 use takt_lab::kernels::Maker;
+use takt_slurm::{Asked, Slurm, run_block};
 
 use super::tidy::Tidy;
 use super::{CommandResult, child, stop_flag};
-use crate::args::{self, CampaignCommon, CampaignResume, CampaignRun};
+use crate::args::{self, CampaignCommon, CampaignResume, CampaignRun, On};
 use crate::print;
 use crate::registry::ROBOTS;
 
@@ -21,6 +23,7 @@ pub fn run(what: &args::Campaign) -> CommandResult {
     match what {
         args::Campaign::Run(run) => new(run),
         args::Campaign::Resume(resume) => go_on(resume),
+        args::Campaign::Block { dir, submission } => block(dir, submission),
         args::Campaign::List => {
             for (name, _) in all(&ROBOTS) {
                 println!("{name:<20}{}", shipped(&ROBOTS, name)?.about);
@@ -60,6 +63,10 @@ fn new(args: &CampaignRun) -> CommandResult {
         print!("{}", print::plan(&plan));
         return Ok(ExitCode::SUCCESS);
     }
+    if args.on == On::Slurm {
+        return new_on_slurm(args, &file);
+    }
+    refuse_slurm_options(args)?;
     let plan = Plan::resolve(&ROBOTS, &file)?;
     if let Some(text) = plan.scaled.as_ref().and_then(|scaled| ROBOTS.scaled_text(&plan.robot, scaled)) {
         eprintln!("{text}");
@@ -68,6 +75,59 @@ fn new(args: &CampaignRun) -> CommandResult {
     let _tidy = Tidy::before(&args.runs);
     let measured = measure(&Campaign::create(ROBOTS, &args.runs, plan)?, &args.common)?;
     show(&measured, args.common.json)
+}
+
+/// Options that mean nothing to this machine are a mistake of whoever gave them.
+fn refuse_slurm_options(args: &CampaignRun) -> Result<(), LabError> {
+    let given = [
+        ("--partition", args.partition.is_some()),
+        ("--constraint", args.constraint.is_some()),
+        ("--sbatch", !args.sbatch.is_empty()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => {
+            Err(LabError::Config(format!("{option} is for --on slurm, and this is --on local")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn new_on_slurm(args: &CampaignRun, file: &CampaignFile) -> CommandResult {
+    let here = labels(&args.common);
+    if let Some(label) = here.keys().next() {
+        return Err(format!(
+            "--kernel and --label say what holds on this machine (\"{label}\"); with --on slurm the nodes' features say it"
+        )
+        .into());
+    }
+    let plan = Plan::resolve_with(&ROBOTS, file, &mut |robot| {
+        Err(LabError::Config(format!(
+            "campaign {}: [scale] of {} measures this machine, and nodes are others: take a configuration without [scale], such as \
+             robot = \"cell\"",
+            file.name,
+            robot.name()
+        )))
+    })?;
+    let asked = Asked {
+        partition: args.partition.clone(),
+        constraint: args.constraint.clone(),
+        options: args.sbatch.clone(),
+    };
+    Slurm::check_plan(&plan, &asked)?;
+    let _tidy = Tidy::before(&args.runs);
+    let campaign = Campaign::create(ROBOTS, &args.runs, plan)?;
+    Slurm::begin(&campaign, asked, &std::env::current_exe()?)?;
+    show(&measure(&campaign, &args.common)?, args.common.json)
+}
+
+/// On a node: what is open of a block. Its words go into the job's log.
+fn block(dir: &Path, submission: &str) -> CommandResult {
+    let campaign = Campaign::open(ROBOTS, dir)?;
+    let stop = stop_flag()?;
+    let maker = maker(&campaign)?;
+    let make = |order: &RunOrder<'_>| make(maker.as_ref(), order, &stop);
+    run_block(&campaign, submission, &make, &|| !stop.load(Ordering::Acquire))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn go_on(args: &CampaignResume) -> CommandResult {
@@ -81,42 +141,53 @@ fn labels(common: &CampaignCommon) -> BTreeMap<String, String> {
     common.label.iter().cloned().chain(kernel).collect()
 }
 
-/// Makes the runs of a campaign that are not made yet, each in a process, or a guest, of its own.
+/// Who makes guests, where the campaign is virtual.
+fn maker(campaign: &Campaign) -> Result<Option<Maker>, Box<dyn std::error::Error>> {
+    let Some(guests) = &campaign.plan().file.guests else { return Ok(None) };
+    let maker = Maker::new(ROBOTS, guests, &std::env::current_exe()?)?;
+    let kernels = campaign.plan().runs.iter().filter_map(|run| run.setup.kernel.as_deref());
+    let kernels: BTreeSet<&str> = kernels.collect();
+    maker.fetch(kernels.into_iter(), &mut |line| eprintln!("{line}"));
+    Ok(Some(maker))
+}
+
+/// Makes one run, in a process or a guest of its own.
+fn make(maker: Option<&Maker>, order: &RunOrder<'_>, stop: &AtomicBool) -> Result<(), String> {
+    if let Some(maker) = maker {
+        return maker.make(order, stop);
+    }
+    let mut options = vec![OsString::from("--setup"), order.setup.into()];
+    if let Some(seconds) = order.run.setup.seconds {
+        options.extend(["--seconds".into(), seconds.to_string().into()]);
+    }
+    child::run(order.config, order.dir, order.resume, &options, stop)
+}
+
+/// Has the runs of a campaign made that are not made yet: here, or where it was begun.
 pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Measured, Box<dyn std::error::Error>> {
     let stop = stop_flag()?;
-    let maker = match &campaign.plan().file.guests {
-        Some(guests) => {
-            let maker = Maker::new(ROBOTS, guests, &std::env::current_exe()?)?;
-            let kernels = campaign.plan().runs.iter().filter_map(|run| run.setup.kernel.as_deref());
-            let kernels: BTreeSet<&str> = kernels.collect();
-            maker.fetch(kernels.into_iter(), &mut |line| eprintln!("{line}"));
-            Some(maker)
-        }
-        None => None,
-    };
-    let make = |order: &RunOrder<'_>| {
-        if let Some(maker) = &maker {
-            return maker.make(order, &stop);
-        }
-        let mut options = vec![OsString::from("--setup"), order.setup.into()];
-        if let Some(seconds) = order.run.setup.seconds {
-            options.extend(["--seconds".into(), seconds.to_string().into()]);
-        }
-        child::run(order.config, order.dir, order.resume, &options, &stop)
-    };
+    let go_on = || !stop.load(Ordering::Acquire);
     let labels = labels(common);
     let mut progress = print::CampaignProgress::new();
     let mut failed = 0;
-    let table = campaign.measure(
-        &labels,
-        common.any_machine,
-        &make,
-        &|| !stop.load(Ordering::Acquire),
-        &mut |event, done, all| {
-            failed += u32::from(matches!(event, Progress::Failed { .. }));
-            progress.see(&event, done, all);
-        },
-    );
+    let mut see = |event: Progress<'_>, done: usize, all: usize| {
+        failed += u32::from(matches!(event, Progress::Failed { .. }));
+        progress.see(&event, done, all);
+    };
+    let table = if Slurm::has(campaign)? {
+        campaign.measure(&Slurm { go_on: &go_on }, &mut see)
+    } else {
+        let maker = maker(campaign)?;
+        let make = |order: &RunOrder<'_>| make(maker.as_ref(), order, &stop);
+        let local = Local {
+            labels: &labels,
+            any_machine: common.any_machine,
+            make: &make,
+            go_on: &go_on,
+            folder: None,
+        };
+        campaign.measure(&local, &mut see)
+    };
     progress.clear();
     Ok(Measured { table: table?, failed })
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use takt_doctor::{Changed, Options, Status, apply, default_state, examine, revert};
+use takt_doctor::{Changed, Options, Status, Tuned, apply, apply_tuned, default_state, examine, revert};
 
 use super::CommandResult;
 use crate::args::Doctor;
@@ -14,8 +14,12 @@ pub fn run(args: &Doctor) -> CommandResult {
         let changed = revert(&state)?;
         return changes(args, &state, &changed, "put back");
     }
+    if let Some(Some(file)) = &args.apply {
+        let changed = apply_tuned(&Tuned::read(file)?, file, &state)?;
+        return changes(args, &state, &changed, "changed");
+    }
     let report = examine(&Options { seconds: args.seconds, ..Options::default() })?;
-    if args.apply {
+    if args.apply.is_some() {
         let changed = apply(&report, &state)?;
         return changes(args, &state, &changed, "changed");
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -177,11 +177,10 @@ fn attach(args: &args::Manage, goals: Goals, pids: &[u32], emit: Option<&Folder>
     let watcher = {
         let (ended, pids) = (Arc::clone(&ended), pids.to_vec());
         std::thread::Builder::new().name("takt-attach".to_owned()).spawn(move || {
-            let alive = |pid: &u32| PathBuf::from(format!("/proc/{pid}")).exists();
             while !stop.load(Ordering::Acquire)
                 && !ended.load(Ordering::Acquire)
                 && until.is_none_or(|until| Instant::now() < until)
-                && pids.iter().any(alive)
+                && pids.iter().any(takt_rt::procfs::exists)
             {
                 std::thread::sleep(Duration::from_millis(50));
             }

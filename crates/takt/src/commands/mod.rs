@@ -30,6 +30,8 @@ pub mod doctor;
 pub mod ethercat;
 pub mod export;
 mod failed;
+#[cfg(feature = "cell")]
+pub mod gpu;
 pub mod kernels;
 #[cfg(feature = "ros")]
 pub mod learn;
@@ -46,6 +48,7 @@ pub mod segment;
 pub mod simulate;
 mod tidy;
 pub mod trace;
+pub mod tune;
 pub mod watch;
 pub mod watchdog;
 #[cfg(feature = "ros")]

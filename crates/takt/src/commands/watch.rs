@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use takt_trace::KeepAwake;
-use takt_watch::{Options, Recording, Report, Settings, Target, TraceOptions, watch};
+use takt_watch::link::Endpoint;
+use takt_watch::{FollowBy, Options, Recording, Report, Settings, Target, TraceOptions, watch};
 
 use super::{CommandResult, stop_flag};
 use crate::args;
@@ -23,6 +24,7 @@ const ASKED: [(Signal, Duration); 3] = [
 
 pub fn run(args: &args::Watch) -> CommandResult {
     let stop = stop_flag()?;
+    let links = Endpoint::all(&args.link)?;
     let mut child = start(args)?;
     let target = match (&child, args.pid, &args.name, &args.cgroup) {
         (Some(child), ..) => Target::Tree(i32::try_from(child.id())?),
@@ -33,15 +35,21 @@ pub fn run(args: &args::Watch) -> CommandResult {
     };
     let microseconds = |us: Option<f64>| us.map(|us| (us * 1e3) as u64);
     let settings = Settings {
+        links,
         period_ns: args.period.map(|period| period.as_nanos() as f64),
         late_ns: microseconds(args.late_us),
         deadline_ns: microseconds(args.deadline_us),
+        follow: if args.all_events { FollowBy::Events } else { FollowBy::Auto },
+        live: args.screen,
         ..Settings::default()
     };
     let keep_awake = if args.let_idle { KeepAwake::Off } else { KeepAwake::Auto };
     let trace = TraceOptions { keep_awake, ..TraceOptions::default() };
     let options = Options { target: target.clone(), seconds: args.seconds, settings, trace };
     let mut recording = Recording::create(&args.runs, args.out.as_deref(), &target.to_string())?;
+    if args.flight_recorder {
+        recording = recording.without_rows();
+    }
     let watched = match args.screen {
         true => on_screen(&options, &stop, &mut recording),
         false => watch(&options, &stop, Some(&mut recording), &mut |_| {}),
@@ -85,7 +93,7 @@ fn start(args: &args::Watch) -> Result<Option<Child>, String> {
 }
 
 /// Ends the command as Ctrl-C would, and waits for it.
-fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
+pub(super) fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
     for (signal, patience) in ASKED {
         let until = Instant::now() + patience;
         if let Some(status) = child.try_wait()? {

@@ -1,13 +1,14 @@
 //! Campaigns: the plan, the progress, the tables.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use takt_lab::campaign::{ConditionRow, Plan, Progress, SchedulerRow, Table};
+use takt_lab::campaign::{ConditionRow, Plan, Progress, Queue, SchedulerRow, Table};
 
 use super::left::{Countdown, span};
-use super::{bar, colour, counted, never, not_granted, percent, told};
+use super::{bar, colour, counted, not_granted, percent, skipped, told};
 use crate::registry::ROBOTS;
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
@@ -81,12 +82,20 @@ pub fn table(table: &Table) -> String {
             counted(row.misses),
             percent(row.stolen)
         );
-        out.extend(never(row.never.unwrap_or(0), us.count));
+        out.extend(skipped(row.skipped.unwrap_or(0), us.count));
         out.extend(row.sentence.iter().map(|sentence| format!("      {sentence}\n")));
         out.extend(not_granted(&row.not_granted).map(|line| format!("      {line}\n")));
+        if !row.node.is_empty() {
+            let nodes: BTreeSet<&str> = row.node.iter().map(String::as_str).collect();
+            let nodes: Vec<&str> = nodes.into_iter().collect();
+            let _ = writeln!(out, "      on {}; jobs {}", nodes.join(", "), row.job.join(", "));
+        }
         for problem in &row.problems {
             let _ = writeln!(out, "      {problem}");
         }
+    }
+    for split in &table.split_blocks {
+        let _ = writeln!(out, "NOT ONE NODE: {split}");
     }
     for d in &table.machine_differences {
         let _ = writeln!(out, "NOT THE SAME MACHINE: {} was {} and {}", d.fact, d.before, d.after);
@@ -184,6 +193,13 @@ pub fn condition_rows(rows: &[ConditionRow]) -> String {
     out
 }
 
+/// Where the runs are that others make.
+fn queued(queue: &Queue, with_time: bool) -> String {
+    let why = if queue.reason.is_empty() { String::new() } else { format!(" ({})", queue.reason) };
+    let left = if with_time { format!(", about {} left", span(queue.left)) } else { String::new() };
+    format!("{} queued{why}, {} running{left}", queue.queued, queue.running)
+}
+
 /// Progress of a campaign, on standard error: a bar on a terminal, a line a run elsewhere.
 pub struct CampaignProgress {
     bar: ProgressBar,
@@ -211,10 +227,16 @@ impl CampaignProgress {
             Progress::Waits { run } => format!("{}: waits for its kernel", run.name),
             Progress::End { run } => format!("{}: done", run.name),
             Progress::Failed { run, cause } => format!("{}: FAILED: {cause}", run.name),
+            Progress::Again { run } => format!("{}: is made again", run.name),
+            Progress::Note(sentence) => (*sentence).to_owned(),
+            Progress::Queue(queue) => {
+                self.left.set(queue.left);
+                queued(queue, self.bar.is_hidden())
+            }
         };
         if self.bar.is_hidden() {
             eprintln!("[{done}/{all}] {line}");
-        } else if matches!(event, Progress::Begin { .. }) {
+        } else if matches!(event, Progress::Begin { .. } | Progress::Queue(_)) {
             self.bar.set_message(line);
         } else {
             self.bar.println(colour::for_stderr(&line));

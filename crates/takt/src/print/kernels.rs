@@ -7,11 +7,10 @@ use takt_kernels::packages::Listed;
 use takt_lab::campaign::Table;
 use takt_lab::kernels::KernelRow;
 
-use super::{counted, never, told};
+use super::{counted, skipped, told};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
-/// The list of kernels.
 pub fn kernel_list(listed: &[&Listed], hidden: usize, cache: &Path) -> String {
     let mut out = String::new();
     let wide =
@@ -96,7 +95,7 @@ pub fn kernel_rows(rows: &[KernelRow], table: &Table) -> String {
             told(row.stddev, 2),
             counted(row.misses)
         );
-        out.extend(never(row.never.unwrap_or(0), row.count));
+        out.extend(skipped(row.skipped.unwrap_or(0), row.count));
         out.extend(row.sentence.iter().map(|sentence| format!("      {sentence}\n")));
         for label in &row.labels {
             let _ = writeln!(out, "      {}", label.replace('\n', "\n        "));

@@ -40,7 +40,6 @@ impl Countdown {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now().checked_add(left);
     }
 
-    /// In words.
     fn words(&self, now: Instant) -> String {
         match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             None => String::new(),

@@ -13,6 +13,7 @@ mod left;
 mod manager;
 mod robot;
 mod trace;
+mod tune;
 mod watch;
 
 pub use campaign::{CampaignProgress, condition_rows, plan, scheduler_rows, table};
@@ -24,6 +25,7 @@ pub use kernels::{kernel_list, kernel_rows};
 pub use manager::{managed, managed_json, manager_table, recorded, recorded_chains, recorded_json};
 pub use robot::{RobotProgress, ran, run_summary};
 pub use trace::{trace_report, traced};
+pub use tune::tuned;
 pub use watch::watched;
 
 use std::fmt::Write;
@@ -62,10 +64,12 @@ fn percent(share: Option<f64>) -> String {
 }
 
 /// The line below a row whose figures are of survivors.
-fn never(never: u64, came: u64) -> Option<String> {
-    (never > 0).then(|| {
-        let all = came.saturating_add(never);
-        format!("      {never} of {all} NEVER CAME (skipped, dropped or unanswered): mean to maximum are of the others\n")
+fn skipped(skipped: u64, came: u64) -> Option<String> {
+    (skipped > 0).then(|| {
+        let all = came.saturating_add(skipped);
+        format!(
+            "      {skipped} of {all} SKIPPED, DROPPED OR UNANSWERED: mean to maximum are of the others\n"
+        )
     })
 }
 

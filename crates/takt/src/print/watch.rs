@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use takt_trace::Cause;
+use takt_watch::link::LinkReport;
 use takt_watch::report::{Share, Total};
 use takt_watch::screen::time;
 use takt_watch::{Kind, Report, ThreadReport};
@@ -24,6 +25,9 @@ pub fn watched(report: &Report) -> String {
         out += "\nno thread of it went to sleep and was woken meanwhile: nothing has a cycle\n";
     }
     table(&mut out, report);
+    for one in &report.links {
+        link(&mut out, one);
+    }
     for thread in report.threads.iter().filter(|thread| thread.late > 0 || thread.missed > 0) {
         about(&mut out, thread);
     }
@@ -82,6 +86,47 @@ fn table(out: &mut String, report: &Report) {
             thread.policy,
             thread.cpus
         );
+    }
+}
+
+fn link(out: &mut String, link: &LinkReport) {
+    let _ = writeln!(
+        out,
+        "\nlink {}: {} packets every {}, {} answered; {} violations{}",
+        link.name,
+        link.packets,
+        link.period_us.map_or("?".to_owned(), time),
+        link.answered,
+        link.violations,
+        if link.lost > 0 { format!("; {} packets LOST to this watch", link.lost) } else { String::new() }
+    );
+    let _ = writeln!(
+        out,
+        "  gap P99 {}, worst {}; answered after P99 {}, worst {}{}",
+        time(link.gap_us.p99),
+        time(link.gap_us.worst),
+        time(link.response_us.p99),
+        time(link.response_us.worst),
+        link.deadline_us.map_or(String::new(), |us| format!("; late beyond {}", time(us)))
+    );
+    if let Some([least, low]) = link.margin_us {
+        let _ = writeln!(
+            out,
+            "  margin: the answer could have left {} later at least, {} in 99 % of cycles",
+            time(least),
+            time(low)
+        );
+    }
+    if let Some(clock) = link.robot_clock {
+        let _ = writeln!(
+            out,
+            "  the robot's clock drifts by {:.0} ppm; of late packets {} were stamped late (slow robot), {} in time (slow network)",
+            clock.drift_ppm, clock.slow_robot, clock.slow_network
+        );
+    }
+    for blame in &link.blame {
+        let who = if blame.who.is_empty() { String::new() } else { format!(" ({})", blame.who) };
+        let _ = writeln!(out, "  {:>8} times  {}{who}", blame.count, blame.place.title());
     }
 }
 

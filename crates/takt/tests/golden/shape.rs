@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 
+/// The test that holds it.
+const TEST: &str = env!("CARGO_CRATE_NAME");
+
 /// Types by place. `run.measures[].name` is a key of the objects in an array.
 pub type Shape = BTreeMap<String, BTreeSet<String>>;
 
@@ -222,9 +225,8 @@ impl Golden {
             known.extend(kinds.iter().cloned());
         }
         all.retain(|place, _| !self.is_data(place));
-        let mut text = String::from(
-            "# Renewed by: TAKT_GOLDEN=renew cargo test -p takt --test golden. See golden.rs.\n",
-        );
+        let mut text =
+            format!("# Renewed by: TAKT_GOLDEN=renew cargo test -p takt --test {TEST}. See golden.rs.\n");
         for (place, kinds) in &all {
             let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();
             writeln!(text, "{place}  {}", kinds.join("|")).unwrap();
@@ -242,7 +244,7 @@ impl Golden {
         let told = self.differences(seen);
         assert!(
             told.is_empty(),
-            "{}: what users build on has changed:\n  {}\nIf that is meant: TAKT_GOLDEN=renew cargo test -p takt --test golden, \
+            "{}: what users build on has changed:\n  {}\nIf that is meant: TAKT_GOLDEN=renew cargo test -p takt --test {TEST}, \
              and a word in CHANGELOG.md. If it is chance: a line in FREEDOMS, with its reason.",
             self.name,
             told.join("\n  ")

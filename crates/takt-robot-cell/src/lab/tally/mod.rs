@@ -29,11 +29,9 @@ pub struct Rules {
     pub reaction_deadline_ns: u64,
     /// Period of the SSM task, nanoseconds.
     pub ssm_period_ns: u64,
-    /// Its deadline.
     pub ssm_deadline_ns: u64,
     /// Deadline of a perception task, from the arrival of the frame to the publication of its result.
     pub perception_deadline_ns: u64,
-    /// The cameras.
     pub cameras: Vec<CameraRule>,
 }
 
@@ -42,7 +40,6 @@ pub(super) fn inside([from_ns, to_ns]: [u64; 2], at_ns: u64) -> bool {
     (from_ns..to_ns).contains(&at_ns)
 }
 
-/// Nanoseconds of a recorder in units of `ns`.
 pub(super) fn in_units_of(ns: f64, recorder: &Recorder) -> Summary {
     let s = recorder.summary();
     let scaled = |value: f64| value / ns;

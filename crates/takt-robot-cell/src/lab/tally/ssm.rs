@@ -13,7 +13,6 @@ use crate::ssm::{Decision, Fault, Light};
 /// The counts of the SSM task, of releases planned within the window.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SsmTally {
-    /// Jobs.
     pub jobs: u64,
     /// Releases without a job.
     pub skipped: u64,

@@ -44,7 +44,6 @@ pub enum FaultKind {
     EmptyColour,
     /// Too little valid depth.
     EmptyDepth,
-    /// Impossible depths.
     ImpossibleDepth,
     /// The frame's size is not the configured one.
     WrongSize,

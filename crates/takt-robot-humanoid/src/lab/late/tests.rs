@@ -1,9 +1,12 @@
 use super::*;
+use takt_link_ethercat::analyse::{LateWay, Usual};
 use takt_link_ethercat::control::{
-    ControlConfig, Link, Port, SimulatedTime, Wire, bring_up, in_simulated_time,
+    ControlConfig, ExchangeMode, LateAnswer, Link, Port, SimulatedTime, Wire, bring_up, in_simulated_time,
 };
 use takt_link_ethercat::segment::{Segment, SegmentConfig, Truth};
 use takt_rt::ring::Consumer;
+
+use crate::run::CycleRecord;
 
 mod planted;
 

@@ -218,7 +218,6 @@ pub struct Texts {
 const MOST_TEXTS: usize = 1 << 16;
 
 impl Texts {
-    /// The text of these bytes.
     pub fn get(&mut self, bytes: &[u8]) -> Arc<str> {
         if let Some(known) = self.known.get(bytes) {
             return Arc::clone(known);
@@ -234,9 +233,7 @@ impl Texts {
 
 /// What one event is made of: slots, and the texts that they name.
 pub trait Arguments {
-    /// The value in a slot.
     fn value(&self, slot: u32) -> u64;
-    /// The text in a slot.
     fn text(&self, slot: u32) -> &[u8];
 }
 
@@ -256,13 +253,10 @@ pub struct Kinds {
 /// When, and of which thread, an event is.
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
-    /// When.
     pub at_ns: u64,
     /// CPU time of the thread.
     pub cpu_ns: Option<u64>,
-    /// Process.
     pub pid: u32,
-    /// Thread.
     pub tid: u32,
 }
 

@@ -33,96 +33,45 @@ pub enum TsdlProblem {
     OpenQuote,
     /// No such number.
     #[error("{found} is no number of at most 64 bits")]
-    Number {
-        /// What stands there.
-        found: String,
-    },
+    Number { found: String },
     /// A letter that TSDL does not know.
     #[error(
         "{found:?} does not belong into metadata: the file is damaged or no CTF 1.8; copy the recording again"
     )]
-    Letter {
-        /// What stands there.
-        found: char,
-    },
+    Letter { found: char },
     /// Something else was expected.
     #[error("expected {expected}, found {found}")]
-    Unexpected {
-        /// What should stand there.
-        expected: &'static str,
-        /// What stands there.
-        found: String,
-    },
+    Unexpected { expected: &'static str, found: String },
     /// A type that was never declared.
     #[error("no type is called {name}")]
-    NoType {
-        /// As written.
-        name: String,
-    },
+    NoType { name: String },
     /// A size, alignment or count beyond what can be read.
     #[error("{what} of {found}: {allowed}")]
-    Range {
-        /// Of what.
-        what: &'static str,
-        /// As written.
-        found: i128,
-        /// What can be read.
-        allowed: &'static str,
-    },
+    Range { what: &'static str, found: i128, allowed: &'static str },
     /// The length of a sequence or tag of a variant is not there.
     #[error("{path} names no integer that stands before it")]
-    NoReference {
-        /// As written.
-        path: String,
-    },
+    NoReference { path: String },
     /// A variant has no tag, or one that is no enumeration.
     #[error("a variant needs an enumeration as its tag (`variant <tag>`), {found} is none")]
-    NoTag {
-        /// As written.
-        found: String,
-    },
+    NoTag { found: String },
     /// Types within types within types.
     #[error("types nested more than {most} deep")]
-    Depth {
-        /// The limit.
-        most: usize,
-    },
+    Depth { most: usize },
     /// Types that repeat each other into the millions.
     #[error("more than {most} fields and types in all")]
-    Size {
-        /// The limit.
-        most: usize,
-    },
+    Size { most: usize },
     /// Not CTF 1.8.
     #[error(
         "CTF {major}.{minor}: only 1.8 can be read; LTTng writes it with `lttng create --trace-format=ctf-1.8`"
     )]
-    Version {
-        /// As declared.
-        major: u64,
-        /// As declared.
-        minor: u64,
-    },
+    Version { major: u64, minor: u64 },
     /// The trace block is missing or says too little.
     #[error("no {what}: the metadata is cut off or of another format; copy the recording again")]
-    Missing {
-        /// What is missing.
-        what: &'static str,
-    },
+    Missing { what: &'static str },
     /// Two streams or two events of one stream have the same number.
     #[error("{what} {id} is declared twice")]
-    Twice {
-        /// Stream or event.
-        what: &'static str,
-        /// Its number.
-        id: u64,
-    },
+    Twice { what: &'static str, id: u64 },
     /// An event belongs to a stream that is not declared.
     #[error("event {name} belongs to stream {stream_id}, which is not declared")]
-    NoStream {
-        /// The event.
-        name: String,
-        /// The stream.
-        stream_id: u64,
-    },
+    NoStream { name: String, stream_id: u64 },
 }

@@ -2,7 +2,6 @@
 
 use super::error::{TsdlError, TsdlProblem};
 
-/// One word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word {
     /// A name or keyword.
@@ -15,9 +14,7 @@ pub enum Word {
     Sign(char),
     /// `:=`
     Assign,
-    /// `...`
     Dots,
-    /// The end.
     End,
 }
 

@@ -67,7 +67,6 @@ pub struct Float {
 /// One label of an enumeration, for all values from `low` to `high`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// The label.
     pub name: String,
     /// Least value.
     pub low: i128,
@@ -91,7 +90,6 @@ pub struct Reference {
 pub struct Variant {
     /// The enumeration that chooses.
     pub tag: Option<Reference>,
-    /// The options.
     pub options: Vec<(String, Type)>,
     /// Which values of the tag choose which option, filled in when the tag is resolved.
     pub cases: Vec<(i128, i128, usize)>,
@@ -108,7 +106,6 @@ pub struct Struct {
     pub fields: Vec<(String, Type)>,
 }
 
-/// A type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Type {
     /// An integer.
@@ -161,7 +158,6 @@ pub fn shown(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
 }
 
-/// A clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clock {
     /// Its name, `monotonic` with LTTng.
@@ -179,20 +175,16 @@ pub struct Clock {
 /// A value of the trace's environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvValue {
-    /// A number.
     Number(i128),
-    /// A text.
     Text(String),
 }
 
-/// A class of events.
 #[derive(Debug, Clone)]
 pub struct EventClass {
     /// Number in its stream class.
     pub id: u64,
     /// Its name, `provider:event` with LTTng.
     pub name: String,
-    /// Context of this class.
     pub context: Option<Type>,
     /// The payload.
     pub fields: Option<Type>,
@@ -200,16 +192,13 @@ pub struct EventClass {
     pub(super) at: usize,
 }
 
-/// A class of streams.
 #[derive(Debug, Clone)]
 pub struct StreamClass {
-    /// Its number.
     pub id: u64,
     /// What follows the packet header.
     pub packet_context: Option<Type>,
     /// What every event begins with.
     pub event_header: Option<Type>,
-    /// Context of every event.
     pub event_context: Option<Type>,
     /// Its events by number.
     pub events: Vec<EventClass>,
@@ -226,7 +215,6 @@ pub struct Metadata {
     pub packet_header: Option<Type>,
     /// Environment.
     pub env: BTreeMap<String, EnvValue>,
-    /// Clocks.
     pub clocks: Vec<Clock>,
     /// Classes of streams.
     pub streams: Vec<StreamClass>,

@@ -278,7 +278,7 @@ fn a_controller_that_is_preempted_while_it_waits_for_the_frame_before_was_not_ma
         assert!(own.who.contains("busy") && own.why.contains("the controller lost to"), "{}", own.why);
     }
     // Asleep until the answer comes, or for as long as it waits for it: that is the frame before.
-    let timer = Kind::TimerStart { timer: 1, function: 1, expires_ns: 11 * MS };
+    let timer = Kind::TimerStart { timer: 1, function: 1, expires_ns: 11 * MS, slack_ns: 0 };
     let slept = [
         (10 * MS + 5 * US, timer),
         (10 * MS + 10 * US, switch(CONTROLLER, State::Sleeping, 12)),

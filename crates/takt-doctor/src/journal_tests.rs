@@ -1,0 +1,213 @@
+use super::*;
+use crate::setting::{Scope, Setting};
+use std::sync::mpsc::{Sender, channel};
+
+/// A thread of this process that sleeps, to try things with.
+struct Asleep {
+    end: Option<Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    scope: Scope,
+}
+
+impl Asleep {
+    fn start() -> Self {
+        let (end, ended) = channel::<()>();
+        let (tell, told) = channel();
+        let thread = std::thread::Builder::new().name("asleep".to_owned()).spawn(move || {
+            // SAFETY: gettid has no preconditions.
+            tell.send(unsafe { libc::gettid() } as u32).unwrap();
+            let _ = ended.recv();
+        });
+        let scope = Scope { pid: std::process::id(), tid: told.recv().unwrap() };
+        Self { end: Some(end), thread: Some(thread.unwrap()), scope }
+    }
+
+    fn identity(&self) -> Identity {
+        system::identify(&Linux::new(), self.scope.pid, self.scope.tid).unwrap()
+    }
+
+    /// Everything that may be changed of it.
+    fn shown(&self) -> (Attributes, CpuSet, u64) {
+        let kernel = Linux::new();
+        let tid = self.scope.tid;
+        let slack = read_slack(&self.identity()).unwrap();
+        (kernel.attributes(tid).unwrap(), kernel.affinity(tid).unwrap(), slack)
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+fn names() -> (String, String) {
+    let own = std::process::id();
+    let read = |path: String| std::fs::read_to_string(path).unwrap().trim().to_owned();
+    (read(format!("/proc/{own}/comm")), "asleep".to_owned())
+}
+
+fn all(cpu: usize) -> Vec<Setting> {
+    let (process, thread) = names();
+    vec![
+        Setting::TimerSlack { process: process.clone(), thread: thread.clone(), slack_ns: 7_000 },
+        Setting::Cpus {
+            process: process.clone(),
+            thread: thread.clone(),
+            cpus: CpuSet::single(cpu).unwrap(),
+        },
+        Setting::Policy { process, thread, policy: "other:5".to_owned() },
+    ]
+}
+
+#[test]
+fn a_thread_is_changed_and_put_back_whole() {
+    let _machine = crate::alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tried/state.json");
+    let asleep = Asleep::start();
+    let before = asleep.shown();
+    let cpu = before.1.iter().next().unwrap();
+    let (mut journal, left) = Journal::begin(&path).unwrap();
+    assert!(left.is_empty() && path.is_file());
+    let actions: Vec<Action> =
+        all(cpu).iter().flat_map(|setting| setting.resolve(Some(asleep.scope)).unwrap()).collect();
+    // What was not noted is not changed.
+    assert!(journal.set(&actions[0]).is_err());
+    journal.note(&actions).unwrap();
+    for round in 0..2 {
+        for action in &actions {
+            journal.set(action).unwrap();
+            assert!(journal.is_set(action), "{action:?}");
+        }
+        let now = asleep.shown();
+        assert_eq!((now.0.nice, now.1.len(), now.2), (5, 1, 7_000), "round {round}");
+        for action in actions.iter().rev() {
+            journal.unset(action).unwrap();
+        }
+        // Nice values are raised by anybody and lowered by who may.
+        if asleep.shown() != before {
+            assert_eq!(asleep.shown().0.nice, 5);
+            return eprintln!("SKIPPED: no right to lower a nice value");
+        }
+    }
+    for action in &actions {
+        journal.set(action).unwrap();
+    }
+    journal.revert().unwrap();
+    assert_eq!(asleep.shown(), before);
+    assert!(!path.exists());
+}
+
+/// A real-time policy takes the slack, and the kernel gives back the default afterwards, not what was there.
+#[test]
+fn slack_survives_a_real_time_policy() {
+    let _machine = crate::alone();
+    let folder = tempfile::tempdir().unwrap();
+    let asleep = Asleep::start();
+    std::fs::write(slack_file(&asleep.identity()), "20000000").unwrap();
+    let before = asleep.shown();
+    assert_eq!(before.2, 20_000_000);
+    let (process, thread) = names();
+    let fifo = Setting::Policy { process, thread, policy: "fifo:1".to_owned() };
+    let (mut journal, _) = Journal::begin(&folder.path().join("state.json")).unwrap();
+    let actions = fifo.resolve(Some(asleep.scope)).unwrap();
+    journal.note(&actions).unwrap();
+    if let Err(why) = journal.set(&actions[0]) {
+        return eprintln!("SKIPPED: {why}");
+    }
+    journal.unset(&actions[0]).unwrap();
+    assert_eq!(asleep.shown(), before);
+    journal.revert().unwrap();
+}
+
+#[test]
+fn what_a_killed_search_left_is_taken_back_by_the_next() {
+    let _machine = crate::alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let asleep = Asleep::start();
+    let before = asleep.shown();
+    let (mut journal, _) = Journal::begin(&path).unwrap();
+    let cpu = before.1.iter().next().unwrap();
+    let actions: Vec<Action> =
+        all(cpu)[..2].iter().flat_map(|setting| setting.resolve(Some(asleep.scope)).unwrap()).collect();
+    journal.note(&actions).unwrap();
+    for action in &actions {
+        journal.set(action).unwrap();
+    }
+    // While its owner runs nobody else may.
+    let refused = Journal::begin(&path).unwrap_err().to_string();
+    assert!(refused.contains(&std::process::id().to_string()), "{refused}");
+    // Now its owner is another process, which has ended.
+    let mut state = change::load(&path).unwrap().unwrap();
+    state.owner = Some(Identity { start_ticks: 1, ..asleep.identity() });
+    change::save(&path, &state).unwrap();
+    drop(journal);
+    let (journal, left) = Journal::begin(&path).unwrap();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(asleep.shown(), before);
+    journal.revert().unwrap();
+    // Threads of another boot are strangers, whatever has their numbers.
+    state.boot = "another".to_owned();
+    change::save(&path, &state).unwrap();
+    assert!(change::revert(&path).unwrap().is_empty());
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_was_made_meanwhile_loses_what_it_inherited() {
+    let _machine = crate::alone();
+    let folder = tempfile::tempdir().unwrap();
+    let online = takt_rt::placement::online().unwrap();
+    if online.len() < 2 {
+        return eprintln!("SKIPPED: needs two CPUs");
+    }
+    let (mut journal, _) = Journal::begin(&folder.path().join("state.json")).unwrap();
+    // The thread that is bound has a child process.
+    let (tell, told) = channel();
+    let (go, wait) = channel::<()>();
+    let maker = std::thread::Builder::new().name("asleep".to_owned()).spawn(move || {
+        // SAFETY: gettid has no preconditions.
+        tell.send(unsafe { libc::gettid() } as u32).unwrap();
+        wait.recv().unwrap();
+        std::process::Command::new("sleep").arg("20").spawn().unwrap()
+    });
+    let scope = Scope { pid: std::process::id(), tid: told.recv().unwrap() };
+    let (process, thread) = names();
+    let only = CpuSet::single(online.iter().last().unwrap()).unwrap();
+    let actions = Setting::Cpus { process, thread, cpus: only }.resolve(Some(scope)).unwrap();
+    journal.note(&actions).unwrap();
+    journal.set(&actions[0]).unwrap();
+    go.send(()).unwrap();
+    let mut child = maker.unwrap().join().unwrap();
+    let shown = || Linux::new().affinity(child.id()).unwrap();
+    assert_eq!(shown(), only);
+    journal.free_inherited();
+    let freed = shown();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(freed.len() > 1, "{freed}");
+    journal.revert().unwrap();
+}
+
+#[test]
+fn files_that_are_no_settings_are_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, _) = Journal::begin(&folder.path().join("state.json")).unwrap();
+    let foreign = [
+        ("/etc/passwd", "x"),
+        ("/proc/sys/kernel/core_pattern", "|/bin/sh"),
+        ("/sys/class/net/eth0/../../../kernel/x/queues/rx-0/rps_cpus", "1"),
+        ("/proc/sys/vm/swappiness", "1\n2"),
+        ("/sys/devices/system/cpu/cpu0/disable", "1"),
+    ];
+    for (path, value) in foreign {
+        let action = Action::File(crate::change::Change { path: path.into(), value: value.to_owned() });
+        let refused = journal.note(std::slice::from_ref(&action)).unwrap_err().to_string();
+        assert!(refused.contains("Nothing was changed"), "{path}: {refused}");
+        assert!(journal.set(&action).is_err(), "{path}");
+    }
+    journal.revert().unwrap();
+}

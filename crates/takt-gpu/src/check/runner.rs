@@ -1,0 +1,570 @@
+//! The steps of `takt gpu check`, one process after the other, each with a time limit, each with a small file of results. A step that
+//! hangs, crashes or loses the device loses itself; what is complete is not run again.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::Requirement;
+use super::step::Said;
+use crate::gpu::Info;
+
+/// All of it together, seconds.
+pub const WHOLE_S: f64 = 540.0;
+
+/// What was asked for.
+const ABOUT: &str = "check.json";
+
+/// What came out, for people.
+pub const SUMMARY: &str = "summary.txt";
+
+/// How often it is looked whether the check shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long a killed process may take to be gone: the driver ends its work first.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Most that is kept of what a step prints to standard error.
+const MOST_WORDS: usize = 4000;
+
+/// One step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plan {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// Longest time, seconds; it is killed then.
+    pub limit_s: f64,
+    /// Of this, time for measuring; 0: what the other steps leave.
+    pub work_s: f64,
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunnerOptions {
+    /// Folder of the results.
+    pub out: PathBuf,
+    /// Goes on with what is in the folder.
+    pub resume: bool,
+    /// Only these steps; empty: all.
+    pub only: Vec<String>,
+    /// Time for all measurements, seconds, at most [`WHOLE_S`]; limits stay as they are.
+    pub seconds: f64,
+    /// Which GPU.
+    pub ordinal: u32,
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Nothing of what counts was missed.
+    Passed,
+    /// Something was missed, or the step ended by an error.
+    Failed,
+    /// Killed at its time limit.
+    TimedOut,
+    /// What it needs is not here.
+    NotRun,
+}
+
+/// What a step left behind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepReport {
+    /// Its name.
+    pub step: String,
+    /// What it does.
+    pub about: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why, where it did not pass.
+    pub why: Option<String>,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Its time for measuring, seconds.
+    pub work_s: f64,
+    /// Its limit, seconds.
+    pub limit_s: f64,
+    /// What was judged.
+    pub requirements: Vec<Requirement>,
+    /// What was measured, by name.
+    pub figures: serde_json::Map<String, serde_json::Value>,
+    /// The last lines of its standard error.
+    pub words: String,
+}
+
+/// What the folder is of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct About {
+    version: String,
+    program: String,
+    ordinal: u32,
+    seconds: f64,
+    device: Option<Info>,
+}
+
+/// Why the check did not run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunnerError {
+    /// There is no device.
+    #[error("{0}")]
+    NoDevice(String),
+    /// A value that is not accepted.
+    #[error("{what} {received}: accepted is {accepted}")]
+    Setting {
+        /// The option.
+        what: &'static str,
+        /// What was given.
+        received: String,
+        /// What would do.
+        accepted: String,
+    },
+    /// The folder holds something else.
+    #[error("{path}: {why}")]
+    Folder {
+        /// The folder.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// It was asked to end.
+    #[error("stopped; `--resume` goes on")]
+    Stopped,
+    /// A file or process.
+    #[error("{what}: {source}")]
+    Io {
+        /// Which.
+        what: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> RunnerError {
+    let what = path.display().to_string();
+    move |source| RunnerError::Io { what, source }
+}
+
+impl RunnerOptions {
+    fn validate(&self, steps: &[Plan]) -> Result<(), RunnerError> {
+        if !(self.seconds >= 1.0 && self.seconds <= WHOLE_S) {
+            let (received, accepted) = (self.seconds.to_string(), format!("1 to {WHOLE_S} seconds"));
+            return Err(RunnerError::Setting { what: "--seconds", received, accepted });
+        }
+        let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
+        match self.only.iter().find(|name| !names.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) => Err(RunnerError::Setting {
+                what: "--only",
+                received: name.clone(),
+                accepted: names.join(", "),
+            }),
+        }
+    }
+}
+
+/// Runs the steps. `command` makes a step's process, which says [`Said`] on its standard output; `program` says which program that is,
+/// so that a folder is not gone on with by another.
+///
+/// # Errors
+/// [`RunnerError`]; what was complete is in the folder. Without a device nothing is left behind.
+pub fn run(
+    steps: &[Plan],
+    options: &RunnerOptions,
+    program: &str,
+    command: &dyn Fn(&Plan, f64) -> Command,
+    progress: &mut dyn FnMut(&str),
+    stop: &AtomicBool,
+) -> Result<Vec<StepReport>, RunnerError> {
+    options.validate(steps)?;
+    let mut folder = Folder::open(options, program)?;
+    let wanted = |step: &Plan| options.only.is_empty() || options.only.iter().any(|name| name == step.name);
+    for (number, step) in steps.iter().enumerate() {
+        // What is named is run anew, what is complete stays.
+        if !wanted(step) || (options.only.is_empty() && folder.report(number, step).is_some()) {
+            continue;
+        }
+        let (work_s, limit_s) = folder.time_for(steps, number, options.seconds);
+        progress(&format!("{} of {}: {}: {}", number + 1, steps.len(), step.name, step.about));
+        let ended = attend(command(step, work_s), limit_s, progress, stop);
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                folder.leave_nothing();
+                return Err(error);
+            }
+        };
+        if let Some(why) = ended.no_device {
+            folder.leave_nothing();
+            return Err(RunnerError::NoDevice(why));
+        }
+        folder.is_of(ended.device)?;
+        let report =
+            StepReport { step: step.name.to_owned(), about: step.about.to_owned(), work_s, ..ended.report };
+        progress(&report.line());
+        folder.write(number, step, &report)?;
+        folder.write_summary(steps)?;
+    }
+    folder.write_summary(steps)?;
+    Ok(folder.reports(steps))
+}
+
+/// The folder of the results.
+struct Folder {
+    path: PathBuf,
+    about: About,
+    /// Made by this run.
+    fresh: bool,
+}
+
+impl Folder {
+    fn open(options: &RunnerOptions, program: &str) -> Result<Self, RunnerError> {
+        let path = options.out.clone();
+        let wrong = |why: String| RunnerError::Folder { path: path.display().to_string(), why };
+        let asked = About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            program: program.to_owned(),
+            ordinal: options.ordinal,
+            seconds: options.seconds,
+            device: None,
+        };
+        // A named step goes into the folder that is there.
+        if options.resume || (!options.only.is_empty() && path.join(ABOUT).exists()) {
+            let text = takt_files::read_to_string(&path.join(ABOUT), 1 << 20)
+                .map_err(|error| wrong(format!("no check to go on with: {error}")))?;
+            let about: About =
+                serde_json::from_str(&text).map_err(|error| wrong(format!("{ABOUT}: {error}")))?;
+            let before = About { device: None, ..about.clone() };
+            if before != asked {
+                return Err(wrong(format!(
+                    "begun as {}, asked is {}: give the same options and the same program, or another folder",
+                    in_words(&before),
+                    in_words(&asked)
+                )));
+            }
+            return Ok(Self { path, about, fresh: false });
+        }
+        if path.join(ABOUT).exists() {
+            return Err(wrong(
+                "holds a check: `--resume` goes on with it, or give another folder".to_owned(),
+            ));
+        }
+        let fresh = !path.exists();
+        if !fresh && path.read_dir().map_err(io(&path))?.next().is_some() {
+            return Err(wrong("is not empty: give a folder of its own".to_owned()));
+        }
+        std::fs::create_dir_all(&path).map_err(io(&path))?;
+        let folder = Self { path, about: asked, fresh };
+        folder.write_about()?;
+        Ok(folder)
+    }
+
+    fn write_about(&self) -> Result<(), RunnerError> {
+        self.put(ABOUT, &self.about)
+    }
+
+    /// Whole or not at all: a check may be killed at any time.
+    fn put(&self, name: &str, value: &impl Serialize) -> Result<(), RunnerError> {
+        let text = serde_json::to_string_pretty(value).unwrap_or_default();
+        self.put_text(name, &text)
+    }
+
+    fn put_text(&self, name: &str, text: &str) -> Result<(), RunnerError> {
+        let path = self.path.join(name);
+        let draft = self.path.join(format!(".{name}-{}", std::process::id()));
+        std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, &path)).map_err(io(&path))
+    }
+
+    fn file(number: usize, step: &Plan) -> String {
+        format!("{:02}-{}.json", number + 1, step.name)
+    }
+
+    fn report(&self, number: usize, step: &Plan) -> Option<StepReport> {
+        let text = takt_files::read_to_string(&self.path.join(Self::file(number, step)), 16 << 20).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    fn reports(&self, steps: &[Plan]) -> Vec<StepReport> {
+        steps.iter().enumerate().filter_map(|(number, step)| self.report(number, step)).collect()
+    }
+
+    fn write(&self, number: usize, step: &Plan, report: &StepReport) -> Result<(), RunnerError> {
+        self.put(&Self::file(number, step), report)
+    }
+
+    /// Time for measuring, and the limit: what is left of the whole for the step that takes the rest.
+    fn time_for(&self, steps: &[Plan], number: usize, seconds: f64) -> (f64, f64) {
+        let (step, share) = (&steps[number], seconds / WHOLE_S);
+        if step.work_s > 0.0 {
+            return (step.work_s * share, step.limit_s);
+        }
+        let used: f64 = self.reports(steps).iter().map(|report| report.seconds).sum();
+        let later: f64 = steps[number + 1..].iter().map(|step| step.limit_s).sum();
+        let left_s = (WHOLE_S - used - later).max(step.limit_s);
+        // Its own preparing and ending.
+        ((left_s - step.limit_s / 2.0).min(WHOLE_S) * share, left_s)
+    }
+
+    /// The steps of one folder are of one device.
+    fn is_of(&mut self, device: Option<Info>) -> Result<(), RunnerError> {
+        let Some(device) = device else { return Ok(()) };
+        match &self.about.device {
+            Some(before) if before.uuid != device.uuid || before.driver_version != device.driver_version => {
+                Err(RunnerError::Folder {
+                    path: self.path.display().to_string(),
+                    why: format!(
+                        "is of {} ({}, CUDA {}); here is {} ({}, CUDA {}): give another folder",
+                        before.name,
+                        before.uuid,
+                        crate::CudaVersion(before.driver_version),
+                        device.name,
+                        device.uuid,
+                        crate::CudaVersion(device.driver_version)
+                    ),
+                })
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.about.device = Some(device);
+                self.write_about()
+            }
+        }
+    }
+
+    /// Takes away what this run has made, unless a step is complete.
+    fn leave_nothing(&self) {
+        let Ok(entries) = self.path.read_dir() else { return };
+        let steps = entries
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().as_bytes()[0].is_ascii_digit());
+        if self.fresh && steps.count() == 0 {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+
+    fn write_summary(&self, steps: &[Plan]) -> Result<(), RunnerError> {
+        let About { version, program, seconds, device, .. } = &self.about;
+        let mut text = format!("takt gpu check, takt {version} ({program}), measurements of {seconds} s\n");
+        match device {
+            Some(info) => {
+                let (major, minor) = info.compute_capability;
+                text += &format!(
+                    "{} ({}), sm_{major}{minor}, {} multiprocessors, {} MiB, driver of CUDA {}\n",
+                    info.name,
+                    info.uuid,
+                    info.multiprocessors,
+                    info.total_bytes >> 20,
+                    crate::CudaVersion(info.driver_version)
+                );
+            }
+            None => text += "device: not known yet\n",
+        }
+        for (number, step) in steps.iter().enumerate() {
+            let Some(report) = self.report(number, step) else {
+                text += &format!("\nNOT YET RUN  {}: {}\n", step.name, step.about);
+                continue;
+            };
+            text += &format!("\n{}\n", report.line());
+            for requirement in &report.requirements {
+                text += &requirement.line();
+                text.push('\n');
+            }
+        }
+        self.put_text(SUMMARY, &text)
+    }
+}
+
+fn in_words(about: &About) -> String {
+    let About { version, program, ordinal, seconds, .. } = about;
+    format!("takt {version} ({program}) --ordinal {ordinal} --seconds {seconds}")
+}
+
+impl StepReport {
+    /// As a line for people.
+    pub fn line(&self) -> String {
+        let word = match self.outcome {
+            Outcome::Passed => "PASSED",
+            Outcome::Failed => "FAILED",
+            Outcome::TimedOut => "TIMED OUT",
+            Outcome::NotRun => "NOT RUN",
+        };
+        let missed = self.requirements.iter().filter(|r| r.reached == Some(false)).map(|r| r.what.clone());
+        let why: Vec<String> = self.why.iter().cloned().chain(missed).collect();
+        let colon = if why.is_empty() { "" } else { ": " };
+        format!("{word:<13}{} ({:.1} s){colon}{}", self.step, self.seconds, why.join("; "))
+    }
+}
+
+/// How a process ended.
+struct Ended {
+    /// It has said all that it had to say.
+    complete: bool,
+    report: StepReport,
+    device: Option<Info>,
+    no_device: Option<String>,
+}
+
+/// The process of a step; killed when this is dropped before its end.
+struct Attended(Child);
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let until = Instant::now() + KILL_PATIENCE;
+        // One that the kernel does not let go must not hold up what follows.
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Lets the kernel kill the process when this one ends, however it ends.
+pub fn end_with_this_process(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: prctl and getppid are async-signal-safe, and nothing else is done between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            // The parent may have ended before that.
+            if libc::getppid() as u32 != parent { Err(std::io::ErrorKind::NotFound.into()) } else { Ok(()) }
+        });
+    }
+}
+
+fn attend(
+    mut command: Command,
+    limit_s: f64,
+    progress: &mut dyn FnMut(&str),
+    stop: &AtomicBool,
+) -> Result<Ended, RunnerError> {
+    end_with_this_process(&mut command);
+    // Ctrl-C is for the runner, which then ends this.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begin = Instant::now();
+    let child = command
+        .spawn()
+        .map_err(|source| RunnerError::Io { what: command.get_program().display().to_string(), source })?;
+    let mut child = Attended(child);
+    let (tell, told) = channel();
+    if let Some(out) = child.0.stdout.take() {
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                // Drivers and libraries may print too.
+                if let Ok(said) = serde_json::from_str::<Said>(&line) {
+                    let _ = tell.send(said);
+                }
+            }
+        });
+    }
+    let (words_out, words) = channel();
+    if let Some(err) = child.0.stderr.take() {
+        std::thread::spawn(move || {
+            for line in BufReader::new(err).lines().map_while(Result::ok) {
+                let _ = words_out.send(line);
+            }
+        });
+    }
+    let mut ended = listen(&told, begin, limit_s, progress, stop)?;
+    let status = match ended.report.outcome {
+        Outcome::TimedOut => None,
+        _ => wait(&mut child.0),
+    };
+    if let Some(status) = status.filter(|_| !ended.complete) {
+        ended.report.why = Some(format!("its process ended before it was complete: {status}"));
+    }
+    drop(child);
+    ended.report.seconds = begin.elapsed().as_secs_f64();
+    ended.report.limit_s = limit_s;
+    let mut kept = String::new();
+    while let Ok(line) = words.recv_timeout(LOOK_EVERY) {
+        kept = format!("{kept}{line}\n");
+        if kept.len() > MOST_WORDS {
+            let from = kept.ceil_char_boundary(kept.len() - MOST_WORDS);
+            kept.drain(..from);
+        }
+    }
+    ended.report.words = kept;
+    Ok(ended)
+}
+
+/// A process that has closed its standard output is about to end.
+fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
+    let until = Instant::now() + KILL_PATIENCE;
+    while Instant::now() < until {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    None
+}
+
+fn listen(
+    told: &Receiver<Said>,
+    begin: Instant,
+    limit_s: f64,
+    progress: &mut dyn FnMut(&str),
+    stop: &AtomicBool,
+) -> Result<Ended, RunnerError> {
+    let report = StepReport {
+        step: String::new(),
+        about: String::new(),
+        outcome: Outcome::Failed,
+        why: None,
+        seconds: 0.0,
+        work_s: 0.0,
+        limit_s,
+        requirements: Vec::new(),
+        figures: serde_json::Map::new(),
+        words: String::new(),
+    };
+    let mut ended = Ended { complete: false, report, device: None, no_device: None };
+    let (mut until, mut at) = (begin + Duration::from_secs_f64(limit_s), "its start".to_owned());
+    loop {
+        if stop.load(Ordering::Acquire) {
+            return Err(RunnerError::Stopped);
+        }
+        let now = Instant::now();
+        if now >= until && ended.complete {
+            // It has said all; that the driver does not let it go is for `Attended`.
+            return Ok(ended);
+        }
+        if now >= until {
+            ended.report.outcome = Outcome::TimedOut;
+            ended.report.why = Some(format!("killed after {limit_s:.0} s, at: {at}"));
+            return Ok(ended);
+        }
+        let report = &mut ended.report;
+        let said = told.recv_timeout(LOOK_EVERY.min(until - now));
+        if matches!(said, Ok(Said::NoDevice(_) | Said::NotRun(_) | Said::Failed(_) | Said::Done)) {
+            (ended.complete, until) = (true, until.min(now + KILL_PATIENCE));
+        }
+        match said {
+            Ok(Said::Progress(text)) => {
+                progress(&format!("    {text}"));
+                at = text;
+            }
+            Ok(Said::Device(device)) => ended.device = Some(device),
+            Ok(Said::Requirement(requirement)) => report.requirements.push(requirement),
+            Ok(Said::Figure(name, value)) => drop(report.figures.insert(name, value)),
+            Ok(Said::NoDevice(why)) => ended.no_device = Some(why),
+            Ok(Said::NotRun(why)) => (report.outcome, report.why) = (Outcome::NotRun, Some(why)),
+            Ok(Said::Failed(why)) => report.why = Some(why),
+            Ok(Said::Done) => {
+                let missed = report.requirements.iter().any(|requirement| requirement.reached == Some(false));
+                report.outcome = if missed { Outcome::Failed } else { Outcome::Passed };
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(ended),
+        }
+    }
+}

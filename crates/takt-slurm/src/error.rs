@@ -1,0 +1,130 @@
+//! What can go wrong with Slurm. Each error names what was found and the way out.
+
+use std::path::PathBuf;
+
+/// Why runs cannot be made on a cluster.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SlurmError {
+    /// Slurm's commands are not installed.
+    #[error(
+        "--on slurm: there is no {program} on this machine's PATH: install Slurm's commands (slurm-client on Debian) and the site's \
+         slurm.conf, or measure here with --on local"
+    )]
+    NoSlurm {
+        /// The command that was looked for.
+        program: &'static str,
+    },
+    /// The controller does not answer, or refuses.
+    #[error("{program}: {said}")]
+    Refused { program: &'static str, said: String },
+    /// A command gave no answer.
+    #[error("{program} gave no answer within {seconds} s: is the controller there? `scontrol ping` tells")]
+    Silent { program: &'static str, seconds: u64 },
+    /// A command's answer is none that is known.
+    #[error("{program} answered {found:?}; expected {expected}")]
+    Answer { program: &'static str, found: String, expected: &'static str },
+    /// A partition that the cluster has not.
+    #[error("--partition {asked}: the cluster has no such partition; there are {}", there.join(", "))]
+    Partition { asked: String, there: Vec<String> },
+    /// No partition was named, and none is the default.
+    #[error("--partition is needed: the cluster has no default partition; there are {}", there.join(", "))]
+    NoDefault { there: Vec<String> },
+    /// A feature that no node has.
+    #[error("{asked_by}: no node of partition {partition} has the feature \"{feature}\"; there are {there}")]
+    Feature {
+        /// The option or the factor that asks for it.
+        asked_by: String,
+        feature: String,
+        /// Where it was looked for.
+        partition: String,
+        /// The nodes with their features.
+        there: String,
+    },
+    /// Features that exist, and no node has all of them.
+    #[error("{asked_by}: no node of partition {partition} has all of {}; there are {there}", features.join(", "))]
+    Together {
+        asked_by: String,
+        features: Vec<String>,
+        /// Where they were looked for.
+        partition: String,
+        /// The nodes with their features.
+        there: String,
+    },
+    /// A constraint that Slurm refuses though every feature exists.
+    #[error(
+        "no node of partition {partition} fits \"{constraint}\" and the other options: {said}; there are {there}"
+    )]
+    Unavailable {
+        constraint: String,
+        /// Where it was looked for.
+        partition: String,
+        said: String,
+        /// The nodes with their features.
+        there: String,
+    },
+    /// A value that no feature can have.
+    #[error(
+        "factor {factor} = \"{value}\": with --on slurm it is a feature of nodes, and {character:?} cannot be part of one: accepted are \
+         letters, digits and _ . : = / -"
+    )]
+    NoFeature { factor: String, value: String, character: char },
+    /// An option of `sbatch` that Takt sets itself.
+    #[error(
+        "--sbatch {option}: {name} is set by takt; accepted are options of sbatch about accounts, limits and reservations"
+    )]
+    Option { option: String, name: String },
+    /// The program that was staged is not the one of the beginning.
+    #[error(
+        "{path}: the program that this campaign was begun with is gone or was changed (SHA-256 {expected}): copy it there again, or begin \
+         a new campaign",
+        path = path.display()
+    )]
+    Staged { path: PathBuf, expected: String },
+    /// A block is run by another version than the campaign was begun with.
+    #[error(
+        "node {node} runs takt {here}, and this campaign was begun with takt {begun}: go on with that version, or begin a new campaign"
+    )]
+    Version {
+        node: String,
+        /// The version of this program.
+        here: String,
+        begun: String,
+    },
+    /// The command for nodes was called elsewhere.
+    #[error(
+        "takt campaign block is called by Slurm's jobs: {variable} is not set here. `takt campaign resume` goes on with a campaign"
+    )]
+    NoJob {
+        /// The variable of Slurm's that is missing.
+        variable: &'static str,
+    },
+    /// Nobody waits any longer, and the jobs go on.
+    #[error(
+        "stopped waiting; the jobs {jobs} go on in Slurm. `takt campaign resume {dir}` waits for them, `scancel {jobs}` ends them",
+        dir = dir.display()
+    )]
+    Left { jobs: String, dir: PathBuf },
+    /// Another attempt has this block now.
+    #[error("attempt {attempt}: block {block} was given to another job meanwhile; this one leaves it")]
+    Superseded { attempt: String, block: String },
+    /// A job was asked to end.
+    #[error("block {block} was ended on {node} before its last run")]
+    Ended { block: String, node: String },
+    /// A file could not be read or written.
+    #[error(transparent)]
+    Files(#[from] takt_rundir::Error),
+    /// The lab's own errors.
+    #[error(transparent)]
+    Lab(#[from] takt_lab::LabError),
+}
+
+impl From<SlurmError> for takt_lab::LabError {
+    fn from(error: SlurmError) -> Self {
+        match error {
+            SlurmError::Lab(error) => error,
+            SlurmError::Files(error) => Self::Files(error),
+            other => Self::Executor(Box::new(other)),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Waiting for blocks: journals say what nodes do, the folder what is made, the queue what is still to come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use takt_lab::LabError;
+use takt_lab::campaign::{Campaign, CellRun, Queue, Step, Tell, TimeLeft};
+
+use crate::block::Block;
+use crate::client::{self, Task};
+use crate::error::SlurmError;
+use crate::journal::{Event, Journals, storage_ahead_s};
+use crate::state::{State, attempts, journals};
+use crate::submit::last_words;
+
+/// How often the folder is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often the controller is asked: its time is all users'.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+/// Difference of clocks that is told, seconds: more than NTP leaves, and enough to bring times of day into disorder.
+const CLOCK_S: f64 = 1.0;
+
+/// A block that is waited for.
+struct Waited<'a> {
+    name: String,
+    submission: String,
+    job: String,
+    runs: Vec<&'a CellRun>,
+    /// How often in a row the queue had it no longer.
+    absent: u32,
+}
+
+/// The waiting side.
+pub(crate) struct Watch<'a> {
+    campaign: &'a Campaign,
+    names: Vec<String>,
+    jobs: String,
+    blocks: Vec<Waited<'a>>,
+    /// Runs that have ended, by name; those included that were measured before in a block that is not whole.
+    ended: BTreeSet<String>,
+    /// Runs that are being made, with the node.
+    running: BTreeMap<String, String>,
+    /// Attempts of the present submissions, with their nodes and clocks.
+    attempts: BTreeMap<String, String>,
+    clock: f64,
+    clocks_told: BTreeSet<String>,
+    journals: Journals,
+    left: TimeLeft,
+    told: Option<Queue>,
+    reason: String,
+    silent: bool,
+}
+
+impl<'a> Watch<'a> {
+    pub fn of(campaign: &'a Campaign, state: &State, open_blocks: &[&Block<'a>], open: &[&CellRun]) -> Self {
+        let waited = |block: &&Block<'a>| {
+            let (index, task) = state.current(&block.name)?;
+            let submission = &state.submissions[index];
+            let array = submission.job.as_deref().unwrap_or("?");
+            Some(Waited {
+                name: block.name.clone(),
+                submission: submission.name.clone(),
+                job: format!("{array}_{task}"),
+                runs: block.runs.clone(),
+                absent: 0,
+            })
+        };
+        let blocks: Vec<Waited<'a>> = open_blocks.iter().filter_map(waited).collect();
+        let current: BTreeSet<&str> = blocks.iter().map(|block| block.submission.as_str()).collect();
+        let jobs = state.submissions.iter().filter(|s| current.contains(s.name.as_str()));
+        let jobs: Vec<&str> = jobs.filter_map(|submission| submission.job.as_deref()).collect();
+        let is_open = |run: &CellRun| open.iter().any(|o| o.name == run.name);
+        let all = blocks.iter().flat_map(|block| &block.runs);
+        Self {
+            campaign,
+            names: current.iter().map(|name| (*name).to_owned()).collect(),
+            jobs: jobs.join(" "),
+            ended: all.filter(|run| !is_open(run)).map(|run| run.name.clone()).collect(),
+            running: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            clock: storage_ahead_s(&attempts(campaign).join("clock")).unwrap_or(0.0),
+            clocks_told: BTreeSet::new(),
+            journals: Journals::of(journals(campaign)),
+            left: TimeLeft::of(open, campaign.plan().file.guests.is_some()),
+            told: None,
+            reason: String::new(),
+            silent: false,
+            blocks,
+        }
+    }
+
+    fn run(&self, name: &str) -> Option<&'a CellRun> {
+        self.blocks.iter().flat_map(|block| &block.runs).copied().find(|run| run.name == name)
+    }
+
+    /// Tells what happens until every run has ended.
+    pub fn until_done(&mut self, go_on: &dyn Fn() -> bool, tell: Tell<'_>) -> Result<(), SlurmError> {
+        let mut asked: Option<Instant> = None;
+        loop {
+            self.look(tell)?;
+            if self.blocks.iter().flat_map(|block| &block.runs).all(|run| self.ended.contains(&run.name)) {
+                return Ok(());
+            }
+            if asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY) {
+                self.ask(tell)?;
+                asked = Some(Instant::now());
+            }
+            self.tell_queue(tell)?;
+            if !go_on() {
+                return Err(SlurmError::Left {
+                    jobs: self.jobs.clone(),
+                    dir: self.campaign.path().to_owned(),
+                });
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// What the nodes wrote, and what is in the campaign.
+    fn look(&mut self, tell: Tell<'_>) -> Result<(), SlurmError> {
+        for (attempt, line) in self.journals.new_lines()? {
+            if let Event::Start { submission, block, node, storage_ahead_s, .. } = &line.event {
+                let is_current = |b: &Waited<'_>| b.name == *block && b.submission == *submission;
+                if self.blocks.iter().any(is_current) {
+                    self.attempts.insert(attempt.clone(), node.clone());
+                    self.tell_clock(node, *storage_ahead_s, tell)?;
+                }
+            } else if let Some(node) = self.attempts.get(&attempt).cloned() {
+                self.happens(&node, line.event, tell)?;
+            }
+        }
+        // The folder has the last word: a journal's last line may be lost with its node.
+        let runs = self.blocks.iter().flat_map(|block| block.runs.iter().copied());
+        let unseen = |run: &&CellRun| !self.ended.contains(&run.name) && self.campaign.is_whole(run);
+        for run in runs.filter(unseen).collect::<Vec<_>>() {
+            self.end(run, Ok(()), None, tell)?;
+        }
+        Ok(())
+    }
+
+    fn happens(&mut self, node: &str, event: Event, tell: Tell<'_>) -> Result<(), LabError> {
+        match event {
+            Event::Begin { run } => {
+                let Some(run) = self.run(&run) else { return Ok(()) };
+                // It failed on a node, or was made by one that is gone.
+                self.open_again(run, tell)?;
+                self.running.insert(run.name.clone(), node.to_owned());
+                tell(Step::Begins { run, left: self.left.over(self.at_once()) })
+            }
+            Event::End { run, took_s } => match self.run(&run).filter(|run| self.campaign.is_whole(run)) {
+                Some(run) => self.end(run, Ok(()), Some(took_s), tell),
+                None => Ok(()),
+            },
+            Event::Failed { run, cause } => match self.run(&run) {
+                Some(run) => self.end(run, Err(format!("node {node}: {cause}")), None, tell),
+                None => Ok(()),
+            },
+            Event::Again { run } => {
+                let Some(run) = self.run(&run) else { return Ok(()) };
+                self.open_again(run, tell)
+            }
+            Event::Start { .. } | Event::Stop { .. } => Ok(()),
+        }
+    }
+
+    fn open_again(&mut self, run: &CellRun, tell: Tell<'_>) -> Result<(), LabError> {
+        if !self.ended.contains(&run.name) || self.campaign.is_whole(run) {
+            return Ok(());
+        }
+        self.ended.remove(&run.name);
+        self.left.again(run);
+        tell(Step::Again { run })
+    }
+
+    fn end(
+        &mut self,
+        run: &CellRun,
+        outcome: Result<(), String>,
+        took_s: Option<f64>,
+        tell: Tell<'_>,
+    ) -> Result<(), LabError> {
+        self.running.remove(&run.name);
+        if !self.ended.insert(run.name.clone()) {
+            return Ok(());
+        }
+        let took = took_s.filter(|took| took.is_finite() && *took >= 0.0).map(Duration::from_secs_f64);
+        self.left.ended(run, took);
+        tell(Step::Ended { run, outcome })
+    }
+
+    /// Nodes on which runs are made now.
+    fn at_once(&self) -> usize {
+        self.running.values().collect::<BTreeSet<_>>().len().max(1)
+    }
+
+    /// Asks for the queue: why blocks wait, and which will not come any more.
+    fn ask(&mut self, tell: Tell<'_>) -> Result<(), SlurmError> {
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let tasks = match client::queue(&names) {
+            Ok(tasks) => tasks,
+            // It may be restarted, and the jobs go on meanwhile.
+            Err(error) => {
+                if !self.silent {
+                    let note = format!("{error}; nodes go on with what they have, and so does the waiting");
+                    tell(Step::Note(&note))?;
+                }
+                self.silent = true;
+                return Ok(());
+            }
+        };
+        if std::mem::take(&mut self.silent) {
+            tell(Step::Note("the controller answers again"))?;
+        }
+        let waits = tasks.iter().find(|task| task.state == "PENDING");
+        self.reason = waits.map(|task| task.reason.clone()).unwrap_or_default();
+        let mut gone = Vec::new();
+        for (index, block) in self.blocks.iter_mut().enumerate() {
+            let task = tasks.iter().find(|task| format!("{}_{}", task.job, task.index) == block.job);
+            if task.is_some_and(|task| !task.has_ended()) {
+                block.absent = 0;
+                continue;
+            }
+            block.absent += 1;
+            // Not at once: what a node wrote last may still be on its way.
+            if block.absent >= 2 {
+                gone.push((index, task.cloned()));
+            }
+        }
+        for (index, task) in gone {
+            self.give_up(index, task.as_ref(), tell)?;
+        }
+        Ok(())
+    }
+
+    /// The job of a block has ended before its last run: what is open has failed.
+    fn give_up(&mut self, index: usize, task: Option<&Task>, tell: Tell<'_>) -> Result<(), SlurmError> {
+        self.look(tell)?;
+        let block = &self.blocks[index];
+        let open = block.runs.iter().copied().filter(|run| !self.ended.contains(&run.name));
+        let open: Vec<&CellRun> = open.collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let job = &block.job;
+        let state = client::account(job).or_else(|| {
+            let task = task?;
+            let node =
+                if task.node.is_empty() { "no node".to_owned() } else { format!("node {}", task.node) };
+            Some(format!("{} ({}, {node})", task.state, task.reason))
+        });
+        let cause = match (state, last_words(self.campaign, job)) {
+            (None, None) => format!(
+                "job {job} is not known to Slurm any more and never began: its controller may have lost its state. `takt campaign \
+                 resume` submits it again"
+            ),
+            (state, said) => {
+                let state = state.unwrap_or_else(|| "a state that Slurm has forgotten".to_owned());
+                let said = said.unwrap_or_else(|| {
+                    "it left no log: does its node see the campaign's folder, and may this user write there?".to_owned()
+                });
+                format!("job {job} ended before this run in {state}: {said}")
+            }
+        };
+        for run in open {
+            self.end(run, Err(cause.clone()), None, tell)?;
+        }
+        Ok(())
+    }
+
+    fn tell_queue(&mut self, tell: Tell<'_>) -> Result<(), LabError> {
+        let open = self.blocks.iter().flat_map(|block| &block.runs);
+        let open = open.filter(|run| !self.ended.contains(&run.name)).count();
+        let queued = open.saturating_sub(self.running.len());
+        let queue = Queue {
+            queued,
+            running: self.running.len(),
+            reason: if self.running.is_empty() && queued > 0 { self.reason.clone() } else { String::new() },
+            left: self.left.over(self.at_once()),
+        };
+        let shown = |queue: &Queue| (queue.queued, queue.running, queue.reason.clone());
+        if self.told.as_ref().map(shown) != Some(shown(&queue)) {
+            self.told = Some(queue.clone());
+            tell(Step::Queue(queue))?;
+        }
+        Ok(())
+    }
+
+    /// Tells once of a node whose clock is not this machine's.
+    fn tell_clock(&mut self, node: &str, storage_ahead_s: f64, tell: Tell<'_>) -> Result<(), LabError> {
+        let Some(note) = clock_note(node, self.clock - storage_ahead_s) else { return Ok(()) };
+        if self.clocks_told.insert(node.to_owned()) {
+            tell(Step::Note(&note))?;
+        }
+        Ok(())
+    }
+}
+
+/// What to say of a node whose clock is so far ahead.
+fn clock_note(node: &str, ahead_s: f64) -> Option<String> {
+    if ahead_s.abs() < CLOCK_S {
+        return None;
+    }
+    let way = if ahead_s > 0.0 { "ahead of" } else { "behind" };
+    Some(format!(
+        "the clock of node {node} is {:.1} s {way} this machine's: times of day of its runs are off by that, latencies are not (each \
+         node's monotonic clock). Fix: NTP on both",
+        ahead_s.abs()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_that_differ_are_told_with_the_direction() {
+        assert_eq!(clock_note("n1", 0.4), None);
+        // The storage is 2 s ahead of this machine and 5 s of the node: the node is behind.
+        assert!(clock_note("n1", 2.0 - 5.0).unwrap().contains("n1 is 3.0 s behind"));
+        assert!(clock_note("n1", 30.25).unwrap().contains("30.2 s ahead of"));
+    }
+}

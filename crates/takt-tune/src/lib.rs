@@ -1,0 +1,28 @@
+//! Which settings of a machine make a loop less late, found by experiment: blocks under settings drawn by lot, interleaved within the same
+//! minutes, with placebos; what is kept is what hurts when it is removed once again. Everything is taken back.
+//!
+//! ```text
+//! catalog (what can be set here, tried) -> search (screening, halving, ablation: design, effects) -> tuned (table, file to apply)
+//!                                             |  plan of configurations      ^  blocks
+//!                                             v                              |
+//!                                          live (journal of the doctor, loop watched by kernel events)
+//! ```
+
+pub mod aim;
+pub mod catalog;
+pub mod design;
+mod effects;
+pub mod error;
+pub mod live;
+pub mod search;
+#[cfg(test)]
+mod simulated;
+mod tune;
+pub mod tuned;
+
+pub use aim::Aim;
+pub use error::TuneError;
+pub use live::LiveOptions;
+pub use search::SearchSettings;
+pub use tune::{Options, tune};
+pub use tuned::{KnobRow, TuneReport};

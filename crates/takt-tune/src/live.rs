@@ -1,0 +1,457 @@
+//! The running machine: settings made and taken back through the journal, the loop's cycles from the kernel's events, block by block.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use takt_doctor::{Action, Journal, Scope, Setting};
+use takt_reserve::restore::watchdog::Watchdog;
+use takt_rt::clock::monotonic_ns;
+use takt_rt::jobs::JobRecord;
+use takt_rt::placement::{self, CpuSet};
+use takt_rt::policy::Policy;
+use takt_trace::{KeepAwake, TraceOptions, Tracer};
+use takt_watch::watcher::FollowBy;
+use takt_watch::{Report, Settings as WatchSettings, Target, ThreadReport, Watcher, target};
+
+use crate::aim::{Aim, Time};
+use crate::catalog::{Knob, Loop};
+use crate::design::{Bench, Block, Config};
+use crate::error::TuneError;
+
+/// How to tune the running machine.
+#[derive(Debug)]
+pub struct LiveOptions {
+    /// What is watched.
+    pub target: Target,
+    /// What is to become better.
+    pub aim: Aim,
+    /// The loop's period, where the user told it.
+    pub period: Option<Duration>,
+    /// Length of a block; found from the period when absent.
+    pub block: Option<Duration>,
+    /// The file that everything is taken back by.
+    pub state: PathBuf,
+    /// The program that takes everything back after a kill: it calls [`takt_doctor::journal::watchdog`] with the state file.
+    pub watchdog: Option<Command>,
+}
+
+/// The loop is looked for so long at most.
+const LOOK: Duration = Duration::from_secs(15);
+/// And at least so long, so that the fastest of several is not the first that woke up.
+const LEAST_LOOK: Duration = Duration::from_millis(1500);
+/// Cycles of a block.
+const CYCLES: f64 = 200.0;
+/// A block is not shorter: what comes ten times a second has a part in each.
+const LEAST_BLOCK: Duration = Duration::from_millis(300);
+/// Nor longer: drift is to be slow against it.
+const MOST_BLOCK: Duration = Duration::from_secs(5);
+/// After a change this passes before it counts: caches, timers that were armed before, work that was put off.
+const SETTLE: Duration = Duration::from_millis(40);
+/// And so many periods.
+const SETTLE_PERIODS: f64 = 3.0;
+
+/// A watched loop on a machine whose settings are tried.
+#[derive(Debug)]
+pub struct Live<'a> {
+    tracer: Option<Tracer>,
+    watcher: Watcher,
+    journal: Option<Journal>,
+    /// Behind the journal, so that it ends when everything has been taken back.
+    _watchdog: Option<Watchdog>,
+    stop: &'a AtomicBool,
+    aim: Aim,
+    /// The loop.
+    pub about: Loop,
+    /// Settings of each way of each knob.
+    ways: Vec<Vec<Vec<Setting>>>,
+    on: Vec<Action>,
+    /// Cycles that no block has counted yet: planned, lateness and response.
+    cycles: VecDeque<(u64, u64, u64)>,
+    refreshed: Instant,
+    /// Length of a block.
+    pub block: Duration,
+    settle: Duration,
+    /// What the kernel refused during the search, and how often.
+    pub refused: BTreeMap<String, u32>,
+    /// Events that were lost.
+    pub lost: u64,
+    /// What was found of an earlier search that had been killed.
+    pub left_behind: usize,
+}
+
+/// CPU time by use, clock ticks of all CPUs.
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    busy: u64,
+    stolen: u64,
+    all: u64,
+}
+
+/// The first lines of `/proc/stat` (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal.
+fn used_by_cpu() -> Vec<(usize, Used)> {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let lines = text.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let cpu = name.parse().ok()?;
+        let ticks: Vec<u64> = rest.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
+        let tick = |at: usize| ticks.get(at).copied().unwrap_or(0);
+        let (idle, stolen) = (tick(3) + tick(4), tick(7));
+        let busy = tick(0) + tick(1) + tick(2) + tick(5) + tick(6);
+        Some((cpu, Used { busy, stolen, all: busy + idle + stolen }))
+    });
+    lines.collect()
+}
+
+fn used() -> Used {
+    used_by_cpu().into_iter().fold(Used::default(), |sum, (_, one)| Used {
+        busy: sum.busy + one.busy,
+        stolen: sum.stolen + one.stolen,
+        all: sum.all + one.all,
+    })
+}
+
+impl Used {
+    fn share_since(&self, before: &Self, pick: impl Fn(&Self) -> u64) -> f64 {
+        let all = self.all.saturating_sub(before.all).max(1);
+        pick(self).saturating_sub(pick(before)) as f64 / all as f64
+    }
+}
+
+/// What was seen before anything is changed.
+#[derive(Debug)]
+pub struct Seen {
+    /// How much of each CPU was used.
+    pub busy: Vec<(usize, f64)>,
+    /// The loop, as it was found.
+    pub thread: ThreadReport,
+}
+
+impl<'a> Live<'a> {
+    /// Watches until the loop is found, and begins the journal. Nothing is changed yet.
+    ///
+    /// # Errors
+    /// [`TuneError`].
+    pub fn begin(options: LiveOptions, stop: &'a AtomicBool) -> Result<(Self, Seen), TuneError> {
+        let settings = WatchSettings {
+            period_ns: options.period.map(|period| period.as_nanos() as f64),
+            // Causes are not asked for, so that nothing counts as late.
+            late_ns: Some(u64::MAX),
+            deadline_ns: Some(u64::MAX),
+            windows: 1,
+            // Blocks are as short as a part: what the kernel would hold back comes too late for them.
+            follow: FollowBy::Events,
+            ..WatchSettings::default()
+        };
+        let mut watcher = Watcher::new(options.target.clone(), settings);
+        watcher.refresh();
+        let shown = options.target.to_string();
+        if !watcher.watched.is_there() {
+            return Err(takt_watch::WatchError::Nobody { target: shown }.into());
+        }
+        // CPUs are not kept awake: how they sleep is one of the knobs.
+        let trace = TraceOptions {
+            keep_awake: KeepAwake::Off,
+            stacks: false,
+            firmware: false,
+            period: Duration::from_millis(50),
+            ..TraceOptions::default()
+        };
+        let tracer = Tracer::start(&trace).map_err(|error| {
+            let advice = takt_watch::rights::Facts::read().advice();
+            TuneError::NotTraced(format!("{error}\n{advice}").trim_end().to_owned())
+        })?;
+        let (from, began) = (used_by_cpu(), Instant::now());
+        let thread = loop {
+            std::thread::sleep(Duration::from_millis(250));
+            watcher.refresh();
+            watcher.feed(tracer.take()?, false, &mut |_, _| {});
+            let report = watcher.report();
+            let over = began.elapsed() > LOOK || stop.load(Ordering::Acquire);
+            if began.elapsed() > LEAST_LOOK || over {
+                match choose(&report, &options.aim) {
+                    Ok(thread) => break thread.clone(),
+                    Err(reason) if over => return Err(TuneError::NoLoop { target: shown, reason }),
+                    Err(_) => {}
+                }
+            }
+            if !watcher.watched.is_there() {
+                let reason = "it ended before a loop was found".to_owned();
+                return Err(TuneError::NoLoop { target: shown, reason });
+            }
+        };
+        let busy = used_by_cpu()
+            .into_iter()
+            .filter_map(|(cpu, now)| {
+                let before = from.iter().find(|entry| entry.0 == cpu)?;
+                Some((cpu, now.share_since(&before.1, |used| used.busy + used.stolen)))
+            })
+            .collect();
+        let about = about(&thread)?;
+        let period = about.period_ns.map_or(Duration::from_millis(10), |ns| Duration::from_nanos(ns as u64));
+        let block = options.block.unwrap_or_else(|| period.mul_f64(CYCLES).clamp(LEAST_BLOCK, MOST_BLOCK));
+        let (journal, left) = Journal::begin(&options.state)?;
+        let watchdog = options.watchdog.map(Watchdog::start).transpose();
+        let watchdog = match watchdog {
+            Ok(watchdog) => watchdog,
+            Err(error) => {
+                journal.revert()?;
+                return Err(TuneError::Watchdog(error));
+            }
+        };
+        let live = Self {
+            tracer: Some(tracer),
+            watcher,
+            journal: Some(journal),
+            _watchdog: watchdog,
+            stop,
+            aim: options.aim,
+            about,
+            ways: Vec::new(),
+            on: Vec::new(),
+            cycles: VecDeque::new(),
+            refreshed: Instant::now(),
+            block,
+            settle: SETTLE.max(period.mul_f64(SETTLE_PERIODS)).min(MOST_BLOCK),
+            refused: BTreeMap::new(),
+            lost: 0,
+            left_behind: left.len(),
+        };
+        Ok((live, Seen { busy, thread }))
+    }
+
+    /// The journal, to try knobs with.
+    pub fn journal(&mut self) -> Option<&mut Journal> {
+        self.journal.as_mut()
+    }
+
+    /// The knobs that are searched.
+    pub fn offer(&mut self, knobs: &[Knob]) {
+        let of = |knob: &Knob| knob.ways.iter().map(|way| way.settings.clone()).collect();
+        self.ways = knobs.iter().map(of).collect();
+    }
+
+    /// A block and what comes before it.
+    pub fn each(&self) -> Duration {
+        self.block + self.settle
+    }
+
+    /// Takes everything back.
+    ///
+    /// # Errors
+    /// [`TuneError::Journal`] names what could not be put back.
+    pub fn end(mut self) -> Result<(), TuneError> {
+        self.take_back()
+    }
+
+    fn take_back(&mut self) -> Result<(), TuneError> {
+        self.on.clear();
+        match self.journal.take() {
+            Some(journal) => journal.revert().map(|_| ()).map_err(TuneError::from),
+            None => Ok(()),
+        }
+    }
+
+    /// Brings the machine from what is set to what `config` asks for.
+    fn switch(&mut self, config: &Config) -> Result<(), TuneError> {
+        let Some(journal) = self.journal.as_mut() else { return Ok(()) };
+        let scope = Some(self.about.scope);
+        let mut wanted: Vec<Action> = Vec::new();
+        let mut refused = Vec::new();
+        for (ways, way) in self.ways.iter().zip(config) {
+            let Some(settings) = way.and_then(|way| ways.get(way)) else { continue };
+            for setting in settings {
+                match setting.resolve(scope) {
+                    Ok(actions) => wanted.extend(actions),
+                    Err(why) => refused.push(why),
+                }
+            }
+        }
+        journal.note(&wanted)?;
+        let gone: Vec<Action> =
+            self.on.iter().rev().filter(|action| !wanted.contains(action)).cloned().collect();
+        let mut given_up = false;
+        for action in &gone {
+            given_up |= matches!(action, Action::Cpus(..));
+            refused.extend(journal.unset(action).err());
+        }
+        if given_up {
+            journal.free_inherited();
+        }
+        // Taking back one setting of a thread takes back all of it, and a policy changes its slack: they are made again.
+        for action in &wanted {
+            if !journal.is_set(action) || matches!(action, Action::File(_)) && !self.on.contains(action) {
+                refused.extend(journal.set(action).err());
+            }
+        }
+        self.on = wanted;
+        for why in refused {
+            // A thread of somebody else that has ended meanwhile is nobody's fault.
+            if !why.ends_with("has ended") && self.refused.len() < 20 {
+                *self.refused.entry(why).or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what was traced meanwhile.
+    fn take(&mut self) -> Result<(), TuneError> {
+        if self.refreshed.elapsed() > Duration::from_secs(1) {
+            self.watcher.refresh();
+            self.refreshed = Instant::now();
+        }
+        let Some(tracer) = &self.tracer else { return Ok(()) };
+        let part = tracer.take()?;
+        self.lost += part.lost_events;
+        let (tid, cycles) = (self.about.scope.tid as i32, &mut self.cycles);
+        self.watcher.feed(part, false, &mut |of, jobs: &[JobRecord]| {
+            if of == tid {
+                cycles.extend(jobs.iter().map(|job| (job.planned_ns, job.lateness_ns(), job.response_ns())));
+            }
+        });
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), TuneError> {
+        if self.stop.load(Ordering::Acquire) {
+            return Err(TuneError::Stopped);
+        }
+        let Scope { pid, tid } = self.about.scope;
+        if !std::path::Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
+            return Err(TuneError::Ended { name: self.about.thread.clone(), tid: tid as i32 });
+        }
+        Ok(())
+    }
+
+    /// Sleeps, and looks at the flag meanwhile.
+    fn pause(&self, time: Duration) -> Result<(), TuneError> {
+        let until = Instant::now() + time;
+        loop {
+            self.check()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+
+    /// The block between two times, from the cycles that were planned in it.
+    fn block_of(&self, (from_ns, to_ns): (u64, u64), stolen: f64, load: f64) -> Block {
+        let inside = self.cycles.iter().filter(|cycle| (from_ns..to_ns).contains(&cycle.0));
+        let pick = |cycle: &(u64, u64, u64)| match self.aim.time {
+            Time::Lateness => cycle.1 as f64 / 1e3,
+            Time::Response => cycle.2 as f64 / 1e3,
+        };
+        let mut values: Vec<f64> = inside.clone().map(pick).collect();
+        let releases = values.len() as u64;
+        // A loop that did not get to run at all has no cycles to tell of: from its last release to the end it was kept waiting.
+        let last_ns = inside.map(|cycle| cycle.0).max().unwrap_or(from_ns);
+        let patience_ns = self.about.period_ns.map_or(f64::INFINITY, |ns| 3.0 * ns);
+        let silent_ns = to_ns.saturating_sub(last_ns) as f64;
+        if silent_ns > patience_ns || releases == 0 {
+            values.push(silent_ns / 1e3);
+        }
+        let worst_us = values.iter().copied().fold(0.0, f64::max);
+        let value_us = self.aim.of(&mut values).unwrap_or(worst_us);
+        Block { value_us, worst_us, releases, stolen, load }
+    }
+}
+
+impl Bench for Live<'_> {
+    type Error = TuneError;
+
+    fn measure(&mut self, plan: &[Config]) -> Result<Vec<Block>, TuneError> {
+        let mut windows = Vec::new();
+        for config in plan {
+            self.check()?;
+            self.switch(config)?;
+            self.pause(self.settle)?;
+            let (before, from_ns) = (used(), monotonic_ns());
+            self.pause(self.block)?;
+            let (to_ns, after) = (monotonic_ns(), used());
+            let stolen = after.share_since(&before, |used| used.stolen);
+            let load = (after.share_since(&before, |used| used.busy) - self.own_share()).max(0.0);
+            windows.push(((from_ns, to_ns), stolen, load));
+            self.take()?;
+        }
+        // As found meanwhile, so that the cycles under way can end.
+        self.switch(&Vec::new())?;
+        self.pause(self.settle.max(Duration::from_millis(100)))?;
+        self.take()?;
+        let blocks =
+            windows.iter().map(|&(window, stolen, load)| self.block_of(window, stolen, load)).collect();
+        self.cycles.clear();
+        Ok(blocks)
+    }
+}
+
+impl Live<'_> {
+    /// The loop's own part of all CPUs' time.
+    fn own_share(&self) -> f64 {
+        let cpus = placement::online().map_or(1, |online| online.len().max(1));
+        self.about.share / cpus as f64
+    }
+}
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        // What fails stays in the file, and the watchdog tries once more.
+        let _ = self.take_back();
+        if let Some(tracer) = self.tracer.take() {
+            let _ = tracer.stop();
+        }
+    }
+}
+
+/// The loop that is meant: of the threads that the aim names, or of all, the fastest that has a period.
+fn choose<'r>(report: &'r Report, aim: &Aim) -> Result<&'r ThreadReport, String> {
+    let named = |thread: &&ThreadReport| {
+        aim.thread
+            .as_ref()
+            .is_none_or(|name| target::matches(name, &thread.name) || target::matches(name, &thread.process))
+    };
+    let rate = |thread: &&ThreadReport| thread.rate_hz;
+    let of_name: Vec<&ThreadReport> = report.threads.iter().filter(named).collect();
+    let periodic = of_name.iter().copied().filter(|thread| thread.period_us.is_some());
+    // One of a name that is asked for may do without a period.
+    let found = periodic.max_by(|a, b| rate(a).total_cmp(&rate(b))).or_else(|| {
+        let awake = of_name.iter().copied().filter(|thread| thread.releases >= 20 && aim.thread.is_some());
+        awake.max_by(|a, b| rate(a).total_cmp(&rate(b)))
+    });
+    found.ok_or_else(|| {
+        let seen: Vec<String> = report
+            .threads
+            .iter()
+            .take(6)
+            .map(|thread| format!("{} ({:.0} Hz)", thread.name, thread.rate_hz))
+            .collect();
+        match (&aim.thread, seen.is_empty()) {
+            (_, true) => "none of its threads went to sleep and was woken: nothing has a cycle".to_owned(),
+            (Some(name), _) => format!("no loop of the name `{name}` was found; seen were {}", seen.join(", ")),
+            (None, _) => format!(
+                "none of its threads has a period; seen were {}. Fix: name one (--aim \"worst lateness of NAME\"), or tell the period \
+                 (--period)",
+                seen.join(", ")
+            ),
+        }
+    })
+}
+
+/// What the catalogue needs to know.
+fn about(thread: &ThreadReport) -> Result<Loop, TuneError> {
+    let ended = || TuneError::Ended { name: thread.name.clone(), tid: thread.tid };
+    let policy = Policy::read(thread.tid).map_err(|_| ended())?;
+    let cpus: CpuSet = placement::affinity(thread.tid).map_err(|_| ended())?;
+    Ok(Loop {
+        scope: Scope { pid: thread.pid.unsigned_abs(), tid: thread.tid.unsigned_abs() },
+        process: thread.process.clone(),
+        thread: thread.name.clone(),
+        period_ns: thread.period_us.map(|us| us * 1e3),
+        share: thread.cpu_percent / 100.0,
+        policy,
+        cpus,
+    })
+}

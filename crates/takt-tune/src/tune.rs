@@ -1,0 +1,241 @@
+//! From a target to the table: the loop is found, knobs are tried, searched, and everything is taken back.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use takt_rt::placement;
+
+use crate::catalog::{self, Knob, Missing};
+use crate::design::{Block, Factor};
+use crate::error::TuneError;
+use crate::live::{Live, LiveOptions};
+use crate::search::{Found, Judged, SearchSettings, Stage, geometric_mean, search};
+use crate::tuned::{KnobRow, Side, TuneReport, Tunes};
+
+/// How to tune.
+#[derive(Debug)]
+pub struct Options {
+    /// The machine and the loop.
+    pub live: LiveOptions,
+    /// The search.
+    pub search: SearchSettings,
+    /// Interfaces whose knobs are tried.
+    pub links: Vec<String>,
+    /// About so long at most.
+    pub budget: Duration,
+    /// Only knobs and ways whose name contains one of these; all when empty. Placebos are always among them.
+    pub only: Vec<String>,
+    /// Only the knobs are tried, and nothing is searched.
+    pub only_list: bool,
+}
+
+/// Stages of screening and halving, and arms of all rounds of ablation, as a search has them that finds four and keeps one.
+const STAGES: usize = 3;
+const ARMS: usize = 9 + 8 + 7 + 6;
+/// Fewer pairs and cycles than these say nothing.
+const FEWEST_PAIRS: usize = 16;
+const FEWEST_CYCLES: usize = 10;
+
+/// Pairs and cycles that fit into the budget.
+fn fitted(search: SearchSettings, each: Duration, budget: Duration) -> SearchSettings {
+    let blocks = 2 * STAGES * search.pairs + ARMS * search.cycles;
+    let wanted = each.as_secs_f64() * blocks as f64;
+    let part = (budget.as_secs_f64() / wanted).min(1.0);
+    let fit = |count: usize, fewest: usize| ((count as f64 * part) as usize).max(fewest).min(count);
+    SearchSettings {
+        pairs: fit(search.pairs, FEWEST_PAIRS),
+        cycles: fit(search.cycles, FEWEST_CYCLES),
+        ..search
+    }
+}
+
+/// Tunes; `tell` hears what goes on.
+///
+/// # Errors
+/// [`TuneError`]. Whatever had been changed has been taken back.
+pub fn tune(
+    options: Options,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<TuneReport, TuneError> {
+    let began = Instant::now();
+    let (target, aim, budget) = (options.live.target.to_string(), options.live.aim.clone(), options.budget);
+    let (only, only_list) = (options.only, options.only_list);
+    tell(&format!("looking for the loop of {target}"));
+    let (mut live, seen) = Live::begin(options.live, stop)?;
+    let about = live.about.clone();
+    let period = about.period_ns.map_or("no period".to_owned(), |ns| format!("every {:.3} ms", ns / 1e6));
+    tell(&format!(
+        "the loop: {} (thread {} of {}), {period}, {}, CPUs {}",
+        about.thread, about.scope.tid, about.process, about.policy, about.cpus
+    ));
+    let online = placement::online().unwrap_or(about.cpus);
+    let (mut offered, mut missing) = catalog::offers(&about, online, &seen.busy, &options.links);
+    if !only.is_empty() {
+        let meant = |name: &str| only.iter().any(|part| name.contains(part.as_str()));
+        for knob in offered.iter_mut().filter(|knob| !knob.placebo) {
+            let title = knob.name.clone();
+            knob.ways.retain(|way| meant(&format!("{title}: {}", way.name)));
+        }
+        offered.retain(|knob| !knob.ways.is_empty());
+        missing.retain(|one| meant(&one.name));
+    }
+    let knobs = match live.journal() {
+        Some(journal) => catalog::tried(journal, about.scope, offered, &mut missing),
+        None => Vec::new(),
+    };
+    live.offer(&knobs);
+    let settings = fitted(options.search, live.each(), budget);
+    tell(&format!(
+        "{} knobs can be set here, {} cannot; blocks of {:.2} s",
+        knobs.iter().filter(|knob| !knob.placebo).count(),
+        missing.len(),
+        live.block.as_secs_f64()
+    ));
+    let factors: Vec<Factor> = knobs.iter().map(factor).collect();
+    let found = if only_list { listed(&factors) } else { search(&mut live, &factors, &settings, tell)? };
+    let mut notes = found.notes.clone();
+    notes.extend(live.refused.iter().map(|(why, times)| format!("refused {times} times: {why}")));
+    if live.lost > 0 {
+        notes
+            .push(format!("{} kernel events were lost: cycles of these moments were not counted", live.lost));
+    }
+    if live.left_behind > 0 {
+        notes.push(format!(
+            "{} settings of an earlier search, which had been killed together with its watchdog, were taken back first",
+            live.left_behind
+        ));
+    }
+    let block_s = live.block.as_secs_f64();
+    live.end()?;
+    let limit_us = aim.limit.map(|limit| limit.as_secs_f64() * 1e6);
+    let [before, after] = [&found.blocks[0], &found.blocks[1]].map(|blocks| side(blocks, limit_us));
+    if found.placebo_credited {
+        notes.push("a placebo was credited although everything was measured longer: believe no gain that is not far above it".to_owned());
+    }
+    Ok(TuneReport {
+        target,
+        aim_reached: after.within_limit.filter(|_| after.blocks > 0).map(|within| within == after.blocks),
+        aim,
+        tunes: Tunes {
+            process: about.process.clone(),
+            thread: about.thread.clone(),
+            pid: seen.thread.pid,
+            tid: seen.thread.tid,
+            period_us: seen.thread.period_us,
+            policy: about.policy.to_string(),
+            cpus: about.cpus.to_string(),
+        },
+        knobs: rows(&knobs, &missing, &found),
+        gain_us: found.total.map(|total| [total.gain, total.low, total.high]),
+        before,
+        after,
+        placebo_credited: found.placebo_credited,
+        proposed: catalog::boot_parameters(&about, online),
+        blocks: found.measured,
+        remeasured: found.remeasured,
+        block_s,
+        seconds: began.elapsed().as_secs_f64(),
+        notes,
+        files: Vec::new(),
+    })
+}
+
+/// Every way of every factor, unjudged.
+fn listed(factors: &[Factor]) -> Found {
+    let ways = factors.iter().enumerate().flat_map(|(factor, about)| {
+        (0..about.options.len()).map(move |way| Judged {
+            factor,
+            way,
+            stage: Stage::Screened,
+            gain: None,
+            kept: false,
+        })
+    });
+    Found { judged: ways.collect(), ..Found::default() }
+}
+
+fn factor(knob: &Knob) -> Factor {
+    Factor {
+        name: knob.name.clone(),
+        options: knob.ways.iter().map(|way| way.name.clone()).collect(),
+        placebo: knob.placebo,
+    }
+}
+
+fn side(blocks: &[Block], limit_us: Option<f64>) -> Side {
+    let count = blocks.len();
+    let mean = |pick: fn(&Block) -> f64| blocks.iter().map(pick).sum::<f64>() / count.max(1) as f64;
+    Side {
+        blocks: count,
+        releases: blocks.iter().map(|block| block.releases).sum(),
+        typical_us: geometric_mean(blocks.iter().map(|block| block.value_us)),
+        worst_us: blocks.iter().map(|block| block.worst_us).fold(0.0, f64::max),
+        stolen: mean(|block| block.stolen),
+        load: mean(|block| block.load),
+        within_limit: limit_us.map(|limit| blocks.iter().filter(|block| block.value_us < limit).count()),
+    }
+}
+
+fn rows(knobs: &[Knob], missing: &[Missing], found: &Found) -> Vec<KnobRow> {
+    let mut rows: Vec<KnobRow> = found
+        .judged
+        .iter()
+        .filter_map(|judged| {
+            let knob = knobs.get(judged.factor)?;
+            let way = knob.ways.get(judged.way)?;
+            let name =
+                if way.name.is_empty() { knob.name.clone() } else { format!("{}: {}", knob.name, way.name) };
+            let finite = |pick: fn(&takt_stats::paired::Paired) -> f64| {
+                judged.gain.as_ref().map(pick).filter(|value| value.is_finite())
+            };
+            Some(KnobRow {
+                name,
+                gain_us: finite(|gain| gain.gain),
+                low: finite(|gain| gain.low),
+                high: finite(|gain| gain.high),
+                p: finite(|gain| gain.p).filter(|_| judged.stage == Stage::Ablated),
+                kept: judged.kept && !knob.placebo,
+                placebo: knob.placebo,
+                stage: judged.stage,
+                note: String::new(),
+                cost: knob.cost.to_owned(),
+                settings: way.settings.clone(),
+            })
+        })
+        .collect();
+    rows.sort_by(|a, b| {
+        let key = |row: &KnobRow| (!row.kept, row.placebo, std::cmp::Reverse(row.stage));
+        key(a).cmp(&key(b)).then(b.gain_us.unwrap_or(f64::MIN).total_cmp(&a.gain_us.unwrap_or(f64::MIN)))
+    });
+    rows.extend(missing.iter().map(|one| KnobRow {
+        name: one.name.clone(),
+        gain_us: None,
+        low: None,
+        high: None,
+        p: None,
+        kept: false,
+        placebo: false,
+        stage: Stage::Unavailable,
+        note: one.why.clone(),
+        cost: String::new(),
+        settings: Vec::new(),
+    }));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_loop_gets_fewer_blocks_and_never_too_few() {
+        let usual = SearchSettings::default();
+        let fast = fitted(usual, Duration::from_millis(400), Duration::from_secs(600));
+        assert_eq!((fast.pairs, fast.cycles), (usual.pairs, usual.cycles));
+        let slow = fitted(usual, Duration::from_secs(2), Duration::from_secs(600));
+        assert!((FEWEST_PAIRS..usual.pairs).contains(&slow.pairs), "{slow:?}");
+        let hopeless = fitted(usual, Duration::from_secs(5), Duration::from_secs(1));
+        assert_eq!((hopeless.pairs, hopeless.cycles), (FEWEST_PAIRS, FEWEST_CYCLES));
+    }
+}

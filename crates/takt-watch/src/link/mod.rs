@@ -1,0 +1,485 @@
+//! Links: packets of a robot's loop, followed from outside: arrival at the interface, software interrupt, socket, the thread runs, its code,
+//! the send, out at the interface. Each violation belongs to one of six places.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use takt_rt::config::SettingError;
+use takt_stats::{Recorder, Summary};
+
+pub(crate) use self::judge::blamed;
+use self::stamp::Stamps;
+use self::tap::{Packet, Tap};
+use crate::error::WatchError;
+use crate::period;
+use crate::watcher::Settings;
+
+mod judge;
+mod stamp;
+mod tap;
+
+/// Protocol of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// `udp:PORT`: the port of the watched program.
+    Udp,
+    /// `tcp:HOST:PORT`: the robot's address and port.
+    Tcp,
+}
+
+/// What link is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The robot's address; None for any.
+    pub host: Option<Ipv4Addr>,
+    /// The port: the program's own for UDP, the robot's for TCP.
+    pub port: u16,
+}
+
+impl Endpoint {
+    /// Up to four links, as the settings keep them.
+    ///
+    /// # Errors
+    /// [`WatchError::Links`] where there are more.
+    pub fn all(endpoints: &[Self]) -> Result<[Option<Self>; 4], WatchError> {
+        let mut links = [None; 4];
+        if endpoints.len() > links.len() {
+            return Err(WatchError::Links { given: endpoints.len(), most: links.len() });
+        }
+        for (place, &link) in links.iter_mut().zip(endpoints) {
+            *place = Some(link);
+        }
+        Ok(links)
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.protocol, self.host) {
+            (Protocol::Udp, _) => write!(f, "udp:{}", self.port),
+            (Protocol::Tcp, Some(host)) => write!(f, "tcp:{host}:{}", self.port),
+            (Protocol::Tcp, None) => write!(f, "tcp:{}", self.port),
+        }
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let refused = |accepted: &str| SettingError::value("--link", text.to_owned(), accepted);
+        const ACCEPTED: &str = "accepted are udp:PORT (the program's own port) and tcp:HOST:PORT (the robot's address, IPv4, and port)";
+        let port =
+            |text: &str| text.parse::<u16>().ok().filter(|&port| port > 0).ok_or_else(|| refused(ACCEPTED));
+        if let Some(rest) = text.strip_prefix("udp:") {
+            return Ok(Self { protocol: Protocol::Udp, host: None, port: port(rest)? });
+        }
+        if let Some(rest) = text.strip_prefix("tcp:") {
+            let (host, number) = rest.rsplit_once(':').ok_or_else(|| refused(ACCEPTED))?;
+            let host = host.parse().map_err(|_| refused(ACCEPTED))?;
+            return Ok(Self { protocol: Protocol::Tcp, host: Some(host), port: port(number)? });
+        }
+        if text.ends_with(":ethercat") {
+            return Err(refused(
+                "EtherCAT is not followed: the master speaks first there, so that its own thread is what to watch (--name)",
+            ));
+        }
+        Err(refused(ACCEPTED))
+    }
+}
+
+/// Where a cycle of a link was held up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The packet came late: the robot, or the network.
+    RobotOrNetwork,
+    /// From the interface to the protocols: its interrupt, and the software interrupt behind it.
+    Interrupt,
+    /// The protocols, up to the socket.
+    KernelStack,
+    /// The thread was ready and did not run.
+    WokenLate,
+    /// The program's own code, or what it waited for.
+    UserCode,
+    /// From the send to the wire: protocols, queue of the interface.
+    SendPath,
+    /// Its events were lost, or not looked at.
+    Unknown,
+}
+
+impl Place {
+    /// A few words for tables.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::RobotOrNetwork => "robot or network was late",
+            Self::Interrupt => "interface and its interrupt",
+            Self::KernelStack => "kernel's protocols",
+            Self::WokenLate => "thread woken late, or kept from running",
+            Self::UserCode => "the program's own code",
+            Self::SendPath => "send path",
+            Self::Unknown => "not known",
+        }
+    }
+}
+
+/// How often a place was to blame.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Blame {
+    /// The place.
+    pub place: Place,
+    /// Violations.
+    pub count: u64,
+    /// Who it was, in the last of them: a thread that had the CPU; empty where nobody is known.
+    pub who: String,
+}
+
+/// A violation, one of the worst.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Violation {
+    /// When the packet came, CLOCK_MONOTONIC; when it should have come, where it came late.
+    pub time_ns: u64,
+    /// How late it came, or how long its answer took, microseconds.
+    pub us: f64,
+    /// To blame.
+    pub place: Place,
+    /// Who had the CPU, where that is to blame.
+    pub who: String,
+    /// The way of the packet, microseconds, by place; empty where it is not known.
+    pub parts_us: Vec<(Place, f64)>,
+}
+
+/// What the robot's own clock says, where its packets carry a time stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RobotClock {
+    /// Where in the data the stamp is found (a 64-bit float of seconds), bytes.
+    pub offset: usize,
+    /// The robot's clock against ours, parts per million; positive where it is fast.
+    pub drift_ppm: f64,
+    /// Late packets that the robot stamped late as well: it is slow.
+    pub slow_robot: u64,
+    /// Late packets that it had stamped in time: the network was slow.
+    pub slow_network: u64,
+}
+
+/// A link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// As it was asked for.
+    pub name: String,
+    /// Packets from the robot.
+    pub packets: u64,
+    /// Of these, how many were answered before the next came.
+    pub answered: u64,
+    /// Their period; null where none was found.
+    pub period_us: Option<f64>,
+    /// Distances of packets from the robot.
+    pub gap_us: Summary,
+    /// From a packet at the interface to its answer at the interface.
+    pub response_us: Summary,
+    /// How much later the answers could have left, at the end of the period or the deadline: least and 1 % of them; null without a period.
+    pub margin_us: Option<[f64; 2]>,
+    /// An answer counted as late beyond this, microseconds; null without a period.
+    pub deadline_us: Option<f64>,
+    /// Cycles that came late or were answered late.
+    pub violations: u64,
+    /// Whose fault they were, the most frequent first.
+    pub blame: Vec<Blame>,
+    /// The worst of them.
+    pub worst: Vec<Violation>,
+    /// The robot's clock; null where its packets carry no stamp.
+    pub robot_clock: Option<RobotClock>,
+    /// Packets that were lost to this watch.
+    pub lost: u64,
+}
+
+/// A cycle of a link: a packet from the robot, and what came of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Exchange {
+    pub(crate) arrived_ns: u64,
+    pub(crate) bytes: u32,
+    /// How late it came, where it came late.
+    pub(crate) late_ns: u64,
+    pub(crate) answered_ns: Option<u64>,
+    pub(crate) answer_bytes: u32,
+}
+
+impl Exchange {
+    /// Until when it is of interest.
+    pub(crate) fn end_ns(&self) -> u64 {
+        self.answered_ns.unwrap_or(self.arrived_ns)
+    }
+
+    pub(crate) fn response_ns(&self) -> Option<u64> {
+        Some(self.answered_ns?.saturating_sub(self.arrived_ns))
+    }
+}
+
+/// Arrivals that the period is told from.
+const MOST_TIMES: usize = period::MOST;
+/// Exchanges that are remembered: what is usual is told from those before a violation.
+const MOST_EXCHANGES: usize = 4096;
+/// Packets that may wait for their answers at once.
+const MOST_OPEN: usize = 16;
+/// Packets in a row, after which one that has no answer yet will have none.
+const MOST_BEHIND: u32 = 32;
+/// Violations that are told one by one.
+const MOST_WORST: usize = 20;
+
+/// A link that is followed.
+#[derive(Debug)]
+pub(crate) struct Link {
+    endpoint: Endpoint,
+    tap: Tap,
+    times: VecDeque<u64>,
+    try_at: u64,
+    period_ns: Option<f64>,
+    packets: u64,
+    answered: u64,
+    violations: u64,
+    /// Packets without an answer yet, oldest first.
+    open: VecDeque<Exchange>,
+    /// Packets in a row that came while an earlier one had no answer yet.
+    behind: u32,
+    pub(crate) exchanges: VecDeque<Exchange>,
+    /// Violations whose place is not known yet.
+    pub(crate) pending: Vec<Exchange>,
+    gaps: Recorder,
+    responses: Recorder,
+    margins: Recorder,
+    blame: Vec<Blame>,
+    worst: Vec<Violation>,
+    stamps: Stamps,
+    slow: (u64, u64),
+    settings: Settings,
+}
+
+impl Link {
+    /// Opens the tap.
+    ///
+    /// # Errors
+    /// [`WatchError::Link`].
+    pub(crate) fn open(endpoint: Endpoint, settings: Settings) -> Result<Self, WatchError> {
+        let tap = Tap::open(&endpoint).map_err(|source| WatchError::Link { link: endpoint, source })?;
+        let recorder = || Recorder::compact(None);
+        Ok(Self {
+            endpoint,
+            tap,
+            times: VecDeque::new(),
+            try_at: 0,
+            period_ns: settings.period_ns,
+            packets: 0,
+            answered: 0,
+            violations: 0,
+            open: VecDeque::new(),
+            behind: 0,
+            exchanges: VecDeque::new(),
+            pending: Vec::new(),
+            gaps: recorder()?,
+            responses: recorder()?,
+            margins: recorder()?,
+            blame: Vec::new(),
+            worst: Vec::new(),
+            stamps: Stamps::default(),
+            slow: (0, 0),
+            settings,
+        })
+    }
+
+    /// Up to five exchanges before that of `arrived_ns` that were in time: what is usual.
+    pub(crate) fn usual(&self, arrived_ns: u64) -> Vec<Exchange> {
+        const USUAL: usize = 5;
+        const BACK_NS: u64 = 800_000_000;
+        let deadline_ns = self.deadline_ns().unwrap_or(u64::MAX);
+        let before = self.exchanges.iter().rev().skip_while(|other| other.arrived_ns >= arrived_ns);
+        before
+            .take_while(|other| other.arrived_ns + BACK_NS > arrived_ns)
+            .filter(|other| other.response_ns().is_some_and(|response_ns| response_ns <= deadline_ns))
+            .take(USUAL)
+            .copied()
+            .collect()
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.settings.deadline_ns(self.period_ns)
+    }
+
+    /// Takes the packets that have passed since the last time; `last` where no other time follows.
+    pub(crate) fn take(&mut self, last: bool) {
+        let mut packets = Vec::new();
+        self.tap.drain(&mut |packet| packets.push(packet));
+        // The two ways are two queues of the kernel.
+        packets.sort_by_key(|packet| packet.time_ns);
+        for packet in packets {
+            self.see(&packet);
+        }
+        if last {
+            // The last ones had no chance to be answered.
+            self.exchanges.extend(self.open.drain(..));
+        }
+        if self.settings.period_ns.is_none() && self.packets >= self.try_at.max(period::FEWEST as u64) {
+            let found = period::find(self.times.make_contiguous()).map(|period| period.ns);
+            // Late packets may lie on a finer grid: one that was found is only told more closely.
+            let near = |found: f64| self.period_ns.is_none_or(|known| (found / known - 1.0).abs() < 0.05);
+            self.period_ns = found.filter(|&found| near(found)).or(self.period_ns);
+            self.try_at = self.packets + self.packets.clamp(period::FEWEST as u64, 4 * MOST_TIMES as u64);
+        }
+    }
+
+    fn see(&mut self, packet: &Packet) {
+        if !packet.incoming {
+            if let Some(open) = self.open.pop_front() {
+                let answered_ns = Some(packet.time_ns);
+                self.close(Exchange { answered_ns, answer_bytes: packet.bytes, ..open });
+            }
+            return;
+        }
+        let before_ns = self.times.back().copied();
+        self.behind = if self.open.is_empty() { 0 } else { self.behind + 1 };
+        // It answers every packet, if late; who goes on being late by as many has left some out.
+        if self.behind > MOST_BEHIND || self.open.len() > MOST_OPEN {
+            self.behind = 0;
+            if let Some(open) = self.open.pop_front() {
+                self.close(open);
+            }
+        }
+        self.packets += 1;
+        if self.times.len() >= MOST_TIMES {
+            self.times.pop_front();
+        }
+        self.times.push_back(packet.time_ns);
+        let mut late_ns = 0;
+        if let Some(before_ns) = before_ns {
+            let gap_ns = packet.time_ns.saturating_sub(before_ns);
+            self.gaps.record(gap_ns);
+            if let Some(period_ns) = self.period_ns {
+                let over_ns = gap_ns.saturating_sub(period_ns as u64);
+                if over_ns > self.settings.late_ns(Some(period_ns)) {
+                    late_ns = over_ns;
+                }
+            }
+        }
+        let step = self.stamps.see(&packet.data[..packet.data_bytes], packet.time_ns);
+        if late_ns > 0
+            && let (Some(step_s), Some(period_ns)) = (step, self.period_ns)
+        {
+            // A stamp that steps as far as the packet came late was made late.
+            let stamped_late = step_s * 1e9 > period_ns + 0.5 * late_ns as f64;
+            if stamped_late { self.slow.0 += 1 } else { self.slow.1 += 1 }
+        }
+        self.open.push_back(Exchange {
+            arrived_ns: packet.time_ns,
+            bytes: packet.bytes,
+            late_ns,
+            answered_ns: None,
+            answer_bytes: 0,
+        });
+    }
+
+    fn close(&mut self, exchange: Exchange) {
+        if self.exchanges.len() >= MOST_EXCHANGES {
+            self.exchanges.pop_front();
+        }
+        self.exchanges.push_back(exchange);
+        let response_ns = exchange.response_ns();
+        if let Some(response_ns) = response_ns {
+            self.answered += 1;
+            self.responses.record(response_ns);
+        }
+        let Some(deadline_ns) = self.deadline_ns() else { return };
+        if let Some(response_ns) = response_ns {
+            self.margins.record(deadline_ns.saturating_sub(response_ns));
+        }
+        // A link on which nobody ever answers is read only.
+        let silent = response_ns.is_none() && self.answered * 2 > self.packets;
+        if exchange.late_ns > 0 {
+            self.violations += 1;
+            self.blame(&Violation {
+                time_ns: exchange.arrived_ns,
+                us: exchange.late_ns as f64 / 1e3,
+                place: Place::RobotOrNetwork,
+                who: String::new(),
+                parts_us: Vec::new(),
+            });
+        }
+        if silent || response_ns.is_some_and(|response_ns| response_ns > deadline_ns) {
+            self.violations += 1;
+            self.pending.push(exchange);
+        }
+    }
+
+    /// Counts a violation whose place is known.
+    pub(crate) fn blame(&mut self, violation: &Violation) {
+        let entry = match self.blame.iter_mut().find(|entry| entry.place == violation.place) {
+            Some(entry) => entry,
+            None => {
+                self.blame.push(Blame { place: violation.place, count: 0, who: String::new() });
+                let last = self.blame.len() - 1;
+                &mut self.blame[last]
+            }
+        };
+        entry.count += 1;
+        if !violation.who.is_empty() {
+            entry.who.clone_from(&violation.who);
+        }
+        self.worst.push(violation.clone());
+        self.worst.sort_by(|a, b| b.us.total_cmp(&a.us));
+        self.worst.truncate(self.settings.windows.max(MOST_WORST));
+    }
+
+    pub(crate) fn report(&self) -> LinkReport {
+        let mut blame = self.blame.clone();
+        blame.sort_by_key(|entry| std::cmp::Reverse(entry.count));
+        let margin = self.margins.summary();
+        let period_us = self.period_ns.map(|ns| ns / 1e3);
+        LinkReport {
+            name: self.endpoint.to_string(),
+            packets: self.packets,
+            answered: self.answered,
+            period_us,
+            gap_us: self.gaps.summary().over(1e3),
+            response_us: self.responses.summary().over(1e3),
+            margin_us: (margin.count > 0)
+                .then(|| [margin.min / 1e3, self.margins.quantile(0.01).unwrap_or(margin.min) / 1e3]),
+            deadline_us: self.deadline_ns().map(|ns| ns as f64 / 1e3),
+            violations: self.violations,
+            blame,
+            worst: self.worst.clone(),
+            robot_clock: self.stamps.found().map(|(offset, drift_ppm)| RobotClock {
+                offset,
+                drift_ppm,
+                slow_robot: self.slow.0,
+                slow_network: self.slow.1,
+            }),
+            lost: self.tap.lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_named_as_they_are_told() {
+        for text in ["udp:50002", "tcp:192.0.2.1:30004"] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
+        }
+        for (text, word) in [
+            ("udp:0", "udp:PORT"),
+            ("udp:", "udp:PORT"),
+            ("tcp:30004", "tcp:HOST:PORT"),
+            ("tcp:robot:30004", "IPv4"),
+            ("eth0:ethercat", "EtherCAT"),
+            ("x", "--link"),
+        ] {
+            let said = text.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(said.contains(word), "{text}: {said}");
+        }
+    }
+}

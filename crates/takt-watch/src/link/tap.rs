@@ -1,0 +1,271 @@
+//! Packets of a link as they pass the interface: a packet socket with a filter in the kernel, and the kernel's own time stamps (packet(7)).
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::{Endpoint, Protocol};
+
+/// A packet with data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Packet {
+    /// When it passed the interface, CLOCK_MONOTONIC.
+    pub(super) time_ns: u64,
+    /// From the robot; else to it.
+    pub(super) incoming: bool,
+    /// Its length from the network header on.
+    pub(super) bytes: u32,
+    /// The begin of its data.
+    pub(super) data: [u8; DATA_BYTES],
+    /// So much of that is there.
+    pub(super) data_bytes: usize,
+}
+
+/// What is looked at of a packet's data: a robot's time stamp is among the first.
+pub(super) const DATA_BYTES: usize = 64;
+/// Longest headers of IPv4 and TCP.
+const HEADER_BYTES: usize = 120;
+/// Packets that wait, some thousands.
+const BUFFER_BYTES: libc::c_int = 4 << 20;
+
+const ETH_P_ALL: u16 = 3;
+const ETH_P_IP: u32 = 0x0800;
+
+/// An open tap.
+#[derive(Debug)]
+pub(super) struct Tap {
+    socket: OwnedFd,
+    endpoint: Endpoint,
+    /// Packets that the kernel had no room for.
+    pub(super) lost: u64,
+}
+
+/// Ones as in classic BPF (linux/filter.h): code, jump if true, jump if false, constant.
+fn filter(endpoint: &Endpoint) -> Vec<libc::sock_filter> {
+    let one = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let port = u32::from(endpoint.port);
+    let protocol = match endpoint.protocol {
+        Protocol::Udp => 17,
+        Protocol::Tcp => 6,
+    };
+    // SKF_AD_OFF + SKF_AD_PROTOCOL: the packet's protocol, whatever its link.
+    const PACKET_PROTOCOL: u32 = -0x1000_i32 as u32;
+    vec![
+        one(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, PACKET_PROTOCOL),
+        one(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 10, ETH_P_IP),
+        one(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 9),
+        one(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 8, protocol),
+        // The ports are in the first fragment alone.
+        one(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, 6),
+        one(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 6, 0, 0x1fff),
+        one(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0, 0),
+        one(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, 0, 0),
+        one(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 2, 0, port),
+        one(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, 0, 2),
+        one(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, port),
+        one(libc::BPF_RET | libc::BPF_K, 0, 0, 0xffff),
+        one(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ]
+}
+
+fn option<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    // SAFETY: the value is whole for its size, and the kernel copies it.
+    let rc = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+impl Tap {
+    /// Opens it on all interfaces of this network namespace.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_RAW.
+    pub(super) fn open(endpoint: &Endpoint) -> io::Result<Self> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // It gets nothing before the filter is there: protocol 0 receives none.
+        // SAFETY: takes integers alone.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut code = filter(endpoint);
+        let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
+        option(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)?;
+        // Beyond the system's limit only with CAP_NET_ADMIN; the usual size does for some seconds as well.
+        let _ = option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &BUFFER_BYTES);
+        // SAFETY: a structure of integers.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = ETH_P_ALL.to_be();
+        // SAFETY: the address is whole, and its size is given.
+        let rc = unsafe {
+            libc::bind(
+                socket.as_raw_fd(),
+                std::ptr::from_ref(&address).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        if rc != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { socket, endpoint: *endpoint, lost: 0 })
+    }
+
+    /// Hands every packet with data that waits to `take`, oldest first.
+    pub(super) fn drain(&mut self, take: &mut dyn FnMut(Packet)) {
+        let ahead_ns = crate::history::ahead_ns();
+        let mut bytes = [0_u8; HEADER_BYTES + DATA_BYTES];
+        // Aligned as control messages are.
+        let mut control = [0_u64; 16];
+        loop {
+            // SAFETY: structures of integers and pointers, filled below.
+            let (mut from, mut header): (libc::sockaddr_ll, libc::msghdr) =
+                unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+            let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            header.msg_name = std::ptr::from_mut(&mut from).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+            (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = size_of_val(&control) as _;
+            // SAFETY: every pointer in the header is to what lives longer than the call, with its size.
+            let count = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &mut header, 0) };
+            let Ok(count) = usize::try_from(count) else { break };
+            let Some(time_ns) = time_stamp(&header) else { continue };
+            let outgoing = from.sll_pkttype == libc::PACKET_OUTGOING;
+            if let Some(packet) = parsed(&bytes[..count], &self.endpoint, outgoing) {
+                take(Packet { time_ns: time_ns.saturating_sub(ahead_ns), ..packet });
+            }
+        }
+        self.count_lost();
+    }
+
+    fn count_lost(&mut self) {
+        // Packets, losses; reading sets both back (struct tpacket_stats).
+        let mut counts = [0_u32; 2];
+        let mut size = size_of_val(&counts) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `size` bytes.
+        let rc = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                counts.as_mut_ptr().cast(),
+                &mut size,
+            )
+        };
+        if rc == 0 {
+            self.lost += u64::from(counts[1]);
+        }
+    }
+}
+
+/// The kernel's time stamp, CLOCK_REALTIME.
+fn time_stamp(header: &libc::msghdr) -> Option<u64> {
+    // SAFETY: the header is as the kernel left it, with the buffer of control messages that it was given.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(header);
+        while !message.is_null() {
+            if (*message).cmsg_level == libc::SOL_SOCKET && (*message).cmsg_type == libc::SCM_TIMESTAMPNS {
+                let time: libc::timespec = std::ptr::read_unaligned(libc::CMSG_DATA(message).cast());
+                let seconds = u64::try_from(time.tv_sec).ok()?;
+                return seconds.checked_mul(1_000_000_000)?.checked_add(u64::try_from(time.tv_nsec).ok()?);
+            }
+            message = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+    None
+}
+
+/// The packet in `bytes`, from the network header on; None where it has no data or is not of this link.
+fn parsed(bytes: &[u8], endpoint: &Endpoint, outgoing: bool) -> Option<Packet> {
+    let word = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+    let address = |at: usize| {
+        let four: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
+        Some(Ipv4Addr::from(four))
+    };
+    let network = usize::from(bytes.first()? & 0xf) * 4;
+    let total = usize::from(word(2)?);
+    let (source, target) = (word(network)?, word(network + 2)?);
+    let headers = match endpoint.protocol {
+        Protocol::Udp => network + 8,
+        Protocol::Tcp => network + usize::from(bytes.get(network + 12)? >> 4) * 4,
+    };
+    if headers >= total {
+        // An acknowledgement alone.
+        return None;
+    }
+    let is = |host: Ipv4Addr| endpoint.host.is_none_or(|wanted| wanted == host);
+    let incoming = match endpoint.protocol {
+        // The program's own port.
+        Protocol::Udp if target == endpoint.port => true,
+        Protocol::Udp if source == endpoint.port => false,
+        // The robot's.
+        Protocol::Tcp if source == endpoint.port && is(address(12)?) => true,
+        Protocol::Tcp if target == endpoint.port && is(address(16)?) => false,
+        _ => return None,
+    };
+    // On the loopback every packet passes twice.
+    if incoming == outgoing {
+        return None;
+    }
+    let mut data = [0; DATA_BYTES];
+    let there = bytes.get(headers..total.min(bytes.len())).unwrap_or_default();
+    let data_bytes = there.len().min(DATA_BYTES);
+    data[..data_bytes].copy_from_slice(&there[..data_bytes]);
+    Some(Packet { time_ns: 0, incoming, bytes: total as u32, data, data_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn udp(source: u16, target: u16, data: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x45, 0, 0, (28 + data.len()) as u8, 0, 0, 0, 0, 64, 17, 0, 0];
+        bytes.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        bytes.extend(source.to_be_bytes());
+        bytes.extend(target.to_be_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(data);
+        bytes
+    }
+
+    #[test]
+    fn the_way_of_a_packet_is_told_by_the_port() {
+        let endpoint = Endpoint { protocol: Protocol::Udp, host: None, port: 50002 };
+        let to_us = udp(7, 50002, b"robot");
+        let packet = parsed(&to_us, &endpoint, false).unwrap();
+        assert!(packet.incoming && packet.bytes == 33 && &packet.data[..packet.data_bytes] == b"robot");
+        assert!(!parsed(&udp(50002, 7, b"us"), &endpoint, true).unwrap().incoming);
+        // The same packet on its other pass over the loopback; others; no data.
+        assert_eq!(parsed(&to_us, &endpoint, true), None);
+        assert_eq!(parsed(&udp(7, 8, b"x"), &endpoint, false), None);
+        assert_eq!(parsed(&udp(7, 50002, b""), &endpoint, false), None);
+        for length in 0..to_us.len() {
+            let _ = parsed(&to_us[..length], &endpoint, false);
+        }
+    }
+
+    #[test]
+    fn acknowledgements_are_none_and_the_robot_s_address_counts() {
+        let mut bytes = vec![0x45, 0, 0, 44, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        bytes.extend(30004_u16.to_be_bytes());
+        bytes.extend([1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
+        let endpoint =
+            |host: [u8; 4]| Endpoint { protocol: Protocol::Tcp, host: Some(host.into()), port: 30004 };
+        let packet = parsed(&bytes, &endpoint([10, 0, 0, 1]), false).unwrap();
+        assert!(packet.incoming && packet.data[..packet.data_bytes] == [1, 2, 3, 4]);
+        assert_eq!(parsed(&bytes, &endpoint([10, 0, 0, 9]), false), None);
+        bytes[3] = 40;
+        assert_eq!(parsed(&bytes[..40], &endpoint([10, 0, 0, 1]), false), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! What `takt tune` found, for people.
+
+use std::fmt::Write;
+
+use takt_tune::search::Stage;
+use takt_tune::{KnobRow, TuneReport};
+use takt_watch::screen::time;
+
+// Writing to a String cannot fail, so the results of `write!` are dropped throughout.
+
+/// Everything.
+pub fn tuned(report: &TuneReport) -> String {
+    let tunes = &report.tunes;
+    let period = tunes.period_us.map_or("no period".to_owned(), |us| format!("every {}", time(us)));
+    let mut out = format!(
+        "\ntuned: {} of {} ({}), {period}, as found {} on CPUs {}\n",
+        report.aim, tunes.thread, tunes.process, tunes.policy, tunes.cpus
+    );
+    let kept: Vec<&KnobRow> = report.kept().collect();
+    match (report.gain_us, kept.is_empty()) {
+        _ if report.blocks == 0 => out += "\nnothing was searched: these settings can be tried here\n",
+        (Some([gain, low, high]), false) => {
+            let _ = writeln!(
+                out,
+                "\n{} settings help: {} -> {} in a typical block ({} less, 95 % of such searches between {} and {} less)",
+                kept.len(),
+                time(report.before.typical_us),
+                time(report.after.typical_us),
+                time(gain),
+                signed(low),
+                signed(high)
+            );
+        }
+        _ => {
+            let _ = writeln!(
+                out,
+                "\nnothing that could be set here helps; it stays at {} in a typical block",
+                time(report.before.typical_us)
+            );
+        }
+    }
+    if report.blocks > 0 {
+        for (name, side) in [("as found", &report.before), ("with what is kept", &report.after)] {
+            let _ = writeln!(
+                out,
+                "  {name:<18} {} blocks of {:.2} s, {} cycles: worst {}, {:.1} % of the CPUs' time stolen, load of others {:.0} %",
+                side.blocks,
+                report.block_s,
+                side.releases,
+                time(side.worst_us),
+                100.0 * side.stolen,
+                100.0 * side.load
+            );
+        }
+    }
+    if let Some(reached) = report.aim_reached {
+        let within = report.after.within_limit.unwrap_or(0);
+        let word = if reached { "reached" } else { "NOT reached" };
+        let _ = writeln!(out, "  the aim is {word}: {within} of {} blocks keep it", report.after.blocks);
+    }
+    table(&mut out, report);
+    if !report.proposed.is_empty() {
+        let _ = writeln!(out, "\nnot measured here, worth a boot with `takt tune` again:");
+        for parameters in &report.proposed {
+            let _ = writeln!(out, "  {parameters}");
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\n  {} blocks ({} once more for stolen time) in {:.0} s; everything was taken back",
+        report.blocks, report.remeasured, report.seconds
+    );
+    for note in &report.notes {
+        let _ = writeln!(out, "  {note}");
+    }
+    if let Some(file) = report.files.iter().find(|file| file.ends_with("tuned.toml")) {
+        let _ =
+            writeln!(out, "  apply: takt doctor --apply {}; take back: takt doctor --revert", file.display());
+    }
+    for file in &report.files {
+        let _ = writeln!(out, "  {}", file.display());
+    }
+    out
+}
+
+fn signed(us: f64) -> String {
+    if us < 0.0 { format!("-{}", time(-us)) } else { time(us) }
+}
+
+fn table(out: &mut String, report: &TuneReport) {
+    let _ = writeln!(out, "\n  {:<44}{:>12}{:>26}  {:<10}cost", "setting", "gain", "95 %", "");
+    let (settable, missing): (Vec<&KnobRow>, Vec<&KnobRow>) =
+        report.knobs.iter().partition(|knob| knob.stage != Stage::Unavailable);
+    for knob in settable {
+        let word = match (knob.kept, knob.placebo, knob.stage) {
+            (true, ..) => "KEPT",
+            (_, true, _) => "placebo",
+            (_, _, Stage::Ablated) => "removed",
+            _ => "",
+        };
+        let interval = match (knob.low, knob.high) {
+            (Some(low), Some(high)) => format!("{} to {}", signed(low), signed(high)),
+            _ => String::new(),
+        };
+        let gain = knob.gain_us.map_or("-".to_owned(), signed);
+        let cost = if knob.kept { knob.cost.as_str() } else { "" };
+        let line = format!("  {:<44}{gain:>12}{interval:>26}  {word:<10}{cost}", knob.name);
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    if !missing.is_empty() {
+        let _ = writeln!(out, "\n  not to be set here:");
+        for knob in missing {
+            let _ = writeln!(out, "  {:<44}{}", knob.name, knob.note);
+        }
+    }
+}

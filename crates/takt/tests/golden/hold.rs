@@ -1,0 +1,93 @@
+//! Golden files held against what was seen; shared by the tests that make the real runs.
+
+#![allow(dead_code, clippy::unwrap_used)] // Every test file uses a part; helpers of tests may panic as tests may.
+
+#[path = "shape.rs"]
+pub mod shape;
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::takt::{read_json, root};
+use shape::Free::{Absent, Keys};
+use shape::{Freedom, Golden, Shape, columns, shape_of};
+
+/// A freedom in all golden files.
+pub const fn free(what: shape::Free, place: &'static str, why: &'static str) -> Freedom {
+    Freedom { files: &[], place, what, why }
+}
+
+const fn of_ros(place: &'static str, why: &'static str) -> Freedom {
+    Freedom { files: &["ros"], place, what: Keys, why }
+}
+
+/// What chance and the machine decide.
+pub const FREEDOMS: &[Freedom] = &[
+    // Verdicts.
+    free(Absent, "failures", "only of a run that failed"),
+    free(Absent, "doubts", "only of a run that is in doubt"),
+    free(Absent, "excused", "only of a measure that is not judged"),
+    free(Absent, "longest_miss_run", "in the header only where something was missed between checkpoints"),
+    free(Absent, "measure_more_samples", "only of an INCONCLUSIVE verdict"),
+    free(Absent, "measure_more_s", "likewise"),
+    free(Absent, "misses_per_job_below", "only of a PASS"),
+    free(Absent, "never", "only where releases never ran"),
+    // The machine.
+    free(Absent, "run.machine.virtual_machine", "only in one of ours"),
+    free(Absent, "run.machine.governor", "no cpufreq in a virtual machine"),
+    free(Absent, "run.machine.isolated_cpus", "only where CPUs are isolated"),
+    free(Absent, "run.machine.nohz_full_cpus", "likewise"),
+    free(Absent, "run.machine.thermal_throttles", "not counted by every processor"),
+    free(Absent, "run.machine.power", "no cpufreq or no cpuidle in a virtual machine"),
+    free(Absent, "changes", "only where the doctor can change something"),
+    free(Keys, "--json[].measured", "the doctor's figures: no PSI, no cpufreq, no clock to compare with"),
+    free(Keys, "effective.policy", "its keys are those of the policy that the kernel granted"),
+    free(Keys, "policy_before", "likewise"),
+    free(Keys, "policy_after", "likewise"),
+    // What happened.
+    free(Keys, "lights", "named by what was shown"),
+    free(Keys, "stop_causes", "named by what happened"),
+    Freedom { files: &["cell", "bench-cell"], place: "losses", what: Keys, why: "likewise" },
+    free(Keys, "unjudged", "likewise"),
+    of_ros("run.plan", "what was decided, from what was seen in two seconds"),
+    of_ros("run.model", "what was learnt, likewise"),
+    of_ros("run.manager", "likewise"),
+    of_ros("samples", "a file for each chain of which something came through"),
+    of_ros("figures", "named by chains"),
+    free(Keys, "--json.activations", "likewise"),
+    free(Keys, "--json.unmatched", "likewise"),
+    free(Keys, "--json.switches", "named by how many there were"),
+    free(Keys, "--json.by_kind", "named by the cases that were asked for"),
+    free(Keys, "--json.rows[].activations", "named by what happened"),
+    free(
+        Keys,
+        "--json.rows[].verdicts",
+        "counted by verdict: a short run beside others may pass, fail or decide nothing",
+    ),
+];
+
+/// The golden file of this name.
+#[track_caller]
+pub fn hold(name: &str, seen: &Shape) {
+    let path = root().join("crates/takt/tests/golden").join(format!("{name}.txt"));
+    Golden::new(&path, &fs::read_to_string(&path).unwrap_or_default(), FREEDOMS).hold(seen);
+}
+
+/// What a run left: `run.json`, `summary.json`, samples.
+pub fn run_shape(run_dir: &Path) -> Shape {
+    let mut shape = Shape::new();
+    for name in ["run", "summary"] {
+        shape_of(&mut shape, name, &read_json(&run_dir.join(format!("{name}.json"))));
+    }
+    columns(&mut shape, run_dir);
+    shape
+}
+
+/// The shape of one value.
+pub fn shape(name: &str, value: &Value) -> Shape {
+    let mut shape = Shape::new();
+    shape_of(&mut shape, name, value);
+    shape
+}

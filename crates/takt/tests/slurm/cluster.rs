@@ -1,0 +1,190 @@
+//! A cluster for a test: munged, slurmctld and three slurmd with features of their own, with ports, folders and a key of its own. A node
+//! lives in a process namespace: to kill it kills all that runs there. Everything ends with the test's thread, also when it is killed.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::super::takt::{missing, wait_for};
+
+/// Nodes and their features.
+const NODES: [(&str, &str); 3] = [("n0", "rt,big"), ("n1", "rt"), ("n2", "generic")];
+
+/// The cluster.
+pub struct Cluster {
+    desk: tempfile::TempDir,
+    munged: Child,
+    controller: Child,
+    nodes: Vec<Child>,
+}
+
+/// A program that ends with this thread, its words in a file of `folder`.
+fn start(folder: &Path, words: &[&str], configuration: &Path) -> Child {
+    let log = fs::File::options().create(true).append(true).open(folder.join("said")).unwrap();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env("SLURM_CONF", configuration).current_dir(folder);
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    let end_with_us = || {
+        // SAFETY: prctl(2) is async-signal-safe, and this option takes a signal alone.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes that one call alone.
+    unsafe { command.pre_exec(end_with_us) };
+    command.spawn().unwrap_or_else(|error| panic!("{}: {error}", words[0]))
+}
+
+impl Cluster {
+    /// Starts it; `None` where this machine cannot.
+    pub fn start() -> Option<Self> {
+        let path = |name: &str| {
+            let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/usr/local/sbin"];
+            folders.iter().any(|folder| Path::new(folder).join(name).exists())
+        };
+        let programs = ["munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scontrol"];
+        let absent: Vec<&str> = programs.into_iter().filter(|name| !path(name)).collect();
+        if missing(&format!("Slurm is not installed: no {}", absent.join(", ")), absent.is_empty()) {
+            return None;
+        }
+        let spaces = ["--pid", "--fork", "--kill-child", "--mount-proc", "true"];
+        let may = Command::new("unshare").args(spaces).stderr(Stdio::null()).status();
+        if !may.is_ok_and(|status| status.success()) {
+            eprintln!("SKIPPED: process namespaces are not permitted here");
+            return None;
+        }
+        let desk = tempfile::tempdir().unwrap();
+        let root = desk.path();
+        // munged wants its socket where everybody can get.
+        fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
+        for folder in ["munge", "controller", "n0", "n1", "n2"] {
+            fs::create_dir(root.join(folder)).unwrap();
+        }
+        let munge = root.join("munge");
+        let key: Vec<u8> = (0..128).map(|_| rand_byte()).collect();
+        fs::write(munge.join("key"), key).unwrap();
+        fs::set_permissions(munge.join("key"), fs::Permissions::from_mode(0o600)).unwrap();
+        let configuration = root.join("slurm.conf");
+        fs::write(&configuration, configuration_text(root)).unwrap();
+        let option = |name: &str, file: &str| format!("--{name}={}", munge.join(file).display());
+        let [key, socket, pid, log, seed] = [
+            option("key-file", "key"),
+            option("socket", "socket"),
+            option("pid-file", "pid"),
+            option("log-file", "log"),
+            option("seed-file", "seed"),
+        ];
+        let words = ["/usr/sbin/munged", "--foreground", "--num-threads=2", &key, &socket, &pid, &log, &seed];
+        let munged = start(&munge, &words, &configuration);
+        wait_for("munged", || munge.join("socket").exists().then_some(()));
+        let controller = start(&root.join("controller"), &["slurmctld", "-D"], &configuration);
+        let nodes = NODES.iter().map(|(name, _)| start_node(root, name)).collect();
+        let cluster = Self { desk, munged, controller, nodes };
+        wait_for("three idle nodes", || {
+            let states = cluster.ask("sinfo", &["--noheader", "--Node", "--format=%T"]);
+            (states.lines().filter(|state| *state == "idle").count() == 3).then_some(())
+        });
+        Some(cluster)
+    }
+
+    /// What SLURM_CONF must be.
+    pub fn configuration(&self) -> PathBuf {
+        self.desk.path().join("slurm.conf")
+    }
+
+    /// What a command of Slurm's prints; nothing where the controller does not answer.
+    pub fn ask(&self, program: &str, arguments: &[&str]) -> String {
+        let output =
+            Command::new(program).args(arguments).env("SLURM_CONF", self.configuration()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Kills a node with all that runs there; an administrator sees it sooner than the controller's timeout.
+    pub fn kill_node(&mut self, name: &str) {
+        let index = NODES.iter().position(|(node, _)| *node == name).unwrap();
+        self.nodes[index].kill().unwrap();
+        self.nodes[index].wait().unwrap();
+        let node = format!("NodeName={name}");
+        self.ask("scontrol", &["update", &node, "State=DOWN", "Reason=killed"]);
+    }
+
+    /// Ends the controller and starts it again.
+    pub fn restart_controller(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.controller);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.controller.wait().unwrap();
+        let folder = self.desk.path().join("controller");
+        self.controller = start(&folder, &["slurmctld", "-D"], &self.configuration());
+        wait_for("the controller", || self.ask("scontrol", &["ping"]).contains("is UP").then_some(()));
+    }
+
+    /// A job that lost its node is started again after two minutes; this one now.
+    pub fn start_at_once(&self, job: &str) {
+        let id = format!("JobId={job}");
+        let asked = ["--noheader", "--array", "--format=%T", &format!("--jobs={job}")];
+        wait_for("the job in the queue again", || {
+            self.ask("squeue", &asked).contains("PENDING").then_some(())
+        });
+        self.ask("scontrol", &["update", &id, "StartTime=now"]);
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.nodes.iter_mut().chain([&mut self.controller, &mut self.munged]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn start_node(root: &Path, name: &str) -> Child {
+    let words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "slurmd", "-D", "-N", name];
+    start(&root.join(name), &words, &root.join("slurm.conf"))
+}
+
+/// Not for secrets: the key of a cluster that lives for seconds, in a folder of its own.
+fn rand_byte() -> u8 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0u8) as u8
+}
+
+fn configuration_text(root: &Path) -> String {
+    // All at once, so that they differ; free again before the daemons take them.
+    let listeners: Vec<TcpListener> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+    let (root, controller) = (root.display(), ports[0]);
+    let nodes = NODES.iter().zip(&ports[1..]).map(|((name, features), port)| {
+        format!("NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=1 Feature={features}\n")
+    });
+    format!(
+        "ClusterName=takt\n\
+         SlurmctldHost=localhost(127.0.0.1)\n\
+         SlurmctldPort={controller}\n\
+         SlurmUser=root\n\
+         SlurmdUser=root\n\
+         AuthType=auth/munge\n\
+         AuthInfo=socket={root}/munge/socket\n\
+         CredType=cred/munge\n\
+         MpiDefault=none\n\
+         ProctrackType=proctrack/pgid\n\
+         TaskPlugin=task/none\n\
+         SelectType=select/cons_tres\n\
+         SelectTypeParameters=CR_Core\n\
+         SlurmdParameters=config_overrides\n\
+         ReturnToService=2\n\
+         KillWait=5\n\
+         StateSaveLocation={root}/controller\n\
+         SlurmctldPidFile={root}/controller/pid\n\
+         SlurmdSpoolDir={root}/%n\n\
+         SlurmdPidFile={root}/%n/pid\n\
+         SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0,sched_min_interval=100000\n\
+         JobAcctGatherType=jobacct_gather/none\n\
+         AccountingStorageType=accounting_storage/none\n\
+         {}\
+         PartitionName=lab Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n",
+        nodes.collect::<String>()
+    )
+}

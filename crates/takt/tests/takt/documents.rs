@@ -1,0 +1,36 @@
+//! README, what stands beside it, and the chapters of the book.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// README, what stands beside it, and the chapters of the book.
+pub fn documents() -> BTreeMap<PathBuf, String> {
+    let root = root();
+    let beside =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name));
+    let chapters = fs::read_dir(root.join("docs/src")).unwrap().map(|entry| entry.unwrap().path());
+    let chapters = chapters.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    beside.into_iter().chain(chapters).map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The text without its blocks of code, and the lines of its blocks marked `sh`.
+pub fn split(text: &str) -> (String, Vec<String>) {
+    let (mut prose, mut commands, mut block) = (String::new(), Vec::new(), None);
+    for line in text.lines() {
+        match (line.trim_start().strip_prefix("```"), block) {
+            (Some(language), None) => block = Some(language == "sh"),
+            (Some(_), Some(_)) => block = None,
+            (None, Some(true)) => commands.push(line.to_owned()),
+            (None, Some(false)) => {}
+            (None, None) => prose += &format!("{line}\n"),
+        }
+    }
+    assert_eq!(block, None, "a block of code has no end");
+    (prose, commands)
+}

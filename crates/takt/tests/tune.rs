@@ -1,0 +1,223 @@
+//! `takt tune`: a loop that knows nothing of it, tuned, and everything as it was afterwards.
+
+#![allow(clippy::unwrap_used)]
+
+mod takt;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use takt::{alone, has, missing, read_json, refusal, stderr, stdout, takt as run, wait_for};
+
+/// A loop of 5 ms in Python, in a thread of its own name, with a timer slack of 3 ms.
+const LOOP: &str = "
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.prctl(29, 3000000, 0, 0, 0)
+libc.prctl(15, b'tuned-loop', 0, 0, 0)
+while True:
+    time.sleep(0.005)
+";
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn python() -> Option<Ended> {
+    match Command::new("python3").args(["-c", LOOP]).spawn() {
+        Ok(child) => {
+            let comm = format!("/proc/{}/comm", child.id());
+            wait_for("the loop", || {
+                fs::read_to_string(&comm).ok().filter(|name| name.trim() == "tuned-loop")
+            });
+            Some(Ended(child))
+        }
+        Err(_) => {
+            missing("python3 is missing", false);
+            None
+        }
+    }
+}
+
+/// Whatever a search may change: files, and scheduling, CPUs and slack of the loop and of the first process.
+fn snapshot(pid: u32) -> Vec<(String, String)> {
+    let mut paths: Vec<String> = [
+        "/proc/sys/kernel/sched_rt_runtime_us",
+        "/proc/sys/kernel/timer_migration",
+        "/proc/sys/kernel/sched_autogroup_enabled",
+        "/proc/sys/kernel/numa_balancing",
+        "/proc/sys/kernel/nmi_watchdog",
+        "/proc/sys/vm/swappiness",
+        "/proc/sys/vm/stat_interval",
+        "/proc/sys/vm/compaction_proactiveness",
+        "/sys/devices/virtual/workqueue/cpumask",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/kernel/mm/transparent_hugepage/defrag",
+        "/sys/kernel/mm/ksm/run",
+        "/sys/kernel/rcu_expedited",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for cpu in 0..2 {
+        let folder = format!("/sys/devices/system/cpu/cpu{cpu}");
+        paths.push(format!("{folder}/power/pm_qos_resume_latency_us"));
+        paths.push(format!("{folder}/cpufreq/scaling_governor"));
+        paths.extend((0..4).map(|state| format!("{folder}/cpuidle/state{state}/disable")));
+    }
+    let irqs = fs::read_dir("/proc/irq").into_iter().flatten().flatten();
+    paths.extend(irqs.map(|irq| irq.path().join("smp_affinity_list").to_string_lossy().into_owned()));
+    paths.push(format!("/proc/{pid}/timerslack_ns"));
+    let mut shown: Vec<(String, String)> = paths
+        .into_iter()
+        .filter_map(|path| fs::read_to_string(&path).ok().map(|text| (path, text.trim().to_owned())))
+        .collect();
+    for pid in [pid, 1, 2] {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let cpus = status.lines().find(|line| line.starts_with("Cpus_allowed_list")).unwrap_or_default();
+        let policy = takt_rt::policy::Policy::read(pid as i32).map(|policy| policy.to_string());
+        shown.push((format!("thread {pid}"), format!("{cpus} {policy:?}")));
+    }
+    shown
+}
+
+fn can_trace() -> bool {
+    let output = run(["watch", "--seconds", "0.2", "--json", "--pid", "1", "--runs"])
+        .arg(std::env::temp_dir().join(format!("takt-tune-{}", std::process::id())))
+        .output()
+        .unwrap();
+    let _ = fs::remove_dir_all(std::env::temp_dir().join(format!("takt-tune-{}", std::process::id())));
+    let can = output.status.code() == Some(0);
+    if !can {
+        missing("kernel events cannot be had here", false);
+    }
+    can
+}
+
+/// Starts a search and returns when it measures.
+fn searching(pid: u32, state: &Path) -> Ended {
+    let mut child = run(["tune", "--json", "--seconds", "600", "--pid", &pid.to_string(), "--state"])
+        .arg(state)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    while !said.contains("screening") {
+        let mut line = String::new();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "{said}");
+        said += &line;
+    }
+    // What it says later must not make it end.
+    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+    Ended(child)
+}
+
+#[test]
+fn after_a_kill_and_after_control_c_everything_is_as_it_was() {
+    let _machine = alone();
+    let (true, Some(python)) = (can_trace(), python()) else { return };
+    let pid = python.0.id();
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("tried/state.json");
+    let before = snapshot(pid);
+    for signal in [libc::SIGKILL, libc::SIGINT] {
+        let mut child = searching(pid, &state);
+        // In the middle of a block of which something is set.
+        wait_for("a change", || (snapshot(pid) != before).then_some(()));
+        let saved = read_json(&state);
+        assert!(!saved["threads"].as_array().unwrap().is_empty(), "{saved}");
+        // SAFETY: signals a child of this test that is not yet waited for.
+        unsafe { libc::kill(child.0.id() as i32, signal) };
+        child.0.wait().unwrap();
+        // After a kill it is the watchdog's turn.
+        wait_for("the end of the state file", || (!state.exists()).then_some(()));
+        assert_eq!(snapshot(pid), before, "after signal {signal}");
+    }
+}
+
+#[test]
+fn what_can_be_tried_is_listed_and_why_not() {
+    let _machine = alone();
+    let (true, Some(python)) = (can_trace(), python()) else { return };
+    let pid = python.0.id();
+    let folder = tempfile::tempdir().unwrap();
+    let before = snapshot(pid);
+    let output = run(["tune", "--list", "--json", "--pid", &pid.to_string(), "--state"])
+        .arg(folder.path().join("state.json"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(report["loop"]["thread"], "tuned-loop");
+    assert_eq!(snapshot(pid), before);
+    let knobs = report["knobs"].as_array().unwrap();
+    for knob in knobs {
+        for key in ["name", "gain_us", "low", "high", "kept", "placebo"] {
+            assert!(knob.get(key).is_some(), "{key} of {knob}");
+        }
+        let unavailable = knob["stage"] == "unavailable";
+        assert_eq!(unavailable, !knob["note"].as_str().unwrap_or_default().is_empty(), "{knob}");
+    }
+    assert!(knobs.iter().any(|knob| knob["placebo"] == true), "{report}");
+    assert!(knobs.iter().any(|knob| knob["name"] == "timer slack: 1 ns" && knob["stage"] != "unavailable"));
+    assert!(!report["proposed"].as_array().unwrap().is_empty() || !report["notes"].is_null());
+}
+
+#[test]
+fn a_tuned_file_is_applied_exactly_and_taken_back() {
+    let _machine = alone();
+    let Some(python) = python() else { return };
+    let pid = python.0.id();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, state) = (folder.path().join("tuned.toml"), folder.path().join("state.json"));
+    let of = "process = \"tuned-loop\"\nthread = \"tuned-loop\"";
+    let text = format!(
+        "format = 1\n[[setting]]\nkind = \"timer_slack\"\n{of}\nslack_ns = 1000\n[[setting]]\nkind = \"cpus\"\n{of}\ncpus = \"0\"\n"
+    );
+    fs::write(&file, text).unwrap();
+    let before = snapshot(pid);
+    let doctor = |args: &[&std::ffi::OsStr]| {
+        run(["doctor", "--json", "--state"]).arg(&state).args(args).output().unwrap()
+    };
+    let applied = doctor(&["--apply".as_ref(), file.as_os_str()]);
+    assert_eq!(applied.status.code(), Some(0), "{} {}", stdout(&applied), stderr(&applied));
+    assert_eq!(fs::read_to_string(format!("/proc/{pid}/timerslack_ns")).unwrap().trim(), "1000");
+    let changed: Vec<_> = snapshot(pid).into_iter().filter(|entry| !before.contains(entry)).collect();
+    assert_eq!(changed.len(), 2, "{changed:?}");
+    let reverted = doctor(&["--revert".as_ref()]);
+    assert_eq!(reverted.status.code(), Some(0), "{}", stderr(&reverted));
+    assert_eq!(snapshot(pid), before);
+    drop(python);
+    has(
+        &refusal(&doctor(&["--apply".as_ref(), file.as_os_str()])),
+        &["tuned-loop", "start it first", "Nothing was changed"],
+    );
+    fs::write(&file, "format = 1\n[[setting]]\nkind = \"file\"\npath = \"/etc/passwd\"\nvalue = \"x\"\n")
+        .unwrap();
+    has(&refusal(&doctor(&["--apply".as_ref(), file.as_os_str()])), &["/etc/passwd", "not a setting"]);
+    assert!(!state.exists());
+}
+
+#[test]
+fn what_cannot_be_tuned_is_refused_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |args: &[&str]| {
+        let state = folder.path().join("state.json");
+        refusal(&run(["tune", "--seconds", "1", "--state"]).arg(&state).args(args).output().unwrap())
+    };
+    has(&refused(&["--pid", "999999999"]), &["999999999", "nothing of it runs"]);
+    has(&refused(&[]), &["nothing to tune", "--pid"]);
+    has(&refused(&["--pid", "1", "--aim", "best jitter"]), &["--aim", "accepted"]);
+    has(&refused(&["--pid", "1", "--name", "x"]), &["cannot be used with"]);
+    has(&refused(&["--", "/no/such/program"]), &["/no/such/program"]);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
