@@ -54,6 +54,12 @@ pub enum DoctorError {
         /// What is wrong with it, and the way out.
         reason: String,
     },
+    /// A setting is not there, cannot be read, or was not taken by the kernel.
+    #[error("{reason}")]
+    Setting {
+        /// Which one and why, a sentence.
+        reason: String,
+    },
     /// Some settings could not be put back; the state file still holds them.
     #[error(
         "{} of the settings could not be put back: {}. The state file {path} still holds them. Fix: run `--revert` again \
@@ -65,4 +71,10 @@ pub enum DoctorError {
         /// One sentence per setting.
         failed: Vec<String>,
     },
+}
+
+impl DoctorError {
+    pub(crate) fn setting(reason: impl Into<String>) -> Self {
+        Self::Setting { reason: reason.into() }
+    }
 }

@@ -15,6 +15,7 @@ use takt_rt::cpus::MachineCpus;
 use takt_rt::memory::thread_switches;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
+use takt_rt::procfs::CpuTime;
 use takt_rt::settings::ThreadSettings;
 use takt_rt::thread;
 
@@ -160,7 +161,7 @@ fn look(cpu: usize, start_ns: u64, end_ns: u64, threshold_ns: u64, real_time: bo
     while window_ns < end_ns {
         clock::sleep_until(window_ns);
         let interrupts = Interrupts::read(&tree).and_then(|all| all.of_cpu(cpu));
-        let (steal, smis) = (steal_ticks(&tree, cpu), smi_count(cpu));
+        let (steal, smis) = (steal_ns(&tree, cpu), smi_count(cpu));
         spin(&mut found, (window_ns + SPIN_NS).min(end_ns), threshold_ns);
         let served =
             Interrupts::read(&tree).and_then(|all| Some(all.of_cpu(cpu)?.saturating_sub(interrupts?)));
@@ -170,7 +171,7 @@ fn look(cpu: usize, start_ns: u64, end_ns: u64, threshold_ns: u64, real_time: bo
             .zip(smi_count(cpu))
             .zip(smis)
             .map(|((sum, now), before)| sum + (now - before.min(now)));
-        found.steal_ns += steal_ticks(&tree, cpu).saturating_sub(steal) * ns_per_tick();
+        found.steal_ns += steal_ns(&tree, cpu).saturating_sub(steal);
         window_ns += CYCLE_NS;
     }
     found
@@ -213,19 +214,10 @@ fn smi_count(cpu: usize) -> Option<u64> {
     Some(u64::from_le_bytes(value) & 0xffff_ffff)
 }
 
-/// Stolen time of one CPU in clock ticks.
-fn steal_ticks(tree: &Tree, cpu: usize) -> u64 {
+/// Stolen time of one CPU.
+fn steal_ns(tree: &Tree, cpu: usize) -> u64 {
     let stat = tree.text("/proc/stat").unwrap_or_default();
-    let name = format!("cpu{cpu}");
-    let line = stat.lines().find(|line| line.split_ascii_whitespace().next() == Some(name.as_str()));
-    line.and_then(|line| line.split_ascii_whitespace().nth(8)?.parse().ok()).unwrap_or(0)
-}
-
-/// Length of a tick of `/proc/stat`.
-fn ns_per_tick() -> u64 {
-    // SAFETY: sysconf takes one integer.
-    let per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    1_000_000_000 / u64::try_from(per_s).unwrap_or(100).max(1)
+    CpuTime::by_cpu(&stat).find(|&(number, _)| number == cpu).map_or(0, |(_, time)| time.steal_ns())
 }
 
 #[cfg(test)]

@@ -166,8 +166,12 @@ impl Journal {
     /// Makes the change; it must have been noted.
     ///
     /// # Errors
-    /// Why the kernel did not take it, a sentence.
-    pub fn set(&mut self, action: &Action) -> Result<(), String> {
+    /// [`DoctorError::Setting`]: why the kernel did not take it.
+    pub fn set(&mut self, action: &Action) -> Result<(), DoctorError> {
+        self.make(action).map_err(DoctorError::setting)
+    }
+
+    fn make(&mut self, action: &Action) -> Result<(), String> {
         match action {
             Action::File(wanted) => {
                 if !self.state.settings.iter().any(|saved| saved.path == wanted.path) {
@@ -232,7 +236,7 @@ impl Journal {
                 (PathBuf::from(format!("/sys/class/net/{name}")), before, us((*rx_us, *tx_us)))
             }
         };
-        let error = self.set(action).err();
+        let error = self.make(action).err();
         Changed { path, before, after, error }
     }
 
@@ -270,8 +274,12 @@ impl Journal {
     /// Puts back what `action` changes, as it was before. A thread gets back everything.
     ///
     /// # Errors
-    /// Why the kernel did not take it, a sentence. A thread that has ended is none.
-    pub fn unset(&mut self, action: &Action) -> Result<(), String> {
+    /// [`DoctorError::Setting`]: why the kernel did not take it. A thread that has ended is no reason.
+    pub fn unset(&mut self, action: &Action) -> Result<(), DoctorError> {
+        self.take_back(action).map_err(DoctorError::setting)
+    }
+
+    fn take_back(&mut self, action: &Action) -> Result<(), String> {
         let root = Path::new("/");
         match action {
             Action::File(wanted) => {

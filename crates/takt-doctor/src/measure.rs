@@ -7,6 +7,7 @@ use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::probe::{Lateness, Probe, wakeup_lateness};
+use takt_rt::procfs::CpuTime;
 use takt_rt::settings::ThreadSettings;
 
 use crate::clocks::{self, Reading};
@@ -56,7 +57,7 @@ impl Measured {
 /// Measures for about `options.seconds`: a half for lateness and interrupt rates, a half for gaps.
 pub(crate) fn measure(tree: &Tree, options: &Options) -> Result<Measured, DoctorError> {
     let began = Instant::now();
-    let ticks = cpu_ticks(tree);
+    let before_all = cpu_time(tree);
     let clock = clocks::measure_reading();
     let half = Duration::from_secs_f64(options.seconds * 0.48);
     let cpus = MachineCpus::read().map_or(CpuSet::EMPTY, |machine| machine.usable);
@@ -74,10 +75,9 @@ pub(crate) fn measure(tree: &Tree, options: &Options) -> Result<Measured, Doctor
         let granted = lateness.granted.as_ref().and_then(|granted| granted.effective.policy);
         granted.is_some_and(|policy| policy.is_real_time())
     });
-    let stolen = cpu_ticks(tree).zip(ticks).and_then(|((steal, total), (steal_before, total_before))| {
-        let total = total.checked_sub(total_before).filter(|&total| total > 0)?;
-        Some(steal.saturating_sub(steal_before) as f64 / total as f64)
-    });
+    let stolen = cpu_time(tree)
+        .zip(before_all)
+        .and_then(|(now, before)| (now.total > before.total).then(|| now.since(&before).stolen));
     let seconds = began.elapsed().as_secs_f64();
     Ok(Measured { lateness, real_time, other, rates, gaps, clock, stolen, seconds })
 }
@@ -111,14 +111,9 @@ fn lateness(cpus: &CpuSet, priority: u8, duration: Duration) -> (Vec<(usize, Lat
     })
 }
 
-/// Stolen and all time since boot, clock ticks.
-fn cpu_ticks(tree: &Tree) -> Option<(u64, u64)> {
-    let text = tree.text("/proc/stat")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    // user nice system idle iowait irq softirq steal; guest time is within user.
-    let ticks: Vec<u64> = line.split_ascii_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
-    let total = ticks.iter().fold(0u64, |sum, &n| sum.saturating_add(n));
-    (ticks.len() == 8).then(|| (ticks[7], total))
+/// Of all CPUs since boot.
+fn cpu_time(tree: &Tree) -> Option<CpuTime> {
+    CpuTime::of_all(&tree.text("/proc/stat")?).filter(|time| time.total > 0)
 }
 
 fn us(ns: u64) -> f64 {
@@ -256,8 +251,7 @@ pub(crate) fn hypervisor(tree: &Tree, measured: Option<&Measured>) -> Check {
     );
     let is_virtual = cpus::is_virtual(tree);
     let stolen = measured.and_then(|measured| measured.stolen);
-    let since_boot =
-        cpu_ticks(tree).filter(|(_, total)| *total > 0).map(|(steal, total)| steal as f64 / total as f64);
+    let since_boot = cpu_time(tree).map(|time| time.since(&CpuTime::default()).stolen);
     let percent = |share: Option<f64>| {
         share.map_or_else(|| "unknown".into(), |share| format!("{:.2} %", share * 100.0))
     };

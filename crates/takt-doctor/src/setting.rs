@@ -12,6 +12,7 @@ use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
 use crate::change::Change;
+use crate::error::DoctorError;
 
 /// Something to set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,8 +98,12 @@ impl Setting {
     /// What is to be done for it here and now; within `scope` the thread is that one, whatever else has its name.
     ///
     /// # Errors
-    /// A sentence that names what is not there, or what cannot be read.
-    pub fn resolve(&self, scope: Option<Scope>) -> Result<Vec<Action>, String> {
+    /// [`DoctorError::Setting`] names what is not there, or what cannot be read.
+    pub fn resolve(&self, scope: Option<Scope>) -> Result<Vec<Action>, DoctorError> {
+        self.actions(scope).map_err(DoctorError::setting)
+    }
+
+    fn actions(&self, scope: Option<Scope>) -> Result<Vec<Action>, String> {
         let kernel = Linux::new();
         match self {
             Self::File { path, value } => {
@@ -274,13 +279,13 @@ mod tests {
             thread: "x".into(),
             policy: policy.to_owned(),
         };
-        let said = policy("fifo:80").resolve(None).unwrap_err();
+        let said = policy("fifo:80").actions(None).unwrap_err();
         assert!(said.contains("no such process") && said.contains("start it first"), "{said}");
         let own = Some(Scope { pid: std::process::id(), tid: std::process::id() });
-        let said = policy("fifo:100").resolve(own).unwrap_err();
+        let said = policy("fifo:100").actions(own).unwrap_err();
         assert!(said.contains("fifo:100"), "{said}");
         let online = takt_rt::placement::online().unwrap();
-        let said = Setting::Alone { process: "x".into(), cpus: online }.resolve(own).unwrap_err();
+        let said = Setting::Alone { process: "x".into(), cpus: online }.actions(own).unwrap_err();
         assert!(said.contains("no CPU is left"), "{said}");
     }
 }

@@ -35,9 +35,9 @@ impl Tuned {
     /// As the file holds it.
     ///
     /// # Errors
-    /// What TOML cannot hold.
-    pub fn to_toml(&self) -> Result<String, String> {
-        toml::to_string(self).map_err(|error| error.to_string())
+    /// [`DoctorError::Setting`]: what TOML cannot hold.
+    pub fn to_toml(&self) -> Result<String, DoctorError> {
+        toml::to_string(self).map_err(|error| DoctorError::setting(error.to_string()))
     }
 
     /// Reads the file at `path`.
@@ -67,7 +67,7 @@ pub fn apply_tuned(tuned: &Tuned, path: &Path, state_file: &Path) -> Result<Vec<
     let refused = |reason: String| DoctorError::Tuned { path: path.to_owned(), reason };
     let mut actions: Vec<Action> = Vec::new();
     for setting in &tuned.settings {
-        actions.extend(setting.resolve(None).map_err(refused)?);
+        actions.extend(setting.resolve(None).map_err(|error| refused(error.to_string()))?);
     }
     if let (true, Some(folder)) = (state_file == change::default_state(), state_file.parent()) {
         takt_files::private_folder(folder)

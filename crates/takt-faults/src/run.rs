@@ -1,23 +1,29 @@
 //! Runs cases: several side by side, each with processes, ports and a folder of its own.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use takt_rt::clock::monotonic_ns;
 
-use crate::case::{Act, After, Case, Denial, Plant, Stop, Words};
+use crate::case::{Act, After, Case, Denial, Plant, Stop};
 use crate::children::{Controller, LOOK_AGAIN, PATIENCE, Process, address_space, limit, starve};
-use crate::judge::{Findings, Times, judge, leaves_a_stop};
+use crate::judge::Times;
 use crate::log::{Follower, Row};
 use crate::proxy::{Proxy, lock};
 use crate::recording::{self, FAULT_AFTER_MARK_NS};
 use crate::report::{CaseReport, Report, Violation};
 use crate::witness::Witness;
 use crate::{FaultError, cell};
+
+use self::command::command;
+use self::setting::{Scene, Setting};
+
+mod command;
+mod setting;
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -103,109 +109,6 @@ fn knows_dashboard(takt: &Path, folder: &Path) -> bool {
     let text = "name = \"x\"\ncameras = []\n[robot]\ndashboard_port = 1\n";
     let asked = fs::write(&path, text).and_then(|()| Command::new(takt).arg("check").arg(&path).output());
     asked.is_ok_and(|said| !String::from_utf8_lossy(&said.stderr).contains("unknown field"))
-}
-
-struct Setting<'a> {
-    takt: &'a Path,
-    folder: &'a Path,
-    witness: Witness,
-    dashboard_known: bool,
-    /// Held for reading by cases that others may run beside.
-    beside: RwLock<()>,
-    /// Held while a recording is written.
-    recording: Mutex<()>,
-}
-
-/// What a case leaves for the judge.
-struct Scene {
-    /// Whether the robot moved and the fault was planted.
-    planted: bool,
-    rows: Vec<Row>,
-    times: Times,
-    /// Whether the cell ended because it was asked to.
-    in_order: bool,
-    findings: Vec<Violation>,
-    summary: Option<serde_json::Value>,
-    said: String,
-}
-
-impl Setting<'_> {
-    fn try_case(&self, case: &Case) -> Result<CaseReport, FaultError> {
-        let mut report = CaseReport {
-            name: case.name.clone(),
-            kind: case.kind,
-            skipped: None,
-            commanded_after_ms: None,
-            allowed_ms: None,
-            taken_ms: 0.0,
-            moved_after_ms: None,
-            verdict: String::new(),
-            violations: Vec::new(),
-        };
-        // A poisoned lock guards nothing but an order.
-        let _shared = (!case.alone).then(|| self.beside.read());
-        let _alone = case.alone.then(|| self.beside.write());
-        let mut attempt = 1;
-        let scene = loop {
-            let folder = self.folder.join(format!("{}-{attempt}", case.name.replace('/', "-")));
-            fs::create_dir_all(&folder).map_err(FaultError::io("a folder for the case"))?;
-            match Play::start(self, case, &folder)?.perform()? {
-                Ok(scene) if scene.planted || attempt == ATTEMPTS => break scene,
-                Ok(_) => attempt += 1,
-                Err(why) => {
-                    report.skipped = Some(why);
-                    return Ok(report);
-                }
-            }
-        };
-        let mut findings =
-            judge(case, &scene.rows, &scene.times, &|from, to| self.witness.taken_ns(case.urgency, from, to));
-        findings.violations.splice(0..0, scene.findings.iter().cloned());
-        if scene.in_order {
-            leaves_a_stop(&scene.rows, &mut findings);
-        }
-        hear_verdict(case, &scene, &mut findings);
-        let ms = |ns: u64| ns as f64 / 1e6;
-        report.commanded_after_ms = findings.commanded_after_ns.map(ms);
-        report.allowed_ms = findings.allowed_ns.map(ms);
-        report.taken_ms = ms(findings.taken_ns);
-        report.moved_after_ms = findings.moved_after_ns.map(ms);
-        report.verdict = verdict_words(&scene);
-        report.violations = findings.violations;
-        Ok(report)
-    }
-}
-
-fn verdict_words(scene: &Scene) -> String {
-    let Some(summary) = &scene.summary else {
-        return scene.said.lines().last().unwrap_or_default().to_owned();
-    };
-    format!("{} {} {}", summary["verdict"], summary["reasons"], summary["stop_causes"])
-}
-
-/// The only question to the cell itself.
-fn hear_verdict(case: &Case, scene: &Scene, findings: &mut Findings) {
-    let add =
-        |findings: &mut Findings, rule, evidence| findings.violations.push(Violation { rule, evidence });
-    let words = match &scene.summary {
-        // Not the whole summary: its keys, and the name of its folder, hold every word.
-        Some(summary) => format!("{} {}", summary["reasons"], summary["stop_causes"]).to_lowercase(),
-        None => {
-            let told = scene.said.lines().filter(|line| !line.starts_with("Run directory"));
-            told.collect::<Vec<_>>().join("\n").to_lowercase()
-        }
-    };
-    if !case.words.is_empty() && !case.words.iter().any(|word| words.contains(word)) {
-        let rule = "the verdict names what happened";
-        add(findings, rule, format!("none of {:?} in: {}", case.words, verdict_words(scene)));
-    }
-    if case.fails && scene.summary.as_ref().is_some_and(|summary| summary["verdict"] == "PASS") {
-        add(findings, "the run does not pass", verdict_words(scene));
-    }
-    if scene.said.contains("panicked") {
-        let line = scene.said.lines().find(|line| line.contains("panicked")).unwrap_or_default();
-        add(findings, "no panic", line.to_owned());
-    }
 }
 
 /// A case that goes on.
@@ -553,44 +456,4 @@ fn moves_since(rows: &[Row], from_ns: u64) -> Option<u64> {
     let since = since_ns?;
     let long = newest.mono_ns - since.mono_ns >= MOVING_NS;
     (long && newest.tcp_way_m > since.tcp_way_m).then_some(since.mono_ns)
-}
-
-fn command(takt: &Path, case: &Case, folder: &Path, config: &Path) -> Result<Command, FaultError> {
-    let run = folder.join("run");
-    let mut command = Command::new(takt);
-    if case.plant == Plant::Machine(Denial::Disk) {
-        // A small file system of its own, in a mount namespace of its own, which ends with the process.
-        let script = "mkdir -p \"$0\" && mount -t tmpfs -o size=300k none \"$0\" && exec \"$@\"";
-        command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", script]).arg(&run).arg(takt);
-    }
-    command.arg("run").arg(config).args(["--seconds", "120", "--view", "none", "--json"]);
-    if case.plant == Plant::Machine(Denial::Disk) {
-        command.arg("--runs").arg(&run);
-    } else {
-        command.arg("--run-dir").arg(&run);
-    }
-    let file = |name: &str| File::create(folder.join(name)).map_err(FaultError::io("the cell's words"));
-    let full = || File::options().write(true).open("/dev/full").map_err(FaultError::io("opening /dev/full"));
-    match case.plant {
-        Plant::Output(Words::Full) => command.stdout(full()?).stderr(full()?),
-        Plant::Output(Words::Broken) => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
-        Plant::Output(Words::Closed) => close_streams(&mut command),
-        _ => command.stdout(file("cell.out")?).stderr(file("cell.err")?),
-    };
-    Ok(command)
-}
-
-/// Has the process start without standard output and error.
-fn close_streams(command: &mut Command) -> &mut Command {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: between fork and exec only `close` is called, which is async-signal-safe, on descriptors that the child
-    // inherited and does not use before exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::close(1);
-            libc::close(2);
-            Ok(())
-        })
-    }
 }

@@ -111,7 +111,7 @@ mod tests {
         silent.job(&SSM, 0, [1, 2, 3]);
         assert!(silent.reported.is_empty());
 
-        let session = takt_ros::preload::Session::create(&Default::default()).unwrap();
+        let session = takt_ros::preload::ProbeSession::create(&Default::default()).unwrap();
         let mut probe = session.probe().unwrap();
         let mut reporter =
             JobReporter { file: Some(JobFile::create(session.directory()).unwrap()), reported: Vec::new() };

@@ -1,9 +1,7 @@
 //! What a robot is to the lab: a configuration that can be started, and a running thing that can be stopped. Every robot's crate
 //! implements both traits of this file; the lab itself knows no robot.
 
-use std::any::Any;
 use std::fmt::Debug;
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,12 +17,16 @@ use takt_trace::Trace;
 use takt_trace::perfetto::Task as Track;
 
 use crate::LabError;
-use crate::envelope::{ConfigError, Envelope, ROBOT, parse};
+use crate::envelope::{ConfigError, Envelope, parse};
 use crate::jobs::Task;
 use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::picture::Picture;
 use crate::session::Session;
+
+pub use self::file::{Erased, RobotFile};
+
+mod file;
 
 /// What a run tells while it goes on.
 #[derive(Debug)]
@@ -301,6 +303,25 @@ pub trait Robot: Erased + Debug + Send + Sync {
     }
 }
 
+/// Methods of [`Robot`] that all robots' files have alike: of which kind it is (a static of that name), and where the envelope is (the field
+/// `envelope`).
+#[macro_export]
+macro_rules! robot_basics {
+    ($kind:ident) => {
+        fn kind(&self) -> &'static $crate::robot::Kind {
+            &$kind
+        }
+
+        fn envelope(&self) -> &$crate::Envelope {
+            &self.envelope
+        }
+
+        fn envelope_mut(&mut self) -> &mut $crate::Envelope {
+            &mut self.envelope
+        }
+    };
+}
+
 /// How a window ended.
 #[derive(Clone, Debug)]
 pub struct End {
@@ -434,124 +455,5 @@ impl Debug for Conclusion {
             Self::Common => "Common",
             Self::Own(_) => "Own",
         })
-    }
-}
-
-/// What can be done with a robot's file whatever its type; every type that is a file has it by itself.
-pub trait Erased: Any {
-    /// Another one of the same.
-    fn boxed(&self) -> Box<dyn Robot>;
-    /// Whether the other is the same configuration of the same robot.
-    fn equals(&self, other: &dyn Robot) -> bool;
-    /// As the type that it is.
-    fn as_any(&self) -> &dyn Any;
-    /// As the type that it is, to be changed.
-    fn as_any_mut(&mut self) -> &mut dyn Any;
-    /// As `run.json` keeps it.
-    ///
-    /// # Errors
-    /// What JSON cannot hold.
-    fn to_json(&self) -> Result<Value, serde_json::Error>;
-    /// As a file.
-    ///
-    /// # Errors
-    /// What TOML cannot hold.
-    fn to_text(&self) -> Result<String, toml::ser::Error>;
-}
-
-impl<R: Robot + Clone + PartialEq + Serialize> Erased for R {
-    fn boxed(&self) -> Box<dyn Robot> {
-        Box::new(self.clone())
-    }
-
-    fn equals(&self, other: &dyn Robot) -> bool {
-        other.as_any().downcast_ref::<R>().is_some_and(|other| other == self)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn to_json(&self) -> Result<Value, serde_json::Error> {
-        let mut value = serde_json::to_value(self)?;
-        if let Value::Object(table) = &mut value {
-            table.entry(ROBOT).or_insert_with(|| self.kind().name.into());
-        }
-        Ok(value)
-    }
-
-    fn to_text(&self) -> Result<String, toml::ser::Error> {
-        let table = toml::Table::try_from(self)?;
-        // At the top, where a reader looks for it.
-        let robot = if table.contains_key(ROBOT) {
-            String::new()
-        } else {
-            format!("{ROBOT} = \"{}\"\n", self.kind().name)
-        };
-        Ok(robot + &toml::to_string(&table)?)
-    }
-}
-
-/// A robot's configuration, whichever robot it is of.
-#[derive(Debug)]
-pub struct RobotFile(Box<dyn Robot>);
-
-impl RobotFile {
-    /// Of a robot's own file.
-    pub fn of(robot: impl Robot) -> Self {
-        Self(Box::new(robot))
-    }
-
-    /// The robot's name.
-    pub fn robot(&self) -> &'static str {
-        self.kind().name
-    }
-
-    /// The robot's own file, of a robot of that type.
-    pub fn get<R: Robot>(&self) -> Option<&R> {
-        self.as_any().downcast_ref()
-    }
-
-    /// The same, to be changed.
-    pub fn get_mut<R: Robot>(&mut self) -> Option<&mut R> {
-        self.0.as_any_mut().downcast_mut()
-    }
-
-    /// The whole configuration as TOML, paths resolved.
-    ///
-    /// # Errors
-    /// [`LabError::Config`] for values that TOML cannot hold.
-    pub fn to_toml(&self) -> Result<String, LabError> {
-        self.to_text().map_err(|error| LabError::Config(error.to_string()))
-    }
-}
-
-impl Deref for RobotFile {
-    type Target = dyn Robot;
-
-    fn deref(&self) -> &Self::Target {
-        &*self.0
-    }
-}
-
-impl DerefMut for RobotFile {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut *self.0
-    }
-}
-
-impl Clone for RobotFile {
-    fn clone(&self) -> Self {
-        Self(self.boxed())
-    }
-}
-
-impl PartialEq for RobotFile {
-    fn eq(&self, other: &Self) -> bool {
-        self.equals(&**other)
     }
 }

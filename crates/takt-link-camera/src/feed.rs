@@ -88,7 +88,7 @@ pub enum FeedStatus {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct FeedControl {
     state: AtomicU8,
     delivered: AtomicU64,
     interruptions: AtomicU64,
@@ -98,7 +98,7 @@ struct Shared {
     message: Mutex<Option<Arc<str>>>,
 }
 
-impl Shared {
+impl FeedControl {
     fn state(&self) -> FeedState {
         STATES[usize::from(self.state.load(Ordering::Acquire)) % STATES.len()]
     }
@@ -135,7 +135,7 @@ pub struct CameraFeed {
     intrinsics: Intrinsics,
     has_depth: bool,
     signal: Signal,
-    shared: Arc<Shared>,
+    shared: Arc<FeedControl>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -171,7 +171,7 @@ impl CameraFeed {
         readers: usize,
         options: FeedOptions,
     ) -> Result<(Self, Vec<Reader<Frame>>), CameraError> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(FeedControl::default());
         let (mut feed, driver, readers) = Self::assemble(index, Box::new(open), readers, options, shared)?;
         let thread = std::thread::Builder::new()
             .name(format!("cam{index}-{backend}"))
@@ -195,7 +195,7 @@ impl CameraFeed {
         readers: usize,
         options: FeedOptions,
     ) -> Result<(Self, Acquisition, Vec<Reader<Frame>>), CameraError> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(FeedControl::default());
         let config = config.clone();
         let outer = FeedOptions { phase: Duration::ZERO, gate: None, ..options.clone() };
         let stopped = Arc::clone(&shared);
@@ -221,7 +221,7 @@ impl CameraFeed {
         readers: usize,
         options: FeedOptions,
     ) -> Result<(Self, Acquisition, Vec<Reader<Frame>>), CameraError> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(FeedControl::default());
         let (feed, driver, readers) = Self::assemble(index, Box::new(open), readers, options, shared)?;
         Ok((feed, Acquisition(driver), readers))
     }
@@ -231,7 +231,7 @@ impl CameraFeed {
         mut open: Open,
         readers: usize,
         options: FeedOptions,
-        shared: Arc<Shared>,
+        shared: Arc<FeedControl>,
     ) -> Result<(Self, Driver, Vec<Reader<Frame>>), CameraError> {
         let camera = open()?;
         let intrinsics = camera.intrinsics();
@@ -363,7 +363,7 @@ struct Driver {
     spare: Frame,
     options: FeedOptions,
     signal: Signal,
-    shared: Arc<Shared>,
+    shared: Arc<FeedControl>,
     /// Added to the camera's sequence numbers, so that they go on growing when it was opened again.
     sequence_base: u64,
     last_sequence: u64,

@@ -114,6 +114,19 @@ pub struct RobotState {
     pub script_guard: i32,
 }
 
+impl RobotState {
+    /// A robot that is connected and runs its program, nothing being wrong; all else is 0. Tests begin with it.
+    pub fn running() -> Self {
+        Self {
+            connected: true,
+            robot_mode: RobotMode::Running,
+            safety_mode: SafetyMode::Normal,
+            program_running: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// What the safety job asks for, sent in every SSM cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Command {

@@ -34,9 +34,7 @@ impl Process {
 
     /// CPU time, that of children it has waited for included, nanoseconds in steps of a clock tick (10 ms).
     pub(crate) fn cpu_ns(&self) -> u64 {
-        // SAFETY: sysconf takes one integer.
-        let per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-        self.cpu_ticks.saturating_mul(1_000_000_000 / u64::try_from(per_s).unwrap_or(100).max(1))
+        self.cpu_ticks.saturating_mul(procfs::tick_ns())
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use takt_rt::clock;
+use takt_rt::procfs::CpuTime;
 
 /// Event counters of the machine since boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,9 +15,7 @@ pub struct Counters {
     forks: u64,
     interrupts: u64,
     softirqs: u64,
-    busy: u64,
-    steal: u64,
-    total: u64,
+    cpu: CpuTime,
 }
 
 /// What the whole machine did over a time, the load and the measured programs together.
@@ -44,7 +43,7 @@ impl Counters {
     }
 
     fn parse(text: &str) -> Self {
-        let mut counters = Self::default();
+        let mut counters = Self { cpu: CpuTime::of_all(text).unwrap_or_default(), ..Self::default() };
         for line in text.lines() {
             let mut words = line.split_ascii_whitespace();
             let key = words.next().unwrap_or_default();
@@ -54,14 +53,6 @@ impl Counters {
                 "processes" => counters.forks = first(),
                 "intr" => counters.interrupts = first(),
                 "softirq" => counters.softirqs = first(),
-                "cpu" => {
-                    // user nice system idle iowait irq softirq steal; guest time is within user.
-                    let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).take(8).collect();
-                    let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
-                    counters.total = ticks.iter().fold(0, |sum, &n| sum.saturating_add(n));
-                    counters.busy = counters.total.saturating_sub(at(3).saturating_add(at(4)));
-                    counters.steal = at(7);
-                }
                 _ => {}
             }
         }
@@ -71,14 +62,14 @@ impl Counters {
     pub fn since(&self, earlier: &Self) -> Rates {
         let seconds = self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;
         let ratio = |part: u64, whole: f64| if whole > 0.0 { part as f64 / whole } else { 0.0 };
-        let total = self.total.saturating_sub(earlier.total) as f64;
+        let cpu = self.cpu.since(&earlier.cpu);
         Rates {
             switches_per_s: ratio(self.switches.saturating_sub(earlier.switches), seconds),
             forks_per_s: ratio(self.forks.saturating_sub(earlier.forks), seconds),
             interrupts_per_s: ratio(self.interrupts.saturating_sub(earlier.interrupts), seconds),
             softirqs_per_s: ratio(self.softirqs.saturating_sub(earlier.softirqs), seconds),
-            busy: ratio(self.busy.saturating_sub(earlier.busy), total),
-            stolen: ratio(self.steal.saturating_sub(earlier.steal), total),
+            busy: cpu.busy,
+            stolen: cpu.stolen,
         }
     }
 }

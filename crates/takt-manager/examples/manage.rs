@@ -14,7 +14,7 @@ use takt_manager::live::launch::Launched;
 use takt_manager::live::{Live, Log, Options, metrics};
 use takt_manager::restore::watchdog;
 use takt_manager::system::platform;
-use takt_ros::preload::{Session, SessionOptions};
+use takt_ros::preload::{ProbeOptions, ProbeSession};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -40,7 +40,7 @@ fn main() -> Result<ExitCode, Failure> {
     let seconds: f64 = ours.get(1).ok_or("no number of seconds")?.parse()?;
     let platform = platform(&goals.options)?;
     let stand_in = std::env::var("TAKT_PROBE").is_ok_and(|probe| probe == "stand-in");
-    let session = Session::create(&SessionOptions { stand_in, ..SessionOptions::default() })?;
+    let session = ProbeSession::create(&ProbeOptions { stand_in, ..ProbeOptions::default() })?;
     let mut options = Options {
         observe: ours.iter().any(|word| word == "--observe"),
         log: Log::new(Some(Box::new(std::io::stdout())), None),

@@ -25,7 +25,7 @@ use takt_manager::live::launch::Launched;
 use takt_manager::live::{Live, Options};
 use takt_manager::plan::{ChainState, Plan, Platform};
 use takt_model::Extractor;
-use takt_ros::preload::{Session, SessionOptions};
+use takt_ros::preload::{ProbeOptions, ProbeSession};
 use takt_ros::{Event, Source};
 use takt_ros_workload::{Program, Running, System, rclcpp};
 
@@ -49,7 +49,7 @@ fn main() -> Result<(), Failure> {
 }
 
 fn record(path: &Path, seconds: u64, command: &[&str]) -> Result<(), Failure> {
-    let session = Session::create(&SessionOptions::default())?;
+    let session = ProbeSession::create(&ProbeOptions::default())?;
     let mut probe = session.probe()?;
     let mut file = BufWriter::new(File::create(path)?);
     let length = Duration::from_secs(seconds);

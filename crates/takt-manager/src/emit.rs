@@ -274,32 +274,14 @@ fn prefixes(processes: &[Process]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use takt_model::{
-        ArrivalCurve, CostCurve, ExecutorId, ExecutorKind, Node, NodeId, Outside, ThreadId, Topic, TopicId,
-    };
+    use takt_model::{CostCurve, ExecutorId, ExecutorKind, Node, NodeId, Outside, ThreadId, Topic, TopicId};
 
     use super::*;
     use crate::plan::{ChainPlan, Reservation};
 
     fn callback(name: &str, node: usize, kind: CallbackKind, total_ns: u64) -> Callback {
-        Callback {
-            name: name.to_owned(),
-            symbol: None,
-            node: Some(NodeId(node)),
-            executor: ExecutorId(0),
-            kind,
-            publishes: Vec::new(),
-            outputs: Vec::new(),
-            arrivals: ArrivalCurve::default(),
-            cost: CostCurve { total_ns, ..CostCurve::default() },
-            suspension: CostCurve::default(),
-            most_suspensions: 0,
-            delivery: None,
-            suspensions: Vec::new(),
-            yields: Vec::new(),
-            suspension_unseen: false,
-            probable_cost: Vec::new(),
-        }
+        let cost = CostCurve { total_ns, ..CostCurve::default() };
+        Callback { node: Some(NodeId(node)), cost, ..Callback::unseen(name, ExecutorId(0), kind) }
     }
 
     #[allow(clippy::field_reassign_with_default, reason = "one table after the other reads better")]
@@ -391,8 +373,8 @@ mod tests {
         let (mut plan, model) = planned();
         let again =
             Reservation { pid: 10, tid: 12, name: "../../etc".into(), ..plan.reservations[0].clone() };
-        let twin = Reservation { pid: 11, tid: 11, ..again.clone() };
-        plan.reservations.extend([again, twin]);
+        let duplicate = Reservation { pid: 11, tid: 11, ..again.clone() };
+        plan.reservations.extend([again, duplicate]);
         let files = files(&plan, &model);
         let paths: Vec<String> = files.iter().map(|(path, _)| path.display().to_string()).collect();
         assert_eq!(

@@ -246,27 +246,21 @@ impl System {
         }
         for (number, callback) in self.callbacks.iter().enumerate() {
             let source = self.executors[callback.executor].source;
+            let kind = match callback.trigger {
+                _ if source => CallbackKind::Source,
+                Trigger::Periodic { period_ns, .. } => CallbackKind::Timer { period_ns },
+                Trigger::Topic(topic) => CallbackKind::Subscription { topic: TopicId(topic) },
+            };
             model.callbacks.push(Callback {
-                name: callback.name.clone(),
-                symbol: None,
                 node: Some(NodeId(callback.executor)),
-                executor: ExecutorId(callback.executor),
-                kind: match callback.trigger {
-                    _ if source => CallbackKind::Source,
-                    Trigger::Periodic { period_ns, .. } => CallbackKind::Timer { period_ns },
-                    Trigger::Topic(topic) => CallbackKind::Subscription { topic: TopicId(topic) },
-                },
                 publishes: callback.publishes.iter().map(|t| TopicId(*t)).collect(),
                 outputs: callback.publishes.iter().map(|t| output(callback, *t)).collect(),
                 arrivals: arrivals(callback.trigger, counts[number]),
                 cost: cost(&callback.costs_ns),
                 suspension: suspension(&callback.suspends_ns),
                 most_suspensions: callback.suspends_ns.iter().map(|s| s.len() as u64).max().unwrap_or(0),
-                delivery: None,
                 suspensions: suspensions(&callback.suspends_ns),
-                yields: Vec::new(),
-                suspension_unseen: false,
-                probable_cost: Vec::new(),
+                ..Callback::unseen(&callback.name, ExecutorId(callback.executor), kind)
             });
             let callback_id = CallbackId(number);
             let least = |list: &[u64]| list.iter().copied().min().unwrap_or(0);

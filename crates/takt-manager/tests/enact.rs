@@ -123,12 +123,12 @@ impl Dummy {
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut dummy = Self { child, output, threads: BTreeMap::new() };
         while dummy.threads.len() < 3 {
-            dummy.hear();
+            dummy.listen();
         }
         dummy
     }
 
-    fn hear(&mut self) {
+    fn listen(&mut self) {
         let mut line = String::new();
         assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the dummy ended");
         if let Some((name, tid)) = line.trim().strip_prefix("thread ").and_then(|rest| rest.split_once(' ')) {
@@ -139,7 +139,7 @@ impl Dummy {
     fn make(&mut self) -> u32 {
         writeln!(self.child.stdin.as_mut().unwrap(), "make").unwrap();
         while !self.threads.contains_key("made") {
-            self.hear();
+            self.listen();
         }
         self.threads["made"]
     }

@@ -15,7 +15,7 @@ const SHIPPED: &str = include_str!("data/rta.json");
 #[derive(Deserialize)]
 struct Cases {
     alone: Vec<Alone>,
-    shared: Vec<Shared>,
+    shared: Vec<SharedCase>,
 }
 
 #[derive(Deserialize)]
@@ -27,7 +27,7 @@ struct Alone {
 }
 
 #[derive(Deserialize)]
-struct Shared {
+struct SharedCase {
     tasks: Vec<Task>,
     bounds: Vec<u64>,
 }

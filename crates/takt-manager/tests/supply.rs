@@ -19,6 +19,7 @@ use takt_reserve::enforce::{self, Enforcement};
 use takt_reserve::partition::{Partition, establish};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::placement;
+use takt_rt::procfs::CpuTime;
 
 const MS: u64 = 1_000_000;
 const TRIES: usize = 6;
@@ -134,11 +135,10 @@ impl Spinner {
     }
 }
 
-/// Hundredths of a second that the computer below has taken from a CPU, where it tells.
-fn stolen(core: usize) -> u64 {
-    let text = std::fs::read_to_string("/proc/stat").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{core} "))).unwrap_or_default();
-    line.split_whitespace().nth(7).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+/// What the computer below has taken from a CPU, where it tells.
+fn stolen_ns(core: usize) -> u64 {
+    let all = CpuTime::read_by_cpu();
+    all.into_iter().find(|&(number, _)| number == core).map_or(0, |(_, time)| time.steal_ns())
 }
 
 /// Runs of a thread with this reservation, beside others with theirs; and how much was taken from them or stood still meanwhile.
@@ -153,13 +153,13 @@ fn attempt(
     for (spinner, reservation) in spinners.iter().zip(reservations) {
         partition.reserve(kernel, std::process::id(), spinner.tid, core, reservation).unwrap();
     }
-    let before = stolen(core);
+    let before = stolen_ns(core);
     go.wait();
     std::thread::sleep(Duration::from_millis(700));
     let mut spun = spinners.into_iter().map(Spinner::finish);
     let first = spun.next().unwrap();
-    let stolen_ns = first.stolen_ns + spun.map(|spun| spun.stolen_ns).sum::<u64>();
-    (first.runs, stolen_ns + (stolen(core) - before) * 10 * MS)
+    let stolen = first.stolen_ns + spun.map(|spun| spun.stolen_ns).sum::<u64>();
+    (first.runs, stolen + stolen_ns(core) - before)
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use takt_model::{ChainSpec, Extractor, Options, Reorder};
 use takt_ros::event::Source as _;
-use takt_ros::preload::{Session, SessionOptions};
+use takt_ros::preload::{ProbeOptions, ProbeSession};
 use takt_ros_workload::{Program, Running, System, serve};
 
 /// The chains of Table I, as far as the workload has them.
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(serve(&system, node, Path::new(directory))?);
     }
     let seconds = arguments.first().and_then(|a| a.parse().ok()).unwrap_or(5);
-    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() })?;
+    let session = ProbeSession::create(&ProbeOptions { stand_in: true, ..ProbeOptions::default() })?;
     let environment = session.environment(std::env::var_os("LD_PRELOAD"));
     let program = Program {
         path: std::env::current_exe()?,

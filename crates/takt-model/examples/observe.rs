@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use takt_model::order::HOLD_NS;
 use takt_model::{ChainSpec, Extractor, Options, Reorder};
 use takt_ros::event::Source as _;
-use takt_ros::preload::{Session, SessionOptions};
+use takt_ros::preload::{ProbeOptions, ProbeSession};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let program = arguments.next().ok_or("which command?")?;
-    let session = Session::create(&SessionOptions::default())?;
+    let session = ProbeSession::create(&ProbeOptions::default())?;
     let mut probe = session.probe()?;
     let mut child = Command::new(program)
         .args(arguments)

@@ -221,6 +221,30 @@ pub struct Callback {
     pub probable_cost: Vec<ProbableCost>,
 }
 
+impl Callback {
+    /// One of which nothing was seen yet: simulations and tests say what they know of it, with `..`.
+    pub fn unseen(name: impl Into<String>, executor: ExecutorId, kind: CallbackKind) -> Self {
+        Self {
+            name: name.into(),
+            symbol: None,
+            node: None,
+            executor,
+            kind,
+            publishes: Vec::new(),
+            outputs: Vec::new(),
+            arrivals: ArrivalCurve::default(),
+            cost: CostCurve::default(),
+            suspension: CostCurve::default(),
+            most_suspensions: 0,
+            delivery: None,
+            suspensions: Vec::new(),
+            yields: Vec::new(),
+            suspension_unseen: false,
+            probable_cost: Vec::new(),
+        }
+    }
+}
+
 /// What a callback sends to one topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {

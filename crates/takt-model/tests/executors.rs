@@ -89,7 +89,7 @@ fn clients_that_count_alike_are_told_apart() {
         .find(|e| matches!(e.kind, Kind::Service { step: ServiceStep::SendRequest, .. }))
         .map(|e| e.pid)
         .unwrap();
-    let twin: Vec<Event> = events
+    let duplicate: Vec<Event> = events
         .iter()
         .filter(|e| e.pid == caller)
         .map(|event| {
@@ -97,7 +97,7 @@ fn clients_that_count_alike_are_told_apart() {
             (event.pid, event.tid) = (event.pid + 100_000, event.tid + 100_000);
             event.at_ns += 1000;
             match &mut event.kind {
-                Kind::NodeInit { name, .. } => *name = "twin".into(),
+                Kind::NodeInit { name, .. } => *name = "duplicate".into(),
                 Kind::Service { client, .. } => *client ^= 1 << 40,
                 Kind::RmwPublish { source_ns: Some(stamp), .. } => *stamp += 1,
                 _ => {}
@@ -105,7 +105,7 @@ fn clients_that_count_alike_are_told_apart() {
             event
         })
         .collect();
-    events.extend(twin);
+    events.extend(duplicate);
     events.sort_by_key(|event| event.at_ns);
     let (after, _) = extract(&events, &CALL);
     assert_eq!((after.completions, after.worst_ns), (before.completions, before.worst_ns));

@@ -8,10 +8,10 @@ use crate::digest::{Digest, digests};
 use crate::document::{Block, Document, Section};
 use crate::pictures;
 use crate::questions::{Point, answers};
-use crate::table::{Cell, Table};
 use crate::tables::{self, Context, spread};
-use crate::traces::{traces, worst};
 use crate::words::{Unit, clean, count, time};
+
+mod kernel;
 
 /// Share of processor time taken by a hypervisor from which a reader is warned: at 0.1 % one job in a thousand may have
 /// waited for somebody else's machine, which is what a worst value is made of.
@@ -29,7 +29,7 @@ pub fn build(collection: &Collection) -> Document {
         .map(|(group, digests)| Context { collection, group, digests, unit: unit_of(digests) })
         .collect();
     let mut sections = vec![introduction(collection, &contexts)];
-    sections.extend(virtual_time(collection));
+    sections.extend(kernel::virtual_time(collection));
     let mut robots: Vec<&str> = Vec::new();
     for (number, context) in contexts.iter().enumerate() {
         // The first measure of a robot is its main one and gets every table and figure.
@@ -52,7 +52,7 @@ pub fn build(collection: &Collection) -> Document {
     if !figures.is_empty() {
         sections.push(section("figures-of-the-robot", "Figures of the robot", figures));
     }
-    sections.extend(kernel(collection));
+    sections.extend(kernel::kernel(collection));
     sections.push(conditions(collection));
     sections.push(provenance(collection));
     Document { title: title(collection), sections }
@@ -389,79 +389,6 @@ fn unplanned(collection: &Collection) -> Vec<&str> {
     names.filter(|name| !(guests && KERNEL_FACTS.contains(name))).collect()
 }
 
-/// What figures of guests mean and what they do not; `None` where there is no guest.
-fn virtual_time(collection: &Collection) -> Option<Section> {
-    let guests = || collection.runs.iter().filter_map(|run| run.header.machine.virtual_machine.as_ref());
-    let (counted, real): (Vec<_>, Vec<_>) = guests().partition(|guest| guest.virtual_time);
-    let first = guests().next()?;
-    let mut section = section("virtual", "What virtual time means", Vec::new());
-    let machines = distinct(guests().map(|guest| guest.machine.as_str())).join("; ");
-    section.add(Block::Paragraph(format!(
-        "{} made in virtual machines ({machines}), each with a kernel of its own. Guests are Takt's: nothing but the kernel, \
-         the robot and its interference runs in them.",
-        count(guests().count(), "run was", "runs were")
-    )));
-    if !counted.is_empty() {
-        section.add(Block::Paragraph(
-            "Time is counted in instructions: each takes one nanosecond, whatever it does, and an idle guest jumps to its \
-             next timer. So a lateness is the number of instructions that the kernel put between the timer and the task. \
-             That compares the ways through kernels, the places where they cannot be preempted above all, with nothing \
-             of the host in it: the same run gives the same figures on any computer."
-                .to_owned(),
-        ));
-        let mut limits = vec![
-            "No caches, no memory bus, no frequency, no idle states: a microsecond here is none of a board's, and what memory \
-             contention does to a robot does not show at all."
-                .to_owned(),
-            "No real devices: interrupts are the timer's and the virtual machine's few, so that drivers, firmware and system \
-             management interrupts are missing from the worst values."
-                .to_owned(),
-            "A worst value is the worst of these paths and this load, and no bound."
-                .to_owned(),
-        ];
-        if counted.iter().any(|guest| guest.cpus > 1) {
-            limits.push(
-                "Several CPUs are simulated one after the other in slices of instructions: they never run at the same \
-                 moment, so that contention between CPUs is not what it is on hardware."
-                    .to_owned(),
-            );
-        }
-        section.add(Block::List(limits));
-    }
-    if !real.is_empty() {
-        section.add(Block::Warning(vec![
-            "Guests on the host's processor (KVM) run in real time: their figures hold the host's own lateness."
-                .to_owned(),
-        ]));
-    }
-    let mut table =
-        Table::new("Kernels", &["Kernel", "Release", "Preemption", "Package", "SHA-256 of vmlinuz"]);
-    let mut seen = Vec::new();
-    for run in &collection.runs {
-        let machine = &run.header.machine;
-        let Some(guest) = &machine.virtual_machine else { continue };
-        if seen.contains(&(&guest.kernel, &guest.kernel_sha256, &machine.preemption)) {
-            continue;
-        }
-        seen.push((&guest.kernel, &guest.kernel_sha256, &machine.preemption));
-        let fact = |value: &Option<String>| value.as_ref().map_or_else(|| Cell::gap("not told"), Cell::text);
-        table.push(vec![
-            Cell::text(&guest.kernel),
-            fact(&machine.kernel),
-            fact(&machine.preemption),
-            guest.package.as_ref().map_or_else(|| Cell::gap("a file, no package"), Cell::text),
-            Cell::text(&guest.kernel_sha256),
-        ]);
-    }
-    table.note(format!(
-        "Guests have {} and {} MiB of memory.",
-        count(first.cpus as usize, "CPU", "CPUs"),
-        first.memory_mib
-    ));
-    section.add(Block::Table(table));
-    Some(section)
-}
-
 /// A measure: its tables and figures.
 fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
     let id = format!("m{number}");
@@ -488,46 +415,6 @@ fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
     tables::extremes(context).into_iter().for_each(|table| section.add(Block::Table(table)));
     figures.into_iter().for_each(|figure| section.add(Block::Figure(Box::new(figure))));
     section
-}
-
-/// What the traces of runs tell of the kernel; `None` where no run was traced.
-fn kernel(collection: &Collection) -> Option<Section> {
-    let traced = traces(collection);
-    if traced.is_empty() {
-        return None;
-    }
-    let good = tables::trace::good(&traced);
-    let mut section = section("kernel", "What the kernel did", Vec::new());
-    section.add(Block::Paragraph(format!(
-        "{} traced: the kernel's own events, matched with the releases of the robot's thread. A traced job is slowed by \
-         the tracing, so that latencies of these runs compare with those of other traced runs only.",
-        count(traced.len(), "run was", "runs were")
-    )));
-    let warnings = tables::trace::warnings(collection, &traced);
-    if !warnings.is_empty() {
-        section.add(Block::Warning(warnings));
-    }
-    section.add(Block::Table(tables::trace::releases(collection, &traced)));
-    if good.is_empty() {
-        return Some(section);
-    }
-    section.add(Block::Table(tables::trace::causes(collection, &good)));
-    let worst = worst(&traced, LATE_SHOWN);
-    for figure in pictures::late(collection, &traced, &worst) {
-        section.add(Block::Figure(Box::new(figure)));
-    }
-    tables::trace::windows(collection, &worst).into_iter().for_each(|table| section.add(Block::Table(table)));
-    let sequences = tables::trace::sequences(collection, &good);
-    let rest = [
-        tables::trace::segments(collection, &good),
-        tables::trace::dilation(collection, &good),
-        tables::trace::overhead(collection, &good),
-    ];
-    sequences
-        .into_iter()
-        .chain(rest.into_iter().flatten())
-        .for_each(|table| section.add(Block::Table(table)));
-    Some(section)
 }
 
 fn conditions(collection: &Collection) -> Section {

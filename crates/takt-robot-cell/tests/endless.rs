@@ -14,7 +14,7 @@ use takt_link_rtde::client::SendOutcome;
 use takt_perception::FrameHealth;
 use takt_robot_cell::cell::Records;
 use takt_robot_cell::lab::CellSummary;
-use takt_robot_cell::lab::collector::{Board, Collector};
+use takt_robot_cell::lab::collector::{Board, CellCollector};
 use takt_robot_cell::lab::rows::{FRAMES, JOBS, REACTION, REACTIONS, SSM_RESPONSE};
 use takt_robot_cell::lab::summary::{RunFacts, summarise};
 use takt_robot_cell::lab::tally::{CameraRule, Rules};
@@ -169,7 +169,7 @@ impl Source {
 /// A collector on a run directory, and what feeds it.
 struct Bench {
     dir: RunDir,
-    collector: Collector,
+    collector: CellCollector,
     source: Source,
     window_ns: [u64; 2],
     rules: Rules,
@@ -211,7 +211,7 @@ impl Bench {
         window.open(window_ns[0]);
         let records = Records { jobs, frames, worker: Vec::new() };
         let collector =
-            Collector::bounded(&dir, records, board, rules.clone(), &mut measures, &window, most_rows)
+            CellCollector::bounded(&dir, records, board, rules.clone(), &mut measures, &window, most_rows)
                 .unwrap();
         let source = Source {
             jobs: jobs_in,

@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
+use takt_link_rtde::RobotState;
 use takt_link_rtde::arm::registers as reg;
 use takt_link_rtde::client::{ClockFollower, SendOutcome};
-use takt_link_rtde::{RobotMode, RobotState, SafetyMode};
 use takt_perception::{Detections, FrameHealth, Object};
 use takt_robot_cell::ssm::{CameraInput, FaultKind, Inputs, Light, Monitor, SsmConfig};
 
@@ -89,11 +89,7 @@ impl Bench {
         let last = self.states.back().map_or(self.robot, |(_, state)| *state);
         let speed = bent.moves_at.unwrap_or(self.applied.fraction);
         let state = RobotState {
-            connected: true,
             controller_s: self.controller_s,
-            robot_mode: RobotMode::Running,
-            safety_mode: SafetyMode::Normal,
-            program_running: true,
             joint_speeds_rad_s: [speed, 0.0, 0.0, 0.0, 0.0, 0.0],
             tcp_speed: [0.9 * speed, 0.0, 0.0, 0.0, 0.0, 0.0],
             speed_fraction: bent.reports_fraction.unwrap_or(self.applied.fraction),
@@ -113,7 +109,7 @@ impl Bench {
                 _ => reg::answer(self.applied.challenge),
             },
             script_guard: if bent.foreign_program { 0 } else { reg::GUARD_ARMED },
-            ..RobotState::default()
+            ..RobotState::running()
         };
         let state = if bent.replay { last } else { state };
         self.states.push_back((self.now_ns, state));

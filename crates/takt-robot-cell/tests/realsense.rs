@@ -12,7 +12,7 @@ use obedient::Obedient;
 use standin::{COLOUR, DEPTH, GLOBAL, Moment, Part, Set, Standin};
 use takt_link_camera::realsense::RealsenseCamera;
 use takt_link_camera::{Camera, Frame};
-use takt_link_rtde::{RobotMode, RobotState, SafetyMode};
+use takt_link_rtde::RobotState;
 use takt_perception::{Detections, FrameHealth, FrameWatch, PerceptionConfig};
 use takt_robot_cell::ssm::{CameraInput, Decision, FaultKind, Inputs, Light, Monitor, SsmConfig};
 
@@ -51,14 +51,7 @@ impl Cell {
             newest: Detections::default(),
             begin,
             frames: 0,
-            robot: RobotState {
-                sequence: 1,
-                connected: true,
-                robot_mode: RobotMode::Running,
-                safety_mode: SafetyMode::Normal,
-                program_running: true,
-                ..RobotState::default()
-            },
+            robot: RobotState { sequence: 1, ..RobotState::running() },
             obedient: Obedient::new(),
         };
         for _ in 0..60 {

@@ -36,14 +36,7 @@ impl Cell {
             now_ns: 1_000_000_000_000,
             detections: vec![ok(); CAMERAS],
             alive: vec![true; CAMERAS],
-            robot: RobotState {
-                sequence: 1,
-                connected: true,
-                robot_mode: RobotMode::Running,
-                safety_mode: SafetyMode::Normal,
-                program_running: true,
-                ..RobotState::default()
-            },
+            robot: RobotState { sequence: 1, ..RobotState::running() },
             frozen_cameras: false,
             frozen_robot: false,
             heartbeat: 1000,

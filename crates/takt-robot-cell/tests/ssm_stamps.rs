@@ -6,7 +6,7 @@ mod obedient;
 
 use obedient::Obedient;
 use proptest::prelude::*;
-use takt_link_rtde::{RobotMode, RobotState, SafetyMode};
+use takt_link_rtde::RobotState;
 use takt_perception::{Detections, FrameHealth};
 use takt_robot_cell::ssm::{CameraInput, Decision, FaultKind, Inputs, Light, Monitor, SsmConfig};
 
@@ -33,14 +33,7 @@ impl Cell {
             now_ns: START_NS,
             jobs: 0,
             cameras: [good; 2],
-            robot: RobotState {
-                sequence: 1,
-                connected: true,
-                robot_mode: RobotMode::Running,
-                safety_mode: SafetyMode::Normal,
-                program_running: true,
-                ..RobotState::default()
-            },
+            robot: RobotState { sequence: 1, ..RobotState::running() },
             obedient: Obedient::new(),
         }
     }

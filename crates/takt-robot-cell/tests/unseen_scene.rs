@@ -7,9 +7,9 @@ use std::path::Path;
 use nalgebra::{Isometry3, Point3, Translation3, UnitQuaternion, Vector3};
 use takt_link_camera::synthetic::{Flaws, LensEvent, LensEventKind, PersonConfig, Renderer, Scene};
 use takt_link_camera::{CameraConfig, Frame, SyntheticConfig};
+use takt_link_rtde::RobotState;
 use takt_link_rtde::arm::registers as reg;
 use takt_link_rtde::client::SendOutcome;
-use takt_link_rtde::{RobotMode, RobotState, SafetyMode};
 use takt_perception::{
     Backend, Detections, Engine, EngineConfig, FrameHealth, FramePose, ObjectKind, Perception,
     PerceptionConfig,
@@ -102,13 +102,7 @@ impl Rig {
             views: cell.cameras.iter().enumerate().map(view).collect(),
             monitor: Monitor::new(cell.ssm.clone(), cell.cameras.len()).unwrap(),
             frames: 0,
-            robot: RobotState {
-                connected: true,
-                robot_mode: RobotMode::Running,
-                safety_mode: SafetyMode::Normal,
-                program_running: true,
-                ..RobotState::default()
-            },
+            robot: RobotState::running(),
             heartbeat: 1000,
             tcp: tcp.translation.vector.into(),
         }

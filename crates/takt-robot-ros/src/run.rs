@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
 use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
-use takt_lab::{ConfigError, Envelope, LabError, Session};
+use takt_lab::{ConfigError, LabError, Session};
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{self, ChainStatus, Live, Log, Status};
 use takt_manager::system::platform;
 use takt_manager::{Goals, Plan};
 use takt_model::Model;
-use takt_ros::preload::{Probe, Session as ProbeSession, SessionOptions};
+use takt_ros::preload::{Probe, ProbeOptions, ProbeSession};
 use takt_ros_workload::rclcpp::{self, Nodes};
 use takt_ros_workload::{self as workload, Program};
 use takt_rt::clock::monotonic_ns;
@@ -45,17 +45,7 @@ pub static KIND: Kind = Kind {
 };
 
 impl Robot for RosFile {
-    fn kind(&self) -> &'static Kind {
-        &KIND
-    }
-
-    fn envelope(&self) -> &Envelope {
-        &self.envelope
-    }
-
-    fn envelope_mut(&mut self) -> &mut Envelope {
-        &mut self.envelope
-    }
+    takt_lab::robot_basics!(KIND);
 
     fn validate(&self) -> Result<(), ConfigError> {
         self.validate()
@@ -96,7 +86,7 @@ impl Robot for RosFile {
         let real = real_nodes(self, session)?;
         // Real nodes bring their own tracepoints.
         let stand_in = self.command.is_none() && real.is_none();
-        let probe = ProbeSession::create(&SessionOptions { stand_in, ..Default::default() })
+        let probe = ProbeSession::create(&ProbeOptions { stand_in, ..Default::default() })
             .map_err(|error| LabError::Config(error.to_string()))?;
         let chains = Chains::open(&goals, session)?;
         let (live, enacts) = manager(self, &goals, &probe, session)?;

@@ -124,9 +124,9 @@ fn a_frozen_sender_is_stopped_by_the_robots_own_program_within_its_time() {
     });
     let stopped = rows.iter().position(|row| row.program == ProgramState::Silent).unwrap();
     let last_count = rows[stopped].count;
-    let heard = rows.iter().rposition(|row| row.count != last_count).unwrap() + 1;
-    // Each row after it is one cycle in which the program could have heard something.
-    let waited = stopped - heard;
+    let received = rows.iter().rposition(|row| row.count != last_count).unwrap() + 1;
+    // Each row after it is one cycle in which the program could have received something.
+    let waited = stopped - received;
     assert_eq!(waited as i32, support::SILENT_CYCLES, "cycles of silence, by the controller's own log");
     let fast = rows[stopped].joint_speed_rad_s;
     let rest = rows[stopped..].iter().position(|row| row.joint_speed_rad_s == 0.0).unwrap();

@@ -217,7 +217,7 @@ impl Node {
                 subscriptions: (self.spec.subscription.iter())
                     .map(|it| self.activity(&it.name, &it.cost, &it.publishes))
                     .collect(),
-                heard: vec![false; self.spec.subscription.len()],
+                received: vec![false; self.spec.subscription.len()],
                 node: &self,
                 window,
             };
@@ -263,7 +263,7 @@ struct Work<'a> {
     timers: Vec<Activity>,
     subscriptions: Vec<Activity>,
     /// Which subscriptions have had a message since a filter last let something through.
-    heard: Vec<bool>,
+    received: Vec<bool>,
     window: Window,
 }
 
@@ -295,14 +295,14 @@ impl Served for Work<'_> {
         trace().rclcpp_take(place.pointer());
         trace().callback_start(objects.callback.pointer(), false);
         activity.compute(&self.window);
-        if let Some(heard) = self.heard.get_mut(index) {
-            *heard = true;
+        if let Some(received) = self.received.get_mut(index) {
+            *received = true;
         }
         let needs = self.node.spec.subscription.get(index).and_then(|spec| spec.needs.as_ref());
         let other =
             needs.map(|topic| self.node.spec.subscription.iter().position(|spec| &spec.topic == topic));
         let passes = match other {
-            Some(Some(other)) => self.heard.get_mut(other).is_some_and(std::mem::take),
+            Some(Some(other)) => self.received.get_mut(other).is_some_and(std::mem::take),
             Some(None) => false,
             None => true,
         };

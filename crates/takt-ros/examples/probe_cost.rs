@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use takt_ros::Source;
-use takt_ros::preload::{CpuClock, Session, SessionOptions};
+use takt_ros::preload::{CpuClock, ProbeOptions, ProbeSession};
 use takt_ros::standin::Tracepoints;
 use takt_ros::uprobes::{self, UprobeOptions};
 
@@ -94,7 +94,7 @@ fn run(listener: &Listener, lttng: Option<&Lttng>) -> Result<Turn, Failure> {
         _ => CpuClock::Needed,
     };
     let session =
-        Session::create(&SessionOptions { stand_in: true, cpu_clock, ..SessionOptions::default() })?;
+        ProbeSession::create(&ProbeOptions { stand_in: true, cpu_clock, ..ProbeOptions::default() })?;
     let mut command = Command::new(std::env::current_exe()?);
     command.env(ROLE, "1").stdin(Stdio::piped()).stdout(Stdio::piped());
     match (listener, lttng) {

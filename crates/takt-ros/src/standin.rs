@@ -1,5 +1,5 @@
 //! The functions of ROS 2's `tracetools` as a program without ROS can call them: by name, from whatever library the
-//! loader has put in front (the probe, LTTng's, or the stand-in that [`crate::preload::Session`] brings), as `rclcpp` does.
+//! loader has put in front (the probe, LTTng's, or the stand-in that [`crate::preload::ProbeSession`] brings), as `rclcpp` does.
 
 use std::ffi::{CStr, c_char, c_void};
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use takt_ros::preload::{Session, SessionOptions};
+use takt_ros::preload::{ProbeOptions, ProbeSession};
 use takt_ros::standin::Tracepoints;
 use takt_ros::uprobes::{Probe, UprobeError, UprobeOptions};
 use takt_ros::{Event, Kind, Source};
@@ -233,7 +233,7 @@ fn judge_short(events: &[Event], output: &mut BufReader<std::process::ChildStdou
 
 #[test]
 fn the_preload_probe_counts_the_shortest_suspensions_and_yields() {
-    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
+    let session = ProbeSession::create(&ProbeOptions { stand_in: true, ..ProbeOptions::default() }).unwrap();
     let mut probe = session.probe().unwrap();
     let (child, mut output) = start_as("short", &session, true);
     let events = observe(&mut probe, child);
@@ -257,7 +257,7 @@ fn attach(child: &mut std::process::Child) -> Option<Probe> {
 
 #[test]
 fn uprobes_count_the_shortest_suspensions_and_yields() {
-    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
+    let session = ProbeSession::create(&ProbeOptions { stand_in: true, ..ProbeOptions::default() }).unwrap();
     let (mut child, mut output) = start_as("short", &session, false);
     let Some(mut probe) = attach(&mut child) else { return };
     let events = observe(&mut probe, child);
@@ -265,11 +265,15 @@ fn uprobes_count_the_shortest_suspensions_and_yields() {
     judge_short(&events, &mut output);
 }
 
-fn start(session: &Session, observed: bool) -> (Child, BufReader<std::process::ChildStdout>) {
+fn start(session: &ProbeSession, observed: bool) -> (Child, BufReader<std::process::ChildStdout>) {
     start_as("1", session, observed)
 }
 
-fn start_as(role: &str, session: &Session, observed: bool) -> (Child, BufReader<std::process::ChildStdout>) {
+fn start_as(
+    role: &str,
+    session: &ProbeSession,
+    observed: bool,
+) -> (Child, BufReader<std::process::ChildStdout>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--test-threads=1", "--nocapture"]).env(ROLE, role);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -391,7 +395,7 @@ fn judge(events: &[Event]) {
 
 #[test]
 fn the_preload_probe_tells_sleep_from_preemption() {
-    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
+    let session = ProbeSession::create(&ProbeOptions { stand_in: true, ..ProbeOptions::default() }).unwrap();
     let mut probe = session.probe().unwrap();
     let (child, _output) = start(&session, true);
     judge(&observe(&mut probe, child));
@@ -399,7 +403,7 @@ fn the_preload_probe_tells_sleep_from_preemption() {
 
 #[test]
 fn uprobes_tell_sleep_from_preemption() {
-    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
+    let session = ProbeSession::create(&ProbeOptions { stand_in: true, ..ProbeOptions::default() }).unwrap();
     let (mut child, _output) = start(&session, false);
     let Some(mut probe) = attach(&mut child) else { return };
     judge(&observe(&mut probe, child));

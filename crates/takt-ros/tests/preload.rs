@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use takt_ros::preload::{CpuClock, Probe, ProcessError, Session, SessionError, SessionOptions};
+use takt_ros::preload::{CpuClock, Probe, ProbeOptions, ProbeSession, ProbeSessionError, ProcessError};
 use takt_ros::{Event, Kind, Source};
 use workload::{EVENTS_A_ROUND, QUIET_ROUNDS, ROLE, ROUNDS, SIGN, THREADS};
 
@@ -21,11 +21,11 @@ fn child() {
     }
 }
 
-fn options() -> SessionOptions {
-    SessionOptions { stand_in: true, ..SessionOptions::default() }
+fn options() -> ProbeOptions {
+    ProbeOptions { stand_in: true, ..ProbeOptions::default() }
 }
 
-fn command(session: &Session, role: &str) -> Command {
+fn command(session: &ProbeSession, role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--test-threads=1", "--nocapture"]).env(ROLE, role);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
@@ -33,7 +33,7 @@ fn command(session: &Session, role: &str) -> Command {
     command
 }
 
-fn start(session: &Session, role: &str) -> Child {
+fn start(session: &ProbeSession, role: &str) -> Child {
     command(session, role).spawn().unwrap()
 }
 
@@ -50,8 +50,8 @@ fn read_to_end(probe: &mut Probe) -> Vec<Event> {
     events
 }
 
-fn observe(role: &str, options: &SessionOptions) -> (Vec<Event>, Probe) {
-    let session = Session::create(options).unwrap();
+fn observe(role: &str, options: &ProbeOptions) -> (Vec<Event>, Probe) {
+    let session = ProbeSession::create(options).unwrap();
     let mut probe = session.probe().unwrap();
     assert!(start(&session, role).wait().unwrap().success());
     let events = read_to_end(&mut probe);
@@ -68,7 +68,7 @@ fn by_thread(events: &[Event]) -> BTreeMap<u32, Vec<&Event>> {
 #[test]
 fn all_events_of_all_threads_arrive_in_order() {
     // Large enough for everything, should the reader not come to run.
-    let options = SessionOptions { ring_kib: 1024, ..options() };
+    let options = ProbeOptions { ring_kib: 1024, ..options() };
     let (mut events, probe) = observe("plain", &options);
     assert!(events.is_sorted_by_key(|event| event.at_ns));
     let info = probe.processes().next().unwrap();
@@ -155,7 +155,7 @@ fn check_init(events: &[&Event]) {
 #[test]
 fn cpu_time_comes_with_all_events_or_none_when_asked() {
     for (cpu_clock, expected) in [(CpuClock::All, true), (CpuClock::None, false)] {
-        let (events, _) = observe("old", &SessionOptions { cpu_clock, ..options() });
+        let (events, _) = observe("old", &ProbeOptions { cpu_clock, ..options() });
         // Ends that the reader concludes carry none.
         let mut own = events.iter().filter(|event| event.kind != Kind::ThreadEnd);
         assert!(own.all(|event| event.cpu_ns.is_some() == expected));
@@ -173,7 +173,7 @@ fn the_older_rmw_publish_is_told_by_the_message() {
 
 #[test]
 fn what_finds_the_ring_full_is_counted_and_said() {
-    let session = Session::create(&SessionOptions { ring_kib: 32, ..options() }).unwrap();
+    let session = ProbeSession::create(&ProbeOptions { ring_kib: 32, ..options() }).unwrap();
     let mut probe = session.probe().unwrap();
     let mut child = command(&session, "flood").stdout(Stdio::piped()).spawn().unwrap();
     // Nothing is read before the flood is over.
@@ -227,7 +227,7 @@ fn a_forked_child_writes_into_a_file_of_its_own() {
 
 #[test]
 fn what_a_process_wrote_before_it_crashed_is_read() {
-    let session = Session::create(&options()).unwrap();
+    let session = ProbeSession::create(&options()).unwrap();
     let mut probe = session.probe().unwrap();
     let mut command = command(&session, "crash");
     assert!(!command.stderr(Stdio::null()).spawn().unwrap().wait().unwrap().success());
@@ -258,7 +258,7 @@ fn threads_leave_their_rings_to_the_next() {
 
 #[test]
 fn programs_without_ros_leave_no_trace() {
-    let session = Session::create(&options()).unwrap();
+    let session = ProbeSession::create(&options()).unwrap();
     assert!(start(&session, "idle").wait().unwrap().success());
     let files = std::fs::read_dir(session.directory()).unwrap().flatten();
     assert_eq!(files.filter(|file| file.path().extension().is_some_and(|e| e == "ring")).count(), 0);
@@ -276,9 +276,9 @@ fn another_image_of_the_same_process_has_a_file_of_its_own() {
 
 #[test]
 fn a_session_is_taken_up_by_another_reader_and_by_one_only() {
-    let session = Session::create(&options()).unwrap();
+    let session = ProbeSession::create(&options()).unwrap();
     let directory = session.directory().to_owned();
-    assert!(matches!(Session::attach(&directory), Err(SessionError::Taken { .. })));
+    assert!(matches!(ProbeSession::attach(&directory), Err(ProbeSessionError::Taken { .. })));
     let mut child = command(&session, "wait").stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     assert!(output.by_ref().lines().any(|line| line.unwrap() == SIGN));
@@ -289,7 +289,7 @@ fn a_session_is_taken_up_by_another_reader_and_by_one_only() {
     // The reader is killed: nothing is cleared away.
     drop(probe);
     std::mem::forget(close_lock(session));
-    let session = Session::attach(&directory).unwrap();
+    let session = ProbeSession::attach(&directory).unwrap();
     let mut probe = session.probe().unwrap();
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
@@ -298,7 +298,7 @@ fn a_session_is_taken_up_by_another_reader_and_by_one_only() {
     assert_eq!(kinds[0], Kind::CallbackEnd { callback: 2 });
     drop(session);
     assert!(!directory.exists());
-    assert!(matches!(Session::attach(&directory), Err(SessionError::NoSession { .. })));
+    assert!(matches!(ProbeSession::attach(&directory), Err(ProbeSessionError::NoSession { .. })));
 }
 
 /// Not a test: the reader that is killed.
@@ -308,7 +308,7 @@ fn the_victims_side() {
     if std::env::var(ROLE).as_deref() != Ok("victim") {
         return;
     }
-    let session = Session::create(&options()).unwrap();
+    let session = ProbeSession::create(&options()).unwrap();
     let mut child = command(&session, "wait").stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     assert!(output.by_ref().lines().any(|line| line.unwrap() == SIGN));
@@ -341,7 +341,7 @@ fn a_killed_reader_leaves_no_files_and_its_processes_go_on() {
 }
 
 /// As the kernel does when a process is killed: its locks go, its files stay.
-fn close_lock(session: Session) -> Session {
+fn close_lock(session: ProbeSession) -> ProbeSession {
     let lock = session.directory().join("session.lock");
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
         if std::fs::read_link(entry.path()).is_ok_and(|target| target == lock) {
@@ -356,20 +356,20 @@ fn close_lock(session: Session) -> Session {
 #[test]
 fn what_dead_sessions_left_is_cleared_away() {
     let base = tempfile::tempdir().unwrap();
-    let options = SessionOptions { base: Some(base.path().to_owned()), ..options() };
+    let options = ProbeOptions { base: Some(base.path().to_owned()), ..options() };
     // As processes with a number that no process can have left them: one that nobody holds, and one taken up again.
     let directory = |name: &str| base.path().join(name);
     let leave = |name: &str| {
-        let session = close_lock(Session::create(&options).unwrap());
+        let session = close_lock(ProbeSession::create(&options).unwrap());
         std::fs::rename(session.directory(), directory(name)).unwrap();
         std::mem::forget(session);
     };
     leave("takt-probe-4194999-0");
     leave("takt-probe-4194999-1");
-    let _taken = Session::attach(&directory("takt-probe-4194999-1")).unwrap();
+    let _taken = ProbeSession::attach(&directory("takt-probe-4194999-1")).unwrap();
     std::fs::create_dir(directory("takt-probe-notes")).unwrap();
-    let living = Session::create(&options).unwrap();
-    let newer = Session::create(&options).unwrap();
+    let living = ProbeSession::create(&options).unwrap();
+    let newer = ProbeSession::create(&options).unwrap();
     assert!(!directory("takt-probe-4194999-0").exists());
     assert!(directory("takt-probe-4194999-1").exists() && directory("takt-probe-notes").exists());
     assert!(living.directory().exists() && newer.directory().exists());
@@ -377,7 +377,7 @@ fn what_dead_sessions_left_is_cleared_away() {
 
 #[test]
 fn files_that_are_none_are_labelled_and_the_others_go_on() {
-    let session = Session::create(&options()).unwrap();
+    let session = ProbeSession::create(&options()).unwrap();
     let put = |name: &str, bytes: &[u8]| std::fs::write(session.directory().join(name), bytes).unwrap();
     put("1-1.ring", &[7; 4096]);
     let mut newer = vec![0; 4096];
@@ -425,7 +425,7 @@ fn files_that_are_none_are_labelled_and_the_others_go_on() {
 fn without_space_the_program_runs_on_and_says_so_once() {
     use std::os::unix::process::CommandExt;
     for size in ["4k", "8k"] {
-        let session = Session::create(&options()).unwrap();
+        let session = ProbeSession::create(&options()).unwrap();
         let mut command = command(&session, "plain");
         let directory = std::ffi::CString::new(session.directory().to_str().unwrap()).unwrap();
         let libraries = tempfile::tempdir().unwrap();
@@ -473,7 +473,7 @@ fn without_space_the_program_runs_on_and_says_so_once() {
 #[test]
 fn numbers_of_a_container_are_translated() {
     use std::os::unix::process::CommandExt;
-    let session = Session::create(&options()).unwrap();
+    let session = ProbeSession::create(&options()).unwrap();
     let mut command = command(&session, "wait");
     let enter = || {
         // SAFETY: namespaces of the child's own; between fork and exec only system calls, on texts that end in zero.
@@ -564,7 +564,7 @@ fn calls_are_handed_on_also_to_a_library_that_only_a_module_has() {
     }
     let linked = cc(&[module.as_os_str(), library_so.as_os_str(), "-o".as_ref(), module_so.as_os_str()]);
     assert!(linked.unwrap().success());
-    let session = Session::create(&SessionOptions::default()).unwrap();
+    let session = ProbeSession::create(&ProbeOptions::default()).unwrap();
     let mut probe = session.probe().unwrap();
     let mut command = command(&session, "module");
     command
@@ -580,7 +580,7 @@ fn calls_are_handed_on_also_to_a_library_that_only_a_module_has() {
 
 #[test]
 fn a_missing_directory_leaves_the_program_alone() {
-    let session = Session::create(&options()).unwrap();
+    let session = ProbeSession::create(&options()).unwrap();
     let mut command = command(&session, "old");
     command.env("TAKT_PROBE_DIR", "/nowhere/at/all").stderr(Stdio::piped());
     let output = command.output().unwrap();
@@ -593,7 +593,7 @@ fn a_missing_directory_leaves_the_program_alone() {
 
 /// System calls and bytes of the heap that [`QUIET_ROUNDS`] took; `None`: the kernel cannot count them.
 fn quiet(cpu_clock: CpuClock) -> Option<String> {
-    let session = Session::create(&SessionOptions { cpu_clock, ..options() }).unwrap();
+    let session = ProbeSession::create(&ProbeOptions { cpu_clock, ..options() }).unwrap();
     let output = command(&session, "quiet").stdout(Stdio::piped()).output().unwrap();
     let output = String::from_utf8(output.stdout).unwrap();
     let line = output.lines().find(|line| line.starts_with(SIGN)).unwrap();

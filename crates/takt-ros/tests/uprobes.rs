@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use takt_ros::preload::{Session, SessionOptions};
+use takt_ros::preload::{ProbeOptions, ProbeSession};
 use takt_ros::standin::Tracepoints;
 use takt_ros::uprobes::{Probe, UprobeError, UprobeInfo, UprobeOptions};
 use takt_ros::{Event, Kind, Source};
@@ -93,12 +93,12 @@ fn child() {
 struct Observed {
     child: Child,
     stdin: ChildStdin,
-    _session: Session,
+    _session: ProbeSession,
     handles: Vec<u64>,
 }
 
 fn start() -> Observed {
-    let session = Session::create(&SessionOptions { stand_in: true, ..SessionOptions::default() }).unwrap();
+    let session = ProbeSession::create(&ProbeOptions { stand_in: true, ..ProbeOptions::default() }).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--test-threads=1", "--nocapture"]).env(ROLE, "child");
     // The stand-in alone: as a process that was started without us.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, criterion_group, criterion_main};
 use takt_rt::exchange::latest;
 
 /// As large as a fat pointer, or an index with a time stamp.
@@ -17,47 +18,34 @@ fn lock(shared: &Mutex<Value>) -> MutexGuard<'_, Value> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// `write` with another number each time.
+fn each_write<R>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, mut write: impl FnMut(u64) -> R) {
+    let mut n = 0;
+    group.bench_function(name, |b| {
+        b.iter(|| {
+            n += 1;
+            write(n)
+        })
+    });
+}
+
 fn uncontended(c: &mut Criterion) {
     let mut group = c.benchmark_group("uncontended/write");
     {
         let (mut writer, _readers) = latest(1, Value::default);
-        let mut n = 0;
-        group.bench_function("takt", |b| {
-            b.iter(|| {
-                n += 1;
-                writer.publish(n, black_box((n, n)))
-            })
-        });
+        each_write(&mut group, "takt", |n| writer.publish(n, black_box((n, n))));
     }
     {
         let (mut writer, _reader) = triple_buffer::triple_buffer(&Value::default());
-        let mut n = 0;
-        group.bench_function("triple_buffer", |b| {
-            b.iter(|| {
-                n += 1;
-                writer.write(black_box((n, n)));
-            })
-        });
+        each_write(&mut group, "triple_buffer", |n| writer.write(black_box((n, n))));
     }
     {
         let shared = ArcSwap::from_pointee(Value::default());
-        let mut n = 0;
-        group.bench_function("arc_swap", |b| {
-            b.iter(|| {
-                n += 1;
-                shared.store(Arc::new(black_box((n, n))));
-            })
-        });
+        each_write(&mut group, "arc_swap", |n| shared.store(Arc::new(black_box((n, n)))));
     }
     {
         let shared = Mutex::new(Value::default());
-        let mut n = 0;
-        group.bench_function("mutex", |b| {
-            b.iter(|| {
-                n += 1;
-                *lock(&shared) = black_box((n, n));
-            })
-        });
+        each_write(&mut group, "mutex", |n| *lock(&shared) = black_box((n, n)));
     }
     group.finish();
 
@@ -86,46 +74,30 @@ fn uncontended(c: &mut Criterion) {
     let mut group = c.benchmark_group("uncontended/write_then_read");
     {
         let (mut writer, mut readers) = latest(1, Value::default);
-        let mut n = 0;
-        group.bench_function("takt", |b| {
-            b.iter(|| {
-                n += 1;
-                writer.publish(n, black_box((n, n)));
-                *readers[0].read().value
-            })
+        each_write(&mut group, "takt", |n| {
+            writer.publish(n, black_box((n, n)));
+            *readers[0].read().value
         });
     }
     {
         let (mut writer, mut reader) = triple_buffer::triple_buffer(&Value::default());
-        let mut n = 0;
-        group.bench_function("triple_buffer", |b| {
-            b.iter(|| {
-                n += 1;
-                writer.write(black_box((n, n)));
-                *reader.read()
-            })
+        each_write(&mut group, "triple_buffer", |n| {
+            writer.write(black_box((n, n)));
+            *reader.read()
         });
     }
     {
         let shared = ArcSwap::from_pointee(Value::default());
-        let mut n = 0;
-        group.bench_function("arc_swap", |b| {
-            b.iter(|| {
-                n += 1;
-                shared.store(Arc::new(black_box((n, n))));
-                **shared.load()
-            })
+        each_write(&mut group, "arc_swap", |n| {
+            shared.store(Arc::new(black_box((n, n))));
+            **shared.load()
         });
     }
     {
         let shared = Mutex::new(Value::default());
-        let mut n = 0;
-        group.bench_function("mutex", |b| {
-            b.iter(|| {
-                n += 1;
-                *lock(&shared) = black_box((n, n));
-                *lock(&shared)
-            })
+        each_write(&mut group, "mutex", |n| {
+            *lock(&shared) = black_box((n, n));
+            *lock(&shared)
         });
     }
     group.finish();

@@ -32,6 +32,7 @@
 
 #![deny(missing_docs)]
 
+pub mod bpf;
 pub mod census;
 pub mod clock;
 pub mod config;

@@ -1,9 +1,12 @@
-//! What `/proc` says of processes and threads, for whoever observes them: ids, names, fields of `stat`. Not for real-time threads.
+//! What `/proc` says of processes, threads and CPUs, for whoever observes them: ids, names, fields of `stat`, processor time. Not for
+//! real-time threads.
 
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 /// Entries of a folder that are numbers, in no order: processes of `/proc`, interrupts of `/proc/irq`. None where it cannot be read.
 pub fn numbers<T: FromStr>(folder: impl AsRef<Path>) -> impl Iterator<Item = T> {
@@ -88,6 +91,85 @@ impl<B: AsRef<[u8]>> Stat<B> {
     }
 }
 
+/// Length of a tick in the counters of `/proc`: 10 ms on every architecture of today.
+pub fn tick_ns() -> u64 {
+    // SAFETY: sysconf takes one integer.
+    let per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    1_000_000_000 / u64::try_from(per_s).unwrap_or(100).max(1)
+}
+
+/// Processor time since boot, of one CPU or of all, in clock ticks: the first lines of `/proc/stat` (proc_stat(5)).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// Time that the hypervisor gave to others while this machine wanted to run.
+    pub steal: u64,
+    /// Nothing to run, waits for I/O included.
+    pub idle: u64,
+    /// All time, stolen time included.
+    pub total: u64,
+}
+
+impl CpuTime {
+    /// Of all CPUs now; zeros where the kernel does not tell.
+    pub fn read() -> Self {
+        fs::read_to_string("/proc/stat").ok().and_then(|text| Self::of_all(&text)).unwrap_or_default()
+    }
+
+    /// Of each CPU now; none where the kernel does not tell.
+    pub fn read_by_cpu() -> Vec<(usize, Self)> {
+        fs::read_to_string("/proc/stat").map_or_else(|_| Vec::new(), |text| Self::by_cpu(&text).collect())
+    }
+
+    /// Of all CPUs, from the text of `/proc/stat`.
+    pub fn of_all(text: &str) -> Option<Self> {
+        text.lines().find_map(|line| Self::parse(line.strip_prefix("cpu ")?))
+    }
+
+    /// Of each CPU, from the text of `/proc/stat`.
+    pub fn by_cpu(text: &str) -> impl Iterator<Item = (usize, Self)> + '_ {
+        text.lines().filter_map(|line| {
+            let (cpu, ticks) = line.strip_prefix("cpu")?.split_once(' ')?;
+            Some((cpu.parse().ok()?, Self::parse(ticks)?))
+        })
+    }
+
+    /// The numbers of a line: user, nice, system, idle, iowait, irq, softirq, steal. Guests' time behind them is within user's.
+    fn parse(line: &str) -> Option<Self> {
+        let mut ticks = [0; 8];
+        let mut words = line.split_ascii_whitespace();
+        for tick in &mut ticks {
+            *tick = words.next()?.parse().ok()?;
+        }
+        let total = ticks.iter().fold(0u64, |sum, &tick| sum.saturating_add(tick));
+        Some(Self { steal: ticks[7], idle: ticks[3].saturating_add(ticks[4]), total })
+    }
+
+    /// Stolen time in nanoseconds, in steps of a tick.
+    pub fn steal_ns(&self) -> u64 {
+        self.steal.saturating_mul(tick_ns())
+    }
+
+    /// Shares of the time between `earlier` and `self`.
+    pub fn since(&self, earlier: &Self) -> CpuShare {
+        let total = self.total.saturating_sub(earlier.total);
+        let share = |ticks: u64| if total == 0 { 0.0 } else { ticks as f64 / total as f64 };
+        let idle = self.idle.saturating_sub(earlier.idle);
+        CpuShare {
+            stolen: share(self.steal.saturating_sub(earlier.steal)),
+            busy: share(total.saturating_sub(idle)),
+        }
+    }
+}
+
+/// Shares of processor time, 0..=1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuShare {
+    /// Taken by the hypervisor.
+    pub stolen: f64,
+    /// Not idle (stolen time included).
+    pub busy: f64,
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -125,7 +207,31 @@ mod tests {
         );
     }
 
+    #[test]
+    fn processor_time_is_read_of_all_and_by_cpu() {
+        let text = "cpu  100 0 50 800 20 0 5 25 7 0\ncpu0 1 2 3 4 5 6 7 8\ncpu12 1 2 3 4 5 6 7 9 1\ncpu3 1 2\n\
+                    cpux 1 2 3 4 5 6 7 8 9\nintr 5 5 5 5 5 5 5 5 5\n";
+        let before = CpuTime::of_all(text).unwrap();
+        assert_eq!(before, CpuTime { steal: 25, idle: 820, total: 1000 });
+        let at = |steal| CpuTime { steal, idle: 9, total: 28 + steal };
+        assert_eq!(CpuTime::by_cpu(text).collect::<Vec<_>>(), [(0, at(8)), (12, at(9))]);
+        assert_eq!(at(9).steal_ns(), 9 * tick_ns());
+        let after = CpuTime::of_all("cpu  150 0 50 820 20 0 5 55 0 0\n").unwrap();
+        assert_eq!(after.since(&before), CpuShare { stolen: 0.3, busy: 0.8 });
+        assert_eq!(CpuTime::of_all("garbage"), None);
+        assert_eq!(before.since(&after), CpuShare::default(), "after another boot");
+        let now = CpuTime::read();
+        assert!(now.total > 0 && now.idle <= now.total && CpuTime::read_by_cpu()[0].1.total <= now.total);
+    }
+
     proptest! {
+        #[test]
+        fn any_line_of_a_cpu_is_survived(line: String, numbers: Vec<u64>) {
+            let numbers: String = numbers.iter().map(|number| format!(" {number}")).collect();
+            let _ = CpuTime::by_cpu(&format!("cpu{line}\ncpu0{numbers}\n")).count();
+            let _ = CpuTime::of_all(&format!("cpu {numbers}")).map(|time| (time.steal_ns(), time.since(&time)));
+        }
+
         #[test]
         fn any_bytes_are_survived(bytes: Vec<u8>, field: usize) {
             if let Some(stat) = Stat::parse(&bytes) {

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-
+use takt_rt::procfs::CpuShare;
 use takt_stats::VerdictConfig;
 
 use crate::dir::utc_now;
 use crate::error::HeaderError;
 use crate::loss::Loss;
-use crate::machine::{CpuShare, Machine};
+use crate::machine::Machine;
 
 /// Version of the layout of run directories. 1 had CSV samples and no measures.
 pub const FORMAT: u32 = 2;

@@ -29,9 +29,9 @@ pub use files::{read_json, sha256, sha256_of, write_json};
 pub use header::{Experiment, FORMAT, Factor, Measure, Phase, Place, RunHeader, Work, check_claims, judged};
 pub use loss::Loss;
 pub use machine::{
-    CpuShare, CpuTime, FactDifference, GUEST_PARAMETER, KERNEL_FACTS, Machine, VIRTUAL_MACHINE_FILE,
-    VirtualMachine,
+    FactDifference, GUEST_PARAMETER, KERNEL_FACTS, Machine, VIRTUAL_MACHINE_FILE, VirtualMachine,
 };
 pub use samples::{SampleFile, read_samples};
 pub use seal::SealState;
 pub use series::Series;
+pub use takt_rt::procfs::{CpuShare, CpuTime};

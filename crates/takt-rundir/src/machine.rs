@@ -204,63 +204,9 @@ impl Machine {
     }
 }
 
-/// Processor time of all CPUs since boot, in clock ticks (`/proc/stat`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuTime {
-    /// Time that the hypervisor gave to others while this machine wanted to run.
-    pub steal: u64,
-    pub idle: u64,
-    pub total: u64,
-}
-
-impl CpuTime {
-    /// Reads the counters; zeros where the kernel does not tell.
-    pub fn read() -> Self {
-        fs::read_to_string("/proc/stat").map_or_else(|_| Self::default(), |text| Self::parse(&text))
-    }
-
-    fn parse(text: &str) -> Self {
-        let Some(line) = text.lines().find(|l| l.starts_with("cpu ")) else { return Self::default() };
-        let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|v| v.parse().ok()).collect();
-        let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
-        // user nice system idle iowait irq softirq steal; guest time is already within user.
-        Self { steal: at(7), idle: at(3) + at(4), total: ticks.iter().take(8).sum() }
-    }
-
-    /// Share of the time between `earlier` and `self` that was stolen, and that was busy; 0..=1 each.
-    pub fn since(&self, earlier: &Self) -> CpuShare {
-        let total = self.total.saturating_sub(earlier.total);
-        let share = |ticks: u64| if total == 0 { 0.0 } else { ticks as f64 / total as f64 };
-        let idle = self.idle.saturating_sub(earlier.idle);
-        CpuShare {
-            stolen: share(self.steal.saturating_sub(earlier.steal)),
-            busy: share(total.saturating_sub(idle)),
-        }
-    }
-}
-
-/// Shares of the machine's processor time during a run, 0..=1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CpuShare {
-    /// Taken by the hypervisor.
-    pub stolen: f64,
-    /// Not idle (stolen time included).
-    pub busy: f64,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn steal_is_a_share_of_all_time() {
-        let before = CpuTime::parse("cpu  100 0 50 800 20 0 5 25 0 0\ncpu0 1 1 1\n");
-        assert_eq!(before, CpuTime { steal: 25, idle: 820, total: 1000 });
-        let after = CpuTime::parse("cpu  150 0 50 820 20 0 5 55 0 0\n");
-        let share = after.since(&before);
-        assert!((share.stolen - 0.3).abs() < 1e-12 && (share.busy - 0.8).abs() < 1e-12);
-        assert_eq!(CpuTime::parse("garbage").since(&CpuTime::default()), CpuShare::default());
-    }
 
     #[test]
     fn differences_name_the_fact_and_both_values() {

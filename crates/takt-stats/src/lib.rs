@@ -1,7 +1,7 @@
 //! What a set of latencies says: summaries, quantiles with intervals, the tables of the papers, recorders for runs of
 //! weeks, extreme values, differences between runs, and a verdict against a deadline.
 //!
-//! Nothing here filters: the tail is the message (DESIGN.md, rule 2). Nothing here reads files or clocks, and
+//! Nothing here filters: the tail is the message. Nothing here reads files or clocks, and
 //! whatever draws random numbers takes its seed from the caller or a constant: the same data gives the same answer.
 
 #![deny(missing_docs)]

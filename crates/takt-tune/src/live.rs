@@ -12,6 +12,7 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::jobs::JobRecord;
 use takt_rt::placement::{self, CpuSet};
 use takt_rt::policy::Policy;
+use takt_rt::procfs::CpuTime;
 use takt_trace::{KeepAwake, TraceOptions, Tracer};
 use takt_watch::watcher::FollowBy;
 use takt_watch::{Report, Settings as WatchSettings, Target, ThreadReport, Watcher, target};
@@ -82,44 +83,6 @@ pub struct Live<'a> {
     pub left_behind: usize,
 }
 
-/// CPU time by use, clock ticks of all CPUs.
-#[derive(Debug, Clone, Copy, Default)]
-struct Used {
-    busy: u64,
-    stolen: u64,
-    all: u64,
-}
-
-/// The first lines of `/proc/stat` (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal.
-fn used_by_cpu() -> Vec<(usize, Used)> {
-    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let lines = text.lines().filter_map(|line| {
-        let (name, rest) = line.strip_prefix("cpu")?.split_once(' ')?;
-        let cpu = name.parse().ok()?;
-        let ticks: Vec<u64> = rest.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
-        let tick = |at: usize| ticks.get(at).copied().unwrap_or(0);
-        let (idle, stolen) = (tick(3) + tick(4), tick(7));
-        let busy = tick(0) + tick(1) + tick(2) + tick(5) + tick(6);
-        Some((cpu, Used { busy, stolen, all: busy + idle + stolen }))
-    });
-    lines.collect()
-}
-
-fn used() -> Used {
-    used_by_cpu().into_iter().fold(Used::default(), |sum, (_, one)| Used {
-        busy: sum.busy + one.busy,
-        stolen: sum.stolen + one.stolen,
-        all: sum.all + one.all,
-    })
-}
-
-impl Used {
-    fn share_since(&self, before: &Self, pick: impl Fn(&Self) -> u64) -> f64 {
-        let all = self.all.saturating_sub(before.all).max(1);
-        pick(self).saturating_sub(pick(before)) as f64 / all as f64
-    }
-}
-
 /// What was seen before anything is changed.
 #[derive(Debug)]
 pub struct Seen {
@@ -163,7 +126,7 @@ impl<'a> Live<'a> {
             let advice = takt_watch::rights::Facts::read().advice();
             TuneError::NotTraced(format!("{error}\n{advice}").trim_end().to_owned())
         })?;
-        let (from, began) = (used_by_cpu(), Instant::now());
+        let (from, began) = (CpuTime::read_by_cpu(), Instant::now());
         let thread = loop {
             std::thread::sleep(Duration::from_millis(250));
             watcher.refresh();
@@ -182,11 +145,11 @@ impl<'a> Live<'a> {
                 return Err(TuneError::NoLoop { target: shown, reason });
             }
         };
-        let busy = used_by_cpu()
+        let busy = CpuTime::read_by_cpu()
             .into_iter()
             .filter_map(|(cpu, now)| {
                 let before = from.iter().find(|entry| entry.0 == cpu)?;
-                Some((cpu, now.share_since(&before.1, |used| used.busy + used.stolen)))
+                Some((cpu, now.since(&before.1).busy))
             })
             .collect();
         let about = about(&thread)?;
@@ -265,7 +228,7 @@ impl<'a> Live<'a> {
             for setting in settings {
                 match setting.resolve(scope) {
                     Ok(actions) => wanted.extend(actions),
-                    Err(why) => refused.push(why),
+                    Err(why) => refused.push(why.to_string()),
                 }
             }
         }
@@ -275,7 +238,7 @@ impl<'a> Live<'a> {
         let mut given_up = false;
         for action in &gone {
             given_up |= matches!(action, Action::Cpus(..));
-            refused.extend(journal.unset(action).err());
+            refused.extend(journal.unset(action).err().map(|why| why.to_string()));
         }
         if given_up {
             journal.free_inherited();
@@ -283,7 +246,7 @@ impl<'a> Live<'a> {
         // Taking back one setting of a thread takes back all of it, and a policy changes its slack: they are made again.
         for action in &wanted {
             if !journal.is_set(action) || matches!(action, Action::File(_)) && !self.on.contains(action) {
-                refused.extend(journal.set(action).err());
+                refused.extend(journal.set(action).err().map(|why| why.to_string()));
             }
         }
         self.on = wanted;
@@ -369,12 +332,12 @@ impl Bench for Live<'_> {
             self.check()?;
             self.switch(config)?;
             self.pause(self.settle)?;
-            let (before, from_ns) = (used(), monotonic_ns());
+            let (before, from_ns) = (CpuTime::read(), monotonic_ns());
             self.pause(self.block)?;
-            let (to_ns, after) = (monotonic_ns(), used());
-            let stolen = after.share_since(&before, |used| used.stolen);
-            let load = (after.share_since(&before, |used| used.busy) - self.own_share()).max(0.0);
-            windows.push(((from_ns, to_ns), stolen, load));
+            let (to_ns, after) = (monotonic_ns(), CpuTime::read());
+            let used = after.since(&before);
+            let load = (used.busy - used.stolen - self.own_share()).max(0.0);
+            windows.push(((from_ns, to_ns), used.stolen, load));
             self.take()?;
         }
         // As found meanwhile, so that the cycles under way can end.

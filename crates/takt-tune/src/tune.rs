@@ -49,7 +49,7 @@ fn fitted(search: SearchSettings, each: Duration, budget: Duration) -> SearchSet
     }
 }
 
-/// Tunes; `tell` hears what goes on.
+/// Tunes; `tell` is called with what goes on.
 ///
 /// # Errors
 /// [`TuneError`]. Whatever had been changed has been taken back.

@@ -2,17 +2,20 @@
 
 #[cfg(any(feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 pub mod bench;
+mod campaign;
 #[cfg(feature = "humanoid")]
 pub mod ethercat;
 #[cfg(feature = "cell")]
 pub mod gpu;
 pub mod kernels;
+#[cfg(feature = "ros")]
+mod manage;
 mod needs;
 #[cfg(all(test, feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 mod shown;
 pub mod tune;
+mod watch;
 
-use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +24,11 @@ use clap::{Parser, Subcommand, ValueEnum};
 use takt_lab::View;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
+
+pub use self::campaign::{Campaign, CampaignCommon, CampaignResume, CampaignRun, On};
+#[cfg(feature = "ros")]
+pub use self::manage::Manage;
+pub use self::watch::{Trace, Watch};
 
 /// Real-time Linux for robots: run it, prove it, keep it.
 #[derive(Debug, Parser)]
@@ -68,7 +76,7 @@ pub enum Command {
     Watch(Watch),
     /// Search the settings of this machine that make a loop less late, by experiment, and take all of them back
     Tune(tune::Tune),
-    /// Write a report about run directories: one HTML file and its Markdown twin
+    /// Write a report about run directories: one HTML file and the same as Markdown
     Report(Report),
     /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
     Compare(Compare),
@@ -164,30 +172,6 @@ fn watched_period(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn microseconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(us) if (0.0..=1e9).contains(&us) => Ok(us),
-        _ => Err("accepted are 0 to 1000000000".to_owned()),
-    }
-}
-
-/// Goals files hold at most a thousand chains.
-fn chain_count(text: &str) -> Result<usize, String> {
-    match text.parse::<usize>() {
-        Ok(count) if (1..=1000).contains(&count) => Ok(count),
-        _ => Err("accepted are 1 to 1000".to_owned()),
-    }
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() && !value.is_empty() => {
-            Ok((name.to_owned(), value.to_owned()))
-        }
-        _ => Err("accepted is NAME=VALUE".to_owned()),
-    }
-}
-
 /// Noise threads beyond which the machine is only swapping threads.
 const MOST_NOISE: u32 = 4096;
 
@@ -276,110 +260,6 @@ pub struct Run {
     pub parent: Option<u32>,
 }
 
-/// `takt campaign`
-#[derive(Debug, Subcommand)]
-pub enum Campaign {
-    /// Make every run of a campaign
-    Run(CampaignRun),
-    /// Go on with a campaign that was stopped or killed, or whose failed runs shall be tried again
-    Resume(CampaignResume),
-    /// One block of a campaign, on the node that Slurm gave it
-    #[command(hide = true)]
-    Block {
-        /// The campaign's directory
-        dir: PathBuf,
-        /// Name of the submission
-        #[arg(long)]
-        submission: String,
-    },
-    /// Names of the shipped campaigns
-    List,
-    /// The text of a shipped campaign, to begin one's own from
-    Show {
-        /// Name
-        name: String,
-    },
-}
-
-/// `takt campaign run`
-#[derive(Debug, clap::Args)]
-#[command(after_help = needs::CAMPAIGN)]
-pub struct CampaignRun {
-    /// Campaign file (TOML), or the name of a shipped one
-    pub campaign: String,
-    /// Length of a run in seconds, instead of the file's
-    #[arg(long, value_parser = positive_seconds)]
-    pub seconds: Option<f64>,
-    /// Runs of every configuration, instead of the file's
-    #[arg(long)]
-    pub repetitions: Option<u32>,
-    /// Set a key of the robot's configuration in all runs; several times for several keys
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Only these values of a factor; several times for several factors
-    #[arg(long, value_name = "FACTOR=VALUE,...")]
-    pub only: Vec<String>,
-    /// Folder for campaign directories
-    #[arg(long, default_value = "takt-runs")]
-    pub runs: PathBuf,
-    /// Make every run in a virtual machine of its own, which boots the run's kernel; see `takt kernels`
-    #[arg(long = "virtual")]
-    pub guests: bool,
-    /// Only show the runs that would be made
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Who makes the runs
-    #[arg(long, value_enum, default_value_t = On::Local)]
-    pub on: On,
-    /// With --on slurm: the partition, instead of the cluster's default
-    #[arg(long, value_name = "P")]
-    pub partition: Option<String>,
-    /// With --on slurm: features that every node must have, as `sbatch --constraint` takes them; those of the factors come on top
-    #[arg(long, value_name = "F")]
-    pub constraint: Option<String>,
-    /// With --on slurm: another option of sbatch's (--account=robots, --time=60, --reboot); several times for several
-    #[arg(long, value_name = "--NAME=VALUE", allow_hyphen_values = true)]
-    pub sbatch: Vec<String>,
-    #[command(flatten)]
-    pub common: CampaignCommon,
-}
-
-/// Who makes the runs of a campaign.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum On {
-    /// This machine, one after the other
-    #[default]
-    Local,
-    /// The nodes of a Slurm cluster: each block of runs as an exclusive job; the folder for campaigns must be one that all nodes see
-    Slurm,
-}
-
-/// `takt campaign resume`
-#[derive(Debug, clap::Args)]
-pub struct CampaignResume {
-    /// The campaign's directory
-    pub dir: PathBuf,
-    #[command(flatten)]
-    pub common: CampaignCommon,
-}
-
-/// What making and going on share.
-#[derive(Debug, Default, clap::Args)]
-pub struct CampaignCommon {
-    /// Label of the running kernel, for campaigns with a factor "kernel"
-    #[arg(long)]
-    pub kernel: Option<String>,
-    /// Another condition that holds now, for campaigns with factors "label.NAME"
-    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
-    pub label: Vec<(String, String)>,
-    /// Go on although the machine is not the one that the finished runs were made on; the table names what differs
-    #[arg(long)]
-    pub any_machine: bool,
-    /// Print the table as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `takt clock`
 #[derive(Debug, clap::Args)]
 pub struct Clock {
@@ -417,88 +297,6 @@ pub struct Segment {
     /// Stop after so many seconds; without, Ctrl-C stops
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
-}
-
-/// `takt manage`
-#[derive(Debug, clap::Args)]
-#[command(after_help = needs::MANAGE)]
-pub struct Manage {
-    /// Goals file (TOML): chains, their goals, one degradation order; with --learn the new file to write
-    pub goals: Option<PathBuf>,
-    /// Needs no goals and changes nothing: prints the graph and the chains with their measured latencies, and writes a goals file
-    /// to begin from (takt-goals.toml, or the next free number). Of a command, of --pid, --trace or --lttng, or of all ROS 2 processes that run
-    #[arg(long, conflicts_with_all = ["observe", "soft", "metrics", "screen", "log", "restore", "state", "check"])]
-    pub learn: bool,
-    /// With --learn: chains at most, those across most executors first
-    #[arg(long, value_name = "N", default_value_t = 16, requires = "learn", value_parser = chain_count)]
-    pub chains: usize,
-    /// With --learn or --emit: replace the files that are there
-    #[arg(long)]
-    pub overwrite: bool,
-    /// Keep the learnt model in this file and begin with what it holds. Without, a command that is managed has one of its own, by goals file and
-    /// command, below the state folder's `models` (/var/lib/takt for root, else $XDG_STATE_HOME/takt)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["learn", "trace", "lttng"])]
-    pub model: Option<PathBuf>,
-    /// Neither use nor keep a model of an earlier run
-    #[arg(long, conflicts_with = "model")]
-    pub fresh: bool,
-    /// Write the last plan as settings for those who want no manager into this new folder: callback groups (YAML) for the callback-isolated
-    /// executor, systemd drop-ins, prefixes for a launch file
-    #[arg(long, value_name = "FOLDER", conflicts_with = "learn")]
-    pub emit: Option<PathBuf>,
-    /// Only look: the model, the bounds, and what would be done
-    #[arg(long)]
-    pub observe: bool,
-    /// Attach to running processes (by uprobes; needs root) instead of starting a command
-    #[arg(long, value_delimiter = ',')]
-    pub pid: Vec<u32>,
-    /// Examine a recording instead (a folder that `ros2 trace` or LTTng wrote, or the run directory of a robot of Takt's): model,
-    /// bounds, measured chains; changes nothing
-    #[arg(long, conflicts_with_all = ["pid", "command", "seconds", "lttng", "soft", "metrics", "screen", "log"])]
-    pub trace: Option<PathBuf>,
-    /// Follow an LTTng session that records to this folder and is rotated (`lttng enable-rotation --timer=1s`); with --observe
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["pid", "command"])]
-    pub lttng: Option<PathBuf>,
-    /// End after so many seconds; without, with the command or by Ctrl-C
-    #[arg(long, value_parser = positive_seconds)]
-    pub seconds: Option<f64>,
-    /// A thread that has used up its budget goes on at best effort instead of being cut off
-    #[arg(long)]
-    pub soft: bool,
-    /// Serve Prometheus metrics at this address, such as 127.0.0.1:9464
-    #[arg(long)]
-    pub metrics: Option<std::net::SocketAddr>,
-    /// Show chains, budgets and decisions on a terminal screen instead of the log; `q` ends
-    #[arg(long)]
-    pub screen: bool,
-    /// Write every decision to this file, too, one JSON object a line
-    #[arg(long)]
-    pub log: Option<PathBuf>,
-    /// Write the model as a graph for Graphviz
-    #[arg(long)]
-    pub dot: Option<PathBuf>,
-    /// Write the graph with callbacks, executors, chains and latencies as a page (HTML) at the end; while a manager runs, --metrics serves
-    /// it at /graph
-    #[arg(long)]
-    pub page: Option<PathBuf>,
-    /// Print model, plan and measurements as JSON at the end
-    #[arg(long)]
-    pub json: bool,
-    /// Undo what a manager that was killed has left, and end
-    #[arg(long)]
-    pub restore: bool,
-    /// State file, for --restore
-    #[arg(long)]
-    pub state: Option<PathBuf>,
-    /// Exit with 1 unless the verdict on the whole run (or recording) is PASS: with FAIL where a goal was missed that was not given up in order
-    #[arg(long)]
-    pub check: bool,
-    /// What the manager starts to undo its changes when it is killed
-    #[arg(long, hide = true)]
-    pub watchdog: Option<PathBuf>,
-    /// The command to start and manage
-    #[arg(last = true)]
-    pub command: Vec<std::ffi::OsString>,
 }
 
 /// `takt workload`
@@ -542,111 +340,6 @@ pub struct Doctor {
     /// Exit with 1 when something makes the machine unfit
     #[arg(long)]
     pub check: bool,
-}
-
-/// `takt trace`
-#[derive(Debug, clap::Args)]
-#[command(after_help = needs::TRACE)]
-pub struct Trace {
-    /// Robot: the name of a shipped configuration (uav, cyclic, humanoid, cell) or a configuration file
-    #[arg(required_unless_present = "thread", conflicts_with = "thread")]
-    pub robot: Option<String>,
-    /// Instead of a run: a thread of any program that runs now, or of --file; its name or its id
-    #[arg(long)]
-    pub thread: Option<String>,
-    /// Instead of the present: a file that `perf record` or `trace-cmd record` made
-    #[arg(long, requires = "thread", conflicts_with_all = ["seconds", "stress", "noise"])]
-    pub file: Option<PathBuf>,
-    /// Length of the measured window in seconds
-    #[arg(long, default_value_t = 3.0, value_parser = positive_seconds)]
-    pub seconds: f64,
-    /// Wake-ups later than this get a cause, microseconds
-    #[arg(long, default_value_t = 100.0)]
-    pub late_us: f64,
-    /// Stress profile: off, uav, humanoid, cpu, memory, switch, disk, network; joined with +
-    #[arg(long, default_value = "off")]
-    pub stress: String,
-    /// Noise threads (SCHED_OTHER)
-    #[arg(long, default_value_t = 0, value_parser = noise_threads)]
-    pub noise: u32,
-    /// Also write a Perfetto trace, which ui.perfetto.dev opens
-    #[arg(long, value_name = "FILE")]
-    pub perfetto: Option<PathBuf>,
-    /// Do not keep CPUs out of idle whose idle time leaves no events: releases there stay unmatched
-    #[arg(long, conflicts_with = "file")]
-    pub let_idle: bool,
-    /// Also measure what tracing costs here: off, on and full rings in turns, so many times a second each
-    #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
-    pub overhead: u32,
-    /// Show the activation sequence beside that of an earlier traced run (another kernel, another load)
-    #[arg(long, value_name = "RUN")]
-    pub against: Option<PathBuf>,
-    /// Folder for run directories
-    #[arg(long, default_value = "takt-runs")]
-    pub runs: PathBuf,
-    /// This very run directory, which must not exist
-    #[arg(long, conflicts_with = "runs")]
-    pub run_dir: Option<PathBuf>,
-    /// What goes on around the robot, from a campaign
-    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["noise", "stress", "thread"])]
-    pub setup: Option<PathBuf>,
-    /// Print the report as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `takt watch`
-#[derive(Debug, clap::Args)]
-#[command(after_help = needs::WATCH)]
-pub struct Watch {
-    /// This process, with its threads
-    #[arg(long, value_name = "N", conflicts_with_all = ["name", "cgroup", "command"])]
-    pub pid: Option<i32>,
-    /// Threads whose name, or whose process's name or command line, contains this; `*` stands for any characters
-    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["cgroup", "command"])]
-    pub name: Option<String>,
-    /// The processes of this control group and of those below it: a container, a systemd unit
-    #[arg(long, value_name = "PATH", conflicts_with = "command")]
-    pub cgroup: Option<PathBuf>,
-    /// Stop after so many seconds; without, Ctrl-C stops, or the end of what is watched
-    #[arg(long, value_parser = positive_seconds)]
-    pub seconds: Option<f64>,
-    /// The period of the loop, where it is known (2ms, 500us); it is found otherwise
-    #[arg(long, value_name = "TIME", value_parser = watched_period)]
-    pub period: Option<Duration>,
-    /// A wake-up later than this is late; a tenth of the period otherwise, at least 100 us and at most 1 ms
-    #[arg(long, value_name = "US", value_parser = microseconds)]
-    pub late_us: Option<f64>,
-    /// A cycle that ends later than this after its release is late; the period otherwise
-    #[arg(long, value_name = "US", value_parser = microseconds)]
-    pub deadline_us: Option<f64>,
-    /// Let CPUs go idle although their idle time leaves no events on this kernel: fewer causes are known then
-    #[arg(long)]
-    pub let_idle: bool,
-    /// Follow the packets of a robot's loop: udp:PORT (the program's own port) or tcp:HOST:PORT (the robot's, IPv4); up to four
-    #[arg(long, value_name = "LINK")]
-    pub link: Vec<takt_watch::link::Endpoint>,
-    /// Read all events of the machine instead of letting the kernel follow the threads (BPF): dearer, and every late cycle is looked at
-    #[arg(long)]
-    pub all_events: bool,
-    /// Keep no row for each cycle, for days: figures and the worst windows alone, which do not grow with time
-    #[arg(long)]
-    pub flight_recorder: bool,
-    /// Show it on the terminal while it goes on
-    #[arg(long, conflicts_with = "json")]
-    pub screen: bool,
-    /// Folder for the run directory
-    #[arg(long, default_value = "takt-runs")]
-    pub runs: PathBuf,
-    /// This very run directory, which must not exist
-    #[arg(long, value_name = "DIR", conflicts_with = "runs")]
-    pub out: Option<PathBuf>,
-    /// Print the report as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// The command to run and to watch, after `--`; without any of these, the whole machine is watched
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
 }
 
 /// `takt report`

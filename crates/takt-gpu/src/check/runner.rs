@@ -1,19 +1,19 @@
 //! The steps of `takt gpu check`, one process after the other, each with a time limit, each with a small file of results. A step that
 //! hangs, crashes or loses the device loses itself; what is complete is not run again.
 
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
 use super::Requirement;
-use super::step::Said;
 use crate::gpu::Info;
+
+use self::attend::attend;
+pub use self::attend::end_with_this_process;
+
+mod attend;
 
 /// All of it together, seconds.
 pub const WHOLE_S: f64 = 540.0;
@@ -23,15 +23,6 @@ const ABOUT: &str = "check.json";
 
 /// What came out, for people.
 pub const SUMMARY: &str = "summary.txt";
-
-/// How often it is looked whether the check shall end.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// How long a killed process may take to be gone: the driver ends its work first.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Most that is kept of what a step prints to standard error.
-const MOST_WORDS: usize = 4000;
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -399,172 +390,5 @@ impl StepReport {
         let why: Vec<String> = self.why.iter().cloned().chain(missed).collect();
         let colon = if why.is_empty() { "" } else { ": " };
         format!("{word:<13}{} ({:.1} s){colon}{}", self.step, self.seconds, why.join("; "))
-    }
-}
-
-/// How a process ended.
-struct Ended {
-    /// It has said all that it had to say.
-    complete: bool,
-    report: StepReport,
-    device: Option<Info>,
-    no_device: Option<String>,
-}
-
-/// The process of a step; killed when this is dropped before its end.
-struct Attended(Child);
-
-impl Drop for Attended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let until = Instant::now() + KILL_PATIENCE;
-        // One that the kernel does not let go must not hold up what follows.
-        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-/// Lets the kernel kill the process when this one ends, however it ends.
-pub fn end_with_this_process(command: &mut Command) {
-    let parent = std::process::id();
-    // SAFETY: prctl and getppid are async-signal-safe, and nothing else is done between fork and exec.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            // The parent may have ended before that.
-            if libc::getppid() as u32 != parent { Err(std::io::ErrorKind::NotFound.into()) } else { Ok(()) }
-        });
-    }
-}
-
-fn attend(
-    mut command: Command,
-    limit_s: f64,
-    progress: &mut dyn FnMut(&str),
-    stop: &AtomicBool,
-) -> Result<Ended, RunnerError> {
-    end_with_this_process(&mut command);
-    // Ctrl-C is for the runner, which then ends this.
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let begin = Instant::now();
-    let child = command
-        .spawn()
-        .map_err(|source| RunnerError::Io { what: command.get_program().display().to_string(), source })?;
-    let mut child = Attended(child);
-    let (tell, told) = channel();
-    if let Some(out) = child.0.stdout.take() {
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                // Drivers and libraries may print too.
-                if let Ok(said) = serde_json::from_str::<Said>(&line) {
-                    let _ = tell.send(said);
-                }
-            }
-        });
-    }
-    let (words_out, words) = channel();
-    if let Some(err) = child.0.stderr.take() {
-        std::thread::spawn(move || {
-            for line in BufReader::new(err).lines().map_while(Result::ok) {
-                let _ = words_out.send(line);
-            }
-        });
-    }
-    let mut ended = listen(&told, begin, limit_s, progress, stop)?;
-    let status = match ended.report.outcome {
-        Outcome::TimedOut => None,
-        _ => wait(&mut child.0),
-    };
-    if let Some(status) = status.filter(|_| !ended.complete) {
-        ended.report.why = Some(format!("its process ended before it was complete: {status}"));
-    }
-    drop(child);
-    ended.report.seconds = begin.elapsed().as_secs_f64();
-    ended.report.limit_s = limit_s;
-    let mut kept = String::new();
-    while let Ok(line) = words.recv_timeout(LOOK_EVERY) {
-        kept = format!("{kept}{line}\n");
-        if kept.len() > MOST_WORDS {
-            let from = kept.ceil_char_boundary(kept.len() - MOST_WORDS);
-            kept.drain(..from);
-        }
-    }
-    ended.report.words = kept;
-    Ok(ended)
-}
-
-/// A process that has closed its standard output is about to end.
-fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
-    let until = Instant::now() + KILL_PATIENCE;
-    while Instant::now() < until {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    None
-}
-
-fn listen(
-    told: &Receiver<Said>,
-    begin: Instant,
-    limit_s: f64,
-    progress: &mut dyn FnMut(&str),
-    stop: &AtomicBool,
-) -> Result<Ended, RunnerError> {
-    let report = StepReport {
-        step: String::new(),
-        about: String::new(),
-        outcome: Outcome::Failed,
-        why: None,
-        seconds: 0.0,
-        work_s: 0.0,
-        limit_s,
-        requirements: Vec::new(),
-        figures: serde_json::Map::new(),
-        words: String::new(),
-    };
-    let mut ended = Ended { complete: false, report, device: None, no_device: None };
-    let (mut until, mut at) = (begin + Duration::from_secs_f64(limit_s), "its start".to_owned());
-    loop {
-        if stop.load(Ordering::Acquire) {
-            return Err(RunnerError::Stopped);
-        }
-        let now = Instant::now();
-        if now >= until && ended.complete {
-            // It has said all; that the driver does not let it go is for `Attended`.
-            return Ok(ended);
-        }
-        if now >= until {
-            ended.report.outcome = Outcome::TimedOut;
-            ended.report.why = Some(format!("killed after {limit_s:.0} s, at: {at}"));
-            return Ok(ended);
-        }
-        let report = &mut ended.report;
-        let said = told.recv_timeout(LOOK_EVERY.min(until - now));
-        if matches!(said, Ok(Said::NoDevice(_) | Said::NotRun(_) | Said::Failed(_) | Said::Done)) {
-            (ended.complete, until) = (true, until.min(now + KILL_PATIENCE));
-        }
-        match said {
-            Ok(Said::Progress(text)) => {
-                progress(&format!("    {text}"));
-                at = text;
-            }
-            Ok(Said::Device(device)) => ended.device = Some(device),
-            Ok(Said::Requirement(requirement)) => report.requirements.push(requirement),
-            Ok(Said::Figure(name, value)) => drop(report.figures.insert(name, value)),
-            Ok(Said::NoDevice(why)) => ended.no_device = Some(why),
-            Ok(Said::NotRun(why)) => (report.outcome, report.why) = (Outcome::NotRun, Some(why)),
-            Ok(Said::Failed(why)) => report.why = Some(why),
-            Ok(Said::Done) => {
-                let missed = report.requirements.iter().any(|requirement| requirement.reached == Some(false));
-                report.outcome = if missed { Outcome::Failed } else { Outcome::Passed };
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(ended),
-        }
     }
 }

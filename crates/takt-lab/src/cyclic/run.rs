@@ -20,7 +20,7 @@ use crate::options::RunOptions;
 use crate::releases::Seen;
 use crate::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
 use crate::session::Session;
-use crate::{Collecting, ConfigError, EndFlag, Envelope, LabError, TaskLog};
+use crate::{Collecting, ConfigError, EndFlag, LabError, TaskLog};
 
 /// The cyclic task as a registry lists it.
 pub static KIND: Kind = Kind {
@@ -58,17 +58,7 @@ fn measures(file: &CyclicFile) -> Vec<Measure> {
 }
 
 impl Robot for CyclicFile {
-    fn kind(&self) -> &'static Kind {
-        &KIND
-    }
-
-    fn envelope(&self) -> &Envelope {
-        &self.envelope
-    }
-
-    fn envelope_mut(&mut self) -> &mut Envelope {
-        &mut self.envelope
-    }
+    crate::robot_basics!(KIND);
 
     fn validate(&self) -> Result<(), ConfigError> {
         self.validate()

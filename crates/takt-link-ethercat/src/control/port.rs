@@ -566,8 +566,8 @@ impl Port {
     fn judge(&mut self, at_ns: u64, late: u32) -> Exchanged {
         let fresh = self.cyclic.missing() == 0;
         let stale = self.cyclic.behind().min(u64::from(u32::MAX)) as u32;
-        let heard = self.cyclic.pieces.iter().any(|piece| piece.heard.is_some());
-        let answered = heard || late > 0;
+        let answered_one = self.cyclic.pieces.iter().any(|piece| piece.answer.is_some());
+        let answered = answered_one || late > 0;
         let counter = if answered { self.cyclic.newest_counter() } else { 0 };
         let counter_wrong = answered && self.cyclic.counter_wrong();
         self.totals.stale_cycles += u64::from(!fresh);

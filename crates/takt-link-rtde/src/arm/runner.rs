@@ -142,15 +142,15 @@ impl Arm {
         };
         self.ask(kind, &values)?;
         let mut not_taken = 0;
-        let mut heard = Instant::now();
+        let mut received = Instant::now();
         loop {
             if stop.load(Ordering::Acquire) {
                 return Ok(StepOutcome::Stopped);
             }
-            if !self.receive(heard + SILENCE)? {
+            if !self.receive(received + SILENCE)? {
                 continue;
             }
-            heard = Instant::now();
+            received = Instant::now();
             if self.status.finished == self.number {
                 return Ok(StepOutcome::Finished);
             }
@@ -166,13 +166,13 @@ impl Arm {
     /// Waits while it keeps the connection served.
     fn dwell(&mut self, seconds: f64, stop: &AtomicBool) -> Result<StepOutcome, RtdeError> {
         let end = Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        let mut heard = Instant::now();
+        let mut received = Instant::now();
         while Instant::now() < end {
             if stop.load(Ordering::Acquire) {
                 return Ok(StepOutcome::Stopped);
             }
-            if self.receive(heard + SILENCE)? {
-                heard = Instant::now();
+            if self.receive(received + SILENCE)? {
+                received = Instant::now();
             }
         }
         Ok(StepOutcome::Finished)

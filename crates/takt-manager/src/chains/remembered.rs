@@ -90,26 +90,16 @@ mod tests {
     /// A model whose every name and edge differs from the one before is looked at anew: as if nothing were remembered.
     #[test]
     fn what_is_remembered_is_what_would_be_found() {
-        let callback = |name: &str, node: usize, topic: Option<usize>| takt_model::Callback {
-            name: name.to_owned(),
-            symbol: Some(format!("{name}_symbol")),
-            node: Some(NodeId(node)),
-            executor: takt_model::ExecutorId(0),
-            kind: match topic {
+        let callback = |name: &str, node: usize, topic: Option<usize>| {
+            let kind = match topic {
                 Some(topic) => CallbackKind::Subscription { topic: TopicId(topic) },
                 None => CallbackKind::Timer { period_ns: 1 },
-            },
-            publishes: Vec::new(),
-            outputs: Vec::new(),
-            arrivals: takt_model::ArrivalCurve::default(),
-            cost: takt_model::CostCurve::default(),
-            suspension: takt_model::CostCurve::default(),
-            most_suspensions: 0,
-            delivery: None,
-            suspensions: Vec::new(),
-            yields: Vec::new(),
-            suspension_unseen: false,
-            probable_cost: Vec::new(),
+            };
+            takt_model::Callback {
+                symbol: Some(format!("{name}_symbol")),
+                node: Some(NodeId(node)),
+                ..takt_model::Callback::unseen(name, takt_model::ExecutorId(0), kind)
+            }
         };
         let topic = |name: &str, from: &[usize], to: &[usize]| takt_model::Topic {
             name: name.to_owned(),

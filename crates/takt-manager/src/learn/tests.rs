@@ -41,13 +41,8 @@ fn model(nodes: &[&str], edges: &[(&str, &[usize], &[usize])]) -> Model {
         };
         let publishes = edges.iter().enumerate().filter(|(_, (_, from, _))| from.contains(&index));
         model.callbacks.push(Callback {
-            name: format!("{node} {what}"),
-            symbol: None,
             node: Some(NodeId(index)),
-            executor: ExecutorId(index),
-            kind,
             publishes: publishes.map(|(topic, _)| TopicId(topic)).collect(),
-            outputs: Vec::new(),
             arrivals: ArrivalCurve {
                 least_span_ns: (1..9).map(|n| n * 100_000_000).collect(),
                 seen: 100,
@@ -59,13 +54,7 @@ fn model(nodes: &[&str], edges: &[(&str, &[usize], &[usize])]) -> Model {
                 total_ns: 100_000_000,
                 cpu_time: true,
             },
-            suspension: CostCurve::default(),
-            most_suspensions: 0,
-            delivery: None,
-            suspensions: Vec::new(),
-            yields: Vec::new(),
-            suspension_unseen: false,
-            probable_cost: Vec::new(),
+            ..Callback::unseen(format!("{node} {what}"), ExecutorId(index), kind)
         });
     }
     model

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use takt_ros::preload::Session;
+use takt_ros::preload::ProbeSession;
 
 use super::account::Account;
 use super::strays;
@@ -41,7 +41,7 @@ impl Launched {
     /// # Errors
     ///
     /// The program cannot be started.
-    pub fn start(command: Command, session: &Session) -> io::Result<Self> {
+    pub fn start(command: Command, session: &ProbeSession) -> io::Result<Self> {
         Self::start_as(command, session, Account::invoking().as_ref())
     }
 
@@ -50,7 +50,11 @@ impl Launched {
     /// # Errors
     ///
     /// The program cannot be started, or may not be started as that user.
-    pub fn start_as(mut command: Command, session: &Session, account: Option<&Account>) -> io::Result<Self> {
+    pub fn start_as(
+        mut command: Command,
+        session: &ProbeSession,
+        account: Option<&Account>,
+    ) -> io::Result<Self> {
         session.prepare(&mut command);
         if let Some(account) = account {
             session.give_to(account.uid, account.gid)?;
@@ -157,10 +161,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use takt_ros::preload::SessionOptions;
+    use takt_ros::preload::ProbeOptions;
 
     fn output(command: &str, account: Option<&Account>) -> (Launched, String) {
-        let session = Session::create(&SessionOptions::default()).unwrap();
+        let session = ProbeSession::create(&ProbeOptions::default()).unwrap();
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).stdout(Stdio::piped());
         let mut launched = Launched::start_as(shell, &session, account).unwrap();
@@ -213,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_program_ends_when_asked_and_its_children_with_it() {
-        let session = Session::create(&SessionOptions::default()).unwrap();
+        let session = ProbeSession::create(&ProbeOptions::default()).unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "trap 'exit 7' INT; sleep 1000 >&2 & echo $!; while :; do sleep 0.01; done"]);
         command.stdout(Stdio::piped());

@@ -89,15 +89,15 @@ fn narrow(mut goals: Goals) -> Goals {
 }
 
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
+struct Written(Arc<Mutex<Vec<u8>>>);
 
-impl Shared {
+impl Written {
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
 
-impl io::Write for Shared {
+impl io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
@@ -109,8 +109,8 @@ impl io::Write for Shared {
 
 struct Setup {
     live: Live<Script, Sim>,
-    text: Shared,
-    json: Shared,
+    text: Written,
+    json: Written,
     from_ns: u64,
     before: Sim,
     _folder: tempfile::TempDir,
@@ -126,7 +126,7 @@ fn setup_of(goal_ms: u64, observe: bool, script: impl FnOnce(u64) -> Script) -> 
 
 fn setup_with(goals: Goals, observe: bool, script: impl FnOnce(u64) -> Script) -> Setup {
     let folder = tempfile::tempdir().unwrap();
-    let (text, json) = (Shared::default(), Shared::default());
+    let (text, json) = (Written::default(), Written::default());
     let mut sim = Sim::new(2);
     sim.spawn(10, 10, "driver");
     sim.spawn(10, 11, "dds");

@@ -112,12 +112,12 @@ struct Attempt {
     /// What it took.
     work: Work,
     /// Budgets never run out, and bounds rest on what else the cores have to do.
-    shared: Option<Shared>,
+    shared: Option<SharedCores>,
 }
 
 /// Cores that are shared by known demands.
 #[derive(Debug, Clone)]
-struct Shared {
+struct SharedCores {
     /// Of the reservations ([`Slots`]), by their number on the machine.
     cores: Vec<usize>,
     /// All executors there.

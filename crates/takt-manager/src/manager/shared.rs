@@ -197,7 +197,7 @@ impl Manager {
             decisions,
             held: false,
             work: analysis.work,
-            shared: Some(super::Shared { cores: places, servers: servers.to_vec(), places: cores }),
+            shared: Some(super::SharedCores { cores: places, servers: servers.to_vec(), places: cores }),
         })
     }
 

@@ -240,8 +240,8 @@ impl Extractor {
     /// Processes of which the main thread has ended and nothing else was heard for a while are gone.
     pub(super) fn end_quiet_processes(&mut self, event: &Event) {
         if !matches!(event.kind, Kind::ThreadEnd | Kind::Lost { .. } | Kind::ThreadName { .. }) {
-            let heard = self.ending.iter_mut().filter(|(pid, _)| *pid == event.pid);
-            heard.for_each(|(_, last_ns)| *last_ns = event.at_ns);
+            let ending = self.ending.iter_mut().filter(|(pid, _)| *pid == event.pid);
+            ending.for_each(|(_, last_ns)| *last_ns = event.at_ns);
         }
         while let Some(place) =
             self.ending.iter().position(|&(_, last_ns)| event.at_ns.saturating_sub(last_ns) > QUIET_NS)

@@ -85,11 +85,11 @@ pub(super) fn names(extractor: &Extractor) -> Vec<(usize, String)> {
     let mut all: Vec<(usize, &CallbackState)> =
         extractor.tables.callbacks.iter().filter(|(_, c)| c.dead.is_none()).collect();
     all.sort_unstable_by_key(|(_, callback)| callback.order);
-    let mut twins: BTreeMap<String, usize> = BTreeMap::new();
+    let mut duplicates: BTreeMap<String, usize> = BTreeMap::new();
     all.into_iter()
         .map(|(index, callback)| {
             let name = label(extractor, callback);
-            let count = twins.entry(name.clone()).or_default();
+            let count = duplicates.entry(name.clone()).or_default();
             *count += 1;
             let name = if *count == 1 { name } else { format!("{name} ({count})") };
             (index, name)

@@ -32,7 +32,7 @@ struct Picture {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ServiceState {
     stop: AtomicBool,
     /// Per camera: what it waits for.
     requests: Box<[AtomicU8]>,
@@ -43,7 +43,7 @@ struct Shared {
 /// A camera's side of the shared detector.
 pub struct DetectorHandle {
     camera: usize,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     signal: Signal,
     pictures: Writer<Picture>,
     results: Reader<DetectionSet>,
@@ -103,7 +103,7 @@ impl std::fmt::Debug for DetectorHandle {
 /// inference may still run while the engine's library is torn down.
 #[derive(Debug)]
 pub struct DetectorService {
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     signal: Signal,
 }
 
@@ -122,9 +122,9 @@ impl DetectorService {
         spawn: impl FnOnce(Box<dyn FnOnce() + Send + 'static>) -> Result<(), takt_rt::Error>,
     ) -> Result<(Self, Vec<DetectorHandle>), EngineError> {
         let detector = Detector::new(engine, config)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServiceState {
             requests: sizes.iter().map(|_| AtomicU8::new(IDLE)).collect(),
-            ..Shared::default()
+            ..ServiceState::default()
         });
         let signal = Signal::new();
         let mut handles = Vec::with_capacity(sizes.len());
@@ -192,7 +192,7 @@ struct Inbox {
 struct Worker {
     detector: Detector,
     inboxes: Vec<Inbox>,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     signal: Signal,
     max_duty: f32,
     /// The camera whose turn it is.
@@ -263,10 +263,10 @@ fn turn(requests: &[AtomicU8], next: &mut usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn worker(cameras: usize) -> (Arc<Shared>, impl FnMut() -> Option<usize>) {
-        let shared = Arc::new(Shared {
+    fn worker(cameras: usize) -> (Arc<ServiceState>, impl FnMut() -> Option<usize>) {
+        let shared = Arc::new(ServiceState {
             requests: (0..cameras).map(|_| AtomicU8::new(IDLE)).collect(),
-            ..Shared::default()
+            ..ServiceState::default()
         });
         let queue = Arc::clone(&shared);
         let mut next = 0;

@@ -32,11 +32,11 @@ mod message;
 mod planted;
 mod region;
 mod remote;
-mod shared;
 mod supervisor;
 mod text;
 mod wire;
 pub mod worker;
+mod worker_state;
 
 pub use event::{EventKind, Record};
 pub use frame_judge::{FrameJudge, JudgeError, PARTS, PixelMemory, Seen, Span, StageSpans};

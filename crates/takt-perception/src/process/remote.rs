@@ -11,9 +11,9 @@ use takt_rt::ring::Producer;
 use crate::process::breaker::{State, Trip, View};
 use crate::process::channel::{Asker, Waited};
 use crate::process::event::{EventKind, Record};
-use crate::process::shared::Shared;
 use crate::process::text::Text;
 use crate::process::wire::{Answer, Garbled, Outcome, Question};
+use crate::process::worker_state::WorkerState;
 
 /// Whose result a frame has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Rules {
 pub struct Remote {
     camera: u32,
     asker: Asker,
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     rules: Rules,
     fallback: Option<Perception>,
     records: Producer<Record>,
@@ -74,7 +74,7 @@ impl Remote {
     pub(crate) fn new(
         camera: u32,
         asker: Asker,
-        shared: Arc<Shared>,
+        shared: Arc<WorkerState>,
         rules: Rules,
         fallback: Option<Perception>,
         records: Producer<Record>,

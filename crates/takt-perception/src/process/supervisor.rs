@@ -24,8 +24,8 @@ use crate::process::event::{EventKind, Record};
 use crate::process::message::{About, Message, WorkerThread};
 use crate::process::region::{Region, Setup};
 use crate::process::remote::{Remote, Rules};
-use crate::process::shared::Shared;
 use crate::process::text::Text;
+use crate::process::worker_state::WorkerState;
 use process::{Process, in_words};
 
 /// How often the supervisor looks when nothing calls it.
@@ -113,7 +113,7 @@ pub struct WorkerFacts {
 /// A worker process under supervision.
 #[derive(Debug)]
 pub struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     stop: Arc<AtomicBool>,
     facts: Arc<Mutex<WorkerFacts>>,
     thread: Option<thread::Handle>,
@@ -135,7 +135,7 @@ struct Keeper {
     program: Program,
     region: Region,
     wakers: Vec<Channel>,
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     config: GpuConfig,
     stop: Arc<AtomicBool>,
     facts: Arc<Mutex<WorkerFacts>>,
@@ -168,7 +168,7 @@ impl Supervisor {
         let cameras = setup.cameras.len();
         let region = Region::create(setup).map_err(memory)?;
         region.set_generation(1);
-        let shared = Arc::new(Shared::new(cameras, config.breaker.trials));
+        let shared = Arc::new(WorkerState::new(cameras, config.breaker.trials));
         let channels = region.channels().map_err(memory)?;
         let wakers = channels.iter().map(Channel::again).collect();
         let rules = Rules::of(&config);

@@ -129,7 +129,7 @@ struct Series {
 
 /// The collector's own state.
 #[derive(Debug)]
-pub struct Collector {
+pub struct CellCollector {
     dir: RunDir,
     records: Records,
     files: Files,
@@ -156,7 +156,7 @@ pub struct Collected {
     pub lost: u64,
 }
 
-impl Collector {
+impl CellCollector {
     /// A collector for `measures`, which then name their recorders' files.
     ///
     /// # Errors

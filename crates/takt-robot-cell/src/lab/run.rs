@@ -9,33 +9,29 @@ use takt_lab::keeper::Window;
 use takt_lab::options::{RunOptions, Target, View};
 use takt_lab::picture::{Device, Picture};
 use takt_lab::robot::{Conclusion, Critical, End, Event, Kind, Observe, Robot, Running, Scaled, Scaling};
-use takt_lab::{Collecting, ConfigError, Envelope, LabError, RobotFile, Session};
-use takt_perception::process::EventKind;
+use takt_lab::{Collecting, ConfigError, LabError, RobotFile, Session};
 use takt_report::verdict::of_run;
-use takt_rt::census::{CensusEntry, Role};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::config::SettingError;
 use takt_rt::exchange::{self, Reader};
 use takt_rt::jobs::JobRecord;
-use takt_rt::policy::Policy;
-use takt_rundir::{CpuShare, Measure, RUN_FILE, RunDir, RunHeader};
+use takt_rundir::{CpuShare, Measure, RUN_FILE, RunDir};
 use takt_trace::perfetto::Task as Track;
-use takt_view::Urgency;
-use takt_view::terminal::TerminalView;
 
-use super::collector::{Board, Collected, Collector, TROUBLES_FILE, Troubles};
+use super::collector::{Board, CellCollector, Collected, TROUBLES_FILE, Troubles};
 use super::device::{DeviceTracks, with_cameras};
-use super::losses::missing;
-use super::rows::{FRAMES, JOBS, PERCEPTION_RESPONSE, REACTION, REACTIONS, SSM_LATENESS, SSM_RESPONSE};
+use super::header::{measures, rules, tell_header};
+use super::rows::{FRAMES, JOBS};
 use super::summary::{RunFacts, besides, summarise};
-use super::tally::{CameraRule, Rules, TALLY_FILE, Tally};
+use super::tally::{TALLY_FILE, Tally};
 use super::verdict::Found;
+use super::views::{Views, count_threads};
 use super::watch::Watch;
-use super::worker_rows::{WorkerFactsShort, WorkerSummary};
-use super::{CellFile, CellSummary, ViewError, scale};
+use super::worker_rows::WorkerFactsShort;
+use super::{CellFile, CellSummary, scale};
 use crate::Cell;
 use crate::cell::{StartOptions, ViewPorts};
-use crate::view::{self, CameraSource, CellStatus, ThreadSummary, ViewServer, ViewSources};
+use crate::view::{CellStatus, ThreadSummary};
 
 /// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
 /// detections, and the noise threads' way onto the CPUs.
@@ -95,64 +91,6 @@ pub(super) static PERCEPTION_TASK: Task = Task {
     number: Some("camera"),
 };
 
-fn ns(ms: f64) -> u64 {
-    (ms * 1e6).round() as u64
-}
-
-/// What reports read: reactions, joined from frames and jobs, and the response times of the tasks that have a deadline.
-fn measures(file: &CellFile) -> Vec<Measure> {
-    let (ssm, perception) = (&file.tasks.ssm, &file.tasks.perception);
-    let ssm_measure = |name, title, column| {
-        Measure::new(name, title, JOBS, column)
-            .since("planned_ns")
-            .deadline_ns(ssm.deadline().as_nanos() as u64)
-            .rate_hz(1e3 / ssm.period_ms)
-    };
-    vec![
-        Measure::new(
-            REACTION,
-            "Reaction time, frame arrival to end of the SSM job",
-            REACTIONS,
-            "answered_ns",
-        )
-        .since("arrival_ns")
-        .deadline_ns(ns(file.tasks.reaction_deadline_ms))
-        .unit("reactions")
-        .judged(),
-        ssm_measure(SSM_LATENESS, "Wake-up lateness of the SSM task", "wake_ns"),
-        ssm_measure(SSM_RESPONSE, "Response time of the SSM task", "end_ns").judged(),
-        Measure::new(
-            PERCEPTION_RESPONSE,
-            "Response time of the perception tasks, frame arrival to publication",
-            FRAMES,
-            "published_ns",
-        )
-        .since("arrival_ns")
-        .deadline_ns(perception.deadline().as_nanos() as u64)
-        .unit("frames")
-        .judged(),
-    ]
-}
-
-/// What records are measured against.
-fn rules(file: &CellFile) -> Rules {
-    let camera = |camera: &crate::config::CellCamera| CameraRule {
-        name: camera.name.clone(),
-        period_ns: camera
-            .source
-            .rate_fps()
-            .filter(|rate| *rate > 0.0)
-            .map(|rate| (1e9 / rate).round() as u64),
-    };
-    Rules {
-        reaction_deadline_ns: ns(file.tasks.reaction_deadline_ms),
-        ssm_period_ns: file.tasks.ssm.period().as_nanos() as u64,
-        ssm_deadline_ns: file.tasks.ssm.deadline().as_nanos() as u64,
-        perception_deadline_ns: file.tasks.perception.deadline().as_nanos() as u64,
-        cameras: file.cameras.iter().map(camera).collect(),
-    }
-}
-
 /// The configuration that a killed run settled on, if it was asked with `file`: what the machine carries is measured once for a run.
 fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
     let run: serde_json::Value = RunDir::open(path)?.read_json(RUN_FILE)?;
@@ -178,17 +116,7 @@ pub fn run(file: &CellFile, options: &RunOptions, observe: Observe<'_>) -> Resul
 }
 
 impl Robot for CellFile {
-    fn kind(&self) -> &'static Kind {
-        &KIND
-    }
-
-    fn envelope(&self) -> &Envelope {
-        &self.envelope
-    }
-
-    fn envelope_mut(&mut self) -> &mut Envelope {
-        &mut self.envelope
-    }
+    takt_lab::robot_basics!(KIND);
 
     fn validate(&self) -> Result<(), ConfigError> {
         self.validate().map_err(ConfigError::robot)
@@ -357,7 +285,7 @@ impl Working {
         let window = session.new_window(options.watch.clone());
         let (dir, reporter) = (session.dir().clone(), session.reporter());
         let collector =
-            Collector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
+            CellCollector::new(&dir, records, board, rules(file), &mut session.header.measures, &window)?
                 .going_on(before, &troubles)
                 .reporting(reporter);
         let collecting = Collecting::start("takt-collector", "keeps the samples", |end| collector.run(end))?;
@@ -546,131 +474,5 @@ impl Running for Working {
             summary.tell(of_run(dir)?.report);
             Ok(summary)
         }))
-    }
-}
-
-/// What reports and comparisons read of the summary.
-fn tell_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) {
-    let skipped: u64 = summary.tasks.iter().skip(1).map(|task| task.skipped).sum();
-    let lost: u64 = summary.losses.values().sum();
-    // What is allowed to be missing is named, and no miss.
-    let allowed = if facts.losses.allow_missing(summary) { missing(summary) } else { 0 };
-    let unanswered = lost.saturating_sub(allowed);
-    header.losses = facts.losses.judge(summary, facts.link_losses);
-    for measure in &mut header.measures {
-        // A skipped release is a job that never was, and a frame that nobody judged a reaction that never came.
-        measure.skipped = match measure.name.as_str() {
-            REACTION => {
-                summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(unanswered)
-            }
-            PERCEPTION_RESPONSE => skipped.saturating_add(unanswered),
-            _ => summary.ssm.skipped,
-        };
-        if summary.seconds > 0.0 && [REACTION, PERCEPTION_RESPONSE].contains(&measure.name.as_str()) {
-            let count = if measure.name == REACTION { summary.reaction_ms.count } else { summary.frames };
-            measure.rate_hz = Some(count as f64 / summary.seconds);
-        }
-    }
-    header.work = summary.work.header();
-    header.figures.insert("frames_dropped".to_owned(), summary.frames_dropped as f64);
-    header.figures.insert("frames_lost".to_owned(), lost as f64);
-    header.figures.insert("stops".to_owned(), summary.stops as f64);
-    if let Some(scaled) = &summary.scaled {
-        header.figures.insert("scaled_cameras".to_owned(), f64::from(scaled.cameras));
-        header.figures.insert("scaled_rate_fps".to_owned(), scaled.rate_fps);
-    }
-    if let Some(worker) = &summary.worker {
-        header.figures.extend(worker_figures(worker));
-    }
-}
-
-/// Figures of the perception process that campaigns compare.
-fn worker_figures(worker: &WorkerSummary) -> impl Iterator<Item = (String, f64)> {
-    let answer = worker.answer_ms;
-    let figures = [
-        ("gpu_answered", worker.answered as f64),
-        ("gpu_answer_mean_ms", answer.mean),
-        ("gpu_answer_p999_ms", answer.p999),
-        ("gpu_answer_worst_ms", answer.worst),
-        ("gpu_overruns", worker.count(EventKind::Overrun) as f64),
-        ("gpu_late", worker.count(EventKind::Late) as f64),
-        ("gpu_breaker_opened", worker.count(EventKind::BreakerOpen) as f64),
-        ("gpu_restarts", worker.count(EventKind::Restarted) as f64),
-    ];
-    figures.into_iter().filter(|(_, value)| value.is_finite()).map(|(name, value)| (name.to_owned(), value))
-}
-
-fn count_threads(cell: &Cell) -> Result<ThreadSummary, LabError> {
-    let Some(report) = cell.census()? else { return Ok(ThreadSummary::default()) };
-    let living = || report.threads.iter().filter(|t| !t.ended);
-    let realtime = |t: &&CensusEntry| t.policy_after.is_some_and(|p| !matches!(p, Policy::Other { .. }));
-    Ok(ThreadSummary {
-        total: living().count() as u32,
-        realtime: living().filter(realtime).count() as u32,
-        fallback: living().filter(|t| t.role == Role::Subthread).count() as u32,
-        deviating: cell.threads().iter().filter(|t| !t.granted.is_complete()).count() as u32,
-    })
-}
-
-/// The views of a run.
-enum Views {
-    None,
-    Web(ViewServer),
-    Terminal(TerminalView),
-}
-
-impl Views {
-    fn start(
-        file: &CellFile,
-        view: View,
-        cameras: Vec<crate::cell::CameraPorts>,
-        status: Reader<CellStatus>,
-    ) -> Result<Self, LabError> {
-        let names: Vec<String> = file.cameras.iter().map(|c| c.name.clone()).collect();
-        Ok(match view {
-            View::None => Self::None,
-            View::Web => {
-                let cameras = cameras
-                    .into_iter()
-                    .zip(names)
-                    .map(|(ports, name)| CameraSource {
-                        name,
-                        frames: ports.frames,
-                        detections: ports.detections,
-                        masks: ports.overlays,
-                    })
-                    .collect();
-                let sources = ViewSources { cameras, status };
-                Self::Web(
-                    ViewServer::start(file.view.clone(), sources, &file.envelope.name)
-                        .map_err(ViewError::from)?,
-                )
-            }
-            View::Terminal => {
-                let drawing = view::drawing(status, &file.envelope.name, &names);
-                let view = TerminalView::start(Urgency::default(), drawing);
-                Self::Terminal(view.map_err(ViewError::from)?)
-            }
-        })
-    }
-
-    fn url(&self) -> Option<String> {
-        match self {
-            Self::Web(server) => Some(server.url()),
-            _ => None,
-        }
-    }
-
-    fn user_quit(&self) -> bool {
-        matches!(self, Self::Terminal(view) if view.has_ended())
-    }
-
-    fn stop(self) {
-        match self {
-            Self::None => {}
-            Self::Web(server) => drop(server),
-            // How it ended does not matter any more; the terminal is restored either way.
-            Self::Terminal(view) => drop(view.stop()),
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use takt_lab::options::RunOptions;
 use takt_lab::robot::{Conclusion, Critical, End, GuestNeeds, Kind, Observe, Robot, Running, read};
-use takt_lab::{ConfigError, Envelope, LabError, Session};
+use takt_lab::{ConfigError, LabError, Session};
 use takt_link_daq::Waiting;
 use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
@@ -38,17 +38,7 @@ pub static KIND: Kind = Kind {
 };
 
 impl Robot for DaqConfig {
-    fn kind(&self) -> &'static Kind {
-        &KIND
-    }
-
-    fn envelope(&self) -> &Envelope {
-        &self.envelope
-    }
-
-    fn envelope_mut(&mut self) -> &mut Envelope {
-        &mut self.envelope
-    }
+    takt_lab::robot_basics!(KIND);
 
     fn validate(&self) -> Result<(), ConfigError> {
         self.validate().map_err(ConfigError::robot)

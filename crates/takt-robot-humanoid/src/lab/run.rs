@@ -13,7 +13,7 @@ use takt_lab::releases::Releases;
 use takt_lab::robot::{
     Conclusion, Critical, End, Event, GuestNeeds, Kind, Observe, Robot, Running, read as read_file,
 };
-use takt_lab::{Collecting, ConfigError, Envelope, LabError, Session};
+use takt_lab::{Collecting, ConfigError, LabError, Session};
 use takt_link_ethercat::control::{CacheReader, Exporter, Idle, Link, bring_up};
 use takt_rt::latency::DmaLatency;
 use takt_rt::placement::{self, CpuSet};
@@ -83,17 +83,7 @@ pub(super) static TASK: Task = Task {
 };
 
 impl Robot for HumanoidFile {
-    fn kind(&self) -> &'static Kind {
-        &KIND
-    }
-
-    fn envelope(&self) -> &Envelope {
-        &self.envelope
-    }
-
-    fn envelope_mut(&mut self) -> &mut Envelope {
-        &mut self.envelope
-    }
+    takt_lab::robot_basics!(KIND);
 
     fn validate(&self) -> Result<(), ConfigError> {
         Ok(self.validate()?)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
 use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
-use takt_lab::{Collecting, ConfigError, Envelope, LabError, RunOptions, Session};
+use takt_lab::{Collecting, ConfigError, LabError, RunOptions, Session};
 use takt_rt::ring::ring;
 use takt_rundir::{Loss, Measure};
 
@@ -79,17 +79,7 @@ fn measures(file: &ServoConfig) -> Vec<Measure> {
 }
 
 impl Robot for ServoConfig {
-    fn kind(&self) -> &'static Kind {
-        &KIND
-    }
-
-    fn envelope(&self) -> &Envelope {
-        &self.envelope
-    }
-
-    fn envelope_mut(&mut self) -> &mut Envelope {
-        &mut self.envelope
-    }
+    takt_lab::robot_basics!(KIND);
 
     fn validate(&self) -> Result<(), ConfigError> {
         Ok(Self::validate(self)?)

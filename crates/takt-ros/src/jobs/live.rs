@@ -43,7 +43,7 @@ pub struct JobFile {
 }
 
 impl JobFile {
-    /// Joins the session that the environment names (`TAKT_PROBE_DIR`, as [`Session::prepare`](crate::preload::Session::prepare)
+    /// Joins the session that the environment names (`TAKT_PROBE_DIR`, as [`ProbeSession::prepare`](crate::preload::ProbeSession::prepare)
     /// sets it); `None`: it names none.
     ///
     /// # Errors
@@ -215,7 +215,7 @@ impl Drop for JobWriter {
 mod tests {
     use super::*;
     use crate::event::{Event, Kind, Source};
-    use crate::preload::{Session, SessionOptions};
+    use crate::preload::{ProbeOptions, ProbeSession};
 
     fn poll(probe: &mut crate::preload::Probe) -> Vec<Event> {
         let mut events = Vec::new();
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_robots_jobs_arrive_where_the_probes_events_do() {
-        let session = Session::create(&SessionOptions::default()).unwrap();
+        let session = ProbeSession::create(&ProbeOptions::default()).unwrap();
         let mut file = JobFile::create(session.directory()).unwrap();
         let mut probe = session.probe().unwrap();
         let mut ssm = file.task("ssm", 41).unwrap();
@@ -282,7 +282,7 @@ mod tests {
     fn no_session_is_a_clear_answer() {
         let error = JobFile::create(Path::new("/nowhere/at/all")).unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all"), "{error}");
-        let session = Session::create(&SessionOptions::default()).unwrap();
+        let session = ProbeSession::create(&ProbeOptions::default()).unwrap();
         let mut file = JobFile::create(session.directory()).unwrap();
         // Its space is not taken before a task asks for it.
         assert_eq!(file.file.metadata().unwrap().len(), PAGE as u64);

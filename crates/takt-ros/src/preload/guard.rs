@@ -12,7 +12,7 @@
 //! - A thread that comes later makes its ring in the process's file, by its name, because a descriptor kept open in a foreign process may be
 //!   closed or replaced by it. A `memfd` cannot be opened again: each ring would be a `memfd` of its own, sent over a socket, by
 //!   a connection that a real-time thread makes, and that fails when the reader does not accept in time.
-//! - Another reader that takes the session up after a crash ([`super::Session::attach`]) finds the rings by the directory alone. Of a `memfd`
+//! - Another reader that takes the session up after a crash ([`super::ProbeSession::attach`]) finds the rings by the directory alone. Of a `memfd`
 //!   whose reader has died nothing is left but the mapping in the observed process.
 //! - A directory on a private mount goes with its mount namespace, which the workload would have to be in: it needs
 //!   rights that who starts the workload has not, and hides the workload's own mounts from the rest of the machine.

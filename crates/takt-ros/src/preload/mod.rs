@@ -26,4 +26,4 @@ pub use decode::{Content, Decoded, RecordError};
 pub use probe::{Broken, Probe, ProbeError};
 pub use process::{ProcessError, ProcessInfo};
 pub use reader::{RingError, read_image};
-pub use session::{CpuClock, Session, SessionError, SessionOptions};
+pub use session::{CpuClock, ProbeOptions, ProbeSession, ProbeSessionError};

@@ -394,7 +394,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::super::ring::RingHeader;
-    use super::super::{Session, SessionOptions};
+    use super::super::{ProbeOptions, ProbeSession};
     use super::*;
     use crate::event::Source;
     use crate::jobs::JobFile;
@@ -402,7 +402,7 @@ mod tests {
     /// What a process writes into its file is its own affair: numbers beyond all sense end nothing.
     #[test]
     fn counters_beyond_all_sense_are_read() {
-        let session = Session::create(&SessionOptions::default()).unwrap();
+        let session = ProbeSession::create(&ProbeOptions::default()).unwrap();
         let mut jobs = JobFile::create(session.directory()).unwrap();
         let _tasks = [jobs.task("a", 1).unwrap(), jobs.task("b", 2).unwrap()];
         let path = std::fs::read_dir(session.directory()).unwrap().flatten().map(|entry| entry.path());

@@ -41,7 +41,7 @@ pub enum CpuClock {
 /// How a session observes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct SessionOptions {
+pub struct ProbeOptions {
     /// KiB of each thread's ring; 256: some 8,000 events, seconds of the busiest executor, should the reader be held up.
     pub ring_kib: u32,
     /// Which events carry CPU time.
@@ -53,27 +53,27 @@ pub struct SessionOptions {
     pub base: Option<PathBuf>,
 }
 
-impl Default for SessionOptions {
+impl Default for ProbeOptions {
     fn default() -> Self {
         Self { ring_kib: 256, cpu_clock: CpuClock::Needed, stand_in: false, base: None }
     }
 }
 
-impl SessionOptions {
+impl ProbeOptions {
     /// # Errors
     ///
     /// A ring size out of range.
-    pub fn validate(&self) -> Result<(), SessionError> {
+    pub fn validate(&self) -> Result<(), ProbeSessionError> {
         match self.ring_kib {
             32..=65536 => Ok(()),
-            found => Err(SessionError::RingSize { found }),
+            found => Err(ProbeSessionError::RingSize { found }),
         }
     }
 }
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
-pub enum SessionError {
+pub enum ProbeSessionError {
     /// Ring size out of range.
     #[error("ring_kib is {found}; 32 to 65536 are possible")]
     RingSize { found: u32 },
@@ -102,24 +102,24 @@ pub enum SessionError {
 
 /// A session; its directory goes when it is dropped.
 #[derive(Debug)]
-pub struct Session {
+pub struct ProbeSession {
     directory: PathBuf,
     /// Where the libraries are: the directory itself, or another where programs may be executed from.
     libraries: PathBuf,
-    options: SessionOptions,
+    options: ProbeOptions,
     _lock: File,
     /// Clears away when this process is killed.
     _guard: Option<Guard>,
 }
 
-impl Session {
+impl ProbeSession {
     /// Makes a directory and puts the libraries there. It goes with this process, however that ends; what an earlier session left
     /// all the same goes now.
     ///
     /// # Errors
     ///
     /// Options out of range, or nowhere to make the directory.
-    pub fn create(options: &SessionOptions) -> Result<Self, SessionError> {
+    pub fn create(options: &ProbeOptions) -> Result<Self, ProbeSessionError> {
         options.validate()?;
         let bases = match &options.base {
             Some(base) => vec![base.clone()],
@@ -135,7 +135,7 @@ impl Session {
             }
         });
         let Some((directory, lock)) = made else {
-            return Err(first_error.unwrap_or(SessionError::NoExec { tried: bases }));
+            return Err(first_error.unwrap_or(ProbeSessionError::NoExec { tried: bases }));
         };
         let mut session = Self {
             libraries: directory.clone(),
@@ -155,12 +155,14 @@ impl Session {
     /// # Errors
     ///
     /// No session is there, or it is being read.
-    pub fn attach(directory: &Path) -> Result<Self, SessionError> {
-        let no_session = |source| SessionError::NoSession { path: directory.to_owned(), source };
+    pub fn attach(directory: &Path) -> Result<Self, ProbeSessionError> {
+        let no_session = |source| ProbeSessionError::NoSession { path: directory.to_owned(), source };
         let lock = File::open(directory.join(LOCK)).map_err(no_session)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(SessionError::Taken { path: directory.to_owned() }),
+            Err(TryLockError::WouldBlock) => {
+                return Err(ProbeSessionError::Taken { path: directory.to_owned() });
+            }
             Err(TryLockError::Error(source)) => return Err(no_session(source)),
         }
         let options = fs::read(directory.join("options.json")).map_err(no_session)?;
@@ -231,7 +233,7 @@ impl Session {
         Ok(())
     }
 
-    fn place_libraries(&mut self, bases: &[PathBuf]) -> Result<(), SessionError> {
+    fn place_libraries(&mut self, bases: &[PathBuf]) -> Result<(), ProbeSessionError> {
         let mut tried = vec![self.directory.clone()];
         if forbids_execution(&self.directory) {
             // Its own directory elsewhere, under the same name.
@@ -242,7 +244,7 @@ impl Session {
                 tried.push(base.clone());
                 !forbids_execution(base)
             });
-            let Some(base) = found else { return Err(SessionError::NoExec { tried }) };
+            let Some(base) = found else { return Err(ProbeSessionError::NoExec { tried }) };
             let path = base.join(name);
             DirBuilder::new().mode(0o700).create(&path).map_err(make(&path))?;
             self.libraries = path;
@@ -250,7 +252,7 @@ impl Session {
         for (name, bytes) in [("libtakt_probe.so", PROBE), ("libtracetools.so", STAND_IN)] {
             let path = self.libraries.join(name);
             if path.as_os_str().as_bytes().iter().any(|byte| byte.is_ascii_whitespace() || *byte == b':') {
-                return Err(SessionError::Path { path });
+                return Err(ProbeSessionError::Path { path });
             }
             write_new(&path, bytes, 0o700)?;
         }
@@ -259,7 +261,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for ProbeSession {
     fn drop(&mut self) {
         // Processes that go on write into files without a name, which end with them.
         let _ = fs::remove_dir_all(&self.directory);
@@ -269,19 +271,19 @@ impl Drop for Session {
     }
 }
 
-fn make(path: &Path) -> impl FnOnce(io::Error) -> SessionError {
+fn make(path: &Path) -> impl FnOnce(io::Error) -> ProbeSessionError {
     let path = path.to_owned();
-    move |source| SessionError::Make { path, source }
+    move |source| ProbeSessionError::Make { path, source }
 }
 
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), SessionError> {
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ProbeSessionError> {
     let mut options = File::options();
     let file = options.write(true).create_new(true).mode(mode).open(path);
     file.and_then(|mut file| file.write_all(bytes)).map_err(make(path))
 }
 
 /// A new directory, for this user alone, with its lock held.
-fn make_directory(base: &Path) -> Result<(PathBuf, File), SessionError> {
+fn make_directory(base: &Path) -> Result<(PathBuf, File), ProbeSessionError> {
     let pid = std::process::id();
     for _ in 0..1000 {
         // Never twice in a process: the guard of a session that has just ended may still be removing its directory.

@@ -7,18 +7,16 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use perf_event_open_sys as perf;
+use takt_rt::bpf::{Instruction, Map, MapKind, Program, ProgramKind, Ring};
 
 use self::programs::{Builder, Maps, Place, cpu, source, state};
-use self::sys::{Map, MapKind, Program, ProgramKind, Ring};
 use crate::capture::open;
 use crate::error::TraceError;
 use crate::event::{State, Vector};
 use crate::format::Format;
 use crate::tracefs::Tracefs;
 
-mod asm;
 mod programs;
-mod sys;
 #[cfg(test)]
 mod tests;
 
@@ -168,7 +166,7 @@ impl KernelFollower {
         &mut self,
         kind: ProgramKind,
         tracepoint: &str,
-        code: Option<Vec<u64>>,
+        code: Option<Vec<Instruction>>,
     ) -> Result<(), TraceError> {
         let name = tracepoint.split_once(':').map_or(tracepoint, |parts| parts.1);
         let code = code.unwrap_or_default();
@@ -178,7 +176,12 @@ impl KernelFollower {
         Ok(())
     }
 
-    fn attach(&mut self, tracepoint: &str, id: u16, code: Option<Vec<u64>>) -> Result<(), TraceError> {
+    fn attach(
+        &mut self,
+        tracepoint: &str,
+        id: u16,
+        code: Option<Vec<Instruction>>,
+    ) -> Result<(), TraceError> {
         self.load(ProgramKind::Tracepoint, tracepoint, code)?;
         let Some(program) = self._programs.last() else { return Ok(()) };
         // The event stays off: the program is called for every CPU as long as it is open.
@@ -194,7 +197,7 @@ impl KernelFollower {
         Ok(())
     }
 
-    fn attach_raw(&mut self, tracepoint: &str, code: Option<Vec<u64>>) -> Result<(), TraceError> {
+    fn attach_raw(&mut self, tracepoint: &str, code: Option<Vec<Instruction>>) -> Result<(), TraceError> {
         self.load(ProgramKind::RawTracepoint, tracepoint, code)?;
         let name = tracepoint.split_once(':').map_or(tracepoint, |parts| parts.1);
         let (Some(program), Ok(name)) = (self._programs.last(), CString::new(name)) else { return Ok(()) };

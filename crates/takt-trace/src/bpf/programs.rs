@@ -4,7 +4,7 @@
 //! kernel tells (tracefs), and so that neither a compiler for this machine nor an object file of unknown origin is needed. Everything that
 //! they call is open to programs of any licence.
 
-use super::asm::{Asm, FP, Helper, If, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg};
+use takt_rt::bpf::{Asm, FP, Helper, If, Instruction, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg};
 
 /// What a thread does now ([`state::NOW`]); 0 is not known.
 pub(super) mod now {
@@ -125,7 +125,7 @@ impl Builder {
     }
 
     /// R9 becomes what is known of this CPU; to `otherwise` where the kernel has nothing, which it never says.
-    fn this_cpu(&self, asm: &mut Asm, otherwise: super::asm::Label) {
+    fn this_cpu(&self, asm: &mut Asm, otherwise: Label) {
         asm.store_value(FP, KEY, 0);
         Self::lookup(asm, self.maps.cpus, KEY);
         asm.jump_if(R0, If::Equal, 0, otherwise);
@@ -133,7 +133,7 @@ impl Builder {
     }
 
     /// R7 becomes what is known of the thread whose id is in R1; to `otherwise` where it is not watched.
-    fn thread(&self, asm: &mut Asm, otherwise: super::asm::Label) {
+    fn thread(&self, asm: &mut Asm, otherwise: Label) {
         // The idle thread is nobody's.
         asm.jump_if(R1, If::Equal, 0, otherwise);
         asm.store_half(FP, KEY, R1);
@@ -180,7 +180,12 @@ impl Builder {
     }
 
     /// `timer:hrtimer_start`: what a watched thread sets, and what is set anew of those timers.
-    pub(super) fn timer_start(&self, timer: Place, function: Place, expires: Place) -> Option<Vec<u64>> {
+    pub(super) fn timer_start(
+        &self,
+        timer: Place,
+        function: Place,
+        expires: Place,
+    ) -> Option<Vec<Instruction>> {
         let mut asm = Asm::default();
         let (store, known, done) = (asm.label(), asm.label(), asm.label());
         asm.mov(R6, R1);
@@ -242,7 +247,12 @@ impl Builder {
     }
 
     /// `timer:hrtimer_expire_entry`: what runs now, and when it was due.
-    pub(super) fn timer_expire(&self, timer: Place, function: Place, of_timer: Place) -> Option<Vec<u64>> {
+    pub(super) fn timer_expire(
+        &self,
+        timer: Place,
+        function: Place,
+        of_timer: Place,
+    ) -> Option<Vec<Instruction>> {
         let mut asm = Asm::default();
         let (in_time, done) = (asm.label(), asm.label());
         asm.mov(R6, R1);
@@ -311,7 +321,7 @@ impl Builder {
     }
 
     /// `sched:sched_waking`: who wakes it, by what this CPU does.
-    pub(super) fn waking(&self, tid: Place) -> Option<Vec<u64>> {
+    pub(super) fn waking(&self, tid: Place) -> Option<Vec<Instruction>> {
         let mut asm = Asm::default();
         let (done, set) = (asm.label(), asm.label());
         asm.load_sized(R1, R1, tid.0, tid.1);
@@ -367,7 +377,7 @@ impl Builder {
     }
 
     /// `sched:sched_switch`: it goes, it comes.
-    pub(super) fn switch(&self, prev: Place, why: Place, next: Place) -> Option<Vec<u64>> {
+    pub(super) fn switch(&self, prev: Place, why: Place, next: Place) -> Option<Vec<Instruction>> {
         let mut asm = Asm::default();
         let (comes, done) = (asm.label(), asm.label());
         asm.mov(R6, R1);
@@ -390,7 +400,7 @@ impl Builder {
         asm.finish()
     }
 
-    fn goes(&self, asm: &mut Asm, why: Place, done: super::asm::Label) {
+    fn goes(&self, asm: &mut Asm, why: Place, done: Label) {
         let (was_unknown, sleeps) = (asm.label(), asm.label());
         asm.load(R1, R7, state::NOW);
         asm.jump_if(R1, If::NotEqual, now::RUNNING, was_unknown);
@@ -426,7 +436,7 @@ impl Builder {
         self.hand_out(asm);
     }
 
-    fn comes(asm: &mut Asm, prev: Place, done: super::asm::Label) {
+    fn comes(asm: &mut Asm, prev: Place, done: Label) {
         let (no_wait, nobody, begin) = (asm.label(), asm.label(), asm.label());
         asm.load(R3, R7, state::NOW);
         asm.jump_if(R3, If::NotEqual, now::READY, no_wait);
@@ -485,7 +495,7 @@ impl Builder {
     }
 
     /// A raw tracepoint whose first argument, and 1, is stored at `place` of the CPU.
-    pub(super) fn enter(&self, place: i16) -> Option<Vec<u64>> {
+    pub(super) fn enter(&self, place: i16) -> Option<Vec<Instruction>> {
         let mut asm = Asm::default();
         let done = asm.label();
         asm.load(R6, R1, 0);
@@ -501,7 +511,7 @@ impl Builder {
     }
 
     /// A raw tracepoint that ends what is at `place` of the CPU.
-    pub(super) fn leave(&self, place: i16) -> Option<Vec<u64>> {
+    pub(super) fn leave(&self, place: i16) -> Option<Vec<Instruction>> {
         let mut asm = Asm::default();
         let done = asm.label();
         self.this_cpu(&mut asm, done);

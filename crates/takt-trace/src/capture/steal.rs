@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use takt_rt::clock::monotonic_ns;
+use takt_rt::procfs::CpuTime;
 
 use crate::event::StealReading;
 
@@ -34,9 +35,9 @@ impl StealLog {
             return;
         }
         self.read_ns = now_ns;
-        let Ok(text) = std::fs::read_to_string("/proc/stat") else { return };
-        for (cpu, stolen_ns) in counters(&text) {
-            self.note(StealReading { cpu, time_ns: now_ns, stolen_ns });
+        for (cpu, time) in CpuTime::read_by_cpu() {
+            let Ok(cpu) = cpu.try_into() else { continue };
+            self.note(StealReading { cpu, time_ns: now_ns, stolen_ns: time.steal_ns() });
         }
     }
 
@@ -68,29 +69,9 @@ impl StealLog {
     }
 }
 
-/// The counters of `/proc/stat` by CPU, in nanoseconds: the eighth number of a line `cpuN`, in USER_HZ.
-fn counters(text: &str) -> impl Iterator<Item = (u16, u64)> + '_ {
-    const USER_HZ: u64 = 100;
-    text.lines().filter_map(|line| {
-        let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
-        // The line of all CPUs has none, and its first word is a count: `cpu  3205324`.
-        let cpu = words.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;
-        let ticks: u64 = words.nth(7)?.parse().ok()?;
-        Some((cpu, ticks.saturating_mul(1_000_000_000 / USER_HZ)))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counters_are_read_by_cpu() {
-        let text = "cpu  3205324 22380 415590 853845 13849 0 7998 9982 0 0\n\
-                    cpu0 1597328 10473 198586 445799 3783 0 2851 5000 0 0\n\
-                    cpu12 1 2 3 4 5 6 7 8\ncpu3 1 2\ncpux 1 2 3 4 5 6 7 8 9\nintr 5 5 5\n";
-        assert_eq!(counters(text).collect::<Vec<_>>(), [(0, 50_000_000_000), (12, 80_000_000)]);
-    }
 
     #[test]
     fn changes_are_kept_with_what_was_before() {

@@ -13,7 +13,7 @@ use takt_manager::plan::Platform;
 use takt_manager::system::platform;
 use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
-use takt_ros::preload::{Session, SessionOptions};
+use takt_ros::preload::{ProbeOptions, ProbeSession};
 use takt_ros::uprobes::{Probe as Uprobes, UprobeOptions};
 use takt_rt::clock::monotonic_ns;
 
@@ -91,7 +91,7 @@ fn launched(
     platform: &Platform,
 ) -> Result<Learnt, Box<dyn std::error::Error>> {
     let Some((program, arguments)) = args.command.split_first() else { return Err("no command".into()) };
-    let session = Session::create(&SessionOptions::default())?;
+    let session = ProbeSession::create(&ProbeOptions::default())?;
     let mut command = Command::new(program);
     command.args(arguments);
     if args.json {

@@ -20,7 +20,7 @@ use takt_model::Model;
 use takt_reserve::pin::PinOptions;
 use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
-use takt_ros::preload::{Session, SessionOptions};
+use takt_ros::preload::{ProbeOptions, ProbeSession};
 use takt_ros::uprobes::{Probe as Uprobes, UprobeOptions};
 use takt_stats::{Verdict, VerdictReport};
 use takt_view::ViewExit;
@@ -108,7 +108,7 @@ fn launch(
     emit: Option<&Folder>,
 ) -> CommandResult {
     let stop = stop_flag()?;
-    let session = Session::create(&SessionOptions::default())?;
+    let session = ProbeSession::create(&ProbeOptions::default())?;
     let live = Live::new(goals.clone(), platform(&goals.options)?, session.probe()?, options(args)?)?;
     let mut command = Command::new(program);
     command.args(arguments);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use takt_rt::clock::monotonic_ns;
+use takt_rt::procfs::CpuTime;
 
 use super::super::takt::{root, takt};
 use super::{Chain, Truth, domain};
@@ -75,13 +76,13 @@ pub fn run(
     command.stdout(Stdio::from(File::create(folder.join("manage.json")).unwrap()));
     command.stderr(Stdio::from(File::create(folder.join("manage.err")).unwrap()));
     let mut stolen = File::create(folder.join("stolen")).unwrap();
-    let (first_ns, mut last_ns, mut told) = (stolen_ns(), 0, Instant::now());
+    let (first_ns, mut last_ns, mut told) = (CpuTime::read().steal_ns(), 0, Instant::now());
     let mut child = command.spawn().unwrap();
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        let so_far_ns = stolen_ns().saturating_sub(first_ns);
+        let so_far_ns = CpuTime::read().steal_ns().saturating_sub(first_ns);
         if so_far_ns > last_ns {
             last_ns = so_far_ns;
             writeln!(stolen, "{} {so_far_ns}", monotonic_ns()).unwrap();
@@ -95,13 +96,6 @@ pub fn run(
     // 1: a goal was missed, which is for the checks to judge.
     let said = fs::read_to_string(folder.join("manage.err")).unwrap_or_default();
     assert!(matches!(status.code(), Some(0 | 1)), "{status}: {said}");
-}
-
-/// Of all CPUs, since the machine started.
-fn stolen_ns() -> u64 {
-    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok());
-    ticks.unwrap_or(0).saturating_mul(TICK_NS)
 }
 
 impl Managed {

@@ -1,10 +1,11 @@
 //! The socket, its memory and rings, and the ways to have one, in order.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::SendFlags;
+use takt_rt::bpf::XdpMode;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::net;
 use xdp::error::SocketError;
@@ -16,7 +17,7 @@ use xdp::{CompletionRing, RingConfigBuilder, RxRing, WakableFillRing, WakableTxR
 
 use super::super::error::ControlError;
 use super::super::wire::{MOST_FRAME_BYTES, Wire, index_of, must_be_up, wait_for_frame};
-use super::program::{Attached, MARK, Place, Program, STAMP_BYTES};
+use super::program::{Loaded, MARK, STAMP_BYTES};
 use super::{MOST_QUEUES, XdpAttach, XdpOptions};
 
 /// Frames that the card may fill: more than the receive rings of usual cards (256 to 512), which a zero-copy driver stocks from these.
@@ -33,24 +34,24 @@ const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 /// A way to have a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Way {
-    place: Place,
+    mode: XdpMode,
     /// The kernel copies, even where the driver could go without.
     copy: bool,
 }
 
 const WAYS: [Way; 3] = [
-    Way { place: Place::Driver, copy: false },
+    Way { mode: XdpMode::Driver, copy: false },
     // Some drivers promise zero copy and fail, as for want of queues.
-    Way { place: Place::Driver, copy: true },
-    Way { place: Place::Generic, copy: true },
+    Way { mode: XdpMode::Driver, copy: true },
+    Way { mode: XdpMode::Generic, copy: true },
 ];
 
 impl Way {
     fn name(self) -> &'static str {
-        match (self.place, self.copy) {
-            (Place::Driver, false) => "native",
-            (Place::Driver, true) => "native with copies",
-            (Place::Generic, _) => "generic",
+        match (self.mode, self.copy) {
+            (XdpMode::Driver, false) => "native",
+            (XdpMode::Driver, true) => "native with copies",
+            (XdpMode::Generic, _) => "generic",
         }
     }
 }
@@ -73,7 +74,7 @@ impl Refusal {
 /// An interface through AF_XDP.
 pub(super) struct Xdp {
     // First: frames go their usual way again before the socket goes.
-    _attached: Attached,
+    _attached: OwnedFd,
     fill: WakableFillRing,
     received: RxRing,
     completed: CompletionRing,
@@ -98,8 +99,8 @@ impl Xdp {
         }
         let ways = WAYS.into_iter().filter(|way| match options.attach {
             XdpAttach::Auto => true,
-            XdpAttach::Native => way.place == Place::Driver,
-            XdpAttach::Generic => way.place == Place::Generic,
+            XdpAttach::Native => way.mode == XdpMode::Driver,
+            XdpAttach::Generic => way.mode == XdpMode::Generic,
         });
         let (mut reasons, mut fix) = (Vec::new(), String::new());
         for way in ways {
@@ -169,15 +170,15 @@ impl Xdp {
         let mut fill = rings.fill_ring;
         // SAFETY: the memory lives as long as the socket: both end with this value, or here on an error.
         unsafe { fill.enqueue(&mut memory, RECEIVED as usize, false) }.map_err(failed("rings"))?;
-        let program = Program::load(socket.as_raw_fd(), queue).map_err(failed(LOADING))?;
+        let program = Loaded::new(socket.as_raw_fd(), queue).map_err(failed(LOADING))?;
         if way.copy {
             flags.force_copy();
         }
         // Before the program, as libxdp does: attaching may take the link down, and then it does so once.
         let socket = socket.bind(NicIndex(index as u32), queue, flags).map_err(socket_refusal)?;
-        let attached = program.attach(index, way.place).map_err(failed(ATTACHING))?;
+        let attached = program.attach(index, way.mode).map_err(failed(ATTACHING))?;
         let zero_copy = is_zero_copy(&socket);
-        let place = if way.place == Place::Driver { "native" } else { "generic" };
+        let place = if way.mode == XdpMode::Driver { "native" } else { "generic" };
         let copies = if zero_copy { "zero copy" } else { "copied" };
         let stamps = if program.stamped { "" } else { ", without stamps" };
         Ok(Self {

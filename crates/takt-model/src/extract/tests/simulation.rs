@@ -117,9 +117,9 @@ fn build(system: &Random) -> World {
         let kind = Kind::NodeInit { node: 1, name: format!("n{process}").into(), namespace: "/".into() };
         world.emit(start, process, process as u32 + 1, kind);
     }
-    let mut twins: BTreeMap<String, usize> = BTreeMap::new();
+    let mut duplicates: BTreeMap<String, usize> = BTreeMap::new();
     let mut unique = |name: String| {
-        let count = twins.entry(name.clone()).or_default();
+        let count = duplicates.entry(name.clone()).or_default();
         *count += 1;
         if *count == 1 { name } else { format!("{name} ({count})") }
     };

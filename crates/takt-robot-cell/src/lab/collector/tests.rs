@@ -45,7 +45,7 @@ fn bounds_are_asked_for_after_records_are_taken() {
     let window = Window::default();
     window.open(0);
     let records = Records { jobs, frames: Vec::new(), worker: Vec::new() };
-    let mut collector = Collector::bounded(&dir, records, board, rules, &mut [], &window, 10).unwrap();
+    let mut collector = CellCollector::bounded(&dir, records, board, rules, &mut [], &window, 10).unwrap();
     assert!(jobs_in.push(job(1)) && jobs_in.push(job(2)));
 
     let held = window.hold();

@@ -121,7 +121,7 @@ impl Tally {
         rule.map_or_else(|| (camera + 1).to_string(), |rule| rule.name.clone())
     }
 
-    /// Takes a frame's record; `out` hears of the reactions that are complete with it.
+    /// Takes a frame's record; `out` gets the reactions that are complete with it.
     pub fn frame(&mut self, frame: &FrameRecord, window_ns: [u64; 2], out: &mut impl FnMut(&Reaction)) {
         let Self { rules, cameras, joiner, .. } = self;
         let index = frame.camera as usize;

@@ -1,9 +1,11 @@
-//! The system call bpf(2): maps, programs, the ring of records. Only what is used here.
+//! The system call bpf(2): maps, programs, where they are attached, the ring of records. Only what is used here.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::asm::Instruction;
 
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP: libc::c_int = 1;
@@ -11,23 +13,42 @@ const MAP_UPDATE: libc::c_int = 2;
 const MAP_DELETE: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const LINK_CREATE: libc::c_int = 28;
+/// `BPF_XDP` of `enum bpf_attach_type`.
+const AT_XDP: u32 = 37;
 
 /// What a program is attached to (`enum bpf_prog_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ProgramKind {
+pub enum ProgramKind {
     /// A tracepoint's record, as perf sees it.
     Tracepoint = 5,
+    /// Frames at an interface.
+    Xdp = 6,
     /// A tracepoint's arguments.
     RawTracepoint = 17,
 }
 
+/// Where at an interface a program runs (`XDP_FLAGS_*` of linux/if_link.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XdpMode {
+    /// Behind the driver, after the kernel has made a packet of the frame.
+    Generic = 1 << 1,
+    /// In the driver.
+    Driver = 1 << 2,
+}
+
 /// How a map is organised (`enum bpf_map_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MapKind {
+pub enum MapKind {
+    /// By key.
     Hash = 1,
+    /// By number, a value for each CPU.
     PerCpuArray = 6,
     /// The entries used least are forgotten.
     LruHash = 9,
+    /// Sockets of AF_XDP by queue.
+    Xsk = 17,
+    /// Records for a reader.
     Ringbuf = 27,
 }
 
@@ -64,6 +85,16 @@ struct ProgLoad {
     kernel_version: u32,
     flags: u32,
     name: [u8; 16],
+    interface: u32,
+    attach: u32,
+}
+
+#[repr(C)]
+struct LinkCreate {
+    program: u32,
+    interface: u32,
+    attach: u32,
+    flags: u32,
 }
 
 #[repr(C)]
@@ -96,19 +127,18 @@ fn owned(fd: libc::c_int) -> OwnedFd {
 
 /// A map.
 #[derive(Debug)]
-pub(super) struct Map {
+pub struct Map {
     fd: OwnedFd,
     key_bytes: usize,
     value_bytes: usize,
 }
 
 impl Map {
-    pub(super) fn new(
-        kind: MapKind,
-        key_bytes: usize,
-        value_bytes: usize,
-        entries: usize,
-    ) -> io::Result<Self> {
+    /// A new one, empty.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(kind: MapKind, key_bytes: usize, value_bytes: usize, entries: usize) -> io::Result<Self> {
         let number = |value: usize| u32::try_from(value).map_err(|_| io::ErrorKind::InvalidInput);
         let mut attributes = MapCreate {
             kind: kind as u32,
@@ -122,7 +152,8 @@ impl Map {
         Ok(Self { fd: owned(fd), key_bytes, value_bytes })
     }
 
-    pub(super) fn fd(&self) -> RawFd {
+    /// Its descriptor, for programs.
+    pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
@@ -131,21 +162,32 @@ impl Map {
         MapElement { fd: self.fd() as u32, key: key.as_ptr() as u64, value: value as u64, flags, _pad: 0 }
     }
 
-    pub(super) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+    /// Sets the value of a key, both in the map's sizes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         assert_eq!(value.len(), self.value_bytes);
         let mut attributes = self.element(key, value.as_ptr().cast_mut(), 0);
         // SAFETY: key and value have the map's sizes, and the kernel only reads them.
         unsafe { bpf(MAP_UPDATE, &mut attributes).map(drop) }
     }
 
-    pub(super) fn delete(&self, key: &[u8]) -> io::Result<()> {
+    /// Takes a key away.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn delete(&self, key: &[u8]) -> io::Result<()> {
         let mut attributes = self.element(key, std::ptr::null_mut(), 0);
         // SAFETY: the key has the map's size, and the kernel only reads it.
         unsafe { bpf(MAP_DELETE, &mut attributes).map(drop) }
     }
 
     /// The values of all CPUs at one place of a map by CPU; `cpus` is that of all possible ones.
-    pub(super) fn per_cpu(&self, index: u32, cpus: usize) -> io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn per_cpu(&self, index: u32, cpus: usize) -> io::Result<Vec<u8>> {
         let mut values = vec![0; cpus * self.value_bytes.next_multiple_of(8)];
         let key = index.to_ne_bytes();
         let mut attributes = self.element(&key, values.as_mut_ptr(), 0);
@@ -157,7 +199,7 @@ impl Map {
 
 /// A program that the kernel has verified.
 #[derive(Debug)]
-pub(super) struct Program(OwnedFd);
+pub struct Program(OwnedFd);
 
 /// What the verifier says when it refuses.
 const LOG_BYTES: usize = 64 << 10;
@@ -167,12 +209,13 @@ impl Program {
     ///
     /// # Errors
     /// The system's, with the end of what the verifier said.
-    pub(super) fn load(kind: ProgramKind, name: &str, code: &[u64]) -> io::Result<Self> {
+    pub fn load(kind: ProgramKind, name: &str, code: &[Instruction]) -> io::Result<Self> {
         let mut attributes = ProgLoad {
             kind: kind as u32,
             instructions: u32::try_from(code.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
             code: code.as_ptr() as u64,
             license: c"Apache-2.0".as_ptr() as u64,
+            attach: if kind == ProgramKind::Xdp { AT_XDP } else { 0 },
             ..ProgLoad::default()
         };
         for (to, from) in attributes.name.iter_mut().take(15).zip(name.bytes()) {
@@ -201,12 +244,27 @@ impl Program {
         }
     }
 
-    pub(super) fn fd(&self) -> RawFd {
+    /// Its descriptor.
+    pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
+    /// Attaches it to the interface of this index, until what comes back is closed.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn attach_xdp(&self, interface: u32, mode: XdpMode) -> io::Result<OwnedFd> {
+        let mut attributes =
+            LinkCreate { program: self.fd() as u32, interface, attach: AT_XDP, flags: mode as u32 };
+        // SAFETY: the attributes hold no pointer.
+        unsafe { bpf(LINK_CREATE, &mut attributes).map(owned) }
+    }
+
     /// Attaches it to a raw tracepoint, until what comes back is closed.
-    pub(super) fn attach_raw(&self, tracepoint: &std::ffi::CStr) -> io::Result<OwnedFd> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn attach_raw(&self, tracepoint: &std::ffi::CStr) -> io::Result<OwnedFd> {
         let mut attributes =
             RawTracepoint { name: tracepoint.as_ptr() as u64, fd: self.fd() as u32, _pad: 0 };
         // SAFETY: the name is a string with a NUL, which the kernel copies.
@@ -243,7 +301,7 @@ impl Drop for Mapping {
 
 /// The ring in which programs hand out records (Documentation/bpf/ringbuf.rst).
 #[derive(Debug)]
-pub(super) struct Ring {
+pub struct Ring {
     map: Map,
     consumer: Mapping,
     /// The producer's page, then the data twice in a row, so that every record is in one piece.
@@ -261,7 +319,10 @@ const HEADER_BYTES: usize = 8;
 
 impl Ring {
     /// `data_bytes`: a power of two of whole pages.
-    pub(super) fn new(data_bytes: usize) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(data_bytes: usize) -> io::Result<Self> {
         let map = Map::new(MapKind::Ringbuf, 0, 0, data_bytes)?;
         // SAFETY: takes an integer, returns one.
         let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
@@ -270,12 +331,13 @@ impl Ring {
         Ok(Self { map, consumer, producer, page_bytes, data_bytes })
     }
 
-    pub(super) fn fd(&self) -> RawFd {
+    /// The map's descriptor, for programs.
+    pub fn fd(&self) -> RawFd {
         self.map.fd()
     }
 
     /// Hands every record that is there to `take`, oldest first, and frees it.
-    pub(super) fn drain(&mut self, take: &mut dyn FnMut(&[u8])) {
+    pub fn drain(&mut self, take: &mut dyn FnMut(&[u8])) {
         // SAFETY: both pages are mapped while `self` lives; their first 8 bytes are the positions, which the kernel uses as atomics.
         let (consumed, produced) = unsafe {
             (

@@ -7,7 +7,7 @@ use takt_rt::signal::Signal;
 use crate::process::breaker::Breaker;
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct WorkerState {
     pub breaker: Breaker,
     /// Number of the living worker process, from 1.
     generation: AtomicU32,
@@ -15,7 +15,7 @@ pub(crate) struct Shared {
     pub changed: Signal,
 }
 
-impl Shared {
+impl WorkerState {
     pub fn new(cameras: usize, trials: u32) -> Self {
         Self { breaker: Breaker::new(cameras, trials), generation: AtomicU32::new(1), changed: Signal::new() }
     }
