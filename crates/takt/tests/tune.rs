@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "golden/hold.rs"]
-mod golden;
 mod takt;
 
 use std::fs;
@@ -159,7 +157,6 @@ fn what_can_be_tried_is_listed_and_why_not() {
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    golden::hold("tune", &golden::shape("--json", &report));
     assert_eq!(report["loop"]["thread"], "tuned-loop");
     assert_eq!(snapshot(pid), before);
     let knobs = report["knobs"].as_array().unwrap();
