@@ -184,6 +184,11 @@ fn exit_codes() {
         &["ethercat", "analyse", "/nonexistent.pcapng"],
         &["manage", "/nonexistent.toml"],
         &["trace", "/nonexistent.toml"],
+        &["trace", "--thread", "takt-trace", "--file", "/nonexistent.data"],
+        &["watch", "--pid", "999999999"],
+        &["tune", "--pid", "999999999"],
+        &["manage", "--learn", "--pid", "999999999"],
+        &["manage", "--observe", "/nonexistent.toml", "--", "true"],
     ] {
         assert_eq!(code(&mut run(command)), Some(2), "{command:?}");
     }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "golden/hold.rs"]
+mod golden;
 mod takt;
 
 use std::process::Command;
@@ -235,6 +237,7 @@ fn a_captured_run_is_analysed_with_the_robots_own_stamps() {
     let dir = answer["run"]["run_dir"].as_str().unwrap();
     let told = run(["ethercat", "analyse", "--json", "--run", dir]).arg(&capture).output().unwrap();
     let told = json(&told);
+    golden::hold("ethercat-analyse", &golden::shape("--json", &told));
     // One clock, one count: the robot's cycles are the frames of the bus.
     let cycles = answer["cycles"].as_u64().unwrap();
     assert!(told["cycles_found"].as_u64() >= Some(cycles * 9 / 10), "{cycles} cycles: {told:#}");

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "golden/hold.rs"]
+mod golden;
 mod takt;
 
 use std::collections::BTreeSet;
@@ -22,6 +24,7 @@ fn a_system_without_goals_is_learnt_and_its_goals_file_is_taken_as_it_is() {
     let mut command = run(["manage", "--learn", "--json", "--dot"]);
     command.arg(&dot).args(["--", TAKT, "workload", "--seconds", "9"]).current_dir(desk.path());
     let learnt = json(&command.output().unwrap());
+    golden::hold("manage-learn", &golden::shape("--json", &learnt));
     let chains = learnt["chains"].as_array().unwrap();
     assert!(!chains.is_empty() && chains.len() <= 16, "{chains:#?}");
     // The chain of the shipped goals from the laser to the localization, across two processes.
@@ -52,6 +55,7 @@ fn a_system_without_goals_is_learnt_and_its_goals_file_is_taken_as_it_is() {
     let mut command = run(["manage", "--observe", "--json"]);
     command.arg(&goals).args(["--", TAKT, "workload", "--seconds", "9"]);
     let seen = json(&command.output().unwrap());
+    golden::hold("manage-observe", &golden::shape("--json", &seen));
     let names: BTreeSet<&str> = strings(&seen["status"]["chains"], "name").into_iter().collect();
     let with_goal = chains.iter().filter(|chain| !chain["goal_ms"].is_null());
     let expected: BTreeSet<&str> = with_goal.map(|chain| chain["name"].as_str().unwrap()).collect();

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "golden/hold.rs"]
+mod golden;
 mod takt;
 
 use std::process::{Command, Stdio};
@@ -64,6 +66,7 @@ fn a_python_loop_is_found_and_leaves_a_run() {
         missing(&format!("not traced: {}", report["untraced"]), false);
         return;
     }
+    golden::hold("watch", &golden::shape("--json", &report));
     assert!(thread["releases"].as_u64().unwrap() > 10, "{thread}");
     // A machine that does much else may drop cycles, and a loop that sleeps for a time has no grid to fall back on.
     if let Some(period_us) = thread["period_us"].as_f64() {

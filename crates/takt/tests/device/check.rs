@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde_json::Value;
 use takt_gpu::testing::Emulator;
 
+use super::golden;
 use super::takt::{PATIENCE, TAKT, has, read_json, refusal, root, stderr, stdout, takt as run};
 use super::{NOWHERE, emulator};
 
@@ -83,6 +84,11 @@ fn a_check_that_is_killed_at_every_step_goes_on_and_passes() {
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
     let all = reports(&out);
     assert_eq!(all.len(), STEPS);
+    let mut left = golden::shape("check", &read_json(&out.join("check.json")));
+    for (_, report) in &all {
+        golden::shape::shape_of(&mut left, "step", report);
+    }
+    golden::hold("gpu-check", &left);
     assert!(stderr(&output).starts_with(&format!("{STEPS} of {STEPS}: loss")), "{}", stderr(&output));
     for (name, report) in &all {
         // Nobody has a network for the emulated device.

@@ -23,6 +23,14 @@ const fn of_ros(place: &'static str, why: &'static str) -> Freedom {
     Freedom { files: &["ros"], place, what: Keys, why }
 }
 
+const fn of_manage(what: shape::Free, place: &'static str, why: &'static str) -> Freedom {
+    Freedom { files: &["manage-learn", "manage-observe"], place, what, why }
+}
+
+const fn of_analyse(what: shape::Free, place: &'static str, why: &'static str) -> Freedom {
+    Freedom { files: &["ethercat-analyse"], place, what, why }
+}
+
 /// What chance and the machine decide.
 pub const FREEDOMS: &[Freedom] = &[
     // Verdicts.
@@ -56,7 +64,40 @@ pub const FREEDOMS: &[Freedom] = &[
     of_ros("run.manager", "likewise"),
     of_ros("samples", "a file for each chain of which something came through"),
     of_ros("figures", "named by chains"),
-    free(Keys, "--json.activations", "likewise"),
+    of_manage(Keys, "model.callbacks[].kind", "its keys are those of the kind of callback"),
+    of_manage(Keys, "model.threads[].role", "its keys are those of the role"),
+    of_manage(Keys, "plan.chains[].state", "its keys are those of the state"),
+    of_manage(Keys, "plan.decisions[].step", "its keys are those of the decision"),
+    of_manage(Absent, "room", "only where the goals leave room"),
+    of_manage(Absent, "measured_bound_ns", "only beside a bound for more than was measured"),
+    of_manage(Absent, "measured_bound_ms", "likewise"),
+    of_manage(Absent, "bound_parts", "only of a chain with a bound"),
+    of_manage(Absent, "given_up_why", "only of a chain that was given up"),
+    of_manage(Absent, "worst_false_ms", "only where a guarantee was false"),
+    of_manage(Absent, "refutations", "only where an assumption was seen broken"),
+    of_manage(Absent, "observed", "only of an assumption that something was seen of"),
+    of_manage(Absent, "why", "not of what is kept"),
+    of_manage(Absent, "jitter", "only of a chain with a jitter goal"),
+    of_manage(Absent, "jitter_goal_ms", "likewise"),
+    of_manage(Absent, "best_case_ms", "likewise"),
+    of_manage(Absent, "jitter_ms", "only where several messages came through"),
+    of_manage(Absent, "clock_error_ms", "only of a chain from another machine"),
+    of_manage(Absent, "clock_error_by", "likewise"),
+    of_manage(Absent, "recent", "only where something was decided"),
+    Freedom { files: &["watch"], place: "jitter_us", what: Absent, why: "only where a period was found" },
+    of_analyse(Keys, "blames", "named by who was to blame"),
+    of_analyse(Keys, "kinds", "named by what was found"),
+    of_analyse(
+        Absent,
+        "round_trip",
+        "only where both ends were captured, or frames matched the robot's cycles",
+    ),
+    of_analyse(Absent, "outward", "likewise"),
+    of_analyse(Absent, "homeward", "likewise"),
+    of_analyse(Absent, "in_segment", "likewise"),
+    of_analyse(Absent, "host_send", "likewise"),
+    Freedom { files: &["gpu-check"], place: "figures", what: Keys, why: "each step has its own" },
+    free(Keys, "--json.activations", "named by what was activated"),
     free(Keys, "--json.unmatched", "likewise"),
     free(Keys, "--json.switches", "named by how many there were"),
     free(Keys, "--json.by_kind", "named by the cases that were asked for"),
