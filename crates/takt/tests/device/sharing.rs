@@ -77,6 +77,7 @@ fn sharing_step(out: &Path) -> serde_json::Value {
 #[test]
 fn each_way_of_sharing_is_measured_and_leaves_nothing() {
     let Some(emulator) = emulator() else { return };
+    let _machine = alone();
     let place = Place::new("ways");
     let out = place.at("check");
     let mut command = check(emulator, "", &out, &["--only", "sharing"]);
@@ -102,6 +103,7 @@ fn each_way_of_sharing_is_measured_and_leaves_nothing() {
 #[test]
 fn what_the_driver_does_not_offer_is_not_run_and_says_why() {
     let Some(emulator) = emulator() else { return };
+    let _machine = alone();
     let place = Place::new("refused");
     let out = place.at("check");
     let mut command = check(emulator, "", &out, &["--only", "sharing"]);
@@ -117,6 +119,7 @@ fn what_the_driver_does_not_offer_is_not_run_and_says_why() {
 #[test]
 fn what_was_started_ends_with_a_check_that_is_killed() {
     let Some(emulator) = emulator() else { return };
+    let _machine = alone();
     // While time slices are set; while MPS runs, and does not obey.
     for (begun, mps) in [("short time slices", ""), ("30 per cent", "deaf")] {
         let place = Place::new("killed");
@@ -154,7 +157,8 @@ fn a_run_and_its_load_share_the_device_as_the_configuration_says() {
     run.args(["--stress", "gpu.compute"]).envs(emulator.environment(""));
     let output = place.prepare(&mut run, emulator).output().unwrap();
     let said = stdout(&output);
-    let dir = PathBuf::from(super::json(&output)["run_directory"].as_str().unwrap_or_default());
+    let dir =
+        super::folders(place.folder.path()).into_iter().find(|path| path.join("run.json").exists()).unwrap();
     place.holds_nothing();
     assert_eq!(
         clients(&place),
