@@ -2,14 +2,10 @@
 
 use std::path::Path;
 
-use takt_doctor::{Scope, Setting};
+use takt_doctor::{Journal, Scope, Setting};
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::procfs::{self, Stat};
-
-pub use self::tried::tried;
-
-mod tried;
 
 /// One way of a knob.
 #[derive(Debug, Clone, PartialEq)]
@@ -524,6 +520,71 @@ fn mask_like(now: &str, cpus: &CpuSet) -> String {
     takt_doctor::mask(cpus, digits)
 }
 
+/// Tries every way of every knob and takes it back at once: what cannot be set, or is set already, falls out and is said.
+pub fn tried(journal: &mut Journal, scope: Scope, knobs: Vec<Knob>, missing: &mut Vec<Missing>) -> Vec<Knob> {
+    let mut left = Vec::new();
+    for mut knob in knobs {
+        let title = knob.name.clone();
+        let placebo = knob.placebo;
+        let mut out = |way: &str, why: String| {
+            let name = if way.is_empty() { title.clone() } else { format!("{title}: {way}") };
+            missing.push(Missing { name, why });
+        };
+        knob.ways.retain_mut(|way| {
+            if way.settings.is_empty() {
+                return placebo;
+            }
+            let (mut settable, mut refused, mut set_already) = (Vec::new(), None, 0);
+            for setting in std::mem::take(&mut way.settings) {
+                match attempt(journal, &setting, scope) {
+                    Ok(true) => settable.push(setting),
+                    Ok(false) => set_already += 1,
+                    Err(why) => refused = Some(why),
+                }
+            }
+            // Of many of a kind some may be refused: interrupts that the kernel manages, threads that it binds.
+            let useful = !settable.is_empty() || (placebo && set_already > 0);
+            if !useful {
+                out(&way.name, refused.unwrap_or_else(|| "it is so already".to_owned()));
+            }
+            way.settings = settable;
+            useful
+        });
+        if !knob.ways.is_empty() {
+            left.push(knob);
+        }
+    }
+    left
+}
+
+/// Whether the setting can be set and would change anything.
+fn attempt(journal: &mut Journal, setting: &Setting, scope: Scope) -> Result<bool, String> {
+    let actions = setting.resolve(Some(scope)).map_err(|error| error.to_string())?;
+    journal.note(&actions).map_err(|error| error.to_string())?;
+    // Of many threads some end meanwhile, and one is enough to say that it can be done.
+    let many = matches!(setting, Setting::Alone { .. });
+    let wanted: Vec<_> = actions.iter().filter(|action| !journal.is_set(action)).collect();
+    let mut outcome = Ok(());
+    let mut done = 0;
+    for &action in &wanted {
+        match journal.set(action) {
+            Ok(()) => done += 1,
+            Err(why) => outcome = Err(why.to_string()),
+        }
+    }
+    for action in wanted.iter().rev() {
+        // What has ended meanwhile needs nothing.
+        if let Err(why) = journal.unset(action) {
+            outcome = Err(format!("it cannot be taken back: {why}"));
+            done = 0;
+        }
+    }
+    match outcome {
+        Err(why) if !many || done == 0 => Err(why),
+        _ => Ok(!wanted.is_empty()),
+    }
+}
+
 /// Boot parameters that are worth a try and that nobody has measured here.
 pub fn boot_parameters(about: &Loop, online: CpuSet) -> Vec<String> {
     let line = read("/proc/cmdline").unwrap_or_default();
@@ -548,4 +609,62 @@ pub fn boot_parameters(about: &Loop, online: CpuSet) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn about() -> Loop {
+        Loop {
+            scope: Scope { pid: 1, tid: 1 },
+            process: "control".to_owned(),
+            thread: "loop".to_owned(),
+            period_ns: Some(1e6),
+            share: 0.1,
+            policy: Policy::Other { nice: 0 },
+            cpus: "0-3".parse().unwrap(),
+        }
+    }
+
+    fn names(about: &Loop) -> (Vec<String>, Vec<Missing>) {
+        let online = "0-3".parse().unwrap();
+        let (knobs, missing) = offers(about, online, &[(0, 0.9), (1, 0.5), (2, 0.0), (3, 0.1)], &[]);
+        let way = |knob: &Knob, way: &Way| format!("{}: {}", knob.name, way.name);
+        (knobs.iter().flat_map(|knob| knob.ways.iter().map(move |one| way(knob, one))).collect(), missing)
+    }
+
+    #[test]
+    fn what_is_offered_fits_the_loop() {
+        let (all, _) = names(&about());
+        for name in [
+            "policy of the loop: fifo:49",
+            "policy of the loop: fifo:98",
+            "policy of the loop: deadline:300us/1000us/1000us",
+            "CPU of the loop: 2",
+            "CPU of the loop: 3 alone",
+            "timer slack: 1 ns",
+            "placebo: nothing: ",
+        ] {
+            assert!(all.iter().any(|one| one == name), "{name} is not in {all:?}");
+        }
+        // The busiest CPU is not worth a try.
+        assert!(!all.iter().any(|name| name.starts_with("CPU of the loop: 0")), "{all:?}");
+        let bound = Loop { cpus: "0".parse().unwrap(), policy: Policy::Fifo { priority: 80 }, ..about() };
+        let (all, missing) = names(&bound);
+        assert!(all.iter().any(|name| name == "CPU of the loop: 0 alone"), "{all:?}");
+        assert!(!all.iter().any(|name| name == "CPU of the loop: 0"), "it is there already");
+        let policies: Vec<&String> = all.iter().filter(|name| name.starts_with("policy")).collect();
+        assert_eq!(policies, ["policy of the loop: fifo:98"]);
+        assert!(missing.iter().any(|one| one.name == "timer slack" && one.why.contains("real-time")));
+        let greedy = Loop { share: 0.9, ..about() };
+        assert!(
+            names(&greedy).1.iter().any(|one| one.name.starts_with("policy") && one.why.contains("90 %"))
+        );
+    }
+
+    #[test]
+    fn masks_are_as_long_as_those_that_are_there() {
+        let cpus: CpuSet = "0,33".parse().unwrap();
+        assert_eq!(mask_like("3", &"1".parse().unwrap()), "2");
+        assert_eq!(mask_like("ff,ffffffff", &cpus), "02,00000001");
+        assert_eq!(mask_like("", &cpus), "1");
+    }
+}
