@@ -35,9 +35,9 @@ impl Tuned {
     /// As the file holds it.
     ///
     /// # Errors
-    /// [`DoctorError::Setting`]: what TOML cannot hold.
-    pub fn to_toml(&self) -> Result<String, DoctorError> {
-        toml::to_string(self).map_err(|error| DoctorError::setting(error.to_string()))
+    /// What TOML cannot hold.
+    pub fn to_toml(&self) -> Result<String, String> {
+        toml::to_string(self).map_err(|error| error.to_string())
     }
 
     /// Reads the file at `path`.
