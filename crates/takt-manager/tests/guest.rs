@@ -19,7 +19,6 @@ use takt_kernels::{Brought, GuestRun, harness, run_in_guest};
 const NAME: &str = "partition_roots_reserve_and_restore_in_a_guest";
 /// It has `cpuset.cpus.exclusive`, which came with 6.7.
 const KERNEL: &str = "6.12";
-const PROGRAM: &str = "/usr/local/bin/enact";
 
 fn main() -> ExitCode {
     harness::run(NAME, test)
