@@ -55,7 +55,8 @@ fn supply(kernel: Kernel) -> Result<(), Box<dyn std::error::Error>> {
     let [_, err] = said_in_guest(kernel, "supply")?;
     println!("{release}, CONFIG_HZ={hz}:\n{err}");
     assert!(!err.contains("SKIPPED") && !err.contains("stolen"), "{err}");
-    let ticks = format!("budgets are enforced on ticks of {} ms", 1000 / hz);
+    let tick_ms = (1_000_000_000 / hz) as f64 / 1e6;
+    let ticks = format!("budgets are enforced on ticks of {tick_ms} ms");
     let [at_ticks, exactly] =
         [&ticks, "budgets are enforced exactly"].map(|words| err.matches(words).count());
     assert_eq!((at_ticks, exactly), (1, 1), "{err}");
