@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "golden/hold.rs"]
+mod golden;
 mod takt;
 
 use std::fs;
@@ -14,6 +16,7 @@ use serde_json::Value;
 use takt_rt::random::SplitMix64;
 use takt_rundir::{Experiment, Factor, Machine, Measure, RUN_FILE, RunDir, RunHeader};
 
+use golden::{hold, shape};
 use takt::{alone, has, missing, refusal, root, stderr, stdout, takt as run};
 
 #[derive(Serialize)]
@@ -113,6 +116,7 @@ fn a_gate_says_worse_same_better_and_inconclusive() {
     );
     assert!(number("minimum_detectable") < 0.2, "{json:#}");
     assert_eq!(json["pairs"][0]["runs"], serde_json::json!([20, 10]));
+    let mut seen = shape("--json", &json);
     has(&tests(), &["1 1", "p99 of lateness", "('failure', 'WORSE: p99 of lateness, fifo:80: +"]);
 
     let same = gate("same", 10, 20.0);
@@ -129,6 +133,8 @@ fn a_gate_says_worse_same_better_and_inconclusive() {
         "{json:#}"
     );
     has(&tests(), &["'skipped', 'INCONCLUSIVE"]);
+    shape::shape_of(&mut seen, "--json", &json);
+    hold("gate", &seen);
     // For people.
     let text = run(["gate", "--baseline"]).arg(&old).arg(root.path().join("worse")).output().unwrap();
     has(&stdout(&text), &["WORSE", "p99 of lateness", "interval", "Found in 19 of 20"]);
