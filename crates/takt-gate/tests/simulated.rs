@@ -11,7 +11,7 @@ use serde::Serialize;
 use takt_gate::Decision;
 use takt_gate::judge::{Settings, TAIL, interval, judge};
 use takt_rt::random::SplitMix64;
-use takt_rundir::{RUN_FILE, RunDir, find_runs};
+use takt_rundir::{Machine, RUN_FILE, RunDir, find_runs};
 
 const SETTINGS: Settings = Settings { tail: TAIL, tolerance: 0.1, find: 0.2 };
 
@@ -46,6 +46,8 @@ fn keep() {
     file.flush().unwrap();
     let mut header = runs[0].header().unwrap();
     header.measures.clear();
+    let Machine { kernel, preemption, cpu, online_cpus, hypervisor, .. } = header.machine;
+    header.machine = Machine { kernel, preemption, cpu, online_cpus, hypervisor, ..Machine::default() };
     header.label = format!("{} runs of {}", runs.len(), header.label);
     kept.write_json(RUN_FILE, &header).unwrap();
     kept.seal().unwrap();

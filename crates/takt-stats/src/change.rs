@@ -1,7 +1,7 @@
 //! Since when a series is at another level: change points by E-divisive with means (Matteson & James, JASA 109:334, 2014), the method that
 //! MongoDB and Hunter (now Apache Otava) find regressions with.
 //!
-//! A segment is split where the energy distance between its parts, weighed by their lengths, is greatest; whether that is more than chance is
+//! A segment is split where the energy distance between the parts, weighed by their lengths, is greatest; whether that is more than chance is
 //! told by the same search over permutations of the segment. Then both parts are searched. It asks nothing of the distribution. In the
 //! end each change is held against its neighbours with the rank interval of [`crate::shift`]: one that is no change of level goes.
 
@@ -17,7 +17,7 @@ const LEVEL: f64 = 0.01;
 /// Fewest values between two changes.
 const LEAST: usize = 3;
 /// Most values: the search takes the square of their number.
-pub const MOST: usize = 4000;
+pub const MOST: usize = 1000;
 /// A preferred place is taken where its distance reaches this share of the greatest.
 const NEAR: f64 = 0.9;
 
@@ -103,34 +103,41 @@ fn split(values: &[f64], prefer: impl Fn(usize) -> bool, rng: &mut Pcg) -> Optio
     Some((near.or_else(|| best(&|_| true))? + LEAST, p)).filter(|(_, p)| *p <= LEVEL)
 }
 
-/// The weighed energy distance between the two parts for each split, the first after [`LEAST`] values.
+/// The weighed energy distance between the two parts of each split, the first after [`LEAST`] values: the greatest over all ends of the
+/// right part, so that a level which comes back later does not hide that it changed.
 fn distances(values: &[f64]) -> Vec<f64> {
     let n = values.len();
     if n < 2 * LEAST {
         return Vec::new();
     }
-    // Sums of distances: of each value to those left of it, and to all.
-    let sums: Vec<(f64, f64)> = (0..n)
+    let mut found = vec![f64::NEG_INFINITY; n - 2 * LEAST + 1];
+    // For each value, sums of its distances to the first 0, 1, 2, … of those before it.
+    let sums: Vec<Vec<f64>> = (0..n)
         .map(|j| {
-            let of = |part: &[f64]| part.iter().map(|v| (v - values[j]).abs()).sum::<f64>();
-            let left = of(&values[..j]);
-            (left, left + of(&values[j..]))
+            let mut sum = 0.0;
+            let to = values[..j].iter().map(|v| {
+                sum += (v - values[j]).abs();
+                sum
+            });
+            std::iter::once(0.0).chain(to).collect()
         })
         .collect();
-    let all = sums.iter().map(|(left, _)| left).sum::<f64>();
-    // Within the left part, and between the parts, as the split moves right.
-    let (mut within, mut between) = (0.0, 0.0);
-    let mut found = Vec::with_capacity(n);
-    for (j, (left, whole)) in sums.iter().enumerate() {
-        within += left;
-        between += whole - 2.0 * left;
-        let (m, k) = ((j + 1) as f64, (n - j - 1) as f64);
-        if j + 1 >= LEAST && n - j > LEAST {
-            let rest = all - within - between;
-            let energy =
-                2.0 * between / (m * k) - 2.0 * within / (m * (m - 1.0)) - 2.0 * rest / (k * (k - 1.0));
-            found.push(m * k / (m + k) * energy);
+    let mut left: f64 = (0..LEAST).map(|j| sums[j][j]).sum();
+    for (at, greatest) in (LEAST..).zip(&mut found) {
+        // Within the right part and between the parts, as the right one grows.
+        let (mut within, mut between) = (0.0, 0.0);
+        for end in at + 1..=n {
+            let last = &sums[end - 1];
+            within += last[end - 1] - last[at];
+            between += last[at];
+            if end - at >= LEAST {
+                let (m, k) = (at as f64, (end - at) as f64);
+                let energy =
+                    2.0 * between / (m * k) - 2.0 * left / (m * (m - 1.0)) - 2.0 * within / (k * (k - 1.0));
+                *greatest = greatest.max(m * k / (m + k) * energy);
+            }
         }
+        left += sums[at][at];
     }
     found
 }
@@ -155,16 +162,21 @@ mod tests {
     fn distances_are_those_of_the_definition() {
         let values = noise(17, 3);
         let found = distances(&values);
+        let pairs = |a: &[f64], b: &[f64]| -> f64 {
+            a.iter().flat_map(|x| b.iter().map(move |y| (x - y).abs())).sum()
+        };
         for (index, distance) in found.iter().enumerate() {
-            let (left, right) = values.split_at(index + LEAST);
-            let (m, k) = (left.len() as f64, right.len() as f64);
-            let pairs = |a: &[f64], b: &[f64]| -> f64 {
-                a.iter().flat_map(|x| b.iter().map(move |y| (x - y).abs())).sum()
+            let (left, rest) = values.split_at(index + LEAST);
+            let until = |end: usize| {
+                let right = &rest[..end];
+                let (m, k) = (left.len() as f64, end as f64);
+                let energy = 2.0 / (m * k) * pairs(left, right)
+                    - pairs(left, left) / (m * (m - 1.0))
+                    - pairs(right, right) / (k * (k - 1.0));
+                m * k / (m + k) * energy
             };
-            let energy = 2.0 / (m * k) * pairs(left, right)
-                - pairs(left, left) / (m * (m - 1.0))
-                - pairs(right, right) / (k * (k - 1.0));
-            assert!((distance - m * k / (m + k) * energy).abs() < 1e-9, "{index}");
+            let expected = (LEAST..=rest.len()).map(until).fold(f64::NEG_INFINITY, f64::max);
+            assert!((distance - expected).abs() < 1e-9, "{index}");
         }
         assert_eq!(found.len(), 17 - 2 * LEAST + 1);
         assert!(distances(&values[..5]).is_empty());
@@ -181,6 +193,19 @@ mod tests {
                 "{seed}: {places:?}"
             );
             assert!(found[0].shift.low.unwrap() > 0.0 && found[1].shift.high.unwrap() < 0.0, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_level_that_comes_back_hides_no_change() {
+        let levels = [(12, 0.0), (12, 6.0), (12, 0.0), (12, 6.0)];
+        for seed in 0..5 {
+            let found = changes(&stepped(&levels, seed), |_| false, 1);
+            let places: Vec<usize> = found.iter().map(|change| change.at).collect();
+            assert!(
+                places.len() == 3 && places.iter().zip([12, 24, 36]).all(|(a, b)| a.abs_diff(b) <= 1),
+                "{places:?}"
+            );
         }
     }
 

@@ -46,9 +46,9 @@ that all nodes see; there, a factor kernel or label.NAME asks for nodes with the
 
 /// `takt gate`
 pub const GATE: &str = "\
-The unit is the run: 20 runs before and 10 new ones of some seconds each are a beginning; what is printed says which rise so many runs find \
-in 19 of 20, and how many would find --find. Runs that were made in turn with the old ones, on the same machine, tell more than runs of \
-another day. Exit status: 0 better or same, 1 worse, 2 could not, 3 judged, but what was printed is lost, 4 cannot tell.";
+The unit is the run, and many short runs tell more than few long ones: 20 before and 10 new ones of some seconds each are a beginning on a \
+quiet machine, a busy one takes hundreds. What is printed says which rise so many runs find in 19 of 20, and how many would find --find. Runs \
+that were made in turn with the old ones, on the same machine, tell more than runs of another day. Exit status: 0 better or same, 1 worse, 2 could not, 3 judged, but what was printed is lost, 4 cannot tell.";
 
 /// `takt kernels run`
 pub const KERNELS: &str = "\
