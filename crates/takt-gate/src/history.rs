@@ -150,7 +150,8 @@ pub fn history(paths: &[PathBuf], options: &Options) -> Result<History, Error> {
         return Err(Error::NoOrder { by });
     }
     let varying = sides::varying(&[&runs]);
-    let mut cells: BTreeMap<(String, String, String), Vec<(&Run, &takt_rundir::Measure)>> = BTreeMap::new();
+    // By robot, measure and configuration.
+    let mut cells: BTreeMap<(String, String, String), sides::Members<'_>> = BTreeMap::new();
     for run in &runs {
         let facts = sides::facts(run);
         let words: Vec<String> = varying
@@ -185,7 +186,7 @@ pub fn history(paths: &[PathBuf], options: &Options) -> Result<History, Error> {
 fn of_series(
     robot: &str,
     configuration: &str,
-    mut members: Vec<(&Run, &takt_rundir::Measure)>,
+    mut members: sides::Members<'_>,
     options: &Options,
     left_out: &mut Vec<String>,
 ) -> Result<(Series, Vec<ChangePoint>), Error> {

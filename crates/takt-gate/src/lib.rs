@@ -271,7 +271,7 @@ fn median_of(values: impl Iterator<Item = u64>) -> u64 {
 }
 
 /// Runs in the order in which they were made.
-fn in_order<'a>(collection: &'a Collection) -> Vec<&'a Run> {
+fn in_order(collection: &Collection) -> Vec<&Run> {
     let mut runs: Vec<&Run> = collection.runs.iter().collect();
     runs.sort_by(|a, b| a.header.started_utc.cmp(&b.header.started_utc));
     runs

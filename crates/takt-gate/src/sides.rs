@@ -15,12 +15,15 @@ pub(crate) struct Sides<'a> {
     pub left_out: Vec<String>,
 }
 
+/// Runs with the measure in question.
+pub(crate) type Members<'a> = Vec<(&'a Run, &'a Measure)>;
+
 /// One measure in one configuration.
 pub(crate) struct Match<'a> {
     pub robot: String,
     pub configuration: String,
     /// Before and after.
-    pub sides: [Vec<(&'a Run, &'a Measure)>; 2],
+    pub sides: [Members<'a>; 2],
     pub remarks: Vec<String>,
 }
 
@@ -63,8 +66,8 @@ impl<'a> Sides<'a> {
     pub fn matches(&self, measure: Option<&str>) -> Result<(Vec<Match<'a>>, Vec<String>), Error> {
         let sides = [&self.before, &self.after];
         let varying = varying(&[&self.before, &self.after]);
-        let mut cells: BTreeMap<(String, Vec<Option<String>>, String), [Vec<(&'a Run, &'a Measure)>; 2]> =
-            BTreeMap::new();
+        // By robot, values of what varies, and measure.
+        let mut cells: BTreeMap<(String, Vec<Option<String>>, String), [Members<'a>; 2]> = BTreeMap::new();
         for (index, side) in sides.iter().enumerate() {
             for run in side.iter() {
                 let mut facts = facts(run);
