@@ -15,6 +15,9 @@ pub(crate) struct Sides<'a> {
     pub left_out: Vec<String>,
 }
 
+/// Robot, values of what varies, and measure.
+type Key = (String, Vec<Option<String>>, String);
+
 /// Runs with the measure in question.
 pub(crate) type Members<'a> = Vec<(&'a Run, &'a Measure)>;
 
@@ -66,8 +69,7 @@ impl<'a> Sides<'a> {
     pub fn matches(&self, measure: Option<&str>) -> Result<(Vec<Match<'a>>, Vec<String>), Error> {
         let sides = [&self.before, &self.after];
         let varying = varying(&[&self.before, &self.after]);
-        // By robot, values of what varies, and measure.
-        let mut cells: BTreeMap<(String, Vec<Option<String>>, String), [Members<'a>; 2]> = BTreeMap::new();
+        let mut cells: BTreeMap<Key, [Members<'a>; 2]> = BTreeMap::new();
         for (index, side) in sides.iter().enumerate() {
             for run in side.iter() {
                 let mut facts = facts(run);
