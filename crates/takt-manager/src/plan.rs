@@ -171,11 +171,12 @@ pub struct JitterPlan {
     pub bound_ns: Option<u64>,
 }
 
-/// What one executor contributes to a chain's bound. Their sum is the bound, but for latencies that were measured above it and that nothing
-/// explained: those are added to it.
+/// What one executor contributes to a chain's bound, or several on shared cores that are bounded together. Their sum,
+/// without `apart_ns`, is the bound, but for latencies that were measured above it and that nothing explained: those
+/// are added to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BoundPart {
-    /// Callbacks of the chain that it runs there, one after another.
+    /// Callbacks of the chain that run there, one after another.
     pub callbacks: Vec<CallbackId>,
     /// The messages' way there: what the middleware was seen to take and a margin, and what the options allow.
     pub transport_ns: u64,
@@ -185,6 +186,12 @@ pub struct BoundPart {
     pub executor_ns: u64,
     /// Waiting for the reservation: budgets used up, others on the core.
     pub supply_ns: u64,
+    /// What is allowed for what callbacks of a shared core take beyond their curves.
+    #[serde(default)]
+    pub disturbance_ns: u64,
+    /// What all this would be if every callback waited for its core anew.
+    #[serde(default)]
+    pub apart_ns: u64,
 }
 
 /// What a goal can expect.
