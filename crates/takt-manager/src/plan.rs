@@ -171,9 +171,8 @@ pub struct JitterPlan {
     pub bound_ns: Option<u64>,
 }
 
-/// What one executor contributes to a chain's bound, or several on shared cores that are bounded together. Their sum,
-/// without `apart_ns`, is the bound, but for latencies that were measured above it and that nothing explained: those
-/// are added to it.
+/// What one executor contributes to a chain's bound, or several on shared cores that are bounded together. The sum of
+/// all times is the bound, but for latencies that were measured above it and that nothing explained: those are added.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BoundPart {
     /// Callbacks of the chain that run there, one after another.
@@ -189,9 +188,9 @@ pub struct BoundPart {
     /// What is allowed for what callbacks of a shared core take beyond their curves.
     #[serde(default)]
     pub disturbance_ns: u64,
-    /// What all this would be if every callback waited for its core anew.
+    /// How many worst cases are added up here: in each the chain waits for all that runs before it anew.
     #[serde(default)]
-    pub apart_ns: u64,
+    pub waits: usize,
 }
 
 /// What a goal can expect.

@@ -58,7 +58,8 @@ fn check(seed: u64, without: Without) -> Result<Checked, String> {
     };
     let transit_ns = if seed % 3 == 1 { random.within(1, 4_000_000) } else { 0 };
     let known_transit_ns = if without == Without::Transits { 0 } else { transit_ns };
-    let mut analysis = Analysis::new(&workload, 10_000_000, 2_000_000_000, known_transit_ns);
+    let mut analysis = Analysis::new(&workload, 10_000_000, 2_000_000_000, known_transit_ns)
+        .joining_hops(!seed.is_multiple_of(5));
     let paths = paths(&system);
     let disturbance = if seed % 2 == 1 { disturbance(&mut random) } else { Disturbance::default() };
     if without != Without::Disturbances {

@@ -211,9 +211,7 @@ impl Analysis<'_> {
                 }
                 let Some(bound) = self.together(callbacks, inner_ns, solution) else { continue };
                 let way_ns = inner_ns.saturating_add(self.way_to(path, from));
-                let apart_ns =
-                    apart[begin..end].iter().map(|part| part.apart_ns).fold(0, u64::saturating_add);
-                let part = PathPart { callbacks, way_ns, bounds: vec![bound], apart_ns };
+                let part = PathPart { callbacks, way_ns, bounds: vec![bound] };
                 let sum = least[begin].0.saturating_add(part.ns());
                 if sum < best.0 {
                     best = (sum, begin, Some(part));

@@ -123,8 +123,6 @@ pub struct PathPart<'p> {
     pub way_ns: u64,
     /// The bound of each callback, or one for all of them, without the messages' way.
     pub bounds: Vec<Bound>,
-    /// What its share would be if every hop waited for all anew.
-    pub apart_ns: u64,
 }
 
 impl PathPart<'_> {
@@ -229,6 +227,8 @@ pub struct Analysis<'w> {
     shared: Vec<Option<Rc<Beside>>>,
     /// Arrivals in any interval there.
     shared_full: Vec<Option<Rc<Flows>>>,
+    /// Several hops of a chain count together there.
+    joins_hops: bool,
     /// Whether an executor sleeps more than it works.
     sleeps: Vec<bool>,
     /// The core of each executor there.
@@ -318,6 +318,7 @@ impl<'w> Analysis<'w> {
             results: 0,
             shared: vec![None; workload.executors.len()],
             shared_full: Vec::new(),
+            joins_hops: false,
             sleeps: (0..workload.executors.len())
                 .map(|server| sleeps_more_than_it_works(workload, server))
                 .collect(),
@@ -349,6 +350,13 @@ impl<'w> Analysis<'w> {
     #[must_use]
     pub fn disturbed(mut self, disturbance: Disturbance) -> Self {
         self.disturbance = disturbance;
+        self
+    }
+
+    /// With several hops of a chain bounded together on shared cores, or not.
+    #[must_use]
+    pub fn joining_hops(mut self, joins: bool) -> Self {
+        self.joins_hops = joins;
         self
     }
 
@@ -476,11 +484,9 @@ impl<'w> Analysis<'w> {
                     .iter_mut()
                     .for_each(|bound| bound.parts.disturbed(self.disturbance.within_ns(bound.ns)));
             }
-            let mut part = PathPart { callbacks, way_ns, bounds, apart_ns: 0 };
-            part.apart_ns = part.ns();
-            parts.push(part);
+            parts.push(PathPart { callbacks, way_ns, bounds });
         }
-        if !self.shared_cores.is_empty() {
+        if self.joins_hops && !self.shared_cores.is_empty() {
             parts = self.joined(path, parts, solution);
         }
         Some(parts)

@@ -198,7 +198,7 @@ impl Analysis<'_> {
                 break;
             }
         }
-        if settled {
+        if settled && self.joins_hops {
             self.tighten(&mut state, &order, &servers);
         }
         let longest_ns = order.iter().filter_map(|c| state.responses[*c]).map(|bound| bound.ns).max();

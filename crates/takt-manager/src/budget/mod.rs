@@ -451,7 +451,7 @@ pub fn explained(
             executor_ns: sum(|p| p.executor_ns),
             supply_ns: sum(|p| p.supply_ns),
             disturbance_ns: sum(|p| p.disturbed_ns),
-            apart_ns: part.apart_ns,
+            waits: part.bounds.len(),
         });
     }
     Some(bound)

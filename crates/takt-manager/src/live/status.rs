@@ -166,9 +166,9 @@ pub struct BoundSum {
     pub delivery_ms: f64,
     /// Latencies that were measured above the bound and that nothing explained.
     pub unexplained_ms: f64,
-    /// Not a part: what the bound would be if every hop waited for its core anew.
+    /// Of how many worst cases it is the sum, in each of which the chain waits for all that runs before it anew.
     #[serde(default)]
-    pub hop_by_hop_ms: f64,
+    pub waits: usize,
 }
 
 impl BoundSum {
@@ -188,16 +188,8 @@ impl BoundSum {
         let [own_ms, executor_ms, supply_ms, allowance_ms, delivery_ms] = parts_ns.map(|ns| ns as f64 / 1e6);
         let unexplained_ns = bound_ns.saturating_sub(known_ns);
         let unexplained_ms = unexplained_ns as f64 / 1e6;
-        let hop_by_hop_ms = sum(|p| p.apart_ns).saturating_add(unexplained_ns) as f64 / 1e6;
-        Some(Self {
-            own_ms,
-            executor_ms,
-            supply_ms,
-            allowance_ms,
-            delivery_ms,
-            unexplained_ms,
-            hop_by_hop_ms,
-        })
+        let waits = chain.bound_parts.iter().map(|part| part.waits).sum();
+        Some(Self { own_ms, executor_ms, supply_ms, allowance_ms, delivery_ms, unexplained_ms, waits })
     }
 }
 
@@ -342,7 +334,7 @@ impl Status {
         }
         let _ = writeln!(
             text,
-            "\n{:width$}  {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>11} {:>11} {:>10}",
+            "\n{:width$}  {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>11} {:>11} {:>5}",
             "bound of",
             "ms",
             "own cost",
@@ -352,21 +344,15 @@ impl Status {
             "delivery",
             "unexplained",
             "as measured",
-            "hop by hop"
+            "waits"
         );
         for (chain, parts) in known() {
-            let BoundSum {
-                own_ms,
-                executor_ms,
-                supply_ms,
-                allowance_ms,
-                delivery_ms,
-                unexplained_ms,
-                hop_by_hop_ms,
-            } = parts;
+            let BoundSum { own_ms, executor_ms, supply_ms, allowance_ms, delivery_ms, unexplained_ms, waits } =
+                parts;
             let _ = writeln!(
                 text,
-                "{:width$}  {:>8} {own_ms:>8.1} {executor_ms:>8.1} {supply_ms:>8.1} {allowance_ms:>9.1} {delivery_ms:>8.1} {unexplained_ms:>11.1} {:>11} {hop_by_hop_ms:>10.1}",
+                "{:width$}  {:>8} {own_ms:>8.1} {executor_ms:>8.1} {supply_ms:>8.1} {allowance_ms:>9.1} \
+                 {delivery_ms:>8.1} {unexplained_ms:>11.1} {:>11} {waits:>5}",
                 chain.name,
                 chain.bound_ns.map_or_else(|| "-".to_owned(), ms),
                 chain.measured_bound_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}")),
