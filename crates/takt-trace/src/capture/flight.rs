@@ -189,8 +189,6 @@ mod tests {
         assert_eq!(flight.spans(), [span(185, 300)]);
         let first = flight.all().next().unwrap();
         assert!(record(&first.data, 0).is_some_and(|(end, time_ns)| (end, time_ns) == (100, 185)));
-        // All of it, had it been kept whole, would have been more than may be kept.
-        assert!(200 * 100 > 2500);
     }
 
     #[test]
