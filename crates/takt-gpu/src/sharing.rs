@@ -43,12 +43,16 @@ pub struct Sharing {
     /// What orders the programs' work.
     pub way: Way,
     /// Most of the multiprocessors that this program may use under MPS, per cent, 1 to 100. Unset: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub share_percent: Option<u32>,
     /// The same for GPU interference.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub others_percent: Option<u32>,
     /// Most of the device's memory that this program may take under MPS, MiB, 64 to 1048576. Unset: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
     /// The same for GPU interference.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub others_memory_mib: Option<u64>,
     /// Length of a time slice with `way = "time-slices"`.
     pub slice: Slice,
