@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_doctor::{Action, Journal, Scope, Setting};
-use takt_reserve::restore::watchdog::Watchdog;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::jobs::JobRecord;
 use takt_rt::placement::{self, CpuSet};
@@ -21,6 +19,7 @@ use crate::aim::{Aim, Time};
 use crate::catalog::{Knob, Loop};
 use crate::design::{Bench, Block, Config};
 use crate::error::TuneError;
+use crate::guard::Guard;
 
 /// How to tune the running machine.
 #[derive(Debug)]
@@ -53,38 +52,6 @@ const MOST_BLOCK: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_millis(40);
 /// And so many periods.
 const SETTLE_PERIODS: f64 = 3.0;
-
-/// The process that takes everything back after a kill, and how it is started: it may be killed, too.
-#[derive(Debug)]
-struct Guard {
-    command: Vec<OsString>,
-    watchdog: Watchdog,
-    /// How often it had to be started anew.
-    again: u32,
-}
-
-impl Guard {
-    fn start(command: Vec<OsString>) -> std::io::Result<Self> {
-        let watchdog = Self::start_one(&command)?;
-        Ok(Self { command, watchdog, again: 0 })
-    }
-
-    fn start_one(command: &[OsString]) -> std::io::Result<Watchdog> {
-        let (program, arguments) = command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
-        let mut command = Command::new(program);
-        command.args(arguments);
-        Watchdog::start(command)
-    }
-
-    /// Starts another where it has ended.
-    fn stands(&mut self) -> std::io::Result<()> {
-        if !self.watchdog.is_alive() {
-            self.watchdog = Self::start_one(&self.command)?;
-            self.again += 1;
-        }
-        Ok(())
-    }
-}
 
 /// A watched loop on a machine whose settings are tried.
 #[derive(Debug)]
@@ -267,7 +234,7 @@ impl<'a> Live<'a> {
 
     /// How often the watchdog had to be started anew.
     pub fn guarded_again(&self) -> u32 {
-        self.watchdog.as_ref().map_or(0, |guard| guard.again)
+        self.watchdog.as_ref().map_or(0, Guard::again)
     }
 
     /// A block and what comes before it.
@@ -351,12 +318,12 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), TuneError> {
+    fn check(&self) -> Result<(), TuneError> {
         if self.stop.load(Ordering::Acquire) {
             return Err(TuneError::Stopped);
         }
-        if let Some(guard) = &mut self.watchdog {
-            guard.stands().map_err(TuneError::Watchdog)?;
+        if let Some(guard) = &self.watchdog {
+            guard.check().map_err(TuneError::Watchdog)?;
         }
         let Scope { pid, tid } = self.about.scope;
         if !std::path::Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
@@ -366,7 +333,7 @@ impl<'a> Live<'a> {
     }
 
     /// Sleeps, and looks at the flag meanwhile.
-    fn pause(&mut self, time: Duration) -> Result<(), TuneError> {
+    fn pause(&self, time: Duration) -> Result<(), TuneError> {
         let until = Instant::now() + time;
         loop {
             self.check()?;
