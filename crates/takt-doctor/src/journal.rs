@@ -372,6 +372,7 @@ fn restore_thread(kernel: &mut Linux, saved: &SavedThread) -> Option<Changed> {
     }
     if let Ok(cpus) = kernel.affinity(tid)
         && cpus != saved.cpus
+        && !setting::is_bound_by_kernel(saved.thread.pid, tid)
     {
         let outcome = kernel.set_affinity(tid, &saved.cpus);
         step(format!("CPUs {cpus}"), format!("CPUs {}", saved.cpus), outcome);

@@ -10,6 +10,7 @@ use takt_reserve::system::{self, Attributes, Identity, Kernel, Linux};
 use takt_rt::net::{self, EthtoolRequest};
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
+use takt_rt::procfs::Stat;
 
 use crate::change::Change;
 use crate::error::DoctorError;
@@ -186,6 +187,16 @@ fn threads(
     Ok(found)
 }
 
+/// `PF_NO_SETAFFINITY` of linux/sched.h.
+const NO_SET_AFFINITY: u64 = 0x0400_0000;
+
+/// Whether the kernel alone says where the thread runs: workers of workqueues follow their own mask, and refuse any other, also the one
+/// that they had.
+pub(crate) fn is_bound_by_kernel(pid: u32, tid: u32) -> bool {
+    let flags = Stat::of_thread(pid, tid).and_then(|stat| stat.number::<u64>(9));
+    flags.is_some_and(|flags| flags & NO_SET_AFFINITY != 0)
+}
+
 /// Everybody else off the CPUs. Threads that may run nowhere else stay: pinned programs, and the kernel's own of each CPU.
 fn others(kernel: &Linux, process: &str, scope: Option<Scope>, cpus: &CpuSet) -> Result<Vec<Action>, String> {
     let online = kernel.online().map_err(|error| error.to_string())?;
@@ -204,7 +215,7 @@ fn others(kernel: &Linux, process: &str, scope: Option<Scope>, cpus: &CpuSet) ->
         for tid in kernel.threads(pid).unwrap_or_default() {
             let Ok(allowed) = kernel.affinity(tid) else { continue };
             let left = allowed.both(&online).without(cpus);
-            if allowed.both(cpus).is_empty() || left.is_empty() {
+            if allowed.both(cpus).is_empty() || left.is_empty() || is_bound_by_kernel(pid, tid) {
                 continue;
             }
             // A reservation and a set of CPUs of one's own do not go together.
@@ -270,6 +281,18 @@ mod tests {
             let text = serde_json::to_string(&setting).unwrap();
             assert_eq!(serde_json::from_str::<Setting>(&text).unwrap(), setting, "{text}");
         }
+    }
+
+    #[test]
+    fn workers_of_the_kernel_are_left_alone() {
+        let workers = takt_rt::procfs::numbers::<u32>("/proc")
+            .filter(|&pid| Stat::of(pid).is_some_and(|stat| stat.name().starts_with("kworker/")));
+        for pid in workers {
+            // One that has ended meanwhile has no flags.
+            assert!(is_bound_by_kernel(pid, pid) || Stat::of(pid).is_none(), "{pid}");
+        }
+        let own = std::process::id();
+        assert!(!is_bound_by_kernel(own, own));
     }
 
     #[test]

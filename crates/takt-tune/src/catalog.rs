@@ -65,7 +65,7 @@ const MOST_CPUS: usize = 3;
 const CPUS: &str = "/sys/devices/system/cpu";
 
 /// A file that the kernel may or may not have.
-fn read(path: &str) -> Option<String> {
+pub(crate) fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
@@ -583,29 +583,6 @@ fn attempt(journal: &mut Journal, setting: &Setting, scope: Scope) -> Result<boo
         Err(why) if !many || done == 0 => Err(why),
         _ => Ok(!wanted.is_empty()),
     }
-}
-
-/// Boot parameters that are worth a try and that nobody has measured here.
-pub fn boot_parameters(about: &Loop, online: CpuSet) -> Vec<String> {
-    let line = read("/proc/cmdline").unwrap_or_default();
-    let has = |name: &str| line.split_whitespace().any(|word| word.split('=').next() == Some(name));
-    let mut proposed = Vec::new();
-    // The last CPU: firmware and most interrupts leave it alone.
-    let cpu = if about.cpus.len() == 1 { about.cpus.iter().next() } else { online.iter().last() };
-    if let Some(cpu) = cpu.filter(|_| online.len() > 1 && !has("isolcpus")) {
-        proposed.push(format!("isolcpus=managed_irq,domain,{cpu} nohz_full={cpu} rcu_nocbs={cpu}"));
-    }
-    let realtime = read("/sys/kernel/realtime").as_deref() == Some("1");
-    if !realtime && !has("threadirqs") {
-        proposed.push("threadirqs".to_owned());
-    }
-    if !realtime && !has("preempt") {
-        proposed.push("preempt=full".to_owned());
-    }
-    if !has("idle") && !has("processor.max_cstate") {
-        proposed.push("processor.max_cstate=1 intel_idle.max_cstate=1".to_owned());
-    }
-    proposed
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ pub enum TuneError {
     },
     /// The process that takes everything back after a kill cannot be started.
     #[error(
-        "the watchdog that takes everything back after a kill cannot be started: {0}. Nothing was changed"
+        "the watchdog that takes everything back after a kill cannot be started: {0}. Nothing is tried without it, and nothing stays changed"
     )]
     Watchdog(std::io::Error),
 }

@@ -2,17 +2,20 @@
 //! minutes, with placebos; what is kept is what hurts when it is removed once again. Everything is taken back.
 //!
 //! ```text
-//! catalog (what can be set here, tried) -> search (screening, halving, ablation: design, effects) -> tuned (table, file to apply)
+//! catalog (what can be set here, tried) -> search (screening, halving, ablation: design, effects) -> tuned (table), files (to apply it)
 //!                                             |  plan of configurations      ^  blocks
 //!                                             v                              |
 //!                                          live (journal of the doctor, loop watched by kernel events)
 //! ```
 
 pub mod aim;
+mod boot;
 pub mod catalog;
 pub mod design;
 mod effects;
 pub mod error;
+pub mod files;
+mod guard;
 pub mod live;
 pub mod search;
 #[cfg(test)]
@@ -25,4 +28,4 @@ pub use error::TuneError;
 pub use live::LiveOptions;
 pub use search::SearchSettings;
 pub use tune::{Options, tune};
-pub use tuned::{KnobRow, TuneReport};
+pub use tuned::{GuestSide, InGuests, KnobRow, Proposed, TuneReport};

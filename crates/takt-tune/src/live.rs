@@ -1,13 +1,12 @@
 //! The running machine: settings made and taken back through the journal, the loop's cycles from the kernel's events, block by block.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_doctor::{Action, Journal, Scope, Setting};
-use takt_reserve::restore::watchdog::Watchdog;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::jobs::JobRecord;
 use takt_rt::placement::{self, CpuSet};
@@ -21,6 +20,7 @@ use crate::aim::{Aim, Time};
 use crate::catalog::{Knob, Loop};
 use crate::design::{Bench, Block, Config};
 use crate::error::TuneError;
+use crate::guard::Guard;
 
 /// How to tune the running machine.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ pub struct LiveOptions {
     pub block: Option<Duration>,
     /// The file that everything is taken back by.
     pub state: PathBuf,
-    /// The program that takes everything back after a kill: it calls [`takt_doctor::journal::watchdog`] with the state file.
-    pub watchdog: Option<Command>,
+    /// The command that takes everything back after a kill: it calls [`takt_doctor::journal::watchdog`] with the state file.
+    pub watchdog: Option<Vec<OsString>>,
 }
 
 /// The loop is looked for so long at most.
@@ -61,7 +61,7 @@ pub struct Live<'a> {
     watcher: Watcher,
     journal: Option<Journal>,
     /// Behind the journal, so that it ends when everything has been taken back.
-    _watchdog: Option<Watchdog>,
+    watchdog: Option<Guard>,
     stop: &'a AtomicBool,
     aim: Aim,
     /// The loop.
@@ -156,8 +156,7 @@ impl<'a> Live<'a> {
         let period = about.period_ns.map_or(Duration::from_millis(10), |ns| Duration::from_nanos(ns as u64));
         let block = options.block.unwrap_or_else(|| period.mul_f64(CYCLES).clamp(LEAST_BLOCK, MOST_BLOCK));
         let (journal, left) = Journal::begin(&options.state)?;
-        let watchdog = options.watchdog.map(Watchdog::start).transpose();
-        let watchdog = match watchdog {
+        let watchdog = match options.watchdog.map(Guard::start).transpose() {
             Ok(watchdog) => watchdog,
             Err(error) => {
                 journal.revert()?;
@@ -168,7 +167,7 @@ impl<'a> Live<'a> {
             tracer: Some(tracer),
             watcher,
             journal: Some(journal),
-            _watchdog: watchdog,
+            watchdog,
             stop,
             aim: options.aim,
             about,
@@ -194,6 +193,11 @@ impl<'a> Live<'a> {
     pub fn offer(&mut self, knobs: &[Knob]) {
         let of = |knob: &Knob| knob.ways.iter().map(|way| way.settings.clone()).collect();
         self.ways = knobs.iter().map(of).collect();
+    }
+
+    /// How often the watchdog had to be started anew.
+    pub fn guarded_again(&self) -> u32 {
+        self.watchdog.as_ref().map_or(0, Guard::again)
     }
 
     /// A block and what comes before it.
@@ -280,6 +284,9 @@ impl<'a> Live<'a> {
     fn check(&self) -> Result<(), TuneError> {
         if self.stop.load(Ordering::Acquire) {
             return Err(TuneError::Stopped);
+        }
+        if let Some(guard) = &self.watchdog {
+            guard.check().map_err(TuneError::Watchdog)?;
         }
         let Scope { pid, tid } = self.about.scope;
         if !std::path::Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
@@ -371,19 +378,24 @@ impl Drop for Live<'_> {
 
 /// The loop that is meant: of the threads that the aim names, or of all, the fastest that has a period.
 fn choose<'r>(report: &'r Report, aim: &Aim) -> Result<&'r ThreadReport, String> {
-    let named = |thread: &&ThreadReport| {
-        aim.thread
-            .as_ref()
-            .is_none_or(|name| target::matches(name, &thread.name) || target::matches(name, &thread.process))
+    type Names = fn(&ThreadReport) -> &str;
+    // A thread's own name before that of its process, which others have as well.
+    let of_name = [|thread| thread.name.as_str(), |thread| thread.process.as_str()] as [Names; 2];
+    let named = |name: Names| {
+        let meant = move |thread: &&ThreadReport| {
+            aim.thread.as_ref().is_none_or(|pattern| target::matches(pattern, name(thread)))
+        };
+        report.threads.iter().filter(meant)
     };
-    let rate = |thread: &&ThreadReport| thread.rate_hz;
-    let of_name: Vec<&ThreadReport> = report.threads.iter().filter(named).collect();
-    let periodic = of_name.iter().copied().filter(|thread| thread.period_us.is_some());
+    let fastest = |threads: &mut dyn Iterator<Item = &'r ThreadReport>| {
+        threads.max_by(|a, b| a.rate_hz.total_cmp(&b.rate_hz))
+    };
+    let periodic = |name: Names| fastest(&mut named(name).filter(|thread| thread.period_us.is_some()));
     // One of a name that is asked for may do without a period.
-    let found = periodic.max_by(|a, b| rate(a).total_cmp(&rate(b))).or_else(|| {
-        let awake = of_name.iter().copied().filter(|thread| thread.releases >= 20 && aim.thread.is_some());
-        awake.max_by(|a, b| rate(a).total_cmp(&rate(b)))
-    });
+    let awake = |name: Names| {
+        fastest(&mut named(name).filter(|thread| thread.releases >= 20 && aim.thread.is_some()))
+    };
+    let found = of_name.into_iter().find_map(periodic).or_else(|| of_name.into_iter().find_map(awake));
     found.ok_or_else(|| {
         let seen: Vec<String> = report
             .threads

@@ -3,14 +3,15 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use takt_rt::placement;
+use takt_rt::placement::{self, CpuSet};
 
-use crate::catalog::{self, Knob, Missing};
+use crate::boot;
+use crate::catalog::{self, Knob, Loop, Missing};
 use crate::design::{Block, Factor};
 use crate::error::TuneError;
 use crate::live::{Live, LiveOptions};
 use crate::search::{Found, Judged, SearchSettings, Stage, geometric_mean, search};
-use crate::tuned::{KnobRow, Side, TuneReport, Tunes};
+use crate::tuned::{KnobRow, Proposed, Side, TuneReport, Tunes};
 
 /// How to tune.
 #[derive(Debug)]
@@ -106,6 +107,9 @@ pub fn tune(
             live.left_behind
         ));
     }
+    if live.guarded_again() > 0 {
+        notes.push(format!("the watchdog was killed {} times, and started anew", live.guarded_again()));
+    }
     let block_s = live.block.as_secs_f64();
     live.end()?;
     let limit_us = aim.limit.map(|limit| limit.as_secs_f64() * 1e6);
@@ -131,7 +135,7 @@ pub fn tune(
         before,
         after,
         placebo_credited: found.placebo_credited,
-        proposed: catalog::boot_parameters(&about, online),
+        proposed: proposed(&about, online, &only),
         blocks: found.measured,
         remeasured: found.remeasured,
         block_s,
@@ -139,6 +143,13 @@ pub fn tune(
         notes,
         files: Vec::new(),
     })
+}
+
+/// Boot parameters, those of the names that were asked for.
+fn proposed(about: &Loop, online: CpuSet, only: &[String]) -> Vec<Proposed> {
+    let mut all = boot::boot_parameters(about, online);
+    all.retain(|one| only.is_empty() || only.iter().any(|part| one.parameters.contains(part.as_str())));
+    all
 }
 
 /// Every way of every factor, unjudged.

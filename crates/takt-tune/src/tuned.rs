@@ -1,9 +1,7 @@
-//! What a search leaves: the table, and files that apply exactly what was found.
-
-use std::fmt::Write as _;
+//! What a search found: the table.
 
 use serde::Serialize;
-use takt_doctor::{Setting, Tuned};
+use takt_doctor::Setting;
 
 use crate::aim::Aim;
 use crate::search::Stage;
@@ -78,6 +76,49 @@ pub struct Tunes {
     pub cpus: String,
 }
 
+/// Boot parameters that are worth a try. Nobody has measured them on this machine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Proposed {
+    /// As on the kernel's command line.
+    pub parameters: String,
+    /// The same for a guest of two CPUs whose loop is on the second, name and value; empty where a guest cannot show what they do.
+    #[serde(skip)]
+    pub for_guest: Vec<(String, String)>,
+    /// What virtual kernels showed, where they were asked.
+    pub in_guests: Option<InGuests>,
+    /// Why nothing is shown, or what else is to be said.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+/// A loop of the same period and policy in two virtual machines, under load.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct InGuests {
+    /// The guests' kernel.
+    pub kernel: String,
+    /// What counted time there: `virtual` (instructions) or `real`.
+    pub time: String,
+    /// Booted without the parameters.
+    pub without: GuestSide,
+    /// Booted with them.
+    pub with: GuestSide,
+}
+
+/// Lateness in one guest.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct GuestSide {
+    /// Cycles that were measured.
+    pub releases: u64,
+    /// Releases that were passed over.
+    pub skipped: u64,
+    /// Median, microseconds.
+    pub median_us: f64,
+    /// 99 % quantile, microseconds.
+    pub p99_us: f64,
+    /// The worst, microseconds.
+    pub worst_us: f64,
+}
+
 /// Everything.
 #[derive(Debug, Clone, Serialize)]
 pub struct TuneReport {
@@ -101,7 +142,7 @@ pub struct TuneReport {
     /// Whether the aim's limit was kept in every block of the last round; null without a limit.
     pub aim_reached: Option<bool>,
     /// Boot parameters that nobody has measured here.
-    pub proposed: Vec<String>,
+    pub proposed: Vec<Proposed>,
     /// Blocks in all, and of what length.
     pub blocks: usize,
     /// Of these, measured again because the hypervisor had taken the time.
@@ -120,100 +161,5 @@ impl TuneReport {
     /// What is kept.
     pub fn kept(&self) -> impl Iterator<Item = &KnobRow> {
         self.knobs.iter().filter(|knob| knob.kept)
-    }
-
-    fn settings(&self) -> Vec<Setting> {
-        self.kept().flat_map(|knob| knob.settings.iter().cloned()).collect()
-    }
-
-    fn about(&self) -> String {
-        let names: Vec<&str> = self.kept().map(|knob| knob.name.as_str()).collect();
-        format!("{} of {} / {}: {}", self.aim, self.tunes.process, self.tunes.thread, names.join(", "))
-    }
-
-    /// The file for `takt doctor --apply`.
-    pub fn tuned(&self) -> Tuned {
-        Tuned::new(self.about(), self.settings())
-    }
-
-    /// A drop-in for the unit that starts the program: what systemd sets itself, and the rest by `apply`.
-    pub fn systemd(&self, file: &str) -> String {
-        let mut text = format!(
-            "# {}\n# /etc/systemd/system/NAME.service.d/takt.conf, then: systemctl daemon-reload\n# Applied when the service has started; \
-             threads are named, so that only the loop gets what it is to have.\n[Service]\n",
-            self.about()
-        );
-        for setting in self.settings() {
-            if let Setting::TimerSlack { slack_ns, .. } = setting {
-                let _ = writeln!(
-                    text,
-                    "# All threads of the unit, as systemd sets it before the start.\nTimerSlackNSec={slack_ns}"
-                );
-            }
-        }
-        let _ = writeln!(text, "ExecStartPost=+/usr/bin/env takt doctor --apply {file}");
-        let _ = writeln!(text, "ExecStopPost=+/usr/bin/env takt doctor --revert");
-        text
-    }
-
-    /// A profile for `tuned`: what its plugins set.
-    pub fn profile(&self) -> String {
-        let mut sections: Vec<(&str, Vec<String>)> = Vec::new();
-        let mut add = |section: &'static str, line: String| match sections
-            .iter_mut()
-            .find(|(name, _)| *name == section)
-        {
-            Some((_, lines)) => lines.push(line),
-            None => sections.push((section, vec![line])),
-        };
-        let (mut policy, mut cpus) = (None, None);
-        for setting in self.settings() {
-            match setting {
-                Setting::File { path, value } => {
-                    let shown = path.to_string_lossy().into_owned();
-                    match shown.strip_prefix("/proc/sys/") {
-                        Some(key) => add("sysctl", format!("{}={value}", key.replace('/', "."))),
-                        None => add("sysfs", format!("{shown}={value}")),
-                    }
-                }
-                Setting::Policy { policy: told, .. } => policy = Some(told),
-                Setting::Cpus { cpus: told, .. } => cpus = Some(told),
-                Setting::TimerSlack { slack_ns, .. } => {
-                    add(
-                        "main",
-                        format!("# not in tuned: timer slack of {slack_ns} ns (takt doctor --apply)"),
-                    );
-                }
-                Setting::Alone { cpus, .. } => add("scheduler", format!("isolated_cores={cpus}")),
-                Setting::Coalescing { interface, rx_us, tx_us } => add(
-                    "net",
-                    format!(
-                        "devices_udev_regex=INTERFACE={interface}\ncoalesce=rx-usecs {rx_us} tx-usecs {tx_us}"
-                    ),
-                ),
-            }
-        }
-        // group.NAME = rule priority : policy : priority : CPUs : pattern of the thread's name.
-        if policy.is_some() || cpus.is_some() {
-            let (class, priority) = match policy.as_deref().and_then(|policy| policy.split_once(':')) {
-                Some(("fifo", priority)) => ("f", priority.to_owned()),
-                Some(("rr", priority)) => ("r", priority.to_owned()),
-                _ => ("*", "*".to_owned()),
-            };
-            let cpus = cpus.map_or("*".to_owned(), |cpus| cpus.to_string());
-            add("scheduler", format!("group.takt=0:{class}:{priority}:{cpus}:^{}$", self.tunes.thread));
-        }
-        let mut text = format!("# {}\n[main]\nsummary=Found by takt tune\n", self.about());
-        // Its lines follow the head.
-        sections.sort_by_key(|(section, _)| *section != "main");
-        for (section, lines) in sections {
-            if section != "main" {
-                let _ = write!(text, "\n[{section}]\n");
-            }
-            for line in lines {
-                let _ = writeln!(text, "{line}");
-            }
-        }
-        text
     }
 }

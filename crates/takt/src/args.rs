@@ -342,8 +342,11 @@ pub struct Doctor {
     #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "revert")]
     pub apply: Option<Option<PathBuf>>,
     /// Put back what --apply changed
-    #[arg(long)]
+    #[arg(long, visible_alias = "undo")]
     pub revert: bool,
+    /// With --apply FILE: wait so many seconds at most until the threads run that it names
+    #[arg(long, value_name = "SECONDS", requires = "apply", value_parser = positive_seconds)]
+    pub wait: Option<f64>,
     /// File that keeps the settings from before --apply; for root /var/lib/takt/doctor.json unless said otherwise
     #[arg(long)]
     pub state: Option<PathBuf>,

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use takt::{alone, has, missing, read_json, refusal, stderr, stdout, takt as run, wait_for};
+use takt::{alone, folders, has, missing, read_json, refusal, root, stderr, stdout, takt as run, wait_for};
 
 /// A loop of 5 ms in Python, in a thread of its own name, with a timer slack of 3 ms.
 const LOOP: &str = "
@@ -144,6 +144,39 @@ fn after_a_kill_and_after_control_c_everything_is_as_it_was() {
     }
 }
 
+/// The watchdog of a search.
+fn watchdog_of(pid: u32) -> Option<i32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_ascii_whitespace().filter_map(|child| child.parse().ok()).find(|child: &i32| {
+        fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("--watchdog"))
+    })
+}
+
+fn kill(pid: i32) {
+    // SAFETY: signals a process that a child of this test started, and the child itself.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+#[test]
+fn a_killed_watchdog_is_started_anew_and_takes_everything_back() {
+    let _machine = alone();
+    let (true, Some(python)) = (can_trace(), python()) else { return };
+    let pid = python.0.id();
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("tried/state.json");
+    let before = snapshot(pid);
+    let mut child = searching(pid, &state);
+    let search = child.0.id();
+    let first = wait_for("the watchdog", || watchdog_of(search));
+    kill(first);
+    wait_for("another watchdog", || watchdog_of(search).filter(|&pid| pid != first));
+    wait_for("a change", || (snapshot(pid) != before).then_some(()));
+    kill(search as i32);
+    child.0.wait().unwrap();
+    wait_for("the end of the state file", || (!state.exists()).then_some(()));
+    assert_eq!(snapshot(pid), before);
+}
+
 #[test]
 fn what_can_be_tried_is_listed_and_why_not() {
     let _machine = alone();
@@ -207,6 +240,62 @@ fn a_tuned_file_is_applied_exactly_and_taken_back() {
     assert!(!state.exists());
 }
 
+/// Killed at ten points, from before its first change to after its last.
+#[test]
+fn an_apply_that_is_killed_is_undone() {
+    let _machine = alone();
+    let Some(python) = python() else { return };
+    let pid = python.0.id();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, state) = (folder.path().join("tuned.toml"), folder.path().join("state.json"));
+    let mut text = "format = 1\n".to_owned();
+    for (path, value) in [("kernel/timer_migration", 0), ("vm/stat_interval", 7), ("vm/swappiness", 3)] {
+        text += &format!("[[setting]]\nkind = \"file\"\npath = \"/proc/sys/{path}\"\nvalue = \"{value}\"\n");
+    }
+    let of = "process = \"tuned-loop\"\nthread = \"tuned-loop\"";
+    text += &format!("[[setting]]\nkind = \"cpus\"\n{of}\ncpus = \"0\"\n");
+    text += &format!("[[setting]]\nkind = \"timer_slack\"\n{of}\nslack_ns = 1000\n");
+    fs::write(&file, text).unwrap();
+    let before = snapshot(pid);
+    let doctor = |argument: &str| {
+        let mut command = run(["doctor", "--json", argument]);
+        command.args((argument == "--apply").then_some(&file)).arg("--state").arg(&state);
+        command
+    };
+    let mut undone = 0;
+    for round in 0..10 {
+        let mut child = doctor("--apply").stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(3 * round));
+        kill(child.id() as i32);
+        child.wait().unwrap();
+        let there = state.exists();
+        let output = doctor("--undo").output().unwrap();
+        assert_eq!(output.status.code(), Some(if there { 0 } else { 2 }), "{}", stderr(&output));
+        undone += u32::from(there);
+        assert_eq!(snapshot(pid), before, "round {round}");
+        assert!(!state.exists());
+    }
+    println!("{undone} of 10 had written something down");
+}
+
+#[test]
+fn a_service_that_starts_slowly_is_waited_for() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, state) = (folder.path().join("tuned.toml"), folder.path().join("state.json"));
+    let of = "process = \"tuned-loop\"\nthread = \"tuned-loop\"";
+    fs::write(&file, format!("format = 1\n[[setting]]\nkind = \"timer_slack\"\n{of}\nslack_ns = 1000\n"))
+        .unwrap();
+    let mut doctor = run(["doctor", "--json", "--wait", "600", "--state"]);
+    let mut doctor =
+        Ended(doctor.arg(&state).arg("--apply").arg(&file).stdout(Stdio::null()).spawn().unwrap());
+    assert!(!state.exists(), "nothing is there to be changed");
+    let Some(python) = python() else { return };
+    assert!(doctor.0.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(format!("/proc/{}/timerslack_ns", python.0.id())).unwrap().trim(), "1000");
+    has(&refusal(&run(["doctor", "--wait", "1"]).output().unwrap()), &["--apply"]);
+}
+
 #[test]
 fn what_cannot_be_tuned_is_refused_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,4 +309,86 @@ fn what_cannot_be_tuned_is_refused_and_leaves_nothing() {
     has(&refused(&["--pid", "1", "--name", "x"]), &["cannot be used with"]);
     has(&refused(&["--", "/no/such/program"]), &["/no/such/program"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// A search of one setting in short blocks: what is asserted is that it comes to its end, not what it finds.
+#[test]
+fn robots_are_run_tuned_and_ended() {
+    let _machine = alone();
+    if !can_trace() {
+        return;
+    }
+    let desk = tempfile::tempdir().unwrap();
+    for (robot, thread) in [("uav", "uav-attitude"), ("servo", "takt-servo")] {
+        let out = desk.path().join(robot);
+        let output =
+            run(["tune", "--only", "timer migration", "--block", "60ms", "--seconds", "20", "--json"])
+                .arg(root().join(format!("robots/{robot}.toml")))
+                .arg("--state")
+                .arg(desk.path().join("state.json"))
+                .arg("--out")
+                .arg(&out)
+                .current_dir(desk.path())
+                .output()
+                .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{robot}: {}", stderr(&output));
+        let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        // Its critical thread, whatever else of it is faster.
+        assert_eq!((&report["loop"]["thread"], &report["loop"]["process"]), (&thread.into(), &"takt".into()));
+        assert!(report["blocks"].as_u64().unwrap() > 32, "{report:#}");
+        assert!(report["before"]["releases"].as_u64().unwrap() > 0, "{report:#}");
+        assert_eq!(read_json(&out.join("tune.json")), report);
+        // It has ended, by Ctrl-C and in order: its run directory is sealed.
+        let pid = report["loop"]["pid"].as_u64().unwrap();
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{robot} runs on");
+        let runs = folders(&desk.path().join("takt-runs"));
+        assert!(!runs.is_empty() && runs.iter().all(|run| run.join("hashes.json").is_file()), "{runs:?}");
+        assert!(!desk.path().join("state.json").exists());
+        fs::remove_dir_all(desk.path().join("takt-runs")).unwrap();
+    }
+}
+
+#[test]
+fn a_boot_parameter_is_shown_in_guests() {
+    let _machine = alone();
+    let (true, Some(python)) = (can_trace(), python()) else { return };
+    let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
+    if missing("no qemu-system-x86_64", qemu.is_ok_and(|output| output.status.success())) {
+        return;
+    }
+    let fetched = run(["kernels", "fetch", "generic"]).output().unwrap();
+    if missing(&format!("no kernel: {}", stderr(&fetched)), fetched.status.success()) {
+        return;
+    }
+    let desk = tempfile::tempdir().unwrap();
+    let pid = python.0.id().to_string();
+    let output =
+        run(["tune", "--list", "--guests", "--only", "preempt=full", "--json", "--pid", &pid, "--state"])
+            .arg(desk.path().join("state.json"))
+            .arg("--out")
+            .arg(desk.path().join("out"))
+            .output()
+            .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let [proposed] = report["proposed"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
+    assert_eq!(proposed["parameters"], "preempt=full");
+    let guests = &proposed["in_guests"];
+    assert_eq!(guests["time"], "virtual", "{proposed:#}");
+    for side in ["without", "with"] {
+        let figure = |key: &str| guests[side][key].as_f64().unwrap();
+        assert!(figure("releases") > 50.0, "{guests:#}");
+        assert!(0.0 < figure("median_us") && figure("median_us") <= figure("worst_us"), "{guests:#}");
+    }
+    // What each guest was booted with, as it says itself.
+    let campaign = folders(&desk.path().join("out/guests")).remove(0);
+    let mut preemption: Vec<String> = folders(&campaign)
+        .into_iter()
+        .filter(|run| run.join("run.json").is_file())
+        .map(|run| read_json(&run.join("run.json"))["machine"]["preemption"].as_str().unwrap().to_owned())
+        .collect();
+    preemption.sort();
+    assert_eq!(preemption.len(), 2);
+    assert_eq!(preemption[0], "PREEMPT_DYNAMIC (full)");
+    assert_ne!(preemption[1], preemption[0]);
 }

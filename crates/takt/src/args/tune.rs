@@ -30,12 +30,21 @@ pub struct Tune {
     /// About so long at most; loops slower than 100 Hz are measured in fewer blocks for it
     #[arg(long, default_value_t = 600.0, value_parser = positive_seconds)]
     pub seconds: f64,
+    /// Length of a block (100ms, 2s); 200 cycles, 0.3 to 5 s, when absent
+    #[arg(long, value_name = "TIME", value_parser = watched_period)]
+    pub block: Option<Duration>,
     /// Also try the network settings of this interface; may be given several times
     #[arg(long, value_name = "INTERFACE")]
     pub link: Vec<String>,
     /// Only settings whose name contains this, as `policy` or `idle`; may be given several times
     #[arg(long, value_name = "PART")]
     pub only: Vec<String>,
+    /// Also try the boot parameters that are proposed, in virtual kernels: some minutes more (QEMU; kernels as by `takt kernels fetch`)
+    #[arg(long)]
+    pub guests: bool,
+    /// Kernel of these virtual machines, as in `takt kernels list`
+    #[arg(long, value_name = "NAME", default_value = "generic", requires = "guests")]
+    pub kernel: String,
     /// Draws the order of the blocks
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

@@ -2,11 +2,17 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use takt_doctor::{Changed, Options, Status, Tuned, apply, apply_tuned, default_state, examine, revert};
+use takt_doctor::{
+    Changed, DoctorError, Options, Status, Tuned, apply, apply_tuned, default_state, examine, revert,
+};
 
 use super::CommandResult;
 use crate::args::Doctor;
+
+/// Threads that are waited for are looked for so often.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub fn run(args: &Doctor) -> CommandResult {
     let state = args.state.clone().unwrap_or_else(default_state);
@@ -15,7 +21,15 @@ pub fn run(args: &Doctor) -> CommandResult {
         return changes(args, &state, &changed, "put back");
     }
     if let Some(Some(file)) = &args.apply {
-        let changed = apply_tuned(&Tuned::read(file)?, file, &state)?;
+        let tuned = Tuned::read(file)?;
+        let until = Instant::now() + Duration::from_secs_f64(args.wait.unwrap_or(0.0));
+        let changed = loop {
+            match apply_tuned(&tuned, file, &state) {
+                // A service's threads are made, and get their names, after it counts as started.
+                Err(DoctorError::Tuned { .. }) if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
+                applied => break applied?,
+            }
+        };
         return changes(args, &state, &changed, "changed");
     }
     let report = examine(&Options { seconds: args.seconds, ..Options::default() })?;

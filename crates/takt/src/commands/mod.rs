@@ -51,6 +51,7 @@ pub mod simulate;
 mod tidy;
 pub mod trace;
 pub mod tune;
+mod tune_guests;
 pub mod watch;
 pub mod watchdog;
 #[cfg(feature = "ros")]

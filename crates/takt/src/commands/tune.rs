@@ -1,18 +1,22 @@
 //! `takt tune`: which settings of this machine make a loop less late.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use takt_doctor::{DoctorError, default_state, journal, revert};
-use takt_tune::{LiveOptions, Options, SearchSettings, TuneError, TuneReport, tune};
+use takt_tune::files::{self, Left};
+use takt_tune::{Aim, LiveOptions, Options, SearchSettings, TuneError, TuneReport, tune};
 use takt_watch::Target;
 
-use super::{CommandResult, stop_flag, watch};
+use super::{CommandResult, stop_flag, tune_guests, watch};
 use crate::args::tune::Tune;
 use crate::print;
+use crate::registry::ROBOTS;
 
 /// Beside the doctor's: what is only tried must not be mixed with what was applied.
 fn state_file(args: &Tune) -> PathBuf {
@@ -32,8 +36,11 @@ pub fn run(args: &Tune) -> CommandResult {
         return restore(&state);
     }
     let stop = stop_flag()?;
+    let aim = aim(args)?;
     let mut child = start(args)?;
     let target = match (&child, args.pid, &args.name) {
+        // A simulator that a robot starts beside itself may have threads of the same name.
+        (Some(child), ..) if args.robot.is_some() => Target::Process(i32::try_from(child.id())?),
         (Some(child), ..) => Target::Tree(i32::try_from(child.id())?),
         (None, Some(pid), _) => Target::Process(pid),
         (None, None, Some(pattern)) => Target::Name(pattern.clone()),
@@ -47,9 +54,9 @@ pub fn run(args: &Tune) -> CommandResult {
     let options = Options {
         live: LiveOptions {
             target,
-            aim: args.aim.clone(),
+            aim,
             period: args.period,
-            block: None,
+            block: args.block,
             watchdog: Some(watchdog(&state)?),
             state,
         },
@@ -70,8 +77,15 @@ pub fn run(args: &Tune) -> CommandResult {
         }
         tuned => tuned?,
     };
-    if !args.list {
-        write(&mut report, args.out.as_deref())?;
+    // What is shown in guests is shown without the loop, whose load would only make them slower.
+    let folder = if args.list && !args.guests { None } else { Some(folder(args.out.as_deref())?) };
+    if let (true, Some(folder)) = (args.guests, &folder)
+        && let Err(error) = tune_guests::show(&mut report, &args.kernel, &folder.join("guests"))
+    {
+        report.notes.push(format!("the boot parameters were not tried in guests: {error}"));
+    }
+    if let Some(folder) = &folder {
+        write(&mut report, folder)?;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -90,10 +104,20 @@ fn restore(state: &Path) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn watchdog(state: &Path) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["tune", "--watchdog", "--state"]).arg(state);
+fn watchdog(state: &Path) -> io::Result<Vec<OsString>> {
+    let mut command: Vec<OsString> = vec![std::env::current_exe()?.into()];
+    command.extend(["tune", "--watchdog", "--state"].map(OsString::from));
+    command.push(state.into());
     Ok(command)
+}
+
+/// The aim; of a robot's file its critical thread is meant, where nobody names another.
+fn aim(args: &Tune) -> Result<Aim, Box<dyn std::error::Error>> {
+    let mut aim = args.aim.clone();
+    if let (Some(robot), None) = (&args.robot, &aim.thread) {
+        aim.thread = ROBOTS.load(robot)?.critical().ok().map(|critical| critical.thread.to_owned());
+    }
+    Ok(aim)
 }
 
 /// Starts the command, or the run of the robot, if there is one. Its output must not stand between the lines of the result.
@@ -103,7 +127,7 @@ fn start(args: &Tune) -> Result<Option<Child>, String> {
         // The search ends it; by itself it does only when that is gone.
         let seconds = 2.0 * args.seconds + 120.0;
         let mut words: Vec<OsString> = vec![takt.into(), "run".into(), robot.into()];
-        words.extend(["--json", "--seconds"].map(OsString::from));
+        words.extend(["--json", "--view", "none", "--seconds"].map(OsString::from));
         words.push(seconds.to_string().into());
         words.push("--parent".into());
         words.push(std::process::id().to_string().into());
@@ -121,7 +145,13 @@ fn start(args: &Tune) -> Result<Option<Child>, String> {
 }
 
 /// A new folder for what was found.
-fn folder(out: Option<&Path>) -> io::Result<PathBuf> {
+fn folder(out: Option<&Path>) -> Result<PathBuf, TuneError> {
+    let shown = out.map_or_else(|| PathBuf::from("takt-tuned"), Path::to_owned);
+    let folder = new_folder(out).map_err(|source| TuneError::File { path: shown, source })?;
+    Ok(std::path::absolute(&folder).unwrap_or(folder))
+}
+
+fn new_folder(out: Option<&Path>) -> io::Result<PathBuf> {
     if let Some(out) = out {
         std::fs::create_dir_all(out)?;
         return Ok(out.to_owned());
@@ -138,22 +168,21 @@ fn folder(out: Option<&Path>) -> io::Result<PathBuf> {
 }
 
 /// The table as JSON, and, where anything is kept, the files that apply it.
-fn write(report: &mut TuneReport, out: Option<&Path>) -> Result<(), Box<dyn std::error::Error>> {
-    let shown = out.map_or_else(|| PathBuf::from("takt-tuned"), Path::to_owned);
-    let folder = folder(out).map_err(|source| TuneError::File { path: shown, source })?;
-    let folder = std::path::absolute(&folder).unwrap_or(folder);
-    let mut files: Vec<(PathBuf, String)> = Vec::new();
-    if report.kept().next().is_some() {
-        let apply = folder.join("tuned.toml");
-        files.push((folder.join("takt.conf"), report.systemd(&apply.to_string_lossy())));
-        files.push((folder.join("tuned.conf"), report.profile()));
-        files.insert(0, (apply, report.tuned().to_toml()?));
-    }
-    report.files = files.iter().map(|file| file.0.clone()).collect();
+fn write(report: &mut TuneReport, folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let left = files::left(report, folder, &std::env::current_exe()?)?;
+    report.files = left.iter().map(|file| folder.join(&file.path)).collect();
     report.files.push(folder.join("tune.json"));
-    files.push((folder.join("tune.json"), serde_json::to_string_pretty(&report)?));
-    for (path, text) in files {
-        takt_files::write(&path, text).map_err(|source| TuneError::File { path, source })?;
+    let table = serde_json::to_string_pretty(&report)?;
+    for Left { path, text, script } in
+        left.into_iter().chain([Left { path: "tune.json".into(), text: table, script: false }])
+    {
+        let path = folder.join(path);
+        let written = (|| {
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            takt_files::write(&path, text)?;
+            if script { fs::set_permissions(&path, fs::Permissions::from_mode(0o755)) } else { Ok(()) }
+        })();
+        written.map_err(|source| TuneError::File { path, source })?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use takt_tune::search::Stage;
-use takt_tune::{KnobRow, TuneReport};
+use takt_tune::{GuestSide, InGuests, KnobRow, TuneReport};
 use takt_watch::screen::time;
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
@@ -61,8 +61,14 @@ pub fn tuned(report: &TuneReport) -> String {
     table(&mut out, report);
     if !report.proposed.is_empty() {
         let _ = writeln!(out, "\nnot measured here, worth a boot with `takt tune` again:");
-        for parameters in &report.proposed {
-            let _ = writeln!(out, "  {parameters}");
+        for one in &report.proposed {
+            let _ = writeln!(out, "  {}", one.parameters);
+            if let Some(guests) = &one.in_guests {
+                in_guests(&mut out, guests);
+            }
+            if !one.note.is_empty() {
+                let _ = writeln!(out, "      {}", one.note);
+            }
         }
     }
     let _ = writeln!(
@@ -81,6 +87,23 @@ pub fn tuned(report: &TuneReport) -> String {
         let _ = writeln!(out, "  {}", file.display());
     }
     out
+}
+
+/// What virtual kernels showed: how paths of the kernel compare, no forecast of this machine's microseconds.
+fn in_guests(out: &mut String, guests: &InGuests) {
+    let InGuests { kernel, time: counted, without, with } = guests;
+    let figures = |side: &GuestSide| {
+        let skipped =
+            if side.skipped > 0 { format!(", {} passed over", side.skipped) } else { String::new() };
+        format!("{} / {} / {}{skipped}", time(side.median_us), time(side.p99_us), time(side.worst_us))
+    };
+    let _ = writeln!(
+        out,
+        "      in guests under load ({kernel}, {counted} time, {} cycles), median / p99 / worst: {} -> {}",
+        with.releases,
+        figures(without),
+        figures(with)
+    );
 }
 
 fn signed(us: f64) -> String {
