@@ -7,9 +7,9 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::jobs::JobRecord;
 use takt_trace::bpf::{Awake, KernelFollower};
 use takt_trace::event::Span;
+use takt_trace::follow::Activation;
 use takt_trace::{Cause, Trace, TraceError, TraceOptions, Tracer};
 
-use crate::follow::Activation;
 use crate::link::Exchange;
 use crate::watcher::{Pending, Watcher};
 
@@ -245,7 +245,7 @@ impl Watcher {
             for one in late {
                 let usual = link.usual(one.arrived_ns);
                 let around = |one: &Exchange| Span {
-                    from_ns: one.arrived_ns.saturating_sub(AROUND_NS),
+                    from_ns: one.begin_ns().saturating_sub(AROUND_NS),
                     to_ns: one.end_ns() + AROUND_NS,
                 };
                 let mut with = spans.clone();

@@ -34,13 +34,13 @@ impl Way {
 }
 
 /// Time stamps of packets and of events are of two clocks that were read one after the other.
-const SLACK_NS: u64 = 30_000;
+pub(super) const SLACK_NS: u64 = 30_000;
 /// Shorter frames are filled up by the wire (IEEE 802.3: 46 bytes of data).
 const SHORTEST: u32 = 46;
 
 /// What a thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Now {
+pub(super) enum Now {
     Asleep,
     Ready,
     Running,
@@ -127,7 +127,7 @@ fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option
 }
 
 /// What the thread did at the end of `events`.
-fn before(events: &[Event], tid: i32) -> Now {
+pub(super) fn before(events: &[Event], tid: i32) -> Now {
     for event in events.iter().rev() {
         match event.kind {
             Kind::Switch { next_tid, .. } if next_tid == tid => return Now::Running,
@@ -142,7 +142,7 @@ fn before(events: &[Event], tid: i32) -> Now {
 }
 
 /// The violation that `exchange` was, by what is usual in `others`, and by whom: the place that took most beyond its usual time.
-pub(crate) fn blamed(
+pub(super) fn blamed(
     trace: &Trace,
     exchange: &Exchange,
     others: &[Exchange],
