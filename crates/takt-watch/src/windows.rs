@@ -250,6 +250,10 @@ impl Watcher {
                 };
                 let mut with = spans.clone();
                 with.extend(usual.iter().chain([&one]).map(around));
+                // A send is late by what happened since the one before: when its timer was set, say.
+                if let Some(before) = usual.first().filter(|_| one.is_late_send()) {
+                    with.push(Span { from_ns: before.arrived_ns, to_ns: one.arrived_ns });
+                }
                 let with = joined(with);
                 let length = |spans: &[Span]| spans.iter().map(|span| span.to_ns - span.from_ns).sum::<u64>();
                 let more_ns = length(&with).saturating_sub(length(&spans));

@@ -9,10 +9,10 @@ use takt_link_ethercat::frame;
 use takt_link_ethercat::segment::raw::InterfaceError;
 use takt_rt::clock::monotonic_ns;
 use takt_trace::analysis::observed_jobs;
-use takt_trace::event::{PacketStep, Softirq, State};
+use takt_trace::event::{PacketStep, State};
 use takt_trace::{Event, Kind, Trace};
 
-use super::judge::{Now, SLACK_NS, before};
+use super::judge::{NET_RX, Now, SLACK_NS, before};
 use super::{Exchange, Place, Violation};
 
 /// From a send to its return; what comes later counts as never come, as in the analysis of captures.
@@ -21,16 +21,14 @@ const LONGEST_NS: u64 = 1_000_000_000;
 const MOST_OPEN: usize = 1 << 14;
 /// Cyclic frames after which the one that began the cycles is forgotten: the master has begun anew with others.
 const MOST_OTHERS: u32 = 100;
-/// The network's input.
-const NET_RX: Softirq = Softirq(3);
 /// The frame's header is not counted by sockets, and is by the interface's queue.
 const HEADER: u32 = 14;
 
 /// What was seen of a frame with process data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Seen {
-    /// The first of a cycle left.
-    Sent { time_ns: u64, bytes: u32 },
+    /// The first of a cycle left; `alone`: that of the cycle before was not back yet.
+    Sent { time_ns: u64, bytes: u32, alone: bool },
     /// One is back, or will not come any more.
     Over(Exchange),
 }
@@ -51,6 +49,8 @@ struct Frames {
     /// The kind of frame that begins the cycles, and how many others have come since the last one.
     lead: Option<u64>,
     others: u32,
+    /// When the one before left.
+    sent_ns: u64,
 }
 
 impl Bus {
@@ -103,7 +103,9 @@ impl Frames {
         }
         if self.lead == Some(identity.kind) {
             self.others = 0;
-            seen.push(Seen::Sent { time_ns, bytes });
+            let alone = self.open.iter().rev().any(|one| one.1.arrived_ns == self.sent_ns);
+            self.sent_ns = time_ns;
+            seen.push(Seen::Sent { time_ns, bytes, alone });
         }
         if self.open.len() >= MOST_OPEN {
             self.open.pop_front();
@@ -120,11 +122,13 @@ impl Frames {
     }
 }
 
-/// A frame that never came back. It had left the interface, and what comes in is stamped before anything here can drop it.
+/// A frame that never came back: it had left the interface, and what comes in is stamped before anything here can drop it. Or the send of the
+/// next one, for which the master had waited in vain.
 pub(super) fn missing(exchange: &Exchange) -> Violation {
+    let ns = if exchange.late_ns > 0 { exchange.late_ns } else { LONGEST_NS };
     Violation {
-        time_ns: exchange.arrived_ns,
-        us: LONGEST_NS as f64 / 1e3,
+        time_ns: exchange.begin_ns(),
+        us: ns as f64 / 1e3,
         place: Place::RobotOrNetwork,
         who: String::new(),
         parts_us: Vec::new(),
@@ -192,8 +196,16 @@ fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTre
     };
     let begin = events.partition_point(|event| event.time_ns < due_ns);
     let (mut now, mut since_ns) = (before(&events[..begin], tid), due_ns);
-    // A timer that was due and did not come is a late wake-up as well.
-    let planned = observed_jobs(&Trace { events: events.to_vec(), ..Trace::default() }, tid);
+    // A timer that was due and did not come is a late wake-up as well. Jobs are told when they are over: this one goes on, and is cut off.
+    let kind = Kind::Switch {
+        prev_tid: tid,
+        prev_prio: 120,
+        prev_state: State::Sleeping,
+        next_tid: 0,
+        next_prio: 120,
+    };
+    let cut = Event { time_ns: until_ns, kind, ..*queued };
+    let planned = observed_jobs(&Trace { events: [events, &[cut]].concat(), ..Trace::default() }, tid);
     for event in &events[begin..] {
         let next = match event.kind {
             Kind::Switch { prev_tid, next_tid, .. } if next_tid == tid => Some((Now::Running, prev_tid)),

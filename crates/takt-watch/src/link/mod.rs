@@ -149,6 +149,11 @@ impl Exchange {
         self.arrived_ns.saturating_sub(self.late_ns)
     }
 
+    /// Of a bus: it was sent late, and that is what is asked.
+    pub(crate) fn is_late_send(&self) -> bool {
+        self.late_ns > 0 && self.answered_ns == Some(self.arrived_ns)
+    }
+
     pub(crate) fn response_ns(&self) -> Option<u64> {
         Some(self.answered_ns?.saturating_sub(self.arrived_ns))
     }
@@ -378,19 +383,15 @@ impl Link {
 
     fn see_frame(&mut self, seen: bus::Seen) {
         match seen {
-            bus::Seen::Sent { time_ns, bytes } => {
+            bus::Seen::Sent { time_ns, bytes, alone } => {
                 let late_ns = self.arrive(time_ns);
-                if late_ns > 0 {
-                    self.violations += 1;
-                    let answered_ns = Some(time_ns);
-                    self.pending.push(Exchange {
-                        arrived_ns: time_ns,
-                        bytes,
-                        late_ns,
-                        answered_ns,
-                        answer_bytes: bytes,
-                    });
+                if late_ns == 0 {
+                    return;
                 }
+                self.violations += 1;
+                let answered_ns = Some(time_ns);
+                let late = Exchange { arrived_ns: time_ns, bytes, late_ns, answered_ns, answer_bytes: bytes };
+                if alone { self.blame(&bus::missing(&late)) } else { self.pending.push(late) }
             }
             bus::Seen::Over(exchange) => {
                 self.remember(exchange);

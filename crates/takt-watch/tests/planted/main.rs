@@ -131,7 +131,7 @@ fn a_role() {
             let helper = settings("fifo:90", Some(CPU));
             steered(takt_rt::thread::spawn("helper", &helper, || answer(|| spin(5 * MS))));
         }
-        "throttled" => victim_of("deadline:1ms/5ms", None, Duration::from_millis(5), |_| spin(4 * MS)),
+        "throttled" => victim_of("deadline:1ms/5ms/5ms", None, Duration::from_millis(5), |_| spin(4 * MS)),
         "softirq" => kernel::softirqs(),
         "interrupt" => kernel::timers(),
         other => panic!("no role {other}"),

@@ -27,8 +27,8 @@ fn frames_are_known_again_and_the_lost_are_missed() {
     frames.see(&[0; 60], 5300, true, &mut seen);
     let exchange =
         Exchange { arrived_ns: 5000, bytes: 46, late_ns: 0, answered_ns: Some(5100), answer_bytes: 46 };
-    let sent = |time_ns| Seen::Sent { time_ns, bytes: 46 };
-    assert_eq!(seen, [sent(1000), sent(5000), Seen::Over(exchange)]);
+    let sent = |time_ns, alone| Seen::Sent { time_ns, bytes: 46, alone };
+    assert_eq!(seen, [sent(1000, false), sent(5000, true), Seen::Over(exchange)]);
     seen.clear();
     frames.give_up(LONGEST_NS, &mut seen);
     assert_eq!(seen, []);
