@@ -292,36 +292,29 @@ fn client(script: &str, arguments: &[&str], ready: &str) -> Option<Beside> {
 }
 
 #[test]
-fn ur_rtde_is_driven_by_the_robot_and_its_link_is_followed() {
+fn ur_rtde_s_loop_and_its_link_are_followed() {
     let _machine = alone();
     let (robot, address) = controller();
     let Some(client) = client("ur_rtde_loop.py", &[&address], "ready") else { return };
     let pid = client.pid().to_string();
     let link = format!("tcp:{address}:30004");
-    // Its receiving thread looks many times in each period. That is its period, as long as nobody says which one is meant.
-    let told: [&[&str]; 2] = [&[], &["--period", "8ms"]];
-    for told in told {
-        for attempt in 1..=ATTEMPTS {
-            let arguments = [&["--pid", &pid, "--link", &link], told].concat();
-            let Some(report) = watched("4", &arguments) else { return };
-            assert_nothing_made_up(&report);
-            let threads = report["threads"].as_array().unwrap();
-            let found = match told {
-                [] => threads.iter().filter(|thread| !thread["period_us"].is_null()).count() == 2,
-                _ => threads.iter().any(|thread| thread["kind"] == "driven" && thread["period_us"] == 8000.0),
-            };
-            let link = &report["links"][0];
-            let period_us = link["period_us"].as_f64().unwrap_or(0.0);
-            // Each state is answered, some after the next has come.
-            let answered = link["answered"].as_u64().unwrap() * 10 > link["packets"].as_u64().unwrap() * 8;
-            if found && (period_us / 8000.0 - 1.0).abs() < 0.01 && answered {
-                assert!(link["packets"].as_u64().unwrap() > 400, "{link}");
-                assert!(!link["robot_clock"].is_null(), "RTDE's time stamp is not found: {link}");
-                assert_eq!(link["lost"], 0);
-                break;
-            }
-            assert!(attempt < ATTEMPTS, "{report}");
+    // Both of its threads look many times in each period of the robot: that is their period.
+    for attempt in 1..=ATTEMPTS {
+        let Some(report) = watched("4", &["--pid", &pid, "--link", &link]) else { return };
+        assert_nothing_made_up(&report);
+        let threads = report["threads"].as_array().unwrap();
+        let found = threads.iter().filter(|thread| !thread["period_us"].is_null()).count();
+        let link = &report["links"][0];
+        let period_us = link["period_us"].as_f64().unwrap_or(0.0);
+        // Each state is answered, some after the next has come.
+        let answered = link["answered"].as_u64().unwrap() * 10 > link["packets"].as_u64().unwrap() * 8;
+        if found == 2 && (period_us / 8000.0 - 1.0).abs() < 0.01 && answered {
+            assert!(link["packets"].as_u64().unwrap() > 400, "{link}");
+            assert!(!link["robot_clock"].is_null(), "RTDE's time stamp is not found: {link}");
+            assert_eq!(link["lost"], 0);
+            break;
         }
+        assert!(attempt < ATTEMPTS, "{report}");
     }
     // The robot stands still for a while, again and again: that is the robot's fault, and nobody else's.
     let stop = std::thread::spawn(move || {
@@ -344,7 +337,7 @@ fn ur_rtde_is_driven_by_the_robot_and_its_link_is_followed() {
         .filter(|one| one["place"] == "robot_or_network")
         .map(|one| one["count"].as_u64().unwrap())
         .sum();
-    assert!(robot >= 4 && robot * 10 >= count * 8, "{}", report["links"]);
+    assert!(robot >= 4 && robot * 2 >= count, "{}", report["links"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Links: packets of a robot's loop, followed from outside: arrival at the interface, software interrupt, socket, the thread runs, its code,
 //! the send, out at the interface. Each violation belongs to one of six places. On EtherCAT the master speaks first: its frames are followed
-//! from the send to their return ([`bus`]).
+//! from the send to their return.
 
 use std::collections::{BTreeSet, VecDeque};
 
