@@ -27,6 +27,7 @@
 #include <deque>
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <functional>
 #include <map>
 #include <memory>
@@ -35,6 +36,7 @@
 #include <set>
 #include <string>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <pthread.h>
 #include <thread>
 #include <unistd.h>
@@ -129,7 +131,7 @@ struct Node {
 struct Graph { std::vector<Node> nodes; };
 
 struct Stream {
-    int priority;
+    std::atomic<int> priority;
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<std::function<void(Stream &)>> queue;
@@ -347,8 +349,29 @@ uint64_t takt_emulator_count(const char *name) {
 }
 
 Result cuDriverGetVersion(int *version) { return *version = planted.driver, OK; }
+// What MPS does for a program: a share of the device, and of its memory. Whoever watches is told what the driver saw.
+void join_mps() {
+    const auto variable = [](const char *name) { const char *value = getenv(name); return std::string(value ? value : ""); };
+    const std::string pipe = variable("CUDA_MPS_PIPE_DIRECTORY"), share = variable("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    const std::string limit = variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), told = variable("TAKT_EMULATOR_CLIENTS");
+    struct stat found;
+    const bool member = !pipe.empty() && stat((pipe + "/control").c_str(), &found) == 0 && S_ISFIFO(found.st_mode);
+    if (member) {
+        std::lock_guard<std::mutex> lock(planted.mutex);
+        const double per_cent = atof(share.c_str());
+        if (per_cent > 0 && per_cent < 100) planted.slow = planted.slow * 100 / per_cent;
+        const size_t equals = limit.find('=');
+        if (equals != std::string::npos) planted.memory = std::min<uint64_t>(planted.memory, strtoull(limit.c_str() + equals + 1, nullptr, 10) << 20);
+    }
+    if (told.empty()) return;
+    const int fd = open(told.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0) return;
+    dprintf(fd, "%d %s pipe=%s share=%s memory=%s\n", int(getpid()), member ? "mps" : "alone", pipe.c_str(), share.c_str(), limit.c_str());
+    close(fd);
+}
 Result cuInit(unsigned) {
     if (planted.devices <= 0) return NO_DEVICE;
+    if (!device.initialized) join_mps();
     device.initialized = true;
     return OK;
 }
@@ -495,6 +518,13 @@ Result cuStreamQuery(Stream *stream) {
     if (stream->capture) return CAPTURE_UNSUPPORTED;
     std::lock_guard<std::mutex> lock(stream->mutex);
     return stream->ended == stream->submitted ? OK : NOT_READY;
+}
+Result cuStreamSetAttribute(Stream *stream, unsigned which, const int *value) {
+    CHECK();
+    if (which != 8 || !value) return INVALID_VALUE;
+    // As a real driver: a number out of range is the nearest that there is.
+    stream->priority = std::max(GREATEST, std::min(LEAST, *value));
+    return OK;
 }
 Result cuStreamGetPriority(Stream *stream, int *priority) {
     CHECK();

@@ -78,6 +78,7 @@ driver_functions! {
     stream_destroy = "cuStreamDestroy_v2"(CUstream);
     stream_query = "cuStreamQuery"(CUstream);
     stream_wait_event = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
+    stream_attribute = "cuStreamSetAttribute"(CUstream, c_uint, *const c_void);
     stream_priority = "cuStreamGetPriority"(CUstream, *mut c_int);
     event_create = "cuEventCreate"(*mut CUevent, c_uint);
     event_destroy = "cuEventDestroy_v2"(CUevent);

@@ -321,10 +321,10 @@ impl Device {
             if *stream == 0 {
                 continue;
             }
-            let submitted = timeline.submitted();
+            let handed = timeline.handed();
             // SAFETY: not destroyed while it is locked.
             if unsafe { (self.api.stream_query)(*stream as _) } == 0 {
-                timeline.complete(submitted);
+                timeline.complete(handed);
             }
         }
     }

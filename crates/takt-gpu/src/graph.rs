@@ -115,7 +115,7 @@ impl Stream {
         self.uses_graph(&graph.captured)?;
         // SAFETY: both are alive; memory that the graph uses is kept by it.
         let code = unsafe { (self.device.api.graph_launch)(graph.exec, self.handle()) };
-        self.device.call("cuGraphLaunch", code)
+        self.handed("cuGraphLaunch", code)
     }
 
     fn record_graph(

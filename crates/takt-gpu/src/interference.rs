@@ -72,7 +72,10 @@ impl Interfering {
                 .map_err(|error| GpuError::System { what: "gpu-load", reason: error.to_string() })
                 .and_then(|()| Worker::new(&config))
                 .and_then(|mut worker| {
-                    worker.step(&own)?;
+                    // The first step submits alone, where work is submitted ahead.
+                    while own.launches.load(Ordering::Relaxed) == 0 {
+                        worker.step(&own)?;
+                    }
                     Ok(worker)
                 });
             match begun {

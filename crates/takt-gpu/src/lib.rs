@@ -63,6 +63,7 @@ mod memory;
 pub mod mps;
 mod nvrtc;
 pub mod prebuilt;
+pub mod sharing;
 pub mod spans;
 mod stream;
 #[cfg(feature = "emulator")]

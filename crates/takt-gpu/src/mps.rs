@@ -15,6 +15,15 @@ pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 /// Most of the multiprocessors that a program may use, per cent.
 pub const SHARE_VARIABLE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
+/// Most of the devices' memory that a program may take, such as `0=512M`.
+pub const MEMORY_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
+
+/// Where the service writes its logs.
+pub(crate) const LOG_VARIABLE: &str = "CUDA_MPS_LOG_DIRECTORY";
+
+/// All that a program is told by.
+pub const VARIABLES: [&str; 3] = [PIPE_VARIABLE, SHARE_VARIABLE, MEMORY_VARIABLE];
+
 /// Where it is when nobody says.
 const USUAL_PIPE: &str = "/tmp/nvidia-mps";
 
@@ -47,7 +56,7 @@ pub fn look() -> Mps {
     look_in(&named.map_or_else(|| PathBuf::from(USUAL_PIPE), PathBuf::from))
 }
 
-fn look_in(pipe: &Path) -> Mps {
+pub(crate) fn look_in(pipe: &Path) -> Mps {
     // A named pipe: a folder that was left behind has none, or a plain file.
     let control = std::fs::metadata(pipe.join("control"));
     match control.is_ok_and(|data| data.file_type().is_fifo() || data.file_type().is_socket()) {

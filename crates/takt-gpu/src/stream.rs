@@ -24,6 +24,13 @@ pub(crate) use event::Moment;
 /// Does not wait for the default stream, nor it for this one: a library that uses that must not stop a camera.
 const NON_BLOCKING: u32 = 1;
 
+/// `CU_STREAM_ATTRIBUTE_PRIORITY`.
+const ATTRIBUTE_PRIORITY: u32 = 8;
+
+/// `CUstreamAttrValue`: a union of 64 bytes, of which a priority is the first number.
+#[repr(C, align(8))]
+struct AttributeValue([i32; 16]);
+
 const EVENT_BLOCKING_SYNC: u32 = 1;
 const EVENT_DISABLE_TIMING: u32 = 2;
 
@@ -85,17 +92,50 @@ impl Gpu {
         *device.timelines.of(slot).stream() = raw as usize;
         let stream =
             Stream { device, raw, slot, priority, capture: RefCell::default(), granted: Cell::new(number) };
-        let mut granted = number;
-        // SAFETY: a valid place for the answer; the stream is there.
-        stream.device.call("cuStreamGetPriority", unsafe {
-            (stream.device.api.stream_priority)(stream.raw, &raw mut granted)
-        })?;
-        stream.granted.set(granted);
+        stream.read_priority()?;
         Ok(stream)
     }
 }
 
 impl Stream {
+    /// Asks the driver for the priority that the stream has.
+    fn read_priority(&self) -> Result<(), GpuError> {
+        let mut granted = self.granted.get();
+        // SAFETY: a valid place for the answer; the stream is there.
+        self.device.call("cuStreamGetPriority", unsafe {
+            (self.device.api.stream_priority)(self.raw, &raw mut granted)
+        })?;
+        self.granted.set(granted);
+        Ok(())
+    }
+
+    /// Gives a stream that is there another priority, for work that is submitted from now on.
+    ///
+    /// # Errors
+    /// [`GpuError::Invalid`] where the driver takes the call and leaves the priority as it was, or what it refuses.
+    pub fn set_priority(&mut self, priority: Priority) -> Result<(), GpuError> {
+        self.device.bind()?;
+        let number = number(priority, self.device.info.priorities);
+        let mut value = AttributeValue([0; 16]);
+        value.0[0] = number;
+        // SAFETY: the stream is there; the value is as large as the driver's union.
+        let code = unsafe {
+            (self.device.api.stream_attribute)(self.raw, ATTRIBUTE_PRIORITY, (&raw const value).cast())
+        };
+        self.device.call("cuStreamSetAttribute", code)?;
+        self.read_priority()?;
+        if self.granted.get() != number {
+            let (expected, received) = (number.to_string(), self.granted.get().to_string());
+            return Err(GpuError::Invalid {
+                what: "priority of a stream after cuStreamSetAttribute",
+                expected,
+                received,
+            });
+        }
+        self.priority = priority;
+        Ok(())
+    }
+
     /// The priority asked for.
     pub fn priority(&self) -> Priority {
         self.priority
@@ -145,21 +185,23 @@ impl Stream {
         }
         self.device.bind()?;
         // 1: a record inside a graph that can be asked from outside.
-        let external = match self.capture.borrow_mut().as_mut() {
+        let number = match self.capture.borrow_mut().as_mut() {
             Some(captured) => {
                 captured.events.push(Arc::clone(moment));
                 moment.in_graph.store(true, Ordering::SeqCst);
-                1
+                None
             }
-            None => {
-                moment.number.store(self.device.timelines.of(self.slot).submit(), Ordering::SeqCst);
-                moment.in_graph.store(false, Ordering::SeqCst);
-                0
-            }
+            None => Some(self.device.timelines.of(self.slot).submit()),
         };
         // SAFETY: both are alive, and of one context.
-        let code = unsafe { (self.device.api.event_record)(moment.raw, self.raw, external) };
-        self.device.call("cuEventRecord", code)
+        let code =
+            unsafe { (self.device.api.event_record)(moment.raw, self.raw, u32::from(number.is_none())) };
+        if let Some(number) = number {
+            // Behind the call: another thread that asks meanwhile learns of the record before, if anything.
+            moment.number.store(number, Ordering::SeqCst);
+            moment.in_graph.store(false, Ordering::SeqCst);
+        }
+        self.handed("cuEventRecord", code)
     }
 
     /// Work submitted from now on waits (on the device) until `event`, of any stream of this device, is reached.
@@ -228,7 +270,7 @@ impl Stream {
         let (source, target) = (from.address().wrapping_add(from_at), to.address + (to_at * size) as u64);
         // SAFETY: both ranges are inside their allocations, which stay until this work has ended.
         let code = unsafe { (self.device.api.copy_to_device)(target, source.cast(), count * size, self.raw) };
-        self.device.call("cuMemcpyHtoDAsync", code)
+        self.handed("cuMemcpyHtoDAsync", code)
     }
 
     /// Copies all of `to`'s length from the start of `from`.
@@ -258,7 +300,7 @@ impl Stream {
         let (source, target) = (from.address + (from_at * size) as u64, to.address().wrapping_add(to_at));
         // SAFETY: as in `upload_part`.
         let code = unsafe { (self.device.api.copy_to_host)(target.cast(), source, count * size, self.raw) };
-        self.device.call("cuMemcpyDtoHAsync", code)
+        self.handed("cuMemcpyDtoHAsync", code)
     }
 
     /// Copies all of `from` to the start of `to`, on the device.
@@ -271,7 +313,7 @@ impl Stream {
         // SAFETY: as in `upload_part`.
         let code =
             unsafe { (self.device.api.copy_on_device)(to.address, from.address, from.bytes(), self.raw) };
-        self.device.call("cuMemcpyDtoDAsync", code)
+        self.handed("cuMemcpyDtoDAsync", code)
     }
 
     /// Fills `buffer` with `byte`.
@@ -282,7 +324,7 @@ impl Stream {
         self.uses(&[(&buffer.allocation, true)])?;
         // SAFETY: as in `upload_part`.
         let code = unsafe { (self.device.api.fill_bytes)(buffer.address, byte, buffer.bytes(), self.raw) };
-        self.device.call("cuMemsetD8Async", code)
+        self.handed("cuMemsetD8Async", code)
     }
 
     /// Fills `buffer`, of elements of 4 bytes, with `word` (a float's bits, say).
@@ -297,7 +339,7 @@ impl Stream {
         self.uses(&[(&buffer.allocation, true)])?;
         // SAFETY: as in `upload_part`.
         let code = unsafe { (self.device.api.fill_words)(buffer.address, word, buffer.len(), self.raw) };
-        self.device.call("cuMemsetD32Async", code)
+        self.handed("cuMemsetD32Async", code)
     }
 
     /// Starts `function` on `grid`. Buffers among `args` are taken until the work has ended.
@@ -343,7 +385,13 @@ impl Stream {
                 std::ptr::null_mut(),
             )
         };
-        self.device.call("cuLaunchKernel", code)
+        self.handed("cuLaunchKernel", code)
+    }
+
+    /// The driver has answered `code` to what was submitted.
+    pub(crate) fn handed(&self, name: &'static str, code: u32) -> Result<(), GpuError> {
+        self.device.timelines.of(self.slot).hand_over();
+        self.device.call(name, code)
     }
 
     /// A number for the work that is submitted next, `None` while it goes into a graph.

@@ -14,6 +14,7 @@
 //! Kernels may use what `emulator/device.h` has of CUDA C: no `__syncthreads`, no warp functions.
 
 use std::ffi::{CString, OsString, c_char};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -29,6 +30,16 @@ const SOURCES: [(&str, &str); 3] = [
     ("nvrtc.cpp", include_str!("../emulator/nvrtc.cpp")),
     ("device.h", include_str!("../emulator/device.h")),
 ];
+
+/// Stand-ins for the driver's tools.
+const TOOLS: [(&str, &str); 2] = [
+    ("nvidia-cuda-mps-control", include_str!("../emulator/tools/nvidia-cuda-mps-control")),
+    ("nvidia-smi", include_str!("../emulator/tools/nvidia-smi")),
+];
+
+/// File in which the emulated device notes each program that opens it, with what MPS would have told it: `PID mps pipe=… share=…
+/// memory=…`, or `alone` where there is no service.
+pub const CLIENTS_VARIABLE: &str = "TAKT_EMULATOR_CLIENTS";
 
 /// Environment variable in which a child's faults are planted; what it takes is in `emulator/libcuda.cpp`.
 pub const FAULTS_VARIABLE: &str = "TAKT_EMULATOR";
@@ -97,6 +108,11 @@ impl Emulator {
         self.folder.join("libnvrtc.so")
     }
 
+    /// Folder with stand-ins for `nvidia-cuda-mps-control` and `nvidia-smi`, for a child's PATH.
+    pub fn tools(&self) -> PathBuf {
+        self.folder.join("tools")
+    }
+
     /// Makes it this process's driver, if none is open yet.
     pub fn use_here(&self) {
         set_libraries(Some(self.cuda()), Some(self.nvrtc()));
@@ -159,7 +175,7 @@ impl Emulator {
 
 fn build() -> Result<PathBuf, EmulatorError> {
     let mut hash = Sha256::new();
-    SOURCES.iter().for_each(|(_, text)| hash.update(text));
+    SOURCES.iter().chain(&TOOLS).for_each(|(_, text)| hash.update(text));
     let short: String = hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     // Beside the tests: of the same user, and gone with them.
     let program = std::env::current_exe()
@@ -175,6 +191,13 @@ fn build() -> Result<PathBuf, EmulatorError> {
     std::fs::create_dir_all(&draft).map_err(io)?;
     for (name, text) in SOURCES {
         std::fs::write(draft.join(name), text).map_err(io)?;
+    }
+    let tools = draft.join("tools");
+    std::fs::create_dir_all(&tools).map_err(io)?;
+    for (name, text) in TOOLS {
+        let path = tools.join(name);
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::write(&path, text).and_then(|()| std::fs::set_permissions(&path, executable)).map_err(io)?;
     }
     for (source, library) in [("libcuda.cpp", "libcuda.so.1"), ("nvrtc.cpp", "libnvrtc.so")] {
         let mut command = Command::new("c++");

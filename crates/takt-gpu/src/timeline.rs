@@ -17,6 +17,8 @@ const MANY: u64 = u64::MAX;
 pub(crate) struct Timeline {
     taken: AtomicBool,
     submitted: AtomicU64,
+    /// Of these, what the driver has: a number is taken before the call that submits its work.
+    handed: AtomicU64,
     completed: AtomicU64,
     /// The driver's handle, 0 when there is none; locked while it is asked, so that it is not destroyed meanwhile.
     stream: Mutex<usize>,
@@ -34,6 +36,16 @@ impl Timeline {
 
     pub(crate) fn submitted(&self) -> u64 {
         self.submitted.load(Ordering::SeqCst)
+    }
+
+    /// The driver has all that was submitted. Called by the stream's own thread.
+    pub(crate) fn hand_over(&self) {
+        self.handed.store(self.submitted(), Ordering::SeqCst);
+    }
+
+    /// What the driver has for certain: an idle stream tells *another* thread of no more.
+    pub(crate) fn handed(&self) -> u64 {
+        self.handed.load(Ordering::SeqCst)
     }
 
     /// All up to `number` has ended.
@@ -59,6 +71,7 @@ impl Timelines {
         let timeline = || Timeline {
             taken: AtomicBool::new(false),
             submitted: AtomicU64::new(0),
+            handed: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             stream: Mutex::new(0),
         };
@@ -149,6 +162,20 @@ mod tests {
         lines.of(a).submit();
         assert_eq!(lines.pending(&ticket).collect::<Vec<_>>(), [b]);
         lines.of(b).complete(2);
+        assert!(lines.is_over(&ticket));
+    }
+
+    #[test]
+    fn work_that_the_driver_has_not_got_yet_is_never_over() {
+        let lines = Timelines::new();
+        let slot = lines.take().unwrap();
+        let (line, ticket) = (lines.of(slot), Ticket::default());
+        lines.mark(&ticket, slot, line.submit());
+        // Another thread finds the stream idle before the call.
+        line.complete(line.handed());
+        assert!(!lines.is_over(&ticket));
+        line.hand_over();
+        line.complete(line.handed());
         assert!(lines.is_over(&ticket));
     }
 

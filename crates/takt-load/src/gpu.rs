@@ -3,11 +3,13 @@
 
 #![deny(missing_docs)]
 
+mod beside;
 mod process;
 
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, within};
 
+pub use beside::{Beside, Variables};
 pub(crate) use process::GpuLoad;
 
 /// The hidden subcommand of `takt` that does the work, with an [`Interference`] in JSON as its argument.

@@ -15,6 +15,7 @@ use rustix::fs::MemfdFlags;
 use takt_rt::census::Registration;
 use takt_rt::policy::Policy;
 
+use crate::gpu::Variables;
 use crate::processes;
 
 /// How long a tool has to end what it has forked before it is killed.
@@ -82,10 +83,21 @@ impl Ended {
 impl Process {
     /// Starts `program` in process group `group`. What it prints goes to memory, so that it never waits for a reader.
     pub(crate) fn start(program: &Path, arguments: &[String], group: i32) -> io::Result<Self> {
+        Self::start_with(program, arguments, group, Vec::new())
+    }
+
+    /// As [`Process::start`], with `variables` added to its environment.
+    pub(crate) fn start_with(
+        program: &Path,
+        arguments: &[String],
+        group: i32,
+        variables: Variables,
+    ) -> io::Result<Self> {
         let output = File::from(rustix::fs::memfd_create("takt-load", MemfdFlags::CLOEXEC)?);
         let child = Command::new(program)
             .args(arguments)
             .env("LC_ALL", "C")
+            .envs(variables)
             .process_group(group)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)

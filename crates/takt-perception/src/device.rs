@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use takt_gpu::Interference;
+use takt_gpu::sharing::Sharing;
 
 use crate::config::ConfigError;
 
@@ -143,6 +144,12 @@ pub struct GpuConfig {
     /// Streams of the cameras above all other work of this machine's processes on the GPU. `true`; `false` to measure
     /// what it brings.
     pub priorities: bool,
+    /// Streams are made without a priority and get it afterwards (`cuStreamSetAttribute`), where `priorities` is `true`: to compare the
+    /// two ways. `false`.
+    pub late_priorities: bool,
+    /// How the device is shared with other programs: by turns, in time slices of another length, or under MPS with limits. What the
+    /// driver offers for that, beside what is done here.
+    pub sharing: Sharing,
     /// Fixed sequences of kernels are launched as one CUDA graph: one launch, and so one chance to be delayed.
     /// `true`.
     pub graphs: bool,
@@ -176,6 +183,8 @@ impl Default for GpuConfig {
             ordinal: 0,
             streams: Streams::default(),
             priorities: true,
+            late_priorities: false,
+            sharing: Sharing::default(),
             graphs: true,
             wait: GpuWait::default(),
             budget_ms: 15.0,
@@ -227,6 +236,9 @@ impl GpuConfig {
         if let Some(Err(error)) = self.interference.as_ref().map(Interference::validate) {
             let accepted = "share 0.01..=4, duty 0.01..=1, kernel_us 10..=1000000, mib 1..=16384";
             return Err(ConfigError { name: "gpu.interference", value: error.to_string(), accepted });
+        }
+        if let Err((name, value, accepted)) = self.sharing.validate() {
+            return Err(ConfigError { name, value, accepted });
         }
         count("gpu.ordinal", self.ordinal, 0..=1023, "0 to 1023")
     }
@@ -285,6 +297,7 @@ mod tests {
         assert_eq!(refused(&|c| c.breaker.cool_down_ms = -1.0), "gpu.breaker.cool_down_ms");
         assert_eq!(refused(&|c| c.start_timeout_s = f64::INFINITY), "gpu.start_timeout_s");
         assert_eq!(refused(&|c| c.ordinal = 5000), "gpu.ordinal");
+        assert_eq!(refused(&|c| c.sharing.share_percent = Some(30)), "gpu.sharing.share_percent");
         let interference = Interference { share: 0.0, ..Interference::default() };
         assert_eq!(refused(&|c| c.interference = Some(interference.clone())), "gpu.interference");
     }

@@ -232,7 +232,7 @@ fn what_cannot_work_is_refused_before_the_first_run() {
 fn shipped_campaigns_resolve_to_the_papers_matrices() {
     for (name, runs) in [
         ("sentryrt1", 60),
-        ("sentryrt1-gpu", 160),
+        ("sentryrt1-gpu", 360),
         ("sentryrt1-kernels", 24),
         ("uav", 16),
         ("uav-isolation", 4),

@@ -6,6 +6,8 @@
 mod check;
 #[path = "golden/hold.rs"]
 mod golden;
+#[path = "device/sharing.rs"]
+mod sharing;
 mod takt;
 
 use std::path::{Path, PathBuf};

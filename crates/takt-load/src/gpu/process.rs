@@ -28,7 +28,7 @@ impl GpuLoad {
         let text = serde_json::to_string(config).map_err(|error| error.to_string())?;
         let mut all = arguments.to_vec();
         all.push(text.clone());
-        let process = Process::start(program, &all, group)
+        let process = Process::start_with(program, &all, group, super::beside::variables())
             .map_err(|error| format!("{} cannot be run: {error}", program.display()))?;
         Ok((Self { process: Some(process), asked_to_end: false, ended: None, why: None }, text))
     }

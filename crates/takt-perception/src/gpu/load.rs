@@ -45,7 +45,13 @@ pub(super) fn prepare(
 ) -> Result<(Stream, Networks, u64), GpuPerceptionError> {
     config.check()?;
     let priority = if config.gpu.priorities { Priority::Critical } else { Priority::Normal };
-    let stream = gpu.stream(priority)?;
+    let stream = if config.gpu.late_priorities {
+        let mut stream = gpu.stream(Priority::Normal)?;
+        stream.set_priority(priority)?;
+        stream
+    } else {
+        gpu.stream(priority)?
+    };
     let loader = Loader::new(gpu, &stream, config, progress)?;
     let own = config.detector.enabled && config.detector.schedule == DetectorSchedule::EveryFrame;
     let detector = if own {

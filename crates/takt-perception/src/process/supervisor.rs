@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Fallback, GpuConfig, Perception};
 use serde::Serialize;
+use takt_gpu::sharing::{self, SharingError};
 use takt_rt::census::CensusReport;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::ring::{Consumer, Producer, ring};
@@ -90,6 +91,9 @@ pub enum WorkerError {
     /// Whoever wanted it wants it no longer.
     #[error("stopped before the perception process was ready")]
     Stopped,
+    /// The device cannot be shared with other programs as asked for.
+    #[error("perception.gpu.sharing: {0}")]
+    Sharing(#[from] SharingError),
     /// A thread could not be started.
     #[error(transparent)]
     Thread(#[from] takt_rt::Error),
@@ -108,6 +112,8 @@ pub struct WorkerFacts {
     pub threads: Vec<WorkerThread>,
     /// All its threads.
     pub census: Option<CensusReport>,
+    /// How it shares the device with other programs.
+    pub sharing: String,
 }
 
 /// A worker process under supervision.
@@ -141,6 +147,8 @@ struct Keeper {
     facts: Arc<Mutex<WorkerFacts>>,
     records: Producer<Record>,
     process: Option<Process>,
+    /// Behind the process, which uses what this started.
+    sharing: sharing::Shared,
     generation: u32,
     restarts: u32,
     /// Failures in a row, for the back-off.
@@ -157,13 +165,15 @@ impl Supervisor {
     /// [`WorkerError`]; nothing is left running.
     pub fn start(
         setup: Setup,
-        program: Program,
+        mut program: Program,
         fallbacks: Vec<Option<Perception>>,
         progress: &mut dyn FnMut(&str),
         stop: &AtomicBool,
     ) -> Result<Started, WorkerError> {
         let asked_to_stop = || stop.load(Ordering::Acquire);
         let config = setup.perception.gpu.clone();
+        let sharing = config.sharing.begin(config.ordinal)?;
+        program.variables.extend_from_slice(sharing.own());
         let memory = |source| WorkerError::Start { what: "shared memory".to_owned(), source };
         let cameras = setup.cameras.len();
         let region = Region::create(setup).map_err(memory)?;
@@ -202,6 +212,7 @@ impl Supervisor {
             facts: Arc::clone(&facts),
             records: producer,
             process: None,
+            sharing,
             generation: 1,
             restarts: 0,
             failures: 0,
@@ -436,6 +447,7 @@ impl Keeper {
             generation: self.generation,
             threads,
             census: facts.census.take(),
+            sharing: self.sharing.told().to_owned(),
         };
         drop(facts);
         self.process = Some(process);

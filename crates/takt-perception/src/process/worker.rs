@@ -176,6 +176,8 @@ fn serve(make: &Make) -> Result<(), SetupError> {
             .collect();
     }
     let region = Arc::new(region);
+    // Mapped until the process ends, as the device was told: what it still copies for a frame that was given up outlives the judges.
+    std::mem::forget(Arc::clone(&region));
     let channels = region.channels().map_err(SetupError::Region)?;
     if together.is_none() && judges.len() != channels.len() {
         return Err(SetupError::Count { judges: judges.len(), cameras: channels.len() });

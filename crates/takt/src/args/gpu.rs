@@ -39,7 +39,7 @@ pub struct GpuCheck {
     #[arg(long)]
     pub resume: bool,
     /// Only these steps, also when they are complete: device, kernels, answers, clock, streams, budgets, cameras, networks,
-    /// interference, growth, hang, loss
+    /// interference, sharing, growth, hang, loss
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Time for all of it; less makes the measurements shorter, and limits of steps stay

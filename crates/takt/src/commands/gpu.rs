@@ -23,7 +23,13 @@ const STEPS: &[Plan] = &[
     plan("budgets", "waiting under budgets with interference, and late work", 35.0, 15.0),
     plan("cameras", "five cameras at 30 and 90 FPS through geometry", 65.0, 40.0),
     plan("networks", "five cameras at 30 and 90 FPS through networks", 75.0, 40.0),
-    plan("interference", "other work on the device, with and without what is done about it", 100.0, 75.0),
+    plan("interference", "other work on the device, with and without what is done about it", 65.0, 45.0),
+    plan(
+        "sharing",
+        "another program on the device: by turns, in short time slices, under MPS with limits",
+        35.0,
+        12.0,
+    ),
     plan("growth", "the device's memory for the time that is left", 20.0, 0.0),
     plan("hang", "a kernel that never ends", 35.0, 1.0),
     plan("loss", "a lost context, and a killed perception process", 35.0, 1.0),
@@ -65,6 +71,8 @@ fn body(name: &str, step: &mut Step<'_>) -> Result<(), StepError> {
         "cameras" => cell::geometry_cameras(step),
         "networks" => cell::network_cameras(step),
         "interference" => cell::interference(step),
+        "sharing" => cell::sharing(step, &|seconds| command(&program, "sharing-child", seconds, ordinal)),
+        "sharing-child" => cell::sharing_child(step),
         "growth" => cell::growth(step),
         "hang" => steps::after_hang(step, &own),
         "loss" => {

@@ -12,23 +12,23 @@ use takt_gpu::testing::Emulator;
 use super::takt::{PATIENCE, TAKT, has, read_json, refusal, root, stderr, stdout, takt as run};
 use super::{NOWHERE, emulator};
 
-const STEPS: usize = 12;
+const STEPS: usize = 13;
 
 /// Kernels are compiled once for all of these tests.
-fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu-check-cache");
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
 
-fn check(emulator: &Emulator, faults: &str, out: &Path, more: &[&str]) -> Command {
+pub fn check(emulator: &Emulator, faults: &str, out: &Path, more: &[&str]) -> Command {
     let mut command = run(["gpu", "check", "--seconds", "1", "--out", out.to_str().unwrap()]);
     command.args(more).envs(emulator.environment(faults)).env("XDG_CACHE_HOME", cache());
     command
 }
 
 /// Every step's report, by name.
-fn reports(out: &Path) -> Vec<(String, Value)> {
+pub fn reports(out: &Path) -> Vec<(String, Value)> {
     let files = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> = files
         .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(|c: char| c.is_ascii_digit()))
@@ -47,7 +47,7 @@ fn failing(out: &Path) -> Vec<String> {
 }
 
 /// Whether a process has `mark` in its environment.
-fn lives(mark: &str) -> bool {
+pub fn lives(mark: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes.map(|entry| entry.path().join("environ")).any(|path| {
         let environment = std::fs::read(path).unwrap_or_default();

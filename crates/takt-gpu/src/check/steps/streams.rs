@@ -41,6 +41,16 @@ pub fn streams(step: &mut Step<'_>) -> Result<(), StepError> {
         format!("background {background} of {least}, critical {critical} of {greatest}"),
         (background, critical) == (least, greatest),
     );
+    let mut late = gpu.stream(Priority::Background)?;
+    let set = late.set_priority(Priority::Critical);
+    step.judge(
+        "a stream that is there takes another priority (cuStreamSetAttribute)",
+        set.map_or_else(
+            |error| error.to_string(),
+            |()| format!("{background} to {}", late.granted_priority()),
+        ),
+        late.granted_priority() == greatest,
+    );
     order(step, &gpu)?;
     handovers(step, &gpu)?;
     graphs(step, &gpu)?;

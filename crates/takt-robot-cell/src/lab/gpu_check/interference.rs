@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use takt_gpu::check::step::{Step, StepError};
-use takt_gpu::mps::{self, Mps, SHARE_VARIABLE};
+use takt_gpu::mps::{self, Mps};
 use takt_gpu::{Gpu, Interference, Interfering};
 use takt_link_camera::Frame;
-use takt_load::gpu::{Kind, Line};
+use takt_load::gpu::{Kind, Line, Variables};
 use takt_perception::gpu::{GpuFrame, GpuPerception, GpuPerceptionError};
 use takt_perception::{Detections, Engine, Perception, PerceptionConfig, Provider};
 use takt_rt::clock::{monotonic_ns, sleep_until};
@@ -29,57 +29,68 @@ const LEAST: u64 = 3;
 /// Longest time for the other program's first work.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Most of the device that the other program may have under MPS, per cent.
-const SHARE: &str = "30";
-
 /// Where the other work is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Place {
+pub(super) enum Place {
     /// In this process, on a stream of its own.
     Inside,
     /// In another program.
     Outside,
-    /// In another program that MPS holds to [`SHARE`] per cent.
-    OutsideLimited,
 }
 
 /// What is done about it.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Control {
+pub(super) struct Control {
     name: &'static str,
     priorities: bool,
+    /// The streams' priorities are set after they were made.
+    late: bool,
     graphs: bool,
     budget: bool,
 }
 
-const CONTROLS: [Control; 5] = [
-    Control { name: "none", priorities: false, graphs: false, budget: false },
-    Control { name: "priorities", priorities: true, graphs: false, budget: false },
-    Control { name: "graphs", priorities: false, graphs: true, budget: false },
-    Control { name: "budget", priorities: false, graphs: false, budget: true },
-    Control { name: "all", priorities: true, graphs: true, budget: true },
+/// Whatever the device takes is waited for.
+pub(super) const NONE: Control =
+    Control { name: "none", priorities: false, late: false, graphs: false, budget: false };
+
+/// Priorities, alone.
+pub(super) const PRIORITIES: Control = Control { name: "priorities", priorities: true, ..NONE };
+
+const CONTROLS: [Control; 6] = [
+    NONE,
+    PRIORITIES,
+    Control { name: "priorities, set late", late: true, ..PRIORITIES },
+    Control { name: "graphs", graphs: true, ..NONE },
+    Control { name: "budget", budget: true, ..NONE },
+    Control { name: "all", graphs: true, budget: true, ..PRIORITIES },
 ];
 
 #[derive(Clone, Debug, Serialize)]
-struct Row {
-    kind: Kind,
+pub(super) struct Row {
+    pub(super) kind: Kind,
     place: Place,
-    control: &'static str,
+    pub(super) control: &'static str,
     /// From a frame's planned arrival to its answer, the fallback's where the budget ended first.
-    ms: Summary,
+    pub(super) ms: Summary,
     /// Answered by the fallback.
     fallback: u64,
 }
 
 /// The other work; ends with this.
-enum Other {
+pub(super) enum Other {
     Inside(Interfering),
     Outside(Child),
 }
 
 impl Other {
-    fn start(kind: Kind, place: Place, step: &Step<'_>) -> Result<Self, StepError> {
+    /// Starts it; another program with `variables` in place of those that it would inherit.
+    pub(super) fn start(
+        kind: Kind,
+        place: Place,
+        step: &Step<'_>,
+        variables: &Variables,
+    ) -> Result<Self, StepError> {
         let mut config = Interference { kind, ordinal: step.ordinal, ..Interference::default() };
         if step.is_emulated() {
             // Its kernels run on the CPU, where the default would take a tenth of a second each.
@@ -91,9 +102,13 @@ impl Other {
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
         command.arg(takt_load::gpu::SUBCOMMAND).arg(serde_json::to_string(&config).map_err(failed)?);
-        if place == Place::OutsideLimited {
-            command.env(SHARE_VARIABLE, SHARE);
+        if !variables.is_empty() {
+            // This process's own are not the other program's.
+            for name in mps::VARIABLES {
+                command.env_remove(name);
+            }
         }
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         takt_gpu::check::runner::end_with_this_process(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(failed)?;
@@ -119,7 +134,7 @@ impl Other {
     }
 
     /// Why it works no more, where it does not.
-    fn death(&mut self) -> Option<String> {
+    pub(super) fn death(&mut self) -> Option<String> {
         match self {
             Self::Inside(interfering) => interfering.death().map(ToString::to_string),
             Self::Outside(child) => match child.try_wait() {
@@ -142,10 +157,23 @@ impl Drop for Other {
 }
 
 /// A camera's frames, with the CPU's judge for those over budget.
-struct Camera {
+pub(super) struct Camera {
     frames: Vec<Frame>,
     view: View,
     fallback: Perception,
+}
+
+impl Camera {
+    /// The demonstration's first, through geometry alone.
+    pub(super) fn first(step: &Step<'_>) -> Result<(PerceptionConfig, Self), StepError> {
+        let file = CellFile::demo().map_err(failed)?;
+        let mut config = configuration(&file, step.ordinal, false);
+        config.engine.provider = Provider::Cpu;
+        let mut view = views(&file)?.swap_remove(0);
+        let engine = Engine::open(&config.engine).map_err(failed)?;
+        let fallback = Perception::new(&config, 0, view.intrinsics, &engine, None).map_err(failed)?;
+        Ok((config, Self { frames: view.frames(4)?, view, fallback }))
+    }
 }
 
 /// Measures.
@@ -154,24 +182,15 @@ struct Camera {
 /// What opening or any piece of work met.
 pub fn interference(step: &mut Step<'_>) -> Result<(), StepError> {
     let gpu = open(step)?;
-    let file = CellFile::demo().map_err(failed)?;
-    let mut config = configuration(&file, step.ordinal, false);
-    config.engine.provider = Provider::Cpu;
-    let mut view = views(&file)?.swap_remove(0);
-    let engine = Engine::open(&config.engine).map_err(failed)?;
-    let fallback = Perception::new(&config, 0, view.intrinsics, &engine, None).map_err(failed)?;
-    let mut camera = Camera { frames: view.frames(4)?, view, fallback };
-    let service = mps::look();
-    let running = matches!(service, Mps::Running(_));
-    let mut places = vec![Place::Inside, Place::Outside];
-    places.extend(running.then_some(Place::OutsideLimited));
+    let (config, mut camera) = Camera::first(step)?;
+    let places = [Place::Inside, Place::Outside];
     let kinds = [Kind::Compute, Kind::Memory, Kind::Copies];
     let seconds = step.work_s / (kinds.len() * places.len() * CONTROLS.len()) as f64;
     let mut rows = Vec::new();
     for place in places {
         for kind in kinds {
             step.progress(format!("{kind:?}, {place:?}: starts").to_lowercase());
-            let mut other = Other::start(kind, place, step)?;
+            let mut other = Other::start(kind, place, step, &Variables::new())?;
             for control in CONTROLS {
                 step.progress(format!("{kind:?}, {place:?}: {}", control.name).to_lowercase());
                 rows.push(row(&gpu, &config, &mut camera, (kind, place, control), seconds)?);
@@ -184,22 +203,15 @@ pub fn interference(step: &mut Step<'_>) -> Result<(), StepError> {
     step.figure("lines", rows.iter().map(line).collect::<Vec<_>>());
     step.figure("rows", &rows);
     tell(step, &rows, Place::Inside, "of this process");
-    tell(
-        step,
-        &rows,
-        Place::Outside,
-        if running { "of another program under MPS" } else { "of another program, by turns" },
-    );
-    let limited = format!("interference of another program that MPS holds to {SHARE} per cent of the device");
-    if running {
-        tell(step, &rows, Place::OutsideLimited, &limited);
-    } else {
-        step.not_run(&limited, service.to_string());
-    }
+    let whose = match mps::look() {
+        Mps::Running(_) => "of another program under MPS",
+        Mps::Absent(_) => "of another program, by turns",
+    };
+    tell(step, &rows, Place::Outside, whose);
     Ok(())
 }
 
-fn line(row: &Row) -> String {
+pub(super) fn line(row: &Row) -> String {
     let Row { kind, place, control, ms, fallback } = row;
     format!(
         "{kind:?}, {place:?}, {control}: {} frames, mean {:.3} ms, p99 {:.3} ms, worst {:.3} ms, {fallback} by the fallback",
@@ -221,7 +233,7 @@ fn tell(step: &mut Step<'_>, rows: &[Row], place: Place, whose: &str) {
     );
 }
 
-fn row(
+pub(super) fn row(
     gpu: &Gpu,
     config: &PerceptionConfig,
     camera: &mut Camera,
@@ -230,6 +242,7 @@ fn row(
 ) -> Result<Row, StepError> {
     let mut config = config.clone();
     (config.gpu.priorities, config.gpu.graphs) = (control.priorities, control.graphs);
+    config.gpu.late_priorities = control.late;
     let Camera { frames, view, fallback } = camera;
     let mut device =
         GpuPerception::new(gpu, &config, 0, view.intrinsics, None, &|_| ()).map_err(of_perception)?;

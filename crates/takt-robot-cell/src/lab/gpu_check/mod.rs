@@ -5,6 +5,7 @@ mod answers;
 mod cameras;
 mod interference;
 mod scenes;
+mod sharing;
 mod worker;
 
 use nalgebra::Isometry3;
@@ -18,6 +19,7 @@ use takt_perception::{Backend, DetectorSchedule, Device, EngineError, FramePose,
 pub use answers::{answers, network_answers};
 pub use cameras::{geometry_cameras, network_cameras};
 pub use interference::interference;
+pub use sharing::{sharing, sharing_child};
 pub use worker::{growth, killed_worker};
 
 use super::CellFile;

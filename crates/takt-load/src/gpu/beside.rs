@@ -1,0 +1,38 @@
+//! What the processes of GPU interference find in their environment: how programs share a device is told to the driver so, and only
+//! when a program starts.
+
+use std::ffi::OsString;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Names and values.
+pub type Variables = Vec<(OsString, OsString)>;
+
+/// Of this process, since a device is shared in one way at a time.
+static BESIDE: Mutex<Variables> = Mutex::new(Vec::new());
+
+fn lock() -> MutexGuard<'static, Variables> {
+    BESIDE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// GPU interference that starts while this lives has the variables in its environment.
+#[derive(Debug)]
+pub struct Beside(());
+
+impl Beside {
+    /// In place of what was set before.
+    pub fn set(variables: Variables) -> Self {
+        *lock() = variables;
+        Self(())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        lock().clear();
+    }
+}
+
+/// What is set now.
+pub(super) fn variables() -> Variables {
+    lock().clone()
+}

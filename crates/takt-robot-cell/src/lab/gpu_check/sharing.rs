@@ -1,0 +1,159 @@
+//! A camera beside another program, for each way in which the driver shares the device between programs. How a program shares it is
+//! settled when it starts, so each way is measured in a process of its own.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use takt_gpu::check::runner::end_with_this_process;
+use takt_gpu::check::step::{Said, Step, StepError};
+use takt_gpu::mps;
+use takt_gpu::sharing::{Sharing, Slice, Way};
+use takt_load::gpu::{Kind, Variables};
+
+use super::interference::{Camera, NONE, Other, PRIORITIES, Place, line, row};
+use super::{failed, open};
+
+/// Stands before the names of variables that are the other program's.
+const OTHERS: &str = "TAKT_OTHERS_";
+
+/// Longest time for opening the device and ending, beside measuring.
+const PATIENCE: Duration = Duration::from_secs(12);
+
+/// How such a process is started, by its time for measuring.
+pub type Child<'a> = &'a dyn Fn(f64) -> Command;
+
+/// What is compared. Shares are of the multiprocessors, as large as one would give a guest.
+fn ways() -> [(&'static str, Sharing); 5] {
+    let mps = Sharing { way: Way::Mps, ..Sharing::default() };
+    [
+        ("by turns", Sharing { way: Way::Turns, ..Sharing::default() }),
+        (
+            "by turns in short time slices",
+            Sharing { way: Way::TimeSlices, slice: Slice::Short, ..Sharing::default() },
+        ),
+        ("MPS", mps),
+        ("MPS, the other program held to 30 per cent", Sharing { others_percent: Some(30), ..mps }),
+        (
+            "MPS, 70 and 30 per cent, 2 and 1 GiB",
+            Sharing {
+                share_percent: Some(70),
+                others_percent: Some(30),
+                memory_mib: Some(2048),
+                others_memory_mib: Some(1024),
+                ..mps
+            },
+        ),
+    ]
+}
+
+/// Measures each way that there is here, and tells in a sentence why the others are not.
+///
+/// # Errors
+/// What opening the device met.
+pub fn sharing(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepError> {
+    drop(open(step)?);
+    let ways = ways();
+    let seconds = step.work_s / ways.len() as f64;
+    let mut figures = Vec::new();
+    for (name, sharing) in ways {
+        step.progress(name);
+        let what = format!("a camera beside another program: {name}");
+        let shared = match sharing.begin(step.ordinal) {
+            Ok(shared) => shared,
+            Err(error) => {
+                step.not_run(&what, error.to_string());
+                continue;
+            }
+        };
+        let told = shared.told().to_owned();
+        let mut command = child(seconds);
+        command.envs(shared.own().iter().map(|(name, value)| (name, value)));
+        for (name, value) in shared.others() {
+            command.env(format!("{OTHERS}{}", name.display()), value);
+        }
+        let measured = measure(&mut command, PATIENCE + Duration::from_secs_f64(seconds));
+        let left = shared.end();
+        match (measured, left) {
+            (Ok(rows), Ok(())) => {
+                let lines = rows["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                step.judge(&what, format!("{told}: {}", lines.collect::<Vec<_>>().join("; ")), true);
+                figures.push(json!({ "way": name, "told": told, "rows": rows["rows"] }));
+            }
+            (measured, left) => {
+                let why = [measured.err(), left.err().map(|error| error.to_string())];
+                step.judge(
+                    &what,
+                    format!("{told}: {}", why.into_iter().flatten().collect::<Vec<_>>().join("; ")),
+                    false,
+                );
+            }
+        }
+    }
+    step.figure("sharing", figures);
+    Ok(())
+}
+
+/// Runs the process of one way: its figure.
+fn measure(command: &mut Command, limit: Duration) -> Result<Value, String> {
+    end_with_this_process(command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut process = command.spawn().map_err(|error| error.to_string())?;
+    let (tell, told) = channel();
+    let out = process.stdout.take();
+    std::thread::spawn(move || {
+        for line in out.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok)) {
+            if let Ok(said) = serde_json::from_str::<Said>(&line) {
+                let _ = tell.send(said);
+            }
+        }
+    });
+    let until = Instant::now() + limit;
+    let mut at = "its start".to_owned();
+    let outcome = loop {
+        match told.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Said::Figure(_, value)) => break Ok(value),
+            Ok(Said::Failed(why) | Said::NotRun(why) | Said::NoDevice(why)) => break Err(why),
+            Ok(Said::Progress(text)) => at = text,
+            Ok(_) => {}
+            Err(_) if Instant::now() >= until => {
+                break Err(format!("killed after {:.0} s, at: {at}", limit.as_secs_f64()));
+            }
+            Err(_) => break Err(format!("its process ended, at: {at}")),
+        }
+    };
+    // The other program, which it started, ends with it.
+    let _ = process.kill();
+    let _ = process.wait();
+    outcome
+}
+
+/// Measures in this process, which shares the device as its environment says.
+///
+/// # Errors
+/// What opening or any piece of work met.
+pub fn sharing_child(step: &mut Step<'_>) -> Result<(), StepError> {
+    let gpu = open(step)?;
+    let (config, mut camera) = Camera::first(step)?;
+    let others: Variables = mps::VARIABLES
+        .into_iter()
+        .filter_map(|name| Some((name.into(), std::env::var_os(format!("{OTHERS}{name}"))?)))
+        .collect();
+    let (kinds, controls) = ([Kind::Compute, Kind::Memory], [NONE, PRIORITIES]);
+    let seconds = step.work_s / (kinds.len() * controls.len()) as f64;
+    let mut rows = Vec::new();
+    for kind in kinds {
+        step.progress(format!("{kind:?}"));
+        let mut other = Other::start(kind, Place::Outside, step, &others)?;
+        for control in controls {
+            rows.push(row(&gpu, &config, &mut camera, (kind, Place::Outside, control), seconds)?);
+            if let Some(why) = other.death() {
+                return Err(failed(format!("the other program ended: {why}")));
+            }
+        }
+    }
+    step.figure("rows", json!({ "lines": rows.iter().map(line).collect::<Vec<_>>(), "rows": rows }));
+    Ok(())
+}
