@@ -115,7 +115,7 @@ fn loops_are_found_by_process_by_name_and_on_the_whole_machine() {
             if (!fast || two.len() == 2) && (!slow || one.len() == 1) {
                 assert!(two.iter().chain(&one).all(|thread| thread["kind"] == "periodic"), "{report}");
                 assert!(two.iter().chain(&one).all(|thread| thread["woken_by"][0]["who"] == "its timer"));
-                assert!(fast == !two.is_empty() && slow == !one.is_empty(), "{report}");
+                assert!(fast != two.is_empty() && slow != one.is_empty(), "{report}");
                 break;
             }
             assert!(attempt < ATTEMPTS, "{arguments:?}: {report}");
