@@ -20,6 +20,9 @@ pub enum Error {
     /// Not every value of a run can be had.
     #[error("{run}: {remark}")]
     NotWhole { run: String, remark: String },
+    /// A file for viewers could not be written.
+    #[error("MCAP: {0}")]
+    Mcap(String),
     /// Two things cannot be compared.
     #[error(
         "the machines differ, so a difference may come from them and not from what was changed: {differences}; \

@@ -198,6 +198,12 @@ pub fn traces(collection: &Collection) -> Vec<Traced> {
     paths.enumerate().filter_map(one).collect()
 }
 
+/// The trace of one run; `None` where it was not traced.
+pub(crate) fn of_run(dir: &takt_rundir::RunDir) -> Option<Result<Trace, String>> {
+    let path = dir.path().join(TRACE_FILE);
+    std::fs::symlink_metadata(&path).is_ok().then(|| read(&path))
+}
+
 fn read(path: &std::path::Path) -> Result<Trace, String> {
     let mut bytes = Vec::new();
     let file = takt_files::open(path).map_err(|error| error.to_string())?;

@@ -194,7 +194,7 @@ impl RunDir {
     }
 
     /// A sample file without its extension. The name comes from a file: it must not lead out of the directory.
-    fn sample_base(&self, name: &str) -> Result<PathBuf, Error> {
+    pub(crate) fn sample_base(&self, name: &str) -> Result<PathBuf, Error> {
         let folder = self.path.join(SAMPLES_FOLDER);
         if name.is_empty() || name.contains(['/', '\\', '\0']) || name.starts_with('.') {
             return Err(Error::Damaged {

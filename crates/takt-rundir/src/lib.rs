@@ -13,6 +13,7 @@ mod kills;
 mod loss;
 mod machine;
 mod parquet;
+mod rows;
 mod samples;
 mod seal;
 mod series;
@@ -32,6 +33,7 @@ pub use machine::{
     CpuShare, CpuTime, FactDifference, GUEST_PARAMETER, KERNEL_FACTS, Machine, VIRTUAL_MACHINE_FILE,
     VirtualMachine,
 };
+pub use rows::{Column, ColumnKind};
 pub use samples::{SampleFile, read_samples};
 pub use seal::SealState;
 pub use series::Series;

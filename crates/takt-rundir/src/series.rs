@@ -90,7 +90,10 @@ pub(crate) fn texts(base: &Path, names: &[&str]) -> Result<Vec<Vec<String>>, Err
 }
 
 /// The reader of a damaged file may fail in ways of its own; none of them may end the program.
-fn guarded<T>(path: &Path, read: impl FnOnce(&Path) -> Result<T, ParquetError>) -> Result<T, Error> {
+pub(crate) fn guarded<T>(
+    path: &Path,
+    read: impl FnOnce(&Path) -> Result<T, ParquetError>,
+) -> Result<T, Error> {
     let damaged = |found: String| Error::Damaged { path: path.to_owned(), found, expected: SAMPLES };
     match catch_unwind(AssertUnwindSafe(|| read(path))) {
         Ok(Ok(columns)) => Ok(columns),

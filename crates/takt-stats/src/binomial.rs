@@ -4,6 +4,7 @@
 //! What is no count or no probability excludes nothing: the limits are then 0 and 1, and no number of trials is enough.
 
 use statrs::function::beta::beta_reg;
+use statrs::function::factorial::ln_factorial;
 
 /// Whether `k` of `n` is something that can be seen, and `confidence` a probability that says something.
 fn meant(k: f64, n: f64, confidence: f64) -> bool {
@@ -50,6 +51,20 @@ pub fn trials_needed(k: f64, p: f64, confidence: f64) -> f64 {
         *(if upper(k, middle, confidence) > p { &mut low } else { &mut high }) = middle;
     }
     high
+}
+
+/// Probability that chance deals at least so much of what happened `before` and `after` (how often, of how many) to the side after: Fisher's
+/// exact test, one-sided.
+pub fn more_often(before: (usize, usize), after: (usize, usize)) -> f64 {
+    let (happened, all) = (before.0 + after.0, before.1 + after.1);
+    if after.0 == 0 || happened > all || before.0 > before.1 || after.0 > after.1 {
+        return 1.0;
+    }
+    let choose =
+        |n: usize, k: usize| ln_factorial(n as u64) - ln_factorial(k as u64) - ln_factorial((n - k) as u64);
+    let total = choose(all, happened);
+    let of = |k: usize| (choose(after.1, k) + choose(before.1, happened - k) - total).exp();
+    (after.0..=happened.min(after.1)).filter(|k| happened - k <= before.1).map(of).sum::<f64>().min(1.0)
 }
 
 /// Where a condition that holds below a probability ends; the logarithm is halved, for probabilities may be tiny.
@@ -105,6 +120,15 @@ mod tests {
         assert_eq!(trials_needed(2.0, f64::NAN, 0.95), f64::INFINITY);
         assert_eq!(trials_needed(2.0, 0.0, 0.95), f64::INFINITY);
         assert_eq!((trials_needed(2.0, 1.0, 0.95), trials_needed(0.0, 7.0, 0.95)), (0.0, 0.0));
+    }
+
+    #[test]
+    fn more_often_is_fishers_test() {
+        // The lady tasting tea (The Design of Experiments, 1935): all four of four, and three of four.
+        assert!((more_often((0, 4), (4, 4)) - 1.0 / 70.0).abs() < 1e-12);
+        assert!((more_often((1, 4), (3, 4)) - 17.0 / 70.0).abs() < 1e-12);
+        assert_eq!((more_often((3, 9), (0, 5)), more_often((9, 3), (1, 5))), (1.0, 1.0));
+        assert!((more_often((0, 20), (5, 10)) - 252.0 / 142_506.0).abs() < 1e-12);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 pub mod binomial;
 pub mod bootstrap;
+pub mod change;
 pub mod claim;
 pub mod dependence;
 pub mod evt;
@@ -19,6 +20,7 @@ pub mod paired;
 pub mod quantile;
 mod random;
 pub mod recorder;
+pub mod shift;
 mod simplex;
 pub mod stop;
 pub mod streamed;

@@ -4,6 +4,7 @@
 pub mod bench;
 #[cfg(feature = "humanoid")]
 pub mod ethercat;
+pub mod gate;
 #[cfg(feature = "cell")]
 pub mod gpu;
 pub mod kernels;
@@ -72,7 +73,11 @@ pub enum Command {
     Report(Report),
     /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
     Compare(Compare),
-    /// Write a run's samples for other tools: cyclictest's histogram or CSV
+    /// Judge new runs by those before: better, same, worse or cannot tell; for CI systems
+    Gate(gate::Gate),
+    /// Find since when a measure is worse: change points over kernels, versions or days
+    History(gate::History),
+    /// Write a run's samples for other tools: cyclictest's histogram, CSV, or MCAP for Foxglove and Rerun
     Export(Export),
     /// Show everything: recorded pedestrians, simulated robot, view, short bench, verdict
     #[cfg(feature = "cell")]
@@ -693,6 +698,8 @@ pub enum Format {
     Histogram,
     /// A line per sample
     Csv,
+    /// Everything that the run measured, for Foxglove and Rerun; needs --out
+    Mcap,
 }
 
 /// `takt export`
@@ -703,7 +710,7 @@ pub struct Export {
     /// What to write
     #[arg(long, value_enum, default_value_t = Format::Histogram)]
     pub format: Format,
-    /// Measure; the run's main one when absent
+    /// Measure; the run's main one when absent. MCAP has all
     #[arg(long)]
     pub measure: Option<String>,
     /// Bins of the histogram; values beyond are counted as overflows

@@ -68,6 +68,8 @@ fn main() -> ExitCode {
         Command::Campaign { what } => commands::campaign::run(&what),
         Command::Kernels { what } => commands::kernels::run(&what),
         Command::Compare(compare) => commands::compare::run(&compare),
+        Command::History(history) => commands::history::run(&history),
+        Command::Gate(gate) => commands::gate::run(&gate),
         Command::Export(export) => commands::export::run(&export),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
         Command::Trace(trace) => commands::trace::run(&trace),

@@ -22,7 +22,7 @@ use crate::words::{Unit, clean};
 use samples::{Samples, of_all, without_interval};
 
 pub use show::document;
-pub use work::WorkOfSides;
+pub use work::{WorkOfSides, did_less};
 
 /// What is compared, and its name.
 const STATISTICS: [(Statistic, &str); 5] = [

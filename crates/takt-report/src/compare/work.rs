@@ -91,6 +91,16 @@ pub(super) fn less(work: &[WorkOfSides], side: usize) -> Vec<String> {
     work.iter().filter_map(less).collect()
 }
 
+/// In what the runs after did less than those before, beyond the tolerance; nothing where either does not tell.
+pub fn did_less<'a, I, J>(before: I, after: J) -> Vec<String>
+where
+    I: Iterator<Item = (&'a RunHeader, &'a Measure)>,
+    J: Iterator<Item = (&'a RunHeader, &'a Measure)>,
+{
+    let sides = [before.collect::<Vec<_>>(), after.collect()];
+    less(&of_sides(sides.map(Vec::into_iter)), 1)
+}
+
 /// The work of both sides in a sentence.
 pub(super) fn told(work: &[WorkOfSides], letters: &[String; 2]) -> Option<String> {
     if work.is_empty() {

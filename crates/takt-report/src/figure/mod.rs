@@ -3,6 +3,7 @@
 
 mod canvas;
 mod cdf;
+mod history;
 mod lines;
 mod panels;
 mod plot;
@@ -11,6 +12,7 @@ mod scale;
 mod windows;
 
 pub use cdf::{CdfPanel, cdfs};
+pub use history::{HistoryPicture, HistoryPoint, history_picture};
 pub use lines::{Curves, Line, lines};
 pub(crate) use panels::COLUMNS;
 pub use panels::{Layer, Panel, panels};

@@ -10,7 +10,7 @@ use crate::table::{Cell, Table};
 use crate::words::clean;
 
 /// The file in the run directory.
-const LATE_FILE: &str = "late-frames.json";
+pub(crate) const LATE_FILE: &str = "late-frames.json";
 /// Longest file that is read: one with all the frames that it tells one by one has some 700 KiB.
 const LONGEST: u64 = 8 << 20;
 /// Most causes of a run that are shown.

@@ -14,6 +14,7 @@ pub mod trace;
 
 pub use gpu::{mitigations, perception_process};
 pub use jitter::share_of_the_period;
+pub(crate) use late::LATE_FILE;
 pub use late::late_frames;
 pub use latency::{latency, repetitions, verdicts};
 pub use losses::losses;

@@ -44,6 +44,12 @@ Takes from minutes to hours, and the shipped daq-long months: --dry-run says how
 --virtual needs QEMU. Factors that change policies, CPUs or tunings need root. --on slurm needs Slurm's commands and a --runs folder \
 that all nodes see; there, a factor kernel or label.NAME asks for nodes with the feature of its value's name, and boot.NAME for NAME=VALUE.";
 
+/// `takt gate`
+pub const GATE: &str = "\
+The unit is the run, and many short runs tell more than few long ones: 20 before and 10 new ones of some seconds each are a beginning on a \
+quiet machine, a busy one takes hundreds. What is printed says which rise so many runs find in 19 of 20, and how many would find --find. Runs \
+that were made in turn with the old ones, on the same machine, tell more than runs of another day. Exit status: 0 better or same, 1 worse, 2 could not, 3 judged, but what was printed is lost, 4 cannot tell.";
+
 /// `takt kernels run`
 pub const KERNELS: &str = "\
 Needs QEMU (qemu-system) and no root. Emulated guests take many times as long as their own clock shows.";

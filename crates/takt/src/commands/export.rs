@@ -3,17 +3,20 @@
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use takt_report::export::{csv, histogram};
+use takt_report::export::{csv, histogram, mcap};
 
 use super::CommandResult;
 use crate::args::{Export, Format};
 
 pub fn run(args: &Export) -> CommandResult {
+    if args.format == Format::Mcap {
+        return to_mcap(args);
+    }
     let measure = args.measure.as_deref();
     // Read before the file is made: a run that is none leaves no empty file.
     let shown = match args.format {
         Format::Histogram => Some(histogram(&args.run, measure, args.bins)?),
-        Format::Csv => None,
+        Format::Csv | Format::Mcap => None,
     };
     let mut out: Box<dyn Write> = match &args.out {
         Some(path) => {
@@ -29,5 +32,20 @@ pub fn run(args: &Export) -> CommandResult {
         }
     }
     out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn to_mcap(args: &Export) -> CommandResult {
+    let Some(path) = &args.out else {
+        return Err("MCAP is no text: name its file with --out FILE.mcap".into());
+    };
+    if args.measure.is_some() {
+        return Err("--format mcap has all measures: leave --measure out".into());
+    }
+    let written = mcap(&args.run, || Ok(BufWriter::new(takt_files::create_output(path)?)))
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    for (topic, messages) in written {
+        println!("{messages:>9} {topic}");
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -30,8 +30,10 @@ pub mod doctor;
 pub mod ethercat;
 pub mod export;
 mod failed;
+pub mod gate;
 #[cfg(feature = "cell")]
 pub mod gpu;
+pub mod history;
 pub mod kernels;
 #[cfg(feature = "ros")]
 pub mod learn;

@@ -1,4 +1,6 @@
-//! Samples for other tools: cyclictest's histogram, and CSV.
+//! Samples for other tools: cyclictest's histogram, CSV, MCAP.
+
+mod mcap;
 
 use std::io::Write;
 use std::path::Path;
@@ -8,6 +10,8 @@ use takt_stats::histogram::Histogram;
 
 use crate::Error;
 use crate::figures::Figures;
+
+pub use mcap::{Exported, mcap};
 
 /// Bins of a histogram where none are asked for: 10 ms, as most plots of cyclictest need.
 pub const BINS: usize = 10_000;

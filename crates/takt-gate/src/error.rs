@@ -1,0 +1,20 @@
+//! What can go wrong with a gate or a history.
+
+/// Errors of gate and history.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A run directory, or what is asked of it.
+    #[error(transparent)]
+    Report(#[from] takt_report::Error),
+    /// None of the runs of a side can be used.
+    #[error("{side}: none of {found} runs can be used: {reasons}")]
+    NoRuns {
+        /// Which: "baseline", "candidates".
+        side: &'static str,
+        found: usize,
+        reasons: String,
+    },
+    /// Nothing puts the runs in an order.
+    #[error("no run tells its {by}; a history is over kernel, version, day or a factor of the campaign")]
+    NoOrder { by: String },
+}

@@ -1,0 +1,375 @@
+//! Since when a measure is worse than it was: change points over kernels, versions or days.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use takt_report::document::{Block, Document, Section};
+use takt_report::table::{Cell, Table};
+use takt_report::{HistoryPicture, HistoryPoint, Run, clean, time};
+use takt_stats::change;
+
+use crate::show::signed;
+use crate::{Error, RunFigure, figure_name, judge, sides};
+
+/// Seed of the permutations: the same runs give the same answer.
+const SEED: u64 = 0x7461_6b74;
+
+/// In which order runs make a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// As they were made.
+    Day,
+    /// By the kernel's release, as versions are ordered.
+    Kernel,
+    /// By the version of takt.
+    Version,
+    /// By a factor of the campaign, as versions are ordered.
+    Factor(String),
+}
+
+impl By {
+    fn name(&self) -> &str {
+        match self {
+            Self::Day => "day",
+            Self::Kernel => "kernel",
+            Self::Version => "version",
+            Self::Factor(name) => name,
+        }
+    }
+
+    /// What a run counts as.
+    fn of(&self, run: &Run) -> Option<String> {
+        match self {
+            Self::Day => Some(run.header.started_utc.get(..10)?.to_owned()),
+            Self::Kernel => run.header.machine.kernel.clone(),
+            Self::Version => Some(run.header.takt.clone()),
+            Self::Factor(name) => sides::facts(run).remove(name),
+        }
+        .map(|value| clean(&value))
+    }
+}
+
+/// One run of a history.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Its kernel, version, day or factor.
+    pub at: String,
+    pub run: String,
+    pub started_utc: String,
+    /// The figure of the run; null where the quantile lies among samples that never came.
+    pub ns: Option<f64>,
+}
+
+/// A change of level.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChangePoint {
+    pub measure: String,
+    pub configuration: String,
+    /// Whether it became worse.
+    pub worse: bool,
+    /// Whether the last level is nearer to the one after it than to the one before.
+    pub lasting: bool,
+    /// The first kernel, version or day at the new level.
+    pub at: String,
+    /// The last at the level before; the same where the change came within it.
+    pub after: String,
+    /// The first run at the new level.
+    pub run: String,
+    pub started_utc: String,
+    pub before_ns: f64,
+    pub after_ns: f64,
+    /// A share of the level before.
+    pub difference: f64,
+    /// Ends of its 99 % interval; null with too few runs.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// Probability that chance makes such a change.
+    pub p: f64,
+}
+
+/// One measure in one configuration.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Series {
+    pub robot: String,
+    pub measure: String,
+    pub title: String,
+    pub configuration: String,
+    /// The figure of a run: `p99`.
+    pub figure: String,
+    pub points: Vec<Point>,
+    #[serde(skip)]
+    levels: Vec<usize>,
+}
+
+/// What a history says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct History {
+    /// What it is over: `kernel`, `version`, `day`, or a factor.
+    pub by: String,
+    /// All changes of level, in the order of the series and of their runs.
+    pub change_points: Vec<ChangePoint>,
+    /// The first kernel, version or day from which on something is worse to this day; null where nothing is.
+    pub first_bad: Option<String>,
+    pub series: Vec<Series>,
+    /// Runs that were found and are not in it, with the reason.
+    pub left_out: Vec<String>,
+}
+
+/// Which history.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The order of the runs.
+    pub by: By,
+    /// Only this measure; those that the verdict of the runs is about when absent.
+    pub measure: Option<String>,
+    /// Which quantile of a run is its figure.
+    pub quantile: f64,
+}
+
+/// Finds the changes of level in the runs at `paths`: run directories, campaigns, folders of them.
+///
+/// # Errors
+/// As [`takt_report::collect`]; [`Error::NoRuns`]; [`Error::Report`] where no run has the measure; [`Error::NoOrder`] where no run tells
+/// what the history is over.
+pub fn history(paths: &[PathBuf], options: &Options) -> Result<History, Error> {
+    let collection = takt_report::collect(paths)?;
+    let mut left_out: Vec<String> =
+        collection.gaps.iter().map(|gap| format!("{}: {}", gap.what, gap.why)).collect();
+    let mut runs = sides::usable(&collection, "runs", &[], &mut left_out)?;
+    let by = options.by.name().to_owned();
+    runs.retain(|run| {
+        let told = options.by.of(run).is_some();
+        if !told {
+            left_out.push(clean(&format!("{}: it does not tell its {by}", run.name)));
+        }
+        told
+    });
+    if runs.is_empty() {
+        return Err(Error::NoOrder { by });
+    }
+    let varying = sides::varying(&[&runs]);
+    // By robot, measure and configuration.
+    let mut cells: BTreeMap<(String, String, String), sides::Members<'_>> = BTreeMap::new();
+    for run in &runs {
+        let facts = sides::facts(run);
+        let words: Vec<String> = varying
+            .iter()
+            .filter(|name| **name != by)
+            .filter_map(|name| Some(format!("{name} {}", facts.get(name)?)))
+            .collect();
+        for measure in sides::asked(run, options.measure.as_deref()) {
+            let key = (run.header.robot.clone(), measure.name.clone(), clean(&words.join(", ")));
+            cells.entry(key).or_default().push((*run, measure));
+        }
+    }
+    if cells.is_empty() {
+        let mut there: Vec<&str> =
+            runs.iter().flat_map(|run| run.header.measures.iter().map(|m| m.name.as_str())).collect();
+        there.sort_unstable();
+        there.dedup();
+        let asked = options.measure.clone().unwrap_or_else(|| "(the main one)".to_owned());
+        return Err(takt_report::Error::NoSuchMeasure { asked, there: there.join(", ") }.into());
+    }
+    let (mut series, mut change_points) = (Vec::new(), Vec::new());
+    for ((robot, _, configuration), members) in cells {
+        let (one, mut changes) = of_series(&robot, &configuration, members, options, &mut left_out)?;
+        series.push(one);
+        change_points.append(&mut changes);
+    }
+    let worst = change_points.iter().filter(|c| c.worse && c.lasting).map(|c| c.at.clone());
+    let first_bad = worst.min_by(|a, b| natural(a, b));
+    Ok(History { by, change_points, first_bad, series, left_out })
+}
+
+fn of_series(
+    robot: &str,
+    configuration: &str,
+    mut members: sides::Members<'_>,
+    options: &Options,
+    left_out: &mut Vec<String>,
+) -> Result<(Series, Vec<ChangePoint>), Error> {
+    let at = |run: &Run| options.by.of(run).unwrap_or_default();
+    members.sort_by(|(a, _), (b, _)| {
+        natural(&at(a), &at(b)).then_with(|| a.header.started_utc.cmp(&b.header.started_utc))
+    });
+    if members.len() > change::MOST {
+        let more = members.len() - change::MOST;
+        left_out
+            .push(format!("{configuration}: the first {more} runs: a history has at most {}", change::MOST));
+        members.drain(..more);
+    }
+    let mut points = Vec::with_capacity(members.len());
+    let mut logs = Vec::with_capacity(members.len());
+    for (run, measure) in &members {
+        let figure = RunFigure::read(run, measure, options.quantile)?;
+        logs.push(figure.log());
+        points.push(Point {
+            at: at(run),
+            run: run.name.clone(),
+            started_utc: clean(&run.header.started_utc),
+            ns: Some(figure.value_ns).filter(|ns| ns.is_finite()),
+        });
+    }
+    // What never came is worse than all that did, and a search for levels needs a number: ten times the worst.
+    let worst = logs.iter().copied().filter(|log| log.is_finite()).fold(0.0, f64::max);
+    logs.iter_mut().filter(|log| !log.is_finite()).for_each(|log| *log = worst + 10f64.ln());
+    let changes = change::changes(&logs, |index| points[index].at != points[index - 1].at, SEED);
+    let (_, measure) = members[0];
+    let mut ends: Vec<usize> = std::iter::once(0).chain(changes.iter().map(|c| c.at)).collect();
+    ends.push(logs.len());
+    let level = |index: usize| judge::middle(&logs[ends[index]..ends[index + 1]]);
+    let last = level(ends.len() - 2);
+    let change_points = changes.iter().enumerate().map(|(index, change)| {
+        let (before, after) = (level(index), level(index + 1));
+        let first = &points[change.at];
+        ChangePoint {
+            measure: measure.name.clone(),
+            configuration: configuration.to_owned(),
+            worse: change.shift.estimate > 0.0,
+            lasting: (last - after).abs() < (last - before).abs(),
+            at: first.at.clone(),
+            after: points[change.at - 1].at.clone(),
+            run: first.run.clone(),
+            started_utc: first.started_utc.clone(),
+            before_ns: before.exp(),
+            after_ns: after.exp(),
+            difference: change.shift.estimate.exp_m1(),
+            low: change.shift.low.map(f64::exp_m1),
+            high: change.shift.high.map(f64::exp_m1),
+            p: change.p,
+        }
+    });
+    let change_points = change_points.collect();
+    let series = Series {
+        robot: robot.to_owned(),
+        measure: measure.name.clone(),
+        title: clean(&measure.title),
+        configuration: configuration.to_owned(),
+        figure: figure_name(options.quantile),
+        levels: ends,
+        points,
+    };
+    Ok((series, change_points))
+}
+
+/// As versions are ordered: numbers within them count as numbers.
+fn natural(a: &str, b: &str) -> Ordering {
+    let parts = |text: &str| -> Vec<(u64, String)> {
+        let mut parts: Vec<(u64, String)> = Vec::new();
+        let mut was_digit = false;
+        for c in text.chars() {
+            match (c.to_digit(10), parts.last_mut()) {
+                (Some(digit), Some((number, word))) if was_digit && word.is_empty() => {
+                    *number = number.saturating_mul(10).saturating_add(digit.into());
+                }
+                (Some(digit), _) => parts.push((digit.into(), String::new())),
+                (None, Some((_, word))) if !was_digit => word.push(c),
+                (None, _) => parts.push((0, c.to_string())),
+            }
+            was_digit = c.is_ascii_digit();
+        }
+        parts
+    };
+    parts(a).cmp(&parts(b)).then_with(|| a.cmp(b))
+}
+
+impl History {
+    /// The history as a picture (SVG): every run, the levels, and the changes between them.
+    pub fn picture(&self) -> String {
+        let pictures: Vec<HistoryPicture> = self
+            .series
+            .iter()
+            .map(|series| HistoryPicture {
+                title: format!("{} of {}, {}", series.figure, series.title, series.configuration),
+                points: series.points.iter().map(|p| HistoryPoint { at: p.at.clone(), ns: p.ns }).collect(),
+                levels: series
+                    .levels
+                    .windows(2)
+                    .map(|ends| {
+                        let ns =
+                            series.points[ends[0]..ends[1]].iter().map(|p| p.ns.unwrap_or(f64::INFINITY));
+                        (ends[0], ends[1], judge::middle(&ns.collect::<Vec<f64>>()))
+                    })
+                    .collect(),
+            })
+            .collect();
+        takt_report::history_picture(&pictures, &self.by)
+    }
+
+    /// The history as a document.
+    pub fn document(&self) -> Document {
+        let mut section = Section::new("history", "Changes of level");
+        let heads = [
+            "Measure",
+            "Configuration",
+            "#From",
+            "#To",
+            "#Change (%)",
+            "First",
+            "Last before",
+            "Run",
+            "Lasts",
+        ];
+        let mut table = Table::new(format!("By {}", self.by), &heads);
+        for change in &self.change_points {
+            let number = |share: f64| takt_report::short((share * 1000.0).round() / 10.0);
+            table.push(vec![
+                Cell::text(&change.measure),
+                Cell::text(&change.configuration),
+                Cell::number(time(change.before_ns)),
+                Cell::number(time(change.after_ns)),
+                Cell::Estimate(number(change.difference), change.low.map(number), change.high.map(number)),
+                Cell::text(&change.at),
+                Cell::text(&change.after),
+                Cell::text(&change.run),
+                Cell::text(if change.lasting { "yes" } else { "no" }),
+            ]);
+        }
+        let runs: usize = self.series.iter().map(|series| series.points.len()).sum();
+        let runs = takt_report::count(runs, "run", "runs");
+        section.add(Block::Paragraph(match (&self.first_bad, self.change_points.len()) {
+            (_, 0) => format!("{runs}, one level: nothing changed that chance does not make."),
+            (None, n) => format!(
+                "{runs}, {} of level; none that lasts is for the worse.",
+                takt_report::count(n, "change", "changes")
+            ),
+            (Some(first), n) => {
+                let change = self.change_points.iter().find(|c| c.worse && c.lasting && c.at == *first);
+                let by = change.map_or_else(String::new, |c| {
+                    format!(" ({}, {})", c.measure, signed(Some(c.difference)))
+                });
+                format!(
+                    "{runs}, {} of level; worse since {} {first}{by}.",
+                    takt_report::count(n, "change", "changes"),
+                    self.by
+                )
+            }
+        }));
+        if !self.change_points.is_empty() {
+            section.add(Block::Table(table));
+        }
+        let mut sections = vec![section];
+        if !self.left_out.is_empty() {
+            let mut section = Section::new("left-out", "Left out");
+            section.add(Block::List(self.left_out.clone()));
+            sections.push(section);
+        }
+        Document { title: "Takt history".to_owned(), sections }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_by_their_numbers() {
+        let mut kernels = ["6.12.9", "6.12.43+deb13-rt", "6.12.43", "6.1.140", "6.12.10", "6.8.0-rt"];
+        kernels.sort_by(|a, b| natural(a, b));
+        assert_eq!(kernels, ["6.1.140", "6.8.0-rt", "6.12.9", "6.12.10", "6.12.43", "6.12.43+deb13-rt"]);
+        assert_eq!(natural("a10", "a9"), Ordering::Greater);
+        assert_eq!(natural("", "a"), Ordering::Less);
+    }
+}

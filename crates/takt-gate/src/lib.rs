@@ -1,0 +1,278 @@
+//! Whether new runs are worse than those before, for CI systems; and since when a measure is worse than it was.
+//!
+//! The unit of replication is the **run**. Runs of one configuration differ from each other far more than the samples within them
+//! tell, and samples within a run hang together: one figure of each run (its P99) enters, however many samples it has. What is said of
+//! their difference is free of assumptions about its distribution (`takt_stats::shift`).
+//!
+//! ```text
+//! takt_report::collect (find, read, seals) -> sides (what belongs together) -> judge (one figure a run) -> text, JSON, JUnit
+//! ```
+
+mod error;
+pub mod history;
+pub mod judge;
+mod junit;
+mod show;
+mod sides;
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use takt_report::{Collection, Run};
+
+pub use error::Error;
+pub use judge::Decision;
+use judge::Settings;
+pub use junit::junit;
+pub use show::document;
+use sides::{Match, Sides};
+
+/// How to judge.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Judge even where facts of the machines differ.
+    pub across_machines: bool,
+    /// Only this measure; those that the verdict of the runs is about when absent.
+    pub measure: Option<String>,
+    /// Which quantile of a run is its figure.
+    pub quantile: f64,
+    /// Changes within this share of the figure are none.
+    pub tolerance: f64,
+    /// The rise for which the number of runs is told that would find it in 19 of 20.
+    pub find: f64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { across_machines: false, measure: None, quantile: 0.99, tolerance: 0.10, find: 0.20 }
+    }
+}
+
+/// One measure in one configuration. Shares are of the figure before: 0.2 is a fifth more. Null stands for what is unknown, or beyond
+/// all bounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pair {
+    pub robot: String,
+    pub measure: String,
+    pub title: String,
+    pub configuration: String,
+    /// The figure of a run: `p99`.
+    pub figure: String,
+    pub decision: Decision,
+    /// Median of the figure over the runs before, nanoseconds.
+    pub before_ns: Option<f64>,
+    /// The same of the new runs.
+    pub after_ns: Option<f64>,
+    /// After against before, a share of before.
+    pub difference: Option<f64>,
+    /// Lower end of its interval.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    /// Confidence of the interval, over all measures that were judged.
+    pub confidence: f64,
+    /// The rise that so many runs would have found in 19 of 20 repetitions.
+    pub minimum_detectable: Option<f64>,
+    /// How far stretches of the baseline lie apart from the rest of it: no smaller difference is told from chance.
+    pub drift: Option<f64>,
+    /// Runs on each side with which a rise by `find` is found in 19 of 20; null where more runs do not help.
+    pub runs_needed: Option<usize>,
+    /// That rise.
+    pub find: f64,
+    /// Runs before and after.
+    pub runs: [usize; 2],
+    /// Samples of a run, the median of each side.
+    pub samples: [u64; 2],
+    /// Runs with misses; null without a deadline.
+    pub runs_with_misses: Option<[usize; 2]>,
+    /// Why it was decided so, and what must be known about it, a sentence each.
+    pub reasons: Vec<String>,
+}
+
+/// What a gate says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gate {
+    /// Worse where anything is; else inconclusive where anything is; else better where anything is.
+    pub decision: Decision,
+    /// The measure that decided, with its figures, as they are in `pairs`.
+    pub measure: String,
+    pub configuration: String,
+    pub difference: Option<f64>,
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    pub minimum_detectable: Option<f64>,
+    /// Everything that was judged.
+    pub pairs: Vec<Pair>,
+    /// Facts of the machines that are not the same in all runs: name and values.
+    pub machine_differences: Vec<(String, Vec<String>)>,
+    /// Runs that were found and are not in the figures, with the reason.
+    pub left_out: Vec<String>,
+    /// Configurations and measures that only one side has.
+    pub unmatched: Vec<String>,
+}
+
+/// Judges the runs at `candidates` by those at `baseline`: run directories, campaigns, folders of them.
+///
+/// # Errors
+/// As [`takt_report::collect`] for a side that cannot be read; [`Error::Report`] where the machines differ and nobody asked for that,
+/// where there is no such measure, and where nothing on one side matches anything on the other; [`Error::NoRuns`].
+pub fn gate(baseline: &[PathBuf], candidates: &[PathBuf], options: &Options) -> Result<Gate, Error> {
+    let (before, after) = (takt_report::collect(baseline)?, takt_report::collect(candidates)?);
+    let sides = Sides::of(&before, &after)?;
+    let machine_differences = sides.machine_differences();
+    if !machine_differences.is_empty() && !options.across_machines {
+        let words: Vec<String> = machine_differences
+            .iter()
+            .map(|(fact, values)| format!("{fact}: {}", values.join(" and ")))
+            .collect();
+        return Err(takt_report::Error::MachinesDiffer { differences: words.join("; ") }.into());
+    }
+    let (matches, unmatched) = sides.matches(options.measure.as_deref())?;
+    let settings = Settings {
+        // All measures together: one that is worse by chance fails as well as another.
+        tail: judge::TAIL / matches.len() as f64,
+        tolerance: options.tolerance,
+        find: options.find,
+    };
+    let pairs: Vec<Pair> =
+        matches.iter().map(|found| pair(found, options, &settings)).collect::<Result<_, _>>()?;
+    let decision = Decision::of_all(pairs.iter().map(|pair| pair.decision));
+    let deciding = pairs.iter().find(|pair| pair.decision == decision).unwrap_or(&pairs[0]).clone();
+    Ok(Gate {
+        decision,
+        measure: deciding.measure,
+        configuration: deciding.configuration,
+        difference: deciding.difference,
+        low: deciding.low,
+        high: deciding.high,
+        minimum_detectable: deciding.minimum_detectable,
+        pairs,
+        machine_differences,
+        left_out: sides.left_out,
+        unmatched,
+    })
+}
+
+/// One figure of a run, with what else is asked of it.
+struct RunFigure {
+    /// Nanoseconds; infinite where the quantile lies among samples that never came.
+    value_ns: f64,
+    samples: u64,
+    missed: bool,
+    stolen: f64,
+}
+
+impl RunFigure {
+    fn read(run: &Run, measure: &takt_rundir::Measure, quantile: f64) -> Result<Self, Error> {
+        let figures = takt_report::Figures::read(&run.dir, measure)?;
+        let all = figures.count().saturating_add(figures.skipped);
+        // What never came was the worst of all: it counts beyond every value that did.
+        let rank = (quantile * all as f64).ceil();
+        let value_ns = if figures.count() == 0 || rank > figures.count() as f64 {
+            f64::INFINITY
+        } else {
+            let among = (rank / figures.count() as f64).clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON);
+            let of_all = match &figures.streamed {
+                Some(all) => all.recorder.quantile(among),
+                None => {
+                    let mut values = figures.series.values_ns.clone();
+                    let place = (rank as usize).clamp(1, values.len()) - 1;
+                    Some(*values.select_nth_unstable(place).1 as f64)
+                }
+            };
+            of_all.unwrap_or(f64::INFINITY)
+        };
+        let stolen = run.header.cpu.stolen;
+        Ok(Self { value_ns, samples: all, missed: figures.missed() > 0, stolen })
+    }
+
+    /// Shares are what differs: a logarithm, of a nanosecond at least.
+    fn log(&self) -> f64 {
+        self.value_ns.max(1.0).ln()
+    }
+}
+
+fn pair(found: &Match<'_>, options: &Options, settings: &Settings) -> Result<Pair, Error> {
+    let mut reasons = found.remarks.clone();
+    let figures: Vec<Vec<RunFigure>> = found
+        .sides
+        .iter()
+        .map(|side| {
+            side.iter().map(|(run, measure)| RunFigure::read(run, measure, options.quantile)).collect()
+        })
+        .collect::<Result<_, _>>()?;
+    let logs = |side: usize| -> Vec<f64> { figures[side].iter().map(RunFigure::log).collect() };
+    let (before, after) = (logs(0), logs(1));
+    let judged = judge::judge(&before, &after, settings);
+    let mut decision = judged.interval.decision;
+    reasons.extend(judged.reasons);
+    let (_, measure) = found.sides[0][0];
+    let misses = measure
+        .deadline_ns
+        .is_some()
+        .then(|| [0, 1].map(|side| figures[side].iter().filter(|figure| figure.missed).count()));
+    if let Some(misses) = misses {
+        judge::judge_misses(&mut decision, misses, [before.len(), after.len()], settings, &mut reasons);
+    }
+    if decision == Decision::Worse {
+        let stolen = |side: usize| -> Vec<f64> { figures[side].iter().map(|figure| figure.stolen).collect() };
+        judge::excuse_stolen(&mut decision, &stolen(0), &stolen(1), &mut reasons);
+    }
+    if decision == Decision::Better {
+        let of = |side: usize| found.sides[side].iter().map(|(run, measure)| (&run.header, *measure));
+        let less = takt_report::compare::did_less(of(0), of(1));
+        if !less.is_empty() {
+            decision = Decision::Inconclusive;
+            reasons.push(format!("who did less is not called better: {}", less.join("; ")));
+        }
+    }
+    let samples = [0, 1].map(|side| median_of(figures[side].iter().map(|figure| figure.samples)));
+    let beyond = samples.iter().map(|n| *n as f64 * (1.0 - options.quantile)).fold(f64::INFINITY, f64::min);
+    if beyond < 10.0 {
+        reasons.push(format!(
+            "only about {beyond:.0} samples of a run lie beyond its {}: longer runs differ less from each other",
+            figure_name(options.quantile)
+        ));
+    }
+    let share = |log: f64| Some(log.exp_m1()).filter(|share| share.is_finite());
+    let ns = |logs: &[f64]| Some(judge::middle(logs).exp()).filter(|ns| ns.is_finite());
+    Ok(Pair {
+        robot: found.robot.clone(),
+        measure: measure.name.clone(),
+        title: takt_report::clean(&measure.title),
+        configuration: found.configuration.clone(),
+        figure: figure_name(options.quantile),
+        decision,
+        before_ns: ns(&before),
+        after_ns: ns(&after),
+        difference: share(judged.interval.difference),
+        low: judged.interval.low.and_then(share),
+        high: judged.interval.high.and_then(share),
+        confidence: 1.0 - 2.0 * judge::TAIL,
+        minimum_detectable: judged.minimum_detectable.and_then(share),
+        drift: judged.interval.drift.and_then(share),
+        runs_needed: judged.runs_needed,
+        find: settings.find,
+        runs: [before.len(), after.len()],
+        samples,
+        runs_with_misses: misses,
+        reasons,
+    })
+}
+
+/// `p99`, `p99.9`.
+fn figure_name(quantile: f64) -> String {
+    format!("p{}", takt_report::short(100.0 * quantile))
+}
+
+fn median_of(values: impl Iterator<Item = u64>) -> u64 {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}
+
+/// Runs in the order in which they were made.
+fn in_order(collection: &Collection) -> Vec<&Run> {
+    let mut runs: Vec<&Run> = collection.runs.iter().collect();
+    runs.sort_by(|a, b| a.header.started_utc.cmp(&b.header.started_utc));
+    runs
+}

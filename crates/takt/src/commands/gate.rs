@@ -1,0 +1,39 @@
+//! `takt gate`
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use takt_gate::{Decision, Options, document, gate, junit};
+
+use super::CommandResult;
+use crate::args::gate::Gate;
+
+/// Exit status of a gate that cannot tell: neither a pass nor a failure, which CI systems can be told to take for a warning.
+const INCONCLUSIVE: u8 = 4;
+
+pub fn run(args: &Gate) -> CommandResult {
+    let options = Options {
+        across_machines: args.across_machines,
+        measure: args.measure.clone(),
+        quantile: args.quantile,
+        tolerance: args.tolerance,
+        find: args.find,
+    };
+    let said = gate(&args.baseline, &args.runs, &options)?;
+    if let Some(path) = &args.junit {
+        let text = junit(&said)?;
+        takt_files::create_output(path)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&said)?);
+    } else {
+        print!("{}", takt_report::text(&document(&said)));
+    }
+    Ok(match said.decision {
+        Decision::Better | Decision::Same => ExitCode::SUCCESS,
+        Decision::Worse => ExitCode::from(1),
+        Decision::Inconclusive => ExitCode::from(INCONCLUSIVE),
+    })
+}

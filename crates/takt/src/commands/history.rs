@@ -1,0 +1,31 @@
+//! `takt history`
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use takt_gate::history::{By, Options, history};
+
+use super::CommandResult;
+use crate::args::gate::History;
+
+pub fn run(args: &History) -> CommandResult {
+    let by = match args.by.as_str() {
+        "day" => By::Day,
+        "kernel" => By::Kernel,
+        "version" => By::Version,
+        factor => By::Factor(factor.to_owned()),
+    };
+    let options = Options { by, measure: args.measure.clone(), quantile: args.quantile };
+    let found = history(&args.dirs, &options)?;
+    if let Some(path) = &args.picture {
+        takt_files::create_output(path)
+            .and_then(|mut file| file.write_all(found.picture().as_bytes()))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&found)?);
+    } else {
+        print!("{}", takt_report::text(&found.document()));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,394 @@
+//! `takt gate` and `takt history` on run directories that were made up, and `takt export --format mcap` on real ones; held against
+//! programs from outside: a reader of JUnit XML, Apache Otava, the reader of MCAP by its makers.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "golden/hold.rs"]
+mod golden;
+mod takt;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde::Serialize;
+use serde_json::Value;
+use takt_rt::random::SplitMix64;
+use takt_rundir::{Experiment, Factor, Machine, Measure, RUN_FILE, RunDir, RunHeader};
+
+use golden::{hold, shape};
+use takt::{alone, has, missing, refusal, root, stderr, stdout, takt as run};
+
+#[derive(Serialize)]
+struct Job {
+    index: u64,
+    planned_ns: u64,
+    wake_ns: u64,
+}
+
+/// A sealed run whose wake-ups are late by about `median_us`, with a tail.
+fn made(folder: &Path, number: u64, kernel: &str, median_us: f64) -> PathBuf {
+    let mut dice = SplitMix64::new(number.wrapping_mul(0x9e37_79b9) ^ median_us.to_bits());
+    let mut unit = move || ((dice.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    let mut normal = || (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
+    // Runs differ by some percent, beside what their samples do.
+    let level = median_us * 1e3 * (0.04 * normal()).exp();
+    let path = folder.join(format!("{number:03}"));
+    let dir = RunDir::create_at(&path).unwrap();
+    let mut file = dir.samples("jobs").unwrap();
+    for index in 0..2000 {
+        let planned_ns = 1_000_000_000 + index * 1_000_000;
+        file.push(&Job { index, planned_ns, wake_ns: planned_ns + (level * (0.3 * normal()).exp()) as u64 })
+            .unwrap();
+    }
+    file.flush().unwrap();
+    let measure = Measure::new("lateness", "Wake-up lateness", "jobs", "wake_ns").since("planned_ns");
+    let header = RunHeader {
+        experiment: Experiment {
+            campaign: "nightly".to_owned(),
+            factors: vec![Factor { name: "policy".to_owned(), value: "fifo:80".to_owned() }],
+            repetition: number as u32,
+            place: None,
+        },
+        started_utc: format!("2026-11-{:02}T10:{:02}:00.000Z", 1 + number / 60, number % 60),
+        finished_utc: Some("2026-11-30T10:00:00.000Z".to_owned()),
+        machine: Machine { kernel: Some(kernel.to_owned()), ..Machine::default() },
+        measures: vec![measure.deadline_ns(1_000_000).rate_hz(1000.0)],
+        ..RunHeader::new("cyclic", "fifo:80")
+    };
+    dir.write_json(RUN_FILE, &header).unwrap();
+    dir.seal().unwrap();
+    path
+}
+
+fn many(folder: &Path, numbers: std::ops::Range<u64>, kernel: &str, median_us: f64) -> PathBuf {
+    fs::create_dir_all(folder).unwrap();
+    numbers.for_each(|number| {
+        made(folder, number, kernel, median_us);
+    });
+    folder.to_owned()
+}
+
+fn said(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
+}
+
+fn python(code: &str, args: &[&Path]) -> Output {
+    Command::new("python3").args(["-c", code]).args(args).output().unwrap()
+}
+
+fn has_module(module: &str) -> bool {
+    Command::new("python3")
+        .args(["-c", &format!("import {module}")])
+        .output()
+        .is_ok_and(|o| o.status.success())
+}
+
+/// What a CI system reads: name, kind and message of each test.
+const JUNIT: &str = "
+import sys, xml.etree.ElementTree as tree
+root = tree.parse(sys.argv[1]).getroot()
+assert root.tag == 'testsuites', root.tag
+for suite in root:
+    for case in suite.iter('testcase'):
+        kinds = [(c.tag, c.get('message')) for c in case if c.tag in ('failure', 'skipped', 'error')]
+        print(suite.get('tests'), suite.get('failures'), suite.get('skipped') or suite.get('disabled'), case.get('name'), kinds)
+";
+
+#[test]
+fn a_gate_says_worse_same_better_and_inconclusive() {
+    let root = tempfile::tempdir().unwrap();
+    let old = many(&root.path().join("old"), 0..20, "6.12.43", 20.0);
+    let junit = root.path().join("gate.xml");
+    let gate = |name: &str, count: u64, median_us: f64| {
+        let new = many(&root.path().join(name), 100..100 + count, "6.12.43", median_us);
+        let mut command = run(["gate", "--json", "--baseline"]);
+        command.arg(&old).arg("--junit").arg(&junit).arg(&new).output().unwrap()
+    };
+    let tests = || stdout(&python(JUNIT, &[&junit]));
+    let worse = gate("worse", 10, 24.0);
+    let json = said(&worse);
+    assert_eq!((worse.status.code(), json["decision"].as_str()), (Some(1), Some("worse")), "{json:#}");
+    let number = |key: &str| json[key].as_f64().unwrap();
+    assert!((number("difference") - 0.2).abs() < 0.06, "{json:#}");
+    assert!(
+        0.0 < number("low") && number("low") < number("difference") && number("difference") < number("high")
+    );
+    assert!(number("minimum_detectable") < 0.2, "{json:#}");
+    assert_eq!(json["pairs"][0]["runs"], serde_json::json!([20, 10]));
+    let mut seen = shape("--json", &json);
+    has(&tests(), &["1 1", "p99 of lateness", "('failure', 'WORSE: p99 of lateness, fifo:80: +"]);
+
+    let same = gate("same", 10, 20.0);
+    assert_eq!((same.status.code(), said(&same)["decision"].as_str()), (Some(0), Some("same")));
+    has(&tests(), &["1 0", "p99 of lateness", "[]"]);
+    let better = gate("better", 10, 15.0);
+    assert_eq!((better.status.code(), said(&better)["decision"].as_str()), (Some(0), Some("better")));
+
+    let few = gate("few", 2, 40.0);
+    let json = said(&few);
+    assert_eq!((few.status.code(), json["decision"].as_str()), (Some(4), Some("inconclusive")), "{json:#}");
+    assert!(
+        json["low"].is_null() && json["pairs"][0]["reasons"][0].as_str().unwrap().contains("too few"),
+        "{json:#}"
+    );
+    has(&tests(), &["'skipped', 'INCONCLUSIVE"]);
+    shape::shape_of(&mut seen, "--json", &json);
+    hold("gate", &seen);
+    // For people.
+    let text = run(["gate", "--baseline"]).arg(&old).arg(root.path().join("worse")).output().unwrap();
+    has(&stdout(&text), &["WORSE", "p99 of lateness", "interval", "Found in 19 of 20"]);
+}
+
+#[test]
+fn a_gate_refuses_in_a_sentence() {
+    let root = tempfile::tempdir().unwrap();
+    let old = many(&root.path().join("old"), 0..3, "6.12.43", 20.0);
+    let gate = |new: &Path, more: &[&str]| {
+        run(["gate", "--baseline"]).arg(&old).args(more).arg(new).output().unwrap()
+    };
+    has(&refusal(&gate(&root.path().join("none"), &[])), &["none"]);
+    let other = many(&root.path().join("other"), 10..13, "6.13.1", 20.0);
+    has(&refusal(&gate(&other, &[])), &["kernel: 6.12.43 and 6.13.1", "across machines"]);
+    assert_eq!(gate(&other, &["--across-machines"]).status.code(), Some(4));
+    has(&refusal(&gate(&other, &["--across-machines", "--measure", "jitter"])), &["jitter", "lateness"]);
+    has(&refusal(&gate(&old, &[])), &["baseline: none of 3 runs can be used", "it is one of the new runs"]);
+    // Changed after the seal, not sealed: named, and not in the figures.
+    let new = many(&root.path().join("new"), 20..24, "6.12.43", 20.0);
+    fs::write(new.join("020/run.json"), fs::read_to_string(new.join("020/run.json")).unwrap() + " ").unwrap();
+    fs::remove_file(new.join("021/hashes.json")).unwrap();
+    let output = gate(&new, &["--json"]);
+    let json = said(&output);
+    assert_eq!(json["pairs"][0]["runs"][1], 2, "{json:#}");
+    let left_out = json["left_out"].to_string();
+    has(
+        &left_out,
+        &[
+            "020: files were changed after the run was sealed",
+            "021: the run says that it finished and has no seal",
+        ],
+    );
+    has(&refusal(&run(["gate", "x"]).output().unwrap()), &["--baseline"]);
+    has(&refusal(&gate(&new, &["--tolerance", "much"])), &["0.1% to 1000%"]);
+}
+
+/// Prints the places of the changes that Otava finds in a series of numbers.
+const OTAVA: &str = "
+import sys, json
+from otava.analysis import compute_change_points
+series = json.load(open(sys.argv[1]))
+print(json.dumps([int(c.index) for c in compute_change_points(series, window_len=30, max_pvalue=0.001)[0]]))
+";
+
+#[test]
+fn a_history_names_the_first_bad_kernel_as_otava_does() {
+    let root = tempfile::tempdir().unwrap();
+    let runs = root.path().join("runs");
+    // Kernels were not measured in their order.
+    many(&runs, 0..12, "6.12.9", 20.0);
+    many(&runs, 12..24, "6.12.43", 30.0);
+    many(&runs, 24..36, "6.12.10", 20.0);
+    many(&runs, 36..48, "6.12.50", 30.0);
+    let picture = root.path().join("history.svg");
+    let mut command = run(["history", "--measure", "lateness", "--by", "kernel", "--json", "--picture"]);
+    let json = said(&command.arg(&picture).arg(&runs).output().unwrap());
+    assert_eq!(json["first_bad"], "6.12.43", "{json:#}");
+    let changes = json["change_points"].as_array().unwrap();
+    assert_eq!(changes.len(), 1, "{json:#}");
+    let change = &changes[0];
+    assert_eq!((change["at"].as_str(), change["after"].as_str()), (Some("6.12.43"), Some("6.12.10")));
+    assert!(change["worse"] == true && change["lasting"] == true, "{change:#}");
+    assert!((change["difference"].as_f64().unwrap() - 0.5).abs() < 0.1, "{change:#}");
+    let svg = fs::read_to_string(&picture).unwrap();
+    has(&svg, &["<svg", "6.12.9", "6.12.43", "p99 of Wake-up lateness"]);
+    // By day the same runs come and go twice.
+    let by_day = said(&run(["history", "--json"]).arg(&runs).output().unwrap());
+    let worse: Vec<bool> =
+        by_day["change_points"].as_array().unwrap().iter().map(|c| c["worse"].as_bool().unwrap()).collect();
+    assert_eq!(worse, [true, false, true], "{by_day:#}");
+    let text = stdout(&run(["history", "--by", "kernel"]).arg(&runs).output().unwrap());
+    has(&text, &["worse since kernel 6.12.43", "48 runs, 1 change of level"]);
+    has(
+        &refusal(&run(["history", "--by", "colour"]).arg(&runs).output().unwrap()),
+        &["no run tells its colour"],
+    );
+
+    if missing("python3 has not Apache Otava", has_module("otava.analysis")) {
+        return;
+    }
+    for history in [&json, &by_day] {
+        let points = history["series"][0]["points"].as_array().unwrap();
+        let numbers: Vec<&Value> = points.iter().map(|p| &p["ns"]).collect();
+        let file = root.path().join("series.json");
+        fs::write(&file, serde_json::to_string(&numbers).unwrap()).unwrap();
+        let output = python(OTAVA, &[&file]);
+        let theirs: Vec<usize> =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(&output)));
+        let runs: Vec<&str> = points.iter().map(|p| p["run"].as_str().unwrap()).collect();
+        let changes = history["change_points"].as_array().unwrap();
+        let ours: Vec<usize> =
+            changes.iter().map(|c| runs.iter().position(|run| *run == c["run"]).unwrap()).collect();
+        assert_eq!(ours.len(), theirs.len(), "{ours:?} {theirs:?}");
+        assert!(ours.iter().zip(&theirs).all(|(a, b)| a.abs_diff(*b) <= 1), "{ours:?} {theirs:?}");
+    }
+}
+
+/// Reads an MCAP file with its makers' library and holds it against the sealed samples: counts, times, values, schemas.
+const MCAP: &str = "
+import sys, json, math, pathlib, collections
+import pyarrow.parquet as parquet
+from mcap.reader import make_reader
+out, run = sys.argv[1], pathlib.Path(sys.argv[2])
+header = json.load(open(run / 'run.json'))
+kinds = {'integer': int, 'number': (int, float), 'string': str, 'boolean': bool}
+counts, rows, logs = collections.Counter(), collections.defaultdict(list), []
+with open(out, 'rb') as stream:
+    reader = make_reader(stream, validate_crcs=True)
+    summary = reader.get_summary()
+    assert [a.name for a in reader.iter_attachments()] == ['run.json', 'summary.json'], 'attachments'
+    for schema, channel, message in reader.iter_messages():
+        assert channel.message_encoding == 'json' and schema.encoding == 'jsonschema', channel
+        value, shape = json.loads(message.data), json.loads(schema.data)
+        counts[channel.topic] += 1
+        if channel.topic == '/causes':
+            assert schema.name == 'foxglove.Log', schema.name
+            assert value['timestamp']['sec'] * 10**9 + value['timestamp']['nsec'] == message.log_time
+            logs.append(value)
+            continue
+        for key in shape['required']:
+            assert key in value, (key, value)
+        for key, of in value.items():
+            assert isinstance(of, kinds[shape['properties'][key]['type']]), (key, of)
+        rows[channel.topic].append((message.log_time, message.sequence, value))
+assert summary.statistics.message_count == sum(counts.values())
+tables = {p.stem: parquet.read_table(p).to_pydict() for p in (run / 'samples').glob('*.parquet')}
+for name, table in tables.items():
+    have = len(next(iter(table.values()), []))
+    got = [value for _, _, value in sorted(rows.get('/samples/' + name, []), key=lambda r: r[1])]
+    assert len(got) == have, (name, len(got), have)
+    for index, value in enumerate(got):
+        for column, of in table.items():
+            none = of[index] in (None, '') or isinstance(of[index], float) and not math.isfinite(of[index])
+            assert column not in value if none else value[column] == of[index], (name, index, column, of[index])
+for measure in header['measures']:
+    if measure['file'] not in tables:
+        continue
+    table = tables[measure['file']]
+    if not table:
+        continue
+    since, time, window = measure.get('since_column'), measure.get('time_column'), measure.get('window_ns')
+    expected = []
+    for i, to in enumerate(table[measure['column']]):
+        at = table[time][i] if time else 0
+        if window is None or window[0] <= at < window[1]:
+            expected.append((at, max(0, to - table[since][i]) if since else to))
+    got = [(at, value['ns']) for at, _, value in sorted(rows['/measures/' + measure['name']], key=lambda r: r[1])]
+    assert got == expected, (measure['name'], len(got), len(expected))
+print(json.dumps({'counts': counts, 'logs': [log['message'] for log in logs], 'columns': {n: list(t) for n, t in tables.items()}}))
+";
+
+/// Runs a shipped robot for a moment and holds its MCAP against its samples. Returns what the reader saw.
+fn exported(robot: &str, changes: &[(&str, &str)]) -> Option<Value> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = fs::read_to_string(root().join("robots").join(robot).with_extension("toml")).unwrap();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{robot} has no {from}");
+        text = text.replacen(from, to, 1);
+    }
+    let file = folder.path().join("robot.toml");
+    fs::write(&file, text).unwrap();
+    let mut command =
+        run(["run", file.to_str().unwrap(), "--seconds", "2", "--view", "none", "--json", "--runs"]);
+    let output = command.arg(folder.path().join("runs")).output().unwrap();
+    let run_dir = PathBuf::from(said(&output)["run_dir"].as_str().unwrap());
+    let out = folder.path().join("run.mcap");
+    let output = run(["export", "--format", "mcap", "--out"]).arg(&out).arg(&run_dir).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    has(&stdout(&output), &["/samples/"]);
+    if missing("python3 has not mcap and pyarrow", has_module("mcap.reader, pyarrow.parquet")) {
+        return None;
+    }
+    let output = python(MCAP, &[&out, &run_dir]);
+    Some(
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|e| panic!("{robot}: {e}: {}", stderr(&output))),
+    )
+}
+
+#[test]
+fn every_robots_run_is_mcap_that_its_makers_read() {
+    let _machine = alone();
+    for (robot, changes, topics, columns) in [
+        // A deadline that nothing meets: misses are told.
+        (
+            "cyclic",
+            vec![("fifo:80\"", "other:0\"\ndeadline_ms = 0.001")],
+            vec!["/measures/lateness", "/measures/response"],
+            vec![],
+        ),
+        (
+            "uav",
+            vec![],
+            vec!["/measures/lateness", "/measures/execution"],
+            vec![("attitude", "position_error_m")],
+        ),
+        (
+            "daq",
+            vec![("kind = \"udp\"", "kind = \"udp\"\ndrop_every = 50")],
+            vec!["/measures/latency"],
+            vec![("edges", "level_v")],
+        ),
+        ("servo", vec![], vec!["/measures/packet-to-command"], vec![("cycles", "following_rad")]),
+        ("synthetic", vec![], vec!["/measures/reaction"], vec![("ssm_jobs", "separation_m")]),
+        ("humanoid", vec![], vec!["/measures/lateness"], vec![("cycles", "late_frames")]),
+        ("turtlebot", vec![("policy = \"takt\"", "policy = \"cfs\"\nnodes = \"processes\"")], vec![], vec![]),
+    ] {
+        let Some(seen) = exported(robot, &changes) else { return };
+        for topic in topics {
+            assert!(
+                seen["counts"][topic].as_u64().is_some_and(|count| count > 0),
+                "{robot}: {topic}: {}",
+                seen["counts"]
+            );
+        }
+        for (file, column) in columns {
+            assert!(seen["columns"][file].to_string().contains(column), "{robot}: {}", seen["columns"]);
+        }
+    }
+}
+
+#[test]
+fn causes_are_log_messages_at_their_time() {
+    let root = tempfile::tempdir().unwrap();
+    let path = made(root.path(), 1, "6.12.43", 20.0);
+    // As `takt trace` leaves it, and a deadline that some miss.
+    let mut header: RunHeader = serde_json::from_value(takt::read_json(&path.join("run.json"))).unwrap();
+    header.measures[0].deadline_ns = Some(30_000);
+    header.failures = vec!["the link was lost".to_owned()];
+    fs::write(path.join("run.json"), serde_json::to_string(&header).unwrap()).unwrap();
+    let trace =
+        r#"{"windows":[{"index":7,"lateness_us":44.5,"cause":"higher_priority","who":"kworker/0:1"}]}"#;
+    fs::write(path.join("trace.json"), trace).unwrap();
+    fs::write(path.join("summary.json"), "{}").unwrap();
+    let export =
+        |out: &Path| run(["export", "--format", "mcap", "--out"]).arg(out).arg(&path).output().unwrap();
+    let out = root.path().join("run.mcap");
+    // It was changed after its seal.
+    has(&refusal(&export(&out)), &["files were changed after the run was sealed"]);
+    assert!(!out.exists(), "a refusal leaves a file");
+    fs::remove_file(path.join("hashes.json")).unwrap();
+    RunDir::open(&path).unwrap().seal().unwrap();
+    let output = export(&out);
+    assert!(output.status.success(), "{}", stderr(&output));
+    has(&refusal(&run(["export", "--format", "mcap"]).arg(&path).output().unwrap()), &["--out FILE.mcap"]);
+    if missing("python3 has not mcap and pyarrow", has_module("mcap.reader, pyarrow.parquet")) {
+        return;
+    }
+    let output = python(MCAP, &[&out, &path]);
+    let seen: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(&output)));
+    assert_eq!(seen["counts"]["/samples/jobs"], 2000);
+    let logs = seen["logs"].to_string();
+    let late = "release 7: thread of higher or equal priority: kworker/0:1, 44.5 µs late";
+    has(&logs, &["the link was lost", late, "lateness: 3", "the deadline is 30 µs"]);
+}
