@@ -67,7 +67,7 @@ fn judged(sent_us: u64, back_us: u64, events: Vec<Event>) -> Violation {
         answered_ns: Some(back_us * 1000),
         answer_bytes: 46,
     };
-    let others = [exchange(6 * MS, back_us), exchange(2 * MS, 2 * MS + 100), exchange(1 * MS, 1 * MS + 100)];
+    let others = [exchange(6 * MS, back_us), exchange(2 * MS, 2 * MS + 100), exchange(MS, MS + 100)];
     let late = Exchange { late_ns: (sent_us - 10 * MS) * 1000, ..exchange(sent_us, sent_us) };
     blamed(&Trace { events: all, ..Trace::default() }, &late, &others, &BTreeSet::from([TID]))
 }
