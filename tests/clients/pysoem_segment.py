@@ -8,11 +8,16 @@ drives are enabled and one joint moves. MODE bench: cycles for SECONDS as fast a
 MODE cost: CPU time of a cycle at 1 kHz, and of a loop that only sleeps.
 MODE plant: cycles at 250 Hz with a stretch for each place where somebody plants a delay: before it, "plant PLACE" is printed and a
 line awaited; in the last one this program itself is late by SECONDS. Its own stamps go to LOG (CSV, CLOCK_MONOTONIC).
+MODE steered: cycles of 20 ms, at real-time priority on CPU SECONDS where that is permitted. A line on standard input asks for a delay in the next
+one: "long" computes for 9 ms before the frame, "full" fills the interface's queue before it, "end" ends. Each is printed when it is done.
 MODE hold: OP and cycles at 1 kHz for SECONDS; prints every change of working counter and states.
 Prints one line per finding, the last one as JSON. Exits 0 when all is as expected, 3 when pysoem is not installed.
 """
 
 import json
+import os
+import select
+import socket
 import struct
 import sys
 import time
@@ -163,6 +168,38 @@ def hold(master, seconds):
     return {"working_counters": seen, "states": [slave.state for slave in master.slaves]}
 
 
+def steered(master, interface, cpu):
+    other = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    other.bind((interface, 0))
+    # An EtherType for experiments (IEEE 802).
+    filler = b"\xff" * 6 + b"\x02\0\0\0\0\1" + b"\x88\xb5" + bytes(1400)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(40))
+    except PermissionError:
+        pass
+    print("steered", flush=True)
+    due, plant, count = time.monotonic(), "", 0
+    while plant != "end":
+        due += 0.02
+        ready = select.select([sys.stdin], [], [], 0)[0]
+        plant = sys.stdin.readline().strip() if ready else ""
+        time.sleep(max(0, due - time.monotonic()))
+        if plant == "long":
+            begin = time.monotonic()
+            while time.monotonic() < begin + 0.009:
+                pass
+        elif plant == "full":
+            for _ in range(8):
+                other.send(filler)
+        exchange(master)
+        count += 1
+        if plant:
+            print(plant, flush=True)
+    other.close()
+    return {"cycles": count}
+
+
 PLANT_PERIOD_NS = 4_000_000
 
 
@@ -252,6 +289,8 @@ def main():
         result["with_data"] = cycles(master, seconds, 0.001, data=True)
     elif mode == "cost":
         result.update(cost(master, seconds))
+    elif mode == "steered":
+        result.update(steered(master, interface, int(seconds)))
     elif mode == "plant":
         result.update(plant(master, seconds, sys.argv[5]))
     else:

@@ -94,6 +94,47 @@ impl Datagram<'_> {
     pub fn register(&self) -> u16 {
         (self.address >> 16) as u16
     }
+
+    /// The address without what each device counts up.
+    pub fn lasting_address(&self) -> u32 {
+        match self.command {
+            command::APRD
+            | command::APWR
+            | command::APRW
+            | command::BRD
+            | command::BWR
+            | command::BRW
+            | command::ARMW => u32::from(self.register()) << 16,
+            _ => self.address,
+        }
+    }
+}
+
+/// What a frame is known by, on its way to the devices and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Equal for a frame and its answer, and for few others that are near: indices repeat.
+    pub key: u64,
+    /// Equal for the same frame of each cycle.
+    pub kind: u64,
+    /// Whether it carries process data.
+    pub cyclic: bool,
+}
+
+/// What a frame is known by; `None` where it has no datagrams.
+pub fn identity(bytes: &[u8]) -> Option<Identity> {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+
+    let (mut key, mut kind) = (DefaultHasher::new(), DefaultHasher::new());
+    let (mut count, mut cyclic) = (0, false);
+    for datagram in datagrams(bytes) {
+        let what = (datagram.command, datagram.lasting_address(), datagram.data.len());
+        (datagram.index, what).hash(&mut key);
+        what.hash(&mut kind);
+        cyclic |= command::is_logical(datagram.command);
+        count += 1;
+    }
+    (count > 0).then(|| Identity { key: key.finish(), kind: kind.finish(), cyclic })
 }
 
 /// The datagrams of an Ethernet frame, tagged (VLAN) or not, in their order; stops before one that reaches beyond the end.

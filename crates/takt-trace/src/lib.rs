@@ -19,10 +19,12 @@ pub mod bpf;
 pub mod capture;
 mod error;
 pub mod event;
+pub mod follow;
 pub mod format;
 pub mod offline;
 pub mod overhead;
 pub mod perfetto;
+pub mod probe;
 mod tracefs;
 
 pub use analysis::{Cause, Thresholds, TraceReport, analyse, analyse_with, held_up, woken_late};

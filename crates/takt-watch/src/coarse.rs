@@ -86,6 +86,8 @@ impl Coarse {
             lost_events: 0,
             watcher_cpu_percent: 0.0,
             kept_awake: Vec::new(),
+            python: Vec::new(),
+            proposals: Vec::new(),
             untraced: Some(why.to_owned()),
             notes: vec![
                 "without kernel events: rates are of sleeps, lateness is the mean wait for a CPU (schedstat); there are no \

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use takt_rt::jobs::JobRecord;
 use takt_trace::event::State;
+use takt_trace::follow::{Activation, Source};
 
-use crate::follow::{Activation, Source};
 use crate::period::{self, Period};
 
 /// Times that are kept of each kind of wake-up: as many as the period is told from.

@@ -18,6 +18,9 @@ pub enum WatchError {
     /// A link cannot be followed.
     #[error("--link {link}: no packet socket: {source}; give CAP_NET_RAW, or run as root")]
     Link { link: crate::link::Endpoint, source: std::io::Error },
+    /// A bus cannot be followed.
+    #[error("--link {link}: {source}")]
+    Interface { link: crate::link::Endpoint, source: takt_link_ethercat::segment::raw::InterfaceError },
     /// More links than can be followed.
     #[error("--link is given {given} times; accepted are up to {most}")]
     Links { given: usize, most: usize },

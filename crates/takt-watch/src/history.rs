@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use takt_rt::jobs::JobRecord;
 use takt_trace::analysis::{Late, Thresholds, analyse_with};
 use takt_trace::event::{Softirq, Span, Thread as Named, WakeStack};
+use takt_trace::follow::Source;
 use takt_trace::{Cause, Event, Kind, Trace};
 
-use crate::follow::Source;
 use crate::target::Thread;
 
 /// Events that are kept at most: some 50 MB.

@@ -2,7 +2,7 @@
 //! that is. Nothing is added to the watched program; everything comes from the kernel's events.
 //!
 //! ```text
-//! takt-trace (parts of a capture) -> follow (wake-up to sleep) -> cycles (period, cycles) -> history (late ones judged by takt-trace)
+//! takt-trace (parts of a capture; follow: wake-up to sleep) -> cycles (period, cycles) -> history (late ones judged by takt-trace)
 //!   -> watcher (figures) -> report (JSON, screen, run directory)
 //! ```
 //!
@@ -26,10 +26,10 @@
 mod coarse;
 pub mod cycles;
 mod error;
-pub mod follow;
 mod history;
 pub mod link;
 pub mod period;
+pub mod python;
 pub mod report;
 pub mod rights;
 pub mod rundir;

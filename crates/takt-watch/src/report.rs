@@ -149,6 +149,12 @@ pub struct Report {
     pub kept_awake: Vec<u16>,
     /// Why kernel events could not be had, with the way out; null where they could. Without them there are neither periods nor causes.
     pub untraced: Option<String>,
+    /// The watched programs in Python.
+    #[serde(default)]
+    pub python: Vec<crate::python::PythonReport>,
+    /// What the findings suggest, and how much of the lateness each is about.
+    #[serde(default)]
+    pub proposals: Vec<String>,
     /// What a reader should know.
     pub notes: Vec<String>,
     /// Exit status of the command that was run; null where none was.

@@ -8,6 +8,7 @@ use takt_trace::{TraceError, TraceOptions, Tracer};
 
 use crate::coarse::Coarse;
 use crate::error::WatchError;
+use crate::python::{Pythons, advise};
 use crate::report::Report;
 use crate::rights::Facts;
 use crate::rundir::Recording;
@@ -176,8 +177,12 @@ fn traced(
     let by = feed.by();
     let mut processes = followed(&watcher, &options.target);
     let mut failed = None;
-    let finish = |watcher: &Watcher| {
+    let mut pythons = Pythons::new(options.settings.probes);
+    pythons.refresh(&watcher.watched);
+    let finish = |watcher: &Watcher, pythons: &Pythons| {
         let mut report = watcher.report();
+        report.python = pythons.reports(&watcher.watched);
+        advise(&mut report, pythons);
         report.target = options.target.to_string();
         report.followed_by = by;
         let spent_ns = own_cpu_ns().saturating_sub(busy_ns);
@@ -193,6 +198,7 @@ fn traced(
         if second {
             refreshed = Instant::now();
             watcher.refresh();
+            pythons.refresh(&watcher.watched);
         }
         let mut sink = |tid: i32, jobs: &[JobRecord]| {
             if let Some(recording) = recording.as_deref_mut()
@@ -205,7 +211,7 @@ fn traced(
             Feed::Events(tracer) if last => {
                 watcher.feed(tracer.stop()?, true, &mut sink);
                 watcher.refresh();
-                break finish(&watcher);
+                break finish(&watcher, &pythons);
             }
             Feed::Events(ref tracer) => watcher.feed(tracer.take()?, false, &mut sink),
             Feed::Kernel(ref mut windows) => watcher.take(windows, last, &mut sink)?,
@@ -213,7 +219,7 @@ fn traced(
         if last {
             // Names of those that only the last part told of.
             watcher.refresh();
-            break finish(&watcher);
+            break finish(&watcher, &pythons);
         }
         if !second {
             continue;
@@ -224,7 +230,7 @@ fn traced(
             processes = now;
         }
         if options.settings.live {
-            see(&finish(&watcher));
+            see(&finish(&watcher, &pythons));
         }
     };
     if let Some(error) = failed {

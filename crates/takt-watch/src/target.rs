@@ -44,8 +44,11 @@ impl Target {
     /// # Errors
     /// [`WatchError::NoCgroup`].
     pub fn cgroup(path: &Path) -> Result<Self, WatchError> {
-        let below = Path::new(CGROUPS).join(path.strip_prefix("/").unwrap_or(path));
-        let found = [path.to_owned(), below].into_iter().find(|path| path.join("cgroup.procs").is_file());
+        let below = path.strip_prefix("/").unwrap_or(path);
+        // Beside the older hierarchies the newer one lies in a folder of its own, and so does systemd's.
+        let places = ["", "unified", "systemd"].map(|place| Path::new(CGROUPS).join(place).join(below));
+        let found =
+            std::iter::once(path.to_owned()).chain(places).find(|path| path.join("cgroup.procs").is_file());
         found.map(Self::Cgroup).ok_or_else(|| WatchError::NoCgroup { path: path.to_owned() })
     }
 }

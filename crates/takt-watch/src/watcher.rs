@@ -9,13 +9,13 @@ use takt_rt::procfs::Stat;
 use takt_rt::{placement, policy::Policy};
 use takt_stats::{Recorder, Summary};
 use takt_trace::analysis::{CauseTable, Late, keep_worst};
+use takt_trace::follow::{Activation, Followed, Follower, Source};
 use takt_trace::{Cause, Event, Kind as EventKind, Trace};
 
 use crate::cycles::Cycles;
 use crate::error::WatchError;
-use crate::follow::{Activation, Followed, Follower, Source};
 use crate::history::History;
-use crate::link::{Endpoint, Exchange, Link, blamed};
+use crate::link::{Endpoint, Exchange, Link};
 use crate::period;
 use crate::report::{Kind, Report, Share, ThreadReport, Total};
 use crate::target::{Target, Watched};
@@ -36,6 +36,8 @@ pub struct Settings {
     pub follow: FollowBy,
     /// Links whose packets are followed.
     pub links: [Option<Endpoint>; 4],
+    /// Whether breakpoints may be set where a watched program in Python collects its garbage.
+    pub probes: bool,
     /// Whether a report is made after every part, for somebody who looks on.
     pub live: bool,
 }
@@ -62,6 +64,7 @@ impl Default for Settings {
             windows: 20,
             follow: FollowBy::Auto,
             links: [None; 4],
+            probes: true,
             live: true,
         }
     }
@@ -319,7 +322,7 @@ impl Watcher {
     /// Finds out where a packet's answer was held up, by the events that are there.
     pub(crate) fn judge_link(&mut self, index: usize, late: &Exchange, usual: &[Exchange]) {
         let threads: BTreeSet<i32> = self.watched.threads.keys().copied().collect();
-        let violation = blamed(&self.history.trace, late, usual, &threads);
+        let violation = self.links[index].blamed(&self.history.trace, late, usual, &threads);
         self.links[index].blame(&violation);
     }
 
@@ -454,6 +457,8 @@ impl Watcher {
             lost_events: self.lost_events,
             watcher_cpu_percent: 0.0,
             kept_awake: self.kept_awake.clone(),
+            python: Vec::new(),
+            proposals: Vec::new(),
             untraced: None,
             notes,
             exit_status: None,

@@ -7,9 +7,9 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::jobs::JobRecord;
 use takt_trace::bpf::{Awake, KernelFollower};
 use takt_trace::event::Span;
+use takt_trace::follow::Activation;
 use takt_trace::{Cause, Trace, TraceError, TraceOptions, Tracer};
 
-use crate::follow::Activation;
 use crate::link::Exchange;
 use crate::watcher::{Pending, Watcher};
 
@@ -245,11 +245,15 @@ impl Watcher {
             for one in late {
                 let usual = link.usual(one.arrived_ns);
                 let around = |one: &Exchange| Span {
-                    from_ns: one.arrived_ns.saturating_sub(AROUND_NS),
+                    from_ns: one.begin_ns().saturating_sub(AROUND_NS),
                     to_ns: one.end_ns() + AROUND_NS,
                 };
                 let mut with = spans.clone();
                 with.extend(usual.iter().chain([&one]).map(around));
+                // A send is late by what happened since the one before: when its timer was set, say.
+                if let Some(before) = usual.first().filter(|_| one.is_late_send()) {
+                    with.push(Span { from_ns: before.arrived_ns, to_ns: one.arrived_ns });
+                }
                 let with = joined(with);
                 let length = |spans: &[Span]| spans.iter().map(|span| span.to_ns - span.from_ns).sum::<u64>();
                 let more_ns = length(&with).saturating_sub(length(&spans));

@@ -392,6 +392,9 @@ pub struct Watch {
     /// Read all events of the machine instead of letting the kernel follow the threads (BPF): dearer, and every late cycle is looked at
     #[arg(long)]
     pub all_events: bool,
+    /// Set no breakpoint where a watched program in Python collects its garbage: then nothing is said of its collector
+    #[arg(long)]
+    pub no_probes: bool,
     /// Keep no row for each cycle, for days: figures and the worst windows alone, which do not grow with time
     #[arg(long)]
     pub flight_recorder: bool,

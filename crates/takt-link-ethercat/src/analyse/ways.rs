@@ -105,19 +105,8 @@ impl Traffic {
         let mut counters = Vec::new();
         let mut hasher = DefaultHasher::new();
         for datagram in frame::datagrams(packet.frame) {
-            let address = match datagram.command {
-                // Each device counts the device half up.
-                command::APRD
-                | command::APWR
-                | command::APRW
-                | command::BRD
-                | command::BWR
-                | command::BRW
-                | command::ARMW => u32::from(datagram.register()) << 16,
-                _ => datagram.address,
-            };
             datagram.index.hash(&mut hasher);
-            shape.push((datagram.command, address, datagram.data.len() as u16));
+            shape.push((datagram.command, datagram.lasting_address(), datagram.data.len() as u16));
             counters.push(datagram.working_counter);
         }
         if shape.is_empty() {

@@ -5,65 +5,25 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 
-use crate::event::{Kind, State, Trace};
+use crate::event::{Kind, Trace};
+use crate::follow::{Activation, Followed, Follower};
 
-/// An expiry further from the events than this is of another clock than theirs.
-const SAME_CLOCK_NS: u64 = 60_000_000_000;
-
-/// The jobs of any thread, from one sleep to the next: released when its timer was programmed for, or when somebody
-/// began to wake it; awake and started with the switch to it; ended when it goes to sleep.
+/// The jobs of any thread, from one sleep to the next: released when it asked to be woken (what its timer was set to, without the slack that
+/// the kernel adds), or when somebody began to wake it; awake and started with the switch to it; ended when it goes to sleep.
 pub fn observed_jobs(trace: &Trace, tid: i32) -> Vec<JobRecord> {
-    let mut jobs = Vec::new();
-    let mut timer: Option<(u64, u64)> = None;
-    // The CPU that runs this timer's function; on another one, or nested in it, others may expire meanwhile.
-    let mut expiring_on: Option<u16> = None;
-    let mut planned: Option<u64> = None;
-    let mut job: Option<JobRecord> = None;
-    for event in &trace.events {
-        let now_ns = event.time_ns;
-        match event.kind {
-            Kind::TimerStart { timer: address, expires_ns, .. } if event.tid == tid => {
-                timer = Some((address, expires_ns));
-            }
-            Kind::TimerExpireEntry { timer: address, .. }
-                if timer.is_some_and(|timer| timer.0 == address) =>
-            {
-                expiring_on = Some(event.cpu);
-            }
-            Kind::TimerExpireExit { timer: address } if timer.is_some_and(|timer| timer.0 == address) => {
-                expiring_on = None;
-            }
-            Kind::Waking { tid: woken, .. } if woken == tid && job.is_none() => {
-                let due = timer.filter(|_| expiring_on == Some(event.cpu));
-                let due_ns = due.map(|timer| timer.1).filter(|ns| now_ns.abs_diff(*ns) < SAME_CLOCK_NS);
-                planned = Some(due_ns.unwrap_or(now_ns).min(now_ns));
-            }
-            // What is pending may be over, and another may have begun.
-            Kind::Lost { .. } => {
-                (timer, expiring_on, planned, job) = (None, None, None, None);
-            }
-            Kind::Switch { prev_tid, prev_state, next_tid, .. } => {
-                if prev_tid == tid
-                    && prev_state != State::Runnable
-                    && let Some(job) = job.take()
-                {
-                    jobs.push(JobRecord { index: jobs.len() as u64, end_ns: now_ns, ..job });
-                }
-                if next_tid == tid
-                    && let Some(planned_ns) = planned.take()
-                {
-                    job = Some(JobRecord {
-                        planned_ns,
-                        wake_ns: now_ns,
-                        start_ns: now_ns,
-                        ..JobRecord::default()
-                    });
-                }
-            }
-            _ => {}
-        }
-    }
-    jobs
+    let mut follower = Follower::default();
+    follower.threads.insert(tid, Followed::default());
+    trace.events.iter().for_each(|event| follower.see(event));
+    let activations = follower.threads.remove(&tid).map(|thread| thread.activations).unwrap_or_default();
+    let job = |(index, one): (u64, Activation)| JobRecord {
+        index,
+        planned_ns: one.planned_ns,
+        wake_ns: one.awake_ns,
+        start_ns: one.awake_ns,
+        end_ns: one.end_ns,
+        ..JobRecord::default()
+    };
+    (0..).zip(activations).map(job).collect()
 }
 
 /// Something that had a CPU for a while.

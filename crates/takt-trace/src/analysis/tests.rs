@@ -520,6 +520,24 @@ fn the_next_job_inherits_the_cause() {
     assert!(report.windows.iter().any(|late| late.inherited && late.index == 2));
 }
 
+/// What a thread asked for counts, not what the kernel made of it: slack is lateness, and named.
+#[test]
+fn the_kernel_s_slack_is_lateness() {
+    let set = Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1_200_000, slack_ns: 200_000 };
+    let trace = Story::new()
+        .at(10, TASK, set)
+        .switch(11, TASK, PRIO, State::Sleeping, BUSY, 120)
+        .wake(1201, BUSY)
+        .switch(1210, BUSY, 120, State::Runnable, TASK, PRIO)
+        .sleep(1300, 2000)
+        .end(1400);
+    let jobs = observed_jobs(&trace, TASK);
+    assert_eq!(jobs, [JobRecord { index: 0, ..job(1000, 1210, 1210, 1301) }]);
+    let thresholds = Thresholds { lateness_ns: 100_000, ..Thresholds::default() };
+    let report = analyse_with(&trace, TASK, &jobs, &thresholds).unwrap();
+    assert_eq!((report.windows[0].cause, report.windows[0].who.as_str()), (Cause::TimerLate, "timer slack"));
+}
+
 #[test]
 fn holes_are_not_guessed_over() {
     let trace = Story::new()

@@ -266,9 +266,18 @@ impl Builder {
         asm.store(R9, cpu::EXPIRING_DUE, R8);
         Self::lookup(&mut asm, self.maps.timers, TIMER_KEY);
         asm.jump_if(R0, If::Equal, 0, done);
-        // On the timer's own clock: how late it is holds on ours as well.
-        asm.load_sized(R1, R6, of_timer.0, of_timer.1);
+        let other_clock = asm.label();
         asm.load(R2, R0, 8);
+        asm.jump_if_reg(R2, If::Greater, R8, other_clock);
+        asm.mov(R3, R8);
+        asm.sub_reg(R3, R2);
+        asm.set_wide(R4, SAME_CLOCK_NS);
+        asm.jump_if_reg(R3, If::GreaterEqual, R4, other_clock);
+        asm.store(R9, cpu::EXPIRING_DUE, R2);
+        asm.jump(in_time);
+        asm.here(other_clock);
+        // Set on another clock than ours: how late it is there holds here as well.
+        asm.load_sized(R1, R6, of_timer.0, of_timer.1);
         asm.jump_if_reg(R2, If::Greater, R1, in_time);
         asm.sub_reg(R1, R2);
         asm.set_wide(R2, SAME_CLOCK_NS);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use takt_trace::event::{PacketStep, State};
+use takt_trace::event::{PacketStep, Softirq, State};
 use takt_trace::{Event, Kind, Trace};
 
 use super::{Exchange, Place, Violation};
@@ -34,13 +34,15 @@ impl Way {
 }
 
 /// Time stamps of packets and of events are of two clocks that were read one after the other.
-const SLACK_NS: u64 = 30_000;
+pub(super) const SLACK_NS: u64 = 30_000;
+/// The network's input.
+pub(super) const NET_RX: Softirq = Softirq(3);
 /// Shorter frames are filled up by the wire (IEEE 802.3: 46 bytes of data).
 const SHORTEST: u32 = 46;
 
 /// What a thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Now {
+pub(super) enum Now {
     Asleep,
     Ready,
     Running,
@@ -59,17 +61,16 @@ fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option
     if received_ns > end_ns {
         return None;
     }
-    // Whoever hands the answer to the interface, with the link's header before it.
-    let queued = events[received..].iter().position(|event| {
-        matches!(event.kind, Kind::Packet { step: PacketStep::Queued, bytes, .. }
-            if bytes >= exchange.answer_bytes && bytes <= exchange.answer_bytes + 32)
-            && threads.contains(&event.tid)
-    })?;
+    let queued = queued(&events[received..], exchange, threads)?;
     let queued = received + queued;
     let tid = events[queued].tid;
     let queued_ns = events[queued].time_ns.min(end_ns + SLACK_NS);
-    // The wake-up of that thread by this packet, where it was asleep.
-    let waking = events[received..queued].iter().find(|event| {
+    // The wake-up of that thread by this packet, where it was asleep: later ones are its own affair.
+    let handled = events[received..queued]
+        .iter()
+        .position(|event| event.cpu == cpu && event.kind == Kind::SoftirqExit(NET_RX))
+        .map_or(queued, |handled| received + handled);
+    let waking = events[received..handled].iter().find(|event| {
         event.cpu == cpu && matches!(event.kind, Kind::Waking { tid: woken, .. } if woken == tid)
     });
     let socket_ns = waking.map_or(received_ns, |event| event.time_ns);
@@ -126,8 +127,26 @@ fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option
     Some(way)
 }
 
+/// Where one of `threads` handed the answer to the interface: the buffer that the driver took when the answer left. There may be other answers
+/// of the same length on their way. Where the driver tells nothing, the last one before.
+fn queued(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option<usize> {
+    let end_ns = exchange.answered_ns?;
+    // With the link's header before it.
+    let lengths = exchange.answer_bytes..=exchange.answer_bytes + 32;
+    let at = |event: &Event, wanted: PacketStep| match event.kind {
+        Kind::Packet { step, buffer, bytes } if step == wanted && lengths.contains(&bytes) => Some(buffer),
+        _ => None,
+    };
+    let mut left = events.iter().filter(|event| event.time_ns + SLACK_NS >= end_ns);
+    let buffer = left.find_map(|event| at(event, PacketStep::Sent));
+    events.iter().rposition(|event| {
+        let found = at(event, PacketStep::Queued).filter(|_| threads.contains(&event.tid));
+        found.is_some_and(|found| buffer.map_or(event.time_ns <= end_ns + SLACK_NS, |buffer| found == buffer))
+    })
+}
+
 /// What the thread did at the end of `events`.
-fn before(events: &[Event], tid: i32) -> Now {
+pub(super) fn before(events: &[Event], tid: i32) -> Now {
     for event in events.iter().rev() {
         match event.kind {
             Kind::Switch { next_tid, .. } if next_tid == tid => return Now::Running,
@@ -142,7 +161,7 @@ fn before(events: &[Event], tid: i32) -> Now {
 }
 
 /// The violation that `exchange` was, by what is usual in `others`, and by whom: the place that took most beyond its usual time.
-pub(crate) fn blamed(
+pub(super) fn blamed(
     trace: &Trace,
     exchange: &Exchange,
     others: &[Exchange],
@@ -257,6 +276,27 @@ mod tests {
             let sum_us: f64 = found.parts_us.iter().map(|part| part.1).sum();
             assert!((sum_us - found.us).abs() < 1.0, "{found:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_is_known_by_its_buffer_among_others_of_its_length() {
+        let (late, mut events) = exchange(60_000, [20, 30, 40, 900, 3000]);
+        let at =
+            events.iter().position(|event| matches!(event.kind, Kind::Packet { bytes: 74, .. })).unwrap();
+        // Two more are handed over while it waits, and it leaves first.
+        let queued_us = events[at].time_ns / 1000;
+        let other = |after_us: u64, buffer: u64| {
+            let kind = Kind::Packet { step: PacketStep::Queued, buffer, bytes: 74 };
+            event(queued_us + after_us, TID, kind)
+        };
+        events.splice(at + 1..at + 1, [other(100, 2), other(200, 3)]);
+        let end_us = late.answered_ns.unwrap() / 1000;
+        let left =
+            |us: u64, buffer: u64| event(us, 0, Kind::Packet { step: PacketStep::Sent, buffer, bytes: 74 });
+        let last = events.len() - 1;
+        events.splice(last..last, [left(end_us, 1)]);
+        let found = way(&events, &late, &BTreeSet::from([TID])).unwrap();
+        assert_eq!((found.user_ns, found.send_ns), (900_000, 3_000_000));
     }
 
     #[test]

@@ -1,103 +1,32 @@
 //! Links: packets of a robot's loop, followed from outside: arrival at the interface, software interrupt, socket, the thread runs, its code,
-//! the send, out at the interface. Each violation belongs to one of six places.
+//! the send, out at the interface. Each violation belongs to one of six places. On EtherCAT the master speaks first: its frames are followed
+//! from the send to their return.
 
-use std::collections::VecDeque;
-use std::net::Ipv4Addr;
-use std::str::FromStr;
+use std::collections::{BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
-use takt_rt::config::SettingError;
 use takt_stats::{Recorder, Summary};
+use takt_trace::Trace;
 
-pub(crate) use self::judge::blamed;
+use self::bus::Bus;
+pub use self::endpoint::{Endpoint, InterfaceName};
 use self::stamp::Stamps;
 use self::tap::{Packet, Tap};
 use crate::error::WatchError;
 use crate::period;
 use crate::watcher::Settings;
 
+mod bus;
+mod endpoint;
 mod judge;
 mod stamp;
 mod tap;
-
-/// Protocol of a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Protocol {
-    /// `udp:PORT`: the port of the watched program.
-    Udp,
-    /// `tcp:HOST:PORT`: the robot's address and port.
-    Tcp,
-}
-
-/// What link is followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Its protocol.
-    pub protocol: Protocol,
-    /// The robot's address; None for any.
-    pub host: Option<Ipv4Addr>,
-    /// The port: the program's own for UDP, the robot's for TCP.
-    pub port: u16,
-}
-
-impl Endpoint {
-    /// Up to four links, as the settings keep them.
-    ///
-    /// # Errors
-    /// [`WatchError::Links`] where there are more.
-    pub fn all(endpoints: &[Self]) -> Result<[Option<Self>; 4], WatchError> {
-        let mut links = [None; 4];
-        if endpoints.len() > links.len() {
-            return Err(WatchError::Links { given: endpoints.len(), most: links.len() });
-        }
-        for (place, &link) in links.iter_mut().zip(endpoints) {
-            *place = Some(link);
-        }
-        Ok(links)
-    }
-}
-
-impl std::fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.protocol, self.host) {
-            (Protocol::Udp, _) => write!(f, "udp:{}", self.port),
-            (Protocol::Tcp, Some(host)) => write!(f, "tcp:{host}:{}", self.port),
-            (Protocol::Tcp, None) => write!(f, "tcp:{}", self.port),
-        }
-    }
-}
-
-impl FromStr for Endpoint {
-    type Err = SettingError;
-
-    fn from_str(text: &str) -> Result<Self, SettingError> {
-        let refused = |accepted: &str| SettingError::value("--link", text.to_owned(), accepted);
-        const ACCEPTED: &str = "accepted are udp:PORT (the program's own port) and tcp:HOST:PORT (the robot's address, IPv4, and port)";
-        let port =
-            |text: &str| text.parse::<u16>().ok().filter(|&port| port > 0).ok_or_else(|| refused(ACCEPTED));
-        if let Some(rest) = text.strip_prefix("udp:") {
-            return Ok(Self { protocol: Protocol::Udp, host: None, port: port(rest)? });
-        }
-        if let Some(rest) = text.strip_prefix("tcp:") {
-            let (host, number) = rest.rsplit_once(':').ok_or_else(|| refused(ACCEPTED))?;
-            let host = host.parse().map_err(|_| refused(ACCEPTED))?;
-            return Ok(Self { protocol: Protocol::Tcp, host: Some(host), port: port(number)? });
-        }
-        if text.ends_with(":ethercat") {
-            return Err(refused(
-                "EtherCAT is not followed: the master speaks first there, so that its own thread is what to watch (--name)",
-            ));
-        }
-        Err(refused(ACCEPTED))
-    }
-}
 
 /// Where a cycle of a link was held up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// The packet came late: the robot, or the network.
+    /// The packet came late: the robot, or the network; on EtherCAT the wire, its cards, or the devices.
     RobotOrNetwork,
     /// From the interface to the protocols: its interrupt, and the software interrupt behind it.
     Interrupt,
@@ -167,12 +96,12 @@ pub struct RobotClock {
     pub slow_network: u64,
 }
 
-/// A link.
+/// A link. On EtherCAT its packets are the frames with process data that the master sends, answered when they are back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// As it was asked for.
     pub name: String,
-    /// Packets from the robot.
+    /// Packets from the robot; of the first kind in each cycle, on EtherCAT.
     pub packets: u64,
     /// Of these, how many were answered before the next came.
     pub answered: u64,
@@ -215,8 +144,29 @@ impl Exchange {
         self.answered_ns.unwrap_or(self.arrived_ns)
     }
 
+    /// From when on it is of interest.
+    pub(crate) fn begin_ns(&self) -> u64 {
+        self.arrived_ns.saturating_sub(self.late_ns)
+    }
+
+    /// Of a bus: it was sent late, and that is what is asked.
+    pub(crate) fn is_late_send(&self) -> bool {
+        self.late_ns > 0 && self.answered_ns == Some(self.arrived_ns)
+    }
+
     pub(crate) fn response_ns(&self) -> Option<u64> {
         Some(self.answered_ns?.saturating_sub(self.arrived_ns))
+    }
+}
+
+impl LinkReport {
+    /// What a place is called on this link.
+    pub fn title(&self, place: Place) -> &'static str {
+        let bus = self.name.ends_with(":ethercat");
+        match place {
+            Place::RobotOrNetwork if bus => "wire, card or device",
+            place => place.title(),
+        }
     }
 }
 
@@ -231,11 +181,18 @@ const MOST_BEHIND: u32 = 32;
 /// Violations that are told one by one.
 const MOST_WORST: usize = 20;
 
+/// Where its packets are seen.
+#[derive(Debug)]
+enum Source {
+    Tap(Box<Tap>),
+    Bus(Box<Bus>),
+}
+
 /// A link that is followed.
 #[derive(Debug)]
 pub(crate) struct Link {
     endpoint: Endpoint,
-    tap: Tap,
+    source: Source,
     times: VecDeque<u64>,
     try_at: u64,
     period_ns: Option<f64>,
@@ -263,13 +220,23 @@ impl Link {
     /// Opens the tap.
     ///
     /// # Errors
-    /// [`WatchError::Link`].
+    /// [`WatchError::Link`], [`WatchError::Interface`].
     pub(crate) fn open(endpoint: Endpoint, settings: Settings) -> Result<Self, WatchError> {
-        let tap = Tap::open(&endpoint).map_err(|source| WatchError::Link { link: endpoint, source })?;
+        let source = match endpoint {
+            Endpoint::Ethercat { interface } => {
+                let bus = Bus::open(interface.as_str());
+                let bus = bus.map_err(|source| WatchError::Interface { link: endpoint, source })?;
+                Source::Bus(Box::new(bus))
+            }
+            _ => {
+                let tap = Tap::open(&endpoint).map_err(|source| WatchError::Link { link: endpoint, source });
+                Source::Tap(Box::new(tap?))
+            }
+        };
         let recorder = || Recorder::compact(None);
         Ok(Self {
             endpoint,
-            tap,
+            source,
             times: VecDeque::new(),
             try_at: 0,
             period_ns: settings.period_ns,
@@ -291,10 +258,15 @@ impl Link {
         })
     }
 
-    /// Up to five exchanges before that of `arrived_ns` that were in time: what is usual.
+    /// Up to five exchanges before that of `arrived_ns` that were in time: what is usual. On EtherCAT the last ones, of whatever kind: what
+    /// held the one before up may hold this one up.
     pub(crate) fn usual(&self, arrived_ns: u64) -> Vec<Exchange> {
         const USUAL: usize = 5;
         const BACK_NS: u64 = 800_000_000;
+        if let Source::Bus(_) = self.source {
+            let before = self.exchanges.iter().rev().filter(|other| other.arrived_ns < arrived_ns);
+            return before.take(2 * USUAL).copied().collect();
+        }
         let deadline_ns = self.deadline_ns().unwrap_or(u64::MAX);
         let before = self.exchanges.iter().rev().skip_while(|other| other.arrived_ns >= arrived_ns);
         before
@@ -306,17 +278,45 @@ impl Link {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        self.settings.deadline_ns(self.period_ns)
+        match self.source {
+            Source::Tap(_) => self.settings.deadline_ns(self.period_ns),
+            // As `takt ethercat analyse` has it: for most masters an answer that is not there by then is late.
+            Source::Bus(_) => self.settings.deadline_ns.or(self.period_ns.map(|ns| (ns / 2.0) as u64)),
+        }
+    }
+
+    /// Where a violation lost its time, by the events round it; `threads` are those that are watched.
+    pub(crate) fn blamed(
+        &self,
+        trace: &Trace,
+        late: &Exchange,
+        usual: &[Exchange],
+        threads: &BTreeSet<i32>,
+    ) -> Violation {
+        match self.source {
+            Source::Tap(_) => judge::blamed(trace, late, usual, threads),
+            Source::Bus(_) => bus::blamed(trace, late, usual, threads),
+        }
     }
 
     /// Takes the packets that have passed since the last time; `last` where no other time follows.
     pub(crate) fn take(&mut self, last: bool) {
-        let mut packets = Vec::new();
-        self.tap.drain(&mut |packet| packets.push(packet));
-        // The two ways are two queues of the kernel.
-        packets.sort_by_key(|packet| packet.time_ns);
-        for packet in packets {
-            self.see(&packet);
+        match &mut self.source {
+            Source::Tap(tap) => {
+                let mut packets = Vec::new();
+                tap.drain(&mut |packet| packets.push(packet));
+                // The two ways are two queues of the kernel.
+                packets.sort_by_key(|packet| packet.time_ns);
+                for packet in packets {
+                    self.see(&packet);
+                }
+            }
+            Source::Bus(bus) => {
+                let seen = bus.drain();
+                for one in seen {
+                    self.see_frame(one);
+                }
+            }
         }
         if last {
             // The last ones had no chance to be answered.
@@ -339,7 +339,6 @@ impl Link {
             }
             return;
         }
-        let before_ns = self.times.back().copied();
         self.behind = if self.open.is_empty() { 0 } else { self.behind + 1 };
         // It answers every packet, if late; who goes on being late by as many has left some out.
         if self.behind > MOST_BEHIND || self.open.len() > MOST_OPEN {
@@ -348,22 +347,7 @@ impl Link {
                 self.close(open);
             }
         }
-        self.packets += 1;
-        if self.times.len() >= MOST_TIMES {
-            self.times.pop_front();
-        }
-        self.times.push_back(packet.time_ns);
-        let mut late_ns = 0;
-        if let Some(before_ns) = before_ns {
-            let gap_ns = packet.time_ns.saturating_sub(before_ns);
-            self.gaps.record(gap_ns);
-            if let Some(period_ns) = self.period_ns {
-                let over_ns = gap_ns.saturating_sub(period_ns as u64);
-                if over_ns > self.settings.late_ns(Some(period_ns)) {
-                    late_ns = over_ns;
-                }
-            }
-        }
+        let late_ns = self.arrive(packet.time_ns);
         let step = self.stamps.see(&packet.data[..packet.data_bytes], packet.time_ns);
         if late_ns > 0
             && let (Some(step_s), Some(period_ns)) = (step, self.period_ns)
@@ -381,20 +365,70 @@ impl Link {
         });
     }
 
-    fn close(&mut self, exchange: Exchange) {
+    /// The next packet that a cycle begins with: how late it is, where it is late.
+    fn arrive(&mut self, time_ns: u64) -> u64 {
+        let before_ns = self.times.back().copied();
+        self.packets += 1;
+        if self.times.len() >= MOST_TIMES {
+            self.times.pop_front();
+        }
+        self.times.push_back(time_ns);
+        let Some(before_ns) = before_ns else { return 0 };
+        let gap_ns = time_ns.saturating_sub(before_ns);
+        self.gaps.record(gap_ns);
+        let Some(period_ns) = self.period_ns else { return 0 };
+        let over_ns = gap_ns.saturating_sub(period_ns as u64);
+        if over_ns > self.settings.late_ns(Some(period_ns)) { over_ns } else { 0 }
+    }
+
+    fn see_frame(&mut self, seen: bus::Seen) {
+        match seen {
+            bus::Seen::Sent { time_ns, bytes, alone } => {
+                let late_ns = self.arrive(time_ns);
+                if late_ns == 0 {
+                    return;
+                }
+                self.violations += 1;
+                let answered_ns = Some(time_ns);
+                let late = Exchange { arrived_ns: time_ns, bytes, late_ns, answered_ns, answer_bytes: bytes };
+                if alone { self.blame(&bus::missing(&late)) } else { self.pending.push(late) }
+            }
+            bus::Seen::Over(exchange) => {
+                self.remember(exchange);
+                let deadline_ns = self.deadline_ns();
+                match (exchange.response_ns(), deadline_ns) {
+                    (None, _) => {
+                        self.violations += 1;
+                        self.blame(&bus::missing(&exchange));
+                    }
+                    (Some(response_ns), Some(deadline_ns)) if response_ns > deadline_ns => {
+                        self.violations += 1;
+                        self.pending.push(exchange);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Counts a finished exchange.
+    fn remember(&mut self, exchange: Exchange) {
         if self.exchanges.len() >= MOST_EXCHANGES {
             self.exchanges.pop_front();
         }
         self.exchanges.push_back(exchange);
-        let response_ns = exchange.response_ns();
-        if let Some(response_ns) = response_ns {
-            self.answered += 1;
-            self.responses.record(response_ns);
-        }
-        let Some(deadline_ns) = self.deadline_ns() else { return };
-        if let Some(response_ns) = response_ns {
+        let Some(response_ns) = exchange.response_ns() else { return };
+        self.answered += 1;
+        self.responses.record(response_ns);
+        if let Some(deadline_ns) = self.deadline_ns() {
             self.margins.record(deadline_ns.saturating_sub(response_ns));
         }
+    }
+
+    fn close(&mut self, exchange: Exchange) {
+        self.remember(exchange);
+        let Some(deadline_ns) = self.deadline_ns() else { return };
+        let response_ns = exchange.response_ns();
         // A link on which nobody ever answers is read only.
         let silent = response_ns.is_none() && self.answered * 2 > self.packets;
         if exchange.late_ns > 0 {
@@ -456,30 +490,10 @@ impl Link {
                 slow_robot: self.slow.0,
                 slow_network: self.slow.1,
             }),
-            lost: self.tap.lost,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_are_named_as_they_are_told() {
-        for text in ["udp:50002", "tcp:192.0.2.1:30004"] {
-            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
-        }
-        for (text, word) in [
-            ("udp:0", "udp:PORT"),
-            ("udp:", "udp:PORT"),
-            ("tcp:30004", "tcp:HOST:PORT"),
-            ("tcp:robot:30004", "IPv4"),
-            ("eth0:ethercat", "EtherCAT"),
-            ("x", "--link"),
-        ] {
-            let said = text.parse::<Endpoint>().unwrap_err().to_string();
-            assert!(said.contains(word), "{text}: {said}");
+            lost: match &self.source {
+                Source::Tap(tap) => tap.lost,
+                Source::Bus(bus) => bus.lost,
+            },
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use super::{Endpoint, Protocol};
+use super::Endpoint;
 
 /// A packet with data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +43,11 @@ pub(super) struct Tap {
 /// Ones as in classic BPF (linux/filter.h): code, jump if true, jump if false, constant.
 fn filter(endpoint: &Endpoint) -> Vec<libc::sock_filter> {
     let one = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let port = u32::from(endpoint.port);
-    let protocol = match endpoint.protocol {
-        Protocol::Udp => 17,
-        Protocol::Tcp => 6,
+    let (protocol, port) = match endpoint {
+        Endpoint::Udp { port } => (17, u32::from(*port)),
+        Endpoint::Tcp { port, .. } => (6, u32::from(*port)),
+        // Never asked for: its frames are taken whole.
+        Endpoint::Ethercat { .. } => (0, 0),
     };
     // SKF_AD_OFF + SKF_AD_PROTOCOL: the packet's protocol, whatever its link.
     const PACKET_PROTOCOL: u32 = -0x1000_i32 as u32;
@@ -196,22 +197,21 @@ fn parsed(bytes: &[u8], endpoint: &Endpoint, outgoing: bool) -> Option<Packet> {
     let network = usize::from(bytes.first()? & 0xf) * 4;
     let total = usize::from(word(2)?);
     let (source, target) = (word(network)?, word(network + 2)?);
-    let headers = match endpoint.protocol {
-        Protocol::Udp => network + 8,
-        Protocol::Tcp => network + usize::from(bytes.get(network + 12)? >> 4) * 4,
+    let headers = match endpoint {
+        Endpoint::Tcp { .. } => network + usize::from(bytes.get(network + 12)? >> 4) * 4,
+        _ => network + 8,
     };
     if headers >= total {
         // An acknowledgement alone.
         return None;
     }
-    let is = |host: Ipv4Addr| endpoint.host.is_none_or(|wanted| wanted == host);
-    let incoming = match endpoint.protocol {
+    let incoming = match *endpoint {
         // The program's own port.
-        Protocol::Udp if target == endpoint.port => true,
-        Protocol::Udp if source == endpoint.port => false,
+        Endpoint::Udp { port } if target == port => true,
+        Endpoint::Udp { port } if source == port => false,
         // The robot's.
-        Protocol::Tcp if source == endpoint.port && is(address(12)?) => true,
-        Protocol::Tcp if target == endpoint.port && is(address(16)?) => false,
+        Endpoint::Tcp { host, port } if source == port && host == address(12)? => true,
+        Endpoint::Tcp { host, port } if target == port && host == address(16)? => false,
         _ => return None,
     };
     // On the loopback every packet passes twice.
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_way_of_a_packet_is_told_by_the_port() {
-        let endpoint = Endpoint { protocol: Protocol::Udp, host: None, port: 50002 };
+        let endpoint = Endpoint::Udp { port: 50002 };
         let to_us = udp(7, 50002, b"robot");
         let packet = parsed(&to_us, &endpoint, false).unwrap();
         assert!(packet.incoming && packet.bytes == 33 && &packet.data[..packet.data_bytes] == b"robot");
@@ -260,8 +260,7 @@ mod tests {
         let mut bytes = vec![0x45, 0, 0, 44, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         bytes.extend(30004_u16.to_be_bytes());
         bytes.extend([1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
-        let endpoint =
-            |host: [u8; 4]| Endpoint { protocol: Protocol::Tcp, host: Some(host.into()), port: 30004 };
+        let endpoint = |host: [u8; 4]| Endpoint::Tcp { host: host.into(), port: 30004 };
         let packet = parsed(&bytes, &endpoint([10, 0, 0, 1]), false).unwrap();
         assert!(packet.incoming && packet.data[..packet.data_bytes] == [1, 2, 3, 4]);
         assert_eq!(parsed(&bytes, &endpoint([10, 0, 0, 9]), false), None);

@@ -58,26 +58,38 @@ while True:
 ";
 
 /// A Python program that is steered by lines.
-struct Steered {
-    child: Child,
+pub struct Steered {
+    pub child: Child,
     steer: ChildStdin,
     told: BufReader<ChildStdout>,
 }
 
 impl Steered {
-    fn start(command: &mut Command) -> Option<Self> {
+    pub fn start(command: &mut Command) -> Option<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
         let (steer, told) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
         Some(Self { child, steer, told })
     }
 
     /// Waits for a line; false at the end.
-    fn tells(&mut self, expected: &str) -> bool {
+    pub fn tells(&mut self, expected: &str) -> bool {
         let mut line = String::new();
         self.told.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.trim() == expected
     }
 
-    fn plant(&mut self, what: &str) {
+    /// Reads lines up to this one; false at the end.
+    pub fn comes_to(&mut self, expected: &str) -> bool {
+        let mut line = String::new();
+        while self.told.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            if line.trim() == expected {
+                return true;
+            }
+            line.clear();
+        }
+        false
+    }
+
+    pub fn plant(&mut self, what: &str) {
         writeln!(self.steer, "{what}").unwrap();
         assert!(self.tells(what), "{what} was not planted");
     }
@@ -98,7 +110,7 @@ struct Cable {
     port: u16,
 }
 
-fn done(program: &str, arguments: &[&str]) -> bool {
+pub fn done(program: &str, arguments: &[&str]) -> bool {
     let output = Command::new(program).args(arguments).output();
     let good = output.as_ref().is_ok_and(|output| output.status.success());
     if !good {
@@ -187,7 +199,7 @@ fn watched(count: usize, follow: FollowBy, plant: impl Fn(&mut Cable)) -> Option
     report.links.into_iter().next()
 }
 
-fn blamed(link: &LinkReport, place: Place) -> usize {
+pub fn blamed(link: &LinkReport, place: Place) -> usize {
     link.blame.iter().filter(|blame| blame.place == place).map(|blame| blame.count as usize).sum()
 }
 

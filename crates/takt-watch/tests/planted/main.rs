@@ -19,6 +19,8 @@ use takt_rt::settings::ThreadSettings;
 use takt_trace::Cause;
 use takt_watch::{FollowBy, Kind, Report, Settings};
 
+mod bus;
+mod kernel;
 mod link;
 mod rig;
 
@@ -93,28 +95,59 @@ fn a_role() {
         "hog" => steered(takt_rt::thread::spawn("hog", &settings("fifo:90", Some(CPU)), || {
             answer(|| spin(5 * MS));
         })),
+        // Longer than a cycle of 20 ms, whichever part of it is hit.
+        "long hog" => steered(takt_rt::thread::spawn("hog", &settings("fifo:90", Some(CPU)), || {
+            answer(|| spin(30 * MS));
+        })),
         "long" => victim(|_| spin(6 * MS)),
         "faults" => victim(|_| touch_new_pages()),
         "lock" => {
             let mutex = Arc::new(PiMutex::new(()).unwrap());
-            let held = Arc::clone(&mutex);
             let taken = Arc::clone(&mutex);
-            let holder = takt_rt::thread::spawn("holder", &settings("other", Some(OTHER_CPU)), move || {
-                answer(move || {
-                    let guard = held.lock().unwrap();
-                    spin(6 * MS);
+            holder(
+                move || drop(taken.lock().unwrap()),
+                move |hold| {
+                    let guard = mutex.lock().unwrap();
+                    hold();
                     drop(guard);
-                });
-            });
-            let _loop = loop_of("victim", move |_| drop(taken.lock().unwrap()));
-            steered(holder);
+                },
+            );
         }
+        // Nothing tells the kernel who holds it.
+        "waited" => {
+            let mutex = Arc::new(Mutex::new(()));
+            let taken = Arc::clone(&mutex);
+            holder(
+                move || drop(taken.lock().unwrap()),
+                move |hold| {
+                    let guard = mutex.lock().unwrap();
+                    hold();
+                    drop(guard);
+                },
+            );
+        }
+        "own" => {
+            let _loop = loop_of("victim", |_| {});
+            let helper = settings("fifo:90", Some(CPU));
+            steered(takt_rt::thread::spawn("helper", &helper, || answer(|| spin(5 * MS))));
+        }
+        "throttled" => victim_of("deadline:1ms/5ms/5ms", None, Duration::from_millis(5), |_| spin(4 * MS)),
+        "softirq" => kernel::softirqs(),
+        "interrupt" => kernel::timers(),
         other => panic!("no role {other}"),
     }
 }
 
 fn steered(thread: Result<takt_rt::thread::Handle<()>, takt_rt::Error>) {
     thread.unwrap().join().unwrap();
+}
+
+/// A loop that does `take` in every cycle, and a thread of lower priority on another CPU that holds what it takes when it is asked to.
+fn holder(mut take: impl FnMut() + Send + 'static, held: impl Fn(&dyn Fn()) + Send + 'static) {
+    let _loop = loop_of("victim", move |_| take());
+    steered(takt_rt::thread::spawn("holder", &settings("other", Some(OTHER_CPU)), move || {
+        answer(move || held(&|| spin(6 * MS)));
+    }));
 }
 
 /// Does `act` for every line that comes, and tells when.
@@ -129,9 +162,18 @@ fn answer(mut act: impl FnMut()) {
 }
 
 /// A loop of 2 ms at real-time priority, for as long as the program lives.
-fn loop_of(name: &str, mut job: impl FnMut(u64) + Send + 'static) -> takt_rt::thread::Handle<()> {
-    let thread = takt_rt::thread::spawn(name, &settings("fifo:50", Some(CPU)), move || {
-        let mut periodic = Periodic::start_now(Duration::from_millis(2), SleepStrategy::Kernel).unwrap();
+fn loop_of(name: &str, job: impl FnMut(u64) + Send + 'static) -> takt_rt::thread::Handle<()> {
+    loop_with(name, &settings("fifo:50", Some(CPU)), Duration::from_millis(2), job)
+}
+
+fn loop_with(
+    name: &str,
+    settings: &ThreadSettings,
+    period: Duration,
+    mut job: impl FnMut(u64) + Send + 'static,
+) -> takt_rt::thread::Handle<()> {
+    let thread = takt_rt::thread::spawn(name, settings, move || {
+        let mut periodic = Periodic::start_now(period, SleepStrategy::Kernel).unwrap();
         loop {
             let release = periodic.next();
             job(release.index);
@@ -142,9 +184,13 @@ fn loop_of(name: &str, mut job: impl FnMut(u64) + Send + 'static) -> takt_rt::th
 
 /// A loop that does `act` in a cycle when it is asked to.
 fn victim(act: impl Fn(u64) + Send + 'static) {
+    victim_of("fifo:50", Some(CPU), Duration::from_millis(2), act);
+}
+
+fn victim_of(policy: &str, cpu: Option<usize>, period: Duration, act: impl Fn(u64) + Send + 'static) {
     let (ask, asked) = std::sync::mpsc::channel::<()>();
     let (tell, told) = std::sync::mpsc::channel::<(u64, u64)>();
-    let _loop = loop_of("victim", move |index| {
+    let _loop = loop_with("victim", &settings(policy, cpu), period, move |index| {
         if asked.try_recv().is_ok() {
             let from_ns = monotonic_ns();
             act(index);
@@ -217,6 +263,15 @@ fn stopped(count: usize) -> Option<Outcome> {
         (from_ns, monotonic_ns())
     });
     Some(judged(&watch.finish(), &windows, &[Cause::Stopped], ""))
+}
+
+/// Beside cyclictest, by a role of this program.
+fn beside(role: &str, count: usize, expected: &[Cause], who: &str) -> Option<Outcome> {
+    let child = cyclictest()?;
+    let watch = Watch::start(child.0.id(), patient());
+    let mut role = Role::start(role);
+    let windows = windows(count, || role.plant());
+    Some(judged(&watch.finish(), &windows, expected, who))
 }
 
 fn in_role(role: &str, count: usize, expected: &[Cause], who: &str) -> Outcome {
@@ -425,6 +480,11 @@ fn eighteen_of_twenty_are_named_in_every_class() {
     tell("another thread (hog beside cyclictest)", hog(MANY).map(|found| found.1));
     tell("stopped (SIGSTOP to cyclictest)", stopped(MANY));
     tell("lock held", Some(in_role("lock", MANY, &LOCK, "holder")));
+    tell("waited for", Some(in_role("waited", MANY, &[Cause::Waited], "holder")));
+    tell("own helper thread", Some(in_role("own", MANY, &[Cause::OwnThread], "helper")));
+    tell("throttled", Some(in_role("throttled", MANY, &[Cause::Throttled], "")));
+    tell("software interrupt", beside("softirq", MANY, &[Cause::Softirq], "NET_RX"));
+    tell("interrupt", beside("interrupt", MANY, &[Cause::Interrupt], ""));
     tell("page faults", Some(in_role("faults", MANY, &FAULTS, "")));
     tell("its own long cycle", Some(in_role("long", MANY, &LONG, "")));
     tell("its own long cycle, Python", long_python(MANY));
@@ -437,8 +497,18 @@ fn eighteen_of_twenty_are_named_in_every_class() {
         (from_ns, monotonic_ns())
     });
     let report = watch.finish();
-    let planted =
-        [Cause::Stopped, Cause::Lock, Cause::PageFault, Cause::Execution, Cause::ExecutionOrFirmware];
+    let planted = [
+        Cause::Stopped,
+        Cause::Lock,
+        Cause::Waited,
+        Cause::OwnThread,
+        Cause::Throttled,
+        Cause::Softirq,
+        Cause::Interrupt,
+        Cause::PageFault,
+        Cause::Execution,
+        Cause::ExecutionOrFirmware,
+    ];
     let none = judged(&report, &windows, &planted, "");
     let hogs = judged(&report, &windows, &[Cause::HigherPriority], "hog");
     println!(

@@ -126,10 +126,12 @@ pub fn can_trace() -> bool {
     }
 }
 
-/// Judges windows by the worst late cycle that each touches; `who` is a part of the name that must be blamed.
+/// Judges windows by the worst late cycle that each touches; `who` is a part of the name that must be blamed. Of real-time threads: what
+/// else a role has (it reads lines, it holds a lock) waits for whatever the machine does besides.
 pub fn judged(report: &Report, windows: &[(u64, u64)], expected: &[Cause], who: &str) -> Outcome {
     let mut outcome = Outcome::default();
-    let late: Vec<&Late> = report.threads.iter().flat_map(|thread| &thread.windows).collect();
+    let judged = report.threads.iter().filter(|thread| !thread.policy.starts_with("other"));
+    let late: Vec<&Late> = judged.flat_map(|thread| &thread.windows).collect();
     for &(from_ns, to_ns) in windows {
         let touched = late.iter().filter(|late| late.end_ns >= from_ns && late.planned_ns <= to_ns);
         let weight = |late: &Late| late.lateness_us.max(late.response_us);

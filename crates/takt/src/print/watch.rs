@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use takt_trace::Cause;
 use takt_watch::link::LinkReport;
+use takt_watch::python::PythonReport;
 use takt_watch::report::{Share, Total};
 use takt_watch::screen::time;
 use takt_watch::{Kind, Report, ThreadReport};
@@ -34,6 +35,15 @@ pub fn watched(report: &Report) -> String {
     if !report.totals.is_empty() {
         let _ = writeln!(out, "\nof all lateness");
         totals(&mut out, &report.totals);
+    }
+    for one in &report.python {
+        python(&mut out, one);
+    }
+    if !report.proposals.is_empty() {
+        let _ = writeln!(out, "\nwhat may help (`takt tune` tries it)");
+    }
+    for proposal in &report.proposals {
+        let _ = writeln!(out, "  {proposal}");
     }
     let _ = writeln!(
         out,
@@ -126,7 +136,45 @@ fn link(out: &mut String, link: &LinkReport) {
     }
     for blame in &link.blame {
         let who = if blame.who.is_empty() { String::new() } else { format!(" ({})", blame.who) };
-        let _ = writeln!(out, "  {:>8} times  {}{who}", blame.count, blame.place.title());
+        let _ = writeln!(out, "  {:>8} times  {}{who}", blame.count, link.title(blame.place));
+    }
+}
+
+fn python(out: &mut String, python: &PythonReport) {
+    let _ = writeln!(out, "\nPython, process {}", python.pid);
+    match &python.lock {
+        Some(waits) if waits.is_empty() => {
+            let _ = writeln!(
+                out,
+                "  no thread waited for the interpreter's lock (GIL) at any of {} looks",
+                python.looks
+            );
+        }
+        _ => {}
+    }
+    for wait in python.lock.iter().flatten() {
+        let _ = writeln!(
+            out,
+            "  {} (tid {}) waited for the interpreter's lock (GIL) at {:.1} % of {} looks; held by {}",
+            wait.thread,
+            wait.tid,
+            100.0 * wait.share,
+            python.looks,
+            names(&wait.holders, |share| format!("{} ({} times)", share.who, share.count))
+        );
+    }
+    if let Some(collector) = python.collector {
+        let _ = writeln!(
+            out,
+            "  the garbage collector ran {} times, {} in all, the longest {}; it took most of {} of the worst late cycles",
+            collector.collections,
+            time(collector.us),
+            time(collector.worst_us),
+            collector.late_cycles
+        );
+    }
+    for note in &python.notes {
+        let _ = writeln!(out, "  {note}");
     }
 }
 

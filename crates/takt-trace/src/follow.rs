@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use takt_trace::bpf::{Awake, Waker};
-use takt_trace::event::State;
-use takt_trace::{Event, Kind};
+use crate::bpf::{Awake, Waker};
+use crate::event::{Event, Kind, State};
 
 /// What woke a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -109,8 +108,8 @@ struct Cpu {
     irq: Option<u32>,
     vector: bool,
     softirq: Option<u8>,
-    /// The timer whose function runs, that function, and when it was due.
-    expiring: Option<(u64, u64, u64)>,
+    /// The timers whose functions run, those functions, and when they were due: an interrupt's lies on top of a deferred one.
+    expiring: Vec<(u64, u64, u64)>,
     /// Watched threads that wait for it.
     waiting: Vec<i32>,
 }
@@ -121,6 +120,14 @@ const SAME_CLOCK_NS: u64 = 60_000_000_000;
 const MOST_LASTING: usize = 4;
 /// Timers that are remembered: those of threads that have ended stay, so all are forgotten now and then.
 const MOST_TIMERS: usize = 1 << 16;
+
+/// Functions of timers that lie on top of each other on a CPU.
+const DEEPEST: usize = 4;
+
+/// How long before `now_ns` that was, where both can be times of one clock.
+fn since(before_ns: u64, now_ns: u64) -> Option<u64> {
+    now_ns.checked_sub(before_ns).filter(|&since_ns| since_ns < SAME_CLOCK_NS)
+}
 
 /// Follows threads through the events of a trace, which may come in parts.
 #[derive(Debug, Default)]
@@ -148,7 +155,8 @@ impl Follower {
         if cpu.tid != event.tid {
             // Some kernels leave out what happens while certain threads are current.
             (cpu.tid, cpu.since_ns) = (event.tid, now_ns);
-            (cpu.irq, cpu.vector, cpu.softirq, cpu.expiring) = (None, false, None, None);
+            (cpu.irq, cpu.vector, cpu.softirq) = (None, false, None);
+            cpu.expiring.clear();
         }
         match event.kind {
             Kind::TimerStart { timer, function, expires_ns, slack_ns } => {
@@ -158,24 +166,25 @@ impl Follower {
                 self.timers.insert(timer, (function, expires_ns.saturating_sub(slack_ns.into())));
                 let in_thread = cpu.irq.is_none() && !cpu.vector && cpu.softirq.is_none();
                 if in_thread && let Some(thread) = self.threads.get_mut(&event.tid) {
-                    let overdue = expires_ns <= now_ns && now_ns - expires_ns < SAME_CLOCK_NS;
-                    thread.armed = Some((timer, overdue));
+                    thread.armed = Some((timer, since(expires_ns, now_ns).is_some()));
                 }
             }
             Kind::TimerExpireEntry { timer, function, now_ns: of_timer_ns } => {
-                // On the timer's own clock: how late it is holds on ours as well.
-                let late_ns =
-                    self.timers.get(&timer).map_or(0, |&(_, due_ns)| of_timer_ns.saturating_sub(due_ns));
-                let late_ns = if late_ns < SAME_CLOCK_NS { late_ns } else { 0 };
-                let due_ns = now_ns.saturating_sub(late_ns);
-                cpu.expiring = Some((timer, function, due_ns));
+                let due_ns = self.timers.get(&timer).map_or(now_ns, |&(_, set_ns)| {
+                    // Set on another clock than the events': how late it is there holds here as well.
+                    let late_ns = since(set_ns, now_ns).or(since(set_ns, of_timer_ns)).unwrap_or(0);
+                    now_ns.saturating_sub(late_ns)
+                });
+                if cpu.expiring.len() < DEEPEST {
+                    cpu.expiring.push((timer, function, due_ns));
+                }
                 if let Some(thread) = self.threads.get_mut(&event.tid)
                     && thread.armed == Some((timer, true))
                 {
                     thread.release_awake(event.cpu, (timer, function), due_ns, now_ns);
                 }
             }
-            Kind::TimerExpireExit { .. } => cpu.expiring = None,
+            Kind::TimerExpireExit { timer } => cpu.expiring.retain(|one| one.0 != timer),
             Kind::VectorEntry(_) => cpu.vector = true,
             Kind::VectorExit(_) => cpu.vector = false,
             Kind::IrqEntry { irq } => cpu.irq = Some(irq),
@@ -222,7 +231,7 @@ impl Follower {
             return;
         }
         let now_ns = event.time_ns;
-        let (source, planned_ns) = match (cpu.expiring, cpu.irq, cpu.softirq) {
+        let (source, planned_ns) = match (cpu.expiring.last().copied(), cpu.irq, cpu.softirq) {
             (Some((timer, function, due_ns)), ..) => {
                 (Source::Timer(thread.timer_id(timer, function)), due_ns.min(now_ns))
             }
@@ -246,7 +255,8 @@ impl Follower {
                 if let Some(other) = self.cpus.get_mut(usize::from(other)) {
                     other.waiting.retain(|&waiting| waiting != tid);
                     let waited_ns = now_ns.saturating_sub(since_ns.max(other.since_ns));
-                    *thread.kept_by.entry(other.tid).or_default() += waited_ns;
+                    let kept = thread.kept_by.entry(other.tid).or_default();
+                    *kept = kept.saturating_add(waited_ns);
                 }
                 now_ns
             }
@@ -268,12 +278,13 @@ impl Follower {
                 && let Now::Ready { since_ns, .. } = thread.now
             {
                 let waited_ns = now_ns.saturating_sub(since_ns.max(cpu.since_ns));
-                *thread.kept_by.entry(prev_tid).or_default() += waited_ns;
+                let kept = thread.kept_by.entry(prev_tid).or_default();
+                *kept = kept.saturating_add(waited_ns);
             }
         }
         cpu.waiting.retain(|&tid| tid != next_tid);
         (cpu.tid, cpu.since_ns) = (next_tid, now_ns);
-        cpu.expiring = None;
+        cpu.expiring.clear();
         if let Some(thread) = self.threads.get_mut(&prev_tid)
             && thread.leave(at, prev_state, now_ns, &self.timers)
         {
@@ -287,7 +298,7 @@ impl Follower {
 
 impl Followed {
     /// Takes what the kernel itself has followed.
-    pub(crate) fn take(&mut self, awake: &Awake) -> Activation {
+    pub fn take(&mut self, awake: &Awake) -> Activation {
         let source = match awake.waker {
             Waker::Timer { timer, function } => Source::Timer(self.timer_id(timer, function)),
             Waker::Thread(tid) => Source::Thread(tid),
@@ -362,8 +373,7 @@ impl Followed {
             && was == Now::Asleep
             && let Some(timer) = self.slept_on
             && let Some(&(function, due_ns)) = timers.get(&timer)
-            && due_ns <= now_ns
-            && now_ns - due_ns < SAME_CLOCK_NS
+            && since(due_ns, now_ns).is_some()
         {
             woken = Some((Source::Timer(self.timer_id(timer, function)), due_ns));
         }
@@ -405,142 +415,4 @@ impl Followed {
 }
 
 #[cfg(test)]
-mod tests {
-    use takt_trace::event::{Softirq, Vector};
-
-    use super::*;
-
-    const TIMER: u64 = 0x1000;
-
-    fn event(time_ns: u64, tid: i32, kind: Kind) -> Event {
-        Event { time_ns, tid, cpu: 0, kind }
-    }
-
-    fn switch(time_ns: u64, prev_tid: i32, prev_state: State, next_tid: i32) -> Event {
-        let kind = Kind::Switch { prev_tid, prev_prio: 120, prev_state, next_tid, next_prio: 120 };
-        event(time_ns, prev_tid, kind)
-    }
-
-    fn followed(events: &[Event]) -> Follower {
-        let mut follower = Follower::default();
-        follower.threads.insert(7, Followed::default());
-        events.iter().for_each(|event| follower.see(event));
-        follower
-    }
-
-    fn waking(time_ns: u64, by: i32) -> Event {
-        event(time_ns, by, Kind::Waking { tid: 7, prio: 120, target_cpu: 0 })
-    }
-
-    #[test]
-    fn a_timer_s_activation_is_planned_for_what_the_timer_was_set_to() {
-        let follower = followed(&[
-            switch(100, 0, State::Runnable, 7),
-            event(110, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000, slack_ns: 0 }),
-            switch(120, 7, State::Sleeping, 0),
-            event(1010, 0, Kind::VectorEntry(Vector::LocalTimer)),
-            event(1020, 0, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: 1015 }),
-            waking(1030, 0),
-            event(1040, 0, Kind::TimerExpireExit { timer: TIMER }),
-            event(1050, 0, Kind::VectorExit(Vector::LocalTimer)),
-            switch(1060, 0, State::Runnable, 7),
-            switch(1100, 7, State::Runnable, 9),
-            switch(1300, 9, State::Sleeping, 7),
-            event(1310, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 2000, slack_ns: 0 }),
-            switch(1350, 7, State::Sleeping, 0),
-        ]);
-        let thread = &follower.threads[&7];
-        let expected = Activation {
-            source: Source::Timer(TIMER),
-            planned_ns: 1005,
-            awake_ns: 1060,
-            end_ns: 1350,
-            cpu_ns: 90,
-            state: State::Sleeping,
-            slept_on: Some(TIMER),
-            cpu: 0,
-        };
-        assert_eq!(thread.activations, [expected]);
-        assert_eq!(thread.preempted, 1);
-        assert_eq!(thread.kept_by, BTreeMap::from([(0, 30), (9, 200)]));
-    }
-
-    #[test]
-    fn whoever_wakes_is_told_by_what_the_cpu_does() {
-        for (before, by, source) in [
-            (None, 9, Source::Thread(9)),
-            (Some(Kind::SoftirqEntry(Softirq(3))), 9, Source::Softirq(3)),
-            (Some(Kind::IrqEntry { irq: 24 }), 0, Source::Interrupt(24)),
-            (None, 0, Source::Other),
-        ] {
-            let mut events = vec![switch(100, 0, State::Runnable, 7), switch(120, 7, State::Sleeping, by)];
-            events.extend(before.map(|kind| event(200, by, kind)));
-            events.extend([
-                waking(210, by),
-                switch(220, by, State::Runnable, 7),
-                switch(230, 7, State::Sleeping, 0),
-            ]);
-            let follower = followed(&events);
-            let found = &follower.threads[&7].activations;
-            assert_eq!(found.iter().map(|one| one.source).collect::<Vec<_>>(), [source]);
-        }
-    }
-
-    #[test]
-    fn a_wake_up_that_nobody_told_of_was_the_timer_that_was_due() {
-        let events = [
-            switch(100, 0, State::Runnable, 7),
-            event(110, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000, slack_ns: 0 }),
-            switch(120, 7, State::Sleeping, 0),
-            switch(1060, 0, State::Runnable, 7),
-            switch(1100, 7, State::Sleeping, 0),
-        ];
-        let follower = followed(&events);
-        let found = follower.threads[&7].activations[0];
-        assert_eq!((found.source, found.planned_ns), (Source::Timer(TIMER), 1000));
-    }
-
-    #[test]
-    fn a_sleep_until_a_time_that_has_passed_begins_a_cycle_without_a_sleep() {
-        let events = [
-            switch(100, 0, State::Runnable, 7),
-            switch(120, 7, State::Sleeping, 0),
-            waking(5000, 9),
-            switch(5010, 0, State::Runnable, 7),
-            event(5020, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000, slack_ns: 0 }),
-            event(5030, 7, Kind::VectorEntry(Vector::LocalTimer)),
-            event(5040, 7, Kind::TimerExpireEntry { timer: TIMER, function: 1, now_ns: 5040 }),
-            event(5050, 7, Kind::TimerExpireExit { timer: TIMER }),
-            event(5060, 7, Kind::VectorExit(Vector::LocalTimer)),
-            switch(5100, 7, State::Sleeping, 0),
-        ];
-        let follower = followed(&events);
-        let found = &follower.threads[&7].activations;
-        let ends: Vec<(u64, u64, u64)> =
-            found.iter().map(|one| (one.planned_ns, one.awake_ns, one.end_ns)).collect();
-        assert_eq!(ends, [(5000, 5010, 5040), (1000, 5040, 5100)]);
-        assert_eq!((found[0].slept_on, found[1].source), (Some(TIMER), Source::Timer(TIMER)));
-    }
-
-    #[test]
-    fn timers_at_ever_new_places_are_one_kind_and_a_lasting_few_are_not() {
-        let mut thread = Followed::default();
-        assert_eq!([10, 20, 10].map(|timer| thread.timer_id(timer, 1)), [10, 20, 10]);
-        let found: Vec<u64> = (0..9).map(|place| thread.timer_id(100 + place, 2)).collect();
-        assert_eq!(found[4..], [2; 5]);
-        assert_eq!(thread.timer_id(10, 1), 10);
-    }
-
-    #[test]
-    fn after_a_loss_nothing_is_made_up() {
-        let mut events = vec![
-            switch(100, 0, State::Runnable, 7),
-            switch(120, 7, State::Sleeping, 0),
-            waking(200, 0),
-            switch(210, 0, State::Runnable, 7),
-        ];
-        events.push(event(300, 0, Kind::Lost { count: 5 }));
-        events.push(switch(400, 7, State::Sleeping, 0));
-        assert_eq!(followed(&events).threads[&7].activations, []);
-    }
-}
+mod tests;
