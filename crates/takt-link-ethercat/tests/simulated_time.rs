@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use takt_link_ethercat::control::{
-    ControlConfig, DeviceConfig, ExchangeMode, Exchanged, Link, SimulatedTime, Sync0, Wire, bring_up,
-    in_simulated_time,
+    ControlConfig, DeviceConfig, ExchangeMode, Exchanged, Link, ObjectWrite, SimulatedTime, Sync0, Wire,
+    bring_up, in_simulated_time,
 };
 use takt_link_ethercat::segment::{AlState, DeviceKind, Segment, SegmentConfig, SegmentControl, Update};
 
@@ -398,6 +398,44 @@ fn brought_up(lost: Option<u64>, delayed: Option<(u64, u64)>) -> Result<(Link, u
         }
     });
     Ok((link.map_err(|error| error.to_string())?, sent.load(Ordering::Relaxed), prepared))
+}
+
+#[test]
+fn a_long_object_survives_any_one_frame_that_is_lost_or_late() {
+    let description = SegmentConfig::humanoid(4);
+    let drive = description.devices.iter().position(|device| device.kind == DeviceKind::Drive).unwrap();
+    let mut config = with_sync0(&description);
+    let data = (0..512).map(|at| (at * 7) as u8).collect();
+    config.devices[drive].startup =
+        vec![ObjectWrite { index: 0x2000, data: Some(data), verify: true, ..ObjectWrite::default() }];
+    // The first frame of the phase in which objects are written, and the first after it.
+    let run = |lost: Option<u64>, late: Option<u64>| {
+        let sent = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&sent);
+        let delay = move |frame| {
+            count.store(frame, Ordering::Relaxed);
+            match lost {
+                Some(lost) if lost == frame => late.map(|us| us * 1000),
+                _ => Some(WAY_NS),
+            }
+        };
+        let segment = Segment::new(&description).unwrap();
+        let wire = in_simulated_time(segment, SimulatedTime::new(77_123_456_789), delay);
+        let mut phases = Vec::new();
+        let link = bring_up(wire, &config, &mut |progress| {
+            phases.push((progress.phase, sent.load(Ordering::Relaxed)));
+        });
+        (link.map(|link| link.took).map_err(|error| error.to_string()), phases)
+    };
+    let (outcome, phases) = run(None, None);
+    outcome.unwrap();
+    let sent_until = |name: &str| phases.iter().find(|(phase, _)| *phase == name).unwrap().1;
+    // Objects are written first there; before devices go to SAFE-OP cycles run already.
+    for frame in sent_until("configuring devices")..sent_until("going to SAFE-OP") - 100 {
+        let late = [None, Some(900), Some(101_000), Some(130_000)][frame as usize % 4];
+        let (outcome, _) = run(Some(frame), late);
+        assert!(outcome.is_ok(), "frame {frame} of {phases:?}, late {late:?}: {outcome:?}");
+    }
 }
 
 #[test]

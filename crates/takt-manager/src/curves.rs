@@ -187,6 +187,25 @@ pub struct Flow {
     pub jitter_ns: u64,
     /// How many arrivals here `n` of the root cause, over all ways of the same jitter.
     pub counts: Arc<Counts>,
+    /// How it came here.
+    pub travel: Travel,
+}
+
+/// What a flow has passed, at most over all its ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Travel {
+    /// What messages are allowed from hop to hop.
+    pub way_ns: u64,
+    /// The cores of the callbacks, as bits; [`Travel::SOMEWHERE`]: not all of them are known.
+    pub cores: u64,
+}
+
+impl Travel {
+    pub const SOMEWHERE: u64 = 1 << 63;
+
+    fn with(self, other: Self) -> Self {
+        Self { way_ns: self.way_ns.max(other.way_ns), cores: self.cores | other.cores }
+    }
 }
 
 /// Greatest number of messages of `n` activations in a row, repeated beyond the last entry.
@@ -288,17 +307,29 @@ impl Flows {
         if spans.never() {
             return Self::none();
         }
-        Self(vec![Flow { root, spans, jitter_ns: 0, counts: Arc::new(Counts::each(1)) }])
+        let (counts, travel) = (Arc::new(Counts::each(1)), Travel::default());
+        Self(vec![Flow { root, spans, jitter_ns: 0, counts, travel }])
     }
 
     /// Adds those of another callback, activations of which cause `counts` here after up to `jitter_ns` more.
     pub fn add(&mut self, other: &Self, jitter_ns: u64, counts: &Arc<Counts>) {
+        self.add_each(other, counts, |flow| (flow.jitter_ns.saturating_add(jitter_ns), flow.travel));
+    }
+
+    /// The same with the jitter that each flow has here, and how it came here.
+    pub fn add_each(
+        &mut self,
+        other: &Self,
+        counts: &Arc<Counts>,
+        mut after: impl FnMut(&Flow) -> (u64, Travel),
+    ) {
         if counts.never() {
             return;
         }
         let plain = counts.entries() == [1];
         for flow in &other.0 {
-            let jitter = flow.jitter_ns.saturating_add(jitter_ns).min(LONGEST_NS);
+            let (jitter_ns, travel) = after(flow);
+            let jitter = jitter_ns.min(LONGEST_NS);
             let counts = if plain {
                 flow.counts.clone()
             } else if flow.counts.entries() == [1] {
@@ -307,8 +338,11 @@ impl Flows {
                 Arc::new(counts.after(&flow.counts))
             };
             match self.0.iter_mut().find(|f| f.root == flow.root && f.jitter_ns == jitter) {
-                Some(same) => same.counts = Arc::new(same.counts.with(&counts)),
-                None => self.0.push(Flow { jitter_ns: jitter, counts, ..flow.clone() }),
+                Some(same) => {
+                    same.counts = Arc::new(same.counts.with(&counts));
+                    same.travel = same.travel.with(travel);
+                }
+                None => self.0.push(Flow { jitter_ns: jitter, counts, travel, ..flow.clone() }),
             }
         }
         if self.0.len() > Self::MANY {
@@ -318,6 +352,7 @@ impl Flows {
                     Some(same) => {
                         same.jitter_ns = same.jitter_ns.max(flow.jitter_ns);
                         same.counts = Arc::new(same.counts.with(&flow.counts));
+                        same.travel = same.travel.with(flow.travel);
                     }
                     None => joined.push(flow),
                 }

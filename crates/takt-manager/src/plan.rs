@@ -171,11 +171,11 @@ pub struct JitterPlan {
     pub bound_ns: Option<u64>,
 }
 
-/// What one executor contributes to a chain's bound. Their sum is the bound, but for latencies that were measured above it and that nothing
-/// explained: those are added to it.
+/// What one executor contributes to a chain's bound, or several on shared cores that are bounded together. The sum of
+/// all times is the bound, but for latencies that were measured above it and that nothing explained: those are added.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BoundPart {
-    /// Callbacks of the chain that it runs there, one after another.
+    /// Callbacks of the chain that run there, one after another.
     pub callbacks: Vec<CallbackId>,
     /// The messages' way there: what the middleware was seen to take and a margin, and what the options allow.
     pub transport_ns: u64,
@@ -185,6 +185,12 @@ pub struct BoundPart {
     pub executor_ns: u64,
     /// Waiting for the reservation: budgets used up, others on the core.
     pub supply_ns: u64,
+    /// What is allowed for what callbacks of a shared core take beyond their curves.
+    #[serde(default)]
+    pub disturbance_ns: u64,
+    /// How many worst cases are added up here: in each the chain waits for all that runs before it anew.
+    #[serde(default)]
+    pub waits: usize,
 }
 
 /// What a goal can expect.

@@ -41,6 +41,8 @@ pub struct Machine {
     pub disturbed_ns: u64,
     /// within this.
     pub disturbed_window_ns: u64,
+    /// Messages to other executors arrive up to so much later.
+    pub transit_ns: u64,
 }
 
 /// A system with known costs.

@@ -87,7 +87,9 @@ fn plans_keep_what_they_promise() {
         let mut worst_seen = vec![0; plan.chains.len()];
         for chain in plan.chains.iter().filter(|c| c.state == ChainState::Guaranteed) {
             let parts = chain.bound_parts.iter();
-            let sum: u64 = parts.map(|p| p.transport_ns + p.own_ns + p.executor_ns + p.supply_ns).sum();
+            let sum: u64 = parts
+                .map(|p| p.transport_ns + p.own_ns + p.executor_ns + p.supply_ns + p.disturbance_ns)
+                .sum();
             assert_eq!(chain.bound_ns, Some(sum), "{}", chain.name);
             println!("{}: {:?}", chain.name, chain.bound_parts);
         }

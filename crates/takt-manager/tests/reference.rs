@@ -84,7 +84,7 @@ fn a_callback_behind_all_others_has_the_same_bound_or_a_tighter_one_of_rtss21() 
             match ours.by {
                 Method::Ecrts19 => assert_eq!(ours.ns, *theirs),
                 Method::Rtss21Bw => assert!(ours.ns < *theirs),
-                Method::Fifo | Method::Threads => panic!("a single thread with a wait set"),
+                Method::Fifo | Method::Threads | Method::Joint => panic!("a single thread with a wait set"),
             }
             same += u32::from(ours.ns == *theirs);
             tighter += u32::from(ours.ns < *theirs);

@@ -7,7 +7,7 @@
 mod common;
 
 use common::{Checked, EXACT, compare, paths};
-use takt_manager::analysis::{Analysis, Disturbance};
+use takt_manager::analysis::{Analysis, Disturbance, Method};
 use takt_manager::simulate::{Features, Machine, Supply, random_with, simulate_on};
 use takt_manager::workload::Workload;
 use takt_rt::random::SplitMix64;
@@ -26,6 +26,8 @@ enum Without {
     Neighbours,
     /// What callbacks take beyond their curves now and then is not known.
     Disturbances,
+    /// Messages are there at once.
+    Transits,
 }
 
 /// From rare and much to often and little; runs are half a second long.
@@ -54,7 +56,10 @@ fn check(seed: u64, without: Without) -> Result<Checked, String> {
         Without::Neighbours => (0..place.len()).map(Some).collect(),
         _ => place.iter().copied().map(Some).collect(),
     };
-    let mut analysis = Analysis::new(&workload, 10_000_000, 2_000_000_000, 0);
+    let transit_ns = if seed % 3 == 1 { random.within(1, 4_000_000) } else { 0 };
+    let known_transit_ns = if without == Without::Transits { 0 } else { transit_ns };
+    let mut analysis = Analysis::new(&workload, 10_000_000, 2_000_000_000, known_transit_ns)
+        .joining_hops(!seed.is_multiple_of(5));
     let paths = paths(&system);
     let disturbance = if seed % 2 == 1 { disturbance(&mut random) } else { Disturbance::default() };
     if without != Without::Disturbances {
@@ -88,14 +93,23 @@ fn check(seed: u64, without: Without) -> Result<Checked, String> {
         .zip(&budgets_ns)
         .map(|(core, budget_ns)| Supply { budget_ns: *budget_ns, period_ns, core: *core })
         .collect();
-    let bounds: Vec<Option<u64>> =
-        paths.iter().map(|p| analysis.latency(p, &budgets_ns, &solution).map(|b| b.0)).collect();
+    let mut bounds: Vec<Option<u64>> = Vec::new();
+    for path in &paths {
+        let bound = analysis.latency(path, &budgets_ns, &solution);
+        let hop_by_hop = path.iter().map(|c| solution.responses[*c].map(|b| b.ns)).sum::<Option<u64>>();
+        if let (Some((ns, by)), Some(sum)) = (&bound, hop_by_hop) {
+            checked.joint += u64::from(by.contains(&Method::Joint));
+            checked.saved_percent += 100 - (*ns * 100 / sum.max(1)).min(100);
+        }
+        bounds.push(bound.map(|b| b.0));
+    }
     // Nothing but the reservations: no others that take what is left.
     let machine = Machine {
         capacity_percent: 0,
         tick_ns,
         disturbed_ns: disturbance.most_ns,
         disturbed_window_ns: disturbance.window_ns,
+        transit_ns,
         ..Machine::default()
     };
     for run in 0..2 {
@@ -123,6 +137,8 @@ fn all(seeds: std::ops::Range<u64>, without: Without) -> (Checked, Vec<String>) 
                 sum.bounded += one.bounded;
                 sum.unbounded += one.unbounded;
                 sum.completions += one.completions;
+                sum.joint += one.joint;
+                sum.saved_percent += one.saved_percent;
                 sum.closest_percent = sum.closest_percent.max(one.closest_percent);
             }
             Err(why) => failures.push(why),
@@ -136,6 +152,7 @@ fn holds(seeds: std::ops::Range<u64>) {
     let (sum, failures) = all(seeds, Without::Nothing);
     assert!(failures.is_empty(), "{}: {:#?}", failures.len(), &failures[..failures.len().min(10)]);
     assert!(sum.bounded > sum.unbounded && sum.completions > 1000 && sum.closest_percent > 60, "{sum:?}");
+    assert!(sum.joint > 100, "hops are put together: {sum:?}");
 }
 
 #[test]
@@ -146,9 +163,13 @@ fn no_system_on_shared_cores_exceeds_its_bounds() {
 /// Each part of the argument is needed.
 #[test]
 fn without_any_part_of_it_the_bounds_are_refuted() {
-    for without in
-        [Without::HalfOfTheBudgets, Without::Suspensions, Without::Neighbours, Without::Disturbances]
-    {
+    for without in [
+        Without::HalfOfTheBudgets,
+        Without::Suspensions,
+        Without::Neighbours,
+        Without::Disturbances,
+        Without::Transits,
+    ] {
         assert!(!all(0..500, without).1.is_empty(), "{without:?}");
     }
 }

@@ -2,9 +2,13 @@
 //! in simulated time.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use takt_link_ethercat::control::{Link, SimulatedTime, bring_up, in_simulated_time};
 use takt_link_ethercat::segment::{
-    self, AlState, DeviceKind, DriveState, JointConfig, Segment, SegmentConfig, SegmentControl,
+    self, AlState, DeviceKind, DriveState, JointConfig, Segment, SegmentConfig, SegmentControl, When,
+    WireFault,
 };
 use takt_robot_humanoid::joint::{Direction, DriveMode};
 use takt_robot_humanoid::safety::Punctuality;
@@ -80,11 +84,20 @@ struct Run {
 
 impl Run {
     fn start(segment: &SegmentConfig, config: &HumanoidConfig) -> Self {
+        Self::over(segment, config, |_| Some(50_000))
+    }
+
+    /// With frames that take so long, nanoseconds, or never come.
+    fn over(
+        segment: &SegmentConfig,
+        config: &HumanoidConfig,
+        way_ns: impl FnMut(u64) -> Option<u64> + Send + 'static,
+    ) -> Self {
         config.validate().unwrap();
         let time = SimulatedTime::new(5_000_000_000);
         let segment = Segment::new(segment).unwrap();
         let control = segment.control();
-        let wire = in_simulated_time(segment, time.clone(), |_| Some(50_000));
+        let wire = in_simulated_time(segment, time.clone(), way_ns);
         let link = bring_up(wire, &config.control(), &mut |_| {}).unwrap();
         let next_ns = link.port.align(time.now_ns() + MS);
         Self { controller: Controller::new(config), link, control, time, next_ns, mode: Mode::Enabling }
@@ -150,6 +163,53 @@ fn no_joint_ever_moves_by_more_than_its_first_planned_step() {
             let mode = config.list[place].mode;
             assert!((0.05..0.55).contains(&at), "round {round}, {mode:?} at {place}: {at} rad");
         }
+    }
+}
+
+#[test]
+fn lost_and_late_frames_on_enabling_let_no_joint_jump() {
+    for seed in 1..40 {
+        let mut random = Random(seed * 104_729);
+        let (segment, mut config) = robot(&mut random);
+        config.safety.most_missing = 16;
+        config.safety.most_incomplete = 1000;
+        config.safety.most_resets = 100;
+        // From no faults to four frames in ten, once devices are in OP: lost, a cycle or two late, or not through all devices.
+        let share = random.within(0.0, 0.4);
+        let begun = Arc::new(AtomicBool::new(false));
+        let (on, mut faults) = (Arc::clone(&begun), Random(seed * 7919));
+        let mut run = Run::over(&segment, &config, move |_| {
+            if !on.load(Ordering::Relaxed) || faults.within(0.0, 1.0) > share {
+                return Some(50_000);
+            }
+            [None, Some(1_100_000), Some(2_300_000)][(faults.next() % 3) as usize]
+        });
+        begun.store(true, Ordering::Relaxed);
+        run.control.wire(WireFault::WorkingCounter, When::Probability(share / 4.0));
+        let mut before = run.positions();
+        for cycle in 0..1500 {
+            // Faults of drives while they come into operation: reset, and enabled anew.
+            if run.mode == Mode::Enabling && random.next().is_multiple_of(8) {
+                run.control.drive_fault((random.next() % 7) as usize).unwrap();
+            }
+            let mode = run.mode;
+            run.cycle();
+            let now = run.positions();
+            for (place, (&at, &was)) in now.iter().zip(&before).enumerate() {
+                let resolution = 2.0 / segment.devices[place].joint.counts_per_rad().abs();
+                let limits = config.list[place].limits;
+                // Without a walk nothing moves; in one, and on the way to standstill, nothing is faster than its joint may be.
+                let still = matches!(mode, Mode::Enabling) && run.mode == Mode::Enabling;
+                let most = if still { resolution } else { limits.max_rad_s * 1e-3 * 1.5 + resolution };
+                assert!(
+                    (at - was).abs() <= most,
+                    "seed {seed}, joint {place} ({:?}), cycle {cycle}, {mode:?}: {was} to {at}",
+                    config.list[place].mode
+                );
+            }
+            before = now;
+        }
+        run.link.port.shut_down(config.period()).unwrap();
     }
 }
 

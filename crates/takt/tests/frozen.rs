@@ -194,3 +194,46 @@ fn the_cell_misses_each_release() {
     assert_eq!(summary["verdict"], "FAIL");
     assert!(summary["reasons"].to_string().contains("the process stood still"), "{}", summary["reasons"]);
 }
+
+#[test]
+fn the_servo_stream_misses_each_release_and_ends() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    // Stopped with the stream, as under a hypervisor, or a computer of its own that goes on: its packets then wait for the stream.
+    for (pacing, own_controller) in [("locked", false), ("locked", true), ("free", true)] {
+        let folder = folder.path().join(format!("{pacing}-{own_controller}"));
+        fs::create_dir(&folder).unwrap();
+        let mut controller = own_controller.then(|| {
+            let config = folder.join("controller.toml");
+            fs::write(&config, "program = 'takt-servo'\nrtde_port = 0\ndashboard_port = 0\n").unwrap();
+            Beside::start(run(["simulate", "--config", config.to_str().unwrap()]))
+        });
+        let port = controller.as_mut().map(|controller| {
+            let said = controller.line("stdout", "RTDE: ");
+            let address = said.split(',').next().unwrap();
+            address.parse::<std::net::SocketAddr>().unwrap().port()
+        });
+        // Other processes may keep the stream from its CPU for a while, and only the freeze is to end it.
+        let mut text = shipped(
+            "servo.toml",
+            &[
+                ("pacing = \"locked\"", &format!("pacing = \"{pacing}\"")),
+                ("silent_cycles = 10 ", "silent_cycles = 200 "),
+                ("stale_cycles = 5 ", "stale_cycles = 200 "),
+                ("skipped_cycles = 5 ", "skipped_cycles = 200 "),
+            ],
+        );
+        if let Some(port) = port {
+            let (before, after) = text.split_once("\n[simulator]").unwrap();
+            let (_, after) = after.split_once("\n[servoj]").unwrap();
+            text = format!("{before}\nhost = '127.0.0.1'\nport = {port}\n[servoj]{after}");
+        }
+        let (summary, still_s) = frozen(&folder, "servo.toml", &text, "1.6");
+        told(&summary, "response", 500.0, still_s);
+        let reasons = summary["reasons"].to_string();
+        assert!(reasons.contains("the stream ended by itself"), "{reasons}");
+        let missed = measure(&summary, "response")["misses"].as_u64().unwrap();
+        let report = takt::report(summary["run_dir"].as_str().unwrap());
+        assert!(report.contains(&format!("{missed} of")) && report.contains("stood still for"), "{report}");
+    }
+}

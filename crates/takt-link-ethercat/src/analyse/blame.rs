@@ -1,6 +1,6 @@
 //! Findings, and who is to blame for each.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +88,7 @@ pub struct Counter {
 /// A frame that something happened to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Number of its first sighting in the file, from 1, as Wireshark shows it.
+    /// Number of its first sighting in the file, from 1, as Wireshark shows it; 0 for one that was never seen.
     pub frame: u64,
     /// Since the first frame of the capture, seconds.
     pub at_s: f64,
@@ -232,7 +232,11 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
     for way in &ways.ways {
         judge.trip(way);
     }
-    judge.sends(&starts, period_ns, cycles.as_ref());
+    let unseen = cycles.as_ref().map(|(log, found)| unseen(log, found, &ways)).unwrap_or_default();
+    if let Some((log, _)) = &cycles {
+        judge.never_left(log, &unseen);
+    }
+    judge.sends(&starts, period_ns, cycles.as_ref(), &unseen);
     if let Some((log, found)) = &cycles {
         judge.taken(log, found);
     }
@@ -285,7 +289,8 @@ fn notes(ways: &Ways, cycles_found: Option<usize>) -> Vec<String> {
     }
     match cycles_found {
         None => notes.push(
-            "without the application's own stamps (--run) a frame that waited in the host's stack looks as if it was sent late"
+            "without the application's own stamps (--run) a frame that waited in the host's stack looks as if it was sent late, and \
+             one that was dropped there as if the application had left a cycle out"
                 .to_owned(),
         ),
         Some(0) => notes.push(
@@ -352,6 +357,17 @@ fn found(log: &AppLog, ways: &Ways, starts: &[usize]) -> Vec<(AppCycle, usize)> 
         }
     }
     found
+}
+
+/// Cycles of the application whose frames no capture at its own interface has. Those before the first and after the last that was found
+/// may have been sent while nobody captured.
+fn unseen(log: &AppLog, found: &[(AppCycle, usize)], ways: &Ways) -> Vec<AppCycle> {
+    let (Some(&(first, _)), Some(&(last, _)), true) = (found.first(), found.last(), ways.has_master) else {
+        return Vec::new();
+    };
+    let seen: HashSet<u64> = found.iter().map(|(cycle, _)| cycle.sent_ns).collect();
+    let between = log.cycles.iter().filter(|cycle| (first.sent_ns..last.sent_ns).contains(&cycle.sent_ns));
+    between.filter(|cycle| !seen.contains(&cycle.sent_ns)).copied().collect()
 }
 
 fn host_send_ns(log: &AppLog, cycle: AppCycle, way: &Way) -> Option<u64> {
@@ -482,19 +498,43 @@ impl LateFrameJudge<'_> {
         self.tell(way, Kind::Missing, blame, None, why.to_owned());
     }
 
-    /// Cycles that began after their time, counted from the cycle before.
+    /// Frames that the application sent and that did not get as far as its own interface. Where the answer came, the capture has a hole.
+    fn never_left(&mut self, log: &AppLog, unseen: &[AppCycle]) {
+        let lost = unseen.iter().filter(|cycle| cycle.taken_ns == 0);
+        self.findings.extend(lost.map(|cycle| Finding {
+            frame: 0,
+            at_s: micros(log.in_capture(cycle.sent_ns).saturating_sub(self.first_ns)) / 1e6,
+            kind: Kind::Missing,
+            blame: Blame::HostStack,
+            round_trip_us: None,
+            excess_us: None,
+            working_counters: Vec::new(),
+            why: "the application sent it, and it never left the host's interface: a queue dropped it, or the capture has a hole"
+                .to_owned(),
+        }));
+    }
+
+    /// Cycles that began after their time, counted from the cycle before: also from one of `unseen`.
     fn sends(
         &mut self,
         starts: &[usize],
         period_ns: u64,
         cycles: Option<&(&AppLog, Vec<(AppCycle, usize)>)>,
+        unseen: &[AppCycle],
     ) {
         let cycle_of: HashMap<usize, AppCycle> =
             cycles.iter().flat_map(|(_, found)| found.iter().map(|&(cycle, way)| (way, cycle))).collect();
         for two in starts.windows(2) {
             let (before, way) = (self.ways.ways[two[0]], self.ways.ways[two[1]]);
             let app = cycles.and_then(|(log, _)| Some((*log, *cycle_of.get(&two[1])?)));
-            let late_ns = gap(self.ways, two[0], two[1]).saturating_sub(period_ns);
+            let hidden = app.and_then(|(log, cycle)| {
+                let last = unseen.partition_point(|other| other.sent_ns < cycle.sent_ns).checked_sub(1)?;
+                let at_ns = log.in_capture(unseen[last].sent_ns);
+                (at_ns > before.first_ns()).then_some((at_ns, unseen[last]))
+            });
+            let due = hidden.map_or(before.first_ns(), |(at_ns, _)| at_ns) + period_ns;
+            let late_ns = way.first_ns().saturating_sub(due);
+            let previous = hidden.map(|(_, cycle)| cycle).or_else(|| cycle_of.get(&two[0]).copied());
             let waited = app.and_then(|(log, cycle)| host_send_ns(log, cycle, &way)).unwrap_or(0);
             if waited > self.late_ns {
                 let why = format!("{:.0} µs from the application's send to the interface", micros(waited));
@@ -505,8 +545,7 @@ impl LateFrameJudge<'_> {
                 continue;
             }
             // A master that waits for an answer cannot send in time when that is late.
-            let due = before.first_ns() + period_ns;
-            let answered = match (app, cycle_of.get(&two[0])) {
+            let answered = match (app, previous) {
                 // Its own word counts: an answer may lie in the host for long.
                 (Some((log, _)), Some(cycle)) if cycle.looked_ns == cycle.sent_ns => {
                     (cycle.taken_ns > 0).then(|| log.in_capture(cycle.taken_ns))
@@ -520,7 +559,7 @@ impl LateFrameJudge<'_> {
                 continue;
             }
             let why = match app {
-                Some((_, cycle)) => own_words(cycle_of.get(&two[0]), &cycle, late_ns, period_ns),
+                Some((_, cycle)) => own_words(previous.as_ref(), &cycle, late_ns, period_ns),
                 None => format!(
                     "it left {:.0} µs late; the answer before had come after {:.0} µs, so that nothing on the bus held it up",
                     micros(late_ns),

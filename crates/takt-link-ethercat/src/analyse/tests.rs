@@ -183,6 +183,35 @@ fn what_never_came_is_charged_to_where_it_was_seen_last() {
 }
 
 #[test]
+fn what_never_left_the_host_is_charged_to_its_stack() {
+    // A queue of the interface dropped it: the application sent it, and no tap has seen it.
+    for waiting in [false, true] {
+        let mut cycles = well();
+        cycles[50].stamps[1..].fill(0);
+        if waiting {
+            // Until its time is over, so that the next cycle is late.
+            for cycle in &mut cycles[51..] {
+                delay(cycle, 0, 3 * MS);
+                cycle.wake += 3 * MS;
+            }
+        }
+        for points in [&BOTH[..], &MASTER] {
+            let report = judged(&cycles, points, true);
+            assert_eq!(told(&report), [(Kind::Missing, Blame::HostStack)], "{:?}", report.findings);
+            assert_eq!((report.findings[0].frame, report.held_up), (0, u64::from(waiting)));
+            assert!(report.text(5, false).contains("        -   0.0"), "{}", report.text(5, false));
+            // Without the application's word nobody knows that there was one, and the report says so.
+            let report = judged(&cycles, points, false);
+            assert!(report.notes.iter().any(|note| note.contains("dropped there")), "{:?}", report.notes);
+        }
+        // An answer that was taken shows that the capture has the hole.
+        cycles[50].stamps[5] = cycles[50].stamps[0] + 60 * US;
+        let late = [(Kind::SentLate, Blame::Application)];
+        assert_eq!(told(&judged(&cycles, &MASTER, true)), late[..usize::from(waiting)]);
+    }
+}
+
+#[test]
 fn a_master_that_waited_for_an_answer_is_not_blamed() {
     // SOEM: the next cycle begins when the answer has come.
     let mut cycles = well();

@@ -97,6 +97,7 @@ impl Report {
         }
         for at in &shown {
             let finding = &self.findings[*at];
+            let frame = if finding.frame > 0 { finding.frame.to_string() } else { "-".to_owned() };
             let trip = finding.round_trip_us.map_or("-".to_owned(), |us| format!("{us:.0}"));
             let counters: Vec<String> = finding
                 .working_counters
@@ -114,8 +115,7 @@ impl Report {
                 if counters.is_empty() { String::new() } else { format!(" [{}]", counters.join(", ")) };
             let _ = writeln!(
                 text,
-                "{:>9} {:>10.6} {:<11} {trip:>10}  {:<20} {}{counters}",
-                finding.frame,
+                "{frame:>9} {:>10.6} {:<11} {trip:>10}  {:<20} {}{counters}",
                 finding.at_s,
                 finding.kind.name(),
                 finding.blame.name(),

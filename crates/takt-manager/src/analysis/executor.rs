@@ -421,6 +421,7 @@ fn bound(on: Supply, load: Load, own: Load, offset: u64, by: Method) -> Option<B
             own_ns,
             executor_ns: others_ns,
             supply_ns: ns.saturating_sub(own_ns).saturating_sub(others_ns),
+            disturbed_ns: 0,
         },
     })
 }

@@ -23,6 +23,7 @@ mod best;
 mod components;
 mod counted;
 mod executor;
+mod joint;
 mod settle;
 mod shared;
 mod supply;
@@ -37,8 +38,9 @@ use crate::workload::Workload;
 pub use best::best_case;
 use components::{Component, components};
 use executor::Served;
+use joint::{Busy, Travels};
 use settle::{Settled, State};
-use shared::Beside;
+use shared::{Beside, sleeps_more_than_it_works};
 pub use supply::Enforcement;
 use supply::Supply;
 pub use threads::DISPATCH_NS;
@@ -54,6 +56,8 @@ pub enum Method {
     Fifo,
     /// Several threads under a reservation each.
     Threads,
+    /// Several hops in one busy window of their cores.
+    Joint,
 }
 
 impl Method {
@@ -65,6 +69,7 @@ impl Method {
             Self::Rtss21Bw => "rtss21-bw",
             Self::Fifo => "fifo",
             Self::Threads => "threads",
+            Self::Joint => "joint",
         }
     }
 }
@@ -81,8 +86,11 @@ pub struct Bound {
 
 impl Bound {
     /// Of what never waits.
-    pub const NONE: Self =
-        Self { ns: 0, by: Method::Ecrts19, parts: Parts { own_ns: 0, executor_ns: 0, supply_ns: 0 } };
+    pub const NONE: Self = Self {
+        ns: 0,
+        by: Method::Ecrts19,
+        parts: Parts { own_ns: 0, executor_ns: 0, supply_ns: 0, disturbed_ns: 0 },
+    };
 }
 
 /// What a bound consists of, in the worst case that gave it.
@@ -92,8 +100,37 @@ pub struct Parts {
     pub own_ns: u64,
     /// The same of what its executor runs before it.
     pub executor_ns: u64,
-    /// Waiting for the reservation.
+    /// Waiting for the reservation, on shared cores for their other executors.
     pub supply_ns: u64,
+    /// What is allowed for what callbacks of a shared core take beyond their curves ([`Disturbance`]).
+    pub disturbed_ns: u64,
+}
+
+impl Parts {
+    /// So much of the wait is for an allowance.
+    fn disturbed(&mut self, by_ns: u64) {
+        self.disturbed_ns = by_ns.min(self.supply_ns);
+        self.supply_ns -= self.disturbed_ns;
+    }
+}
+
+/// A part of a chain's path that is bounded as one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathPart<'p> {
+    /// Callbacks of the path, one after another.
+    pub callbacks: &'p [usize],
+    /// What messages are allowed on their way to the first of them and from one to the next.
+    pub way_ns: u64,
+    /// The bound of each callback, or one for all of them, without the messages' way.
+    pub bounds: Vec<Bound>,
+}
+
+impl PathPart<'_> {
+    /// Its share of the path's bound.
+    #[must_use]
+    pub fn ns(&self) -> u64 {
+        self.bounds.iter().map(|bound| bound.ns).fold(self.way_ns, u64::saturating_add)
+    }
 }
 
 /// What activations ask of a thread.
@@ -190,6 +227,16 @@ pub struct Analysis<'w> {
     shared: Vec<Option<Rc<Beside>>>,
     /// Arrivals in any interval there.
     shared_full: Vec<Option<Rc<Flows>>>,
+    /// Several hops of a chain count together there.
+    joins_hops: bool,
+    /// Whether an executor sleeps more than it works.
+    sleeps: Vec<bool>,
+    /// The core of each executor there.
+    shared_cores: Vec<Option<usize>>,
+    /// What each core has to do, by the executors that count with their suspensions in any case.
+    busy: HashMap<(usize, Vec<usize>), Option<Rc<Busy>>>,
+    /// What is known of each core's demand, while arrivals are made with it.
+    travels: Option<Travels>,
     /// What callbacks of one core together may take beyond their curves.
     disturbance: Disturbance,
     /// Executor analyses done, and those answered from memory.
@@ -271,6 +318,13 @@ impl<'w> Analysis<'w> {
             results: 0,
             shared: vec![None; workload.executors.len()],
             shared_full: Vec::new(),
+            joins_hops: false,
+            sleeps: (0..workload.executors.len())
+                .map(|server| sleeps_more_than_it_works(workload, server))
+                .collect(),
+            shared_cores: Vec::new(),
+            busy: HashMap::new(),
+            travels: None,
             components: components.into(),
             component,
             period_ns: period_ns.max(1),
@@ -296,6 +350,13 @@ impl<'w> Analysis<'w> {
     #[must_use]
     pub fn disturbed(mut self, disturbance: Disturbance) -> Self {
         self.disturbance = disturbance;
+        self
+    }
+
+    /// With several hops of a chain bounded together on shared cores, or not.
+    #[must_use]
+    pub fn joining_hops(mut self, joins: bool) -> Self {
+        self.joins_hops = joins;
         self
     }
 
@@ -384,56 +445,63 @@ impl<'w> Analysis<'w> {
     ) -> Option<(u64, Vec<Method>)> {
         let mut total: u64 = 0;
         let mut methods = Vec::new();
-        for (number, (segment, bounds)) in self.parts(path, budgets_ns, solution)?.into_iter().enumerate() {
-            debug_assert!(!segment.is_empty());
-            let sum = bounds.iter().map(|bound| bound.ns).fold(0, u64::saturating_add);
-            total = total.saturating_add(sum).saturating_add(self.way_ns(number, segment));
-            methods.extend(bounds.iter().map(|bound| bound.by));
+        for part in self.parts(path, budgets_ns, solution)? {
+            total = total.saturating_add(part.ns());
+            methods.extend(part.bounds.iter().map(|bound| bound.by));
         }
         methods.sort_unstable();
         methods.dedup();
         Some((total, methods))
     }
 
-    /// The bounds that [`Self::latency`] adds up: for each executor on the way the path's callbacks there, and their bounds or one for all of
-    /// them.
+    /// The bounds that [`Self::latency`] adds up.
     #[must_use]
     pub fn parts<'p>(
         &mut self,
         path: &'p [usize],
         budgets_ns: &[u64],
         solution: &Solution,
-    ) -> Option<Vec<(&'p [usize], Vec<Bound>)>> {
-        let mut parts = Vec::new();
-        for segment in self.segments(path) {
+    ) -> Option<Vec<PathPart<'p>>> {
+        let (mut parts, mut from) = (Vec::new(), 0);
+        for callbacks in self.segments(path) {
             let mut bounds: Vec<Bound> =
-                segment.iter().map(|callback| solution.responses[*callback]).collect::<Option<_>>()?;
+                callbacks.iter().map(|callback| solution.responses[*callback]).collect::<Option<_>>()?;
             let sum = bounds.iter().map(|bound| bound.ns).fold(0, u64::saturating_add);
             let together =
-                segment.iter().skip(1).all(|c| self.workload.callbacks[*c].allowed_own_delivery_ns() == 0);
-            if segment.len() > 1
+                callbacks.iter().skip(1).all(|c| self.workload.callbacks[*c].allowed_own_delivery_ns() == 0);
+            if callbacks.len() > 1
                 && together
-                && let Some(joint) = self.subchain(segment, budgets_ns, solution)
+                && let Some(joint) = self.subchain(callbacks, budgets_ns, solution)
                 && joint.ns < sum
             {
                 bounds = vec![joint];
             }
-            parts.push((segment, bounds));
+            let to = from + callbacks.len();
+            let way_ns = (from..to).fold(0, |sum: u64, k| sum.saturating_add(self.way_to(path, k)));
+            from = to;
+            if !self.shared_cores.is_empty() {
+                bounds
+                    .iter_mut()
+                    .for_each(|bound| bound.parts.disturbed(self.disturbance.within_ns(bound.ns)));
+            }
+            parts.push(PathPart { callbacks, way_ns, bounds });
+        }
+        if self.joins_hops && !self.shared_cores.is_empty() {
+            parts = self.joined(path, parts, solution);
         }
         Some(parts)
     }
 
-    /// What messages are allowed on their way to the callbacks of a path's part: by the options for every hop, and by what the middleware was
-    /// seen to take. A chain that begins with a message begins with its publication.
-    #[must_use]
-    pub fn way_ns(&self, number: usize, segment: &[usize]) -> u64 {
-        let callbacks = &self.workload.callbacks;
-        let (first, rest) =
-            segment.split_first().map_or((None, &[][..]), |(first, rest)| (Some(first), rest));
-        let to_first = first.map_or(0, |callback| callbacks[*callback].allowed_delivery_ns());
-        let hop_ns = if number > 0 { self.transport_ns } else { 0 };
-        let within = rest.iter().map(|callback| callbacks[*callback].allowed_own_delivery_ns());
-        within.fold(hop_ns.saturating_add(to_first), u64::saturating_add)
+    /// What messages are allowed on their way to the callback at this place of a path: by the options for every hop,
+    /// and by what the middleware was seen to take. A chain that begins with a message begins with its publication.
+    fn way_to(&self, path: &[usize], place: usize) -> u64 {
+        let callback = &self.workload.callbacks[path[place]];
+        let before = place.checked_sub(1).map(|before| self.workload.callbacks[path[before]].server);
+        match before {
+            None => callback.allowed_delivery_ns(),
+            Some(server) if server == callback.server => callback.allowed_own_delivery_ns(),
+            Some(_) => self.transport_ns.saturating_add(callback.allowed_delivery_ns()),
+        }
     }
 
     /// The path cut where it goes from one executor to another.

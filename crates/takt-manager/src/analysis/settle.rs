@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::components::Component;
 use super::{Analysis, Bound};
-use crate::curves::{Counts, Flows};
+use crate::curves::{Counts, Flow, Flows, Travel};
 use crate::workload::Order;
 
 /// Fixed points are looked for in at most so many rounds; a component that has not settled then is taken as unbounded.
@@ -168,7 +168,9 @@ impl Analysis<'_> {
             // Publications that were seen: they arrive later, and none as late as another.
             Some(spans) if delivery_ns > 0 && !callback.arrived => {
                 let mut arrivals = Flows::none();
-                arrivals.add(&Flows::root(number, spans.clone()), delivery_ns, &Arc::new(Counts::each(1)));
+                let travel = Travel { way_ns: delivery_ns, cores: 0 };
+                let once = Arc::new(Counts::each(1));
+                arrivals.add_each(&Flows::root(number, spans.clone()), &once, |_| (delivery_ns, travel));
                 arrivals
             }
             Some(spans) => Flows::root(number, spans.clone()),
@@ -188,16 +190,17 @@ impl Analysis<'_> {
             let hop = callbacks[*publisher].server != callback.server;
             let from = state.full[*publisher].as_ref()?;
             let way_ns = if hop { self.transport_ns.saturating_add(delivery_ns) } else { own_ns };
-            let delay = state.responses[*publisher]?.ns.saturating_add(way_ns);
+            let response_ns = state.responses[*publisher]?.ns;
+            let after = |flow: &Flow| self.after(flow, callbacks[*publisher].server, response_ns, way_ns);
             match (&state.inside[*publisher], same) {
                 (Some(within), true) => inside.get_or_insert_with(|| full.clone()).add(within, 0, counts),
                 _ => {
                     if let Some(inside) = &mut inside {
-                        inside.add(from, delay, counts);
+                        inside.add_each(from, counts, after);
                     }
                 }
             }
-            full.add(from, delay, counts);
+            full.add_each(from, counts, after);
         }
         let full = Rc::new(full);
         Some((inside.map_or_else(|| full.clone(), Rc::new), full))

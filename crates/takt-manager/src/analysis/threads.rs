@@ -113,7 +113,7 @@ impl Served<'_> {
                 let executor_ns = load.length().min(starts);
                 let own_ns = mine.length();
                 let supply_ns = ns - own_ns.min(ns) - executor_ns.min(ns - own_ns.min(ns));
-                let parts = Parts { own_ns, executor_ns, supply_ns };
+                let parts = Parts { own_ns, executor_ns, supply_ns, disturbed_ns: 0 };
                 return Some(Bound { ns, by: Method::Threads, parts });
             }
             waited = starts;

@@ -441,15 +441,17 @@ pub fn explained(
 ) -> Option<ChainBound> {
     let mut bound = worst(analysis, paths, budgets_ns, solution)?;
     let parts = analysis.parts(paths.get(bound.path)?, budgets_ns, solution)?;
-    for (number, (callbacks, bounds)) in parts.into_iter().enumerate() {
+    for part in parts {
         let sum =
-            |part: fn(&Parts) -> u64| bounds.iter().map(|b| part(&b.parts)).fold(0, u64::saturating_add);
+            |of: fn(&Parts) -> u64| part.bounds.iter().map(|b| of(&b.parts)).fold(0, u64::saturating_add);
         bound.parts.push(BoundPart {
-            callbacks: callbacks.iter().map(|c| CallbackId(*c)).collect(),
-            transport_ns: analysis.way_ns(number, callbacks),
+            callbacks: part.callbacks.iter().map(|c| CallbackId(*c)).collect(),
+            transport_ns: part.way_ns,
             own_ns: sum(|p| p.own_ns),
             executor_ns: sum(|p| p.executor_ns),
             supply_ns: sum(|p| p.supply_ns),
+            disturbance_ns: sum(|p| p.disturbed_ns),
+            waits: part.bounds.len(),
         });
     }
     Some(bound)

@@ -157,12 +157,18 @@ pub struct BoundSum {
     pub own_ms: f64,
     /// The same of all that the executors run before: other callbacks, and what arrives in bursts because of jitter.
     pub executor_ms: f64,
-    /// Waiting for reservations.
+    /// Waiting for reservations; on shared cores for their other executors.
     pub supply_ms: f64,
+    /// What is allowed on shared cores for what callbacks take beyond their curves ([`Status::room`]).
+    #[serde(default)]
+    pub allowance_ms: f64,
     /// Delivery by the middleware.
     pub delivery_ms: f64,
     /// Latencies that were measured above the bound and that nothing explained.
     pub unexplained_ms: f64,
+    /// Of how many worst cases it is the sum, in each of which the chain waits for all that runs before it anew.
+    #[serde(default)]
+    pub waits: usize,
 }
 
 impl BoundSum {
@@ -171,12 +177,19 @@ impl BoundSum {
         let sum = |part: fn(&crate::plan::BoundPart) -> u64| {
             chain.bound_parts.iter().map(part).fold(0, u64::saturating_add)
         };
-        let parts_ns =
-            [sum(|p| p.own_ns), sum(|p| p.executor_ns), sum(|p| p.supply_ns), sum(|p| p.transport_ns)];
+        let parts_ns = [
+            sum(|p| p.own_ns),
+            sum(|p| p.executor_ns),
+            sum(|p| p.supply_ns),
+            sum(|p| p.disturbance_ns),
+            sum(|p| p.transport_ns),
+        ];
         let known_ns = parts_ns.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
-        let [own_ms, executor_ms, supply_ms, delivery_ms] = parts_ns.map(|ns| ns as f64 / 1e6);
-        let unexplained_ms = bound_ns.saturating_sub(known_ns) as f64 / 1e6;
-        Some(Self { own_ms, executor_ms, supply_ms, delivery_ms, unexplained_ms })
+        let [own_ms, executor_ms, supply_ms, allowance_ms, delivery_ms] = parts_ns.map(|ns| ns as f64 / 1e6);
+        let unexplained_ns = bound_ns.saturating_sub(known_ns);
+        let unexplained_ms = unexplained_ns as f64 / 1e6;
+        let waits = chain.bound_parts.iter().map(|part| part.waits).sum();
+        Some(Self { own_ms, executor_ms, supply_ms, allowance_ms, delivery_ms, unexplained_ms, waits })
     }
 }
 
@@ -321,14 +334,25 @@ impl Status {
         }
         let _ = writeln!(
             text,
-            "\n{:width$}  {:>8} {:>8} {:>8} {:>8} {:>8} {:>11} {:>11}",
-            "bound of", "ms", "own cost", "executor", "supply", "delivery", "unexplained", "as measured"
+            "\n{:width$}  {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>11} {:>11} {:>5}",
+            "bound of",
+            "ms",
+            "own cost",
+            "executor",
+            "supply",
+            "allowance",
+            "delivery",
+            "unexplained",
+            "as measured",
+            "waits"
         );
         for (chain, parts) in known() {
-            let BoundSum { own_ms, executor_ms, supply_ms, delivery_ms, unexplained_ms } = parts;
+            let BoundSum { own_ms, executor_ms, supply_ms, allowance_ms, delivery_ms, unexplained_ms, waits } =
+                parts;
             let _ = writeln!(
                 text,
-                "{:width$}  {:>8} {own_ms:>8.1} {executor_ms:>8.1} {supply_ms:>8.1} {delivery_ms:>8.1} {unexplained_ms:>11.1} {:>11}",
+                "{:width$}  {:>8} {own_ms:>8.1} {executor_ms:>8.1} {supply_ms:>8.1} {allowance_ms:>9.1} \
+                 {delivery_ms:>8.1} {unexplained_ms:>11.1} {:>11} {waits:>5}",
                 chain.name,
                 chain.bound_ns.map_or_else(|| "-".to_owned(), ms),
                 chain.measured_bound_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}")),

@@ -306,7 +306,9 @@ impl Manager {
         // One more is the kernel's own server for threads without reservations (since Linux 6.12).
         let neighbours = if self.most_on_core == usize::MAX { 0 } else { self.most_on_core as u64 };
         let enforcement = Enforcement { granularity_ns: self.platform.enforcement_ns, neighbours };
-        Analysis::new(workload, period_ns, limit_ns, options.transport_ns()).enforced(enforcement)
+        Analysis::new(workload, period_ns, limit_ns, options.transport_ns())
+            .enforced(enforcement)
+            .joining_hops(options.join_hops)
     }
 
     fn decide(&mut self, model: &Model, quiet: bool) -> Plan {

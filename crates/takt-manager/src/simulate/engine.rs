@@ -54,6 +54,15 @@ pub(super) struct Instance {
     on: Vec<(usize, usize, u64)>,
 }
 
+/// A message on its way.
+#[derive(Debug)]
+struct Transit {
+    arrives_ns: u64,
+    callback: usize,
+    message: i64,
+    on: Vec<(usize, usize, u64)>,
+}
+
 /// One callback that runs.
 #[derive(Debug)]
 pub(super) struct Job {
@@ -82,6 +91,8 @@ pub(super) struct Engine<'a> {
     releases: BinaryHeap<Reverse<(u64, usize)>>,
     /// Releases that a device may delay until then: for when it hurts most.
     held: Vec<(u64, usize)>,
+    /// Messages to other executors.
+    transits: Vec<Transit>,
     /// Grid of the releases of each callback.
     grid_ns: Vec<u64>,
     pub random: SplitMix64,
@@ -152,6 +163,7 @@ pub fn simulate_on(
         partner: vec![0; count],
         releases: BinaryHeap::new(),
         held: Vec::new(),
+        transits: Vec::new(),
         grid_ns: vec![0; count],
         random,
         disturber: Disturber::new(machine.disturbed_ns, machine.disturbed_window_ns),
@@ -208,6 +220,7 @@ impl Engine<'_> {
             let chosen = self.choose();
             let mut next = self.releases.peek().map_or(length_ns, |Reverse((at, _))| *at).min(length_ns);
             next = next.min(self.next_event(&chosen));
+            next = self.transits.iter().map(|transit| transit.arrives_ns).fold(next, u64::min);
             // Time goes on even if an event was due at this very moment.
             let passed = next.saturating_sub(self.now_ns);
             self.now_ns = next.max(self.now_ns);
@@ -228,6 +241,12 @@ impl Engine<'_> {
             self.activate(callback, None, Vec::new());
             // Releases with jitter may overtake each other; order within a callback does not matter to its curve.
             self.schedule(callback);
+        }
+        let now_ns = self.now_ns;
+        let due: Vec<Transit> =
+            self.transits.extract_if(.., |transit| transit.arrives_ns <= now_ns).collect();
+        for Transit { callback, message, on, .. } in due {
+            self.activate(callback, Some(message), on);
         }
     }
 
@@ -356,7 +375,18 @@ impl Engine<'_> {
                     .filter(|(path, position, _)| self.paths[*path].get(position + 1) == Some(&subscriber))
                     .map(|(path, position, started)| (*path, position + 1, *started))
                     .collect();
-                self.activate(subscriber, Some(message), on);
+                let hop = callback.executor != self.system.callbacks[instance.callback].executor;
+                if !hop || self.machine.transit_ns == 0 {
+                    self.activate(subscriber, Some(message), on);
+                    continue;
+                }
+                let late_ns = match self.random.within(0, 2) {
+                    0 => 0,
+                    1 => self.random.within(0, self.machine.transit_ns),
+                    _ => self.machine.transit_ns,
+                };
+                let arrives_ns = self.now_ns + late_ns;
+                self.transits.push(Transit { arrives_ns, callback: subscriber, message, on });
             }
         }
     }

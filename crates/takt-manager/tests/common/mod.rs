@@ -26,6 +26,10 @@ pub struct Checked {
     pub completions: u64,
     /// Greatest share of a bound that was seen, percent.
     pub closest_percent: u64,
+    /// Paths with hops that are bounded together.
+    pub joint: u64,
+    /// By how much the bounds of these are below the sums of their callbacks', percent, in sum.
+    pub saved_percent: u64,
 }
 
 /// Budgets from scarce to plenty, the same for all threads of an executor, spread over cores that keep their capacity.

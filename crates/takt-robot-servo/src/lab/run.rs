@@ -201,7 +201,11 @@ impl Running for Streaming {
     fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
         let Self { stream, collecting, log, config, .. } = *self;
         let finished = stream.stop()?;
-        let collected = collecting.end()?;
+        let mut collected = collecting.end()?;
+        if finished.reason != StopReason::Asked {
+            // The window went on without it. One that was asked to stop ran to the window's end.
+            collected.log.releases.finish();
+        }
         tell(session, &config, &finished, &collected);
         if let Some(log) = log {
             // The controller has ended with the stream, so that its log is whole.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::window::record;
 use crate::event::Span;
 
 /// Raw records that were drained at once.
@@ -10,6 +11,30 @@ pub(super) struct Chunk {
     /// Everything of this CPU in this span is in `data`.
     pub(super) span: Span,
     pub(super) data: Vec<u8>,
+}
+
+impl Chunk {
+    /// Leaves what lies between the first begin and the last end of `marks`: a busy CPU writes as much in the rest of 20 ms as would keep
+    /// another window.
+    fn cut(&mut self, marks: impl Iterator<Item = Span>) {
+        let Some(hull) =
+            marks.reduce(|a, b| Span { from_ns: a.from_ns.min(b.from_ns), to_ns: a.to_ns.max(b.to_ns) })
+        else {
+            return;
+        };
+        self.span =
+            Span { from_ns: hull.from_ns.max(self.span.from_ns), to_ns: hull.to_ns.min(self.span.to_ns) };
+        let wanted = self.span.from_ns..=self.span.to_ns;
+        let (mut data, mut at) = (Vec::new(), 0);
+        while let Some((end, time_ns)) = record(&self.data, at) {
+            if wanted.contains(&time_ns) {
+                data.extend_from_slice(&self.data[at..end]);
+            }
+            at = end;
+        }
+        data.shrink_to_fit();
+        self.data = data;
+    }
 }
 
 /// A window to keep.
@@ -40,11 +65,13 @@ impl Flight {
         self.bytes += chunk.data.len();
         self.chunks.push_back(chunk);
         while self.bytes > limit_bytes && self.chunks.len() > 1 {
-            let Some(old) = self.chunks.pop_front() else { break };
+            let Some(mut old) = self.chunks.pop_front() else { break };
             self.bytes -= old.data.len();
-            let touches =
-                |mark: &&Mark| mark.span.from_ns <= old.span.to_ns && old.span.from_ns <= mark.span.to_ns;
-            let weight_ns = marks.iter().filter(touches).map(|mark| mark.weight_ns).max();
+            let span = old.span;
+            let touches = |mark: &&Mark| mark.span.from_ns <= span.to_ns && span.from_ns <= mark.span.to_ns;
+            let marks = marks.iter().filter(touches);
+            let weight_ns = marks.clone().map(|mark| mark.weight_ns).max();
+            old.cut(marks.map(|mark| mark.span));
             let saved =
                 weight_ns.is_some_and(|weight_ns| self.make_room(old.data.len(), weight_ns, limit_bytes));
             if let (Some(weight_ns), true) = (weight_ns, saved) {
@@ -121,6 +148,20 @@ mod tests {
         Span { from_ns, to_ns }
     }
 
+    /// A chunk with one record, of its begin.
+    fn chunk(from_ns: u64, to_ns: u64, bytes: usize) -> Chunk {
+        Chunk { span: span(from_ns, to_ns), data: record_of(from_ns, bytes) }
+    }
+
+    fn record_of(time_ns: u64, bytes: usize) -> Vec<u8> {
+        let mut record = perf_event_open_sys::bindings::PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
+        record.extend([0, 0]);
+        record.extend(u16::try_from(bytes).unwrap().to_ne_bytes());
+        record.extend(time_ns.to_ne_bytes());
+        record.resize(bytes, 7);
+        record
+    }
+
     fn mark(from_ns: u64, to_ns: u64, weight_ns: u64) -> Mark {
         Mark { span: span(from_ns, to_ns), weight_ns }
     }
@@ -129,20 +170,32 @@ mod tests {
     fn the_newest_and_the_marked_are_kept() {
         let mut flight = Flight::default();
         for index in 0..10 {
-            let chunk = Chunk { span: span(index * 10, index * 10 + 10), data: vec![0; 100] };
-            flight.push(chunk, 300, &[mark(22, 25, 1)]);
+            flight.push(chunk(index * 10, index * 10 + 10, 100), 300, &[mark(15, 25, 1)]);
         }
-        assert_eq!(flight.spans(), [span(20, 30), span(70, 100)]);
+        assert_eq!(flight.spans(), [span(15, 25), span(70, 100)]);
         assert!(flight.forgotten);
         assert_eq!(flight.dropped, 0);
+    }
+
+    #[test]
+    fn of_a_marked_chunk_the_marked_part_alone_takes_memory() {
+        let mut flight = Flight::default();
+        let data: Vec<u8> = (0..200).flat_map(|ms| record_of(ms, 100)).collect();
+        flight.push(Chunk { span: span(0, 200), data }, 2500, &[]);
+        // Two late releases, of which the second goes on beyond the chunk.
+        let marks = [mark(190, 210, 1), mark(185, 187, 9)];
+        flight.push(chunk(200, 300, 100), 2500, &marks);
+        assert_eq!((flight.kept_bytes, flight.dropped), (1500, 0));
+        assert_eq!(flight.spans(), [span(185, 300)]);
+        let first = flight.all().next().unwrap();
+        assert!(record(&first.data, 0).is_some_and(|(end, time_ns)| (end, time_ns) == (100, 185)));
     }
 
     #[test]
     fn memory_is_bounded_even_when_all_is_marked() {
         let mut flight = Flight::default();
         for index in 0..100 {
-            let chunk = Chunk { span: span(index, index + 1), data: vec![0; 100] };
-            flight.push(chunk, 300, &[mark(0, u64::MAX, 1)]);
+            flight.push(chunk(index, index + 1, 100), 300, &[mark(0, u64::MAX, 1)]);
         }
         assert_eq!(flight.kept.len() + flight.chunks.len(), 6);
         assert_eq!(flight.dropped, 94);
@@ -153,14 +206,13 @@ mod tests {
         let mut flight = Flight::default();
         let marks = [mark(0, 0, 5), mark(10, 10, 9), mark(20, 20, 1), mark(30, 30, 7), mark(40, 40, 2)];
         for index in 0..10 {
-            let chunk = Chunk { span: span(index * 10, index * 10 + 9), data: vec![0; 100] };
-            flight.push(chunk, 200, &marks);
+            flight.push(chunk(index * 10, index * 10 + 9, 100), 200, &marks);
         }
         let kept: Vec<u64> = flight.kept.iter().map(|kept| kept.0.span.from_ns).collect();
         assert_eq!((kept, flight.dropped, flight.kept_bytes), (vec![10, 30], 3, 200));
         // One that is larger than all memory for kept ones displaces nothing.
-        flight.push(Chunk { span: span(100, 109), data: vec![0; 201] }, 200, &[]);
-        flight.push(Chunk { span: span(110, 119), data: vec![0; 1] }, 200, &[mark(100, 109, 99)]);
+        flight.push(chunk(100, 109, 201), 200, &[]);
+        flight.push(chunk(110, 119, 16), 200, &[mark(100, 109, 99)]);
         assert_eq!(flight.kept.len(), 2);
     }
 

@@ -69,7 +69,7 @@ impl Window {
 }
 
 /// End and time of the record at `at`; None where it is not there as a whole.
-fn record(data: &[u8], at: usize) -> Option<(usize, u64)> {
+pub(super) fn record(data: &[u8], at: usize) -> Option<(usize, u64)> {
     let header = data.get(at..at + HEADER_BYTES)?;
     let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
     let body = data.get(at + HEADER_BYTES..at + size.max(HEADER_BYTES))?;

@@ -1,0 +1,311 @@
+//! Several hops of a chain together, on shared cores: what the cores have to do counts once along the chain, and not
+//! anew for every hop.
+//!
+//! The bound of one callback on a shared core ([`super::shared`]) begins with a moment at which the core has nothing
+//! to do, and puts all that arrives from then on before its completion. The sum of such bounds along a chain lets
+//! every hop wait for the same bursts, the same neighbours and the same disturbances again ("pay bursts only once":
+//! Le Boudec and Thiran, Network Calculus, 2001; for chains on one processor Schlatow and Ernst, RTAS 2016, for
+//! executors Tang and others, RTSS 2020). Here an instance is followed from the activation of one of its callbacks,
+//! at `a`, to the completion of a later one, at `a + L`. At every moment between, it is pending on one of the cores,
+//! or its message is on its way, the latter for at most the sum `D` of what is allowed for these messages. Of a core
+//! `p` let `A` be the set of its executors as there, but with those that the chain passes in it, and `r = a - b` the
+//! last moment at or before `a` at which nothing of `A` is pending. From `r` to `a`, and whenever the instance is
+//! pending there, the core runs something of `A` or outside of it, or what is pending in `A` is suspended. What is
+//! run and suspended from `r` to `a + L` is no more than the demand `W_p` of what arrives meanwhile, so that the
+//! instance is pending on `p` for at most `W_p(b + L) - b`, and
+//!
+//! ```text
+//! L <= D + sum over cores of max over b (W_p(b + L) - b)
+//! ```
+//!
+//! For one core, `b = 0` is the worst: `L + b` is at most the least `F` with `D + W_p(F) <= F`, whatever `b` is. The
+//! order in which a core runs what is pending does not matter, nor how often the chain comes to it. Demands are those
+//! of closed intervals, so that at the least solution all that has arrived is done, the instance among it.
+//!
+//! A chain is cut into such parts where the sum is least. Parts of one callback, and of several of one executor, have
+//! the bounds of their executor's analysis.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::settle::State;
+use super::shared::Known;
+use super::{Analysis, Bound, Method, Parts, PathPart, Solution};
+use crate::curves::{Flow, Travel};
+
+/// Rounds of the search for the length of a part; every one is longer than the one before.
+const ROUNDS: usize = 1_000;
+
+/// All that one core has to do, in closed intervals from the beginning of a busy window on.
+#[derive(Debug)]
+pub(super) struct Busy {
+    steps: Vec<Step>,
+    /// Longer intervals were not looked at.
+    to_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    /// In intervals of at least this length
+    at_ns: u64,
+    /// it needs so much.
+    busy_ns: u64,
+    /// Less than this fits beside that, here or in a shorter interval.
+    fits_ns: u64,
+    /// By how much the demand is above the interval's length at most, here or in a longer one.
+    above_ns: i128,
+}
+
+impl Busy {
+    /// From what is added in half-open intervals of at least so many nanoseconds.
+    pub fn new(first_ns: u64, mut more: Vec<(u64, u64)>, to_ns: u64) -> Self {
+        more.sort_unstable();
+        let mut steps = vec![Step { at_ns: 0, busy_ns: first_ns, fits_ns: 0, above_ns: 0 }];
+        for (length_ns, add_ns) in more {
+            let at_ns = length_ns.saturating_sub(1);
+            let last = steps.len() - 1;
+            let busy_ns = steps[last].busy_ns.saturating_add(add_ns);
+            if steps[last].at_ns == at_ns {
+                steps[last].busy_ns = busy_ns;
+            } else {
+                steps.push(Step { at_ns, busy_ns, fits_ns: 0, above_ns: 0 });
+            }
+        }
+        let mut most = 0;
+        for index in 0..steps.len() {
+            let end_ns = steps.get(index + 1).map_or(to_ns.saturating_add(1), |next| next.at_ns);
+            most = most.max(end_ns.saturating_sub(steps[index].busy_ns));
+            steps[index].fits_ns = most;
+        }
+        let mut above = i128::MIN;
+        for step in steps.iter_mut().rev() {
+            above = above.max(i128::from(step.busy_ns) - i128::from(step.at_ns));
+            step.above_ns = above;
+        }
+        Self { steps, to_ns }
+    }
+
+    /// The least interval that has room for all demand and so much time; `None`: none that was looked at.
+    fn done(&self, more_ns: u64) -> Option<u64> {
+        let index = self.steps.partition_point(|step| step.fits_ns <= more_ns);
+        let step = self.steps.get(index)?;
+        let end_ns = step.busy_ns.saturating_add(more_ns).max(step.at_ns);
+        (end_ns <= self.to_ns).then_some(end_ns)
+    }
+
+    /// What can be left to do at most in an interval of this length that begins within a busy window; `None`: that
+    /// was not looked at.
+    fn left(&self, length_ns: u64) -> Option<u64> {
+        if length_ns > self.to_ns {
+            return None;
+        }
+        let next = self.steps.partition_point(|step| step.at_ns <= length_ns);
+        let now = self.steps[next - 1].busy_ns;
+        let later = self.steps.get(next).map_or(0, |step| {
+            u64::try_from((i128::from(length_ns) + step.above_ns).max(0)).unwrap_or(u64::MAX)
+        });
+        Some(now.max(later))
+    }
+}
+
+/// How long it can take from the activation of one callback to the completion of another, whatever is between, by the
+/// cores of all of them and what their messages are allowed.
+#[derive(Debug)]
+pub(super) struct Travels {
+    /// By core.
+    busy: Vec<Option<Rc<Busy>>>,
+    limit_ns: u64,
+    known: RefCell<HashMap<Travel, Option<u64>>>,
+}
+
+impl Travels {
+    fn ns(&self, travel: Travel) -> Option<u64> {
+        if travel.cores & Travel::SOMEWHERE != 0 {
+            return None;
+        }
+        if let Some(known) = self.known.borrow().get(&travel) {
+            return *known;
+        }
+        let on = (0..self.busy.len()).filter(|core| travel.cores >> core & 1 == 1);
+        let busy: Option<Vec<Rc<Busy>>> = on.map(|core| self.busy[core].clone()).collect();
+        let found = busy.and_then(|busy| longest(&busy, travel.way_ns, self.limit_ns));
+        self.known.borrow_mut().insert(travel, found);
+        found
+    }
+}
+
+/// The longest time in which an instance is pending on these cores, and for so long on its way.
+fn longest(busy: &[Rc<Busy>], way_ns: u64, limit_ns: u64) -> Option<u64> {
+    if let [one] = busy {
+        return one.done(way_ns);
+    }
+    let mut length_ns = way_ns;
+    for _ in 0..ROUNDS {
+        let sum = |sum: u64, one: &Rc<Busy>| Some(sum.saturating_add(one.left(length_ns)?));
+        let next_ns = busy.iter().try_fold(way_ns, sum)?;
+        if next_ns <= length_ns {
+            return Some(length_ns);
+        }
+        if next_ns > limit_ns {
+            return None;
+        }
+        length_ns = next_ns;
+    }
+    None
+}
+
+impl Analysis<'_> {
+    /// What a flow's jitter is behind a publisher of this executor and response time, and a message's way: the sum,
+    /// or what several hops take together.
+    pub(super) fn after(&self, flow: &Flow, server: usize, response_ns: u64, way_ns: u64) -> (u64, Travel) {
+        let apart_ns = flow.jitter_ns.saturating_add(response_ns);
+        let core = self.shared_cores.get(server).copied().flatten().filter(|core| *core < 63);
+        // Where executors sleep more than they work, a core's demand is another one for a chain that passes them.
+        let bit = match core {
+            Some(core) if !self.sleeps[server] => 1 << core,
+            _ => Travel::SOMEWHERE,
+        };
+        let cores = flow.travel.cores | bit;
+        let together = self.travels.as_ref().and_then(|travels| travels.ns(Travel { cores, ..flow.travel }));
+        let jitter_ns = together.map_or(apart_ns, |ns| ns.min(apart_ns)).saturating_add(way_ns);
+        (jitter_ns, Travel { way_ns: flow.travel.way_ns.saturating_add(way_ns), cores })
+    }
+
+    /// What hops take together under bounds that are known to hold.
+    pub(super) fn travels(&self, state: &State) -> Travels {
+        let known = Known { responses: &state.responses, inside: &state.inside, full: &state.full };
+        let cores = self.shared_cores.iter().flatten().max().map_or(0, |most| most + 1);
+        let to_ns = self.limit_ns.saturating_mul(2);
+        let of = |core| {
+            let (first_ns, more) = self.demand(known, &self.shared_cores, core, None, &[])?;
+            Some(Rc::new(Busy::new(first_ns, more, to_ns)))
+        };
+        Travels { busy: (0..cores).map(of).collect(), limit_ns: self.limit_ns, known: RefCell::default() }
+    }
+
+    /// The parts of a path with hops put together where that is less.
+    pub(super) fn joined<'p>(
+        &mut self,
+        path: &'p [usize],
+        apart: Vec<PathPart<'p>>,
+        solution: &Solution,
+    ) -> Vec<PathPart<'p>> {
+        // Where each part begins.
+        let mut begins = vec![0];
+        for part in &apart {
+            begins.push(begins[begins.len() - 1] + part.callbacks.len());
+        }
+        // Up to each part: the least sum, where its last part begins, and that part if it is one of several.
+        let mut least: Vec<(u64, usize, Option<PathPart<'p>>)> = vec![(0, 0, None)];
+        for end in 1..=apart.len() {
+            let alone = least[end - 1].0.saturating_add(apart[end - 1].ns());
+            let mut best = (alone, end - 1, None);
+            for begin in 0..end {
+                let from = begins[begin];
+                let callbacks = &path[from..begins[end]];
+                let inner_ns =
+                    (from + 1..begins[end]).fold(0, |sum: u64, k| sum.saturating_add(self.way_to(path, k)));
+                if callbacks.len() < 2 || least[begin].0.saturating_add(inner_ns) >= best.0 {
+                    continue;
+                }
+                let Some(bound) = self.together(callbacks, inner_ns, solution) else { continue };
+                let way_ns = inner_ns.saturating_add(self.way_to(path, from));
+                let part = PathPart { callbacks, way_ns, bounds: vec![bound] };
+                let sum = least[begin].0.saturating_add(part.ns());
+                if sum < best.0 {
+                    best = (sum, begin, Some(part));
+                }
+            }
+            least.push(best);
+        }
+        let mut chosen = Vec::new();
+        let mut end = apart.len();
+        let mut apart: Vec<Option<PathPart<'p>>> = apart.into_iter().map(Some).collect();
+        while end > 0 {
+            let (_, begin, joint) = &mut least[end];
+            chosen.extend(joint.take().or_else(|| apart[end - 1].take()));
+            end = *begin;
+        }
+        chosen.reverse();
+        chosen
+    }
+
+    /// From the activation of the first of these callbacks to the completion of the last, less the time that messages
+    /// are allowed between them.
+    fn together(&mut self, callbacks: &[usize], inner_ns: u64, solution: &Solution) -> Option<Bound> {
+        let workload = self.workload;
+        let server = |callback: &usize| workload.callbacks[*callback].server;
+        let mut servers: Vec<usize> = callbacks.iter().map(server).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        let mut cores: Vec<usize> = servers
+            .iter()
+            .map(|server| self.shared_cores.get(*server).copied().flatten())
+            .collect::<Option<_>>()?;
+        cores.sort_unstable();
+        cores.dedup();
+        let mut busy = Vec::new();
+        for core in cores {
+            busy.push(self.busy(core, &servers, solution)?);
+        }
+        let length_ns = longest(&busy, inner_ns, self.limit_ns)?;
+        let ns = length_ns - inner_ns;
+        let own = callbacks.iter().map(|callback| workload.callbacks[*callback].load(1).length());
+        let own_ns = own.fold(0, u64::saturating_add).min(ns);
+        let all = servers.iter().flat_map(|server| &workload.executors[*server].callbacks);
+        let all_ns = all.map(|callback| {
+            let count = solution.arrivals[*callback]
+                .as_ref()
+                .map_or(0, |flows| flows.count(length_ns.saturating_add(1)));
+            workload.callbacks[*callback].load(count).length()
+        });
+        let executor_ns = all_ns.fold(0, u64::saturating_add).min(ns) - own_ns;
+        let mut parts = Parts { own_ns, executor_ns, supply_ns: ns - own_ns - executor_ns, disturbed_ns: 0 };
+        parts.disturbed(self.disturbance.within_ns(length_ns).saturating_mul(busy.len() as u64));
+        (ns <= self.limit_ns).then_some(Bound { ns, by: Method::Joint, parts })
+    }
+
+    /// What a core has to do, as seen by a chain that passes these executors.
+    fn busy(&mut self, core: usize, passed: &[usize], solution: &Solution) -> Option<Rc<Busy>> {
+        let on_core = |server: &&usize| self.shared_cores.get(**server).copied().flatten() == Some(core);
+        let inside: Vec<usize> =
+            passed.iter().filter(on_core).copied().filter(|server| self.sleeps[*server]).collect();
+        let key = (core, inside);
+        if let Some(known) = self.busy.get(&key) {
+            return known.clone();
+        }
+        let known =
+            Known { responses: &solution.responses, inside: &solution.arrivals, full: &self.shared_full };
+        let to_ns = self.limit_ns.saturating_mul(2);
+        let busy = self
+            .demand(known, &self.shared_cores, core, None, &key.1)
+            .map(|(first_ns, more)| Rc::new(Busy::new(first_ns, more, to_ns)));
+        self.busy.insert(key, busy.clone());
+        busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn inversions_are_those_that_a_search_finds(
+            first in 0_u64..20,
+            more in prop::collection::vec((1_u64..100, 1_u64..20), 0..20),
+            length in 0_u64..60,
+        ) {
+            let busy = Busy::new(first, more.clone(), 200);
+            // In a closed interval.
+            let demand = |f: u64| first + more.iter().filter(|(at, _)| *at <= f + 1).map(|(_, add)| add).sum::<u64>();
+            let found = (0..=200).find(|f| length + demand(*f) <= *f);
+            prop_assert_eq!(busy.done(length), found);
+            let left = (0..=300).map(|b| demand(length + b).saturating_sub(b)).max();
+            prop_assert_eq!(busy.left(length), left);
+        }
+    }
+}
