@@ -59,6 +59,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
             let mut stats: Vec<&mut ChainStats> = self.extractor.watched_many(&ids);
             self.ledger.look(now_ns, index, stats.iter_mut().map(|stats| &mut **stats), &mut findings);
         }
+        if findings.lowered {
+            self.promise(now_ns);
+        }
         for (chain, state, why) in &findings.changes {
             self.options.log.record(now_ns, &Record::Chain { chain, state: *state, why });
         }
@@ -93,15 +96,18 @@ impl<S: Source, K: Kernel> Live<S, K> {
         if !plan.cached {
             self.extractor.assume_with(&grounds.assumed, &grounds.allowances);
         }
-        // Where budgets never run out and bounds rest on demands, one that grows where it is disturbs nobody: until its next replenishment the thread
-        // has what the plan of before gave it, which was enough.
-        let both_shared = plan.shared && self.plan.as_ref().is_some_and(|before| before.shared);
+        // One that grows where it is disturbs nobody: until its next replenishment the thread has what the plan of before gave it, which was
+        // enough, and afterwards more. With budgets that run out the period has to be the same; on shared cores they do not.
+        let both = self.plan.as_ref().is_some_and(|before| before.shared == plan.shared);
         let grown = |before: &Reserved, one: &Reserved| {
-            both_shared
-                && before.budget_ns <= one.budget_ns
-                && before.period_ns <= one.period_ns
-                && u128::from(before.budget_ns) * u128::from(one.period_ns)
-                    <= u128::from(one.budget_ns) * u128::from(before.period_ns)
+            both && before.budget_ns <= one.budget_ns
+                && if plan.shared {
+                    before.period_ns <= one.period_ns
+                        && u128::from(before.budget_ns) * u128::from(one.period_ns)
+                            <= u128::from(one.budget_ns) * u128::from(before.period_ns)
+                } else {
+                    before.period_ns == one.period_ns
+                }
         };
         let same = |one: &&Reserved| {
             held.iter().any(|before| {

@@ -61,6 +61,8 @@ pub(super) struct Chain {
     planned: Option<ChainState>,
     pub bound_ns: Option<u64>,
     grounds: ChainGrounds,
+    /// A shorter bound that is told from then on.
+    shorter: Option<(u64, u64)>,
     /// From when on the plan's bound counts.
     in_force_ns: u64,
     settles: u32,
@@ -115,6 +117,8 @@ pub(super) struct Findings {
     pub changes: Vec<(String, State, String)>,
     /// The model has changed: plan anew at once.
     pub replan: bool,
+    /// A bound became shorter.
+    pub lowered: bool,
     /// Latencies that no broken assumption explains, by chain: this much above the bound.
     pub unexplained: Vec<(usize, u64)>,
     /// Latencies below the best case, by chain.
@@ -173,15 +177,22 @@ impl Ledger {
                 chain.overrun = None;
             }
             let was = chain.planned.replace(planned.state.clone());
+            let moved = moved.iter().any(|tid| of_chain.threads.contains(tid));
             // What began under a longer bound may still take as long.
             let shorter = planned.bound_ns < chain.bound_ns;
-            chain.bound_ns = planned.bound_ns;
+            let stays = shorter
+                && !moved
+                && chain.state == State::Guaranteed
+                && planned.state == ChainState::Guaranteed;
+            if !(stays && chain.lower_later(now_ns, planned.bound_ns)) {
+                (chain.bound_ns, chain.shorter) = (planned.bound_ns, None);
+            }
             let difference = differences.iter().find(|(tid, _)| *tid == 0 || of_chain.threads.contains(tid));
             let differed = chain.difference.is_some();
             chain.difference = difference.map(|(_, words)| words.clone());
             let repaired = differed && chain.difference.is_none();
             let fresh = was != Some(ChainState::Guaranteed) || repaired;
-            if fresh || shorter || moved.iter().any(|tid| of_chain.threads.contains(tid)) {
+            if fresh || (shorter && !stays) || moved {
                 chain.begin(now_ns);
             }
             chain.grounds = of_chain;
@@ -347,6 +358,14 @@ impl Ledger {
             chain.exceeded(exceeded, index, findings);
         }
         chain.silence(now_ns, last_end_ns, longest_gap_ns);
+        if let Some((_, bound_ns)) = chain.shorter.take_if(|(from_ns, _)| now_ns >= *from_ns) {
+            if chain.worst_ns > Some(bound_ns) {
+                // That was under the longer one.
+                chain.turn(now_ns, started_ns, chain.state, chain.why.clone());
+            }
+            chain.bound_ns = Some(bound_ns);
+            findings.lowered = true;
+        }
         let (state, why) = chain.judge(now_ns, started_ns, forgive_ns, observes);
         if state != chain.state {
             let words = match (state, chain.bound_ns) {
@@ -413,6 +432,15 @@ impl Chain {
     fn begin(&mut self, now_ns: u64) {
         (self.in_force_ns, self.settles) = (now_ns, 0);
         (self.began_in_force, self.ended_in_force) = (self.began, false);
+    }
+
+    /// A plan has a shorter bound, and moved nothing: the longer one stays until all that began under it has ended.
+    fn lower_later(&mut self, now_ns: u64, bound_ns: Option<u64>) -> bool {
+        let (Some(bound_ns), Some(longer_ns)) = (bound_ns, self.bound_ns) else { return false };
+        if self.shorter.is_none_or(|(_, known_ns)| known_ns != bound_ns) {
+            self.shorter = Some((now_ns.saturating_add(longer_ns), bound_ns));
+        }
+        true
     }
 
     /// Takes note of the processes whose middleware nothing carries.

@@ -370,3 +370,34 @@ fn messages_of_a_publisher_that_nobody_sees_take_the_word_before_the_next_plan()
     let (at_s, words) = c.run.refutations.first().unwrap();
     assert!(*at_s < 12.6 && words.contains("did not know to send any"), "{at_s}: {words}");
 }
+
+/// The same plan with another bound, a moment after 9.5 s; what is said is looked at 50 ms later.
+fn another_bound(setup: &mut Setup, at_s: f64, bound_ns: u64, moved: &[u32]) -> ChainStatus {
+    let at_ns = |s: f64| setup.from_ns + (s * 1e9) as u64;
+    let (now_ns, then_ns) = (at_ns(at_s), at_ns(at_s + 0.05));
+    let mut plan = setup.live.plan().unwrap().clone();
+    (plan.chains[0].bound_ns, plan.cached) = (Some(bound_ns), false);
+    let grounds = setup.live.manager.grounds(&setup.live.model);
+    setup.live.ledger.planned(now_ns, &plan, &grounds, &[], moved);
+    setup.live.follow(then_ns);
+    setup.live.status(then_ns).chains[0].clone()
+}
+
+#[test]
+fn a_shorter_bound_is_told_when_what_began_under_the_longer_one_has_ended() {
+    let mut setup = setup(500, false);
+    setup.pass(0.0, 9.5);
+    let before = state(&setup, 9.5);
+    let longer_ns = before.bound_ns.unwrap();
+    assert!(before.state == "guaranteed" && longer_ns > 60 * MS, "{before:#?}");
+    let during = another_bound(&mut setup, 9.6, longer_ns - MS, &[]);
+    assert_eq!((during.state.as_str(), during.bound_ns), ("guaranteed", Some(longer_ns)));
+    setup.pass(10.5, 10.5);
+    let after = state(&setup, 10.5);
+    assert_eq!((after.state.as_str(), after.bound_ns), ("guaranteed", Some(longer_ns - MS)));
+    // A longer one counts at once, and one for threads that were moved has to be seen kept first.
+    let longer = another_bound(&mut setup, 10.6, longer_ns, &[]);
+    assert_eq!((longer.state.as_str(), longer.bound_ns), ("guaranteed", Some(longer_ns)));
+    let moved = another_bound(&mut setup, 10.7, longer_ns - MS, &[10]);
+    assert_eq!((moved.state.as_str(), moved.bound_ns), ("learning", Some(longer_ns - MS)));
+}
