@@ -36,7 +36,8 @@ pub struct Settings {
     pub follow: FollowBy,
     /// Links whose packets are followed.
     pub links: [Option<Endpoint>; 4],
-    /// Whether breakpoints may be set where a watched program in Python collects its garbage.
+    /// Whether breakpoints may be set where a watched program in Python collects its garbage. Off: nothing is added to a watched program
+    /// unless it is asked for.
     pub probes: bool,
     /// Whether a report is made after every part, for somebody who looks on.
     pub live: bool,
@@ -64,7 +65,7 @@ impl Default for Settings {
             windows: 20,
             follow: FollowBy::Auto,
             links: [None; 4],
-            probes: true,
+            probes: false,
             live: true,
         }
     }

@@ -392,9 +392,9 @@ pub struct Watch {
     /// Read all events of the machine instead of letting the kernel follow the threads (BPF): dearer, and every late cycle is looked at
     #[arg(long)]
     pub all_events: bool,
-    /// Set no breakpoint where a watched program in Python collects its garbage: then nothing is said of its collector
+    /// Follow the garbage collector of watched programs in Python: two breakpoints (uprobes) in the interpreter for the time of the watch
     #[arg(long)]
-    pub no_probes: bool,
+    pub gc: bool,
     /// Keep no row for each cycle, for days: figures and the worst windows alone, which do not grow with time
     #[arg(long)]
     pub flight_recorder: bool,

@@ -170,7 +170,9 @@ fn whoever_holds_python_s_lock_is_named_and_so_is_its_collector() {
     }
     for attempt in 1..=ATTEMPTS {
         let Some(child) = start(WASTEFUL) else { return };
-        let Some(report) = watched("5", &["--pid", &child.pid().to_string(), "--deadline-us", "5000"]) else {
+        let Some(report) =
+            watched("5", &["--pid", &child.pid().to_string(), "--deadline-us", "5000", "--gc"])
+        else {
             return;
         };
         let python = &report["python"][0];

@@ -154,6 +154,9 @@ impl Pythons {
             python.threads = procfs::threads(pid).take(MOST_THREADS).collect();
             if self.probes {
                 python.open_probes();
+            } else {
+                let note = "its collector is followed with --gc: two breakpoints in the interpreter";
+                python.notes.insert(note.to_owned());
             }
         }
         let any = !self.shared.lock().unwrap_or_else(PoisonError::into_inner).is_empty();

@@ -41,7 +41,7 @@ pub fn run(args: &args::Watch) -> CommandResult {
         deadline_ns: microseconds(args.deadline_us),
         follow: if args.all_events { FollowBy::Events } else { FollowBy::Auto },
         live: args.screen,
-        probes: !args.no_probes,
+        probes: args.gc,
         ..Settings::default()
     };
     let keep_awake = if args.let_idle { KeepAwake::Off } else { KeepAwake::Auto };
