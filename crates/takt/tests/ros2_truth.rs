@@ -1,14 +1,15 @@
 //! `takt manage` on real ROS 2, held against what the nodes themselves wrote down (`ros2/takt_truth`).
 //!
-//! What takes long is ignored, and told here: the campaign and the ten runs, each as `cargo test -p takt --test ros2_truth -- --ignored --nocapture
-//! NAME`. The campaign leaves everything in `TAKT_TRUTH_KEEP` while it runs, and `TAKT_TRUTH_READ=1` judges what an earlier one, broken off or not, left there.
+//! What takes long is ignored, and told here: the campaign, the ten runs, and the pairs without and with the manager, each as
+//! `cargo test -p takt --test ros2_truth -- --ignored --nocapture NAME`. The campaign leaves everything in `TAKT_TRUTH_KEEP` while it runs,
+//! and `TAKT_TRUTH_READ=1` judges what an earlier one, broken off or not, left there.
 
 #![allow(clippy::unwrap_used)]
 
 mod ros2;
 mod takt;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ros2::compare::{answer, differences, false_guarantees};
@@ -369,6 +370,68 @@ fn no_latency_is_above_a_bound_that_is_called_guaranteed() {
     // Where nothing is promised, nothing is broken.
     assert!(guaranteed > 0, "nothing was guaranteed");
     assert_eq!(above, 0);
+}
+
+/// `TAKT_TRUTH_RUNS` pairs (5 unless set) of 30 s, in turns without and with the manager: the medians of each chain by the nodes' own stamps, and the
+/// median of the pairs' ratios. Printed, not asserted: on a machine that does nothing else they are to be within 1.3.
+#[test]
+#[ignore = "minutes"]
+fn typical_latencies_without_and_with_the_manager() {
+    let Some(environment) = ros2::environment() else { return };
+    let _machine = alone();
+    let pairs: u32 = std::env::var("TAKT_TRUTH_RUNS").map_or(5, |text| text.parse().unwrap());
+    let scale = std::env::var("TAKT_TRUTH_SCALES").unwrap_or_else(|_| "0.5".to_owned());
+    let desk = tempfile::tempdir().unwrap();
+    let mut medians: BTreeMap<&str, Vec<[f64; 2]>> = BTreeMap::new();
+    for pair in 0..pairs {
+        // Which of the two is first changes, so that what drifts is in both.
+        let folders =
+            [desk.path().join(format!("{pair}-alone")), desk.path().join(format!("{pair}-managed"))];
+        let mut order = [0, 1];
+        order.rotate_left(pair as usize % 2);
+        for which in order {
+            match which {
+                0 => managed::run_alone(&environment, &scale, 30, &folders[0]),
+                _ => managed::run(&environment, &[], &scale, 30, &folders[1], false),
+            }
+        }
+        let (alone, managed) = (Managed::read(&folders[0]), Managed::read(&folders[1]));
+        let first_ns = |one: &Managed| one.truth.runs.iter().map(|run| run.start_ns).min().unwrap();
+        // As long after the start as the first reservations came, and a second for what had been waiting.
+        let Some(from_ns) = managed.reserved_from_ns() else {
+            eprintln!("SKIPPED: nothing was reserved: {}", managed.status()["differences"]);
+            return;
+        };
+        let settled_ns = from_ns - first_ns(&managed) + 1_000_000_000;
+        println!(
+            "pair {}: {:.2} % of a CPU",
+            pair + 1,
+            managed.status()["cost"]["cpu_share"].as_f64().unwrap() * 100.0
+        );
+        for chain in CHAINS {
+            let [alone, managed] = [&alone, &managed].map(|one| {
+                let from_ns = first_ns(one) + settled_ns;
+                let ends = one.truth.completions(chain.path);
+                median(ends.iter().filter(|it| it.began_ns > from_ns).map(Completion::latency_ms))
+            });
+            medians.entry(chain.name).or_default().extend(alone.zip(managed).map(|(a, b)| [a, b]));
+        }
+    }
+    println!("{:13} {:>9} {:>9} {:>7}   of {pairs} pairs", "chain", "alone ms", "managed", "ratio");
+    for (chain, of_pairs) in medians.iter().filter(|(_, of_pairs)| !of_pairs.is_empty()) {
+        let column = |which: usize| median(of_pairs.iter().map(|pair| pair[which])).unwrap();
+        let ratios = || of_pairs.iter().map(|pair| pair[1] / pair[0]);
+        let (low, high) = (ratios().fold(f64::MAX, f64::min), ratios().fold(0.0, f64::max));
+        let ratio = median(ratios()).unwrap();
+        println!("{chain:13} {:>9.2} {:>9.2} {ratio:>7.2}   {low:.2} to {high:.2}", column(0), column(1));
+    }
+    assert!(medians.values().filter(|of_pairs| of_pairs.len() == pairs as usize).count() > 10, "{medians:?}");
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
 }
 
 fn print_level(managed: &Managed, scale: &str) {

@@ -275,12 +275,15 @@ impl Builder<'_> {
                             (1..=TIMER_ENTRIES).map(|k| period_ns.saturating_mul(k)).collect();
                         CallbackKind::Timer { period_ns }
                     }
-                    // What an events executor ran late came at once, so that only the mean tells of the period. Arrivals are those seen.
+                    // What an events executor ran late came at once, so that only the mean and the median tell of the period. Arrivals are those
+                    // seen.
                     None => {
-                        match declared_ns.filter(|&ns| self.queues(callback) && in_the_mean(&arrivals, ns)) {
-                            Some(period_ns) => CallbackKind::Timer { period_ns },
-                            None => CallbackKind::Timer { period_ns: measured_period(callback) },
-                        }
+                        let measured_ns = measured_period(callback);
+                        let agrees = |&ns: &u64| {
+                            self.queues(callback)
+                                && (in_the_mean(&arrivals, ns) || ns.abs_diff(measured_ns) <= ns / 8)
+                        };
+                        CallbackKind::Timer { period_ns: declared_ns.filter(agrees).unwrap_or(measured_ns) }
                     }
                 }
             }

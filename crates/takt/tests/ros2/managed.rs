@@ -98,6 +98,17 @@ pub fn run(
     assert!(matches!(status.code(), Some(0 | 1)), "{status}: {said}");
 }
 
+/// Runs the test system in `folder` without a manager.
+pub fn run_alone(environment: &[(String, String)], scale: &str, seconds: u32, folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    let mut command = Command::new("takt_truth_run");
+    command.args(["--seconds", &seconds.to_string(), "--scale", scale, "--domain", &domain()]);
+    command.arg(folder.join("truth")).env_clear();
+    command.envs(environment.iter().map(|(key, value)| (key, value))).env("TAKT_TRUTH_GOAL_THREADS", "0");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 impl Managed {
     /// Made up.
     pub fn of(all: Value, log: Vec<Value>, truth: Truth) -> Self {
@@ -181,6 +192,13 @@ impl Managed {
         knew.next().and_then(|(record, _)| record["at_ns"].as_u64())
     }
 
+    /// When the first reservations of a plan were there, on the clock of the nodes.
+    pub fn reserved_from_ns(&self) -> Option<u64> {
+        let has =
+            |record: &&Value| record["enacted"]["reserved"].as_array().is_some_and(|all| !all.is_empty());
+        self.log.iter().find(has).and_then(|record| record["at_ns"].as_u64())
+    }
+
     /// The path of a chain in the last plan.
     pub fn path<'a>(&'a self, name: &'a str) -> Vec<&'a str> {
         let last = self.plans(name).next_back();
@@ -227,9 +245,7 @@ impl Managed {
 
     /// Whether threads ever had reservations.
     pub fn reserved(&self) -> bool {
-        let has =
-            |record: &Value| record["enacted"]["reserved"].as_array().is_some_and(|all| !all.is_empty());
-        self.log.iter().any(has)
+        self.reserved_from_ns().is_some()
     }
 
     /// How many seconds a chain was called guaranteed, of how many that something was said of it.
