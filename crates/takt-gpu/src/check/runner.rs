@@ -161,7 +161,7 @@ impl RunnerOptions {
     }
 }
 
-/// Runs the steps. `command` makes a step's process, which says [`Said`] on its standard output; `program` says which program that is,
+/// Runs the steps. `command` makes a step's process, which tells on its standard output what it finds (`step::Said`); `program` says which program that is,
 /// so that a folder is not gone on with by another.
 ///
 /// # Errors
