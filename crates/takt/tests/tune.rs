@@ -144,9 +144,11 @@ fn after_a_kill_and_after_control_c_everything_is_as_it_was() {
     }
 }
 
-/// The watchdog of a search.
+/// The watchdog of a search, whichever of its threads started it.
 fn watchdog_of(pid: u32) -> Option<i32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.filter_map(Result::ok);
+    let children: String =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
     children.split_ascii_whitespace().filter_map(|child| child.parse().ok()).find(|child: &i32| {
         fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("--watchdog"))
     })
