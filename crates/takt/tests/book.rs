@@ -152,10 +152,20 @@ const FORBIDDEN: [(&str, &[&str]); 21] = [
     ("takt-model", &["takt-manager", "takt-lab"]),
     ("takt-faults", &["takt-robot-", "takt-perception", "takt-lab"]),
     ("takt-view", &["takt-robot-", "takt-lab", "takt-report", "takt-perception", "takt-link-", "takt-m"]),
-    // It watches programs that know nothing of Takt, and must know nothing of ours.
+    // It watches programs that know nothing of Takt, and must know nothing of ours. How EtherCAT frames are read is no part of a program.
     (
         "takt-watch",
-        &["takt-robot-", "takt-lab", "takt-link-", "takt-manager", "takt-model", "takt-ros", "takt-view"],
+        &[
+            "takt-robot-",
+            "takt-lab",
+            "takt-link-camera",
+            "takt-link-daq",
+            "takt-link-rtde",
+            "takt-manager",
+            "takt-model",
+            "takt-ros",
+            "takt-view",
+        ],
     ),
     // A robot is tuned as any program: by being run.
     (
