@@ -1,5 +1,6 @@
-//! Compiles the two libraries that are loaded into other processes (the probe and the stand-in for `libtracetools.so`) with
-//! the compiler at hand, so that the one binary carries them and no further toolchain is needed.
+//! Compiles the two libraries that are loaded into other processes (the probe and the stand-in for
+//! `libtracetools.so`) with the compiler at hand, so that the one binary carries them and no
+//! further toolchain is needed.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,8 @@ fn main() {
     // The probe must stay where it is once loaded: threads that end call into it.
     // It unwinds: exceptions of C++ callbacks go through its frames.
     library("probe", &out.join("libtakt_probe.so"), 3, "unwind", &["-Wl,-z,nodelete"]);
-    // Level 1: from level 2 on, functions with equal bodies become one, and a uprobe could not tell them apart.
+    // Level 1: from level 2 on, functions with equal bodies become one, and a uprobe could not tell
+    // them apart.
     library("standin", &out.join("libtracetools.so"), 1, "abort", &["-Wl,-soname,libtracetools.so"]);
 }
 
@@ -35,8 +37,8 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo sets {name} for build scripts"))
 }
 
-/// Neither the profile nor RUSTFLAGS matter here: a sanitizer or a coverage runtime inside a foreign process would be wrong, and an
-/// unoptimised probe would cost what no one measured.
+/// Neither the profile nor RUSTFLAGS matter here: a sanitizer or a coverage runtime inside a
+/// foreign process would be wrong, and an unoptimised probe would cost what no one measured.
 fn library(name: &str, target: &Path, level: u8, panic: &str, link: &[&str]) {
     let mut rustc = Command::new(variable("RUSTC"));
     rustc

@@ -1,4 +1,5 @@
-//! Changing settings for a while: every value from before is in a state file before the first one is written.
+//! Changing settings for a while: every value from before is in a state file before the first one
+//! is written.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -60,7 +61,8 @@ pub(crate) struct State {
     /// Interfaces that were changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) interfaces: Vec<SavedInterface>,
-    /// Sets of CPUs that threads were given: one that shows such a set and is not known has inherited it.
+    /// Sets of CPUs that threads were given: one that shows such a set and is not known has
+    /// inherited it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given: Vec<CpuSet>,
     /// Whose boot and process this is, where threads were changed or settings are only tried.
@@ -92,19 +94,20 @@ pub(crate) struct Saved {
     pub(crate) before: String,
 }
 
-/// Where the state file is unless said otherwise: a folder of this user's alone, never one of everybody's, because what the file
-/// says is written to the kernel.
+/// Where the state file is unless said otherwise: a folder of this user's alone, never one of
+/// everybody's, because what the file says is written to the kernel.
 pub fn default_state() -> PathBuf {
     takt_files::state_folder().join("doctor.json")
 }
 
-/// Makes the changes of all safe findings of `report`. The values from before go to `state_file`; one that is there
-/// already keeps its values, so that [`revert`] leads back to the state before the first call. Settings that are as
-/// wanted are left alone. A setting that the kernel refuses is told by [`Changed::error`]; the others are made.
+/// Makes the changes of all safe findings of `report`. The values from before go to `state_file`;
+/// one that is there already keeps its values, so that [`revert`] leads back to the state before
+/// the first call. Settings that are as wanted are left alone. A setting that the kernel refuses is
+/// told by [`Changed::error`]; the others are made.
 ///
 /// # Errors
-/// [`DoctorError::StateFile`] or [`DoctorError::ForeignState`] when the values from before cannot be kept; nothing is
-/// changed then.
+/// [`DoctorError::StateFile`] or [`DoctorError::ForeignState`] when the values from before cannot
+/// be kept; nothing is changed then.
 pub fn apply(report: &Report, state_file: &Path) -> Result<Vec<Changed>, DoctorError> {
     if let (true, Some(folder)) = (state_file == default_state(), state_file.parent()) {
         takt_files::private_folder(folder)
@@ -172,7 +175,8 @@ pub(crate) fn revert_below(root: &Path, state_file: &Path) -> Result<Vec<Changed
     let Some(mut state) = load(state_file)? else {
         return Err(DoctorError::NothingApplied { path: state_file.to_owned() });
     };
-    // Threads first: what they were given may lean on files. There are none in a copy of another machine.
+    // Threads first: what they were given may lean on files. There are none in a copy of another
+    // machine.
     let mut changed = if root == Path::new("/") { journal::restore(&mut state) } else { Vec::new() };
     let mut failed: Vec<String> = changed.iter().filter_map(|changed| changed.error.clone()).collect();
     let mut kept = Vec::new();
@@ -238,8 +242,8 @@ pub(crate) fn write(root: &Path, path: &Path, value: &str, before: String) -> Ch
     Changed { path: path.to_owned(), before, after, error }
 }
 
-/// Whether a setting is one that this program writes: a state file from elsewhere must not be a way to write any
-/// file.
+/// Whether a setting is one that this program writes: a state file from elsewhere must not be a way
+/// to write any file.
 pub(crate) fn permitted(path: &Path, value: &str) -> Result<(), String> {
     let shown = path.display();
     if path.components().any(|part| matches!(part, Component::ParentDir | Component::CurDir)) {
@@ -309,7 +313,8 @@ pub(crate) fn load(state_file: &Path) -> Result<Option<State>, DoctorError> {
     Ok(Some(state))
 }
 
-/// Whole or not at all, and on the disk before this returns: the machine may hang on the first setting.
+/// Whole or not at all, and on the disk before this returns: the machine may hang on the first
+/// setting.
 pub(crate) fn save(state_file: &Path, state: &State) -> Result<(), DoctorError> {
     let error = |source: io::Error| DoctorError::StateFile { path: state_file.to_owned(), source };
     let text = serde_json::to_string_pretty(state).map_err(|e| error(io::Error::other(e)))?;

@@ -12,7 +12,8 @@ use crate::tree::Tree;
 /// What reading the clock costs and shows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Reading {
-    /// Cost of one reading: the least mean of several rows, so that an interruption of some does not count.
+    /// Cost of one reading: the least mean of several rows, so that an interruption of some does
+    /// not count.
     pub(crate) cost_ns: f64,
     /// Smallest step between two readings that differ.
     pub(crate) step_ns: u64,

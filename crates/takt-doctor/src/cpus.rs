@@ -95,7 +95,8 @@ pub(crate) fn idle(tree: &Tree) -> Check {
             }
         }
     }
-    // A request of 0 keeps all CPUs out of every state but polling; the file holds the native number.
+    // A request of 0 keeps all CPUs out of every state but polling; the file holds the native
+    // number.
     let held_us = tree
         .bytes("/dev/cpu_dma_latency")
         .and_then(|bytes| Some(i32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)))

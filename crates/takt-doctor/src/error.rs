@@ -16,7 +16,8 @@ pub enum DoctorError {
         /// The values accepted.
         expected: &'static str,
     },
-    /// The state file, which holds the values from before, could not be read or written. Nothing has been changed.
+    /// The state file, which holds the values from before, could not be read or written. Nothing
+    /// has been changed.
     #[error("{path}: {source}. Nothing was changed. Fix: name a state file in a folder that exists and can be written", path = path.display())]
     StateFile {
         /// The state file.

@@ -13,10 +13,11 @@ use crate::{clocks, cpus, gpu, kernel, memory, network, rights, threads};
 /// How to examine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Where `/proc`, `/sys` and `/dev` lie. Default `/`. In any other folder (a copy from another machine) nothing
-    /// is measured or tried.
+    /// Where `/proc`, `/sys` and `/dev` lie. Default `/`. In any other folder (a copy from another
+    /// machine) nothing is measured or tried.
     pub root: PathBuf,
-    /// How long to measure, 0 to 3600 seconds. Default 3: what somebody waits for. 0 measures nothing.
+    /// How long to measure, 0 to 3600 seconds. Default 3: what somebody waits for. 0 measures
+    /// nothing.
     pub seconds: f64,
     /// What counts as a hardware gap, see [`GapOptions`](crate::GapOptions::threshold).
     pub gap: Duration,
@@ -31,11 +32,12 @@ impl Default for Options {
     }
 }
 
-/// The lowest SCHED_FIFO priority that the shipped robots' files give to a fastest loop (80 to 99): a thread of the kernel at or above
-/// it delays such a loop.
+/// The lowest SCHED_FIFO priority that the shipped robots' files give to a fastest loop (80 to 99):
+/// a thread of the kernel at or above it delays such a loop.
 const ROBOTS: u8 = 80;
 
-/// Looks at everything that makes a machine unfit for real time. Without privilege it sees less, and says what.
+/// Looks at everything that makes a machine unfit for real time. Without privilege it sees less,
+/// and says what.
 ///
 /// # Errors
 /// [`DoctorError::Option`].

@@ -1,9 +1,10 @@
-//! Times in which a CPU did nothing for us although nobody may take it: a loop at real-time priority that does
-//! nothing but read the clock, and looks for jumps.
+//! Times in which a CPU did nothing for us although nobody may take it: a loop at real-time
+//! priority that does nothing but read the clock, and looks for jumps.
 //!
-//! What makes a gap: another task (told by the kernel's count of involuntary switches, read at every gap), interrupts
-//! (told by `/proc/interrupts` over the windows), the hypervisor (steal), and what no kernel sees: system management
-//! interrupts, told by their counter where the machine and the privilege allow, and else by what is left over.
+//! What makes a gap: another task (told by the kernel's count of involuntary switches, read at
+//! every gap), interrupts (told by `/proc/interrupts` over the windows), the hypervisor (steal),
+//! and what no kernel sees: system management interrupts, told by their counter where the machine
+//! and the privilege allow, and else by what is left over.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -23,12 +24,13 @@ use crate::error::DoctorError;
 use crate::interrupts::Interrupts;
 use crate::tree::Tree;
 
-/// Spinning and pause within a cycle. 75 % is below the 95 % at which real-time throttling and the fair server come
-/// in, and leaves the other threads of the machine a turn five times a second.
+/// Spinning and pause within a cycle. 75 % is below the 95 % at which real-time throttling and the
+/// fair server come in, and leaves the other threads of the machine a turn five times a second.
 const SPIN_NS: u64 = 150_000_000;
 const CYCLE_NS: u64 = 200_000_000;
 
-/// A jump beyond this is a stall, but no gap yet. The loop takes some 30 ns; the shortest interrupt takes about this.
+/// A jump beyond this is a stall, but no gap yet. The loop takes some 30 ns; the shortest interrupt
+/// takes about this.
 const STALL_NS: u64 = 1000;
 
 /// Counter of system management interrupts of Intel CPUs since Nehalem (MSR_SMI_COUNT).
@@ -39,11 +41,11 @@ const MSR_SMI_COUNT: u64 = 0x34;
 pub struct GapOptions {
     /// How long, pauses included.
     pub duration: Duration,
-    /// What counts as a gap. Default 10 µs: longer than any usual interrupt, shorter than what breaks a loop of 1
-    /// kHz.
+    /// What counts as a gap. Default 10 µs: longer than any usual interrupt, shorter than what
+    /// breaks a loop of 1 kHz.
     pub threshold: Duration,
-    /// The loop's priority (SCHED_FIFO). Default 90: above what robots use, below the kernel's own threads of highest
-    /// urgency (99: migration, watchdog).
+    /// The loop's priority (SCHED_FIFO). Default 90: above what robots use, below the kernel's own
+    /// threads of highest urgency (99: migration, watchdog).
     pub priority: u8,
     /// On which CPUs, at the same time. `None`: all that the caller may use, isolated ones too.
     pub cpus: Option<CpuSet>,
@@ -84,20 +86,21 @@ pub struct CpuGaps {
     pub steal_ns: u64,
     /// System management interrupts meanwhile, where their counter can be read.
     pub smis: Option<u64>,
-    /// Whether the loop ran at real-time priority. If not, any thread of the machine may have made the gaps.
+    /// Whether the loop ran at real-time priority. If not, any thread of the machine may have made
+    /// the gaps.
     pub real_time: bool,
 }
 
 impl CpuGaps {
-    /// Stalls that are more than the interrupts and switches of the time: the least number that something below this
-    /// kernel must have made.
+    /// Stalls that are more than the interrupts and switches of the time: the least number that
+    /// something below this kernel must have made.
     pub fn unexplained(&self) -> Option<u64> {
         Some(self.stalls.saturating_sub(self.interrupts?).saturating_sub(self.preempted))
     }
 }
 
-/// Looks for gaps, on all asked CPUs at the same time. Without the right to real-time priority it looks all the same,
-/// and says so.
+/// Looks for gaps, on all asked CPUs at the same time. Without the right to real-time priority it
+/// looks all the same, and says so.
 ///
 /// # Errors
 /// [`DoctorError::Option`] for options out of their bounds.
@@ -235,7 +238,8 @@ mod tests {
         let found = detect_gaps(&options).unwrap();
         assert_eq!(found.len(), MachineCpus::read().unwrap().usable.len());
         for cpu in &found {
-            // Under load without a right to real-time priority, a single gap may fill all of the time.
+            // Under load without a right to real-time priority, a single gap may fill all of the
+            // time.
             assert!(cpu.looked_ns > 0, "{cpu:?}");
             assert!(cpu.gaps <= cpu.stalls && cpu.preempted <= cpu.gaps, "{cpu:?}");
             assert!(cpu.worst_alone_ns <= cpu.worst_ns && cpu.worst_ns <= cpu.lost_ns, "{cpu:?}");
@@ -273,7 +277,8 @@ mod tests {
         };
         let duration = Duration::from_millis(100);
         let options = GapOptions { duration, priority: 2, cpus: Some(set), ..GapOptions::default() };
-        // Another test's measurement, of higher priority, may hold the CPU for a whole look: then look again.
+        // Another test's measurement, of higher priority, may hold the CPU for a whole look: then
+        // look again.
         let seen = |found: &[CpuGaps]| found[0].preempted >= 3 && found[0].worst_ns >= 500_000;
         let mut found = detect_gaps(&options).unwrap();
         for _ in 0..100 {

@@ -1,4 +1,5 @@
-//! NVIDIA GPUs: whether perception could use one, from what the kernel shows; the driver is not called.
+//! NVIDIA GPUs: whether perception could use one, from what the kernel shows; the driver is not
+//! called.
 
 use crate::report::Check;
 use crate::tree::Tree;

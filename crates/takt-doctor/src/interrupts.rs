@@ -196,7 +196,8 @@ fn default_affinity(tree: &Tree, cpus: &CpuSet) -> Option<Change> {
     Some(Change::new(FILE, mask(cpus, digits)))
 }
 
-/// A mask of CPUs of so many hexadecimal digits, in groups of eight with commas, as the kernel prints it.
+/// A mask of CPUs of so many hexadecimal digits, in groups of eight with commas, as the kernel
+/// prints it.
 pub fn mask(cpus: &CpuSet, digits: usize) -> String {
     let mut mask = String::new();
     for place in (0..digits).rev() {

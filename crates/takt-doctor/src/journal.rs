@@ -1,5 +1,6 @@
-//! The journal of settings that are tried and taken back: every value from before is on disk before the first one is written, so that the
-//! one who tries, a [watchdog] that outlives it, or a person can take everything back.
+//! The journal of settings that are tried and taken back: every value from before is on disk before
+//! the first one is written, so that the one who tries, a [watchdog] that outlives it, or a person
+//! can take everything back.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,7 +24,8 @@ pub(crate) struct SavedThread {
     name: String,
     attributes: Attributes,
     cpus: CpuSet,
-    /// Known where policy or slack are changed: a real-time thread has none, and one that was gets its default (kernel 6.12 and newer).
+    /// Known where policy or slack are changed: a real-time thread has none, and one that was gets
+    /// its default (kernel 6.12 and newer).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     slack_ns: Option<u64>,
 }
@@ -52,7 +54,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Begins. What an earlier one left behind, killed together with its watchdog, is taken back first and told.
+    /// Begins. What an earlier one left behind, killed together with its watchdog, is taken back
+    /// first and told.
     ///
     /// # Errors
     /// The file cannot be written or read, holds something else, or its owner still runs.
@@ -99,11 +102,12 @@ impl Journal {
         &self.path
     }
 
-    /// Writes down how everything was that `actions` change. To be called before any of them is made.
+    /// Writes down how everything was that `actions` change. To be called before any of them is
+    /// made.
     ///
     /// # Errors
-    /// [`DoctorError::ForeignState`] for a file that is no setting; [`DoctorError::StateFile`] when it cannot be written down: then nothing
-    /// must be changed.
+    /// [`DoctorError::ForeignState`] for a file that is no setting; [`DoctorError::StateFile`] when
+    /// it cannot be written down: then nothing must be changed.
     pub fn note(&mut self, actions: &[Action]) -> Result<(), DoctorError> {
         let before = self.state.clone();
         for action in actions {
@@ -158,7 +162,8 @@ impl Journal {
         self.state.threads.push(SavedThread { thread: *thread, name, attributes, cpus, slack_ns });
     }
 
-    /// What a thread would run on that shows a set of CPUs which others were given: what its process did before, or any.
+    /// What a thread would run on that shows a set of CPUs which others were given: what its
+    /// process did before, or any.
     fn inherited(&self, thread: &Identity, shown: &CpuSet) -> Option<CpuSet> {
         inherited(&self.kernel, &self.state, thread, shown)
     }
@@ -266,7 +271,8 @@ impl Journal {
         }
     }
 
-    /// Gives threads that were made meanwhile, and have inherited CPUs that others were given, what they would have without.
+    /// Gives threads that were made meanwhile, and have inherited CPUs that others were given, what
+    /// they would have without.
     pub fn free_inherited(&mut self) {
         free_inherited(&mut self.kernel, &self.state);
     }
@@ -364,7 +370,8 @@ fn restore_thread(kernel: &mut Linux, saved: &SavedThread) -> Option<Changed> {
         before.push(now);
         after.push(was);
     };
-    // A reservation needs all CPUs, so it goes before CPUs are taken, and comes back after they are given.
+    // A reservation needs all CPUs, so it goes before CPUs are taken, and comes back after they are
+    // given.
     let now = kernel.attributes(tid).unwrap_or(saved.attributes);
     if now != saved.attributes && !saved.attributes.is_deadline() {
         let outcome = kernel.set_attributes(tid, &saved.attributes);
@@ -419,7 +426,8 @@ fn free_inherited(kernel: &mut Linux, state: &State) {
     }
 }
 
-/// Puts back the threads and interfaces of `state`, and what threads that were made meanwhile inherited; leaves in it what failed.
+/// Puts back the threads and interfaces of `state`, and what threads that were made meanwhile
+/// inherited; leaves in it what failed.
 pub(crate) fn restore(state: &mut State) -> Vec<Changed> {
     let mut changed = Vec::new();
     let mut kernel = Linux::new();
@@ -458,7 +466,8 @@ pub(crate) fn restore(state: &mut State) -> Vec<Changed> {
     changed
 }
 
-/// The side of the process that outlives the one who tries settings: waits until its standard input ends, then takes back what is left.
+/// The side of the process that outlives the one who tries settings: waits until its standard input
+/// ends, then takes back what is left.
 ///
 /// # Errors
 /// Those of [`change::revert`].

@@ -100,7 +100,8 @@ fn a_thread_is_changed_and_put_back_whole() {
     assert!(!path.exists());
 }
 
-/// A real-time policy takes the slack, and the kernel gives back the default afterwards, not what was there.
+/// A real-time policy takes the slack, and the kernel gives back the default afterwards, not what
+/// was there.
 #[test]
 fn slack_survives_a_real_time_policy() {
     let _machine = crate::alone();

@@ -42,7 +42,8 @@ pub(crate) struct Measured {
     pub(crate) rates: Option<Vec<Rate>>,
     pub(crate) gaps: Vec<CpuGaps>,
     pub(crate) clock: Reading,
-    /// Share of the CPU time that the hypervisor took while all of this was measured; `None` where it is not told.
+    /// Share of the CPU time that the hypervisor took while all of this was measured; `None` where
+    /// it is not told.
     pub(crate) stolen: Option<f64>,
     pub(crate) seconds: f64,
 }
@@ -225,8 +226,8 @@ fn judge_gaps(check: Check, gaps: &[CpuGaps], is_virtual: bool, threshold: Durat
     } else {
         "in the firmware's setup, switch off legacy USB, power capping and memory scrubbing; update the firmware"
     };
-    // As many interrupts as jumps, and no count of the CPU's own that says otherwise: nothing is said against the
-    // hardware.
+    // As many interrupts as jumps, and no count of the CPU's own that says otherwise: nothing is
+    // said against the hardware.
     let explained = unexplained == Some(0) && smis.is_none_or(|smis| smis == 0);
     match worst.worst_alone_ns {
         // Without priority nothing can be told apart.

@@ -47,8 +47,8 @@ fn read(name: &str) -> Interface {
 
 /// Names of the interfaces with a device behind them.
 ///
-/// On the running system the sockets are asked, and `/sys` is believed only of an interface that has the same number there: it may show
-/// another network namespace than this program's.
+/// On the running system the sockets are asked, and `/sys` is believed only of an interface that
+/// has the same number there: it may show another network namespace than this program's.
 fn with_device(tree: &Tree) -> Vec<String> {
     let in_sys = |name: &str| tree.exists(&format!("/sys/class/net/{name}/device"));
     if !tree.is_live() {

@@ -1,7 +1,9 @@
-//! Settings that are tried and taken back: files of the kernel, threads' policies, CPUs and timer slack, interfaces' coalescing.
+//! Settings that are tried and taken back: files of the kernel, threads' policies, CPUs and timer
+//! slack, interfaces' coalescing.
 //!
-//! A [`Setting`] names threads by their names, so that it holds for the next start of a program and the next boot; an [`Action`] is one of it
-//! here and now, on one file or one thread, which the [journal](crate::journal) can take back.
+//! A [`Setting`] names threads by their names, so that it holds for the next start of a program and
+//! the next boot; an [`Action`] is one of it here and now, on one file or one thread, which the
+//! [journal](crate::journal) can take back.
 
 use std::path::PathBuf;
 
@@ -53,7 +55,8 @@ pub enum Setting {
         /// Nanoseconds; 0 is the default of the thread.
         slack_ns: u64,
     },
-    /// All threads but those of the process, and those that can run nowhere else, keep off these CPUs.
+    /// All threads but those of the process, and those that can run nowhere else, keep off these
+    /// CPUs.
     Alone {
         /// Name of the process.
         process: String,
@@ -86,7 +89,8 @@ pub enum Action {
     Coalescing(String, u32, u32),
 }
 
-/// Which thread is meant where its name fits several, and which process where threads of others are.
+/// Which thread is meant where its name fits several, and which process where threads of others
+/// are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope {
     /// The process.
@@ -96,7 +100,8 @@ pub struct Scope {
 }
 
 impl Setting {
-    /// What is to be done for it here and now; within `scope` the thread is that one, whatever else has its name.
+    /// What is to be done for it here and now; within `scope` the thread is that one, whatever else
+    /// has its name.
     ///
     /// # Errors
     /// [`DoctorError::Setting`] names what is not there, or what cannot be read.
@@ -190,14 +195,15 @@ fn threads(
 /// `PF_NO_SETAFFINITY` of linux/sched.h.
 const NO_SET_AFFINITY: u64 = 0x0400_0000;
 
-/// Whether the kernel alone says where the thread runs: workers of workqueues follow their own mask, and refuse any other, also the one
-/// that they had.
+/// Whether the kernel alone says where the thread runs: workers of workqueues follow their own
+/// mask, and refuse any other, also the one that they had.
 pub(crate) fn is_bound_by_kernel(pid: u32, tid: u32) -> bool {
     let flags = Stat::of_thread(pid, tid).and_then(|stat| stat.number::<u64>(9));
     flags.is_some_and(|flags| flags & NO_SET_AFFINITY != 0)
 }
 
-/// Everybody else off the CPUs. Threads that may run nowhere else stay: pinned programs, and the kernel's own of each CPU.
+/// Everybody else off the CPUs. Threads that may run nowhere else stay: pinned programs, and the
+/// kernel's own of each CPU.
 fn others(kernel: &Linux, process: &str, scope: Option<Scope>, cpus: &CpuSet) -> Result<Vec<Action>, String> {
     let online = kernel.online().map_err(|error| error.to_string())?;
     if online.without(cpus).is_empty() {

@@ -20,8 +20,8 @@ impl Status {
 }
 
 impl Report {
-    /// Three lines with the answer, the worst finding and its fix; then a table: the worst first; for what is not well, why it matters and
-    /// the fix.
+    /// Three lines with the answer, the worst finding and its fix; then a table: the worst first;
+    /// for what is not well, why it matters and the fix.
     pub fn to_text(&self) -> String {
         let mut text = self.answer();
         let widest = self.checks.iter().map(|check| check.title.chars().count()).max().unwrap_or(0);

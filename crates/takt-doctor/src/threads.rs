@@ -1,4 +1,5 @@
-//! The kernel's own threads beside those of robots: threads of interrupts, `ktimers`, `ksoftirqd`, and where workqueues may run.
+//! The kernel's own threads beside those of robots: threads of interrupts, `ktimers`, `ksoftirqd`,
+//! and where workqueues may run.
 
 use takt_rt::placement::CpuSet;
 use takt_rt::procfs::Stat;
@@ -21,7 +22,8 @@ fn kernel_threads(tree: &Tree) -> Vec<KernelThread> {
     let thread = |pid: u32| {
         let stat = Stat::parse(tree.text(&format!("/proc/{pid}/stat"))?)?;
         let name = stat.name();
-        // Only threads of the kernel have kthreadd as their parent: anybody may call a program `irq/9-eth0`.
+        // Only threads of the kernel have kthreadd as their parent: anybody may call a program
+        // `irq/9-eth0`.
         if stat.parent() != Some(2) {
             return None;
         }
@@ -45,8 +47,8 @@ fn range(threads: &[&KernelThread]) -> String {
     }
 }
 
-/// Priorities of the threads that handle interrupts, timers and software interrupts. `robots`: the priority that real-time loops
-/// are measured at.
+/// Priorities of the threads that handle interrupts, timers and software interrupts. `robots`: the
+/// priority that real-time loops are measured at.
 pub(crate) fn priorities(tree: &Tree, robots: u8) -> Check {
     let check = Check::new(
         "kernel_threads",
@@ -74,7 +76,8 @@ pub(crate) fn priorities(tree: &Tree, robots: u8) -> Check {
         .with_number("highest_interrupt_thread", irqs.iter().map(|t| t.priority).max().unwrap_or(0) as f64)
         .with_number("ktimers_priority", timers.iter().map(|t| t.priority).max().unwrap_or(0) as f64)
         .with_number("ksoftirqd_priority", softirqs.iter().map(|t| t.priority).max().unwrap_or(0) as f64);
-    // The kernel gives 99 to nobody but what must win (migration, watchdogs), 50 to threads of interrupts, 1 to ktimers.
+    // The kernel gives 99 to nobody but what must win (migration, watchdogs), 50 to threads of
+    // interrupts, 1 to ktimers.
     let above: Vec<&KernelThread> = threads.iter().filter(|t| t.priority >= i64::from(robots)).collect();
     if let Some(first) = above.first() {
         let names: Vec<&str> = above.iter().take(4).map(|t| t.name.as_str()).collect();

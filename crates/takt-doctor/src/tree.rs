@@ -80,8 +80,8 @@ impl Tree {
         self.cpus("/sys/devices/system/cpu/online").unwrap_or(CpuSet::EMPTY)
     }
 
-    /// An option of the kernel's configuration: `y`, `m`, a value, or `n` when it is said to be unset or is not
-    /// there; `None` when the configuration cannot be read.
+    /// An option of the kernel's configuration: `y`, `m`, a value, or `n` when it is said to be
+    /// unset or is not there; `None` when the configuration cannot be read.
     pub(crate) fn config(&self, option: &str) -> Option<String> {
         let text = self.config_text()?;
         let value = text.lines().find_map(|line| line.strip_prefix(option)?.strip_prefix('='));

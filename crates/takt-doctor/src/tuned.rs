@@ -1,4 +1,5 @@
-//! The file that a search leaves: settings that were found to help, to be applied exactly and taken back.
+//! The file that a search leaves: settings that were found to help, to be applied exactly and taken
+//! back.
 
 use std::path::Path;
 
@@ -58,8 +59,9 @@ impl Tuned {
     }
 }
 
-/// Applies exactly what `tuned` says; how everything was before goes to `state_file`, from which [`revert`](crate::revert) puts it back. A
-/// setting that the kernel refuses is told, and the others are made.
+/// Applies exactly what `tuned` says; how everything was before goes to `state_file`, from which
+/// [`revert`](crate::revert) puts it back. A setting that the kernel refuses is told, and the
+/// others are made.
 ///
 /// # Errors
 /// [`DoctorError`]; nothing has been changed then.

@@ -1,5 +1,6 @@
-//! Runs cases against any build of the program: `cargo run -p takt-faults --example against -- target/debug/takt link/`,
-//! with the number of jobs and a folder to keep everything in as further arguments.
+//! Runs cases against any build of the program:
+//! `cargo run -p takt-faults --example against -- target/debug/takt link/`, with the number of jobs
+//! and a folder to keep everything in as further arguments.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;

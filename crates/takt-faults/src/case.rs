@@ -96,8 +96,8 @@ pub enum Plant {
     WireFromStart(Vec<Disturbance>),
     /// On the wire, and a person presses play while the fault lasts.
     WireAndPlay(Vec<Disturbance>),
-    /// In the recording that the camera replays, and on the wire once the robot moves again after the recording's own
-    /// mark.
+    /// In the recording that the camera replays, and on the wire once the robot moves again after
+    /// the recording's own mark.
     Recording(Spoil, Vec<Disturbance>),
     /// In the recording's file, so that the cell must refuse it.
     UnreadableRecording(Spoil),
@@ -111,7 +111,8 @@ pub enum Plant {
 /// What must become of the robot when the fault begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Commanded to stand within the documented limit of the fault, milliseconds, and the rule's own terms.
+    /// Commanded to stand within the documented limit of the fault, milliseconds, and the rule's
+    /// own terms.
     Within(u64),
     /// Nothing: it moves on.
     Never,
@@ -202,8 +203,8 @@ impl Case {
         self
     }
 
-    /// The fault is no fault of an input but something near the robot: it moves again when that is gone for
-    /// `ssm.resume_after_s`.
+    /// The fault is no fault of an input but something near the robot: it moves again when that is
+    /// gone for `ssm.resume_after_s`.
     #[must_use]
     pub fn is_near(mut self) -> Self {
         self.recovery_ms = RESUME_AFTER_MS;

@@ -1,4 +1,5 @@
-//! The cell under test, as its configuration says it: one small camera, no networks, a mission that always moves.
+//! The cell under test, as its configuration says it: one small camera, no networks, a mission that
+//! always moves.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -7,7 +8,8 @@ use std::path::Path;
 use crate::case::Case;
 use crate::recording::INTRINSICS;
 
-/// How long everything must be valid after a fault (`ssm.recover_after_s`). Short, so that cases are short.
+/// How long everything must be valid after a fault (`ssm.recover_after_s`). Short, so that cases
+/// are short.
 pub(crate) const RECOVER_AFTER_MS: u64 = 300;
 /// How long nobody must have been near (`ssm.resume_after_s`).
 pub(crate) const RESUME_AFTER_MS: u64 = 100;
@@ -45,8 +47,8 @@ pub(crate) fn text(case: &Case, world: &World<'_>) -> String {
         (
             "ssm",
             vec![
-                // Whatever a fault shows in front of the camera is near enough, wherever the arm is; the recordings' mark
-                // is not, and only slows it.
+                // Whatever a fault shows in front of the camera is near enough, wherever the arm
+                // is; the recordings' mark is not, and only slows it.
                 ("stop_below_m", "2.9".to_owned()),
                 ("reduce_below_m", "6.0".to_owned()),
                 ("recover_after_s", seconds(RECOVER_AFTER_MS)),
@@ -57,7 +59,8 @@ pub(crate) fn text(case: &Case, world: &World<'_>) -> String {
         ),
         ("perception.detector", vec![("enabled", "false".to_owned())]),
         ("perception.segmenter", vec![("enabled", "false".to_owned())]),
-        // What the sensor could not measure at its usual resolution, whatever the size of the test's images.
+        // What the sensor could not measure at its usual resolution, whatever the size of the
+        // test's images.
         ("perception.health", vec![("min_depth_mm", "195".to_owned())]),
         ("perception.occupancy", vec![("floor_m", "-0.8".to_owned())]),
         (

@@ -25,15 +25,16 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(name: &'static str, mut command: Command) -> Result<Self, FaultError> {
-        // SAFETY: between fork and exec only `prctl`, `signal` and `setrlimit` are called, which are async-signal-safe, the
-        // last with a live rlimit that it only reads.
+        // SAFETY: between fork and exec only `prctl`, `signal` and `setrlimit` are called, which
+        // are async-signal-safe, the last with a live rlimit that it only reads.
         unsafe {
             command.pre_exec(|| {
                 // Nothing of a case outlives the test, not even when it is killed.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 // The test may run under nohup, which the cell would inherit.
                 libc::signal(libc::SIGHUP, libc::SIG_DFL);
-                // A process that dies of a signal is gone at once: dumping it takes longer than the watchdog's limit.
+                // A process that dies of a signal is gone at once: dumping it takes longer than the
+                // watchdog's limit.
                 let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
                 libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
                 Ok(())
@@ -49,7 +50,8 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: `kill` takes plain numbers, and the child has not been waited for, so that its number is its own.
+        // SAFETY: `kill` takes plain numbers, and the child has not been waited for, so that its
+        // number is its own.
         unsafe { libc::kill(self.pid(), signal) };
     }
 
@@ -175,8 +177,8 @@ pub(crate) fn address_space(pid: i32) -> Result<u64, FaultError> {
     Ok(pages * page.max(0) as u64)
 }
 
-/// Takes all CPUs until `until_ns` with threads of a real-time priority above the cell's fallback; false where that is
-/// not granted.
+/// Takes all CPUs until `until_ns` with threads of a real-time priority above the cell's fallback;
+/// false where that is not granted.
 pub(crate) fn starve(until_ns: u64) -> bool {
     const HOG_PRIORITY: i32 = 50;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

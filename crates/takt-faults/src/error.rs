@@ -1,6 +1,7 @@
 //! What can keep the fault test from going on.
 
-/// Why the test itself could not go on. What the cell did wrong is a [`Violation`](crate::Violation) instead.
+/// Why the test itself could not go on. What the cell did wrong is a
+/// [`Violation`](crate::Violation) instead.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultError {
     /// The machine refused something.

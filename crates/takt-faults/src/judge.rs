@@ -14,14 +14,17 @@ const PATH_NS: u64 = 2 * NS_PER_MS + 3 * CYCLE_NS;
 /// The arm's ramp, and what a pause adds to a slider on its way.
 const STANDS_AFTER_NS: u64 = (RAMP_MS + 50) * NS_PER_MS;
 
-/// How long a robot may move without a new heartbeat: the watchdog's limit, and what the cell is given to see that its
-/// heartbeat is not echoed (a heartbeat that is written but never changes does not trip the controller's watchdog).
+/// How long a robot may move without a new heartbeat: the watchdog's limit, and what the cell is
+/// given to see that its heartbeat is not echoed (a heartbeat that is written but never changes
+/// does not trip the controller's watchdog).
 const WATCHED_NS: u64 = (WATCHDOG_MS + 50) * NS_PER_MS + PATH_NS;
 
-/// How long the cell may take to have its outputs follow its command: what is sent together arrives together.
+/// How long the cell may take to have its outputs follow its command: what is sent together arrives
+/// together.
 const LIGHT_NS: u64 = 10 * NS_PER_MS;
 
-/// A stop without a fault is excused when this much was taken from the cell shortly before: half of the shortest limit.
+/// A stop without a fault is excused when this much was taken from the cell shortly before: half of
+/// the shortest limit.
 const EXCUSE_NS: u64 = 15 * NS_PER_MS;
 const SHORTLY_NS: u64 = 250 * NS_PER_MS;
 
@@ -71,8 +74,8 @@ fn index_at(rows: &[Row], ns: u64) -> usize {
 /// Judges a case. `taken_ns` tells what was taken from everybody between two times.
 pub fn judge(case: &Case, rows: &[Row], times: &Times, taken_ns: &dyn Fn(u64, u64) -> u64) -> Findings {
     let mut findings = Findings::default();
-    // Cycles that the controller itself missed are seen by nobody else; what took them from it took them from the witness,
-    // too, so that they are not added.
+    // Cycles that the controller itself missed are seen by nobody else; what took them from it took
+    // them from the witness, too, so that they are not added.
     let taken = |from_ns: u64, to_ns: u64| {
         let missed = rows[index_at(rows, from_ns)..index_at(rows, to_ns + 1)].iter();
         taken_ns(from_ns, to_ns).max(missed.map(|row| row.steps.saturating_sub(1) * CYCLE_NS).sum::<u64>())
@@ -85,7 +88,8 @@ pub fn judge(case: &Case, rows: &[Row], times: &Times, taken_ns: &dyn Fn(u64, u6
         Stop::Within(limit_ms) => stops(&mut findings, fault, times, limit_ms * NS_PER_MS, &taken),
         Stop::Never => moves_on(&mut findings, fault, &taken),
         Stop::FromStart => {
-            // A slider that stood at 1 takes its ramp; that the arm does not use this time is asked nowhere.
+            // A slider that stood at 1 takes its ramp; that the arm does not use this time is asked
+            // nowhere.
             let free = rows[..quit].iter().find(|row| row.moves() && !row.commanded_to_stand());
             if let Some(row) = free.or_else(|| moves_though_stopped(&rows[..quit])) {
                 findings.add("the robot never moves", format!("it does: {}", row.words()));
@@ -172,7 +176,8 @@ fn stops(
     }
 }
 
-/// The first row in which the arm moves, though one of the ways to stop it has held for longer than its ramp.
+/// The first row in which the arm moves, though one of the ways to stop it has held for longer than
+/// its ramp.
 fn moves_though_stopped(rows: &[Row]) -> Option<&Row> {
     let mut since_ns = [None; 2];
     rows.iter().find(|row| {

@@ -23,7 +23,8 @@ const MOVES_RAD_S: f64 = 5e-4;
 pub struct Row {
     /// CLOCK_MONOTONIC nanoseconds.
     pub mono_ns: u64,
-    /// Cycles of 2 ms that were done at once; more than one: the controller itself was kept from running.
+    /// Cycles of 2 ms that were done at once; more than one: the controller itself was kept from
+    /// running.
     pub steps: u64,
     /// Speed slider as commanded.
     pub slider: f64,

@@ -1,9 +1,10 @@
 //! Recordings in which something goes wrong at a known frame.
 //!
-//! A recording is replayed by its own time stamps, but when it began only the cell knows. So every recording has a **mark**:
-//! a person far behind the robot, there for a few frames. The controller's log shows when the robot was told to slow down
-//! for it, which no fault does, and the fault's frame is due as much later as it lies behind the mark's. What the mark's
-//! own reaction took is thus given to the fault, too.
+//! A recording is replayed by its own time stamps, but when it began only the cell knows. So every
+//! recording has a **mark**: a person far behind the robot, there for a few frames. The
+//! controller's log shows when the robot was told to slow down for it, which no fault does, and the
+//! fault's frame is due as much later as it lies behind the mark's. What the mark's own reaction
+//! took is thus given to the fault, too.
 
 use std::path::Path;
 
@@ -52,7 +53,8 @@ pub enum Spoil {
     FrozenDepth,
     /// The left half repeats itself.
     FrozenHalf,
-    /// So many old frames in turn, as a driver shows them that goes round in buffers that nobody fills.
+    /// So many old frames in turn, as a driver shows them that goes round in buffers that nobody
+    /// fills.
     Ring(u64),
     BlackColour,
     /// Depth is missing everywhere.
@@ -244,7 +246,8 @@ pub(crate) fn write(path: &Path, what: Spoil, hold_ms: u64) -> Result<(), FaultE
     }
 }
 
-/// Puts frames of another size in place of the fault's: messages of a second recording with the same stamps.
+/// Puts frames of another size in place of the fault's: messages of a second recording with the
+/// same stamps.
 fn resize(path: &Path, size: Intrinsics, faulty_frames: u64) -> Result<(), FaultError> {
     let other = path.with_extension("other.mcap");
     let options = RecorderOptions { jpeg_quality: 80, frames_per_chunk: 3 };

@@ -39,8 +39,9 @@ const MOVES_WITHIN: Duration = Duration::from_secs(12);
 /// How long a recording's mark may take.
 const MARK_WITHIN: Duration = Duration::from_secs(8);
 
-/// How often a case is begun again whose robot did not move when its fault was to be planted: on a machine that takes much
-/// from everybody it may have been stopped before. What comes after the fault is never tried again.
+/// How often a case is begun again whose robot did not move when its fault was to be planted: on a
+/// machine that takes much from everybody it may have been stopped before. What comes after the
+/// fault is never tried again.
 const ATTEMPTS: usize = 3;
 
 /// How long a robot that must not move at all is watched.
@@ -68,7 +69,8 @@ pub fn run_all(
     progress: &(dyn Fn(&CaseReport) + Sync),
 ) -> Result<Report, FaultError> {
     let since = Instant::now();
-    // The wire's threads allocate beside ordinary ones, and none may wait for a heap that another holds.
+    // The wire's threads allocate beside ordinary ones, and none may wait for a heap that another
+    // holds.
     takt_rt::memory::keep_heap();
     let folder = tempfile::tempdir().map_err(FaultError::io("a folder for the cases"))?;
     let setting = Setting {
@@ -103,7 +105,8 @@ pub fn run_all(
     Ok(Report::new(details, since.elapsed().as_secs_f64()))
 }
 
-/// Whether the program knows `robot.dashboard_port`: the cell's second way to stop the robot. Older builds do not.
+/// Whether the program knows `robot.dashboard_port`: the cell's second way to stop the robot. Older
+/// builds do not.
 fn knows_dashboard(takt: &Path, folder: &Path) -> bool {
     let path = folder.join("dashboard.toml");
     let text = "name = \"x\"\ncameras = []\n[robot]\ndashboard_port = 1\n";
@@ -174,8 +177,8 @@ impl<'a> Play<'a> {
         self.finish(times).map(Ok)
     }
 
-    /// Waits until the robot moves. On a machine that takes much from everybody the watchdog may pause it before
-    /// anything was planted: where a person plays, the person does so here, too.
+    /// Waits until the robot moves. On a machine that takes much from everybody the watchdog may
+    /// pause it before anything was planted: where a person plays, the person does so here, too.
     fn begins_to_move(&mut self) -> Result<bool, FaultError> {
         const PLAY_EVERY: Duration = Duration::from_secs(2);
         let until = Instant::now() + PATIENCE;
@@ -190,8 +193,8 @@ impl<'a> Play<'a> {
         Ok(false)
     }
 
-    /// Waits until the cell's verdict begins to count: what happened before would not be in it. A recording has its own
-    /// time, which is later.
+    /// Waits until the cell's verdict begins to count: what happened before would not be in it. A
+    /// recording has its own time, which is later.
     fn is_measured(&mut self) -> Result<bool, FaultError> {
         // The full disk's run directory is in a mount namespace of its own.
         if matches!(self.case.plant, Plant::Recording(..) | Plant::Machine(Denial::Disk)) {
@@ -371,7 +374,8 @@ impl<'a> Play<'a> {
 
     fn watch_afterwards(&mut self, times: &Times) -> Result<(), FaultError> {
         match self.case.after {
-            // Full speed, so that a single flicker is no recovery. What it may do at most is judged afterwards.
+            // Full speed, so that a single flicker is no recovery. What it may do at most is judged
+            // afterwards.
             After::Moves => self.moves_again(times)?,
             After::Stands => {
                 let until = Instant::now() + WATCHED;
@@ -385,8 +389,8 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Waits until the robot moves. A program that the watchdog or the dashboard's stop has ended needs a person to press
-    /// play, who does so once the cell has had its time.
+    /// Waits until the robot moves. A program that the watchdog or the dashboard's stop has ended
+    /// needs a person to press play, who does so once the cell has had its time.
     fn moves_again(&mut self, times: &Times) -> Result<bool, FaultError> {
         const PERSON_AFTER: Duration = Duration::from_millis(600);
         let until = Instant::now() + MOVES_WITHIN;
@@ -443,7 +447,8 @@ fn moves(case: &Case) -> bool {
     !matches!(case.stop, Stop::FromStart)
 }
 
-/// From when on the robot has moved at full speed until now, when this is long enough and after `from_ns`.
+/// From when on the robot has moved at full speed until now, when this is long enough and after
+/// `from_ns`.
 fn moves_since(rows: &[Row], from_ns: u64) -> Option<u64> {
     let newest = rows.last()?;
     let mut since_ns = None;

@@ -1,10 +1,11 @@
-//! What the machine takes from everybody: threads on every CPU ask to be woken every millisecond and note what they
-//! waited too long.
+//! What the machine takes from everybody: threads on every CPU ask to be woken every millisecond
+//! and note what they waited too long.
 //!
-//! A cell on a shared machine reacts late when nobody lets it run. That is no fault of the cell, and it must not hide one
-//! either: the witness says how much there was. There are two on every CPU: one under the policy that the test's cell
-//! asks for its critical threads (SCHED_RR, at its lowest priority; without the privilege the cell does not have it
-//! either), and one of ordinary priority, for what a cell does in ordinary threads (it handles signals there).
+//! A cell on a shared machine reacts late when nobody lets it run. That is no fault of the cell,
+//! and it must not hide one either: the witness says how much there was. There are two on every
+//! CPU: one under the policy that the test's cell asks for its critical threads (SCHED_RR, at its
+//! lowest priority; without the privilege the cell does not have it either), and one of ordinary
+//! priority, for what a cell does in ordinary threads (it handles signals there).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,8 +100,8 @@ fn watch(cpu: usize, urgency: Urgency, stop: &AtomicBool, gaps: &Mutex<VecDeque<
     pin(cpu);
     if urgency == Urgency::RealTime {
         let param = libc::sched_param { sched_priority: 1 };
-        // SAFETY: `param` is a valid sched_param, and 0 names the calling thread. Without the privilege the cell has no
-        // real-time priority either.
+        // SAFETY: `param` is a valid sched_param, and 0 names the calling thread. Without the
+        // privilege the cell has no real-time priority either.
         unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &param) };
     }
     let mut next_ns = monotonic_ns();
@@ -120,7 +121,8 @@ fn watch(cpu: usize, urgency: Urgency, stop: &AtomicBool, gaps: &Mutex<VecDeque<
 }
 
 fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: an all-zero cpu_set_t is an empty set; the call writes at most the given size into it.
+    // SAFETY: an all-zero cpu_set_t is an empty set; the call writes at most the given size into
+    // it.
     let set = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
@@ -131,8 +133,9 @@ fn allowed_cpus() -> Vec<usize> {
 }
 
 fn pin(cpu: usize) {
-    // SAFETY: an all-zero cpu_set_t is an empty set, `cpu` is below CPU_SETSIZE, and the pointer and size are those of
-    // the live set. A refusal leaves the thread unpinned: it then watches whichever CPU it is on.
+    // SAFETY: an all-zero cpu_set_t is an empty set, `cpu` is below CPU_SETSIZE, and the pointer
+    // and size are those of the live set. A refusal leaves the thread unpinned: it then watches
+    // whichever CPU it is on.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);

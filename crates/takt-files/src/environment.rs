@@ -1,8 +1,9 @@
 //! Environment variables that decide what is loaded or run.
 //!
-//! A program that got rights from its file (set-user-ID, or capabilities by `setcap`) is started by somebody who lacks them. The
-//! kernel says so in the auxiliary vector (AT_SECURE, getauxval(3)), and then nothing that the starter names may be loaded into it:
-//! the dynamic linker drops LD_PRELOAD and LD_LIBRARY_PATH, and [`var_os`] does the same for ours, as secure_getenv(3).
+//! A program that got rights from its file (set-user-ID, or capabilities by `setcap`) is started by
+//! somebody who lacks them. The kernel says so in the auxiliary vector (AT_SECURE, getauxval(3)),
+//! and then nothing that the starter names may be loaded into it: the dynamic linker drops
+//! LD_PRELOAD and LD_LIBRARY_PATH, and [`var_os`] does the same for ours, as secure_getenv(3).
 
 use std::ffi::OsString;
 use std::io::{self, Error, ErrorKind};
@@ -12,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// Where programs are looked for when PATH is not believed.
 pub const SAFE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What is kept in a process that has more rights than its starter: how to print, and nothing that names a file.
+/// What is kept in a process that has more rights than its starter: how to print, and nothing that
+/// names a file.
 const HARMLESS: [&str; 9] =
     ["TERM", "LANG", "LC_ALL", "LC_CTYPE", "COLUMNS", "LINES", "NO_COLOR", "COLORTERM", "RUST_BACKTRACE"];
 
@@ -27,8 +29,9 @@ pub fn var_os(name: &str) -> Option<OsString> {
     if is_secure() { None } else { std::env::var_os(name) }
 }
 
-/// In a process with rights from its file: drops all variables but those that only say how to print, and sets PATH to
-/// [`SAFE_PATH`], for this process, the libraries in it and the processes that it starts. The names of what was dropped.
+/// In a process with rights from its file: drops all variables but those that only say how to
+/// print, and sets PATH to [`SAFE_PATH`], for this process, the libraries in it and the processes
+/// that it starts. The names of what was dropped.
 ///
 /// # Safety
 /// No other thread may run: to be called first in `main`.
@@ -47,17 +50,20 @@ pub unsafe fn drop_untrusted() -> Vec<OsString> {
     dropped
 }
 
-/// Whether `library` may be loaded into this process, and the path to open it by. With rights from its file, only what root alone can
-/// have put there may; the path is then the one that was looked at, without links, since a link of the starter's could lead elsewhere by
-/// the time that it is opened.
+/// Whether `library` may be loaded into this process, and the path to open it by. With rights from
+/// its file, only what root alone can have put there may; the path is then the one that was looked
+/// at, without links, since a link of the starter's could lead elsewhere by the time that it is
+/// opened.
 ///
 /// # Errors
-/// The system's answer, or [`ErrorKind::PermissionDenied`] that names the part of the path that others can change.
+/// The system's answer, or [`ErrorKind::PermissionDenied`] that names the part of the path that
+/// others can change.
 pub fn check_library(library: &Path) -> io::Result<PathBuf> {
     if is_secure() { only_root_writes(library) } else { Ok(library.to_path_buf()) }
 }
 
-/// The path of the file, links resolved, where it and all folders above it belong to root and nobody else may write to them.
+/// The path of the file, links resolved, where it and all folders above it belong to root and
+/// nobody else may write to them.
 fn only_root_writes(file: &Path) -> io::Result<PathBuf> {
     let file = file.canonicalize()?;
     for part in file.ancestors() {

@@ -1,10 +1,11 @@
 //! Files and environment variables that another user may have planted.
 //!
-//! Takt often runs as root, or with capabilities, in folders that others may write to. So whatever it reads is a regular file of
-//! bounded size ([`open`], [`read`], [`read_to_string`]: a FIFO would block for ever, `/dev/zero` has no end); whatever it
-//! writes is a new file that then takes the name's place ([`Folder`], [`write()`]: a symbolic link that was planted there is
-//! replaced and not followed); what it acts upon as root is root's own ([`read_own`]); and a program that has capabilities
-//! from its file does not load what the caller's environment names ([`environment`]).
+//! Takt often runs as root, or with capabilities, in folders that others may write to. So whatever
+//! it reads is a regular file of bounded size ([`open`], [`read`], [`read_to_string`]: a FIFO would
+//! block for ever, `/dev/zero` has no end); whatever it writes is a new file that then takes the
+//! name's place ([`Folder`], [`write()`]: a symbolic link that was planted there is replaced and
+//! not followed); what it acts upon as root is root's own ([`read_own`]); and a program that has
+//! capabilities from its file does not load what the caller's environment names ([`environment`]).
 
 pub mod environment;
 mod read;
@@ -22,7 +23,8 @@ pub const CONFIGURATION_BYTES: u64 = 1 << 20;
 /// Most bytes of a file of figures (`summary.json`, `trace.json`, a model of the timing).
 pub const FIGURES_BYTES: u64 = 256 << 20;
 
-/// Most bytes of a model or of a sample file that is read into memory whole: four million rows of 500 bytes.
+/// Most bytes of a model or of a sample file that is read into memory whole: four million rows of
+/// 500 bytes.
 pub const SAMPLES_BYTES: u64 = 2 << 30;
 
 /// Most bytes of a recorded trace that is read into memory whole.

@@ -5,14 +5,16 @@ use std::io::{self, Error, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a regular file for reading. Symbolic links are followed: who may read the target may name it.
+/// Opens a regular file for reading. Symbolic links are followed: who may read the target may name
+/// it.
 ///
 /// # Errors
 /// The system's answer, or [`ErrorKind::InvalidInput`] that says what is there instead.
 pub fn open(path: &Path) -> io::Result<File> {
     // Asked before as well: to open a device may already do something.
     regular(&fs::metadata(path)?)?;
-    // O_NONBLOCK: a FIFO that took its place in between is not waited for; without effect on a regular file.
+    // O_NONBLOCK: a FIFO that took its place in between is not waited for; without effect on a
+    // regular file.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     regular(&file.metadata()?)?;
     Ok(file)
@@ -34,8 +36,9 @@ pub fn read_to_string(path: &Path, most_bytes: u64) -> io::Result<String> {
     text(read(path, most_bytes)?)
 }
 
-/// Opens a file that this user (or root) wrote and nobody else can have: no symbolic link, no second name, not writable by
-/// group or others. What is acted upon with our rights must come from us.
+/// Opens a file that this user (or root) wrote and nobody else can have: no symbolic link, no
+/// second name, not writable by group or others. What is acted upon with our rights must come from
+/// us.
 ///
 /// # Errors
 /// The system's answer, or [`ErrorKind::PermissionDenied`] that says why the file is not trusted.
@@ -75,7 +78,8 @@ pub fn read_own(path: &Path, most_bytes: u64) -> io::Result<String> {
 /// Opens a regular file for appending, or makes it; a symbolic link is not followed.
 ///
 /// # Errors
-/// The system's answer ([`ErrorKind::FilesystemLoop`] for a symbolic link), or [`ErrorKind::InvalidInput`].
+/// The system's answer ([`ErrorKind::FilesystemLoop`] for a symbolic link), or
+/// [`ErrorKind::InvalidInput`].
 pub fn append(path: &Path) -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
     let file = OpenOptions::new().create(true).append(true).custom_flags(flags).open(path)?;
@@ -94,8 +98,8 @@ pub fn open_for_change(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens an output that the user named, emptied. It may be a device or a pipe (`/dev/stdout`), and a symbolic link that this user
-/// or root made; one that somebody else made is not followed.
+/// Opens an output that the user named, emptied. It may be a device or a pipe (`/dev/stdout`), and
+/// a symbolic link that this user or root made; one that somebody else made is not followed.
 ///
 /// # Errors
 /// The system's answer, or [`ErrorKind::PermissionDenied`].

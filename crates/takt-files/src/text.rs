@@ -9,8 +9,9 @@ const BEFORE: usize = 40;
 /// Most lines.
 const LINES: usize = 40;
 
-/// `message` with each line cut to what can be read, for errors that quote a line of a file: it may be megabytes long. Where a line
-/// of blanks and carets below marks a place (as TOML's errors do), the cut keeps that place.
+/// `message` with each line cut to what can be read, for errors that quote a line of a file: it may
+/// be megabytes long. Where a line of blanks and carets below marks a place (as TOML's errors do),
+/// the cut keeps that place.
 pub fn shortened(message: &str) -> String {
     if message.len() <= LINE && message.lines().count() <= LINES {
         return message.to_owned();

@@ -1,7 +1,8 @@
 //! Paths on which nobody else can lead elsewhere, one part after the other.
 //!
-//! Who may write to a folder can rename what lies in it and plant his own in its place, whomever that belonged to. So each folder on the
-//! way is judged once it is open, and the next part is looked up in this open folder and not by its path (openat(2), path_resolution(7)).
+//! Who may write to a folder can rename what lies in it and plant his own in its place, whomever
+//! that belonged to. So each folder on the way is judged once it is open, and the next part is
+//! looked up in this open folder and not by its path (openat(2), path_resolution(7)).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -56,14 +57,16 @@ impl Users {
         format!("choose another path, on which {} may change something", self.words())
     }
 
-    /// Refuses a folder in which others can plant, sticky or not: they may have put something in it already.
+    /// Refuses a folder in which others can plant, sticky or not: they may have put something in it
+    /// already.
     pub fn check_last(self, folder: &OwnedFd, path: &Path) -> io::Result<()> {
         let found = fstat(folder)?;
         self.check_owner("folder", path, &found)?;
         if found.st_mode & 0o022 == 0 {
             return Ok(());
         }
-        // What is made in a sticky folder is its maker's; in another one, anybody can rename it away.
+        // What is made in a sticky folder is its maker's; in another one, anybody can rename it
+        // away.
         let way_out = match found.st_mode & 0o1000 {
             0 => format!("`chmod go-w` it, or {}", self.way_out()),
             _ => "name a new folder in it, or `chmod go-w` it".to_owned(),
@@ -76,9 +79,11 @@ impl Users {
         let found = fstat(folder)?;
         let open = match found.st_mode & 0o022 {
             0 => false,
-            // In a sticky folder only the owner of a thing, or of the folder, may rename it: whose the thing is, is looked at next.
+            // In a sticky folder only the owner of a thing, or of the folder, may rename it: whose
+            // the thing is, is looked at next.
             _ if found.st_mode & 0o1000 != 0 => false,
-            // As made where each user has a group of his own and the umask is 002 (pam_umask(8), usergroups).
+            // As made where each user has a group of his own and the umask is 002 (pam_umask(8),
+            // usergroups).
             0o020 => !(self.is_group_private(found.st_gid) && has_no_list(folder)),
             _ => true,
         };
@@ -89,7 +94,8 @@ impl Users {
         denied("folder", path, &open_to_others(&found), &way_out)
     }
 
-    /// Whether nobody else is in the group, as far as the machine's own files say; a group that they do not know is not private.
+    /// Whether nobody else is in the group, as far as the machine's own files say; a group that
+    /// they do not know is not private.
     fn is_group_private(self, gid: u32) -> bool {
         let text = |path: &str| crate::read_to_string(Path::new(path), CONFIGURATION_BYTES).ok();
         let (Some(groups), Some(users)) = (text("/etc/group"), text("/etc/passwd")) else { return false };
@@ -97,7 +103,8 @@ impl Users {
     }
 }
 
-/// Whether the group (group(5)) has members, by its own line or by theirs (passwd(5)), and all of them are `trusted`.
+/// Whether the group (group(5)) has members, by its own line or by theirs (passwd(5)), and all of
+/// them are `trusted`.
 fn is_group_of(gid: u32, groups: &str, users: &str, trusted: impl Fn(u32) -> bool) -> bool {
     let gid = gid.to_string();
     let lines = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
@@ -117,7 +124,8 @@ fn is_group_of(gid: u32, groups: &str, users: &str, trusted: impl Fn(u32) -> boo
     !lines.is_empty() && unknown.is_empty()
 }
 
-/// Whether no access control list (acl(5)) stands behind the group's bits; where it cannot be told, there is one.
+/// Whether no access control list (acl(5)) stands behind the group's bits; where it cannot be told,
+/// there is one.
 fn has_no_list(folder: &OwnedFd) -> bool {
     // Through /proc, because a descriptor of O_PATH has no attributes.
     let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
@@ -135,8 +143,8 @@ fn denied<T>(what: &str, path: &Path, why: &str, way_out: &str) -> io::Result<T>
     Err(Error::new(ErrorKind::PermissionDenied, text))
 }
 
-/// Opens the folder at `path`, and makes it and those above it where there are none. All folders and symbolic links on the way are of
-/// `users`, and nobody else can rename any of them.
+/// Opens the folder at `path`, and makes it and those above it where there are none. All folders
+/// and symbolic links on the way are of `users`, and nobody else can rename any of them.
 ///
 /// # Errors
 /// The system's answer, or [`ErrorKind::PermissionDenied`] that names the part that is not trusted.
@@ -145,7 +153,8 @@ pub fn trusted_folder(path: &Path, users: Users) -> io::Result<OwnedFd> {
     let path = if path.is_absolute() { path.to_path_buf() } else { std::env::current_dir()?.join(path) };
     let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     users.check_owner("folder", Path::new("/"), &fstat(&root)?)?;
-    // The open folders down to the current one, with where they are; `..` is the one before, which was judged.
+    // The open folders down to the current one, with where they are; `..` is the one before, which
+    // was judged.
     let mut open_folders = vec![(root, PathBuf::from("/"))];
     let mut parts = parts_of(&path);
     let mut links = 0;
@@ -204,7 +213,8 @@ fn parts_of(path: &Path) -> VecDeque<Part> {
     path.components().filter_map(part).collect()
 }
 
-/// Opens whatever has the name, a symbolic link itself, to be looked at and gone through; makes a folder where there is nothing.
+/// Opens whatever has the name, a symbolic link itself, to be looked at and gone through; makes a
+/// folder where there is nothing.
 fn open_or_make(folder: &OwnedFd, name: &OsString) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(folder, name, flags, Mode::empty()) {
@@ -231,7 +241,8 @@ mod tests {
                       far:x:52:ann,somebody\nlent:x:1003:ann\nempty:x:53:\n";
         let private = |gid| is_group_of(gid, groups, users, |uid| [0, 1000].contains(&uid));
         assert!([0, 1000, 51, 53].into_iter().all(private));
-        // Bob's own, one that both share, one with a member from elsewhere, one that is eve's first group, and one without a line.
+        // Bob's own, one that both share, one with a member from elsewhere, one that is eve's first
+        // group, and one without a line.
         assert!(![1001, 50, 52, 1003, 54].into_iter().any(private));
     }
 }

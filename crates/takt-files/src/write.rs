@@ -36,7 +36,8 @@ impl Folder {
         Ok((Self::open(path.parent().unwrap_or(Path::new("")))?, name))
     }
 
-    /// Opens the folder `name` in this one, and makes it where there is none. A symbolic link is not followed.
+    /// Opens the folder `name` in this one, and makes it where there is none. A symbolic link is
+    /// not followed.
     ///
     /// # Errors
     /// The system's answer ([`ErrorKind::NotADirectory`] for a symbolic link).
@@ -50,12 +51,15 @@ impl Folder {
         Ok(Self(openat(&self.0, name, flags, Mode::empty())?))
     }
 
-    /// Opens the folder at `path` for files that somebody will install or run, and makes it where there is none. Nobody else may have
-    /// planted anything in it, or can put another folder in its place: it and all folders and symbolic links on the way belong to this
-    /// user, root or `owner`, and others may not write to them. Above it, a sticky folder (as /tmp) may be everybody's.
+    /// Opens the folder at `path` for files that somebody will install or run, and makes it where
+    /// there is none. Nobody else may have planted anything in it, or can put another folder in its
+    /// place: it and all folders and symbolic links on the way belong to this user, root or
+    /// `owner`, and others may not write to them. Above it, a sticky folder (as /tmp) may be
+    /// everybody's.
     ///
     /// # Errors
-    /// The system's answer, or [`ErrorKind::PermissionDenied`] that says which part of the path is not trusted, and why.
+    /// The system's answer, or [`ErrorKind::PermissionDenied`] that says which part of the path is
+    /// not trusted, and why.
     pub fn trusted(path: &Path, owner: Option<u32>) -> io::Result<Self> {
         Ok(Self(trusted_folder(path, Users::new(owner))?))
     }
@@ -110,7 +114,8 @@ impl Folder {
         let name = plain(name.as_ref())?;
         let mut temporary = name.to_owned();
         temporary.push(".tmp");
-        // Always the same name, so that a kill leaves one such file at most; whatever is there is not opened, but removed.
+        // Always the same name, so that a kill leaves one such file at most; whatever is there is
+        // not opened, but removed.
         match unlinkat(&self.0, &temporary, AtFlags::empty()) {
             Err(error) if error != rustix::io::Errno::NOENT => return Err(error.into()),
             _ => {}
@@ -132,8 +137,9 @@ impl Folder {
     }
 }
 
-/// Makes the folder at `path` (for this user alone) where there is none, and refuses one in which somebody else could replace
-/// our files: it is this user's or root's, no symbolic link of another's, and others may not write to it unless it is sticky (as /tmp).
+/// Makes the folder at `path` (for this user alone) where there is none, and refuses one in which
+/// somebody else could replace our files: it is this user's or root's, no symbolic link of
+/// another's, and others may not write to it unless it is sticky (as /tmp).
 ///
 /// # Errors
 /// The system's answer, or [`ErrorKind::PermissionDenied`] that says why the folder is not trusted.
@@ -169,8 +175,9 @@ pub fn check_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Where programs of this user keep what must outlive them: `/var/lib/takt` for root, else `$XDG_STATE_HOME/takt` or
-/// `~/.local/state/takt` (XDG Base Directory Specification). Never a folder that is everybody's.
+/// Where programs of this user keep what must outlive them: `/var/lib/takt` for root, else
+/// `$XDG_STATE_HOME/takt` or `~/.local/state/takt` (XDG Base Directory Specification). Never a
+/// folder that is everybody's.
 pub fn state_folder() -> PathBuf {
     let absolute =
         |name: &str| environment::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -181,7 +188,8 @@ pub fn state_folder() -> PathBuf {
     base.unwrap_or_else(|| "/var/lib".into()).join("takt")
 }
 
-/// Writes the file at `path` whole or not at all. What was there before, a symbolic link too, is replaced.
+/// Writes the file at `path` whole or not at all. What was there before, a symbolic link too, is
+/// replaced.
 ///
 /// # Errors
 /// The system's answer.
@@ -209,7 +217,8 @@ impl Draft {
         self.file.try_clone()
     }
 
-    /// Gives the file its name, in place of whatever has that name: a kill at any point leaves the old or the new file.
+    /// Gives the file its name, in place of whatever has that name: a kill at any point leaves the
+    /// old or the new file.
     ///
     /// # Errors
     /// The system's answer; the name is what it was then.
@@ -219,7 +228,8 @@ impl Draft {
         Ok(())
     }
 
-    /// As [`Self::finish`], and on the disk before this returns: a loss of power leaves the old or the new file, too.
+    /// As [`Self::finish`], and on the disk before this returns: a loss of power leaves the old or
+    /// the new file, too.
     ///
     /// # Errors
     /// The system's answer; the name is what it was then.

@@ -143,7 +143,8 @@ fn a_relative_path_is_judged_from_the_root() {
     judged("refused");
 }
 
-/// Somebody renames all the time what lies on the way: either this is seen, or the folder is the one that was meant.
+/// Somebody renames all the time what lies on the way: either this is seen, or the folder is the
+/// one that was meant.
 #[test]
 fn what_is_swapped_meanwhile_leads_to_nothing_of_others() {
     let desk = tempfile::tempdir().unwrap();

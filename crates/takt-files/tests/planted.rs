@@ -205,7 +205,8 @@ fn the_environment_of_a_privileged_program_is_not_believed() {
     };
     let ordinary = run(None).unwrap();
     assert_eq!(ordinary, "secure=false seen=true dropped=0 path=/tmp/planted");
-    // VFS_CAP_REVISION_2 with the effective bit (include/uapi/linux/capability.h), CAP_SYS_NICE (23) permitted.
+    // VFS_CAP_REVISION_2 with the effective bit (include/uapi/linux/capability.h), CAP_SYS_NICE
+    // (23) permitted.
     let mut capability = [0u8; 20];
     capability[..4].copy_from_slice(&0x0200_0001_u32.to_le_bytes());
     capability[4..8].copy_from_slice(&(1_u32 << 23).to_le_bytes());
@@ -225,12 +226,14 @@ fn the_environment_of_a_privileged_program_is_not_believed() {
     }
 }
 
-/// Settings that somebody will install: what another user could put into their folder, or swap, he must not have.
+/// Settings that somebody will install: what another user could put into their folder, or swap, he
+/// must not have.
 #[test]
 fn a_folder_for_settings_is_refused_where_others_can_plant() {
     let desk = tempfile::tempdir().unwrap();
     let refused = |path: &Path, owner| Folder::trusted(path, owner).unwrap_err().to_string();
-    // New, and new below what is not there yet: nobody else may write to either, whatever the umask.
+    // New, and new below what is not there yet: nobody else may write to either, whatever the
+    // umask.
     let new = desk.path().join("a/b");
     let folder = Folder::trusted(&new, None).unwrap();
     assert_eq!(fs::metadata(&new).unwrap().permissions().mode() & 0o022, 0);

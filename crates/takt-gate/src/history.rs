@@ -110,7 +110,8 @@ pub struct History {
     pub by: String,
     /// All changes of level, in the order of the series and of their runs.
     pub change_points: Vec<ChangePoint>,
-    /// The first kernel, version or day from which on something is worse to this day; null where nothing is.
+    /// The first kernel, version or day from which on something is worse to this day; null where
+    /// nothing is.
     pub first_bad: Option<String>,
     pub series: Vec<Series>,
     /// Runs that were found and are not in it, with the reason.
@@ -131,8 +132,8 @@ pub struct Options {
 /// Finds the changes of level in the runs at `paths`: run directories, campaigns, folders of them.
 ///
 /// # Errors
-/// As [`takt_report::collect`]; [`Error::NoRuns`]; [`Error::Report`] where no run has the measure; [`Error::NoOrder`] where no run tells
-/// what the history is over.
+/// As [`takt_report::collect`]; [`Error::NoRuns`]; [`Error::Report`] where no run has the measure;
+/// [`Error::NoOrder`] where no run tells what the history is over.
 pub fn history(paths: &[PathBuf], options: &Options) -> Result<History, Error> {
     let collection = takt_report::collect(paths)?;
     let mut left_out: Vec<String> =
@@ -212,7 +213,8 @@ fn of_series(
             ns: Some(figure.value_ns).filter(|ns| ns.is_finite()),
         });
     }
-    // What never came is worse than all that did, and a search for levels needs a number: ten times the worst.
+    // What never came is worse than all that did, and a search for levels needs a number: ten times
+    // the worst.
     let worst = logs.iter().copied().filter(|log| log.is_finite()).fold(0.0, f64::max);
     logs.iter_mut().filter(|log| !log.is_finite()).for_each(|log| *log = worst + 10f64.ln());
     let changes = change::changes(&logs, |index| points[index].at != points[index - 1].at, SEED);

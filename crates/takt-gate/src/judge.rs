@@ -1,16 +1,18 @@
 //! The decision, from one number of each run: logarithms, so that a difference is a share.
 //!
-//! Three things are in the interval of a difference. **Chance between runs**: the rank interval of Hodges and Lehmann, exact for any
-//! distribution of runs that can change places. **Drift**: where they cannot, because the machine was another one on another day, each
-//! stretch of the baseline as long as the new runs is compared with the rest of it, a comparison of the same build with itself; no
-//! difference that one of them reached is told from chance. **All measures at once**: the error is of the whole gate.
+//! Three things are in the interval of a difference. **Chance between runs**: the rank interval of
+//! Hodges and Lehmann, exact for any distribution of runs that can change places. **Drift**: where
+//! they cannot, because the machine was another one on another day, each stretch of the baseline as
+//! long as the new runs is compared with the rest of it, a comparison of the same build with
+//! itself; no difference that one of them reached is told from chance. **All measures at once**:
+//! the error is of the whole gate.
 
 use serde::{Deserialize, Serialize};
 use takt_stats::binomial;
 use takt_stats::shift::{self, Spread};
 
-/// Probability that a gate over builds that are equal says "worse", and that it says "better": in 100 such gates more than one false
-/// "worse" comes with probability 0.005.
+/// Probability that a gate over builds that are equal says "worse", and that it says "better": in
+/// 100 such gates more than one false "worse" comes with probability 0.005.
 pub const TAIL: f64 = 0.001;
 
 /// Seed of what is drawn for a power: the same runs give the same answer.
@@ -37,7 +39,8 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// Of several: worse where anything is, inconclusive where anything is, better where anything is, same.
+    /// Of several: worse where anything is, inconclusive where anything is, better where anything
+    /// is, same.
     pub fn of_all(decisions: impl Iterator<Item = Self>) -> Self {
         let rank = |decision: &Self| match decision {
             Self::Worse => 3,
@@ -94,7 +97,8 @@ pub struct Interval {
     pub drift: Option<f64>,
 }
 
-/// The interval of the difference of `after` from `before`, each in the order in which the runs were made.
+/// The interval of the difference of `after` from `before`, each in the order in which the runs
+/// were made.
 pub fn interval(before: &[f64], after: &[f64], settings: &Settings) -> Interval {
     let drift = drift(before, after.len());
     match shift::shift(before, after, settings.tail) {
@@ -169,8 +173,9 @@ fn advice(drift: Option<f64>, needed: Option<usize>, settings: &Settings) -> Opt
     })
 }
 
-/// The greatest difference between `length` runs in a row and all others of the same side: a comparison of one build with itself, made as
-/// the new runs are compared. `None` with fewer than four.
+/// The greatest difference between `length` runs in a row and all others of the same side: a
+/// comparison of one build with itself, made as the new runs are compared. `None` with fewer than
+/// four.
 fn drift(runs: &[f64], length: usize) -> Option<f64> {
     let length = length.clamp(1, (runs.len() / 2).max(1));
     if runs.len() < 4 {
@@ -199,7 +204,8 @@ fn fewest(tail: f64) -> usize {
     n as usize
 }
 
-/// Runs that missed a deadline: more of the new ones than chance deals are worse, whatever the quantile says.
+/// Runs that missed a deadline: more of the new ones than chance deals are worse, whatever the
+/// quantile says.
 pub fn judge_misses(
     decision: &mut Decision,
     [before, after]: [usize; 2],
@@ -220,7 +226,8 @@ pub fn judge_misses(
     }
 }
 
-/// Time that the hypervisor took is no work of the build's: where it took clearly more, what is worse may be that.
+/// Time that the hypervisor took is no work of the build's: where it took clearly more, what is
+/// worse may be that.
 pub fn excuse_stolen(decision: &mut Decision, before: &[f64], after: &[f64], reasons: &mut Vec<String>) {
     // 5 %: the burden is on whoever says that the machine was the same.
     let more = shift::shift(before, after, 0.05).filter(|found| found.low.is_some_and(|low| low > 0.0));

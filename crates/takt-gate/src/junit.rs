@@ -5,7 +5,8 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use crate::show::{numbers, sentence};
 use crate::{Decision, Gate};
 
-/// The report: a test for each measure in each configuration. Worse is a failure; what cannot be told is skipped, with the reason.
+/// The report: a test for each measure in each configuration. Worse is a failure; what cannot be
+/// told is skipped, with the reason.
 ///
 /// # Errors
 /// Where the text cannot be made, which takes a fault of the writer.

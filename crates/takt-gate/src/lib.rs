@@ -1,8 +1,10 @@
-//! Whether new runs are worse than those before, for CI systems; and since when a measure is worse than it was.
+//! Whether new runs are worse than those before, for CI systems; and since when a measure is worse
+//! than it was.
 //!
-//! The unit of replication is the **run**. Runs of one configuration differ from each other far more than the samples within them
-//! tell, and samples within a run hang together: one figure of each run (its P99) enters, however many samples it has. What is said of
-//! their difference is free of assumptions about its distribution (`takt_stats::shift`).
+//! The unit of replication is the **run**. Runs of one configuration differ from each other far
+//! more than the samples within them tell, and samples within a run hang together: one figure of
+//! each run (its P99) enters, however many samples it has. What is said of their difference is free
+//! of assumptions about its distribution (`takt_stats::shift`).
 //!
 //! ```text
 //! takt_report::collect (find, read, seals) -> sides (what belongs together) -> judge (one figure a run) -> text, JSON, JUnit
@@ -48,8 +50,8 @@ impl Default for Options {
     }
 }
 
-/// One measure in one configuration. Shares are of the figure before: 0.2 is a fifth more. Null stands for what is unknown, or beyond
-/// all bounds.
+/// One measure in one configuration. Shares are of the figure before: 0.2 is a fifth more. Null
+/// stands for what is unknown, or beyond all bounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
     pub robot: String,
@@ -72,9 +74,11 @@ pub struct Pair {
     pub confidence: f64,
     /// The rise that so many runs would have found in 19 of 20 repetitions.
     pub minimum_detectable: Option<f64>,
-    /// How far stretches of the baseline lie apart from the rest of it: no smaller difference is told from chance.
+    /// How far stretches of the baseline lie apart from the rest of it: no smaller difference is
+    /// told from chance.
     pub drift: Option<f64>,
-    /// Runs on each side with which a rise by `find` is found in 19 of 20; null where more runs do not help.
+    /// Runs on each side with which a rise by `find` is found in 19 of 20; null where more runs do
+    /// not help.
     pub runs_needed: Option<usize>,
     /// That rise.
     pub find: f64,
@@ -110,11 +114,13 @@ pub struct Gate {
     pub unmatched: Vec<String>,
 }
 
-/// Judges the runs at `candidates` by those at `baseline`: run directories, campaigns, folders of them.
+/// Judges the runs at `candidates` by those at `baseline`: run directories, campaigns, folders of
+/// them.
 ///
 /// # Errors
-/// As [`takt_report::collect`] for a side that cannot be read; [`Error::Report`] where the machines differ and nobody asked for that,
-/// where there is no such measure, and where nothing on one side matches anything on the other; [`Error::NoRuns`].
+/// As [`takt_report::collect`] for a side that cannot be read; [`Error::Report`] where the machines
+/// differ and nobody asked for that, where there is no such measure, and where nothing on one side
+/// matches anything on the other; [`Error::NoRuns`].
 pub fn gate(baseline: &[PathBuf], candidates: &[PathBuf], options: &Options) -> Result<Gate, Error> {
     let (before, after) = (takt_report::collect(baseline)?, takt_report::collect(candidates)?);
     let sides = Sides::of(&before, &after)?;

@@ -64,8 +64,8 @@ impl<'a> Sides<'a> {
         facts.into_iter().collect()
     }
 
-    /// Pairs measures and configurations; what has no partner is told. A setting that is constant on each side is what the sides differ
-    /// in, and names no configuration.
+    /// Pairs measures and configurations; what has no partner is told. A setting that is constant
+    /// on each side is what the sides differ in, and names no configuration.
     pub fn matches(&self, measure: Option<&str>) -> Result<(Vec<Match<'a>>, Vec<String>), Error> {
         let sides = [&self.before, &self.after];
         let varying = varying(&[&self.before, &self.after]);

@@ -1,7 +1,9 @@
-//! The gate on runs that were recorded: runs of one build, dealt anew as baseline and candidates, and with a planted regression.
+//! The gate on runs that were recorded: runs of one build, dealt anew as baseline and candidates,
+//! and with a planted regression.
 //!
-//! `tests/data/lateness` holds 60 runs of the bare 1 kHz task (5 s each, SCHED_FIFO 80) on a virtual machine that compiled other things
-//! beside: a noisy shared machine. To record others: `TAKT_GATE_RUNS=FOLDER cargo test -p takt-gate --test simulated -- --ignored keep`.
+//! `tests/data/lateness` holds 60 runs of the bare 1 kHz task (5 s each, SCHED_FIFO 80) on a
+//! virtual machine that compiled other things beside: a noisy shared machine. To record others:
+//! `TAKT_GATE_RUNS=FOLDER cargo test -p takt-gate --test simulated -- --ignored keep`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +17,8 @@ use takt_rundir::{Machine, RUN_FILE, RunDir, find_runs};
 
 const SETTINGS: Settings = Settings { tail: TAIL, tolerance: 0.1, find: 0.2 };
 
-/// With so many runs a rise of a fifth is found on this machine, where the P99 of runs scatters by a third.
+/// With so many runs a rise of a fifth is found on this machine, where the P99 of runs scatters by
+/// a third.
 const BEFORE: usize = 300;
 const AFTER: usize = 150;
 
@@ -29,7 +32,8 @@ struct Row {
     lateness_ns: u64,
 }
 
-/// Puts the lateness of all runs of a folder into one run directory, in the order in which they were made.
+/// Puts the lateness of all runs of a folder into one run directory, in the order in which they
+/// were made.
 #[test]
 #[ignore = "makes the recording that the other tests read"]
 fn keep() {
@@ -77,7 +81,8 @@ fn figure(values: &[u64]) -> f64 {
     (quantile(values, 0.99) as f64).ln()
 }
 
-/// A build whose slowest twentieth of the jobs takes a fifth longer: its P99 has risen by a fifth, its median not at all.
+/// A build whose slowest twentieth of the jobs takes a fifth longer: its P99 has risen by a fifth,
+/// its median not at all.
 fn regressed(values: &[u64], by: f64) -> Vec<u64> {
     let from = quantile(values, 0.95);
     values.iter().map(|v| if *v >= from { (*v as f64 * by) as u64 } else { *v }).collect()
@@ -101,7 +106,8 @@ fn a_hundred_new_runs_of_the_same_build_are_called_worse_once_at_most() {
     let figures: Vec<f64> = recorded().iter().map(|run| figure(run)).collect();
     let mut dice = SplitMix64::new(1);
     let (mut all, mut unlucky) = (0, 0);
-    // The hundred share a baseline, which may be an unlucky one: so often it is. No run is on both sides.
+    // The hundred share a baseline, which may be an unlucky one: so often it is. No run is on both
+    // sides.
     for _ in 0..50 {
         let dealt = deal(&mut dice, &figures);
         let (before, rest) = dealt.split_at(20);

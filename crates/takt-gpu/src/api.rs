@@ -36,7 +36,8 @@ macro_rules! driver_functions {
         impl Api {
             pub(crate) fn resolve(library: Library, version: CudaVersion) -> Result<Self, GpuError> {
                 $(
-                    // SAFETY: the type is that of the driver's documentation for this name, which is versioned.
+                    // SAFETY: the type is that of the driver's documentation for this name, which
+                    // is versioned.
                     let $field = *unsafe {
                         library.get::<unsafe extern "C" fn($($type),*) -> u32>(concat!($symbol, "\0").as_bytes())
                     }

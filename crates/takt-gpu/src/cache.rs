@@ -1,5 +1,6 @@
-//! Compiled kernels on disk, so that only the first start compiles. A file that is torn, or was made by another compiler, for another
-//! device or from another text, is never used: its name and its first bytes say what it was made from.
+//! Compiled kernels on disk, so that only the first start compiles. A file that is torn, or was
+//! made by another compiler, for another device or from another text, is never used: its name and
+//! its first bytes say what it was made from.
 
 use std::fs;
 use std::io::Write;
@@ -44,7 +45,8 @@ fn unpack<'a>(file: &'a [u8], key: &[u8; 32]) -> Option<&'a [u8]> {
 fn store(path: &Path, key: &[u8; 32], payload: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    // A name of its own, then renamed: of two programs that start at once, each reads a whole file or none.
+    // A name of its own, then renamed: of two programs that start at once, each reads a whole file
+    // or none.
     let draft = path.with_extension(format!("{}-{}", std::process::id(), takt_rt::clock::monotonic_ns()));
     let write = || {
         let mut file = fs::File::create_new(&draft)?;
@@ -57,8 +59,8 @@ fn store(path: &Path, key: &[u8; 32], payload: &[u8]) -> std::io::Result<()> {
     write().inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
-/// `source` for a device of `capability`: from `folder` if it is there and good, else compiled and put there. A cache that cannot be
-/// written costs time at the next start and nothing else.
+/// `source` for a device of `capability`: from `folder` if it is there and good, else compiled and
+/// put there. A cache that cannot be written costs time at the next start and nothing else.
 pub(crate) fn compiled(
     compiler: &Compiler,
     source: &Source,

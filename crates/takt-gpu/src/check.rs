@@ -1,5 +1,6 @@
-//! What a device can keep, measured on it: launching with and without graphs, the three ways of waiting, priorities under
-//! interference, growth of its memory, the error of its clock. No perception, no models: the device alone.
+//! What a device can keep, measured on it: launching with and without graphs, the three ways of
+//! waiting, priorities under interference, growth of its memory, the error of its clock. No
+//! perception, no models: the device alone.
 
 mod requirement;
 pub mod runner;
@@ -34,7 +35,8 @@ const RESULT_WORDS: usize = 1024;
 /// Kernels of a frame: about what preparing and finishing take without the networks.
 const KERNELS: usize = 20;
 
-/// First frames, which are not counted: the device comes to its clock rate, the driver to its memory.
+/// First frames, which are not counted: the device comes to its clock rate, the driver to its
+/// memory.
 const WARM_UP: u32 = 50;
 
 /// Longest time that a frame may take before the device counts as hung.
@@ -48,7 +50,8 @@ pub struct CheckOptions {
     pub ordinal: u32,
     /// Frames of each measurement, 10 to 1,000,000. Default 3000: a p99.9 rests on three of them.
     pub frames: u32,
-    /// Time for which the device's memory is watched while frames run, seconds, 0 to 86400; 0 leaves it out. Default 600.
+    /// Time for which the device's memory is watched while frames run, seconds, 0 to 86400; 0
+    /// leaves it out. Default 600.
     pub growth_s: f64,
     /// The interference. Default: kernels of 2 ms that fill the device.
     pub interference: Interference,
@@ -121,11 +124,13 @@ pub struct Check {
     pub clock: Mapping,
     /// On an idle device: direct and as a graph, with each way of waiting.
     pub quiet: Vec<Way>,
-    /// Under interference of this process: first as it is without control, then with what controls it.
+    /// Under interference of this process: first as it is without control, then with what controls
+    /// it.
     pub disturbed: Vec<Way>,
     /// What the interference did meanwhile.
     pub interference: InterferenceWork,
-    /// How many times lower the worst frame is with control than without; `None` where something was not measured.
+    /// How many times lower the worst frame is with control than without; `None` where something
+    /// was not measured.
     pub worst_ratio: Option<f64>,
     /// Whether memory grew.
     pub growth: Option<Growth>,
@@ -134,7 +139,8 @@ pub struct Check {
 /// Measures. `progress` is told what begins.
 ///
 /// # Errors
-/// What opening, compiling or any piece of work met; [`GpuError::System`] for a frame that takes 10 s.
+/// What opening, compiling or any piece of work met; [`GpuError::System`] for a frame that takes 10
+/// s.
 pub fn check(options: &CheckOptions, progress: &mut dyn FnMut(&str)) -> Result<Check, GpuError> {
     options.validate()?;
     let gpu = Gpu::open(options.ordinal)?;
@@ -202,7 +208,8 @@ fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// A stand-in for a camera's frame: copy to the device, kernels one after another, a small result back.
+/// A stand-in for a camera's frame: copy to the device, kernels one after another, a small result
+/// back.
 struct Frame {
     graph: Option<Graph>,
     begin: Event,
@@ -319,7 +326,8 @@ impl Frame {
 }
 
 impl Growth {
-    /// Bytes that are taken now and were free before. Other programs' too: memory is the whole device's.
+    /// Bytes that are taken now and were free before. Other programs' too: memory is the whole
+    /// device's.
     pub fn bytes(&self) -> u64 {
         self.before.free_bytes.saturating_sub(self.after.free_bytes)
     }

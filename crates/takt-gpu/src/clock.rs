@@ -1,8 +1,9 @@
 //! The device's clock on CLOCK_MONOTONIC, with its error.
 //!
-//! A device tells times between its events, not the time. An event that is recorded and awaited between two readings of the host's
-//! clock happened between them; of several such brackets the tightest is the base that other events are measured from. The base
-//! is renewed now and then: the clocks drift, and times between events are single precision of milliseconds.
+//! A device tells times between its events, not the time. An event that is recorded and awaited
+//! between two readings of the host's clock happened between them; of several such brackets the
+//! tightest is the base that other events are measured from. The base is renewed now and then: the
+//! clocks drift, and times between events are single precision of milliseconds.
 
 use serde::{Deserialize, Serialize};
 use takt_load::gpu::Priority;
@@ -35,7 +36,8 @@ pub struct Mapping {
     pub offset_ns: u64,
     /// At most so far off: half of the tightest bracket.
     pub error_ns: u64,
-    /// How much longer the host's time is than the device's, as a share; 0 until there have been two bases.
+    /// How much longer the host's time is than the device's, as a share; 0 until there have been
+    /// two bases.
     pub drift: f64,
     /// At most so far off is `drift`; until it is measured, what is allowed of any clock.
     pub drift_error: f64,
@@ -65,7 +67,8 @@ impl Clock {
     /// Looks where the clock of `gpu` stands, by a stream of its own of the greatest priority.
     ///
     /// # Errors
-    /// [`GpuError::System`] when the device answers nothing within a second, or what the driver refuses.
+    /// [`GpuError::System`] when the device answers nothing within a second, or what the driver
+    /// refuses.
     pub fn new(gpu: &Gpu) -> Result<Self, GpuError> {
         let stream = gpu.stream(Priority::Critical)?;
         let (base, best, next) = (stream.event(true)?, stream.event(true)?, stream.event(true)?);
@@ -95,8 +98,8 @@ impl Clock {
         monotonic_ns().saturating_sub(self.mapping.offset_ns) > age_ns
     }
 
-    /// Takes a new base from `brackets` tries (some 10 us each), which tells the drift too. `false`, and nothing changed, when none
-    /// was done by `deadline_ns`. Once a second is enough.
+    /// Takes a new base from `brackets` tries (some 10 us each), which tells the drift too.
+    /// `false`, and nothing changed, when none was done by `deadline_ns`. Once a second is enough.
     ///
     /// # Errors
     /// What the driver refuses.
@@ -178,7 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// A device's clock that drifts: the true time is within the error whatever the drift is, if it is within what was said.
+        /// A device's clock that drifts: the true time is within the error whatever the drift is,
+        /// if it is within what was said.
         #[test]
         fn the_true_time_is_within_the_error(
             since_ns in -1_000_000_000i64..20_000_000_000,

@@ -112,7 +112,8 @@ impl GpuError {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Whether there is no device to work with here, so that a configured fallback is right from the start.
+    /// Whether there is no device to work with here, so that a configured fallback is right from
+    /// the start.
     pub fn is_absent(&self) -> bool {
         matches!(
             self,
@@ -124,8 +125,9 @@ impl GpuError {
     }
 }
 
-/// The words of a CUDA error after which the context is of no use, `None` for others. Numbers of drivers newer than the
-/// declarations are in it: what is passed on is the plain number, so that an unknown one is harmless.
+/// The words of a CUDA error after which the context is of no use, `None` for others. Numbers of
+/// drivers newer than the declarations are in it: what is passed on is the plain number, so that an
+/// unknown one is harmless.
 pub(crate) fn sticky(code: u32) -> Option<&'static str> {
     Some(match code {
         4 => "driver shut down",

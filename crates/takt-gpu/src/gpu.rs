@@ -32,7 +32,8 @@ pub struct Info {
     pub driver_version: i32,
     /// All its memory, bytes.
     pub total_bytes: u64,
-    /// Least and greatest stream priority; equal where the device has no priorities. Lower numbers are more urgent.
+    /// Least and greatest stream priority; equal where the device has no priorities. Lower numbers
+    /// are more urgent.
     pub priorities: (i32, i32),
     /// It is the emulated device of the tests: nothing measured on it says anything about a GPU.
     pub emulated: bool,
@@ -84,7 +85,8 @@ pub(crate) struct Device {
     deferred: Mutex<Vec<Deferred>>,
 }
 
-// SAFETY: the driver's functions may be called from any thread; a context may be current in several at a time.
+// SAFETY: the driver's functions may be called from any thread; a context may be current in several
+// at a time.
 unsafe impl Send for Device {}
 // SAFETY: as above; the fields that change are atomic or locked.
 unsafe impl Sync for Device {}
@@ -98,13 +100,15 @@ impl Gpu {
     /// Opens device `ordinal`. How calls that wait *inside the driver* do so stays as it is.
     ///
     /// # Errors
-    /// [`GpuError::NoDriver`], [`GpuError::DriverTooOld`], [`GpuError::NoDevice`], or what the driver refuses.
+    /// [`GpuError::NoDriver`], [`GpuError::DriverTooOld`], [`GpuError::NoDevice`], or what the
+    /// driver refuses.
     pub fn open(ordinal: u32) -> Result<Self, GpuError> {
         Self::open_with(ordinal, None)
     }
 
-    /// As [`Gpu::open`]; `wait` says how calls that wait *inside the driver* do so from now on. It is a property of the context, which
-    /// the whole process shares, and so reaches inference libraries. Waiting of this crate's own takes its way with each call.
+    /// As [`Gpu::open`]; `wait` says how calls that wait *inside the driver* do so from now on. It
+    /// is a property of the context, which the whole process shares, and so reaches inference
+    /// libraries. Waiting of this crate's own takes its way with each call.
     ///
     /// # Errors
     /// As [`Gpu::open`].
@@ -134,7 +138,8 @@ impl Gpu {
                 Wait::Yield => 2,
                 Wait::Block => 4,
             };
-            // SAFETY: a valid device and documented flags. 708: somebody has made the context already, and its flags stay.
+            // SAFETY: a valid device and documented flags. 708: somebody has made the context
+            // already, and its flags stay.
             match unsafe { (api.primary_flags)(device, flags) } {
                 0 | 708 => {}
                 code => return Err(api.refused("cuDevicePrimaryCtxSetFlags", code)),
@@ -183,7 +188,8 @@ impl Gpu {
         self.0.memory()
     }
 
-    /// What the driver says of the device beyond [`Info`], by name; what it does not know is left out.
+    /// What the driver says of the device beyond [`Info`], by name; what it does not know is left
+    /// out.
     ///
     /// # Errors
     /// What the driver refuses.
@@ -281,8 +287,8 @@ impl Device {
         }
     }
 
-    /// The outcome of a driver call. What poisons the context is remembered: nothing is asked of the driver any more, since a
-    /// lost device can make any call hang.
+    /// The outcome of a driver call. What poisons the context is remembered: nothing is asked of
+    /// the driver any more, since a lost device can make any call hang.
     #[inline]
     pub(crate) fn call(&self, name: &'static str, code: u32) -> Result<(), GpuError> {
         if code == 0 { Ok(()) } else { Err(self.fail(name, code)) }
@@ -340,7 +346,8 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         self.free_or_defer(None);
-        // A lost or hung device may keep this call for ever; the process is about to end then anyway.
+        // A lost or hung device may keep this call for ever; the process is about to end then
+        // anyway.
         let hung = !self.deferred.get_mut().unwrap_or_else(PoisonError::into_inner).is_empty();
         if self.alive().is_ok() && !hung {
             // SAFETY: retained once at opening.

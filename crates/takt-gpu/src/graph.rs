@@ -19,7 +19,8 @@ pub struct Graph {
     captured: Captured,
 }
 
-// SAFETY: a graph's handle may be used from any thread, by one at a time, which `&mut` and the stream see to.
+// SAFETY: a graph's handle may be used from any thread, by one at a time, which `&mut` and the
+// stream see to.
 unsafe impl Send for Graph {}
 
 /// How a graph was updated.
@@ -53,7 +54,8 @@ impl Stream {
     /// Captures what `work` submits to this stream, without doing it.
     ///
     /// # Errors
-    /// What `work` returns, [`GpuError::Invalid`] inside another capture, or what the driver refuses.
+    /// What `work` returns, [`GpuError::Invalid`] inside another capture, or what the driver
+    /// refuses.
     pub fn capture(&self, work: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
         let (graph, captured) = self.record_graph(work)?;
         let exec = self.instantiate(graph);
@@ -67,7 +69,8 @@ impl Stream {
         Ok(graph)
     }
 
-    /// Captures `work` in place of what `graph` does: quick where only arguments changed. Not while `graph` is under way.
+    /// Captures `work` in place of what `graph` does: quick where only arguments changed. Not while
+    /// `graph` is under way.
     ///
     /// # Errors
     /// As [`Stream::capture`]; `graph` is as before then.
@@ -102,7 +105,8 @@ impl Stream {
     /// Launches `graph` in this stream.
     ///
     /// # Errors
-    /// [`GpuError::InFlight`] when its host memory is being read or written, or what the driver refuses.
+    /// [`GpuError::InFlight`] when its host memory is being read or written, or what the driver
+    /// refuses.
     pub fn launch_graph(&self, graph: &Graph) -> Result<(), GpuError> {
         self.device.bind()?;
         if !Arc::ptr_eq(&graph.device, &self.device) || self.capture_cell().borrow().is_some() {

@@ -1,8 +1,9 @@
-//! GPU interference: the device's counterpart of the noise threads. Non-critical work of one kind, as much as is asked for, from a thread of its
-//! own, with the proof that it was there.
+//! GPU interference: the device's counterpart of the noise threads. Non-critical work of one kind,
+//! as much as is asked for, from a thread of its own, with the proof that it was there.
 //!
-//! Stream priorities order the work of *one process*. Work of another process takes turns with it in time slices of the driver's
-//! (unless MPS runs), whatever its priority; so where this is started decides what is measured.
+//! Stream priorities order the work of *one process*. Work of another process takes turns with it
+//! in time slices of the driver's (unless MPS runs), whatever its priority; so where this is
+//! started decides what is measured.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -205,7 +206,8 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Finds how many rounds take `kernel_ns`, the device being as it is: something else at work makes kernels shorter, not longer.
+    /// Finds how many rounds take `kernel_ns`, the device being as it is: something else at work
+    /// makes kernels shorter, not longer.
     fn calibrate(&mut self, kernel_ns: u64) -> Result<(), GpuError> {
         loop {
             let Work::Compute { rounds, .. } = &self.work else { return Ok(()) };

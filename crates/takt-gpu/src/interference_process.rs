@@ -1,4 +1,5 @@
-//! Interference as a process of its own, as another program's work on the GPU would be. It answers in [`takt_load::gpu::Line`]s.
+//! Interference as a process of its own, as another program's work on the GPU would be. It answers
+//! in [`takt_load::gpu::Line`]s.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,8 @@ extern "C" fn stop(_: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// Runs the interference that `config` (JSON of [`Interference`]) describes until SIGTERM or SIGINT.
+/// Runs the interference that `config` (JSON of [`Interference`]) describes until SIGTERM or
+/// SIGINT.
 pub fn run(config: &str) -> ExitCode {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         // SAFETY: the handler stores a flag and does nothing else.

@@ -90,7 +90,8 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Gpu {
-    /// `source`, compiled for this device (or taken from the cache, `~/.cache/takt/gpu`) and loaded.
+    /// `source`, compiled for this device (or taken from the cache, `~/.cache/takt/gpu`) and
+    /// loaded.
     ///
     /// # Errors
     /// [`GpuError::NvrtcMissing`], [`GpuError::Compile`], or what the driver refuses.
@@ -98,10 +99,12 @@ impl Gpu {
         self.module_cached(source, cache::folder().as_deref())
     }
 
-    /// As [`Gpu::module`], of what was compiled elsewhere and lies in the folder that [`prebuilt::VARIABLE`] names; what it is, too.
+    /// As [`Gpu::module`], of what was compiled elsewhere and lies in the folder that
+    /// [`prebuilt::VARIABLE`] names; what it is, too.
     ///
     /// # Errors
-    /// [`GpuError::NvrtcMissing`] with why there is none for this device, or what the driver refuses.
+    /// [`GpuError::NvrtcMissing`] with why there is none for this device, or what the driver
+    /// refuses.
     pub fn module_prebuilt(&self, source: &Source) -> Result<(Module, String), GpuError> {
         let (entry, compiled) = prebuilt::find_entry(source, self.info())
             .map_err(|why| GpuError::NvrtcMissing { looked: vec![why] })?;
@@ -140,7 +143,8 @@ impl Gpu {
     pub fn load(&self, name: &'static str, binary: &crate::Compiled) -> Result<Module, GpuError> {
         self.bind()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: an image as the compiler made it (a cubin tells its own length, PTX ends with NUL); the driver copies it.
+        // SAFETY: an image as the compiler made it (a cubin tells its own length, PTX ends with
+        // NUL); the driver copies it.
         let code = unsafe { (self.0.api.module_load)(&raw mut raw, binary.bytes().as_ptr().cast()) };
         self.0.call("cuModuleLoadData", code)?;
         Ok(Module { loaded: Arc::new(Loaded { device: Arc::clone(&self.0), raw, name }) })
@@ -170,8 +174,8 @@ impl Module {
 impl Drop for Loaded {
     fn drop(&mut self) {
         if self.device.bind().is_ok() {
-            // SAFETY: loaded once; functions and graphs keep it, so nothing of it is launched any more. The driver waits for
-            // what runs.
+            // SAFETY: loaded once; functions and graphs keep it, so nothing of it is launched any
+            // more. The driver waits for what runs.
             unsafe { (self.device.api.module_unload)(self.raw) };
         }
     }

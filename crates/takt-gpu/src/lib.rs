@@ -1,17 +1,20 @@
-//! A CUDA device under control: streams with priorities, waiting under a budget, graphs, the device's clock mapped onto
-//! CLOCK_MONOTONIC, and interference to measure it all against.
+//! A CUDA device under control: streams with priorities, waiting under a budget, graphs, the
+//! device's clock mapped onto CLOCK_MONOTONIC, and interference to measure it all against.
 //!
-//! The driver is opened at run time, so that a program with this crate builds and runs unchanged where there is no CUDA:
-//! [`Gpu::open`] then returns one sentence. Device work cannot be cancelled. What is still under way keeps the memory that it
-//! uses taken ([`Pinned::read`] and [`Pinned::write`] refuse, freeing is put off), whatever the waiting thread does.
+//! The driver is opened at run time, so that a program with this crate builds and runs unchanged
+//! where there is no CUDA: [`Gpu::open`] then returns one sentence. Device work cannot be
+//! cancelled. What is still under way keeps the memory that it uses taken ([`Pinned::read`] and
+//! [`Pinned::write`] refuse, freeing is put off), whatever the waiting thread does.
 //!
-//! **What has run where.** All of it runs in the tests on an emulated device (feature `emulator`), faults included: no driver, one too old, no
-//! device, memory that is full, kernels that hang, a device that is lost. The real NVRTC compiles every kernel in the tests where it is
-//! installed. On a GPU nothing of this has run yet; [`check()`] measures there what a device has to keep.
+//! **What has run where.** All of it runs in the tests on an emulated device (feature `emulator`),
+//! faults included: no driver, one too old, no device, memory that is full, kernels that hang, a
+//! device that is lost. The real NVRTC compiles every kernel in the tests where it is installed. On
+//! a GPU nothing of this has run yet; [`check()`] measures there what a device has to keep.
 //!
-//! `TAKT_CUDA_LIBRARY` and `TAKT_NVRTC_LIBRARY` name the driver's and the compiler's library where they are in unusual places. An
-//! emulated device is used if they name one, never otherwise, and says so in [`Info::emulated`] and in its name. Where there is no run-time
-//! compiler, kernels that one made elsewhere are taken from the folder that `TAKT_GPU_KERNELS` names ([`prebuilt`]).
+//! `TAKT_CUDA_LIBRARY` and `TAKT_NVRTC_LIBRARY` name the driver's and the compiler's library where
+//! they are in unusual places. An emulated device is used if they name one, never otherwise, and
+//! says so in [`Info::emulated`] and in its name. Where there is no run-time compiler, kernels that
+//! one made elsewhere are taken from the folder that `TAKT_GPU_KERNELS` names ([`prebuilt`]).
 //!
 //! ```no_run
 //! use takt_gpu::{Arg, Gpu, Grid, Priority, Source, Wait, Waited};

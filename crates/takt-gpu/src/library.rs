@@ -1,7 +1,8 @@
 //! Finding and opening the driver and the run-time compiler.
 //!
-//! Both are opened here, not by a binding crate: those that load on their own panic where a library or a function is missing, know
-//! no version newer than themselves, and take the driver's answer as an enumeration, which a newer driver's number breaks.
+//! Both are opened here, not by a binding crate: those that load on their own panic where a library
+//! or a function is missing, know no version newer than themselves, and take the driver's answer as
+//! an enumeration, which a newer driver's number breaks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -13,7 +14,8 @@ use takt_files::environment;
 use crate::api::{Api, NEEDED};
 use crate::error::{CudaVersion, GpuError};
 
-/// Names a driver library in place of the system's. For tests on the emulated device, and drivers in unusual places.
+/// Names a driver library in place of the system's. For tests on the emulated device, and drivers
+/// in unusual places.
 pub(crate) const CUDA_LIBRARY_VARIABLE: &str = "TAKT_CUDA_LIBRARY";
 /// Names an NVRTC library in place of the system's.
 pub(crate) const NVRTC_LIBRARY_VARIABLE: &str = "TAKT_NVRTC_LIBRARY";
@@ -22,7 +24,8 @@ pub(crate) const NVRTC_LIBRARY_VARIABLE: &str = "TAKT_NVRTC_LIBRARY";
 const DRIVERS: &[&str] =
     &["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1"];
 
-/// Newest first; the one in use must not be of a newer major version than the driver, which [`crate::Compiler`] sees to.
+/// Newest first; the one in use must not be of a newer major version than the driver, which
+/// [`crate::Compiler`] sees to.
 const COMPILERS: &[&str] = &[
     "libnvrtc.so.13",
     "libnvrtc.so.12",
@@ -45,8 +48,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Names the libraries for this process, before the environment's and the system's. Once the driver is open, this is without
-/// effect on it: a process has one driver.
+/// Names the libraries for this process, before the environment's and the system's. Once the driver
+/// is open, this is without effect on it: a process has one driver.
 pub fn set_libraries(cuda: Option<PathBuf>, nvrtc: Option<PathBuf>) {
     *lock(&PATHS) = Paths { cuda, nvrtc };
 }
@@ -65,14 +68,16 @@ pub(crate) fn open_first(paths: &[PathBuf]) -> Result<Library, Vec<String>> {
     open_checked(paths, environment::check_library)
 }
 
-/// As [`open_first`]: what `check` returns is opened, and never the path that it was asked about, which may lead elsewhere by then.
+/// As [`open_first`]: what `check` returns is opened, and never the path that it was asked about,
+/// which may lead elsewhere by then.
 fn open_checked(
     paths: &[PathBuf],
     check: impl Fn(&Path) -> std::io::Result<PathBuf>,
 ) -> Result<Library, Vec<String>> {
     let mut looked = Vec::new();
     for path in paths {
-        // A plain name is the dynamic linker's to find, which believes nobody in a program with capabilities from its file.
+        // A plain name is the dynamic linker's to find, which believes nobody in a program with
+        // capabilities from its file.
         let found = match path.components().count() {
             0 | 1 => Ok(path.clone()),
             _ => check(path),
@@ -85,14 +90,16 @@ fn open_checked(
                 continue;
             }
         };
-        // SAFETY: the driver and NVRTC are meant to be opened so; their initialisers have no conditions.
+        // SAFETY: the driver and NVRTC are meant to be opened so; their initialisers have no
+        // conditions.
         match unsafe { unix::Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
             Ok(library) => return Ok(library.into()),
             Err(error) => {
                 let text =
                     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
                 let path = path.display().to_string();
-                // That the library itself is missing is no news; what it needs in its turn, or a broken file, is.
+                // That the library itself is missing is no news; what it needs in its turn, or a
+                // broken file, is.
                 let missing = text.starts_with(&path) && text.contains("No such file");
                 looked.push(if missing { path } else { format!("{path} ({text})") });
             }

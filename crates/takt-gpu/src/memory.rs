@@ -54,7 +54,8 @@ impl Deferred {
         if !device.timelines.is_over(&self.ticket) {
             return false;
         }
-        // SAFETY: allocated or registered by this crate once, its owner is gone, and no work uses it.
+        // SAFETY: allocated or registered by this crate once, its owner is gone, and no work uses
+        // it.
         let code = unsafe {
             match self.kind {
                 Kind::Device(address) => (device.api.memory_free)(address),
@@ -76,9 +77,11 @@ impl Allocation {
         Arc::new(Self { device: Arc::clone(&gpu.0), kind, ticket, host })
     }
 
-    /// Work `number` of the stream in `slot` uses this memory from now on; `writes` where it writes there.
+    /// Work `number` of the stream in `slot` uses this memory from now on; `writes` where it writes
+    /// there.
     pub(crate) fn mark(&self, slot: usize, number: u64, writes: bool) -> Result<(), GpuError> {
-        // First the mark, then the look, as the host does it the other way round: one of the two sees the other.
+        // First the mark, then the look, as the host does it the other way round: one of the two
+        // sees the other.
         self.device.timelines.mark(&self.ticket, slot, number);
         self.check_host(writes)
     }
@@ -130,8 +133,8 @@ fn bytes_of<T>(len: usize) -> Result<usize, GpuError> {
     })
 }
 
-/// Memory on the device for `len` elements. Allocating and freeing may wait for the whole device: do both at the start and the
-/// end, never per frame.
+/// Memory on the device for `len` elements. Allocating and freeing may wait for the whole device:
+/// do both at the start and the end, never per frame.
 #[derive(Debug)]
 pub struct DeviceBuffer<T> {
     pub(crate) allocation: Arc<Allocation>,
@@ -161,14 +164,15 @@ impl<T> DeviceBuffer<T> {
         self.len * size_of::<T>()
     }
 
-    /// The device's address, for libraries that work on it. Whoever passes it on keeps the buffer until that work has ended.
+    /// The device's address, for libraries that work on it. Whoever passes it on keeps the buffer
+    /// until that work has ended.
     pub fn device_ptr(&self) -> u64 {
         self.address
     }
 }
 
-/// Memory of the host that stays in place and that the device copies from and to by itself. It is reached only while the device
-/// does not use it: [`Pinned::read`], [`Pinned::write`].
+/// Memory of the host that stays in place and that the device copies from and to by itself. It is
+/// reached only while the device does not use it: [`Pinned::read`], [`Pinned::write`].
 #[derive(Debug)]
 pub struct Pinned<T> {
     pub(crate) allocation: Arc<Allocation>,
@@ -176,7 +180,8 @@ pub struct Pinned<T> {
     len: usize,
 }
 
-// SAFETY: the memory is as mobile as a boxed slice, and all reaching it goes through checked guards.
+// SAFETY: the memory is as mobile as a boxed slice, and all reaching it goes through checked
+// guards.
 unsafe impl<T: Send> Send for Pinned<T> {}
 // SAFETY: as above; `read` gives shared access, `write` needs `&mut self`.
 unsafe impl<T: Sync> Sync for Pinned<T> {}
@@ -193,7 +198,8 @@ impl<T: AnyBitPattern + NoUninit> Pinned<T> {
     /// The elements, to read.
     ///
     /// # Errors
-    /// [`GpuError::InFlight`] while work that uses them has not ended *as far as is known*: wait for an event behind it.
+    /// [`GpuError::InFlight`] while work that uses them has not ended *as far as is known*: wait
+    /// for an event behind it.
     pub fn read(&self) -> Result<HostRef<'_, T>, GpuError> {
         self.allocation.borrow(false)?;
         Ok(HostRef(self))
@@ -239,7 +245,8 @@ impl<T> Deref for HostRef<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` elements of any bit pattern; no work writes there and no writer exists while this guard is counted.
+        // SAFETY: `len` elements of any bit pattern; no work writes there and no writer exists
+        // while this guard is counted.
         unsafe { std::slice::from_raw_parts(self.0.start, self.0.len) }
     }
 }
@@ -261,7 +268,8 @@ impl<T> Deref for HostMut<'_, T> {
 
 impl<T> DerefMut for HostMut<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: `len` elements of any bit pattern; this guard is the only one and keeps work away.
+        // SAFETY: `len` elements of any bit pattern; this guard is the only one and keeps work
+        // away.
         unsafe { std::slice::from_raw_parts_mut(self.0.start, self.0.len) }
     }
 }
@@ -305,20 +313,23 @@ impl Gpu {
         // SAFETY: a valid place for the answer, with the context current.
         let code = unsafe { (self.0.api.host_alloc)(&raw mut start, bytes, HOST_FLAGS) };
         self.allocated("cuMemHostAlloc", code, bytes)?;
-        // SAFETY: `bytes` bytes were given, to nobody else yet. Pages are of more than any alignment.
+        // SAFETY: `bytes` bytes were given, to nobody else yet. Pages are of more than any
+        // alignment.
         unsafe { start.cast::<u8>().write_bytes(0, bytes) };
         let allocation = Allocation::new(self, Kind::Host(start as usize));
         Ok(Pinned { allocation, start: start.cast(), len })
     }
 
-    /// Makes `len` elements from `start`, memory that is there already (shared with another process, say), known to the device.
+    /// Makes `len` elements from `start`, memory that is there already (shared with another
+    /// process, say), known to the device.
     ///
     /// # Errors
     /// As [`Gpu::buffer`].
     ///
     /// # Safety
-    /// The memory is valid, aligned, and stays mapped until the [`Pinned`] and every graph that uses it are gone and work on it has
-    /// ended ([`Gpu::waiting_to_be_freed`] is 0). Whoever else writes there keeps away while this process or the device reads.
+    /// The memory is valid, aligned, and stays mapped until the [`Pinned`] and every graph that
+    /// uses it are gone and work on it has ended ([`Gpu::waiting_to_be_freed`] is 0). Whoever else
+    /// writes there keeps away while this process or the device reads.
     pub unsafe fn register<T: AnyBitPattern + NoUninit>(
         &self,
         start: *mut T,

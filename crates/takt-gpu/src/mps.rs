@@ -1,9 +1,11 @@
-//! What orders the work of several *programs* on one device beside their own streams: the Multi-Process Service, and time slices.
+//! What orders the work of several *programs* on one device beside their own streams: the
+//! Multi-Process Service, and time slices.
 //!
-//! To programs the driver gives the device by turns. Under MPS (`nvidia-cuda-mps-control -d`) their work runs side by side, stream
-//! priorities count across programs, and a program can be held to a share of the multiprocessors
-//! (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; NVIDIA, "Multi-Process Service", sections 2.3 and 4.2). Both are read by the driver when a program
-//! makes its first call, so they are environment of a process, never a setting of a running one.
+//! To programs the driver gives the device by turns. Under MPS (`nvidia-cuda-mps-control -d`) their
+//! work runs side by side, stream priorities count across programs, and a program can be held to a
+//! share of the multiprocessors (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; NVIDIA, "Multi-Process
+//! Service", sections 2.3 and 4.2). Both are read by the driver when a program makes its first
+//! call, so they are environment of a process, never a setting of a running one.
 
 use std::fmt;
 use std::os::unix::fs::FileTypeExt;

@@ -104,7 +104,8 @@ impl Compiler {
         })
     }
 
-    /// All compilers that are found and compile for real GPUs, one of each version; those of the emulated device where it is named.
+    /// All compilers that are found and compile for real GPUs, one of each version; those of the
+    /// emulated device where it is named.
     pub fn all() -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();
         for path in library::compilers() {
@@ -177,8 +178,8 @@ impl Compiler {
         self.emulated
     }
 
-    /// The option for a device of `capability`: machine code for that very device, or, where this compiler does not know it, PTX of
-    /// the nearest older one, which the driver compiles.
+    /// The option for a device of `capability`: machine code for that very device, or, where this
+    /// compiler does not know it, PTX of the nearest older one, which the driver compiles.
     pub(crate) fn architecture(&self, (major, minor): (u32, u32)) -> Option<String> {
         let wanted = major * 10 + minor;
         let nearest = self.architectures.iter().rev().find(|&&known| known <= wanted)?;
@@ -214,7 +215,8 @@ impl Compiler {
         self.compile_as(source, &architecture)
     }
 
-    /// Compiles `source` to PTX for devices of `capability` and newer, which the driver compiles to machine code.
+    /// Compiles `source` to PTX for devices of `capability` and newer, which the driver compiles to
+    /// machine code.
     ///
     /// # Errors
     /// [`GpuError::Compile`] with the compiler's log.

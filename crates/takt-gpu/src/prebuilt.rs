@@ -1,10 +1,11 @@
-//! Kernels compiled beforehand, for machines with a driver and without NVRTC: a folder with `kernels.json` and one file for each
-//! source, device and CUDA version.
+//! Kernels compiled beforehand, for machines with a driver and without NVRTC: a folder with
+//! `kernels.json` and one file for each source, device and CUDA version.
 //!
-//! Machine code (a cubin) runs on devices of the same major compute capability and the same or a newer minor one, and needs a driver
-//! of the same or a newer major CUDA version than its compiler's (CUDA C++ Programming Guide, "Binary Compatibility"; CUDA
-//! Compatibility, "Minor Version Compatibility"). PTX runs on the same and all newer devices, and its driver must be as new as
-//! the compiler.
+//! Machine code (a cubin) runs on devices of the same major compute capability and the same or a
+//! newer minor one, and needs a driver of the same or a newer major CUDA version than its
+//! compiler's (CUDA C++ Programming Guide, "Binary Compatibility"; CUDA Compatibility, "Minor
+//! Version Compatibility"). PTX runs on the same and all newer devices, and its driver must be as
+//! new as the compiler.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -69,8 +70,8 @@ impl fmt::Display for Entry {
 type Fit = (bool, (u32, u32), (i32, i32));
 
 impl Entry {
-    /// How well it fits the device; `None`: it does not run there. Greater is better: machine code before PTX, then the nearest
-    /// device, then the newest compiler.
+    /// How well it fits the device; `None`: it does not run there. Greater is better: machine code
+    /// before PTX, then the nearest device, then the newest compiler.
     fn fit(&self, info: &Info) -> Option<Fit> {
         let driver = info.driver_version;
         let runs = if self.emulated || info.emulated {
@@ -110,8 +111,9 @@ fn list_in(folder: &Path) -> Result<Vec<Entry>, String> {
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Compiles `sources` with `compiler` for each device of `capabilities`, and to PTX for the oldest of them, into `folder`. What
-/// compilers of other versions have put there stays. Needs no GPU and no driver.
+/// Compiles `sources` with `compiler` for each device of `capabilities`, and to PTX for the oldest
+/// of them, into `folder`. What compilers of other versions have put there stays. Needs no GPU and
+/// no driver.
 ///
 /// # Errors
 /// [`GpuError::Compile`], or [`GpuError::System`] where the folder cannot be written.

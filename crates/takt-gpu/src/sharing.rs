@@ -1,8 +1,10 @@
-//! How this program and others share a device: what the driver offers beside the streams of one program.
+//! How this program and others share a device: what the driver offers beside the streams of one
+//! program.
 //!
-//! [`Sharing::begin`] starts MPS where none runs, or sets the length of time slices, and gives the environment for the programs of
-//! both sides. What was started ends and what was set is restored when [`Shared`] is dropped, and when this process is killed: a shell
-//! waits for its end (`guard`).
+//! [`Sharing::begin`] starts MPS where none runs, or sets the length of time slices, and gives the
+//! environment for the programs of both sides. What was started ends and what was set is restored
+//! when [`Shared`] is dropped, and when this process is killed: a shell waits for its end
+//! (`guard`).
 
 mod guard;
 mod slices;
@@ -25,12 +27,14 @@ const NO_SERVICE: &str = "/nonexistent/takt-without-mps";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// What is there: MPS where it runs, else by turns. The default: nothing is started, nothing is set.
+    /// What is there: MPS where it runs, else by turns. The default: nothing is started, nothing is
+    /// set.
     #[default]
     AsIs,
     /// By turns, also where MPS runs.
     Turns,
-    /// By turns, whose length is `slice`. Root's to set; a setting of the whole machine, restored at the end.
+    /// By turns, whose length is `slice`. Root's to set; a setting of the whole machine, restored
+    /// at the end.
     TimeSlices,
     /// Side by side under MPS, which is started where it does not run, and then ends with the run.
     Mps,
@@ -42,13 +46,15 @@ pub enum Way {
 pub struct Sharing {
     /// What orders the programs' work.
     pub way: Way,
-    /// Most of the multiprocessors that this program may use under MPS, per cent, 1 to 100. Unset: all.
+    /// Most of the multiprocessors that this program may use under MPS, per cent, 1 to 100. Unset:
+    /// all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_percent: Option<u32>,
     /// The same for GPU interference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub others_percent: Option<u32>,
-    /// Most of the device's memory that this program may take under MPS, MiB, 64 to 1048576. Unset: all.
+    /// Most of the device's memory that this program may take under MPS, MiB, 64 to 1048576. Unset:
+    /// all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
     /// The same for GPU interference.
@@ -131,7 +137,8 @@ impl Sharing {
         Ok(())
     }
 
-    /// Shares device `ordinal` so from now on. GPU interference that this process starts later is told, too.
+    /// Shares device `ordinal` so from now on. GPU interference that this process starts later is
+    /// told, too.
     ///
     /// # Errors
     /// [`SharingError`]; nothing is left started or set.

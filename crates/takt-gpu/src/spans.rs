@@ -44,7 +44,8 @@ pub struct SavedSpan {
 }
 
 impl Span {
-    /// Work called `name` from `start` to `end`. A start that lies behind the end, which the error allows, becomes the end.
+    /// Work called `name` from `start` to `end`. A start that lies behind the end, which the error
+    /// allows, becomes the end.
     pub fn between(name: &'static str, stream: &'static str, start: Stamp, end: Stamp) -> Self {
         Self {
             name,
@@ -70,7 +71,8 @@ impl From<&Span> for SavedSpan {
     }
 }
 
-/// Where one thread puts its spans; never waits and never allocates. What finds it full is lost and counted.
+/// Where one thread puts its spans; never waits and never allocates. What finds it full is lost and
+/// counted.
 pub struct SpanRecorder(Producer<Span>);
 
 /// Where they are taken out.

@@ -21,7 +21,8 @@ use crate::wait::{self, Wait, Waited};
 pub use event::Event;
 pub(crate) use event::Moment;
 
-/// Does not wait for the default stream, nor it for this one: a library that uses that must not stop a camera.
+/// Does not wait for the default stream, nor it for this one: a library that uses that must not
+/// stop a camera.
 const NON_BLOCKING: u32 = 1;
 
 /// `CU_STREAM_ATTRIBUTE_PRIORITY`.
@@ -34,12 +35,14 @@ struct AttributeValue([i32; 16]);
 const EVENT_BLOCKING_SYNC: u32 = 1;
 const EVENT_DISABLE_TIMING: u32 = 2;
 
-/// The driver's number of a priority in its range from `least` to `greatest` (which is the lower number).
+/// The driver's number of a priority in its range from `least` to `greatest` (which is the lower
+/// number).
 fn number(priority: Priority, (least, greatest): (i32, i32)) -> i32 {
     match priority {
         Priority::Background => least,
         Priority::Critical => greatest,
-        // What CUDA gives a stream without a priority is 0 = the least; here it is the middle, where there is one.
+        // What CUDA gives a stream without a priority is 0 = the least; here it is the middle,
+        // where there is one.
         Priority::Normal => least + (greatest - least) / 2,
     }
 }
@@ -65,7 +68,8 @@ pub(crate) struct Captured {
     pub(crate) modules: Vec<Arc<crate::kernel::Loaded>>,
 }
 
-// SAFETY: a stream's handle may be used from any thread; `Cell` and `RefCell` keep it to one at a time.
+// SAFETY: a stream's handle may be used from any thread; `Cell` and `RefCell` keep it to one at a
+// time.
 unsafe impl Send for Stream {}
 
 impl Gpu {
@@ -112,7 +116,8 @@ impl Stream {
     /// Gives a stream that is there another priority, for work that is submitted from now on.
     ///
     /// # Errors
-    /// [`GpuError::Invalid`] where the driver takes the call and leaves the priority as it was, or what it refuses.
+    /// [`GpuError::Invalid`] where the driver takes the call and leaves the priority as it was, or
+    /// what it refuses.
     pub fn set_priority(&mut self, priority: Priority) -> Result<(), GpuError> {
         self.device.bind()?;
         let number = number(priority, self.device.info.priorities);
@@ -146,13 +151,14 @@ impl Stream {
         self.granted.get()
     }
 
-    /// The driver's handle, for libraries that put work into this stream. Record an event behind such work: only then do
-    /// buffers know of it.
+    /// The driver's handle, for libraries that put work into this stream. Record an event behind
+    /// such work: only then do buffers know of it.
     pub fn raw(&self) -> *mut c_void {
         self.raw.cast()
     }
 
-    /// A new event of this stream. `timed`: it can be asked for its time, and costs the device a little more.
+    /// A new event of this stream. `timed`: it can be asked for its time, and costs the device a
+    /// little more.
     ///
     /// # Errors
     /// What the driver refuses.
@@ -168,9 +174,9 @@ impl Stream {
         Ok(Event(Arc::new(Moment { device, raw, slot: self.slot, timed, number, in_graph })))
     }
 
-    /// Puts `event` behind all work submitted so far. While a capture is under way it becomes part of the graph and is
-    /// recorded at each launch: for its time alone ([`Event::since`], once an event behind the launch is reached), since it
-    /// cannot tell one launch from the next.
+    /// Puts `event` behind all work submitted so far. While a capture is under way it becomes part
+    /// of the graph and is recorded at each launch: for its time alone ([`Event::since`], once an
+    /// event behind the launch is reached), since it cannot tell one launch from the next.
     ///
     /// # Errors
     /// [`GpuError::Invalid`] for an event of another stream, or what the driver refuses.
@@ -197,14 +203,16 @@ impl Stream {
         let code =
             unsafe { (self.device.api.event_record)(moment.raw, self.raw, u32::from(number.is_none())) };
         if let Some(number) = number {
-            // Behind the call: another thread that asks meanwhile learns of the record before, if anything.
+            // Behind the call: another thread that asks meanwhile learns of the record before, if
+            // anything.
             moment.number.store(number, Ordering::SeqCst);
             moment.in_graph.store(false, Ordering::SeqCst);
         }
         self.handed("cuEventRecord", code)
     }
 
-    /// Work submitted from now on waits (on the device) until `event`, of any stream of this device, is reached.
+    /// Work submitted from now on waits (on the device) until `event`, of any stream of this
+    /// device, is reached.
     ///
     /// # Errors
     /// What the driver refuses.
@@ -245,8 +253,8 @@ impl Stream {
     /// Copies all of `from` to the start of `to`.
     ///
     /// # Errors
-    /// [`GpuError::Size`] when it does not fit, [`GpuError::InFlight`] while `from` is being written on the host, or what the driver
-    /// refuses.
+    /// [`GpuError::Size`] when it does not fit, [`GpuError::InFlight`] while `from` is being
+    /// written on the host, or what the driver refuses.
     pub fn upload<T: NoUninit>(&self, from: &Pinned<T>, to: &DeviceBuffer<T>) -> Result<(), GpuError> {
         self.upload_part(from, 0, to, 0, from.len())
     }
@@ -345,10 +353,12 @@ impl Stream {
     /// Starts `function` on `grid`. Buffers among `args` are taken until the work has ended.
     ///
     /// # Errors
-    /// [`GpuError::Invalid`] for more than 32 arguments, or what the driver refuses. Faults *of the kernel* show at a later call.
+    /// [`GpuError::Invalid`] for more than 32 arguments, or what the driver refuses. Faults *of the
+    /// kernel* show at a later call.
     ///
     /// # Safety
-    /// `args` are what the kernel declares, in number, order and size; the kernel stays inside the memory that they name.
+    /// `args` are what the kernel declares, in number, order and size; the kernel stays inside the
+    /// memory that they name.
     pub unsafe fn launch(&self, function: &Function, grid: Grid, args: &[Arg<'_>]) -> Result<(), GpuError> {
         self.device.bind()?;
         if args.len() > MOST_ARGS {
@@ -459,7 +469,8 @@ impl Drop for Stream {
         self.device.refresh(std::iter::once(self.slot));
         let mut stream = timeline.stream();
         if self.device.bind().is_ok() {
-            // SAFETY: made once, used by nobody any more; the driver lets its work end first, without waiting here.
+            // SAFETY: made once, used by nobody any more; the driver lets its work end first,
+            // without waiting here.
             unsafe { (self.device.api.stream_destroy)(self.raw) };
         }
         *stream = 0;

@@ -1,7 +1,8 @@
-//! The emulated device, for tests: a driver library in which device memory is host memory, streams are threads, and kernels are the
-//! same text compiled by `c++`. It does in order and in parallel what a GPU would, so that everything on the host's side
-//! (uploads, graphs, events, budgets, lost devices) runs where no GPU is. It says nothing about a GPU's speed, and nothing
-//! chooses it by itself: a test calls [`Emulator::use_here`], or starts a child with [`Emulator::environment`].
+//! The emulated device, for tests: a driver library in which device memory is host memory, streams
+//! are threads, and kernels are the same text compiled by `c++`. It does in order and in parallel
+//! what a GPU would, so that everything on the host's side (uploads, graphs, events, budgets, lost
+//! devices) runs where no GPU is. It says nothing about a GPU's speed, and nothing chooses it by
+//! itself: a test calls [`Emulator::use_here`], or starts a child with [`Emulator::environment`].
 //!
 //! ```
 //! let Some((gpu, emulator)) = takt_gpu::testing::open() else { return };
@@ -37,11 +38,12 @@ const TOOLS: [(&str, &str); 2] = [
     ("nvidia-smi", include_str!("../emulator/tools/nvidia-smi")),
 ];
 
-/// File in which the emulated device notes each program that opens it, with what MPS would have told it: `PID mps pipe=… share=…
-/// memory=…`, or `alone` where there is no service.
+/// File in which the emulated device notes each program that opens it, with what MPS would have
+/// told it: `PID mps pipe=… share=… memory=…`, or `alone` where there is no service.
 pub const CLIENTS_VARIABLE: &str = "TAKT_EMULATOR_CLIENTS";
 
-/// Environment variable in which a child's faults are planted; what it takes is in `emulator/libcuda.cpp`.
+/// Environment variable in which a child's faults are planted; what it takes is in
+/// `emulator/libcuda.cpp`.
 pub const FAULTS_VARIABLE: &str = "TAKT_EMULATOR";
 
 /// The compiled emulated device.
@@ -74,10 +76,12 @@ pub fn emulator() -> Result<&'static Emulator, &'static EmulatorError> {
     EMULATOR.get_or_init(|| Ok(Emulator { folder: build()?, library: OnceLock::new() })).as_ref()
 }
 
-/// Opens the emulated device in this process. `None`, with the reason printed, where it cannot be compiled.
+/// Opens the emulated device in this process. `None`, with the reason printed, where it cannot be
+/// compiled.
 ///
 /// # Panics
-/// Where it cannot be compiled although `TAKT_REQUIRE_OUTSIDE=1` says that it must; where it compiles but does not open.
+/// Where it cannot be compiled although `TAKT_REQUIRE_OUTSIDE=1` says that it must; where it
+/// compiles but does not open.
 pub fn open() -> Option<(Gpu, &'static Emulator)> {
     let emulator = match emulator() {
         Ok(emulator) => emulator,
@@ -118,7 +122,8 @@ impl Emulator {
         set_libraries(Some(self.cuda()), Some(self.nvrtc()));
     }
 
-    /// Environment for a child process that is to use it, with `faults` planted from the start (`""`: none).
+    /// Environment for a child process that is to use it, with `faults` planted from the start
+    /// (`""`: none).
     pub fn environment(&self, faults: &str) -> [(&'static str, OsString); 3] {
         [
             (CUDA_LIBRARY_VARIABLE, self.cuda().into()),
@@ -127,8 +132,8 @@ impl Emulator {
         ]
     }
 
-    /// Plants faults in this process's device: `"hang=*:200"`, `"lost=3,slow=2.5"`, `"reset=1"`. A handle that has seen the device lost
-    /// stays so; open another after a reset.
+    /// Plants faults in this process's device: `"hang=*:200"`, `"lost=3,slow=2.5"`, `"reset=1"`. A
+    /// handle that has seen the device lost stays so; open another after a reset.
     ///
     /// # Panics
     /// When the library does not load.
@@ -143,9 +148,9 @@ impl Emulator {
         }
     }
 
-    /// What this process's device counts: `launches`, `graph_launches`, `kernels`, `copies`, `copied_bytes`, `used_bytes`,
-    /// `allocations`, `host_memory`, `streams`, `contexts`, `waiting` (kernels that wait for the engine), `holding` (kernels
-    /// that hang).
+    /// What this process's device counts: `launches`, `graph_launches`, `kernels`, `copies`,
+    /// `copied_bytes`, `used_bytes`, `allocations`, `host_memory`, `streams`, `contexts`, `waiting`
+    /// (kernels that wait for the engine), `holding` (kernels that hang).
     ///
     /// # Panics
     /// When the library does not load, or for a count that there is not.

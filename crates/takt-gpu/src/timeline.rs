@@ -1,10 +1,11 @@
-//! What is still under way: every stream counts what was submitted to it and what is known to have ended, and every piece
-//! of memory holds the ticket of the last work that uses it.
+//! What is still under way: every stream counts what was submitted to it and what is known to have
+//! ended, and every piece of memory holds the ticket of the last work that uses it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Streams that one device can have at a time. Constant, so that a ticket is one word and marking never allocates.
+/// Streams that one device can have at a time. Constant, so that a ticket is one word and marking
+/// never allocates.
 pub(crate) const STREAMS: usize = 254;
 
 const SHIFT: u32 = 56;
@@ -20,7 +21,8 @@ pub(crate) struct Timeline {
     /// Of these, what the driver has: a number is taken before the call that submits its work.
     handed: AtomicU64,
     completed: AtomicU64,
-    /// The driver's handle, 0 when there is none; locked while it is asked, so that it is not destroyed meanwhile.
+    /// The driver's handle, 0 when there is none; locked while it is asked, so that it is not
+    /// destroyed meanwhile.
     stream: Mutex<usize>,
 }
 
@@ -83,7 +85,8 @@ impl Timelines {
         self.0.iter().position(|timeline| !timeline.taken.swap(true, Ordering::SeqCst))
     }
 
-    /// Gives a slot back, unless work is under way there: its numbers must not be taken for those of a later stream.
+    /// Gives a slot back, unless work is under way there: its numbers must not be taken for those
+    /// of a later stream.
     pub(crate) fn give_back(&self, slot: usize) {
         if self.0[slot].is_idle() {
             self.0[slot].taken.store(false, Ordering::SeqCst);
@@ -192,8 +195,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plain rule: memory is free when everything that was ever marked on it has ended. The ticket may
-        /// be more careful than that, never less.
+        /// Against the plain rule: memory is free when everything that was ever marked on it has
+        /// ended. The ticket may be more careful than that, never less.
         #[test]
         fn a_ticket_is_never_over_too_soon(steps in prop::collection::vec((0usize..3, 0u8..3), 1..60)) {
             let lines = Timelines::new();

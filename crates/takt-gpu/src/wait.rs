@@ -8,20 +8,23 @@ use crate::error::GpuError;
 /// The driver's "not yet".
 pub(crate) const NOT_READY: u32 = 600;
 
-/// Between looks when waiting blocks. A look is a call of about 1 us: 2 % of a CPU, and at most 50 us late.
+/// Between looks when waiting blocks. A look is a call of about 1 us: 2 % of a CPU, and at most 50
+/// us late.
 const STEP_NS: u64 = 50_000;
 
 /// How a thread waits for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// Asks again and again: soonest, at the cost of a whole CPU. Under a real-time policy nothing else runs there meanwhile.
+    /// Asks again and again: soonest, at the cost of a whole CPU. Under a real-time policy nothing
+    /// else runs there meanwhile.
     Spin,
-    /// As [`Wait::Spin`], but lets threads of the same priority run between (SCHED_FIFO, SCHED_RR). Under SCHED_DEADLINE it would give up
-    /// the rest of the budget and under SCHED_OTHER its share of a whole rotation: there it spins.
+    /// As [`Wait::Spin`], but lets threads of the same priority run between (SCHED_FIFO, SCHED_RR).
+    /// Under SCHED_DEADLINE it would give up the rest of the budget and under SCHED_OTHER its share
+    /// of a whole rotation: there it spins.
     Yield,
-    /// Sleeps between looks, 50 us each: costs next to nothing and comes up to 50 us late. A driver call that blocks knows no
-    /// deadline, so this is no such call.
+    /// Sleeps between looks, 50 us each: costs next to nothing and comes up to 50 us late. A driver
+    /// call that blocks knows no deadline, so this is no such call.
     #[default]
     Block,
 }
@@ -32,12 +35,13 @@ pub enum Wait {
 pub enum Waited {
     /// The work has ended.
     Done,
-    /// The deadline came first. The work goes on: it cannot be cancelled, and what it uses stays taken until it ends.
+    /// The deadline came first. The work goes on: it cannot be cancelled, and what it uses stays
+    /// taken until it ends.
     Overrun,
 }
 
-/// Asks `reached` until it is so or `deadline_ns` has passed; at least once, and once more after the deadline, so that a thread that
-/// was kept from running does not take finished work for late.
+/// Asks `reached` until it is so or `deadline_ns` has passed; at least once, and once more after
+/// the deadline, so that a thread that was kept from running does not take finished work for late.
 pub(crate) fn until(
     deadline_ns: u64,
     wait: Wait,

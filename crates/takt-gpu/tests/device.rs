@@ -1,4 +1,5 @@
-//! The host's side on the emulated device: copies, kernels, graphs, budgets, what stays taken, what is freed, errors.
+//! The host's side on the emulated device: copies, kernels, graphs, budgets, what stays taken, what
+//! is freed, errors.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -394,7 +395,8 @@ fn a_more_urgent_stream_does_not_wait_for_what_is_queued() {
     let streams = urgency.map(|priority| gpu.stream(priority).unwrap());
     streams[3].fill(&turns, 0).unwrap();
     assert_eq!(streams[3].drain(soon(), Wait::Block).unwrap(), Waited::Done);
-    // The last stream holds the device; what comes meanwhile is done by urgency and not in order of arrival.
+    // The last stream holds the device; what comes meanwhile is done by urgency and not in order of
+    // arrival.
     emulator.plant("hang=turn:0");
     for (who, waiting) in [(3, 0), (0, 1), (1, 2), (2, 3)] {
         // SAFETY: as declared above.

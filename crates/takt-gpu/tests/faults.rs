@@ -1,5 +1,5 @@
-//! What a start meets, each in a process of its own: no driver, one that is too old, no device, a compiler that is missing or of another
-//! kind, a device that is lost. One clear sentence each.
+//! What a start meets, each in a process of its own: no driver, one that is too old, no device, a
+//! compiler that is missing or of another kind, a device that is lost. One clear sentence each.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Every kernel of the workspace through the real run-time compiler, which needs no GPU: what only the emulated device's compiler
-//! takes is found here.
+//! Every kernel of the workspace through the real run-time compiler, which needs no GPU: what only
+//! the emulated device's compiler takes is found here.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::path::{Path, PathBuf};
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use takt_gpu::interference::INTERFERENCE_KERNELS;
 use takt_gpu::{Compiler, GpuError, Source, prebuilt, set_libraries};
 
-/// NVRTC of the system, of the Python environment in use, and of the one that `tools/install-outside` makes: one of each version.
+/// NVRTC of the system, of the Python environment in use, and of the one that
+/// `tools/install-outside` makes: one of each version.
 fn compilers() -> Vec<Compiler> {
     let mut found = Compiler::all();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -43,8 +44,8 @@ fn kernels(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Machine code for sm_MAJOR MINOR: a CUDA ELF file (machine 190) whose flags hold the architecture, in the second byte with CUDA 13's
-/// layout and in the first with the older one.
+/// Machine code for sm_MAJOR MINOR: a CUDA ELF file (machine 190) whose flags hold the
+/// architecture, in the second byte with CUDA 13's layout and in the first with the older one.
 fn is_cubin(bytes: &[u8], (major, minor): (u32, u32)) -> bool {
     let architecture = (major * 10 + minor) as u8;
     bytes.starts_with(b"\x7fELF") && bytes[18..20] == [190, 0] && bytes[48..50].contains(&architecture)

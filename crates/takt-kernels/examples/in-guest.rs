@@ -1,12 +1,14 @@
-//! Runs a program of this computer under another kernel, in a machine whose time is counted in instructions:
+//! Runs a program of this computer under another kernel, in a machine whose time is counted in
+//! instructions:
 //!
 //! ```text
 //! cargo run -p takt-kernels --example in-guest -- rt cyclictest -m -p80 -i4000 -l1000 -q
 //! ```
 //!
-//! The kernel is a name of the distribution's (`generic`, `rt`, `6.12-rt`) or a path. What the program prints and all that
-//! it leaves in its directory is below `guest-run` then. Environment: CPUS, MEMORY_MIB, BOOT (boot parameters), KVM=1,
-//! FILES (files to take along), PROGRAMS (programs to take along).
+//! The kernel is a name of the distribution's (`generic`, `rt`, `6.12-rt`) or a path. What the
+//! program prints and all that it leaves in its directory is below `guest-run` then. Environment:
+//! CPUS, MEMORY_MIB, BOOT (boot parameters), KVM=1, FILES (files to take along), PROGRAMS (programs
+//! to take along).
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! For test programs that run in a guest, too: each is a program of its own without Rust's harness, because it is the guest's first
-//! process as well.
+//! For test programs that run in a guest, too: each is a program of its own without Rust's harness,
+//! because it is the guest's first process as well.
 
 use std::fmt::Display;
 use std::io;
@@ -19,9 +19,9 @@ pub enum NoGuest {
     Kernel { name: String, source: PackageError },
 }
 
-/// What such a program's `main` does: in a guest its first process, on the host test `name`. Of the harness' command line as much as tools use:
-/// a list, and names. `test` says by an error why it cannot run here: that is told as SKIPPED, and is a panic where
-/// `TAKT_REQUIRE_OUTSIDE` is set.
+/// What such a program's `main` does: in a guest its first process, on the host test `name`. Of the
+/// harness' command line as much as tools use: a list, and names. `test` says by an error why it
+/// cannot run here: that is told as SKIPPED, and is a panic where `TAKT_REQUIRE_OUTSIDE` is set.
 pub fn run<E: Display>(name: &str, test: impl FnOnce() -> Result<(), E>) -> ExitCode {
     if guest::is_init() {
         guest::run();

@@ -1,5 +1,5 @@
-//! Kernels in a virtual machine: the packages they come from, the image they boot, the machine that runs them and the
-//! guest inside.
+//! Kernels in a virtual machine: the packages they come from, the image they boot, the machine that
+//! runs them and the guest inside.
 
 pub mod guest;
 pub mod harness;

@@ -1,4 +1,5 @@
-//! Programs of the host, run under another kernel: the image is made, booted, and what came of it brought out.
+//! Programs of the host, run under another kernel: the image is made, booted, and what came of it
+//! brought out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,14 +34,16 @@ pub struct GuestRun {
     pub kernel: Kernel,
     /// The machine.
     pub settings: Settings,
-    /// The program that is the guest's first process: one that calls [`crate::guest::run`], mostly Takt itself
-    /// (`/proc/self/exe`). It is also there as `/usr/bin/takt`, with all its shared libraries.
+    /// The program that is the guest's first process: one that calls [`crate::guest::run`], mostly
+    /// Takt itself (`/proc/self/exe`). It is also there as `/usr/bin/takt`, with all its shared
+    /// libraries.
     pub init: PathBuf,
     /// Other programs, with their shared libraries.
     pub programs: Vec<Brought>,
     /// Other files and directories.
     pub files: Vec<Brought>,
-    /// Names of more kernel modules to load (`tun`); their dependencies come with them. None of them is needed to run.
+    /// Names of more kernel modules to load (`tun`); their dependencies come with them. None of
+    /// them is needed to run.
     pub modules: Vec<String>,
     /// What to do.
     pub order: Order,
@@ -71,7 +74,8 @@ pub enum RunError {
     Machine(#[from] MachineError),
 }
 
-/// Runs an order under a kernel. `progress` is called with what goes on and may end the run by returning false.
+/// Runs an order under a kernel. `progress` is called with what goes on and may end the run by
+/// returning false.
 ///
 /// # Errors
 /// [`RunError`]; nothing runs on then, and logs are kept in the run's directory.
@@ -84,7 +88,8 @@ pub fn run_in_guest(run: &GuestRun, progress: &mut dyn FnMut(&Event) -> bool) ->
         source,
     })?;
     let image = image(run)?;
-    // In the run's directory, so that a run that is cut off leaves nothing elsewhere; QEMU reads it at its start only.
+    // In the run's directory, so that a run that is cut off leaves nothing elsewhere; QEMU reads it
+    // at its start only.
     let file = tempfile::Builder::new()
         .prefix("initramfs-")
         .tempfile_in(&run.directory)

@@ -1,4 +1,5 @@
-//! What collectors of all robots share: the rhythm, sample files with an end, the recorders of one kind of record.
+//! What collectors of all robots share: the rhythm, sample files with an end, the recorders of one
+//! kind of record.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,12 +10,12 @@ use takt_rundir::{Draft, Measure, RunDir, SampleFile};
 use crate::LabError;
 use crate::keeper::{Keeper, MOST_ROWS, Window, recorder_file, rows_kept};
 
-/// A kill loses at most this much.
-/// Twice a second, so that no sample is lost that is older than a second, though the thread that writes may starve for a while.
+/// A kill loses at most this much. Twice a second, so that no sample is lost that is older than a
+/// second, though the thread that writes may starve for a while.
 pub const FLUSH_PERIOD: Duration = Duration::from_millis(500);
 
-/// Lets `collector` empty its rings every `period` and save twice a second, until `stop` is set and the rings have been empty
-/// once more.
+/// Lets `collector` empty its rings every `period` and save twice a second, until `stop` is set and
+/// the rings have been empty once more.
 ///
 /// # Errors
 /// What the collector fails with.

@@ -1,4 +1,5 @@
-//! Threads that work beside a run until it ends: a robot's collector, and whatever else it has of the kind.
+//! Threads that work beside a run until it ends: a robot's collector, and whatever else it has of
+//! the kind.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use takt_rt::thread::{self, Handle};
 
 use crate::LabError;
 
-/// Tells those who hold a [`listener`](Self::listener) to end. It does so when it is dropped, so that a run that breaks off leaves no thread
-/// behind.
+/// Tells those who hold a [`listener`](Self::listener) to end. It does so when it is dropped, so
+/// that a run that breaks off leaves no thread behind.
 #[derive(Debug, Default)]
 pub struct EndFlag(Arc<AtomicBool>);
 
@@ -46,8 +47,8 @@ pub struct Collecting<C> {
 }
 
 impl<C: Send + 'static> Collecting<C> {
-    /// Starts thread `name`, for reason `why`. `collect` takes until the flag is set and everything has been taken once more
-    /// ([`until_stopped`](crate::collect::until_stopped)).
+    /// Starts thread `name`, for reason `why`. `collect` takes until the flag is set and everything
+    /// has been taken once more ([`until_stopped`](crate::collect::until_stopped)).
     ///
     /// # Errors
     /// [`LabError::Runtime`].
@@ -75,7 +76,8 @@ impl<C: Send + 'static> Collecting<C> {
         self.join()?
     }
 
-    /// The same, for a run that has a result even where its collector panicked: what it came to is apart from the panic.
+    /// The same, for a run that has a result even where its collector panicked: what it came to is
+    /// apart from the panic.
     ///
     /// # Errors
     /// The panic.

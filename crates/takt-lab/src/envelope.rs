@@ -1,5 +1,6 @@
-//! A robot's file: an envelope that all robots have, and beside it, in the same flat document, the robot's own table. It is read once, and an
-//! unknown key of either is an error that names its line, which `serde(flatten)` cannot do: it forgets where a value stood.
+//! A robot's file: an envelope that all robots have, and beside it, in the same flat document, the
+//! robot's own table. It is read once, and an unknown key of either is an error that names its
+//! line, which `serde(flatten)` cannot do: it forgets where a value stood.
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -10,16 +11,19 @@ use toml::de::DeTable;
 
 use crate::robot::Robot;
 
-/// The key that says which robot a file is of. It is no part of any robot's type, which says the same.
+/// The key that says which robot a file is of. It is no part of any robot's type, which says the
+/// same.
 pub const ROBOT: &str = "robot";
 
-/// What the file of every robot may say. A robot has it as a field with `#[serde(flatten, skip_deserializing)]`; [`parse`] fills it.
+/// What the file of every robot may say. A robot has it as a field with
+/// `#[serde(flatten, skip_deserializing)]`; [`parse`] fills it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Envelope {
     /// Name for people. Default: the robot's.
     pub name: String,
-    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by default: any miss is a FAIL then.
+    /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by
+    /// default: any miss is a FAIL then.
     #[serde(skip_serializing_if = "VerdictConfig::is_default")]
     pub verdict: VerdictConfig,
 }

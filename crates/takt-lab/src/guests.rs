@@ -9,8 +9,8 @@ use takt_rt::config::{SettingError, all_within};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accelerator {
-    /// Emulation that counts instructions: an instruction takes one virtual nanosecond. Default: nothing that the host does
-    /// changes a result, and it runs everywhere.
+    /// Emulation that counts instructions: an instruction takes one virtual nanosecond. Default:
+    /// nothing that the host does changes a result, and it runs everywhere.
     #[default]
     Tcg,
     /// The host's processor (KVM), in real time: faster, and as noisy as the host.
@@ -23,11 +23,11 @@ pub enum Accelerator {
 pub struct Guests {
     /// What executes them.
     pub accelerator: Accelerator,
-    /// CPUs of a guest, 1 to 16. Default 1: counting instructions serialises CPUs, so that more of them show no more
-    /// than how a kernel divides its work.
+    /// CPUs of a guest, 1 to 16. Default 1: counting instructions serialises CPUs, so that more of
+    /// them show no more than how a kernel divides its work.
     pub cpus: u32,
-    /// Memory of a guest, MiB, 256 to 65536. Default 1024: the image is 60 to 100, and the UAV paper's stress takes 75 % of
-    /// what is left, whose touching costs time on the host.
+    /// Memory of a guest, MiB, 256 to 65536. Default 1024: the image is 60 to 100, and the UAV
+    /// paper's stress takes 75 % of what is left, whose touching costs time on the host.
     pub memory_mib: u32,
     /// Guests at a time, 1 to 64. Default 2: a guest keeps one CPU of the host busy.
     pub at_once: u32,
@@ -35,8 +35,8 @@ pub struct Guests {
     pub boot: Vec<String>,
     /// Longest that a run may take on the host, seconds, 10 to 86400. Default 3600.
     pub limit_s: u32,
-    /// Runs `takt trace` instead of `takt run`: the kernel's events beside the robot's. Default false: tracing slows what it
-    /// traces.
+    /// Runs `takt trace` instead of `takt run`: the kernel's events beside the robot's. Default
+    /// false: tracing slows what it traces.
     pub trace: bool,
     /// Cache of kernels. Default: `takt/kernels` in the user's cache folder.
     #[serde(skip_serializing_if = "Option::is_none")]

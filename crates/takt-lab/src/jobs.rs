@@ -1,14 +1,16 @@
-//! Jobs of the robots for the latency manager: told while they run to the manager that started the run, and read from run
-//! directories afterwards ([`crate::run_jobs`]).
+//! Jobs of the robots for the latency manager: told while they run to the manager that started the
+//! run, and read from run directories afterwards ([`crate::run_jobs`]).
 //!
-//! A real-time thread knows nothing of this. It pushes its records to its wait-free ring as always; the collector's
-//! best-effort thread, which takes them from there, passes them on. Tasks have the same names both ways, so that a goals file that names
-//! them (`start = "attitude"`, `end = "attitude"`) serves a run and its run directory.
+//! A real-time thread knows nothing of this. It pushes its records to its wait-free ring as always;
+//! the collector's best-effort thread, which takes them from there, passes them on. Tasks have the
+//! same names both ways, so that a goals file that names them (`start = "attitude"`,
+//! `end = "attitude"`) serves a run and its run directory.
 
 use takt_ros::jobs::{Job, JobFile, JobFileError, JobWriter};
 use takt_rt::procfs;
 
-/// A task of a robot: what it is called, which thread does its jobs, and where its times stand in a sample file.
+/// A task of a robot: what it is called, which thread does its jobs, and where its times stand in a
+/// sample file.
 #[derive(Debug)]
 pub struct Task {
     /// Its name for goals files.
@@ -50,7 +52,8 @@ impl JobReporter {
         Ok(Self { file: JobFile::from_environment()?, reported: Vec::new() })
     }
 
-    /// A job of task `number` of its kind has ended. CPU time is not in the records: the time from start to end stands for it.
+    /// A job of task `number` of its kind has ended. CPU time is not in the records: the time from
+    /// start to end stands for it.
     pub fn job(&mut self, task: &'static Task, number: u32, [released_ns, started_ns, ended_ns]: [u64; 3]) {
         let Some(file) = &mut self.file else { return };
         let known = self.reported.iter().position(|known| (known.task, known.number) == (task.name, number));

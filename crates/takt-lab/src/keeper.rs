@@ -1,7 +1,8 @@
-//! Keeps series of any length: the first samples one by one, all of them in recorders of constant size.
+//! Keeps series of any length: the first samples one by one, all of them in recorders of constant
+//! size.
 //!
-//! Twice a second the recorders go into the run's checkpoint together with the number of rows of its sample files; a kill then loses
-//! less than a second, of both alike.
+//! Twice a second the recorders go into the run's checkpoint together with the number of rows of
+//! its sample files; a kill then loses less than a second, of both alike.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +14,14 @@ use takt_stats::Streamed;
 use crate::LabError;
 use crate::late_watch::LateWatch;
 
-/// Rows of a sample file beyond which only recorders go on. 4 million: over an hour at 1 kHz, about 250 MB while running
-/// and a tenth of that sealed; enough for time series and extremes, and the disk of a run of weeks stays bounded.
+/// Rows of a sample file beyond which only recorders go on. 4 million: over an hour at 1 kHz, about
+/// 250 MB while running and a tenth of that sealed; enough for time series and extremes, and the
+/// disk of a run of weeks stays bounded.
 pub const MOST_ROWS: u64 = 4_000_000;
 
-/// Environment variable with a smaller number of rows to keep, for tests of what long runs do and for machines with a small disk.
-/// Figures and verdicts are of all values either way; only what is told value by value (time series, tails, exports) gets shorter.
+/// Environment variable with a smaller number of rows to keep, for tests of what long runs do and
+/// for machines with a small disk. Figures and verdicts are of all values either way; only what is
+/// told value by value (time series, tails, exports) gets shorter.
 pub const KEEP_ROWS: &str = "TAKT_KEEP_ROWS";
 
 /// Rows of a sample file that are kept: `most`, or what [`KEEP_ROWS`] says, where that is less.
@@ -33,8 +36,8 @@ pub fn rows_kept(most: u64) -> Result<u64, LabError> {
     })
 }
 
-/// From when to when values count, CLOCK_MONOTONIC nanoseconds: set by the thread that times the run, read by the
-/// collector.
+/// From when to when values count, CLOCK_MONOTONIC nanoseconds: set by the thread that times the
+/// run, read by the collector.
 #[derive(Clone, Debug)]
 pub struct Window {
     bounds: Arc<[AtomicU64; 2]>,
@@ -90,8 +93,8 @@ impl Window {
         draft
     }
 
-    /// Whether a row of `at_ns` is kept. Rows before the window show how the robot started; those of a resumption would lie within the
-    /// window of the whole run, which they do not belong to.
+    /// Whether a row of `at_ns` is kept. Rows before the window show how the robot started; those
+    /// of a resumption would lie within the window of the whole run, which they do not belong to.
     pub fn keeps(&self, at_ns: u64) -> bool {
         self.before.resumed == 0 || self.elapsed_ns(at_ns).is_some()
     }
@@ -106,15 +109,16 @@ impl Window {
         self.bounds[1].store(to_ns, Ordering::Release);
     }
 
-    /// From now on whoever asks for bounds waits, until the value returned is dropped: a bound that lies after this moment is then known
-    /// to all before they judge the first value beyond it, however late it is told.
+    /// From now on whoever asks for bounds waits, until the value returned is dropped: a bound that
+    /// lies after this moment is then known to all before they judge the first value beyond it,
+    /// however late it is told.
     pub fn hold(&self) -> Held {
         self.held.fetch_add(1, Ordering::SeqCst);
         Held(Arc::clone(&self.held))
     }
 
-    /// Both bounds, CLOCK_MONOTONIC nanoseconds; `u64::MAX` where one is not known yet. Waits while they are being told: collectors
-    /// may, real-time threads have no business here.
+    /// Both bounds, CLOCK_MONOTONIC nanoseconds; `u64::MAX` where one is not known yet. Waits while
+    /// they are being told: collectors may, real-time threads have no business here.
     pub fn bounds(&self) -> [u64; 2] {
         while self.held.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(HELD_LOOK);
@@ -142,7 +146,8 @@ impl Window {
     }
 }
 
-/// Tells the window's watch of late values of one measure; nobody, where there is no watch or the measure is none of its.
+/// Tells the window's watch of late values of one measure; nobody, where there is no watch or the
+/// measure is none of its.
 #[derive(Clone, Debug)]
 pub struct Late {
     window: Window,

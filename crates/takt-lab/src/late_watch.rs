@@ -22,8 +22,8 @@ impl LateWatch {
         Self { marker, file, lateness_ns }
     }
 
-    /// From what value on this measure's are late; None for measures that do not count from a release of the
-    /// critical thread.
+    /// From what value on this measure's are late; None for measures that do not count from a
+    /// release of the critical thread.
     pub fn limit_ns(&self, measure: &Measure) -> Option<u64> {
         if measure.file != self.file || measure.since_column.as_deref() != Some(PLANNED) {
             return None;

@@ -31,7 +31,8 @@ pub enum Target {
     Below(PathBuf),
     /// This very folder, which must not exist.
     Exactly(PathBuf),
-    /// This very folder, which a kill left: the run goes on in it. For robots that can ([`crate::robot::Kind::can_resume`]).
+    /// This very folder, which a kill left: the run goes on in it. For robots that can
+    /// ([`crate::robot::Kind::can_resume`]).
     Resume(PathBuf),
 }
 
@@ -56,7 +57,8 @@ pub struct Interference {
     pub stress: Profile,
     /// Noise threads on top (SentryRT-1, section V.B).
     pub noise: u32,
-    /// CPUs that all of it is kept on: shielding the others from it (humanoid paper, section 3.1). All when absent.
+    /// CPUs that all of it is kept on: shielding the others from it (humanoid paper, section 3.1).
+    /// All when absent.
     pub cpus: Option<CpuSet>,
 }
 
@@ -96,7 +98,8 @@ fn check_cpus(cpus: &CpuSet, online: &CpuSet) -> Result<(), LabError> {
     if missing.is_empty() {
         return Ok(());
     }
-    // The kernel takes such a list for the rest of it, and one without a rest for an error in the middle of the run.
+    // The kernel takes such a list for the rest of it, and one without a rest for an error in the
+    // middle of the run.
     Err(LabError::Config(format!(
         "load CPUs {cpus}: CPU {missing} is not online; accepted are CPUs of {online}. Fix: --load-cpus, or load_cpus in the campaign"
     )))
@@ -105,7 +108,8 @@ fn check_cpus(cpus: &CpuSet, online: &CpuSet) -> Result<(), LabError> {
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Length of the measured window, seconds; until stopped, or as long as the robot's file says, when absent.
+    /// Length of the measured window, seconds; until stopped, or as long as the robot's file says,
+    /// when absent.
     pub seconds: Option<f64>,
     /// Interference.
     pub interference: Interference,
@@ -122,7 +126,8 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// A run on its own below `root`, without interference and view, as long as the robot's file says.
+    /// A run on its own below `root`, without interference and view, as long as the robot's file
+    /// says.
     pub fn below(root: impl Into<PathBuf>, stop: Arc<AtomicBool>) -> Self {
         Self {
             seconds: None,

@@ -45,7 +45,8 @@ impl Picture {
         Self { tasks, device }
     }
 
-    /// Writes everything to `path`; the causes of the worst late releases are marked at the first task.
+    /// Writes everything to `path`; the causes of the worst late releases are marked at the first
+    /// task.
     pub fn write(&self, path: &Path, trace: &Trace, report: &TraceReport) -> Result<(), LabError> {
         let out = BufWriter::new(takt_files::create_output(path).map_err(LabError::io(path))?);
         self.export(out, trace, report)
@@ -80,8 +81,8 @@ impl Picture {
         writer.finish().map(drop)
     }
 
-    /// Keeps the worst windows for a person to look at: everything else of a long run's trace would be megabytes of nothing.
-    /// No file where there is no late release.
+    /// Keeps the worst windows for a person to look at: everything else of a long run's trace would
+    /// be megabytes of nothing. No file where there is no late release.
     pub fn write_late(&self, path: &Path, mut trace: Trace, report: &TraceReport) -> Result<(), LabError> {
         let spans = Spans::around(report);
         trace.events = spans.cut(&trace.events);
@@ -122,7 +123,8 @@ impl Spans {
         begun.checked_sub(1).is_some_and(|last| self.0[last].1 >= from_ns)
     }
 
-    /// The events within. Where events of a CPU are left out, a mark keeps slices from running through.
+    /// The events within. Where events of a CPU are left out, a mark keeps slices from running
+    /// through.
     fn cut(&self, events: &[Event]) -> Vec<Event> {
         let mut left_out = BTreeSet::new();
         let mut kept = Vec::new();

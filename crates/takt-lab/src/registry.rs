@@ -16,7 +16,8 @@ struct Which {
     robot: Option<toml::Value>,
 }
 
-/// The robots that a program has; the program makes one and hands it to whoever reads files of any robot.
+/// The robots that a program has; the program makes one and hands it to whoever reads files of any
+/// robot.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
     kinds: &'static [&'static Kind],

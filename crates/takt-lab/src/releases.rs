@@ -1,7 +1,8 @@
 //! The release grid of a task: which releases ran, which were late, and which never ran at all.
 //!
-//! A controller that stands still leaves one late job and nothing else, so that whoever counts jobs counts one miss. Here each
-//! release that did not run is a miss of its own, in the sums and in the rows of misses.
+//! A controller that stands still leaves one late job and nothing else, so that whoever counts jobs
+//! counts one miss. Here each release that did not run is a miss of its own, in the sums and in the
+//! rows of misses.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,9 @@ use takt_rundir::Measure;
 
 use crate::keeper::Window;
 
-/// A task that ran nothing for so long stood still, which is told beside the misses. 250 ms: several times what the scheduler
-/// takes from a thread without tuning, and a tenth of what a person notices.
+/// A task that ran nothing for so long stood still, which is told beside the misses. 250 ms:
+/// several times what the scheduler takes from a thread without tuning, and a tenth of what a
+/// person notices.
 const STOOD_STILL_NS: u64 = 250_000_000;
 
 /// Points of the grid `first_ns + k * period_ns` within `[from_ns, to_ns)`.
@@ -75,7 +77,8 @@ pub struct Releases {
 }
 
 impl Releases {
-    /// Of a task with that period; rows of misses are followed for those of `measures` that are named and have a deadline.
+    /// Of a task with that period; rows of misses are followed for those of `measures` that are
+    /// named and have a deadline.
     pub fn new(period_ns: u64, window: &Window, measures: &[Measure], names: &[&str]) -> Self {
         let named = measures.iter().filter(|measure| names.contains(&measure.name.as_str()));
         let misses = named.filter_map(|measure| {
@@ -100,7 +103,8 @@ impl Releases {
         Seen { jobs, skipped, longest_gap_ns, longest }
     }
 
-    /// Goes on after a resumption: the grid begins anew, and the time without the task is none of the measured.
+    /// Goes on after a resumption: the grid begins anew, and the time without the task is none of
+    /// the measured.
     pub fn going_on(mut self, before: Option<&Seen>) -> Self {
         let Some(Seen { jobs, skipped, longest_gap_ns, longest }) = before else { return self };
         (self.jobs, self.skipped, self.longest_gap_ns) = (*jobs, *skipped, *longest_gap_ns);
@@ -235,7 +239,8 @@ mod tests {
         let window = Window::default();
         window.open(1100 * MS);
         let mut releases = Releases::new(MS, &window, &measures(), &["lateness"]);
-        // Frozen from 1000 to 1608, and the window opens at 1100; dead from 2000, and it closes at 2500.
+        // Frozen from 1000 to 1608, and the window opens at 1100; dead from 2000, and it closes
+        // at 2500.
         frozen(&mut releases, 2000, 1000, 608);
         window.close(2500 * MS);
         releases.finish();

@@ -1,8 +1,9 @@
 //! Going on with a run that was killed, whichever robot it is of.
 //!
-//! Samples and everything that accumulates come back from the run's checkpoint ([`takt_rundir::Checkpoint`]); the robot itself starts
-//! anew, as after every power failure, and its state of the moment of the kill is gone. The time between the kill and the resumption
-//! is none of the measured time.
+//! Samples and everything that accumulates come back from the run's checkpoint
+//! ([`takt_rundir::Checkpoint`]); the robot itself starts anew, as after every power failure, and
+//! its state of the moment of the kill is gone. The time between the kill and the resumption is
+//! none of the measured time.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,10 +45,12 @@ pub struct Resumed {
 }
 
 impl Resumed {
-    /// Takes up the killed run at `path`, which must be one of `robot` with the configuration `asked` and under the same `label`.
+    /// Takes up the killed run at `path`, which must be one of `robot` with the configuration
+    /// `asked` and under the same `label`.
     ///
     /// # Errors
-    /// [`LabError::Config`] where it is another run, has come to its end or is still written; [`LabError::Files`].
+    /// [`LabError::Config`] where it is another run, has come to its end or is still written;
+    /// [`LabError::Files`].
     pub(crate) fn take_up(
         path: &Path,
         robot: &str,
@@ -113,11 +116,12 @@ fn other_key(before: Option<&Value>, now: &Value) -> Option<String> {
     keys.into_iter().find(|key| before.get(*key) != now.get(*key)).cloned()
 }
 
-/// How often the newest checkpoint is put onto the disk: a power failure costs at most this and the time that the disk takes. Seldom,
-/// because every fsync disturbs whoever shares the disk.
+/// How often the newest checkpoint is put onto the disk: a power failure costs at most this and the
+/// time that the disk takes. Seldom, because every fsync disturbs whoever shares the disk.
 const DURABLE_EVERY: Duration = Duration::from_secs(10);
 
-/// Puts checkpoints onto the disk while the run goes on: a thread of its own, because it waits for the disk.
+/// Puts checkpoints onto the disk while the run goes on: a thread of its own, because it waits for
+/// the disk.
 #[derive(Debug)]
 pub(crate) struct Durable {
     stop: Arc<(Mutex<()>, Condvar, AtomicBool)>,

@@ -1,5 +1,5 @@
-//! What a robot is to the lab: a configuration that can be started, and a running thing that can be stopped. Every robot's crate
-//! implements both traits of this file; the lab itself knows no robot.
+//! What a robot is to the lab: a configuration that can be started, and a running thing that can be
+//! stopped. Every robot's crate implements both traits of this file; the lab itself knows no robot.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -64,7 +64,8 @@ pub type Observe<'a> = &'a mut dyn FnMut(Event<'_>);
 /// Answers a paper's questions from the figures of a campaign.
 pub type Questions = fn(&[Point]) -> Vec<Answer>;
 
-/// What all robots of one sort have in common. One static of it in the robot's crate is what a registry lists.
+/// What all robots of one sort have in common. One static of it in the robot's crate is what a
+/// registry lists.
 #[derive(Debug)]
 pub struct Kind {
     /// What the key `robot` of its files says.
@@ -73,7 +74,8 @@ pub struct Kind {
     pub shipped: &'static [(&'static str, &'static str)],
     /// Shipped campaigns: name and TOML.
     pub campaigns: &'static [(&'static str, &'static str)],
-    /// Keys of the configuration that common names of factors (`policy`, `rate`, `placement`) stand for in campaigns.
+    /// Keys of the configuration that common names of factors (`policy`, `rate`, `placement`) stand
+    /// for in campaigns.
     pub factors: &'static [(&'static str, &'static str)],
     /// Its tasks, as the latency manager knows them.
     pub tasks: &'static [&'static Task],
@@ -83,7 +85,8 @@ pub struct Kind {
     pub questions: Option<Questions>,
     /// What it needs in a virtual machine.
     pub guest: GuestNeeds,
-    /// Whether it has a page and a terminal screen ([`crate::View`]); the others ignore what is asked.
+    /// Whether it has a page and a terminal screen ([`crate::View`]); the others ignore what is
+    /// asked.
     pub has_views: bool,
     /// Whether a run that was killed can go on in its own directory.
     pub can_resume: bool,
@@ -128,7 +131,8 @@ pub struct GuestNeeds {
     pub programs: &'static [&'static str],
 }
 
-/// Reads a configuration whose types say all but what [`Robot::validate`] checks: what most robots have for [`Kind::read`].
+/// Reads a configuration whose types say all but what [`Robot::validate`] checks: what most robots
+/// have for [`Kind::read`].
 ///
 /// # Errors
 /// [`LabError::File`], which names file, line and what is accepted.
@@ -182,8 +186,8 @@ impl Scaled {
 
 /// A robot, configured: what its file says, and how it is started.
 ///
-/// The implementing type is the robot's own table of its file: `#[serde(deny_unknown_fields)]`, with the [`Envelope`] as a field that
-/// [`parse`] fills: `#[serde(flatten, skip_deserializing)]`.
+/// The implementing type is the robot's own table of its file: `#[serde(deny_unknown_fields)]`,
+/// with the [`Envelope`] as a field that [`parse`] fills: `#[serde(flatten, skip_deserializing)]`.
 pub trait Robot: Erased + Debug + Send + Sync {
     /// What all robots of this sort have in common.
     fn kind(&self) -> &'static Kind;
@@ -227,10 +231,12 @@ pub trait Robot: Erased + Debug + Send + Sync {
         format!("{}: {}", self.name(), self.describe())
     }
 
-    /// How long a run takes when nothing says otherwise, seconds; unknown for a robot that runs until it is stopped.
+    /// How long a run takes when nothing says otherwise, seconds; unknown for a robot that runs
+    /// until it is stopped.
     fn expected_seconds(&self) -> Option<f64>;
 
-    /// Releases of the critical task a second; unknown for a robot that polls, or follows its inputs.
+    /// Releases of the critical task a second; unknown for a robot that polls, or follows its
+    /// inputs.
     fn rate_hz(&self) -> Option<f64> {
         None
     }
@@ -253,7 +259,8 @@ pub trait Robot: Erased + Debug + Send + Sync {
     /// A sentence, of a robot that has none.
     fn critical(&self) -> Result<Critical, &'static str>;
 
-    /// Whether the machine may decide how much of the configuration is run. Campaigns let it decide once for all of their runs.
+    /// Whether the machine may decide how much of the configuration is run. Campaigns let it decide
+    /// once for all of their runs.
     fn scaling(&self) -> Scaling {
         Scaling::Fixed
     }
@@ -266,7 +273,8 @@ pub trait Robot: Erased + Debug + Send + Sync {
         Ok(())
     }
 
-    /// What a run alone is made with instead of this, where the machine decides about it, or has when the run began.
+    /// What a run alone is made with instead of this, where the machine decides about it, or has
+    /// when the run began.
     ///
     /// # Errors
     /// [`LabError`].
@@ -274,8 +282,9 @@ pub trait Robot: Erased + Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Starts it: its threads run when this returns, and what they leave is collected. It fills in the measures, and what is known before
-    /// the window, of the session's header; the session does everything else.
+    /// Starts it: its threads run when this returns, and what they leave is collected. It fills in
+    /// the measures, and what is known before the window, of the session's header; the session does
+    /// everything else.
     ///
     /// # Errors
     /// [`LabError`]; nothing of the robot is left then.
@@ -286,7 +295,8 @@ pub trait Robot: Erased + Debug + Send + Sync {
         observe: Observe<'_>,
     ) -> Result<Box<dyn Running>, LabError>;
 
-    /// The tracks that a Perfetto file of a traced run shows; `own` with `jobs` is the critical task's.
+    /// The tracks that a Perfetto file of a traced run shows; `own` with `jobs` is the critical
+    /// task's.
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -303,8 +313,8 @@ pub trait Robot: Erased + Debug + Send + Sync {
     }
 }
 
-/// Methods of [`Robot`] that all robots' files have alike: of which kind it is (a static of that name), and where the envelope is (the field
-/// `envelope`).
+/// Methods of [`Robot`] that all robots' files have alike: of which kind it is (a static of that
+/// name), and where the envelope is (the field `envelope`).
 #[macro_export]
 macro_rules! robot_basics {
     ($kind:ident) => {
@@ -331,7 +341,8 @@ pub struct End {
     pub trouble: Option<String>,
 }
 
-/// A robot that runs. One that is dropped, because the run broke off, ends its threads and stops safely.
+/// A robot that runs. One that is dropped, because the run broke off, ends its threads and stops
+/// safely.
 pub trait Running {
     /// The window that its values are judged by.
     fn window(&self) -> &Window;
@@ -365,7 +376,8 @@ pub trait Running {
         Ok(())
     }
 
-    /// Whether the window may begin. A robot that learns first says no for a while; it ticks meanwhile.
+    /// Whether the window may begin. A robot that learns first says no for a while; it ticks
+    /// meanwhile.
     fn is_ready(&self) -> bool {
         true
     }

@@ -1,4 +1,5 @@
-//! The jobs of a run directory, for the manager to examine: the tasks of the robot's [`Kind`](crate::Kind), as they were told while it ran.
+//! The jobs of a run directory, for the manager to examine: the tasks of the robot's
+//! [`Kind`](crate::Kind), as they were told while it ran.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ impl RunJobs {
 /// The jobs of a run, for the manager to examine.
 ///
 /// # Errors
-/// [`LabError::Files`] for a damaged run directory; [`LabError::Config`] for a robot whose samples are no jobs.
+/// [`LabError::Files`] for a damaged run directory; [`LabError::Config`] for a robot whose samples
+/// are no jobs.
 pub fn recorded(registry: &Registry, path: &Path) -> Result<RunJobs, LabError> {
     let dir = RunDir::open(path)?;
     let robot = dir.header()?.robot;
@@ -71,7 +73,8 @@ fn read(dir: &RunDir, task: &Task, rows: &mut Vec<Vec<JobRow>>) -> Result<(), La
             (None, Some(_)) => format!("{}{number}", task.name).into(),
             (None, None) => task.name.into(),
         };
-        // Numbers of releases have gaps where releases were skipped, which not every file tells from losses.
+        // Numbers of releases have gaps where releases were skipped, which not every file tells
+        // from losses.
         let index = jobs.len() as u64;
         let (pid, tid, skipped, used_ns) = (0, None, 0, None);
         jobs.push(JobRow {

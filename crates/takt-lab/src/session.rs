@@ -1,4 +1,5 @@
-//! What every run does around its robot: run directory, machine, interference, measured window, seal.
+//! What every run does around its robot: run directory, machine, interference, measured window,
+//! seal.
 //!
 //! ```text
 //! create ─► (the robot starts) ─► write ─► start_load ─► begin_window ─► … ─► end_window ─► end_load ─► seal
@@ -36,13 +37,15 @@ pub const SETTLE: Duration = Duration::from_millis(500);
 /// Least time between two looks at where threads run.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How far ahead the ends of the window are told, so that they lie after whatever was judged before the telling.
+/// How far ahead the ends of the window are told, so that they lie after whatever was judged before
+/// the telling.
 const AHEAD_NS: u64 = 5_000_000;
 
 /// Folder in the run directory for what disk stress writes; empty and gone afterwards.
 const SCRATCH: &str = "scratch";
 
-/// The machine's CPUs, and where each thread of the run was to run, may run and ran: `placement` of `run.json`.
+/// The machine's CPUs, and where each thread of the run was to run, may run and ran: `placement` of
+/// `run.json`.
 #[derive(Debug, Serialize)]
 struct Placement {
     machine: Option<MachineCpus>,
@@ -71,14 +74,16 @@ pub struct Session {
     _claim: Claim,
 }
 
-/// The thread that times the run has the lowest real-time priority while interference competes for the CPUs: else a
-/// window of five seconds becomes one of ten. It wakes up some times a second for microseconds.
+/// The thread that times the run has the lowest real-time priority while interference competes for
+/// the CPUs: else a window of five seconds becomes one of ten. It wakes up some times a second for
+/// microseconds.
 #[derive(Debug)]
 pub(crate) struct Punctual;
 
 impl Punctual {
     pub(crate) fn become_one() -> Self {
-        // Where that is not permitted, the window is longer than asked, and its true length is recorded.
+        // Where that is not permitted, the window is longer than asked, and its true length is
+        // recorded.
         let _ = Policy::RoundRobin { priority: 1 }.apply(0);
         Self
     }
@@ -90,7 +95,8 @@ impl Drop for Punctual {
     }
 }
 
-/// Starts the interference on the CPUs that it is kept on: threads and processes inherit them from the caller.
+/// Starts the interference on the CPUs that it is kept on: threads and processes inherit them from
+/// the caller.
 ///
 /// # Errors
 /// [`LabError::Load`].
@@ -108,8 +114,8 @@ pub fn start_load(interference: &Interference, scratch: &Path) -> Result<Load, L
 }
 
 impl Session {
-    /// Begins a run: makes its directory and reads the machine. `label` names the run in a few words; `asked` is the
-    /// robot's whole configuration.
+    /// Begins a run: makes its directory and reads the machine. `label` names the run in a few
+    /// words; `asked` is the robot's whole configuration.
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -181,7 +187,8 @@ impl Session {
         Duration::from_nanos(self.resumed.as_ref().map_or(0, |resumed| resumed.checkpoint.elapsed_ns))
     }
 
-    /// What the accumulating file `name` held at the checkpoint that the run goes on from; `None` in a run from its start.
+    /// What the accumulating file `name` held at the checkpoint that the run goes on from; `None`
+    /// in a run from its start.
     ///
     /// # Errors
     /// [`LabError::Files`] where it does not hold a `T`.
@@ -211,8 +218,8 @@ impl Session {
         Ok(())
     }
 
-    /// Who tells the robot's jobs to the manager that started this run; without one it says nothing. A manager that cannot be told is a
-    /// problem of the run, and none of the robot.
+    /// Who tells the robot's jobs to the manager that started this run; without one it says
+    /// nothing. A manager that cannot be told is a problem of the run, and none of the robot.
     pub fn reporter(&mut self) -> crate::jobs::JobReporter {
         crate::jobs::JobReporter::from_environment().unwrap_or_else(|error| {
             self.header.problems.push(format!("the manager cannot be told of jobs: {error}"));
@@ -230,7 +237,8 @@ impl Session {
         self.note("threads", &threads)
     }
 
-    /// The releases of `task`, in words: `the attitude loop`. Those that never ran are told to the measures.
+    /// The releases of `task`, in words: `the attitude loop`. Those that never ran are told to the
+    /// measures.
     pub fn releases(&mut self, releases: &Releases, task: &str) {
         releases.tell(&mut self.header.measures);
         self.header.problems.extend(releases.stood_still(task));
@@ -272,8 +280,9 @@ impl Session {
         Ok(())
     }
 
-    /// Looks where threads are, once a second, and not while interference is there: this thread has real-time priority then, and reading a
-    /// file for each of a hundred noise threads would hold up a loop that has none.
+    /// Looks where threads are, once a second, and not while interference is there: this thread has
+    /// real-time priority then, and reading a file for each of a hundred noise threads would hold
+    /// up a loop that has none.
     fn look_at_threads(&mut self) {
         let due = self.looked.is_none_or(|at| at.elapsed() >= LOOK);
         if due && self.punctual.is_none() {
@@ -290,9 +299,10 @@ impl Session {
 
     /// The measured window begins. Returns when, CLOCK_MONOTONIC nanoseconds; it has begun by then.
     ///
-    /// `open` tells those who count, once; until it has, they wait before they judge whether a value lies in `window`. Whatever is
-    /// counted elsewhere is in the samples' window as well, and the other way round, however late this thread is. A run that claims
-    /// what it has not is discarded.
+    /// `open` tells those who count, once; until it has, they wait before they judge whether a
+    /// value lies in `window`. Whatever is counted elsewhere is in the samples' window as well, and
+    /// the other way round, however late this thread is. A run that claims what it has not is
+    /// discarded.
     ///
     /// # Errors
     /// [`LabError::Config`], [`LabError::Files`].
@@ -314,8 +324,8 @@ impl Session {
         Ok(now_ns)
     }
 
-    /// The measured window ends. Returns when, CLOCK_MONOTONIC nanoseconds; it has ended by then. `close` is called as `open` of
-    /// [`begin_window`](Self::begin_window).
+    /// The measured window ends. Returns when, CLOCK_MONOTONIC nanoseconds; it has ended by then.
+    /// `close` is called as `open` of [`begin_window`](Self::begin_window).
     pub fn end_window(&mut self, window: &Window, close: impl FnOnce(u64)) -> u64 {
         let now_ns = tell(window, close);
         sleep_until(now_ns);
@@ -327,8 +337,8 @@ impl Session {
         now_ns
     }
 
-    /// Sets the bounds of the window for all measures. A resumed run's window is that of all its parts; after a reboot the clock
-    /// began again.
+    /// Sets the bounds of the window for all measures. A resumed run's window is that of all its
+    /// parts; after a reboot the clock began again.
     pub fn window(&mut self, [from_ns, to_ns]: [u64; 2]) {
         let first_ns = self.resumed.as_ref().and_then(|resumed| {
             let told = resumed.header.measures.first().and_then(|measure| measure.window_ns);
@@ -340,7 +350,8 @@ impl Session {
         }
     }
 
-    /// Ends the interference and keeps the proof that it was there. What died on the way is a problem of the run.
+    /// Ends the interference and keeps the proof that it was there. What died on the way is a
+    /// problem of the run.
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -407,7 +418,8 @@ impl Session {
         Ok((self.dir, summary))
     }
 
-    /// Takes away the directory of a run that measured nothing, because the robot could not start. What was measured stays.
+    /// Takes away the directory of a run that measured nothing, because the robot could not start.
+    /// What was measured stays.
     pub fn discard(self) {
         if !self.begun {
             self.dir.discard();
@@ -415,8 +427,9 @@ impl Session {
     }
 }
 
-/// Tells a time to come. This thread may be late on the way, by any time: whoever asks for `window` meanwhile waits, so that nobody judges
-/// a value of after that time without knowing it, and nobody was ever told another one.
+/// Tells a time to come. This thread may be late on the way, by any time: whoever asks for `window`
+/// meanwhile waits, so that nobody judges a value of after that time without knowing it, and nobody
+/// was ever told another one.
 fn tell(window: &Window, tell: impl FnOnce(u64)) -> u64 {
     let held = window.hold();
     let at_ns = monotonic_ns() + AHEAD_NS;
@@ -425,8 +438,8 @@ fn tell(window: &Window, tell: impl FnOnce(u64)) -> u64 {
     at_ns
 }
 
-/// Releases that never ran of tasks that the verdict is not about: nothing else of it would tell. A task for which the robot's file
-/// claims something is one that it is about.
+/// Releases that never ran of tasks that the verdict is not about: nothing else of it would tell. A
+/// task for which the robot's file claims something is one that it is about.
 fn never_ran(header: &RunHeader) -> Vec<String> {
     let judged: Vec<&Measure> =
         takt_rundir::judged(&header.measures).into_iter().map(|index| &header.measures[index]).collect();
@@ -439,8 +452,9 @@ fn never_ran(header: &RunHeader) -> Vec<String> {
     told.iter().map(|m| format!("{}: {} releases never ran", m.title, m.skipped)).collect()
 }
 
-/// Deadlines missed that the verdict is not about, as those of finishing where it is about waking up: the measure's name and a sentence.
-/// Where nothing is claimed, any is one too many. Not told again: a task that the verdict finds to have missed at least as often.
+/// Deadlines missed that the verdict is not about, as those of finishing where it is about waking
+/// up: the measure's name and a sentence. Where nothing is claimed, any is one too many. Not told
+/// again: a task that the verdict finds to have missed at least as often.
 fn missed_besides(
     header: &RunHeader,
     figures: impl Fn(&Measure) -> Option<Figures>,

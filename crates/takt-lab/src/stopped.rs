@@ -1,21 +1,25 @@
-//! Whether the process was stopped by a signal during a run, as far as that can be known without a trace of the kernel.
+//! Whether the process was stopped by a signal during a run, as far as that can be known without a
+//! trace of the kernel.
 //!
-//! The kernel keeps no count of stops, and SIGSTOP cannot be caught. But a process that was stopped goes on by SIGCONT alone (signal(7)),
-//! which has a handler here. It says neither when it was stopped nor by whom; a trace does (`takt trace`, cause `stopped`).
+//! The kernel keeps no count of stops, and SIGSTOP cannot be caught. But a process that was stopped
+//! goes on by SIGCONT alone (signal(7)), which has a handler here. It says neither when it was
+//! stopped nor by whom; a trace does (`takt trace`, cause `stopped`).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static WENT_ON: AtomicU64 = AtomicU64::new(0);
 
-/// How often SIGCONT came since the first call, whose own answer is 0; `None` where no handler can be had.
+/// How often SIGCONT came since the first call, whose own answer is 0; `None` where no handler can
+/// be had.
 pub(crate) fn times() -> Option<u64> {
     static HANDLED: OnceLock<bool> = OnceLock::new();
     let handled = HANDLED.get_or_init(|| {
         let count = || {
             WENT_ON.fetch_add(1, Ordering::Relaxed);
         };
-        // SAFETY: the handler adds to an atomic number, which is async-signal-safe, and it never panics.
+        // SAFETY: the handler adds to an atomic number, which is async-signal-safe, and it never
+        // panics.
         unsafe { signal_hook::low_level::register(signal_hook::consts::SIGCONT, count) }.is_ok()
     });
     handled.then(|| WENT_ON.load(Ordering::Relaxed))

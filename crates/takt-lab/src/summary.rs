@@ -42,9 +42,11 @@ pub struct RunSummary {
     pub reasons: Vec<String>,
     /// Both in one sentence: the same in reports, benches, campaigns and comparisons.
     pub sentence: String,
-    /// The miss probability per job lies below this at the claim's confidence; null where the verdict is about several measures.
+    /// The miss probability per job lies below this at the claim's confidence; null where the
+    /// verdict is about several measures.
     pub misses_per_job_below: Option<f64>,
-    /// How much longer to measure for a verdict, seconds; null where more would not help, or it has one.
+    /// How much longer to measure for a verdict, seconds; null where more would not help, or it has
+    /// one.
     pub measure_more_s: Option<f64>,
     /// Length of the measured window, seconds.
     pub seconds: f64,
@@ -76,8 +78,8 @@ impl RunSummary {
     }
 }
 
-/// Sums up a run directory. The verdict is the one that reports have ([`takt_report::verdict`]): about the measures that say so, or else
-/// the first that has a deadline.
+/// Sums up a run directory. The verdict is the one that reports have ([`takt_report::verdict`]):
+/// about the measures that say so, or else the first that has a deadline.
 ///
 /// # Errors
 /// [`LabError::Files`] for a directory that is not one.

@@ -1,5 +1,6 @@
-//! The jobs of one task on their way into a run directory: the first ones as rows of a sample file, all of them in the recorders of its
-//! measures, in its releases, and to the manager that may have started the run. Collectors have one for each task with a period.
+//! The jobs of one task on their way into a run directory: the first ones as rows of a sample file,
+//! all of them in the recorders of its measures, in its releases, and to the manager that may have
+//! started the run. Collectors have one for each task with a period.
 
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ pub struct TaskLog<R> {
 }
 
 impl<R: Timed> TaskLog<R> {
-    /// Of a task with that period. `sample` says what of a record a measure is, where the measure is one of this task; those of
-    /// `measures` then name their recorders' files.
+    /// Of a task with that period. `sample` says what of a record a measure is, where the measure
+    /// is one of this task; those of `measures` then name their recorders' files.
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -70,7 +71,8 @@ impl<R: Timed> TaskLog<R> {
         window: &Window,
         sample: impl Fn(&Measure) -> Option<Sample<R>>,
     ) -> Result<Self, LabError> {
-        // A deadline counts from the release: what has one may be missed by releases that never ran.
+        // A deadline counts from the release: what has one may be missed by releases that never
+        // ran.
         let due = measures.iter().filter(|measure| measure.deadline_ns.is_some());
         let followed: Vec<(String, Sample<R>)> =
             due.filter_map(|measure| Some((measure.name.clone(), sample(measure)?))).collect();
@@ -151,7 +153,8 @@ mod tests {
         }
     }
 
-    /// Forty days at 1 kHz take too long, but the bounds do not depend on the length: rows and files stop growing.
+    /// Forty days at 1 kHz take too long, but the bounds do not depend on the length: rows and
+    /// files stop growing.
     #[test]
     fn a_run_of_any_length_keeps_its_first_rows_and_counts_all() {
         let root = tempfile::tempdir().unwrap();
@@ -185,7 +188,8 @@ mod tests {
             let size = |name: &str| dir.path().join(name).metadata().unwrap().len();
             sizes.push((size("samples/jobs.csv"), size("checkpoint.json")));
         }
-        // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window that opened at 5 us.
+        // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window
+        // that opened at 5 us.
         assert_eq!(log.releases.skipped, 2 + 99 * 3);
         log.releases.tell(&mut measures);
         assert_eq!((measures[0].longest_miss_run, measures[1].longest_miss_run), (Some(99), None));

@@ -1,4 +1,5 @@
-//! A robot's run with the kernel traced meanwhile: how its critical thread was activated, and why it was late.
+//! A robot's run with the kernel traced meanwhile: how its critical thread was activated, and why
+//! it was late.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,16 +36,17 @@ pub struct TraceRequest {
     pub thresholds: Thresholds,
     /// Perfetto file to write.
     pub perfetto: Option<PathBuf>,
-    /// A flight recorder: only the last seconds and the windows of late releases are in memory, and the worst of these stay
-    /// in the run directory as [`LATE_FILE`].
+    /// A flight recorder: only the last seconds and the windows of late releases are in memory, and
+    /// the worst of these stay in the run directory as [`LATE_FILE`].
     pub flight: bool,
-    /// Seconds for which tracing off, on and with full rings are compared after the run; 0 leaves that out.
+    /// Seconds for which tracing off, on and with full rings are compared after the run; 0 leaves
+    /// that out.
     pub overhead_rounds: u32,
 }
 
 impl TraceRequest {
-    /// A flight recorder for runs of any length. 64 MiB hold some 700,000 events of the present, and as many around late
-    /// releases.
+    /// A flight recorder for runs of any length. 64 MiB hold some 700,000 events of the present,
+    /// and as many around late releases.
     pub fn flight(thresholds: Thresholds) -> Self {
         let options = TraceOptions { memory_bytes: 64 << 20, ..TraceOptions::default() };
         Self { options, thresholds, flight: true, ..Self::default() }
@@ -169,8 +171,8 @@ fn deadline_ns(measures: &[Measure], critical: &Critical) -> Option<u64> {
     response.and_then(|measure| measure.deadline_ns)
 }
 
-/// Analyses a trace that `perf record` or `trace-cmd record` made, here or elsewhere. `thread` is a name or an id; its
-/// jobs are what the trace shows of it, since there are no records.
+/// Analyses a trace that `perf record` or `trace-cmd record` made, here or elsewhere. `thread` is a
+/// name or an id; its jobs are what the trace shows of it, since there are no records.
 ///
 /// # Errors
 /// [`LabError::Config`] for a file that is no trace, or a thread that it does not know.
@@ -179,8 +181,9 @@ pub fn recorded(path: &Path, thread: &str, request: &TraceRequest) -> Result<Tra
     of_thread(&trace, &path.display().to_string(), thread, request)
 }
 
-/// Traces a thread that runs already, of whatever program, for `seconds` or until `stop` is set. `thread` is a name or an
-/// id; its jobs are what the trace shows of it, from one sleep to the next.
+/// Traces a thread that runs already, of whatever program, for `seconds` or until `stop` is set.
+/// `thread` is a name or an id; its jobs are what the trace shows of it, from one sleep to the
+/// next.
 ///
 /// # Errors
 /// [`LabError::Config`] where the kernel cannot be traced, or no such thread was seen.
@@ -241,7 +244,8 @@ pub fn earlier(run: &Path) -> Result<TraceReport, LabError> {
     Ok(dir.read_json(TRACE_FILE)?)
 }
 
-/// Jobs of the measured window; where the trace has but windows of a long run, those in them and the late ones.
+/// Jobs of the measured window; where the trace has but windows of a long run, those in them and
+/// the late ones.
 fn jobs(
     dir: &RunDir,
     critical: &Critical,

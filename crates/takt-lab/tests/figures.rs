@@ -1,5 +1,6 @@
-//! One path from a run to its figures: what a run, a bench, a campaign, a report and a comparison say of the same run is the same to
-//! the nanosecond, also of values beyond the rows that are kept one by one. The truth is counted here, by itself.
+//! One path from a run to its figures: what a run, a bench, a campaign, a report and a comparison
+//! say of the same run is the same to the nanosecond, also of values beyond the rows that are kept
+//! one by one. The truth is counted here, by itself.
 
 #![allow(clippy::unwrap_used)]
 
@@ -181,7 +182,8 @@ fn run_bench_campaign_report_and_compare_agree_beyond_the_rows_kept() {
                 assert_eq!(run.sentence, digest.verdict.as_ref().unwrap().sentence());
                 assert_eq!(pair.verdicts[side].as_ref(), Some(&run.sentence));
                 assert_eq!(run.verdict, Verdict::Fail);
-                // What samples tell of a figure's chance needs samples; without, the figures are still in the sides.
+                // What samples tell of a figure's chance needs samples; without, the figures are
+                // still in the sides.
                 if kept > 0 {
                     let change = |figure: &str| pair.changes.iter().find(|c| c.figure == figure).unwrap();
                     let value = |figure: &str| [change(figure).before_ns, change(figure).after_ns][side];

@@ -11,14 +11,16 @@ const LEAST_SIZE: (f64, f64) = (64.0, 48.0);
 /// The greatest side that the decoders take.
 const GREATEST_SIDE: f64 = 8192.0;
 
-/// Focal length over image side: that of a field of view of 170 degrees (0.044) and of 2 degrees (28.6). Beyond, a number
-/// is wrong, and every distance that comes from it.
+/// Focal length over image side: that of a field of view of 170 degrees (0.044) and of 2 degrees
+/// (28.6). Beyond, a number is wrong, and every distance that comes from it.
 const FOCAL_RATIO: (f64, f64) = (0.044, 28.7);
 
-/// Frames a second of the fastest cameras that are known; below 1 no stale limit that is accepted can be met.
+/// Frames a second of the fastest cameras that are known; below 1 no stale limit that is accepted
+/// can be met.
 const RATE_FPS: (f64, f64) = (1.0, 1000.0);
 
-/// A camera that says nothing for so long is lost; five seconds suffice for the slowest start of a stream.
+/// A camera that says nothing for so long is lost; five seconds suffice for the slowest start of a
+/// stream.
 const TIMEOUT_MS: (f64, f64) = (1.0, 5000.0);
 
 impl CameraConfig {
@@ -56,7 +58,8 @@ impl CameraConfig {
     }
 }
 
-/// Size, focal lengths and a principal point that lies within the image, give or take as much again.
+/// Size, focal lengths and a principal point that lies within the image, give or take as much
+/// again.
 fn intrinsics(it: &Intrinsics) -> Result<(), SettingError> {
     let (width, height) = (f64::from(it.width), f64::from(it.height));
     all_within(

@@ -1,4 +1,5 @@
-//! What a configuration file says about one camera. Unknown keys are errors; every key has its unit.
+//! What a configuration file says about one camera. Unknown keys are errors; every key has its
+//! unit.
 
 use std::path::PathBuf;
 
@@ -29,7 +30,8 @@ impl CameraConfig {
         }
     }
 
-    /// Frames per second that the camera has to deliver; `None` for a recording that is paced by its own time stamps.
+    /// Frames per second that the camera has to deliver; `None` for a recording that is paced by
+    /// its own time stamps.
     pub fn rate_fps(&self) -> Option<f64> {
         match self {
             Self::Replay(replay) => replay.rate_fps,
@@ -38,8 +40,8 @@ impl CameraConfig {
         }
     }
 
-    /// Whether kernel or library receive the frames of this camera: whoever wants one need only wait for it. Recordings and
-    /// the synthetic scene need a thread that stands in for them.
+    /// Whether kernel or library receive the frames of this camera: whoever wants one need only
+    /// wait for it. Recordings and the synthetic scene need a thread that stands in for them.
     pub(crate) fn has_own_threads(&self) -> bool {
         matches!(self, Self::Realsense(_))
     }
@@ -54,8 +56,8 @@ pub struct ReplayConfig {
     /// Topic prefix of the camera: `/cam0` stands for the topics `/cam0/color`, `/cam0/depth` and
     /// `/cam0/calibration`.
     pub topic: String,
-    /// Other name of the colour topic (`foxglove.CompressedImage` with JPEG, or `foxglove.RawImage` with rgb8
-    /// or bgr8).
+    /// Other name of the colour topic (`foxglove.CompressedImage` with JPEG, or `foxglove.RawImage`
+    /// with rgb8 or bgr8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub color_topic: Option<String>,
     /// Other name of the depth topic (`foxglove.RawImage` with 16UC1 or mono16, millimetres).
@@ -73,7 +75,8 @@ pub struct ReplayConfig {
     /// Start again at the end.
     #[serde(default, rename = "loop")]
     pub looped: bool,
-    /// Starts that many seconds (of the recording) after its beginning; a loop returns to the beginning.
+    /// Starts that many seconds (of the recording) after its beginning; a loop returns to the
+    /// beginning.
     #[serde(default)]
     pub start_offset_s: f64,
     /// Replay a colour-only recording; depth is then 0, "no measurement", everywhere.
@@ -82,7 +85,8 @@ pub struct ReplayConfig {
     /// Replay a file whose end is missing (its recorder was killed) up to where it breaks off.
     #[serde(default)]
     pub allow_truncated: bool,
-    /// Colour and depth belong together when their time stamps differ by at most this, milliseconds.
+    /// Colour and depth belong together when their time stamps differ by at most this,
+    /// milliseconds.
     #[serde(default = "default_pairing_ms")]
     pub pairing_ms: f64,
 }
@@ -118,8 +122,8 @@ pub(crate) const LATENCY_OFFSETS_MS: std::ops::RangeInclusive<f64> = 0.0..=1000.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RealsenseConfig {
-    /// Serial number as `rs-enumerate-devices -s` prints it; without, the first camera found. With several
-    /// cameras every one needs it.
+    /// Serial number as `rs-enumerate-devices -s` prints it; without, the first camera found. With
+    /// several cameras every one needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     /// Width of colour and depth.
@@ -134,10 +138,10 @@ pub struct RealsenseConfig {
     /// Longest wait for a frame, milliseconds, before the camera counts as lost.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
-    /// How much later than the exposure the camera's stamps are, milliseconds, 0 to 1000: captures are dated back by
-    /// it. Without: 0 where the library dates the exposure itself (domain "global time"), and one frame period where
-    /// it dates the arrival (domains "system time" and, by its least delay, "hardware clock"), because exposure,
-    /// readout and transfer take up to that.
+    /// How much later than the exposure the camera's stamps are, milliseconds, 0 to 1000: captures
+    /// are dated back by it. Without: 0 where the library dates the exposure itself (domain "global
+    /// time"), and one frame period where it dates the arrival (domains "system time" and, by its
+    /// least delay, "hardware clock"), because exposure, readout and transfer take up to that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_offset_ms: Option<f64>,
 }

@@ -163,8 +163,8 @@ pub enum CameraError {
 }
 
 impl CameraError {
-    /// Whether opening the camera again may help: a device that vanished may come back, a damaged file or a
-    /// wrong configuration will not.
+    /// Whether opening the camera again may help: a device that vanished may come back, a damaged
+    /// file or a wrong configuration will not.
     pub fn may_recover(&self) -> bool {
         matches!(self, Self::Timeout { .. } | Self::Unsupported { .. })
     }

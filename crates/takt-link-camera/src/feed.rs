@@ -1,4 +1,5 @@
-//! A camera with its driver thread: frames arrive in a latest-value register, as from a vendor's library.
+//! A camera with its driver thread: frames arrive in a latest-value register, as from a vendor's
+//! library.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +20,8 @@ use crate::{Frame, Intrinsics, Streams};
 /// How a feed starts and what it does when its camera vanishes.
 #[derive(Clone, Debug)]
 pub struct FeedOptions {
-    /// Offset of the frames of paced cameras from the common origin: five cameras at 30 FPS that do not all
-    /// deliver at once are 6.7 ms apart.
+    /// Offset of the frames of paced cameras from the common origin: five cameras at 30 FPS that do
+    /// not all deliver at once are 6.7 ms apart.
     pub phase: Duration,
     /// Wait here until all cameras are ready.
     pub gate: Option<StartGate>,
@@ -124,11 +125,12 @@ impl FeedControl {
 
 /// A camera that runs.
 ///
-/// The driver thread, named for example `cam0-replay`, is a plain thread with ordinary scheduling, like those
-/// that vendors' libraries start (a *subthread*): the thread census finds it and gives it the policy configured
-/// for such threads. It decodes ahead, waits until the frame is due, publishes and notifies. Consumers see dropped frames as
-/// gaps in [`Frame::sequence`]. [`in_task`](Self::in_task) does without that thread: whoever judges the frames acquires
-/// them, too.
+/// The driver thread, named for example `cam0-replay`, is a plain thread with ordinary scheduling,
+/// like those that vendors' libraries start (a *subthread*): the thread census finds it and gives
+/// it the policy configured for such threads. It decodes ahead, waits until the frame is due,
+/// publishes and notifies. Consumers see dropped frames as gaps in [`Frame::sequence`].
+/// [`in_task`](Self::in_task) does without that thread: whoever judges the frames acquires them,
+/// too.
 #[derive(Debug)]
 pub struct CameraFeed {
     index: u32,
@@ -140,9 +142,9 @@ pub struct CameraFeed {
 }
 
 impl CameraFeed {
-    /// Opens the camera and starts its driver thread. `index` is the camera's number, `readers` how many
-    /// consumers read frames (each holds the frame that it read last, so another frame buffer is allocated for
-    /// each).
+    /// Opens the camera and starts its driver thread. `index` is the camera's number, `readers` how
+    /// many consumers read frames (each holds the frame that it read last, so another frame buffer
+    /// is allocated for each).
     ///
     /// # Errors
     /// When the camera cannot be opened or the thread not be started. Later failures are in
@@ -159,8 +161,8 @@ impl CameraFeed {
         Self::start_with(index, backend, move || camera::open(&config, pose.clone()), readers, options)
     }
 
-    /// Like [`start`](Self::start) with a camera of the caller's own: `open` is called now, and again when the
-    /// camera has vanished. `backend` is part of the thread's name.
+    /// Like [`start`](Self::start) with a camera of the caller's own: `open` is called now, and
+    /// again when the camera has vanished. `backend` is part of the thread's name.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -181,10 +183,11 @@ impl CameraFeed {
         Ok((feed, readers))
     }
 
-    /// Opens the camera for a thread that acquires and judges in one, as in SentryRT-1 (section III): it calls
-    /// [`Acquisition::acquire`], which waits for the camera, decodes or copies, and publishes. No thread is started here
-    /// but those of the camera's own library; for replay and the synthetic scene, which have none, one stands in that
-    /// decodes ahead and hands frames over when they are due, as librealsense's threads do.
+    /// Opens the camera for a thread that acquires and judges in one, as in SentryRT-1 (section
+    /// III): it calls [`Acquisition::acquire`], which waits for the camera, decodes or copies, and
+    /// publishes. No thread is started here but those of the camera's own library; for replay and
+    /// the synthetic scene, which have none, one stands in that decodes ahead and hands frames over
+    /// when they are due, as librealsense's threads do.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -280,8 +283,8 @@ impl CameraFeed {
         self.shared.state()
     }
 
-    /// What the feed is doing, and why it failed. Takes a lock that is held for the copy of a pointer; real-time
-    /// threads use [`state`](Self::state).
+    /// What the feed is doing, and why it failed. Takes a lock that is held for the copy of a
+    /// pointer; real-time threads use [`state`](Self::state).
     pub fn status(&self) -> FeedStatus {
         let state = self.state();
         match state {
@@ -304,7 +307,8 @@ impl CameraFeed {
         self.shared.delivered.load(Ordering::Acquire)
     }
 
-    /// How often the camera failed after it had been opened, whether it came back or not. The recording's end is none.
+    /// How often the camera failed after it had been opened, whether it came back or not. The
+    /// recording's end is none.
     pub fn interruptions(&self) -> u64 {
         self.shared.interruptions.load(Ordering::Acquire)
     }
@@ -314,8 +318,9 @@ impl CameraFeed {
         self.shared.message.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stops the driver thread and waits for it: at most the time to the next frame, or the camera's time-out. A thread that
-    /// acquires itself is told and not waited for. Readers keep the last frame.
+    /// Stops the driver thread and waits for it: at most the time to the next frame, or the
+    /// camera's time-out. A thread that acquires itself is told and not waited for. Readers keep
+    /// the last frame.
     pub fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.notify();
@@ -336,8 +341,9 @@ impl Drop for CameraFeed {
 pub struct Acquisition(Driver);
 
 impl Acquisition {
-    /// Blocks until the camera has a frame, takes it in, publishes it, and says true; false when none will come any more
-    /// ([`CameraFeed::status`] says why) or the feed was stopped. A camera that vanished is opened again here.
+    /// Blocks until the camera has a frame, takes it in, publishes it, and says true; false when
+    /// none will come any more ([`CameraFeed::status`] says why) or the feed was stopped. A camera
+    /// that vanished is opened again here.
     pub fn acquire(&mut self) -> bool {
         self.0.acquire()
     }
@@ -440,7 +446,8 @@ impl Driver {
 
     /// Publishes the camera's next frame.
     fn deliver(&mut self, camera: &mut dyn Camera) -> Result<(), CameraError> {
-        // The buffers were another frame's: a backend that has no stamp must not inherit that one's.
+        // The buffers were another frame's: a backend that has no stamp must not inherit that
+        // one's.
         self.spare.arrival_ns = 0;
         camera.next_frame(&mut self.spare)?;
         let spare = &mut self.spare;
@@ -465,7 +472,8 @@ impl Driver {
             }
         }
         self.last_sequence = spare.sequence;
-        // The backend's stamp lies before decoding and copying. Later than now it is of no clock of ours.
+        // The backend's stamp lies before decoding and copying. Later than now it is of no clock of
+        // ours.
         let now_ns = monotonic_ns();
         if spare.arrival_ns == 0 || spare.arrival_ns > now_ns {
             spare.arrival_ns = now_ns;

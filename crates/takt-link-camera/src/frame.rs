@@ -1,4 +1,5 @@
-//! What every camera delivers: colour and aligned depth with the times that reaction is measured from.
+//! What every camera delivers: colour and aligned depth with the times that reaction is measured
+//! from.
 
 use nalgebra::Isometry3;
 use serde::{Deserialize, Serialize};
@@ -30,8 +31,8 @@ impl Intrinsics {
         self.width as usize * self.height as usize
     }
 
-    /// Whether the size is one that cameras have: at least one pixel, at most 8K UHD. Buffers are allocated by it,
-    /// so a size that comes from a file must not be believed beyond that.
+    /// Whether the size is one that cameras have: at least one pixel, at most 8K UHD. Buffers are
+    /// allocated by it, so a size that comes from a file must not be believed beyond that.
     pub fn has_plausible_size(&self) -> bool {
         const MOST_PIXELS: u64 = 7680 * 4320;
         (1..=MOST_PIXELS).contains(&(u64::from(self.width) * u64::from(self.height)))
@@ -41,7 +42,8 @@ impl Intrinsics {
 /// One image of a frame, as the sensor that took it numbers and dates it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamStamp {
-    /// Number of the image at the source. The same number again is the same image again: the sensor has stalled.
+    /// Number of the image at the source. The same number again is the same image again: the sensor
+    /// has stalled.
     pub number: u64,
     /// When it was exposed, CLOCK_MONOTONIC nanoseconds.
     pub capture_ns: u64,
@@ -63,16 +65,18 @@ pub struct Streams {
 pub struct Frame {
     /// Counts from 1 at the source; a gap is a dropped frame. 0 means "no frame yet".
     pub sequence: u64,
-    /// When the sensor exposed the image, CLOCK_MONOTONIC nanoseconds (best estimate of the backend); with two
-    /// sensors, the older of the two images.
+    /// When the sensor exposed the image, CLOCK_MONOTONIC nanoseconds (best estimate of the
+    /// backend); with two sensors, the older of the two images.
     pub capture_ns: u64,
-    /// When driver or library had the whole frame, CLOCK_MONOTONIC nanoseconds. Reaction time starts here, so that
-    /// whatever user space then does with it counts: waking up, decoding, copying, in whichever thread.
+    /// When driver or library had the whole frame, CLOCK_MONOTONIC nanoseconds. Reaction time
+    /// starts here, so that whatever user space then does with it counts: waking up, decoding,
+    /// copying, in whichever thread.
     ///
-    /// RealSense: the library's time of arrival, the later one of colour and depth. Replay and synthetic scene: when the
-    /// frame is due, which is when a camera would have handed it over; decoding and rendering ahead of that stand for the
-    /// camera and cost no reaction time, being late does.
-    /// A backend without a stamp leaves 0; the feed then stamps the frame when it is taken in.
+    /// RealSense: the library's time of arrival, the later one of colour and depth. Replay and
+    /// synthetic scene: when the frame is due, which is when a camera would have handed it over;
+    /// decoding and rendering ahead of that stand for the camera and cost no reaction time, being
+    /// late does. A backend without a stamp leaves 0; the feed then stamps the frame when it is
+    /// taken in.
     pub arrival_ns: u64,
     /// Time stamp of the source itself (recording time, device clock), nanoseconds of that clock.
     pub source_ns: u64,
@@ -84,8 +88,9 @@ pub struct Frame {
     pub rgb: Vec<u8>,
     /// `width * height` depths along the optical axis in millimetres; 0 means "no measurement".
     pub depth_mm: Vec<u16>,
-    /// Pose of the camera's optical frame in the robot base frame at capture, where the source knows it
-    /// (the synthetic scene); `None` where the configured mounting and the robot's pose history give it.
+    /// Pose of the camera's optical frame in the robot base frame at capture, where the source
+    /// knows it (the synthetic scene); `None` where the configured mounting and the robot's pose
+    /// history give it.
     pub camera_in_base: Option<Isometry3<f64>>,
     /// Colour and depth, each as its own sensor dates it; `None` where one exposure gave both.
     pub streams: Option<Streams>,
@@ -115,7 +120,8 @@ impl Frame {
         self.streams.unwrap_or(Streams { colour: one, depth: one })
     }
 
-    /// Copies `other`, pixels and all, into the buffers that are there already: no allocation when they are of its size.
+    /// Copies `other`, pixels and all, into the buffers that are there already: no allocation when
+    /// they are of its size.
     pub fn copy_from(&mut self, other: &Self) {
         let Self { rgb, depth_mm, .. } = self;
         rgb.clear();

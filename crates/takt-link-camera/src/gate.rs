@@ -9,7 +9,8 @@ struct State {
     origin_ns: Option<u64>,
 }
 
-/// Holds feeds back until all are ready; then they start with a common origin of time, each at its own phase.
+/// Holds feeds back until all are ready; then they start with a common origin of time, each at its
+/// own phase.
 ///
 /// For start-up alone: it uses an ordinary lock.
 #[derive(Clone, Debug, Default)]
@@ -47,8 +48,8 @@ impl StartGate {
         true
     }
 
-    /// Opens the gate: frames are delivered from `origin_ns` (CLOCK_MONOTONIC) on, each camera's at its phase
-    /// after that. Give the feeds some 50 ms to decode their first frames.
+    /// Opens the gate: frames are delivered from `origin_ns` (CLOCK_MONOTONIC) on, each camera's at
+    /// its phase after that. Give the feeds some 50 ms to decode their first frames.
     pub fn open(&self, origin_ns: u64) {
         self.state().origin_ns = Some(origin_ns);
         self.shared.1.notify_all();

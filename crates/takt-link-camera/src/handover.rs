@@ -1,5 +1,6 @@
-//! What a vendor's library does for a thread that waits for frames: a thread of its own receives them and keeps the newest,
-//! and whoever waits copies it out. For backends that have no such library.
+//! What a vendor's library does for a thread that waits for frames: a thread of its own receives
+//! them and keeps the newest, and whoever waits copies it out. For backends that have no such
+//! library.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::{Frame, Intrinsics};
 /// How often a thread that waits in vain looks whether it shall end.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// A camera behind a frame queue of one place, as librealsense's pipeline has: the newest frame counts.
+/// A camera behind a frame queue of one place, as librealsense's pipeline has: the newest frame
+/// counts.
 pub(crate) struct Handover {
     feed: CameraFeed,
     frames: Reader<Frame>,

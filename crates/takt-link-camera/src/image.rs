@@ -35,7 +35,8 @@ pub enum ImageError {
     },
 }
 
-/// Decodes a JPEG of exactly `width` x `height` into `rgb`, which is resized to fit where it does not.
+/// Decodes a JPEG of exactly `width` x `height` into `rgb`, which is resized to fit where it does
+/// not.
 ///
 /// The size is compared before pixels are decoded, so a hostile header costs no memory.
 pub fn decode_jpeg(data: &[u8], width: u32, height: u32, rgb: &mut Vec<u8>) -> Result<(), ImageError> {
@@ -97,7 +98,8 @@ pub fn copy_colour(
     Ok(())
 }
 
-/// Copies little-endian 16-bit depth, multiplying by `scale` (millimetres per unit) where that is not 1.
+/// Copies little-endian 16-bit depth, multiplying by `scale` (millimetres per unit) where that is
+/// not 1.
 pub fn copy_depth(
     data: &[u8],
     stride: usize,
@@ -112,7 +114,8 @@ pub fn copy_depth(
     for (from, to) in source.zip(depth_mm.chunks_exact_mut(width.max(1))) {
         for (bytes, depth) in from.chunks_exact(2).zip(to) {
             let value = u16::from_le_bytes([bytes[0], bytes[1]]);
-            // A depth beyond 65.5 m does not fit; it becomes "no measurement" rather than a nearer one.
+            // A depth beyond 65.5 m does not fit; it becomes "no measurement" rather than a nearer
+            // one.
             *depth = if scale == 1.0 {
                 value
             } else {

@@ -1,8 +1,9 @@
 //! Cameras: replay, synthetic scene, RealSense, and the MCAP recorder.
 //!
-//! Every backend implements [`Camera`] and is opened from a [`CameraConfig`] by [`open`]. A [`CameraFeed`] runs a
-//! camera in its driver thread and publishes [`Frame`]s to consumers without copying; a
-//! [`recording::Recorder`] writes any of them to an MCAP file that [`recording::ReplayCamera`] and Foxglove read.
+//! Every backend implements [`Camera`] and is opened from a [`CameraConfig`] by [`open`]. A
+//! [`CameraFeed`] runs a camera in its driver thread and publishes [`Frame`]s to consumers without
+//! copying; a [`recording::Recorder`] writes any of them to an MCAP file that
+//! [`recording::ReplayCamera`] and Foxglove read.
 //!
 //! | backend | depth | pace |
 //! |---|---|---|

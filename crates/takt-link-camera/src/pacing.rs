@@ -1,4 +1,5 @@
-//! When a frame of a paced source is due, and which frames are skipped when the source falls behind.
+//! When a frame of a paced source is due, and which frames are skipped when the source falls
+//! behind.
 
 /// Due times of a source with a constant frame rate, or with recorded time stamps.
 ///
@@ -30,8 +31,8 @@ impl Pacer {
         self.origin_ns != 0
     }
 
-    /// When the frame with the given index (from 0, counting skipped ones) is due. `source_offset_ns` is its
-    /// time stamp relative to the first frame's, growing over loops.
+    /// When the frame with the given index (from 0, counting skipped ones) is due.
+    /// `source_offset_ns` is its time stamp relative to the first frame's, growing over loops.
     pub fn due_ns(&self, index: u64, source_offset_ns: u64) -> u64 {
         let offset_ns = match self.rate_fps {
             // From the index, not by adding periods: rounding does not accumulate.
@@ -41,8 +42,8 @@ impl Pacer {
         self.origin_ns.saturating_add(offset_ns)
     }
 
-    /// Whether the frame is to be skipped: the time at which its successor is due has passed too, so a camera
-    /// would have overwritten it by now.
+    /// Whether the frame is to be skipped: the time at which its successor is due has passed too,
+    /// so a camera would have overwritten it by now.
     pub fn is_stale(&self, now_ns: u64, next_due_ns: u64) -> bool {
         self.started() && now_ns >= next_due_ns
     }

@@ -1,5 +1,5 @@
-//! Arrival is when driver or library had the frame, whoever decodes it and however long that takes; and threads that acquire
-//! the frames that they judge.
+//! Arrival is when driver or library had the frame, whoever decodes it and however long that takes;
+//! and threads that acquire the frames that they judge.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

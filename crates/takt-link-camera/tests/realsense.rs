@@ -1,4 +1,5 @@
-//! The RealSense backend against a library that plays every trouble: the very FFI code, on a scripted librealsense2.
+//! The RealSense backend against a library that plays every trouble: the very FFI code, on a
+//! scripted librealsense2.
 #![cfg(feature = "realsense")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -11,7 +12,8 @@ use standin::{COLOUR, DEPTH, GLOBAL, HARDWARE, Moment, Part, SYSTEM, Set, Standi
 use takt_link_camera::realsense::RealsenseCamera;
 use takt_link_camera::{Camera, CameraConfig, CameraError, CameraFeed, FeedOptions, Frame, Streams};
 
-/// Stamps agree when they differ by less: the clocks are read one after the other, and drift against each other.
+/// Stamps agree when they differ by less: the clocks are read one after the other, and drift
+/// against each other.
 const CLOSE_NS: u64 = 1_000_000;
 
 fn good(standin: &Standin, number: u64) {
@@ -138,7 +140,8 @@ fn every_clock_domain_is_carried_over_or_refused() {
         let ms = if domain == HARDWARE { 4_294_900.0 } else { at.realtime_ms } + n as f64 * 33.0;
         (n, ms % if domain == HARDWARE { 4_294_967.296 } else { f64::INFINITY })
     };
-    // As the library begins: hardware stamps until its fit of the clocks stands. The device's clock wraps meanwhile.
+    // As the library begins: hardware stamps until its fit of the clocks stands. The device's clock
+    // wraps meanwhile.
     let domains = [HARDWARE, HARDWARE, HARDWARE, GLOBAL, GLOBAL, SYSTEM, GLOBAL, HARDWARE];
     let mut newest_ns = 0;
     for (n, domain) in (1u64..).zip(domains) {
@@ -151,8 +154,9 @@ fn every_clock_domain_is_carried_over_or_refused() {
             GLOBAL => assert!(near(depth.capture_ns, at.after(n as f64 * 33.0).monotonic_ns)),
             // Exposure to host within a period.
             SYSTEM => assert!(near(depth.capture_ns, at.after(n as f64 * 33.0 - 33.3).monotonic_ns)),
-            // By the least delay: no later than it was here, less a period. The script plays faster than the device's
-            // clock runs, so that it jumps ahead; only the first has nothing before it.
+            // By the least delay: no later than it was here, less a period. The script plays faster
+            // than the device's clock runs, so that it jumps ahead; only the first has nothing
+            // before it.
             _ if n == 1 => {
                 assert!(depth.capture_ns + 34_000_000 > before_ns && depth.capture_ns < frame.arrival_ns);
             }
@@ -247,7 +251,8 @@ fn a_camera_that_cannot_be_opened_leaks_nothing() {
 #[test]
 fn numbers_go_on_after_a_disconnection() {
     let standin = Standin::load();
-    // Opening, three frames, gone; opening again, three frames with numbers from 1, and time-outs ever after.
+    // Opening, three frames, gone; opening again, three frames with numbers from 1, and time-outs
+    // ever after.
     for number in 1..5 {
         good(&standin, number);
     }
@@ -297,8 +302,8 @@ fn any_part() -> impl Strategy<Value = Part> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whatever the library hands out: a frame that is whole or an error, never a panic, a read beyond the data, or
-    /// an object that is not given back.
+    /// Whatever the library hands out: a frame that is whole or an error, never a panic, a read
+    /// beyond the data, or an object that is not given back.
     #[test]
     fn any_script_is_survived(
         sets in proptest::collection::vec(
@@ -328,7 +333,8 @@ proptest! {
 fn a_frame_arrived_when_the_library_had_its_later_image() {
     let standin = Standin::load();
     let mut camera = open(&standin);
-    // How long ago colour and depth came, and how long ago the frame was complete; without a stamp, when it was fetched.
+    // How long ago colour and depth came, and how long ago the frame was complete; without a stamp,
+    // when it was fetched.
     for (number, (colour_ms, depth_ms, complete_ms)) in
         (10..).zip([(40, 50, 40), (90, 30, 30), (0, 50, 0), (50, 0, 0), (5000, 40, 0), (-60_000, -60_000, 0)])
     {

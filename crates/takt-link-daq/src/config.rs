@@ -97,11 +97,12 @@ impl LinkConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Waiting {
-    /// It asks again and again, as the paper's Algorithm 1 asks its board. Never gives the CPU away: at a real-time
-    /// priority everything below it on its CPU stands still.
+    /// It asks again and again, as the paper's Algorithm 1 asks its board. Never gives the CPU
+    /// away: at a real-time priority everything below it on its CPU stands still.
     #[default]
     Poll,
-    /// It sleeps in the kernel until something arrives: one more wake-up is measured, and one CPU is enough.
+    /// It sleeps in the kernel until something arrives: one more wake-up is measured, and one CPU
+    /// is enough.
     Block,
 }
 
@@ -109,8 +110,8 @@ pub enum Waiting {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EchoConfig {
-    /// Its scheduling policy. `fifo:98`: it stands for hardware, which waits for nobody, and must not be held up by
-    /// more than the acquisition task (99 in the paper).
+    /// Its scheduling policy. `fifo:98`: it stands for hardware, which waits for nobody, and must
+    /// not be held up by more than the acquisition task (99 in the paper).
     pub policy: Policy,
     /// Its CPUs; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,8 +147,8 @@ pub struct UdpConfig {
     pub waiting: Waiting,
     /// The far end.
     pub echo: EchoConfig,
-    /// A level without an answer after this time is sent again. 10 ms: a hundred times what the way takes, and short
-    /// enough that a lost datagram costs little of a run.
+    /// A level without an answer after this time is sent again. 10 ms: a hundred times what the way
+    /// takes, and short enough that a lost datagram costs little of a run.
     #[serde(with = "takt_rt::duration")]
     pub resend_after: Duration,
     /// The far end drops every n-th datagram, to see what loss does. 0: none.
@@ -186,15 +187,18 @@ impl UdpConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PtyEcho {
-    /// A thread that reads the terminal and writes to it, as a device at the other end of a line would.
+    /// A thread that reads the terminal and writes to it, as a device at the other end of a line
+    /// would.
     #[default]
     Thread,
-    /// The line discipline itself (the terminal's ECHO flag): the kernel's workers alone, no thread of ours.
+    /// The line discipline itself (the terminal's ECHO flag): the kernel's workers alone, no thread
+    /// of ours.
     Line,
 }
 
-/// A pseudo-terminal in raw mode. What is written to it is handed on by a kernel worker (SCHED_OTHER, wherever the
-/// kernel likes), not by the writer: the tty layer's latency includes that worker's.
+/// A pseudo-terminal in raw mode. What is written to it is handed on by a kernel worker
+/// (SCHED_OTHER, wherever the kernel likes), not by the writer: the tty layer's latency includes
+/// that worker's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PtyConfig {
@@ -216,23 +220,25 @@ pub struct EventfdConfig {
     pub echo: EchoConfig,
 }
 
-/// A converter computed from its data sheet. The processor is kept busy as long as a register access and a
-/// conversion take, as it is with a real board and a polling driver.
+/// A converter computed from its data sheet. The processor is kept busy as long as a register
+/// access and a conversion take, as it is with a real board and a polling driver.
 ///
-/// Rates of the paper's boards: PCI1716 AI 250 kS/s, AO 1 MS/s, 16 bits (the defaults); PCIe1816 1 MS/s, 3 MS/s, 16
-/// bits; NI 6281 625 kS/s, 2.86 MS/s, 18 bits.
+/// Rates of the paper's boards: PCI1716 AI 250 kS/s, AO 1 MS/s, 16 bits (the defaults); PCIe1816 1
+/// MS/s, 3 MS/s, 16 bits; NI 6281 625 kS/s, 2.86 MS/s, 18 bits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulatedConfig {
     /// Conversions of the input per second. 250 kS/s (PCI1716).
     pub ai_rate_hz: f64,
-    /// Updates of the output per second: an update shows at the output that much later. 1 MS/s (PCI1716).
+    /// Updates of the output per second: an update shows at the output that much later. 1 MS/s
+    /// (PCI1716).
     pub ao_rate_hz: f64,
-    /// Until the output has settled to half a step of the converter, exponentially. 5 us, usual for 16 bits.
+    /// Until the output has settled to half a step of the converter, exponentially. 5 us, usual for
+    /// 16 bits.
     #[serde(with = "takt_rt::duration")]
     pub settling: Duration,
-    /// One access to a register of the board: an output update is one, an input conversion two (start, fetch).
-    /// 1 us: a read across PCI.
+    /// One access to a register of the board: an output update is one, an input conversion two
+    /// (start, fetch). 1 us: a read across PCI.
     #[serde(with = "takt_rt::duration")]
     pub register: Duration,
     /// Noise at the input, RMS volts. 0.5 mV: a few steps of 16 bits.
@@ -344,10 +350,11 @@ pub struct ComediConfig {
     pub input: ComediChannel,
     /// The output that drives the plant, where a controller runs. Channel 1, beside the pulse.
     pub drive: ComediChannel,
-    /// The inputs of the plant's sensors, position and speed, where a controller runs. Channels 1 and 2, beside the pulse.
+    /// The inputs of the plant's sensors, position and speed, where a controller runs. Channels 1
+    /// and 2, beside the pulse.
     pub sensors: [ComediChannel; 2],
-    /// Pause between choosing the input channel and converting. 0: one channel alone needs none, and the paper has
-    /// none. The library rounds it up to microseconds.
+    /// Pause between choosing the input channel and converting. 0: one channel alone needs none,
+    /// and the paper has none. The library rounds it up to microseconds.
     #[serde(with = "takt_rt::duration")]
     pub settling: Duration,
 }
@@ -385,7 +392,8 @@ impl ComediConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IioChannel {
-    /// The device, by its name (`ad5592r`) or number (`iio:device0`). Empty: the first one that has such a channel.
+    /// The device, by its name (`ad5592r`) or number (`iio:device0`). Empty: the first one that has
+    /// such a channel.
     pub device: String,
     /// The channel, as libiio calls it. `voltage0`.
     pub channel: String,
@@ -403,8 +411,9 @@ impl IioChannel {
     }
 }
 
-/// Converters of the kernel's Industrial I/O subsystem, by their sysfs attributes: one conversion for each access. Libiio finds
-/// device, channel, scale and offset; conversions read and write the open attribute, because libiio allocates in each.
+/// Converters of the kernel's Industrial I/O subsystem, by their sysfs attributes: one conversion
+/// for each access. Libiio finds device, channel, scale and offset; conversions read and write the
+/// open attribute, because libiio allocates in each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IioConfig {
@@ -414,7 +423,8 @@ pub struct IioConfig {
     pub input: IioChannel,
     /// The output that drives the plant, where a controller runs. `voltage1`.
     pub drive: IioChannel,
-    /// The inputs of the plant's sensors, position and speed, where a controller runs. `voltage1` and `voltage2`.
+    /// The inputs of the plant's sensors, position and speed, where a controller runs. `voltage1`
+    /// and `voltage2`.
     pub sensors: [IioChannel; 2],
 }
 

@@ -24,7 +24,8 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Starts `body` under the settings of `config`; it must look at the flag at least every [`STOP_LATENCY_MS`].
+    /// Starts `body` under the settings of `config`; it must look at the flag at least every
+    /// [`STOP_LATENCY_MS`].
     pub fn start<F>(config: &EchoConfig, body: F) -> Result<Self, LinkError>
     where
         F: FnOnce(&AtomicBool) -> std::io::Result<()> + Send + 'static,
@@ -81,7 +82,8 @@ impl Echo {
         })
     }
 
-    /// As [`ended`](Self::ended), where the wire is broken: a process may need a moment to have ended. The loop is at its end then.
+    /// As [`ended`](Self::ended), where the wire is broken: a process may need a moment to have
+    /// ended. The loop is at its end then.
     pub fn gone(&mut self) -> Option<String> {
         match &mut self.process {
             Some(process) => process.gone(),
@@ -89,7 +91,8 @@ impl Echo {
         }
     }
 
-    /// Asks the thread to end; `wake` gets it out of the kernel where it would not come out by itself.
+    /// Asks the thread to end; `wake` gets it out of the kernel where it would not come out by
+    /// itself.
     pub fn stop(&mut self, wake: impl FnOnce()) {
         self.process = None;
         if self.handle.is_none() {

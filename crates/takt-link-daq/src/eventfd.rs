@@ -1,7 +1,8 @@
 //! Through the scheduler and back: two event counters, no layer between.
 //!
-//! A counter adds up what is written before it is read. So each write carries a one in its upper half: the reader
-//! sees how many levels have come together, and when all that were sent have come, the input shows the last one.
+//! A counter adds up what is written before it is read. So each write carries a one in its upper
+//! half: the reader sees how many levels have come together, and when all that were sent have come,
+//! the input shows the last one.
 
 use std::io;
 use std::sync::Arc;

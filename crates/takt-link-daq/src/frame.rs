@@ -1,4 +1,5 @@
-//! A level on a line of bytes: what the UDP and pty loopbacks carry, with a plant at the far end ([`Wide`]) and without ([`Frame`]).
+//! A level on a line of bytes: what the UDP and pty loopbacks carry, with a plant at the far end
+//! ([`Wide`]) and without ([`Frame`]).
 
 use std::marker::PhantomData;
 

@@ -1,8 +1,9 @@
 //! Converters of the kernel's Industrial I/O subsystem.
 //!
-//! Libiio ([`industrial_io`]) finds the channel and says what its codes mean. The conversions themselves go through the open
-//! sysfs attribute (`Documentation/ABI/testing/sysfs-bus-iio`): `pread` at 0 makes the driver convert anew, and nothing
-//! allocates, as libiio does in each access.
+//! Libiio ([`industrial_io`]) finds the channel and says what its codes mean. The conversions
+//! themselves go through the open sysfs attribute (`Documentation/ABI/testing/sysfs-bus-iio`):
+//! `pread` at 0 makes the driver convert anew, and nothing allocates, as libiio does in each
+//! access.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -191,9 +192,10 @@ mod tests {
     use proptest::prelude::*;
     use std::process::Command;
 
-    /// What the kernel shows of a converter of three channels each way, with inputs that are the outputs' own files: no kernel of
-    /// Debian has the dummy driver (CONFIG_IIO_SIMPLE_DUMMY needs CONFIG_IIO_SW_DEVICE, which is not set), so libiio is
-    /// given a folder that looks like one, in a mount namespace of its own.
+    /// What the kernel shows of a converter of three channels each way, with inputs that are the
+    /// outputs' own files: no kernel of Debian has the dummy driver (CONFIG_IIO_SIMPLE_DUMMY needs
+    /// CONFIG_IIO_SW_DEVICE, which is not set), so libiio is given a folder that looks like one, in
+    /// a mount namespace of its own.
     const TREE: &str = "mount -t tmpfs none /sys/bus && d=/sys/bus/iio/devices/iio:device0 && mkdir -p $d && cd $d && \
         echo loop16 > name && for n in 0 1 2; do echo 0 > out_voltage${n}_raw; ln out_voltage${n}_raw in_voltage${n}_raw; done && \
         echo 0.305 > out_voltage_scale && echo 0.305 > in_voltage_scale && echo -100 > in_voltage_offset && \

@@ -1,14 +1,16 @@
 //! Analog output to analog input: one level out, one level in, and what lies between them.
 //!
-//! The DAQ paper wires AO0 of a board to AI0 and measures how long an edge takes. [`Link`] is that wire with its two
-//! converters. Behind it is a board ([`comedi`](LinkConfig::Comedi), its library loaded at run time; [`iio`](LinkConfig::Iio),
-//! with the feature of that name), a converter
-//! computed from a data sheet ([`simulated`](LinkConfig::Simulated)), or, where there is no hardware at all, a way
-//! through the kernel and back: [`udp`](LinkConfig::Udp) through the network stack, [`pty`](LinkConfig::Pty) through
-//! the tty layer, [`eventfd`](LinkConfig::Eventfd) through the scheduler alone.
+//! The DAQ paper wires AO0 of a board to AI0 and measures how long an edge takes. [`Link`] is that
+//! wire with its two converters. Behind it is a board ([`comedi`](LinkConfig::Comedi), its library
+//! loaded at run time; [`iio`](LinkConfig::Iio), with the feature of that name), a converter
+//! computed from a data sheet ([`simulated`](LinkConfig::Simulated)), or, where there is no
+//! hardware at all, a way through the kernel and back: [`udp`](LinkConfig::Udp) through the network
+//! stack, [`pty`](LinkConfig::Pty) through the tty layer, [`eventfd`](LinkConfig::Eventfd) through
+//! the scheduler alone.
 //!
-//! The loopbacks have an echo thread at the far end, with a policy and a placement of its own. It belongs to the
-//! link under test: what is measured is two wake-ups or polls, four system calls and the layer between.
+//! The loopbacks have an echo thread at the far end, with a policy and a placement of its own. It
+//! belongs to the link under test: what is measured is two wake-ups or polls, four system calls and
+//! the layer between.
 //!
 //! ```
 //! # use takt_link_daq::{Link, LinkConfig};
@@ -56,25 +58,27 @@ pub trait Link: Send {
     /// [`LinkError`] when the link is broken; it stays so.
     fn write_v(&mut self, level_v: f64) -> Result<(), LinkError>;
 
-    /// What the input shows now, in volts. Does not wait for an edge: to see one, read until it is there. (With
-    /// [`Waiting::Block`] a loopback waits in the kernel for something to arrive, at most a millisecond.)
+    /// What the input shows now, in volts. Does not wait for an edge: to see one, read until it is
+    /// there. (With [`Waiting::Block`] a loopback waits in the kernel for something to arrive, at
+    /// most a millisecond.)
     ///
     /// # Errors
     /// [`LinkError`] when the link is broken; it stays so.
     fn read_v(&mut self) -> Result<f64, LinkError>;
 
-    /// Puts `level_v` on the second output, the input of the plant. It takes effect with the next [`write_v`](Self::write_v)
-    /// at the latest.
+    /// Puts `level_v` on the second output, the input of the plant. It takes effect with the next
+    /// [`write_v`](Self::write_v) at the latest.
     ///
     /// # Errors
-    /// [`LinkError::NoPlant`] where the link was opened without one; else as [`write_v`](Self::write_v).
+    /// [`LinkError::NoPlant`] where the link was opened without one; else as
+    /// [`write_v`](Self::write_v).
     fn drive_v(&mut self, level_v: f64) -> Result<(), LinkError> {
         let _ = level_v;
         Err(self.no_plant())
     }
 
-    /// What the plant's two sensors show: position and speed, in volts. A loopback shows what came with the level that
-    /// [`read_v`](Self::read_v) has seen last, a converter converts anew.
+    /// What the plant's two sensors show: position and speed, in volts. A loopback shows what came
+    /// with the level that [`read_v`](Self::read_v) has seen last, a converter converts anew.
     ///
     /// # Errors
     /// As [`drive_v`](Self::drive_v).
@@ -82,7 +86,8 @@ pub trait Link: Send {
         Err(self.no_plant())
     }
 
-    /// Ends the plant and returns what it says about itself; None where none was simulated. The link is broken then.
+    /// Ends the plant and returns what it says about itself; None where none was simulated. The
+    /// link is broken then.
     fn end_plant(&mut self) -> Option<serde_json::Value> {
         None
     }
@@ -119,7 +124,8 @@ pub struct LinkCounts {
 pub struct LinkFacts {
     /// For people: `UDP 127.0.0.1:40000 -> 127.0.0.1:40001`, the board's name and driver.
     pub description: String,
-    /// The name of the echo thread, or of the plant's process, and what the kernel granted it; absent without one.
+    /// The name of the echo thread, or of the plant's process, and what the kernel granted it;
+    /// absent without one.
     pub echo: Option<(String, Granted)>,
 }
 
@@ -131,8 +137,8 @@ pub fn open(config: &LinkConfig) -> Result<Box<dyn Link>, LinkError> {
     open_either(config, None)
 }
 
-/// Opens a link with a plant at its far end, for [`Link::drive_v`] and [`Link::sense_v`]: simulated in a process of its own,
-/// or, behind a board, whatever its channels are wired to.
+/// Opens a link with a plant at its far end, for [`Link::drive_v`] and [`Link::sense_v`]: simulated
+/// in a process of its own, or, behind a board, whatever its channels are wired to.
 ///
 /// # Errors
 /// [`LinkError`] with the key, the value and the way out.

@@ -21,8 +21,8 @@ use crate::frame::{FRAME_BYTES, Frame, Parser, Wide};
 use crate::udp::BLOCK;
 use crate::{Link, LinkCounts, LinkFacts};
 
-/// With the line's own echo, what was echoed also waits for a reader of the terminal, of which there is none. It is
-/// thrown away before the 4096 bytes of the line discipline are full.
+/// With the line's own echo, what was echoed also waits for a reader of the terminal, of which
+/// there is none. It is thrown away before the 4096 bytes of the line discipline are full.
 const FLUSH_AFTER_FRAMES: u32 = 256;
 
 pub struct Pty {
@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn every_byte_passes_raw() {
-        // Levels whose frames hold control characters, XON, XOFF, interrupts, 0xFF, carriage returns.
+        // Levels whose frames hold control characters, XON, XOFF, interrupts, 0xFF, carriage
+        // returns.
         for echo_by in [PtyEcho::Thread, PtyEcho::Line] {
             let config = PtyConfig { waiting: Waiting::Block, echo_by, echo: polite() };
             let mut link = Pty::open(&config, None).unwrap();

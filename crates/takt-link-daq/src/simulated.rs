@@ -60,8 +60,8 @@ pub struct Simulated<C> {
     facts: LinkFacts,
 }
 
-/// A plant wired to a second output and two more inputs. Its process is told every update, and says what its sensors show
-/// then; the converter reads the newest word.
+/// A plant wired to a second output and two more inputs. Its process is told every update, and says
+/// what its sensors show then; the converter reads the newest word.
 struct Plant {
     echo: Echo,
     levels: OwnedFd,
@@ -262,8 +262,8 @@ mod tests {
     #[test]
     fn the_latency_is_that_of_the_data_sheet() {
         let mut link = Simulated::new(&ideal(), Virtual::default());
-        // Write 300. The first read samples at 600, before the update shows at 1300, and is back at 4900; the second
-        // samples at 5200 and is back at 9500.
+        // Write 300. The first read samples at 600, before the update shows at 1300, and is back at
+        // 4900; the second samples at 5200 and is back at 9500.
         assert_eq!(edge(&mut link, 5.0), (9500, 2));
         assert_eq!(edge(&mut link, 0.0), (9500, 2));
         let fast = SimulatedConfig { ao_rate_hz: 1e9, ..ideal() };

@@ -9,7 +9,8 @@ pub fn polite() -> EchoConfig {
     EchoConfig { policy: Policy::default(), ..EchoConfig::default() }
 }
 
-/// Sends edges and reads until each has arrived; returns how many did. Gives up on an edge after many reads.
+/// Sends edges and reads until each has arrived; returns how many did. Gives up on an edge after
+/// many reads.
 pub fn edges(link: &mut dyn Link, count: u64) -> u64 {
     let mut arrived = 0;
     for edge in 0..count {

@@ -258,7 +258,8 @@ mod tests {
         };
         let mut link = Udp::open(&config, None).unwrap();
         assert_eq!(edges(&mut link, 100), 100);
-        // 100 answers need at least 124 datagrams when every fifth is dropped; a slow machine resends more.
+        // 100 answers need at least 124 datagrams when every fifth is dropped; a slow machine
+        // resends more.
         assert!(link.counts().resent >= 24, "{:?}", link.counts());
     }
 

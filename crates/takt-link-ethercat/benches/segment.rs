@@ -1,4 +1,5 @@
-//! How many full frames (process data of 59 devices and 59 state checks) the segment executes a second.
+//! How many full frames (process data of 59 devices and 59 state checks) the segment executes a
+//! second.
 //!
 //! The time goes on by 1 ms a frame: every micro-controller, joint included, runs once a frame.
 #![allow(clippy::unwrap_used, reason = "a bench that cannot start should say so")]

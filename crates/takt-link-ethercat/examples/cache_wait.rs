@@ -1,6 +1,7 @@
-//! What the controller waits for readers, by kind of cache: a controller of FIFO 80 publishes at 1 kHz, a SCHED_OTHER reader copies
-//! the cache without pause, and a thread of FIFO 50 keeps their CPU busy for 3 ms of every 10: the case in which a mutex
-//! without priority inheritance inverts priorities.
+//! What the controller waits for readers, by kind of cache: a controller of FIFO 80 publishes at 1
+//! kHz, a SCHED_OTHER reader copies the cache without pause, and a thread of FIFO 50 keeps their
+//! CPU busy for 3 ms of every 10: the case in which a mutex without priority inheritance inverts
+//! priorities.
 //!
 //! `cargo run --example cache_wait [SECONDS]`; needs the right to use real-time policies.
 

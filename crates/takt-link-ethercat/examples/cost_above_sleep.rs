@@ -1,10 +1,12 @@
-//! What a cycle costs a master beyond waking up for it: CPU time per cycle at 1 kHz above that of a loop that only sleeps, for
-//! Takt's master (`Port::exchange`) and for pysoem, in turn on one simulated segment of 59 devices.
+//! What a cycle costs a master beyond waking up for it: CPU time per cycle at 1 kHz above that of a
+//! loop that only sleeps, for Takt's master (`Port::exchange`) and for pysoem, in turn on one
+//! simulated segment of 59 devices.
 //!
-//! `cargo run --release -p takt-link-ethercat --example cost_above_sleep -- [ROUNDS [SECONDS]]` as root, with
-//! `pip install pysoem==1.1.13`. The segment runs in a process of its own; each master is a process of its own, too, and the
-//! time told is that process's, system calls included: handing a frame to a veth pair carries it to the other end, which a
-//! network card's driver would not.
+//! `cargo run --release -p takt-link-ethercat --example cost_above_sleep -- [ROUNDS [SECONDS]]` as
+//! root, with `pip install pysoem==1.1.13`. The segment runs in a process of its own; each master
+//! is a process of its own, too, and the time told is that process's, system calls included:
+//! handing a frame to a veth pair carries it to the other end, which a network card's driver would
+//! not.
 
 use std::error::Error;
 use std::io::Write;
@@ -35,7 +37,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seconds = words.get(1).unwrap_or(&"3");
     let pair = VethPair::unique()?;
     let masters = ["takt pipelined", "takt waiting", "pysoem"];
-    // The segment has a CPU and the master another: else the scheduler puts them together in some rounds and apart in others.
+    // The segment has a CPU and the master another: else the scheduler puts them together in some
+    // rounds and apart in others.
     let cpus: Vec<usize> = placement::online()?.iter().collect();
     let [of_segment, of_master] = [0, 1].map(|at| CpuSet::single(cpus[at % cpus.len()]));
     let (of_segment, of_master) = (of_segment?, of_master?);

@@ -1,9 +1,10 @@
 //! Cycles and CPU time of the master's side, ethercrab against pysoem, over one cable.
 //!
-//! `cargo run -p takt-link-ethercat --example two_masters -- [SECONDS]` as root, with `pip install pysoem==1.1.13`. The
-//! segment runs in a process of its own, so that the CPU time told is the master's alone: process time of the whole
-//! master, transport threads included. Each master cycles as fast as it can, then at 1 kHz, then at 1 kHz with every
-//! drive's target written and every input read each cycle. ethercrab runs twice: with its io_uring transport thread, and
+//! `cargo run -p takt-link-ethercat --example two_masters -- [SECONDS]` as root, with
+//! `pip install pysoem==1.1.13`. The segment runs in a process of its own, so that the CPU time
+//! told is the master's alone: process time of the whole master, transport threads included. Each
+//! master cycles as fast as it can, then at 1 kHz, then at 1 kHz with every drive's target written
+//! and every input read each cycle. ethercrab runs twice: with its io_uring transport thread, and
 //! with frames sent and received by the cycling thread itself.
 
 use std::error::Error;
@@ -50,7 +51,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .status()?;
     println!("pysoem ended: {status}");
     drop(segment);
-    // Each in a process of its own: ethercrab's storage splits once, and process time is the process's.
+    // Each in a process of its own: ethercrab's storage splits once, and process time is the
+    // process's.
     for transport in ["thread", "own"] {
         let segment = Served::start(&pair)?;
         println!("ethercrab, transport {transport}:");

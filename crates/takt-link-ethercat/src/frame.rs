@@ -1,7 +1,8 @@
-//! EtherCAT frames as bytes (ETG.1000.4, section 5): building those of a cycle, and reading anybody's.
+//! EtherCAT frames as bytes (ETG.1000.4, section 5): building those of a cycle, and reading
+//! anybody's.
 //!
-//! The master `ethercrab` sends one datagram a frame through its public interface; a cycle wants several in one. Nothing here
-//! allocates, and nothing panics on any bytes.
+//! The master `ethercrab` sends one datagram a frame through its public interface; a cycle wants
+//! several in one. Nothing here allocates, and nothing panics on any bytes.
 
 /// EtherType of EtherCAT.
 pub const ETHERCAT: u16 = 0x88A4;
@@ -137,7 +138,8 @@ pub fn identity(bytes: &[u8]) -> Option<Identity> {
     (count > 0).then(|| Identity { key: key.finish(), kind: kind.finish(), cyclic })
 }
 
-/// The datagrams of an Ethernet frame, tagged (VLAN) or not, in their order; stops before one that reaches beyond the end.
+/// The datagrams of an Ethernet frame, tagged (VLAN) or not, in their order; stops before one that
+/// reaches beyond the end.
 #[derive(Debug, Clone)]
 pub struct Datagrams<'a> {
     rest: &'a [u8],
@@ -169,8 +171,9 @@ fn ethercat_at(frame: &[u8]) -> Option<usize> {
     }
 }
 
-/// The low 32 bits of the number of the cycle that a frame of ours belongs to: the data of a datagram without effect at its end, which
-/// devices pass on as it is. `None` where its datagrams do not say, as those of other masters, or contradict each other.
+/// The low 32 bits of the number of the cycle that a frame of ours belongs to: the data of a
+/// datagram without effect at its end, which devices pass on as it is. `None` where its datagrams
+/// do not say, as those of other masters, or contradict each other.
 pub fn cycle(bytes: &[u8]) -> Option<u32> {
     let mut first = None;
     for datagram in datagrams(bytes) {
@@ -182,8 +185,8 @@ pub fn cycle(bytes: &[u8]) -> Option<u32> {
     None
 }
 
-/// Where the first process data of a frame lie in the logical address space, which tells it from the other frames of its cycle; `None`
-/// for one without process data.
+/// Where the first process data of a frame lie in the logical address space, which tells it from
+/// the other frames of its cycle; `None` for one without process data.
 pub fn logical_address(bytes: &[u8]) -> Option<u32> {
     let first = datagrams(bytes).find(|datagram| command::is_logical(datagram.command));
     first.map(|datagram| datagram.address)
@@ -194,7 +197,8 @@ pub fn is_ethercat(frame: &[u8]) -> bool {
     ethercat_at(frame).is_some()
 }
 
-/// Whether a frame has been through the devices: the first one sets bit 1 of the first byte of the source address.
+/// Whether a frame has been through the devices: the first one sets bit 1 of the first byte of the
+/// source address.
 pub fn has_passed(frame: &[u8]) -> bool {
     frame.get(6).is_some_and(|byte| byte & 2 != 0)
 }
@@ -263,7 +267,8 @@ impl FrameBuilder {
         self.length + DATAGRAM_OVERHEAD + length <= MOST_FRAME
     }
 
-    /// Adds a datagram of `length` bytes; its data, to be filled in, are whatever the memory held. `None` where it does not fit.
+    /// Adds a datagram of `length` bytes; its data, to be filled in, are whatever the memory held.
+    /// `None` where it does not fit.
     pub fn push(&mut self, command: u8, index: u8, address: u32, length: usize) -> Option<&mut [u8]> {
         if !self.fits(length) {
             return None;

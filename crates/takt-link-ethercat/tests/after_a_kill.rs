@@ -1,4 +1,5 @@
-//! What a killed process leaves behind: nothing, by the word of `ip link` and of the directory of shared memory.
+//! What a killed process leaves behind: nothing, by the word of `ip link` and of the directory of
+//! shared memory.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;

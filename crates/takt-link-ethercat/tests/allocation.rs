@@ -1,4 +1,5 @@
-//! Once built, the segment allocates nothing per frame: process data, state checks, mailbox transfers, faults.
+//! Once built, the segment allocates nothing per frame: process data, state checks, mailbox
+//! transfers, faults.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use takt_link_ethercat::segment::{Outcome, Segment, SegmentConfig, When, WireFault};

@@ -25,7 +25,8 @@ fn made(kind: CacheKind, change: impl FnOnce(&mut ControlConfig)) -> (Publisher,
     cache(&config, 64).unwrap()
 }
 
-/// Field 18 of a thread's stat: its priority with inheritance; -1 - priority for real-time policies.
+/// Field 18 of a thread's stat: its priority with inheritance; -1 - priority for real-time
+/// policies.
 fn kernel_priority(tid: i32) -> i64 {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
     stat.rsplit_once(')').unwrap().1.split_whitespace().nth(15).unwrap().parse().unwrap()
@@ -65,8 +66,8 @@ fn readers_never_see_half_a_cycle() {
     }
 }
 
-/// Figure 3 of the paper: B holds the cache, C has queued for it, and D, the controller, comes last and is served before C. Meanwhile
-/// B runs at the priority of whoever waits.
+/// Figure 3 of the paper: B holds the cache, C has queued for it, and D, the controller, comes last
+/// and is served before C. Meanwhile B runs at the priority of whoever waits.
 #[test]
 fn the_controller_waits_for_one_reader_and_lends_it_its_priority() {
     let (mut publisher, mut readers) =

@@ -1,12 +1,13 @@
-//! Captures of masters at work, with a delay planted at each place: does the analysis find it there?
+//! Captures of masters at work, with a delay planted at each place: does the analysis find it
+//! there?
 //!
 //! ```text
 //!  master ── pair ── proxy (the wire: delays, losses) ── pair ── segment (devices: delays, losses)
 //!         tap                                              tap
 //! ```
 //!
-//! Needs CAP_NET_ADMIN and CAP_NET_RAW; pysoem needs `pip install pysoem==1.1.13`. Without them the tests say SKIPPED, unless
-//! `TAKT_REQUIRE_OUTSIDE=1` makes that a failure.
+//! Needs CAP_NET_ADMIN and CAP_NET_RAW; pysoem needs `pip install pysoem==1.1.13`. Without them the
+//! tests say SKIPPED, unless `TAKT_REQUIRE_OUTSIDE=1` makes that a failure.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io;
@@ -311,7 +312,8 @@ fn pysoem_with_a_delay_planted_at_each_place() {
             "device" => bench.control.wire(WireFault::Delay(PLANTED), When::Next(1)),
             "wire" => bench.fate.hold.store(true, Ordering::Release),
             "host" => {
-                // A full bucket lets some frames pass, then one each 100 ms or so: they wait in the queue before the interface.
+                // A full bucket lets some frames pass, then one each 100 ms or so: they wait in the
+                // queue before the interface.
                 has_tbf = tc(&[
                     "qdisc",
                     "replace",

@@ -146,7 +146,8 @@ fn devices_without_lrw_are_read_and_written_apart() {
     let all = cycles(&mut link, 50);
     assert_eq!(control.counts().frames - frames, 50, "one frame a cycle");
     assert!(all[1..].iter().all(|exchanged| exchanged.complete() && exchanged.all_op));
-    // A device counts 1 where it is read and 1 where it is written, and not 2 as in one datagram for both.
+    // A device counts 1 where it is read and 1 where it is written, and not 2 as in one datagram
+    // for both.
     let description = segment(59);
     let parts = |bytes: fn(DeviceKind) -> usize| {
         description.devices.iter().filter(|device| bytes(device.kind) > 0).count() as u16
@@ -162,7 +163,8 @@ fn the_status_of_all_is_asked_as_often_as_told() {
     let (mut link, control) = up(10, |config| config.status_cycles = 8);
     cycles(&mut link, 16);
     control.fall(3, AlState::SafeOp, 0x001B).unwrap();
-    // Asked in cycle 24, fetched in cycle 25. Working counters do not tell: its sync managers stay open in SAFE-OP.
+    // Asked in cycle 24, fetched in cycle 25. Working counters do not tell: its sync managers stay
+    // open in SAFE-OP.
     let all = cycles(&mut link, 10);
     assert_eq!(all.iter().position(|exchanged| !exchanged.all_op), Some(8));
     assert!(all.iter().all(Exchanged::complete));

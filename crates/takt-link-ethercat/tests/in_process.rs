@@ -172,8 +172,8 @@ fn another_identity_is_told() {
     });
 }
 
-/// What the master makes of broken EEPROMs is its own affair (ethercrab 0.7.1 panics on some of them): the segment must
-/// go on, and a sound EEPROM must make all well again.
+/// What the master makes of broken EEPROMs is its own affair (ethercrab 0.7.1 panics on some of
+/// them): the segment must go on, and a sound EEPROM must make all well again.
 #[test]
 fn broken_eeproms_do_not_break_the_segment() {
     for defect in [
@@ -207,7 +207,8 @@ fn broken_eeproms_do_not_break_the_segment() {
             let outcome = reported.recv_timeout(Duration::from_secs(if sound { 60 } else { 5 }));
             eprintln!("{defect:?}, sound {sound}: {outcome:?}");
             if sound || defect == SiiDefect::Checksum {
-                // With a wrong checksum the categories are sound; only what the ESC takes at power-on is not.
+                // With a wrong checksum the categories are sound; only what the ESC takes at
+                // power-on is not.
                 assert_eq!(outcome.unwrap().unwrap(), 4, "{defect:?}");
             } else if matches!(defect, SiiDefect::HugeMailbox | SiiDefect::Zero | SiiDefect::Blank) {
                 assert!(!matches!(outcome, Ok(Ok(_))), "{defect:?} cannot reach OP");

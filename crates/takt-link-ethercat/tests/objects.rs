@@ -20,7 +20,8 @@ fn drives() -> Vec<usize> {
     (0..DEVICES).filter(|&at| devices[at].kind == DeviceKind::Drive).collect()
 }
 
-/// One segment that several masters meet one after the other, and a spoiler of the responses that its mailboxes give.
+/// One segment that several masters meet one after the other, and a spoiler of the responses that
+/// its mailboxes give.
 fn shared(segment: &Arc<Mutex<Segment>>, mut spoil: impl FnMut(&mut [u8]) + Send + 'static) -> Box<dyn Wire> {
     let segment = Arc::clone(segment);
     Box::new(InProcess::new(move |frame: &mut [u8], now_ns| {
@@ -110,8 +111,8 @@ fn what_a_device_refuses_or_spoils_is_told() {
     assert!(error.to_string().contains("there are 12"), "{error}");
 }
 
-/// Every byte of every response, changed: an answer that is right, or an error; never a panic, and never data that
-/// were taken for whole while a segment was missing.
+/// Every byte of every response, changed: an answer that is right, or an error; never a panic, and
+/// never data that were taken for whole while a segment was missing.
 #[test]
 fn spoilt_responses_end_in_an_error_or_in_whole_data() {
     let ramp: Vec<u8> = (0..LENGTH).map(|at| at as u8).collect();

@@ -1,7 +1,8 @@
 //! Masters on the other end of a cable: ethercrab, and pysoem, which nobody here wrote.
 //!
-//! Needs CAP_NET_ADMIN and CAP_NET_RAW for the veth pair; pysoem needs `python3` with `pip install pysoem==1.1.13`. Without
-//! them the tests say SKIPPED, unless `TAKT_REQUIRE_OUTSIDE=1` makes that a failure.
+//! Needs CAP_NET_ADMIN and CAP_NET_RAW for the veth pair; pysoem needs `python3` with
+//! `pip install pysoem==1.1.13`. Without them the tests say SKIPPED, unless
+//! `TAKT_REQUIRE_OUTSIDE=1` makes that a failure.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;
@@ -50,15 +51,17 @@ fn cable() -> Option<(VethPair, Server, SegmentControl)> {
     }
 }
 
-/// Attempts of the outside master: once in some hundred sessions on a busy machine it gets no answer to any frame from the start on,
-/// however often it sends again, while the others on cables of their own do.
+/// Attempts of the outside master: once in some hundred sessions on a busy machine it gets no
+/// answer to any frame from the start on, however often it sends again, while the others on cables
+/// of their own do.
 const ATTEMPTS: usize = 3;
 
 #[test]
 fn ethercrab_brings_59_devices_to_op() {
     for attempt in 1..=ATTEMPTS {
         let Some((pair, server, control)) = cable() else { return };
-        // A packet socket may drop a frame on a busy machine: it is sent again, as its users have it.
+        // A packet socket may drop a frame on a busy machine: it is sent again, as its users have
+        // it.
         let (main_device, tx, rx) = master_with(Duration::from_secs(1), RetryBehaviour::Count(3));
         let task = ethercrab::std::tx_rx_task(pair.master(), tx, rx).unwrap();
         let sender = std::thread::spawn(move || block_on(task).map(drop));
@@ -121,7 +124,8 @@ fn pysoem_brings_59_devices_to_op_transfers_objects_and_moves_a_joint() {
     assert!(out.contains("\"devices_op\": 59"), "{out}");
     assert_eq!(control.counts().malformed, 0);
     assert_eq!(server.errors(), (0, 0));
-    // Its distributed clocks: every drive had its Sync0, and the delays that it measured are the wire's.
+    // Its distributed clocks: every drive had its Sync0, and the delays that it measured are the
+    // wire's.
     for (place, view) in control.devices().iter().enumerate() {
         let off_ns = u64::from(view.clock.told_delay_ns).abs_diff(view.clock.pass_ns);
         assert!(off_ns <= 1000, "device {place}: {:?}", view.clock);

@@ -1,7 +1,9 @@
-//! The master's end of a cable through AF_XDP, the simulated segment at the other end through a raw socket.
+//! The master's end of a cable through AF_XDP, the simulated segment at the other end through a raw
+//! socket.
 //!
-//! Needs the feature `xdp`, a veth pair and the right to attach an XDP program (CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF), and a kernel with
-//! CONFIG_XDP_SOCKETS. Without them the tests say SKIPPED: no package can bring a kernel that has it.
+//! Needs the feature `xdp`, a veth pair and the right to attach an XDP program (CAP_NET_ADMIN,
+//! CAP_NET_RAW, CAP_BPF), and a kernel with CONFIG_XDP_SOCKETS. Without them the tests say SKIPPED:
+//! no package can bring a kernel that has it.
 #![cfg(feature = "xdp")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

@@ -1,4 +1,5 @@
-//! Late frames, watchdogs and distributed clocks in simulated time: what is judged does not depend on the machine that tests run on.
+//! Late frames, watchdogs and distributed clocks in simulated time: what is judged does not depend
+//! on the machine that tests run on.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::Arc;
@@ -168,8 +169,8 @@ fn the_grace_grows_with_our_own_lateness() {
     for _ in 0..5 {
         bench.cycle(0, 0);
     }
-    // The frame is sent 0.8 ms late and takes 0.4 ms: at the next release it is 0.2 ms away, within a grace of 50 us and the
-    // lateness, which is counted up to half a cycle.
+    // The frame is sent 0.8 ms late and takes 0.4 ms: at the next release it is 0.2 ms away, within
+    // a grace of 50 us and the lateness, which is counted up to half a cycle.
     bench.cycle(800_000, 340);
     let exchanged = bench.cycle(0, 0);
     assert!(exchanged.complete() && exchanged.late == 0, "{exchanged:?}");
@@ -200,7 +201,8 @@ fn a_watchdog_of_30_ms_never_expires_from_bring_up_to_the_end() {
         (0..59).filter(|&device| devices[device].clock.expired > 0 || devices[device].error).collect();
     assert!(expired.is_empty(), "watchdogs expired at {expired:?}");
     assert!(bench.control.counts().cyclic > cyclic, "cycles went on while devices were asked down");
-    // The views are those of the last cycle: by then all had left OP, and the last states are read from the wire.
+    // The views are those of the last cycle: by then all had left OP, and the last states are read
+    // from the wire.
     assert!(devices.iter().all(|device| device.state < AlState::SafeOp), "{devices:?}");
 }
 
@@ -277,8 +279,8 @@ fn random(state: &mut u64, below: u64) -> u64 {
     *state % below
 }
 
-/// 60 s of cycles; the farthest that outputs came from half a cycle before a drive's Sync0, by the segment's own truth, and how
-/// far the drives' pulses were apart.
+/// 60 s of cycles; the farthest that outputs came from half a cycle before a drive's Sync0, by the
+/// segment's own truth, and how far the drives' pulses were apart.
 fn sixty_seconds(segment: &SegmentConfig, follow: bool) -> (u64, u64, Bench) {
     let mut config = with_sync0(segment);
     config.clock.follow = follow;
@@ -311,8 +313,8 @@ fn sixty_seconds(segment: &SegmentConfig, follow: bool) -> (u64, u64, Bench) {
 
 #[test]
 fn the_phase_to_sync0_holds_over_a_minute_of_drift() {
-    // Constant drifts between -100 and +100 ppm: the reference clock, which is the first device's, runs at -100. Then all of them
-    // swing between those ends within a minute.
+    // Constant drifts between -100 and +100 ppm: the reference clock, which is the first device's,
+    // runs at -100. Then all of them swing between those ends within a minute.
     for clock_swing_s in [0, 60] {
         let segment =
             SegmentConfig { clock_drift_ppb: 100_000, clock_swing_s, ..SegmentConfig::humanoid(12) };
@@ -373,8 +375,9 @@ fn free_running_devices_and_the_lock_do_not_disturb_each_other() {
     assert!(bench.link.port.totals().clock.locked_cycles > 400);
 }
 
-/// A bring-up of four devices in which frame `lost` never comes back, and frame `delayed` so many microseconds later; with the number of
-/// frames that it took, and those before the devices were asked to SAFE-OP.
+/// A bring-up of four devices in which frame `lost` never comes back, and frame `delayed` so many
+/// microseconds later; with the number of frames that it took, and those before the devices were
+/// asked to SAFE-OP.
 fn brought_up(lost: Option<u64>, delayed: Option<(u64, u64)>) -> Result<(Link, u64, u64), String> {
     let time = SimulatedTime::new(77_123_456_789);
     let description = SegmentConfig { watchdog_ms: 5000, ..SegmentConfig::humanoid(4) };
@@ -447,7 +450,8 @@ fn a_request_that_is_lost_beside_the_cycles_is_sent_again() {
         for (lost, delayed) in [(Some(frame), None), (None, Some((frame, 20_000)))] {
             let outcome = brought_up(lost, delayed);
             let (mut link, ..) = outcome.unwrap_or_else(|error| panic!("frame {frame} of {frames}: {error}"));
-            // Sixteen cycles until it counts as lost, and not the time that the whole bring-up may take.
+            // Sixteen cycles until it counts as lost, and not the time that the whole bring-up may
+            // take.
             assert!(
                 link.took < usual + Duration::from_millis(25),
                 "frame {frame}: {:?} of {usual:?}",

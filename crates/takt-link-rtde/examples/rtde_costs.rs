@@ -1,5 +1,5 @@
-//! Measures what the RTDE link costs: `send`, the way of a command to the controller and back, and the
-//! simulator's share of a CPU.
+//! Measures what the RTDE link costs: `send`, the way of a command to the controller and back, and
+//! the simulator's share of a CPU.
 //!
 //! Usage: `cargo run --release -p takt-link-rtde --example rtde_costs [SECONDS]`
 

@@ -1,7 +1,8 @@
 //! Client of the controller's dashboard server (port 29999): one text line asks, one answers.
 //!
-//! Source: Universal Robots, "Dashboard Server e-Series". Commands that start motion (`play`, `power on`,
-//! `brake release`, `unlock protective stop`) work only in remote control. None of them is a safety function.
+//! Source: Universal Robots, "Dashboard Server e-Series". Commands that start motion (`play`,
+//! `power on`, `brake release`, `unlock protective stop`) work only in remote control. None of them
+//! is a safety function.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,9 +1,10 @@
 //! Forward kinematics of Universal Robots arms and the speed of their tool.
 //!
-//! Source of the numbers: Universal Robots, "DH Parameters for calculations of kinematics and dynamics"
-//! (standard Denavit-Hartenberg convention). A real arm's calibration differs from them by millimetres and can be
-//! read from its controller ([`crate::primary`]). The tool's pose comes from the controller (`actual_TCP_pose`);
-//! these are for the simulator, and for where the links are ([`Body`]).
+//! Source of the numbers: Universal Robots, "DH Parameters for calculations of kinematics and
+//! dynamics" (standard Denavit-Hartenberg convention). A real arm's calibration differs from them
+//! by millimetres and can be read from its controller ([`crate::primary`]). The tool's pose comes
+//! from the controller (`actual_TCP_pose`); these are for the simulator, and for where the links
+//! are ([`Body`]).
 
 mod body;
 mod models;
@@ -55,7 +56,8 @@ impl Arm {
         flange * tcp
     }
 
-    /// Geometric Jacobian at the tool centre point: rows 0..3 linear (m/rad), rows 3..6 angular, base frame.
+    /// Geometric Jacobian at the tool centre point: rows 0..3 linear (m/rad), rows 3..6 angular,
+    /// base frame.
     pub fn jacobian(&self, joints_rad: &[f64; 6], tcp: &Isometry3<f64>) -> Matrix6<f64> {
         let tool = self.forward(joints_rad, tcp).translation.vector;
         let mut jacobian = Matrix6::zeros();
@@ -81,7 +83,8 @@ impl Arm {
     }
 }
 
-/// A pose as RTDE writes it: x, y, z in metres, then the rotation vector (axis times angle) in radians.
+/// A pose as RTDE writes it: x, y, z in metres, then the rotation vector (axis times angle) in
+/// radians.
 pub fn pose_to_vector(pose: &Isometry3<f64>) -> [f64; 6] {
     let (at, turn) = (pose.translation.vector, pose.rotation.scaled_axis());
     [at.x, at.y, at.z, turn.x, turn.y, turn.z]

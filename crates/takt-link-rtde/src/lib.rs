@@ -9,9 +9,9 @@
 //! - [`sim`]: a simulated controller on loopback;
 //! - [`kinematics`]: where the tool and the links are and how fast they move.
 //!
-//! **The speed slider and ordinary digital outputs of a UR are not safety-rated.** They slow and stop the arm
-//! in normal operation; a risk assessment cannot count on them. Safety functions of the robot go through its
-//! safety inputs and its safety configuration.
+//! **The speed slider and ordinary digital outputs of a UR are not safety-rated.** They slow and
+//! stop the arm in normal operation; a risk assessment cannot count on them. Safety functions of
+//! the robot go through its safety inputs and its safety configuration.
 
 #![deny(missing_docs)]
 

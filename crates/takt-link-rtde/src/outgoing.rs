@@ -6,7 +6,8 @@ use std::os::fd::BorrowedFd;
 use crate::client::SendOutcome;
 use crate::socket;
 
-/// Sends packets of so many bytes. The stream stays whole whatever the kernel takes: a packet that was begun is finished first.
+/// Sends packets of so many bytes. The stream stays whole whatever the kernel takes: a packet that
+/// was begun is finished first.
 #[derive(Debug)]
 pub(crate) struct Outgoing<const BYTES: usize> {
     /// The rest of a packet that the kernel took only in part, then room for one more packet.
@@ -33,7 +34,8 @@ impl<const BYTES: usize> Outgoing<BYTES> {
         match socket::send_now(socket, &pending[..end]) {
             Ok(sent) => self.account(begun, end, sent),
             Err(error) => match error.kind() {
-                // A signal before anything was sent: same as a full buffer, the next cycle sends again.
+                // A signal before anything was sent: same as a full buffer, the next cycle sends
+                // again.
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => SendOutcome::WouldBlock,
                 io::ErrorKind::BrokenPipe
                 | io::ErrorKind::ConnectionReset

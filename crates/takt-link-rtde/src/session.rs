@@ -1,5 +1,6 @@
-//! Setting a connection up: resolve, connect, negotiate, ask for recipes. It blocks, bounded by time-outs, and
-//! it allocates: it runs before the data path and on reconnects, never on the safety job's thread.
+//! Setting a connection up: resolve, connect, negotiate, ask for recipes. It blocks, bounded by
+//! time-outs, and it allocates: it runs before the data path and on reconnects, never on the safety
+//! job's thread.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -76,7 +77,8 @@ impl RtdeSession {
 
     /// Refuses controllers without the registers 24 to 47, which belong to external clients.
     ///
-    /// RTDE guide: general purpose registers 24..47 exist from 3.9.0 (CB-series) and 5.3.0 (e-Series) on.
+    /// RTDE guide: general purpose registers 24..47 exist from 3.9.0 (CB-series) and 5.3.0
+    /// (e-Series) on.
     pub(crate) fn require_upper_registers(&self) -> Result<(), RtdeError> {
         let (major, minor) = (self.version.major, self.version.minor);
         let required = match major {
@@ -150,7 +152,8 @@ impl RtdeSession {
         }
     }
 
-    /// Sends a request and waits for the answer of that kind; texts and data that come before it are no answer.
+    /// Sends a request and waits for the answer of that kind; texts and data that come before it
+    /// are no answer.
     fn ask(
         &mut self,
         request: &Request<'_>,

@@ -6,10 +6,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use takt_rt::clock::monotonic_ns;
 
-/// Sends what fits without ever blocking and without SIGPIPE; returns how many bytes the kernel took.
+/// Sends what fits without ever blocking and without SIGPIPE; returns how many bytes the kernel
+/// took.
 pub(crate) fn send_now(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    // SAFETY: the descriptor is open for as long as it is borrowed, and the pointer and length are those of
-    // a live slice that the kernel only reads.
+    // SAFETY: the descriptor is open for as long as it is borrowed, and the pointer and length are
+    // those of a live slice that the kernel only reads.
     let sent = unsafe {
         libc::send(
             socket.as_raw_fd(),
@@ -21,10 +22,11 @@ pub(crate) fn send_now(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Reads what is there without ever blocking; returns how many bytes came, 0 at the end of the stream.
+/// Reads what is there without ever blocking; returns how many bytes came, 0 at the end of the
+/// stream.
 pub(crate) fn receive_now(socket: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the descriptor is open for as long as it is borrowed, and the pointer and length are those of
-    // a live slice that the kernel only writes.
+    // SAFETY: the descriptor is open for as long as it is borrowed, and the pointer and length are
+    // those of a live slice that the kernel only writes.
     let read =
         unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), libc::MSG_DONTWAIT) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
@@ -39,7 +41,8 @@ pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline_ns: u64) -> io::Res
             tv_sec: (left_ns / 1_000_000_000) as libc::time_t,
             tv_nsec: (left_ns % 1_000_000_000) as libc::c_long,
         };
-        // SAFETY: one live pollfd of an open descriptor, and a live timespec; no signal mask is given.
+        // SAFETY: one live pollfd of an open descriptor, and a live timespec; no signal mask is
+        // given.
         match unsafe { libc::ppoll(&raw mut polled, 1, &raw const left, std::ptr::null()) } {
             0 => return Ok(false),
             1.. => return Ok(true),
@@ -54,7 +57,8 @@ pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline_ns: u64) -> io::Res
 }
 
 fn set_int(stream: &TcpStream, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: the descriptor is open for as long as `stream` is borrowed; pointer and size describe `value`.
+    // SAFETY: the descriptor is open for as long as `stream` is borrowed; pointer and size describe
+    // `value`.
     let rc = unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),
@@ -81,7 +85,8 @@ pub(crate) fn set_user_timeout(stream: &TcpStream, milliseconds: u32) -> io::Res
 /// Makes closing the socket send RST at once, so that a peer sees a dropped link as such.
 pub(crate) fn set_abortive_close(stream: &TcpStream) -> io::Result<()> {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    // SAFETY: the descriptor is open for as long as `stream` is borrowed; pointer and size describe `linger`.
+    // SAFETY: the descriptor is open for as long as `stream` is borrowed; pointer and size describe
+    // `linger`.
     let rc = unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),

@@ -1,4 +1,5 @@
-//! What flows over the wire in Takt's terms: the robot's state as it is read, and what Takt asks of it.
+//! What flows over the wire in Takt's terms: the robot's state as it is read, and what Takt asks of
+//! it.
 
 use serde::Serialize;
 
@@ -66,10 +67,11 @@ pub struct RobotState {
     pub sequence: u64,
     /// When the packet was read, CLOCK_MONOTONIC nanoseconds.
     pub received_ns: u64,
-    /// When the controller measured it, CLOCK_MONOTONIC nanoseconds, never after `received_ns`; equal to it while
-    /// nothing better is known.
+    /// When the controller measured it, CLOCK_MONOTONIC nanoseconds, never after `received_ns`;
+    /// equal to it while nothing better is known.
     pub measured_ns: u64,
-    /// By how much the measurement may be older than `measured_ns`, beyond the least delay of the link.
+    /// By how much the measurement may be older than `measured_ns`, beyond the least delay of the
+    /// link.
     pub age_error_ns: u64,
     /// Whether this packet is a new measurement by its own time stamp.
     pub content: Content,
@@ -99,7 +101,8 @@ pub struct RobotState {
     pub speed_fraction: f64,
     /// Digital outputs (`actual_digital_output_bits`), bit 0 = standard output 0.
     pub digital_outputs: u64,
-    /// Echo of the heartbeat register: the newest [`Command::heartbeat`] that the controller has taken in.
+    /// Echo of the heartbeat register: the newest [`Command::heartbeat`] that the controller has
+    /// taken in.
     pub heartbeat_echo: i32,
     /// When `heartbeat_echo` was first seen to have its value, CLOCK_MONOTONIC nanoseconds.
     pub heartbeat_echo_ns: u64,
@@ -115,7 +118,8 @@ pub struct RobotState {
 }
 
 impl RobotState {
-    /// A robot that is connected and runs its program, nothing being wrong; all else is 0. Tests begin with it.
+    /// A robot that is connected and runs its program, nothing being wrong; all else is 0. Tests
+    /// begin with it.
     pub fn running() -> Self {
         Self {
             connected: true,

@@ -1,4 +1,5 @@
-//! Hostile and careless clients against the simulated controller: it survives and serves the others.
+//! Hostile and careless clients against the simulated controller: it survives and serves the
+//! others.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;

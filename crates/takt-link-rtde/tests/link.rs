@@ -167,7 +167,8 @@ fn many_reconnects_leak_no_descriptor() {
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let simulator = simulator();
     let mut cell = Cell::open(&config_for(&simulator));
-    // Other tests of this process open and close descriptors meanwhile: only growth with every reconnect tells.
+    // Other tests of this process open and close descriptors meanwhile: only growth with every
+    // reconnect tells.
     let before = count();
     for round in 2..42 {
         simulator.inject(Fault::DropLinks);

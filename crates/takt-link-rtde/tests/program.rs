@@ -1,5 +1,5 @@
-//! The program on the robot, judged by the simulated controller's own state: what its watchdog proves, and that
-//! nothing moves after a link loss before Takt is back, whoever presses play.
+//! The program on the robot, judged by the simulated controller's own state: what its watchdog
+//! proves, and that nothing moves after a link loss before Takt is back, whoever presses play.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;

@@ -1,5 +1,5 @@
-//! What the safety thread calls on the link: no allocation and no free, also while the link drops and comes
-//! back (the descriptors of lost connections are closed by the receiver thread).
+//! What the safety thread calls on the link: no allocation and no free, also while the link drops
+//! and comes back (the descriptors of lost connections are closed by the receiver thread).
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;
@@ -47,7 +47,8 @@ fn a_command_is_one_system_call_and_reading_is_none() {
         cell.beat_until("a state", |state| state.connected);
         move || {
             for _ in 0..200 {
-                // A simulator that is kept from running may let the buffer fill: an outcome, not a fault.
+                // A simulator that is kept from running may let the buffer fill: an outcome, not a
+                // fault.
                 assert!(matches!(
                     cell.beat(),
                     SendOutcome::Sent | SendOutcome::WouldBlock | SendOutcome::Partial

@@ -1,4 +1,5 @@
-//! Interference by threads of this process: what no tool does as it is needed here, and stand-ins for missing tools.
+//! Interference by threads of this process: what no tool does as it is needed here, and stand-ins
+//! for missing tools.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -20,8 +21,8 @@ use takt_rt::policy::Policy;
 /// Small, since locked memory makes every stack resident.
 const STACK_BYTES: usize = 128 << 10;
 
-/// One piece of work; the amount done, in the unit of the job, or `None` when the work is over because its other half
-/// has ended.
+/// One piece of work; the amount done, in the unit of the job, or `None` when the work is over
+/// because its other half has ended.
 type Step = Box<dyn FnMut() -> io::Result<Option<u64>> + Send>;
 
 /// The work of one thread.
@@ -155,7 +156,8 @@ pub(crate) fn matrix() -> Job {
     })
 }
 
-/// Fills `bytes` of memory and goes on writing to every cache line of it: the stand-in for `stress-ng --vm`.
+/// Fills `bytes` of memory and goes on writing to every cache line of it: the stand-in for
+/// `stress-ng --vm`.
 pub(crate) fn memory(bytes: u64) -> Job {
     // Above malloc's greatest threshold, so that freeing a piece gives it back to the system.
     const PIECE: usize = 64 << 20;
@@ -182,8 +184,8 @@ pub(crate) fn memory(bytes: u64) -> Job {
     })
 }
 
-/// Two threads that wake each other with messages of `bytes`: the stand-in for `stress-ng --switch` and, in groups,
-/// for `hackbench`.
+/// Two threads that wake each other with messages of `bytes`: the stand-in for `stress-ng --switch`
+/// and, in groups, for `hackbench`.
 pub(crate) fn ping_pong(bytes: usize) -> io::Result<[Job; 2]> {
     let (mut near, mut far) = UnixStream::pair()?;
     let (mut ball, mut other) = (vec![0u8; bytes], vec![0u8; bytes]);
@@ -220,8 +222,8 @@ pub(crate) fn fork() -> Job {
 /// The block of the 2009 paper's `dd`.
 const DISK_BLOCK: usize = 1_024_000;
 
-/// Writes a file of `file_bytes` in `folder` over and over, at most `bytes_per_s`. The file loses its name before the
-/// first byte is written.
+/// Writes a file of `file_bytes` in `folder` over and over, at most `bytes_per_s`. The file loses
+/// its name before the first byte is written.
 pub(crate) fn disk(folder: &Path, file_bytes: u64, bytes_per_s: u64) -> io::Result<Job> {
     let path = folder.join(format!(".takt-load-{}-{}", std::process::id(), clock::monotonic_ns()));
     let mut file: File = OpenOptions::new()
@@ -258,8 +260,8 @@ fn pause_until(deadline_ns: u64) {
     clock::sleep_until(deadline_ns.min(now + 100_000_000));
 }
 
-/// Looks at every file below `folder`, over and over, without leaving its file system: mounts of other kinds may be
-/// remote, or answer to being looked at.
+/// Looks at every file below `folder`, over and over, without leaving its file system: mounts of
+/// other kinds may be remote, or answer to being looked at.
 pub(crate) fn walk(folder: PathBuf) -> io::Result<Job> {
     let device = fs::metadata(&folder)?.dev();
     let mut waiting = vec![folder.clone()];

@@ -1,5 +1,6 @@
-//! Interference on a GPU: what is asked of it, and what the process that does it answers. The work itself is `takt-gpu`'s, in a process
-//! of its own, so that programs without a robot that uses a GPU are built without it.
+//! Interference on a GPU: what is asked of it, and what the process that does it answers. The work
+//! itself is `takt-gpu`'s, in a process of its own, so that programs without a robot that uses a
+//! GPU are built without it.
 
 #![deny(missing_docs)]
 
@@ -12,11 +13,12 @@ use takt_rt::config::{SettingError, within};
 pub use beside::{Beside, Variables};
 pub(crate) use process::GpuLoad;
 
-/// The hidden subcommand of `takt` that does the work, with an [`Interference`] in JSON as its argument.
+/// The hidden subcommand of `takt` that does the work, with an [`Interference`] in JSON as its
+/// argument.
 pub const SUBCOMMAND: &str = "gpu-load";
 
-/// How urgent a stream's work is among the work of the device. Between kernels and at block boundaries only: a block that runs is
-/// never stopped.
+/// How urgent a stream's work is among the work of the device. Between kernels and at block
+/// boundaries only: a block that runs is never stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
@@ -46,21 +48,24 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Interference {
-    /// What gets in the way. Default compute: it delays whatever comes after it by its whole kernel.
+    /// What gets in the way. Default compute: it delays whatever comes after it by its whole
+    /// kernel.
     pub kind: Kind,
     /// Which GPU. Default 0.
     pub ordinal: u32,
-    /// Share of the multiprocessors that the blocks of a kernel fill, 0.01 to 4; above 1 blocks queue up. Default 1: another
-    /// program's kernel fills the device.
+    /// Share of the multiprocessors that the blocks of a kernel fill, 0.01 to 4; above 1 blocks
+    /// queue up. Default 1: another program's kernel fills the device.
     pub share: f64,
-    /// Length of a compute kernel, microseconds, 10 to 1,000,000. Default 2000: layers of a large network take so long, and a
-    /// kernel's blocks are not stopped for anybody.
+    /// Length of a compute kernel, microseconds, 10 to 1,000,000. Default 2000: layers of a large
+    /// network take so long, and a kernel's blocks are not stopped for anybody.
     pub kernel_us: u64,
-    /// MiB that a memory kernel or a copy moves, 1 to 16384. Default 64: more than the cache of any GPU.
+    /// MiB that a memory kernel or a copy moves, 1 to 16384. Default 64: more than the cache of any
+    /// GPU.
     pub mib: u64,
     /// Share of the time that the device is kept at work, 0.01 to 1. Default 1.
     pub duty: f64,
-    /// Priority of its stream. Default normal, what other programs have; background is what a well-behaved one would take.
+    /// Priority of its stream. Default normal, what other programs have; background is what a
+    /// well-behaved one would take.
     pub priority: Priority,
 }
 
@@ -98,7 +103,8 @@ pub struct InterferenceWork {
     pub launches: u64,
     /// Bytes moved, read and written ones both.
     pub bytes: u64,
-    /// From their starts to their ends on the device, all together; under contention this holds waiting too.
+    /// From their starts to their ends on the device, all together; under contention this holds
+    /// waiting too.
     pub device_ns: u64,
     /// CPU time of its thread.
     pub cpu_ns: u64,
@@ -132,7 +138,8 @@ impl Line {
     pub fn print(&self) {
         use std::io::Write;
         if let Ok(text) = serde_json::to_string(self) {
-            // In one piece, and on a line of its own whatever stands before it. That nobody reads it is no reason to stop.
+            // In one piece, and on a line of its own whatever stands before it. That nobody reads
+            // it is no reason to stop.
             let _ = std::io::stdout().lock().write_all(format!("\n{text}\n").as_bytes());
         }
     }

@@ -1,9 +1,10 @@
-//! Nothing survives: all tools of a load run in one process group, whose leader is a shell that waits on a pipe from
-//! this process. When this process ends, however it does, the pipe closes and the shell ends the group.
+//! Nothing survives: all tools of a load run in one process group, whose leader is a shell that
+//! waits on a pipe from this process. When this process ends, however it does, the pipe closes and
+//! the shell ends the group.
 //!
-//! The parent-death signal of prctl(2) would not do: it reaches the tool but not what the tool has forked, it fires
-//! when the *thread* ends that started the tool, and setting it forks this process by copy-on-write, which costs its
-//! real-time threads page faults (a plain start is a vfork).
+//! The parent-death signal of prctl(2) would not do: it reaches the tool but not what the tool has
+//! forked, it fires when the *thread* ends that started the tool, and setting it forks this process
+//! by copy-on-write, which costs its real-time threads page faults (a plain start is a vfork).
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use crate::processes;
 
-/// The shell and its `sleep` ignore the signal that asks the others to end. A second suffices for `stress-ng` and
-/// `hackbench` to end what they have forked; what is left then is killed, the shell with it.
+/// The shell and its `sleep` ignore the signal that asks the others to end. A second suffices for
+/// `stress-ng` and `hackbench` to end what they have forked; what is left then is killed, the shell
+/// with it.
 const SCRIPT: &str = "trap '' TERM INT HUP; read -r line; kill -TERM 0; sleep 1; kill -KILL 0";
 
 /// How long to wait for killed processes to be gone: only one that hangs in the kernel takes this.
@@ -57,8 +59,8 @@ impl Drop for Guard {
         unsafe { libc::kill(-self.group(), libc::SIGKILL) };
         // It has been killed and ends at once.
         let _ = self.shell.wait();
-        // Killed processes may take a moment to go, and would still use CPU time then. What was orphaned is waited
-        // for by others, so it can only be looked for.
+        // Killed processes may take a moment to go, and would still use CPU time then. What was
+        // orphaned is waited for by others, so it can only be looked for.
         let since = Instant::now();
         while since.elapsed() < LAST_WAIT && processes::any_alive_in(self.group()) {
             std::thread::sleep(Duration::from_millis(2));

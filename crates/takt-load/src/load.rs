@@ -54,8 +54,9 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts every component of `profile`, SCHED_OTHER with nice 0 whatever the caller's policy is, allowed wherever
-    /// the caller is. Files go to the folder `scratch`. Returns once everything runs.
+    /// Starts every component of `profile`, SCHED_OTHER with nice 0 whatever the caller's policy
+    /// is, allowed wherever the caller is. Files go to the folder `scratch`. Returns once
+    /// everything runs.
     ///
     /// # Errors
     /// [`LoadError`]; nothing is left running then.
@@ -65,7 +66,8 @@ impl Load {
 
     fn start_with(profile: &Profile, scratch: &Path, tools: &Tools) -> Result<Self, LoadError> {
         profile.validate()?;
-        // Processes and threads inherit the policy of the thread that starts them, so a plain one does.
+        // Processes and threads inherit the policy of the thread that starts them, so a plain one
+        // does.
         std::thread::scope(|scope| {
             let body = || {
                 let _registration = Registration::exempt_self("load");

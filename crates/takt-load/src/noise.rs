@@ -1,5 +1,6 @@
-//! Noise threads: the interfering workload of the SentryRT paper (section V.B), SCHED_OTHER threads in "a tight
-//! loop of relaxed atomic increments and decrements on a dummy counter, designed to saturate CPU pipelines".
+//! Noise threads: the interfering workload of the SentryRT paper (section V.B), SCHED_OTHER threads
+//! in "a tight loop of relaxed atomic increments and decrements on a dummy counter, designed to
+//! saturate CPU pipelines".
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -75,8 +76,9 @@ pub struct NoiseThreads {
 }
 
 impl NoiseThreads {
-    /// Starts `count` threads, SCHED_OTHER with nice 0 whatever the caller's policy is, allowed wherever the
-    /// caller is, exempt from the thread census. Returns when every one has its policy and the noise begins.
+    /// Starts `count` threads, SCHED_OTHER with nice 0 whatever the caller's policy is, allowed
+    /// wherever the caller is, exempt from the thread census. Returns when every one has its policy
+    /// and the noise begins.
     ///
     /// # Errors
     /// [`NoiseError`]; no thread is left running then.

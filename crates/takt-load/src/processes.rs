@@ -32,7 +32,8 @@ impl Process {
         })
     }
 
-    /// CPU time, that of children it has waited for included, nanoseconds in steps of a clock tick (10 ms).
+    /// CPU time, that of children it has waited for included, nanoseconds in steps of a clock tick
+    /// (10 ms).
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.cpu_ticks.saturating_mul(procfs::tick_ns())
     }

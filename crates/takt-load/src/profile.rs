@@ -65,8 +65,8 @@ pub enum Component {
         /// Processes. Default 2, the UAV paper's Table 2.
         #[serde(default = "two")]
         workers: usize,
-        /// Share of the *available* memory, all workers together, 0.01 to 0.9. Default 0.75, the UAV paper's Table 2.
-        /// A tenth of all memory, at least 512 MiB, stays free in any case.
+        /// Share of the *available* memory, all workers together, 0.01 to 0.9. Default 0.75, the
+        /// UAV paper's Table 2. A tenth of all memory, at least 512 MiB, stays free in any case.
         #[serde(default = "three_quarters")]
         share: f64,
         /// Most memory in MiB, all workers together. Default: none but the reserve.
@@ -94,38 +94,39 @@ pub enum Component {
         #[serde(default = "hundred")]
         loops: usize,
     },
-    /// Writes one file over and over, as `dd if=/dev/zero bs=1024000` does. The file has no name, so that the kernel
-    /// frees it however this process ends.
+    /// Writes one file over and over, as `dd if=/dev/zero bs=1024000` does. The file has no name,
+    /// so that the kernel frees it however this process ends.
     Disk {
-        /// Size of the file in MiB, at most a quarter of what is free in the scratch folder. Default 1000, the 2009
-        /// paper's `count=1024` blocks of 1,024,000 bytes.
+        /// Size of the file in MiB, at most a quarter of what is free in the scratch folder.
+        /// Default 1000, the 2009 paper's `count=1024` blocks of 1,024,000 bytes.
         #[serde(default = "thousand")]
         file_mib: u64,
-        /// Most MiB written per second, 1 to 10000. Default 200: keeps a disk of the kind busy that robots have, and
-        /// wears none out within a day.
+        /// Most MiB written per second, 1 to 10000. Default 200: keeps a disk of the kind busy that
+        /// robots have, and wears none out within a day.
         #[serde(default = "two_hundred")]
         mib_per_s: u64,
     },
-    /// Looks at every file below a folder, as `du -s` does, over and over, without leaving its file system.
+    /// Looks at every file below a folder, as `du -s` does, over and over, without leaving its file
+    /// system.
     Walk {
         /// The folder. Default `/`, the 2009 paper's.
         #[serde(default = "root")]
         folder: PathBuf,
     },
-    /// Small datagrams to an echo on the loopback interface, in place of the 2009 paper's `ping -f -s 10 localhost`
-    /// (which needs a privilege).
+    /// Small datagrams to an echo on the loopback interface, in place of the 2009 paper's
+    /// `ping -f -s 10 localhost` (which needs a privilege).
     Network {
-        /// Datagrams sent per second, 1 to 1,000,000. Default 50000: what a flood of pings reaches on a small
-        /// computer.
+        /// Datagrams sent per second, 1 to 1,000,000. Default 50000: what a flood of pings reaches
+        /// on a small computer.
         #[serde(default = "fifty_thousand")]
         datagrams_per_s: u64,
         /// Payload in bytes, 1 to 65507. Default 10, the 2009 paper's.
         #[serde(default = "ten")]
         payload_bytes: usize,
     },
-    /// Work on a GPU, the counterpart of the noise threads, by a process of its own: as another program's work would be, it takes turns
-    /// with perception in the driver's time slices whatever the priorities are. There is no stand-in: without a GPU the load does
-    /// not start.
+    /// Work on a GPU, the counterpart of the noise threads, by a process of its own: as another
+    /// program's work would be, it takes turns with perception in the driver's time slices whatever
+    /// the priorities are. There is no stand-in: without a GPU the load does not start.
     Gpu(GpuWork),
     /// The SentryRT paper's noise threads.
     Noise {
@@ -280,7 +281,8 @@ impl Component {
 pub struct Profile {
     /// What the run directory calls it.
     pub name: String,
-    /// Whether a missing tool is an error; else built-in threads stand in where they can, and the report says so.
+    /// Whether a missing tool is an error; else built-in threads stand in where they can, and the
+    /// report says so.
     pub require_tools: bool,
     /// What runs.
     #[serde(rename = "component")]

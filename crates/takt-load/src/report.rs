@@ -60,7 +60,8 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
-    /// Sentences for everything that makes this load other than the profile means: deaths, stand-ins, work not done.
+    /// Sentences for everything that makes this load other than the profile means: deaths,
+    /// stand-ins, work not done.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for component in &self.components {

@@ -89,8 +89,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reads `/proc/meminfo` and the limits of this process's control groups below `root` (`/` but in tests); `None`
-    /// without a readable `/proc/meminfo`.
+    /// Reads `/proc/meminfo` and the limits of this process's control groups below `root` (`/` but
+    /// in tests); `None` without a readable `/proc/meminfo`.
     pub fn read(root: &Path) -> Option<Self> {
         let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
         let field = |key: &str| -> Option<u64> {
@@ -127,19 +127,21 @@ impl Memory {
         Some(memory)
     }
 
-    /// What a load must leave free: a tenth of the memory, at least 512 MiB. Enough for the kernel's own needs and
-    /// for the measured programs to grow, so that neither the OOM killer nor swap comes in.
+    /// What a load must leave free: a tenth of the memory, at least 512 MiB. Enough for the
+    /// kernel's own needs and for the measured programs to grow, so that neither the OOM killer nor
+    /// swap comes in.
     pub fn reserve(&self) -> u64 {
         (self.total / 10).max(512 << 20)
     }
 
-    /// Below this the memory component is ended: somebody else grew meanwhile. Half of [`reserve`](Self::reserve).
+    /// Below this the memory component is ended: somebody else grew meanwhile. Half of
+    /// [`reserve`](Self::reserve).
     pub fn floor(&self) -> u64 {
         self.reserve() / 2
     }
 
-    /// Bytes for `share` of the available memory, at most `cap`, leaving [`reserve`](Self::reserve); `None` when
-    /// nothing is left.
+    /// Bytes for `share` of the available memory, at most `cap`, leaving
+    /// [`reserve`](Self::reserve); `None` when nothing is left.
     pub fn budget(&self, share: f64, cap: Option<u64>) -> Option<u64> {
         let wanted = (self.available as f64 * share) as u64;
         let most = self.available.checked_sub(self.reserve()).filter(|&most| most > 0)?;

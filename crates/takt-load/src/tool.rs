@@ -81,7 +81,8 @@ impl Ended {
 }
 
 impl Process {
-    /// Starts `program` in process group `group`. What it prints goes to memory, so that it never waits for a reader.
+    /// Starts `program` in process group `group`. What it prints goes to memory, so that it never
+    /// waits for a reader.
     pub(crate) fn start(program: &Path, arguments: &[String], group: i32) -> io::Result<Self> {
         Self::start_with(program, arguments, group, Vec::new())
     }
@@ -141,7 +142,8 @@ impl Process {
 
     pub(crate) fn signal(&self, signal: libc::c_int) {
         if !self.reaped {
-            // SAFETY: kill takes two integers; the child has not been waited for, so the number is still its own.
+            // SAFETY: kill takes two integers; the child has not been waited for, so the number is
+            // still its own.
             unsafe { libc::kill(self.pid, signal) };
         }
     }
@@ -260,16 +262,17 @@ impl StressNg {
         let all = processes::all();
         let family = processes::descendants(process.pid, &all);
         let pages: u64 = family.iter().map(|worker| worker.resident_pages).sum();
-        // stress-ng kills the processes of `--vm` without waiting for them, so their time is in no sum afterwards.
+        // stress-ng kills the processes of `--vm` without waiting for them, so their time is in no
+        // sum afterwards.
         let cpu_ns = family.iter().map(|worker| worker.cpu_ns()).sum();
         self.last_look = Some((pages * rustix::param::page_size() as u64, cpu_ns));
         process.signal(libc::SIGTERM);
         if self.stressor == "vm" {
-            // They look at the signal only after a walk through their memory, which may be seconds. Nothing of theirs
-            // is lost: their parents have the counts.
+            // They look at the signal only after a walk through their memory, which may be seconds.
+            // Nothing of theirs is lost: their parents have the counts.
             for worker in family.iter().filter(|worker| worker.parent != process.pid) {
-                // SAFETY: kill takes two integers; the process was seen a moment ago, and its number is kept for its
-                // parent, which waits for nothing else now.
+                // SAFETY: kill takes two integers; the process was seen a moment ago, and its
+                // number is kept for its parent, which waits for nothing else now.
                 unsafe { libc::kill(worker.pid, libc::SIGKILL) };
             }
         }
@@ -293,8 +296,8 @@ impl StressNg {
     }
 }
 
-/// The count in the line that `--metrics-brief` prints for a stressor. Before 0.15 the lines are labelled `info`,
-/// since then `metrc`.
+/// The count in the line that `--metrics-brief` prints for a stressor. Before 0.15 the lines are
+/// labelled `info`, since then `metrc`.
 fn bogo_operations(output: &str, stressor: &str) -> Option<u64> {
     output.lines().find_map(|line| {
         let mut words = line.split_once(']')?.1.split_ascii_whitespace();
@@ -336,7 +339,8 @@ impl Hackbench {
         let arguments = ["-g".to_owned(), groups.to_string(), "-l".to_owned(), loops.to_string()];
         let thread = std::thread::Builder::new().name("load-hackbench".into()).spawn(move || {
             let _registration = Registration::exempt_self("load");
-            // hackbench inherits this thread's policy, and a census may have come before the exemption.
+            // hackbench inherits this thread's policy, and a census may have come before the
+            // exemption.
             if let Err(refusal) = (Policy::Other { nice: 0 }).apply(0) {
                 shared.lock().death = Some(refusal.to_string());
                 return;

@@ -1,4 +1,5 @@
-//! CPU time of whole plans: the paper's seven chains, and a big system of 100 executors and 50 chains.
+//! CPU time of whole plans: the paper's seven chains, and a big system of 100 executors and 50
+//! chains.
 //!
 //! `cargo run -p takt-manager --example analysis_time -- [SEEDS]`
 

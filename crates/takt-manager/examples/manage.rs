@@ -1,4 +1,5 @@
-//! The manager without the rest of Takt: `manage GOALS SECONDS [--observe] [--soft] -- PROGRAM ARGUMENTS`. With `stand-in` in the
+//! The manager without the rest of Takt:
+//! `manage GOALS SECONDS [--observe] [--soft] -- PROGRAM ARGUMENTS`. With `stand-in` in the
 //! environment variable TAKT_PROBE the probe brings its stand-in for ROS 2's tracing library.
 //!
 //! Prints the log while it runs and the status at the end; metrics are served on a free port.

@@ -9,8 +9,10 @@
 //!
 //! Budgets are enforced exactly, or every `TICK_MS` milliseconds where that is set.
 //!
-//! A replay enacts nothing and needs no clock, so that two programs are compared by the instructions that they take:
-//! `valgrind --tool=callgrind target/debug/examples/price replay EVENTS GOALS`. PERIOD_MS is the time between two looks, 15 by default.
+//! A replay enacts nothing and needs no clock, so that two programs are compared by the
+//! instructions that they take:
+//! `valgrind --tool=callgrind target/debug/examples/price replay EVENTS GOALS`. PERIOD_MS is the
+//! time between two looks, 15 by default.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Thousands of random systems held against their bounds: `cargo run -p takt-manager --example safety -- 5000`.
+//! Thousands of random systems held against their bounds:
+//! `cargo run -p takt-manager --example safety -- 5000`.
 
 #![allow(clippy::unwrap_used)]
 

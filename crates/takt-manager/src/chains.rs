@@ -1,9 +1,11 @@
 //! From end points to callback paths.
 //!
-//! An end point is, in this order of preference: the name of a callback (or its symbol), of a node, of a topic, or
-//! `node:what`, where `what` is a topic, or a part of a callback's name or symbol. Leading slashes and case do not matter where no name fits
-//! exactly. A node stands for all of its callbacks but those that every node of ROS 2 has (parameter services and the like), unless it
-//! has no other; a topic stands for the callbacks that its messages activate at a chain's start, and for those that publish to it at the end.
+//! An end point is, in this order of preference: the name of a callback (or its symbol), of a node,
+//! of a topic, or `node:what`, where `what` is a topic, or a part of a callback's name or symbol.
+//! Leading slashes and case do not matter where no name fits exactly. A node stands for all of its
+//! callbacks but those that every node of ROS 2 has (parameter services and the like), unless it
+//! has no other; a topic stands for the callbacks that its messages activate at a chain's start,
+//! and for those that publish to it at the end.
 
 use std::collections::BTreeSet;
 
@@ -279,7 +281,8 @@ fn resolve(model: &Model, asked: &str, side: Side) -> Result<Vec<usize>, ChainEr
         .or_else(|| by_parts(model, asked, side))
         // The end of a name that is unique is as good as the name.
         .or_else(|| by_ending(model, asked));
-    // What a node of Python publishes is seen, what it computes is not: a chain can begin there, and does not end there.
+    // What a node of Python publishes is seen, what it computes is not: a chain can begin there,
+    // and does not end there.
     let of_nodes_of_python =
         |callback: &usize| model.callbacks[*callback].node.is_some_and(|id| model.python.nodes.contains(&id));
     if side == Side::End && found.as_ref().is_some_and(|found| found.iter().all(of_nodes_of_python)) {

@@ -1,13 +1,14 @@
 //! Measured curves in the form in which the analysis asks for them.
 //!
-//! They accept any measured curve or say why not, are plain data (`Send`), and hold sums of jittered copies of shared roots, which is
-//! what propagation over a graph makes of them.
+//! They accept any measured curve or say why not, are plain data (`Send`), and hold sums of
+//! jittered copies of shared roots, which is what propagation over a graph makes of them.
 
 use std::sync::Arc;
 
 use takt_model::{ArrivalCurve, CostCurve};
 
-/// Spans beyond this are cut: a century says nothing more than a day, and sums of times stay far from overflow.
+/// Spans beyond this are cut: a century says nothing more than a day, and sums of times stay far
+/// from overflow.
 const LONGEST_NS: u64 = 86_400_000_000_000;
 
 /// Why a measured curve bounds nothing.
@@ -66,7 +67,8 @@ impl Spans {
         }
         // The virtual activation at system start is one of the events of the spans.
         if spans.last() == Some(&0) && spans.len() as u64 + 1 > curve.seen {
-            // No more events than these were ever seen: one more would take longer than all observation.
+            // No more events than these were ever seen: one more would take longer than all
+            // observation.
             spans.push(curve.observed_ns);
         }
         let shrink = |ns: u64| (ns as f64 * (1.0 - margin.clamp(0.0, 0.99))) as u64;
@@ -82,8 +84,9 @@ impl Spans {
         Ok(Self { spans_ns: spans, each })
     }
 
-    /// The same with all spans shortened to this share, and by `jitter_ns` more; with `extra` one more arrival in any interval, where more than one span is
-    /// known. A curve of which nothing would be left stays as it is.
+    /// The same with all spans shortened to this share, and by `jitter_ns` more; with `extra` one
+    /// more arrival in any interval, where more than one span is known. A curve of which nothing
+    /// would be left stays as it is.
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn denser(&self, share: f64, jitter_ns: u64, extra: bool) -> Self {
@@ -121,8 +124,8 @@ impl Spans {
         (whole, delta_ns - whole * last)
     }
 
-    /// Number of spans shorter than `rest`, which is at most `last`. Most curves are nearly even, so the place is guessed and
-    /// corrected: this is the innermost loop of all analyses.
+    /// Number of spans shorter than `rest`, which is at most `last`. Most curves are nearly even,
+    /// so the place is guessed and corrected: this is the innermost loop of all analyses.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn shorter(&self, rest: u64, last: u64) -> usize {
         let length = self.spans_ns.len();
@@ -224,7 +227,8 @@ impl Counts {
         Self(vec![times.min(Self::MOST)])
     }
 
-    /// From a measured curve of at most `each` messages at a time; an empty one says nothing but that.
+    /// From a measured curve of at most `each` messages at a time; an empty one says nothing but
+    /// that.
     #[must_use]
     pub fn measured(most: &[u64], each: u64) -> Self {
         if most.is_empty() {
@@ -280,7 +284,8 @@ impl Counts {
         Self((1..=entries as u64).map(|n| of(n).min(Self::MOST.saturating_mul(n))).collect())
     }
 
-    /// Whether no number of activations sends more here than in `other`, as far as both were counted.
+    /// Whether no number of activations sends more here than in `other`, as far as both were
+    /// counted.
     #[must_use]
     pub fn within(&self, other: &Self) -> bool {
         (1..=self.0.len().max(other.0.len()) as u64).all(|n| self.of(n) <= other.of(n))
@@ -311,7 +316,8 @@ impl Flows {
         Self(vec![Flow { root, spans, jitter_ns: 0, counts, travel }])
     }
 
-    /// Adds those of another callback, activations of which cause `counts` here after up to `jitter_ns` more.
+    /// Adds those of another callback, activations of which cause `counts` here after up to
+    /// `jitter_ns` more.
     pub fn add(&mut self, other: &Self, jitter_ns: u64, counts: &Arc<Counts>) {
         self.add_each(other, counts, |flow| (flow.jitter_ns.saturating_add(jitter_ns), flow.travel));
     }
@@ -400,10 +406,12 @@ impl Flows {
         all
     }
 
-    /// The shortest interval that has more arrivals than this stretch, and its own stretch; `None`: there is none.
+    /// The shortest interval that has more arrivals than this stretch, and its own stretch; `None`:
+    /// there is none.
     pub(crate) fn risen(&self, from: Stretch) -> Option<(u64, Stretch)> {
         let mut at = from;
-        // Where no message is sent at some activations, the count stays the same over several spans.
+        // Where no message is sent at some activations, the count stays the same over several
+        // spans.
         for _ in 0..2 * Counts::ENTRIES * Self::MANY {
             if at.to_ns == u64::MAX {
                 return None;
@@ -433,7 +441,8 @@ impl Cost {
         Self::new(&curve.most_ns, margin)
     }
 
-    /// From a curve of costs of 1, 2, 3, ... activations; `margin` lengthens all by that share. An empty curve costs nothing.
+    /// From a curve of costs of 1, 2, 3, ... activations; `margin` lengthens all by that share. An
+    /// empty curve costs nothing.
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn new(most_ns: &[u64], margin: f64) -> Self {
@@ -491,7 +500,8 @@ impl Cost {
         usize::try_from(n).unwrap_or(usize::MAX).min(entries).checked_sub(1).map_or(0, |i| self.least_ns[i])
     }
 
-    /// Whether no number of activations costs more here than in `other`, as far as both were measured.
+    /// Whether no number of activations costs more here than in `other`, as far as both were
+    /// measured.
     #[must_use]
     pub fn within(&self, other: &Self) -> bool {
         self.within_by(other, 0)

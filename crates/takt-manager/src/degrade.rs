@@ -1,16 +1,18 @@
 //! Which chains are kept: the declared order, and what it means.
 //!
-//! Chains are given budgets in reverse degradation order. So the rule is exact: *a chain is degraded only if it cannot be kept beside the
-//! chains that come later in the order; what comes earlier in the order never matters to it.* A chain that cannot be kept at
-//! all (its goal is below what whole cores could give) takes nothing down with it: chains earlier in the order
-//! are then kept if they fit.
+//! Chains are given budgets in reverse degradation order. So the rule is exact: *a chain is
+//! degraded only if it cannot be kept beside the chains that come later in the order; what comes
+//! earlier in the order never matters to it.* A chain that cannot be kept at all (its goal is below
+//! what whole cores could give) takes nothing down with it: chains earlier in the order are then
+//! kept if they fit.
 
 use crate::budget::{ChainBound, Refusal, Request, Search};
 
 /// What became of a chain.
 pub type Fate = Result<ChainBound, Refusal>;
 
-/// Guarantees as many chains as fit, the last of `order` first. Entry `i` is the fate of chain `i`; `None`: it was not asked for.
+/// Guarantees as many chains as fit, the last of `order` first. Entry `i` is the fate of chain `i`;
+/// `None`: it was not asked for.
 pub fn decide<'a>(
     search: &mut Search<'a, '_>,
     chains: &[Option<Request<'a>>],
@@ -25,8 +27,8 @@ pub fn decide<'a>(
     fates
 }
 
-/// Whether keeping the chains of `a` is better than keeping those of `b`: the most important chain that only one of them keeps
-/// decides.
+/// Whether keeping the chains of `a` is better than keeping those of `b`: the most important chain
+/// that only one of them keeps decides.
 #[must_use]
 pub fn better(a: &[bool], b: &[bool], order: &[usize]) -> std::cmp::Ordering {
     order

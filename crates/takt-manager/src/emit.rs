@@ -6,9 +6,11 @@
 //! | `systemd/NAME.service.d/50-takt.conf` | systemd | CPUs and a fixed priority of a whole process: systemd knows no SCHED_DEADLINE (`CPUSchedulingPolicy=`, systemd.exec(5)), so no budget |
 //! | `takt_prefixes.py` | a launch file | a prefix (`taskset`, `chrt`) for each process: CPUs and a fixed priority of its first thread |
 //!
-//! Format of the first: the callback-isolated executor's documentation, "YAML Specification" (autowarefoundation, of the paper by Ishikawa-Aso and
-//! others, RTAS 2025). Fixed priorities are deadline-monotonic over the goals of the chains through a process, below those of interrupt threads
-//! (50). None of the three watches anything, and the plan's bounds hold for none of them: they are the plan's numbers, to be observed again.
+//! Format of the first: the callback-isolated executor's documentation, "YAML Specification"
+//! (autowarefoundation, of the paper by Ishikawa-Aso and others, RTAS 2025). Fixed priorities are
+//! deadline-monotonic over the goals of the chains through a process, below those of interrupt
+//! threads (50). None of the three watches anything, and the plan's bounds hold for none of them:
+//! they are the plan's numbers, to be observed again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,10 +21,11 @@ use takt_model::{Callback, CallbackId, CallbackKind, Executor, Model};
 use crate::learn::comment;
 use crate::plan::{ChainState, Plan};
 
-/// Lowest and highest fixed priority that is given: above nothing, below the kernel's interrupt threads, which stand at 50.
+/// Lowest and highest fixed priority that is given: above nothing, below the kernel's interrupt
+/// threads, which stand at 50.
 const PRIORITIES: (u8, u8) = (10, 40);
-/// Least share of an executor's budget for one of its callback groups; the kernel refuses budgets below a microsecond, and a group that
-/// hardly ran may run yet.
+/// Least share of an executor's budget for one of its callback groups; the kernel refuses budgets
+/// below a microsecond, and a group that hardly ran may run yet.
 const LEAST_SHARE: f64 = 0.02;
 /// Least budget that the kernel accepts (DL_SCALE, 1024 ns).
 const LEAST_BUDGET_NS: u64 = 1024;
@@ -168,8 +171,8 @@ fn callback_groups(plan: &Plan, model: &Model) -> String {
     text
 }
 
-/// The groups of an executor: their identifiers, and the share of its work that each did. Where no groups are known, all callbacks of a node
-/// are in one, its default group.
+/// The groups of an executor: their identifiers, and the share of its work that each did. Where no
+/// groups are known, all callbacks of a node are in one, its default group.
 fn groups(model: &Model, executor: &Executor) -> Vec<(String, f64)> {
     let mut sets: Vec<Vec<CallbackId>> =
         executor.groups.iter().map(|group| group.callbacks.clone()).collect();
@@ -198,7 +201,8 @@ fn groups(model: &Model, executor: &Executor) -> Vec<(String, f64)> {
     named
 }
 
-/// `/node@Service(…)@Subscription(…)@Timer(…)`, sorted, as the configurator makes it. `None`: a node or callback without a name of its own.
+/// `/node@Service(…)@Subscription(…)@Timer(…)`, sorted, as the configurator makes it. `None`: a
+/// node or callback without a name of its own.
 fn identifier(model: &Model, set: &[CallbackId]) -> Option<String> {
     let callbacks: Vec<&Callback> = set.iter().filter_map(|id| model.callbacks.get(id.0)).collect();
     let node = callbacks.first().and_then(|callback| model.nodes.get(callback.node?.0))?;

@@ -29,8 +29,8 @@ use toml::Spanned;
 
 /// More chains than this are a mistake, not a robot.
 const MOST_CHAINS: usize = 1000;
-/// Goals between a tenth of a millisecond and an hour. Below, a reservation's period would have to be shorter than the kernel's timers
-/// are exact; above, nothing is real-time.
+/// Goals between a tenth of a millisecond and an hour. Below, a reservation's period would have to
+/// be shorter than the kernel's timers are exact; above, nothing is real-time.
 pub(crate) const GOAL_RANGE_NS: std::ops::RangeInclusive<u64> = 100_000..=3_600_000_000_000;
 
 /// Clocks that are further apart, and messages that take longer, are no part of a control loop.
@@ -54,16 +54,18 @@ pub struct Goals {
     pub network: Option<Network>,
 }
 
-/// What holds for messages whose publishers are not observed, where they run on other machines. Without this table they are taken to
-/// run on this one, by the same clock.
+/// What holds for messages whose publishers are not observed, where they run on other machines.
+/// Without this table they are taken to run on this one, by the same clock.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Network {
-    /// The clocks of the machines are no further apart, as whoever synchronises them states. None: as measured with the peers.
+    /// The clocks of the machines are no further apart, as whoever synchronises them states. None:
+    /// as measured with the peers.
     pub clock_error_ns: Option<u64>,
-    /// A message is here no later than so long after it was published. None: nothing is known, and a chain that begins on another machine
-    /// is measured, but never called guaranteed.
+    /// A message is here no later than so long after it was published. None: nothing is known, and
+    /// a chain that begins on another machine is measured, but never called guaranteed.
     pub bound_ns: Option<u64>,
-    /// Machines on which `takt clock` answers, `host` or `host:port`: the clock error is measured by round trips to them.
+    /// Machines on which `takt clock` answers, `host` or `host:port`: the clock error is measured
+    /// by round trips to them.
     pub peers: Vec<String>,
 }
 
@@ -78,7 +80,8 @@ pub struct Chain {
     pub end: String,
     /// From the activation at the start to the completion at the end.
     pub goal_ns: u64,
-    /// Its longest and its shortest latency may be so far apart. None: they may be as they like, within the goal.
+    /// Its longest and its shortest latency may be so far apart. None: they may be as they like,
+    /// within the goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter_ns: Option<u64>,
 }
@@ -87,55 +90,68 @@ pub struct Chain {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Time between plans. 6 s, as in *ROS-Llama*: long against every goal and short against changes of the surroundings.
+    /// Time between plans. 6 s, as in *ROS-Llama*: long against every goal and short against
+    /// changes of the surroundings.
     pub update_period_s: f64,
-    /// Period of all reservations. 10 ms, as in *ROS-Llama*: well below the tightest goal, well above the cost of switching.
-    /// Goals below 40 ms want a shorter one.
+    /// Period of all reservations. 10 ms, as in *ROS-Llama*: well below the tightest goal, well
+    /// above the cost of switching. Goals below 40 ms want a shorter one.
     pub reservation_period_ms: f64,
-    /// Tries a half and a quarter of that period when not all chains can be kept with it. On: the wait for a budget shrinks with the period,
-    /// and a switch more per millisecond costs little against a chain degraded.
+    /// Tries a half and a quarter of that period when not all chains can be kept with it. On: the
+    /// wait for a budget shrinks with the period, and a switch more per millisecond costs little
+    /// against a chain degraded.
     pub adapt_period: bool,
     /// Step by which a budget is raised. 5 %, as in *ROS-Llama*: a compromise of speed and waste.
     pub step_percent: f64,
-    /// Interval over which long-term demand is counted. 10 s, as in *ROS-Llama*: longer than goals and busy windows.
+    /// Interval over which long-term demand is counted. 10 s, as in *ROS-Llama*: longer than goals
+    /// and busy windows.
     pub horizon_s: f64,
-    /// Core of everything without reservation: middleware, kernel workers, Takt. 0, where most interrupts are anyway.
+    /// Core of everything without reservation: middleware, kernel workers, Takt. 0, where most
+    /// interrupts are anyway.
     pub system_core: usize,
-    /// Cores for reservations; none named: all but the system core, or that too where it is the only one.
+    /// Cores for reservations; none named: all but the system core, or that too where it is the
+    /// only one.
     pub cores: Option<Vec<usize>>,
-    /// Greatest share of a core for reservations. 0.95, the kernel's own limit; more is not admitted.
+    /// Greatest share of a core for reservations. 0.95, the kernel's own limit; more is not
+    /// admitted.
     pub most_bandwidth: f64,
-    /// The same for the system core, where that takes reservations. None: as for the others, since a plan that degrades nothing is worth
-    /// more than middleware that never waits; less leaves the middleware and Takt themselves a share that nothing takes.
+    /// The same for the system core, where that takes reservations. None: as for the others, since
+    /// a plan that degrades nothing is worth more than middleware that never waits; less leaves the
+    /// middleware and Takt themselves a share that nothing takes.
     pub most_system_bandwidth: Option<f64>,
-    /// Budgets for execution times that are exceeded with at most this probability. None: for the worst seen, which
-    /// needs no assumption on how execution times vary.
+    /// Budgets for execution times that are exceeded with at most this probability. None: for the
+    /// worst seen, which needs no assumption on how execution times vary.
     pub exceedance: Option<f64>,
-    /// An exhausted thread goes on at best effort instead of being cut off. Off, because it weakens the isolation of the
-    /// others from it.
+    /// An exhausted thread goes on at best effort instead of being cut off. Off, because it weakens
+    /// the isolation of the others from it.
     pub soft_reservations: bool,
-    /// A thread that has used up its budget goes on in time that no other reservation of its core wants, for as long as its tightest goal.
-    /// On: without it a callback of 5 ms on 1 ms in 10 takes 50 ms on an idle machine. Other reservations are not harmed.
+    /// A thread that has used up its budget goes on in time that no other reservation of its core
+    /// wants, for as long as its tightest goal. On: without it a callback of 5 ms on 1 ms in 10
+    /// takes 50 ms on an idle machine. Other reservations are not harmed.
     pub reclaim_unused: bool,
-    /// Ways of binding reservations to cores, in the order in which they are tried: `admission-off`, `partition-roots`, `exclusive-sets`,
-    /// `global`. Unset: in this order, because only the first leaves every process in its control group. Name
-    /// `partition-roots` alone where the kernel shall check that the reservations of a core fit.
+    /// Ways of binding reservations to cores, in the order in which they are tried:
+    /// `admission-off`, `partition-roots`, `exclusive-sets`, `global`. Unset: in this order,
+    /// because only the first leaves every process in its control group. Name `partition-roots`
+    /// alone where the kernel shall check that the reservations of a core fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ways: Option<Vec<takt_reserve::Mode>>,
-    /// Lengthens measured execution times. 10 %: the worst so far is not the worst to come, and a budget
-    /// that is short by little costs a whole period. It also lets a plan outlive small changes.
+    /// Lengthens measured execution times. 10 %: the worst so far is not the worst to come, and a
+    /// budget that is short by little costs a whole period. It also lets a plan outlive small
+    /// changes.
     pub cost_margin_percent: f64,
     /// Shortens measured times between arrivals. 1 %: periods are steadier than execution times.
     pub arrival_margin_percent: f64,
-    /// Plans for more than was ever seen, as far as all goals bear that are kept without: longer execution times, more suspensions, later messages.
-    /// On: among `n` values the next is the greatest with a probability of one in `n + 1`, and each such record beyond the margins takes the word
-    /// "guaranteed" back. Off: bounds and budgets are those of what was seen and the margins.
+    /// Plans for more than was ever seen, as far as all goals bear that are kept without: longer
+    /// execution times, more suspensions, later messages. On: among `n` values the next is the
+    /// greatest with a probability of one in `n + 1`, and each such record beyond the margins takes
+    /// the word "guaranteed" back. Off: bounds and budgets are those of what was seen and the
+    /// margins.
     pub widen_assumptions: bool,
-    /// On shared cores, several hops of a chain wait for what a core has to do once, and not each anew: shorter bounds.
-    /// On: none of 10,000 simulated systems exceeded them, nor did 30 minutes of real ROS 2 at three loads. Off: every hop waits anew.
+    /// On shared cores, several hops of a chain wait for what a core has to do once, and not each
+    /// anew: shorter bounds. On: none of 10,000 simulated systems exceeded them, nor did 30 minutes
+    /// of real ROS 2 at three loads. Off: every hop waits anew.
     pub join_hops: bool,
-    /// Allowed for every message between executors. 0, as in *ROS-Llama*, which keeps the middleware's threads on the
-    /// system core and leaves the rest out.
+    /// Allowed for every message between executors. 0, as in *ROS-Llama*, which keeps the
+    /// middleware's threads on the system core and leaves the rest out.
     pub transport_ms: f64,
 }
 
@@ -301,7 +317,8 @@ impl Goals {
         Ok(Self { chains, degradation_order, options, network })
     }
 
-    /// How the model must be learnt for these goals: with the probability that budgets are asked for.
+    /// How the model must be learnt for these goals: with the probability that budgets are asked
+    /// for.
     #[must_use]
     pub fn learning(&self, options: &takt_model::Options) -> takt_model::Options {
         let mut options = options.clone();
@@ -474,7 +491,8 @@ impl Options {
             "options.",
             &[
                 ("update_period_s", self.update_period_s, 0.1, 3600.0),
-                // The kernel's own limits are 100 us and 4 s (sched_deadline_period_min_us, _max_us).
+                // The kernel's own limits are 100 us and 4 s (sched_deadline_period_min_us,
+                // _max_us).
                 ("reservation_period_ms", self.reservation_period_ms, 0.1, 4000.0),
                 ("step_percent", self.step_percent, 0.1, 100.0),
                 ("horizon_s", self.horizon_s, 0.1, 3600.0),

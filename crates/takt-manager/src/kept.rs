@@ -1,18 +1,25 @@
-//! The model that an earlier run learnt, so that a restart is planned from what is known and not from its first seconds.
+//! The model that an earlier run learnt, so that a restart is planned from what is known and not
+//! from its first seconds.
 //!
-//! What is kept is the last snapshot, with the machine and the programs that it was learnt of. It is used as follows:
-//! - **Identity**: a callback is kept by its name (node, kind, and topic, service or period), and only for the program that it was learnt of: the
-//!   executable of its process has the same path, size and time of change. What another machine learnt (processor, number of CPUs) is not used.
-//! - **Use**: a callback that runs again gets the greater of both execution-time curves and self-suspensions, and the shorter of both
-//!   spans of arrivals; its outputs and what it publishes are added. What is seen can only make a bound greater.
-//! - **Checked against reality**: where the present run shows longer executions or denser arrivals than were kept, by more than
-//!   [`MARGIN_PERCENT`], the kept curves of that callback were of something else: they are dropped, and it is said.
+//! What is kept is the last snapshot, with the machine and the programs that it was learnt of. It
+//! is used as follows:
+//! - **Identity**: a callback is kept by its name (node, kind, and topic, service or period), and
+//!   only for the program that it was learnt of: the executable of its process has the same path,
+//!   size and time of change. What another machine learnt (processor, number of CPUs) is not used.
+//! - **Use**: a callback that runs again gets the greater of both execution-time curves and
+//!   self-suspensions, and the shorter of both spans of arrivals; its outputs and what it publishes
+//!   are added. What is seen can only make a bound greater.
+//! - **Checked against reality**: where the present run shows longer executions or denser arrivals
+//!   than were kept, by more than [`MARGIN_PERCENT`], the kept curves of that callback were of
+//!   something else: they are dropped, and it is said.
 //!
-//! - **Start-up is not kept**: snapshots in which a process is starting are completed and not written down.
+//! - **Start-up is not kept**: snapshots in which a process is starting are completed and not
+//!   written down.
 //!
-//! A snapshot is completed by what *earlier* runs learnt, never by what this one kept before: what this run has forgotten (start-up, extremes
-//! older than the horizon) would come back with each snapshot and stay for ever. Curves in the file are maxima over all runs since they were
-//! first kept; delete the file to begin anew.
+//! A snapshot is completed by what *earlier* runs learnt, never by what this one kept before: what
+//! this run has forgotten (start-up, extremes older than the horizon) would come back with each
+//! snapshot and stay for ever. Curves in the file are maxima over all runs since they were first
+//! kept; delete the file to begin anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,9 +32,11 @@ use takt_model::{ArrivalCurve, Callback, CostCurve, Model, TopicId};
 use crate::curves::Cost;
 use crate::words::ms;
 
-/// What is seen may exceed what was kept by so much, as measured costs vary anyway: the margin that plans add (goals' `cost_margin_percent`).
+/// What is seen may exceed what was kept by so much, as measured costs vary anyway: the margin that
+/// plans add (goals' `cost_margin_percent`).
 pub const MARGIN_PERCENT: u64 = 10;
-/// Activations of the present run before it is held against what was kept: a first activation loads caches and pages.
+/// Activations of the present run before it is held against what was kept: a first activation loads
+/// caches and pages.
 const LEAST_SEEN: u64 = 8;
 /// A model of a thousand callbacks takes some megabytes.
 const MOST_BYTES: u64 = 256 << 20;
@@ -95,8 +104,8 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// Reads a file that this user (or root) wrote and nobody else can have; nothing kept where there is none. With it words, where
-    /// what is there is of no use here.
+    /// Reads a file that this user (or root) wrote and nobody else can have; nothing kept where
+    /// there is none. With it words, where what is there is of no use here.
     ///
     /// # Errors
     ///

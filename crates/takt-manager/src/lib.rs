@@ -1,9 +1,11 @@
-//! Latency goals kept on a running system: what *ROS-Llama* (Blass and others, RTAS 2021) does, on measured models.
+//! Latency goals kept on a running system: what *ROS-Llama* (Blass and others, RTAS 2021) does, on
+//! measured models.
 //!
-//! [`goals`] says what is wanted; [`workload`] and [`curves`] bring a snapshot to the form of the analysis; [`chains`] finds
-//! callback paths; [`analysis`] bounds response times; [`budget`], [`partition`] and [`degrade`] choose; [`manager`] keeps a plan
-//! from one snapshot to the next; [`plan`] is what it hands on: [`enact`] makes it so through
-//! [`system`], and [`restore`] undoes it, whatever ends the manager.
+//! [`goals`] says what is wanted; [`workload`] and [`curves`] bring a snapshot to the form of the
+//! analysis; [`chains`] finds callback paths; [`analysis`] bounds response times; [`budget`],
+//! [`partition`] and [`degrade`] choose; [`manager`] keeps a plan from one snapshot to the next;
+//! [`plan`] is what it hands on: [`enact`] makes it so through [`system`], and [`restore`] undoes
+//! it, whatever ends the manager.
 
 pub mod analysis;
 pub mod budget;

@@ -1,6 +1,8 @@
-//! Reservations to cores: worst-fit decreasing, then first-fit decreasing (*ROS-Llama*, section IV.C.a).
+//! Reservations to cores: worst-fit decreasing, then first-fit decreasing (*ROS-Llama*, section
+//! IV.C.a).
 
-/// Reservations of a workload: one for each thread of every executor, executor by executor; one for an executor without.
+/// Reservations of a workload: one for each thread of every executor, executor by executor; one for
+/// an executor without.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slots {
     executors: Vec<usize>,
@@ -46,8 +48,9 @@ impl Slots {
     }
 }
 
-/// Finds a core for every budget, so that no core's sum exceeds its capacity. Entry `i` of the result is the position of the
-/// core of budget `i`; budgets of 0 get core 0 and count nothing. `None`: neither heuristic finds one.
+/// Finds a core for every budget, so that no core's sum exceeds its capacity. Entry `i` of the
+/// result is the position of the core of budget `i`; budgets of 0 get core 0 and count nothing.
+/// `None`: neither heuristic finds one.
 #[must_use]
 pub fn partition(budgets_ns: &[u64], capacities_ns: &[u64]) -> Option<Vec<usize>> {
     let mut falling: Vec<usize> = (0..budgets_ns.len()).filter(|i| budgets_ns[*i] > 0).collect();
@@ -127,7 +130,8 @@ mod tests {
             if let Some(places) = partition(&budgets, &capacities) {
                 prop_assert!(keeps(&budgets, &places, &capacities));
             } else {
-                // First-fit refuses only what exceeds the room left on every core, so all of them are nearly full.
+                // First-fit refuses only what exceeds the room left on every core, so all of them
+                // are nearly full.
                 let greatest = budgets.iter().copied().max().unwrap_or(0);
                 let room: u64 = capacities.iter().map(|c| c.saturating_sub(greatest - 1)).sum();
                 prop_assert!(budgets.iter().sum::<u64>() > room);

@@ -1,7 +1,8 @@
 //! What is to be done: the hand-over from analysis to enactment.
 //!
-//! A [`Plan`] is complete and self-contained: whoever enacts it needs neither the model nor the goals. Identifiers index
-//! the snapshot that the plan was made from; process and thread numbers are what stays.
+//! A [`Plan`] is complete and self-contained: whoever enacts it needs neither the model nor the
+//! goals. Identifiers index the snapshot that the plan was made from; process and thread numbers
+//! are what stays.
 
 use std::time::Duration;
 
@@ -15,16 +16,19 @@ pub use crate::manager::Room;
 pub struct Platform {
     /// Cores for reservations, in the order in which they are tried.
     pub cores: Vec<usize>,
-    /// Core of everything else: middleware threads, kernel workers, Takt itself. May be one of `cores` where there are too
-    /// few; reservations then leave it the share that [`Platform::most_system_bandwidth`] leaves.
+    /// Core of everything else: middleware threads, kernel workers, Takt itself. May be one of
+    /// `cores` where there are too few; reservations then leave it the share that
+    /// [`Platform::most_system_bandwidth`] leaves.
     pub system_core: usize,
-    /// Greatest sum of bandwidths on one core. The kernel's own limit is `sched_rt_runtime_us / sched_rt_period_us`, 0.95
-    /// unless changed; more than that is not admitted.
+    /// Greatest sum of bandwidths on one core. The kernel's own limit is
+    /// `sched_rt_runtime_us / sched_rt_period_us`, 0.95 unless changed; more than that is not
+    /// admitted.
     pub most_bandwidth: f64,
     /// The same on the system core, where that takes reservations.
     pub most_system_bandwidth: f64,
-    /// How late the kernel notices that a budget is used up: a scheduler tick, where budgets are looked at on ticks only; 0: exactly
-    /// (`HRTICK_DL`). A thread may run for that much longer in one go, and then pays it back.
+    /// How late the kernel notices that a budget is used up: a scheduler tick, where budgets are
+    /// looked at on ticks only; 0: exactly (`HRTICK_DL`). A thread may run for that much longer in
+    /// one go, and then pays it back.
     #[serde(default)]
     pub enforcement_ns: u64,
 }
@@ -61,8 +65,8 @@ pub struct Plan {
     pub analysis_ns: u64,
     /// Nothing that matters has changed since the last plan, which this repeats.
     pub cached: bool,
-    /// Bounds rest on what the reserved threads of a core need together, and not on their budgets: no thread of anybody else may have a
-    /// reservation there.
+    /// Bounds rest on what the reserved threads of a core need together, and not on their budgets:
+    /// no thread of anybody else may have a reservation there.
     #[serde(default)]
     pub shared: bool,
     /// How far the assumptions reach beyond what was measured; `None`: no further than the margins.
@@ -71,7 +75,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether enacting `other` after `self` would change anything: the same threads with the same budgets on the same cores.
+    /// Whether enacting `other` after `self` would change anything: the same threads with the same
+    /// budgets on the same cores.
     #[must_use]
     pub fn same_enactment(&self, other: &Self) -> bool {
         self.period_ns == other.period_ns
@@ -139,19 +144,22 @@ pub struct ChainPlan {
     /// Its name in the goals file.
     pub name: String,
     pub goal_ns: u64,
-    /// Callbacks from start to end; where several paths lead there, the one with the greatest bound.
+    /// Callbacks from start to end; where several paths lead there, the one with the greatest
+    /// bound.
     pub path: Vec<CallbackId>,
     pub path_names: Vec<String>,
     /// Number of paths found.
     pub paths: usize,
     /// Upper bound on the latency; `None` where there is none, or none is known.
     pub bound_ns: Option<u64>,
-    /// The bound for what was measured alone, margins included: [`Self::bound_ns`] holds for more ([`Plan::room`]).
+    /// The bound for what was measured alone, margins included: [`Self::bound_ns`] holds for more
+    /// ([`Plan::room`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_bound_ns: Option<u64>,
     /// Which analyses gave the bound, `ecrts19`, `rtss21-bw` or both for different parts.
     pub bound_by: String,
-    /// What the bound consists of, one entry for each executor on the way; empty: there is no bound.
+    /// What the bound consists of, one entry for each executor on the way; empty: there is no
+    /// bound.
     #[serde(default)]
     pub bound_parts: Vec<BoundPart>,
     /// Its jitter, where it has a goal for that.
@@ -171,24 +179,28 @@ pub struct JitterPlan {
     pub bound_ns: Option<u64>,
 }
 
-/// What one executor contributes to a chain's bound, or several on shared cores that are bounded together. The sum of
-/// all times is the bound, but for latencies that were measured above it and that nothing explained: those are added.
+/// What one executor contributes to a chain's bound, or several on shared cores that are bounded
+/// together. The sum of all times is the bound, but for latencies that were measured above it and
+/// that nothing explained: those are added.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BoundPart {
     /// Callbacks of the chain that run there, one after another.
     pub callbacks: Vec<CallbackId>,
-    /// The messages' way there: what the middleware was seen to take and a margin, and what the options allow.
+    /// The messages' way there: what the middleware was seen to take and a margin, and what the
+    /// options allow.
     pub transport_ns: u64,
     /// Execution and self-suspension of the chain's own activation.
     pub own_ns: u64,
-    /// The same of all that the executor runs before: other callbacks, and earlier activations where messages come in bursts.
+    /// The same of all that the executor runs before: other callbacks, and earlier activations
+    /// where messages come in bursts.
     pub executor_ns: u64,
     /// Waiting for the reservation: budgets used up, others on the core.
     pub supply_ns: u64,
     /// What is allowed for what callbacks of a shared core take beyond their curves.
     #[serde(default)]
     pub disturbance_ns: u64,
-    /// How many worst cases are added up here: in each the chain waits for all that runs before it anew.
+    /// How many worst cases are added up here: in each the chain waits for all that runs before it
+    /// anew.
     #[serde(default)]
     pub waits: usize,
 }
@@ -253,7 +265,8 @@ pub enum Step {
         /// How much of a core.
         bandwidth: f64,
     },
-    /// Another period of reservations was tried, since not all chains could be kept with the one before.
+    /// Another period of reservations was tried, since not all chains could be kept with the one
+    /// before.
     Period {
         /// The new one.
         period_ns: u64,

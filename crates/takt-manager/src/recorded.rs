@@ -1,7 +1,8 @@
-//! A recording instead of running processes: the model that it shows, the bounds, what the manager would have decided at its end,
-//! and what its chains really took.
+//! A recording instead of running processes: the model that it shows, the bounds, what the manager
+//! would have decided at its end, and what its chains really took.
 //!
-//! A recording is read twice: chains can be followed only once it is known which callbacks they go through.
+//! A recording is read twice: chains can be followed only once it is known which callbacks they go
+//! through.
 
 use serde::Serialize;
 use takt_model::{ChainSpec, ChainStats, Extractor, Model, OptionsError};
@@ -134,8 +135,8 @@ pub fn examine<S: Source>(
 }
 
 impl Recorded {
-    /// The verdict on all chains of the goals, over the whole recording. FAIL: a goal was missed; a chain that was not found has nothing that
-    /// was measured, and is no PASS.
+    /// The verdict on all chains of the goals, over the whole recording. FAIL: a goal was missed; a
+    /// chain that was not found has nothing that was measured, and is no PASS.
     #[must_use]
     pub fn verdict(&self) -> VerdictReport {
         let judged: Vec<(&str, VerdictReport)> = self

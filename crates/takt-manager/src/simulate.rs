@@ -1,11 +1,13 @@
 //! Simulated executors: what the bounds are held against.
 //!
-//! Event-driven and exact to the nanosecond: hard constant-bandwidth servers as the kernel's SCHED_DEADLINE has them, budgets enforced exactly or at
-//! ticks, earliest deadline first on each core; and in them `rclcpp`'s executors: single-threaded ones with a wait set filled at
-//! polling points, one instance of each callback per polling point, timers first (or last: static ones), events executors, and multi-threaded ones
-//! with their lock, callback groups and wait set. Callbacks run to their end, suspend themselves, publish several messages or none.
-//! It is an adversary: releases together or when a budget is just used up, the most expensive activations first, neighbours that
-//! take all that is left. Nothing here knows of the analysis.
+//! Event-driven and exact to the nanosecond: hard constant-bandwidth servers as the kernel's
+//! SCHED_DEADLINE has them, budgets enforced exactly or at ticks, earliest deadline first on each
+//! core; and in them `rclcpp`'s executors: single-threaded ones with a wait set filled at polling
+//! points, one instance of each callback per polling point, timers first (or last: static ones),
+//! events executors, and multi-threaded ones with their lock, callback groups and wait set.
+//! Callbacks run to their end, suspend themselves, publish several messages or none. It is an
+//! adversary: releases together or when a budget is just used up, the most expensive activations
+//! first, neighbours that take all that is left. Nothing here knows of the analysis.
 
 mod disturb;
 mod engine;
@@ -37,7 +39,8 @@ pub struct Machine {
     pub dispatch_ns: u64,
     /// Others sleep now and then, two on a core.
     pub sleeping_hogs: bool,
-    /// Activations on each core take so much in all beyond their costs and suspensions, counted at their ends,
+    /// Activations on each core take so much in all beyond their costs and suspensions, counted at
+    /// their ends,
     pub disturbed_ns: u64,
     /// within this.
     pub disturbed_window_ns: u64,
@@ -52,7 +55,8 @@ pub struct System {
     pub executors: Vec<SimExecutor>,
     pub callbacks: Vec<SimCallback>,
     pub topics: Vec<String>,
-    /// Timers are looked at before every callback, as executors did until 2019, instead of at polling points.
+    /// Timers are looked at before every callback, as executors did until 2019, instead of at
+    /// polling points.
     pub eager_timers: bool,
     /// Messages may be sent when a callback begins, not only when it ends.
     pub early_messages: bool,
@@ -70,7 +74,8 @@ pub enum Kind {
     WaitSet,
     /// Single-threaded, timers last.
     Static {
-        /// All that is ready at a wait is run before the next one (until Iron), otherwise one callback of it (Jazzy).
+        /// All that is ready at a wait is run before the next one (until Iron), otherwise one
+        /// callback of it (Jazzy).
         rounds: bool,
     },
     /// In the order of activation.
@@ -111,7 +116,8 @@ pub struct SimCallback {
     pub suspends_ns: Vec<Vec<u64>>,
     /// Its group in its executor.
     pub group: Option<usize>,
-    /// It publishes only if this other callback of its executor has completed since it last did: the second input of a join.
+    /// It publishes only if this other callback of its executor has completed since it last did:
+    /// the second input of a join.
     pub join: Option<usize>,
     /// Messages that wait for it at most, the oldest being overwritten; 0: any number.
     pub depth: usize,

@@ -1,11 +1,13 @@
-//! The kernel as enactment sees it ([`takt_reserve::system`]), and the platform that options and this machine make.
+//! The kernel as enactment sees it ([`takt_reserve::system`]), and the platform that options and
+//! this machine make.
 
 use std::io;
 
 pub use takt_reserve::system::*;
 
-/// The platform that `options` and this machine make: the cores named, or all online ones but the system core, and as much of each
-/// as the kernel admits. A machine of one or two cores has none to spare: there the system core takes reservations, too.
+/// The platform that `options` and this machine make: the cores named, or all online ones but the
+/// system core, and as much of each as the kernel admits. A machine of one or two cores has none to
+/// spare: there the system core takes reservations, too.
 ///
 /// # Errors
 ///

@@ -1,8 +1,9 @@
 //! A snapshot of a running system in the form that the analysis takes.
 //!
-//! **Multi-threaded executors** have a reservation for each of their threads; all threads that serve them must be known.
-//! **Events executors**: their timers enter the queue through a thread of `rclcpp` that has no reservation; the time that this takes is taken to be
-//! nothing. That of the middleware's threads is measured ([`takt_model::Delivery`]).
+//! **Multi-threaded executors** have a reservation for each of their threads; all threads that
+//! serve them must be known. **Events executors**: their timers enter the queue through a thread of
+//! `rclcpp` that has no reservation; the time that this takes is taken to be nothing. That of the
+//! middleware's threads is measured ([`takt_model::Delivery`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,12 +33,14 @@ pub struct Workload {
     pub callbacks: Vec<Activity>,
     /// Callbacks, each after all that activate it.
     pub order: Vec<usize>,
-    /// Ways that no chain can be given a bound on: a callback, the topic that it leads to, and why. Arrivals are propagated along them
-    /// nevertheless: one message for each activation is the most that passes.
+    /// Ways that no chain can be given a bound on: a callback, the topic that it leads to, and why.
+    /// Arrivals are propagated along them nevertheless: one message for each activation is the most
+    /// that passes.
     pub broken: Vec<(usize, usize, String)>,
     /// What was assumed, for the log.
     pub assumptions: Vec<String>,
-    /// By executor, the CPU time of looking for work once that was seen at most; `None`: it was not.
+    /// By executor, the CPU time of looking for work once that was seen at most; `None`: it was
+    /// not.
     pub dispatch_ns: Vec<Option<u64>>,
 }
 
@@ -46,7 +49,8 @@ pub struct Workload {
 pub struct Server {
     /// For messages.
     pub name: String,
-    /// Its living threads, each of which gets a reservation; none: it has ended, or cannot be given a budget.
+    /// Its living threads, each of which gets a reservation; none: it has ended, or cannot be given
+    /// a budget.
     pub threads: Vec<ThreadId>,
     /// In which order it runs what is activated.
     pub order: Order,
@@ -66,11 +70,13 @@ pub enum Order {
     },
     /// In the order of activation.
     Fifo,
-    /// In any order, but never idle while something is ready, and each callback's activations one after another.
+    /// In any order, but never idle while something is ready, and each callback's activations one
+    /// after another.
     Any,
     /// Several threads, in any order.
     Threads {
-        /// For every callback of the executor those that never run while it does, itself among them where it does not run twice at once.
+        /// For every callback of the executor those that never run while it does, itself among them
+        /// where it does not run twice at once.
         excludes: Vec<Vec<usize>>,
     },
 }
@@ -98,7 +104,8 @@ pub struct Activity {
     pub cost: Arc<Cost>,
     /// Self-suspension; `None`: it has none.
     pub suspension: Option<Arc<Suspension>>,
-    /// The longest that the middleware was seen to take with a message to it ([`takt_model::Delivery`]); `None`: it gets none.
+    /// The longest that the middleware was seen to take with a message to it
+    /// ([`takt_model::Delivery`]); `None`: it gets none.
     pub delivery_ns: Option<u64>,
     /// The same with messages that its own thread sends.
     pub own_delivery_ns: Option<u64>,
@@ -114,19 +121,20 @@ pub struct Activity {
     pub trouble: Option<String>,
 }
 
-/// What is added to the longest delivery that was seen: a quarter, and so much. Threads without a reservation deliver; a wake-up on a busy machine
-/// differs by this from one time to the next.
+/// What is added to the longest delivery that was seen: a quarter, and so much. Threads without a
+/// reservation deliver; a wake-up on a busy machine differs by this from one time to the next.
 const DELIVERY_MARGIN_NS: u64 = 300_000;
 
 impl Activity {
-    /// What is allowed for the middleware with a message to it: the longest seen and a quarter and `DELIVERY_MARGIN_NS` more. It is held
-    /// against every message.
+    /// What is allowed for the middleware with a message to it: the longest seen and a quarter and
+    /// `DELIVERY_MARGIN_NS` more. It is held against every message.
     #[must_use]
     pub fn allowed_delivery_ns(&self) -> u64 {
         self.delivery_ns.map_or(0, with_margin)
     }
 
-    /// The same with messages that its own thread sends: none where they were always delivered within the publication.
+    /// The same with messages that its own thread sends: none where they were always delivered
+    /// within the publication.
     #[must_use]
     pub fn allowed_own_delivery_ns(&self) -> u64 {
         self.own_delivery_ns.filter(|ns| *ns > 0).map_or(0, with_margin)
@@ -197,8 +205,8 @@ impl Workload {
         Self { executors, callbacks, order, broken, assumptions, dispatch_ns }
     }
 
-    /// CPU time that an executor is allowed for looking for work once: half as much again as was seen, and 20 us; what is not known costs
-    /// [`DISPATCH_NS`](crate::analysis::DISPATCH_NS).
+    /// CPU time that an executor is allowed for looking for work once: half as much again as was
+    /// seen, and 20 us; what is not known costs [`DISPATCH_NS`](crate::analysis::DISPATCH_NS).
     #[must_use]
     pub fn allowed_dispatch_ns(&self, server: usize) -> u64 {
         match self.dispatch_ns.get(server).copied().flatten() {
@@ -207,7 +215,8 @@ impl Workload {
         }
     }
 
-    /// All servers whose budgets influence response times on `of`: those and all upstream of any of their callbacks.
+    /// All servers whose budgets influence response times on `of`: those and all upstream of any of
+    /// their callbacks.
     #[must_use]
     pub fn influencing(&self, of: impl IntoIterator<Item = usize>) -> Vec<usize> {
         let mut seen: BTreeSet<usize> = BTreeSet::new();
@@ -247,8 +256,8 @@ fn server(model: &Model, number: usize) -> Server {
     Server { name, threads, order, callbacks }
 }
 
-/// Which callbacks never run while another one of a multi-threaded executor does. Where a group is not known, all are taken to be excluded: the
-/// longest wait.
+/// Which callbacks never run while another one of a multi-threaded executor does. Where a group is
+/// not known, all are taken to be excluded: the longest wait.
 fn excludes(executor: &takt_model::Executor, callbacks: &[usize]) -> Vec<Vec<usize>> {
     let group = |callback: usize| {
         executor.groups.iter().position(|group| group.callbacks.iter().any(|c| c.0 == callback))
@@ -321,8 +330,9 @@ fn activity(
         servers.get(model.callbacks[p].executor.0).is_some_and(|s| !s.threads.is_empty())
             && model.callbacks[p].arrivals.seen > 0
     };
-    // Announcements of start-up, as those on `/parameter_events`: nothing is known to come again, and what does counts as it arrives. Otherwise
-    // every executor with default nodes would wait for the bounds of all that once made a node.
+    // Announcements of start-up, as those on `/parameter_events`: nothing is known to come again,
+    // and what does counts as it arrives. Otherwise every executor with default nodes would wait
+    // for the bounds of all that once made a node.
     let announced = !publishers.is_empty() && publishers.iter().all(|pair| in_start_up_alone(model, *pair));
     if announced {
         assumptions.push(format!(
@@ -356,8 +366,8 @@ fn activity(
     activity
 }
 
-/// Callbacks that send to a callback, and the topics by which. Not only the topic that it subscribed to: the virtual ones of cut cycles reach
-/// it too.
+/// Callbacks that send to a callback, and the topics by which. Not only the topic that it
+/// subscribed to: the virtual ones of cut cycles reach it too.
 fn publishers(model: &Model, number: usize) -> Vec<(usize, usize)> {
     let mut publishers: Vec<(usize, usize)> = model
         .topics
@@ -372,7 +382,8 @@ fn publishers(model: &Model, number: usize) -> Vec<(usize, usize)> {
     publishers
 }
 
-/// Whether a publisher's messages on a topic were seen while processes were starting and never since: several, and no span of the steady state.
+/// Whether a publisher's messages on a topic were seen while processes were starting and never
+/// since: several, and no span of the steady state.
 fn in_start_up_alone(model: &Model, (publisher, topic): (usize, usize)) -> bool {
     let outputs = &model.callbacks[publisher].outputs;
     outputs
@@ -380,8 +391,9 @@ fn in_start_up_alone(model: &Model, (publisher, topic): (usize, usize)) -> bool 
         .any(|it| it.topic.0 == topic && it.arrivals.seen > 1 && it.arrivals.least_span_ns.is_empty())
 }
 
-/// How many messages each publisher sends. Where messages were not counted by activation, at least as many as were sent each time in the mean are
-/// assumed, and that is said; more than a few, and the arrivals are those seen (nothing is returned).
+/// How many messages each publisher sends. Where messages were not counted by activation, at least
+/// as many as were sent each time in the mean are assumed, and that is said; more than a few, and
+/// the arrivals are those seen (nothing is returned).
 fn inputs(
     model: &Model,
     callback: &Callback,
@@ -397,7 +409,8 @@ fn inputs(
     unknown.dedup();
     let sent: u64 = unknown.iter().map(|p| model.callbacks[*p].arrivals.seen).sum();
     let taken = callback.arrivals.seen;
-    // One message for each activation explains what was seen, but for a few under way when watching began.
+    // One message for each activation explains what was seen, but for a few under way when watching
+    // began.
     let enough = taken <= sent + sent / 20 + 2 || unknown.len() < publishers.len();
     let times = if enough { 1 } else { taken.div_ceil(sent.max(1)) };
     if times > 8 {
@@ -430,8 +443,8 @@ fn undelivered(callback: &Callback) -> bool {
     let by_message = !matches!(callback.kind, CallbackKind::Timer { .. } | CallbackKind::Source);
     by_message && callback.delivery.is_none()
 }
-/// What a suspension may be longer than the longest seen, beside the margin of costs: how long a thread sleeps is never twice the same. 100
-/// microseconds, twice the slack of the kernel's timers.
+/// What a suspension may be longer than the longest seen, beside the margin of costs: how long a
+/// thread sleeps is never twice the same. 100 microseconds, twice the slack of the kernel's timers.
 const SLEEP_VARIES_NS: u64 = 100_000;
 
 fn suspension(callback: &Callback, reading: &Reading) -> Option<Arc<Suspension>> {
@@ -482,7 +495,8 @@ fn measured_root(activity: &mut Activity, callback: &Callback, reading: &Reading
     }
 }
 
-/// Each callback after all that activate it. Cycles are cut where the fewest callbacks stand between: at the one of the least number.
+/// Each callback after all that activate it. Cycles are cut where the fewest callbacks stand
+/// between: at the one of the least number.
 fn order(
     model: &Model,
     callbacks: &mut [Activity],

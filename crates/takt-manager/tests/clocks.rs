@@ -1,4 +1,5 @@
-//! Two machines, as two network namespaces on a veth pair, and a clock that is wrong by what is planted.
+//! Two machines, as two network namespaces on a veth pair, and a clock that is wrong by what is
+//! planted.
 
 #![allow(clippy::unwrap_used)]
 

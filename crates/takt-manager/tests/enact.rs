@@ -1,8 +1,8 @@
-//! Enactment on the running kernel: everything that is changed here is changed for real, for a second or two, and must be as before
-//! afterwards, however the manager ended.
+//! Enactment on the running kernel: everything that is changed here is changed for real, for a
+//! second or two, and must be as before afterwards, however the manager ended.
 //!
-//! Without privilege a test says why it was skipped. All tests of this file hold one lock: cpusets and the admission test are the whole
-//! machine's.
+//! Without privilege a test says why it was skipped. All tests of this file hold one lock: cpusets
+//! and the admission test are the whole machine's.
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,8 @@ fn role() {
     }
 }
 
-/// A process with a thread that always wants to run (but for 1 ms in 20), one that mostly sleeps, and one that makes threads when told.
+/// A process with a thread that always wants to run (but for 1 ms in 20), one that mostly sleeps,
+/// and one that makes threads when told.
 fn dummy() {
     let (tell, told) = std::sync::mpsc::channel();
     let announce = move |name: &'static str| {
@@ -111,8 +112,8 @@ struct Dummy {
 impl Dummy {
     fn start() -> Self {
         let mut command = myself("DUMMY", "1");
-        // A nice value that this test was started with would be one that the dummy chose for itself.
-        // SAFETY: setpriority is async-signal-safe and has no memory effects.
+        // A nice value that this test was started with would be one that the dummy chose for
+        // itself. SAFETY: setpriority is async-signal-safe and has no memory effects.
         unsafe {
             command.pre_exec(|| {
                 libc::setpriority(libc::PRIO_PROCESS, 0, 0);
@@ -214,7 +215,8 @@ impl Snapshot {
             let groups = groups.map(|version| kernel.group(pid, tid, version).unwrap());
             (tid, (kernel.attributes(tid).unwrap(), kernel.affinity(tid).unwrap(), groups))
         });
-        // Kernel threads come and go; only those that live on are compared. The kernel moves threads of interrupts after these.
+        // Kernel threads come and go; only those that live on are compared. The kernel moves
+        // threads of interrupts after these.
         let passing = ["kworker", "irq/"];
         let workers = |tid: &u32| {
             kernel.thread_name(*tid, *tid).is_ok_and(|name| !passing.iter().any(|p| name.starts_with(p)))
@@ -328,8 +330,8 @@ fn is_refused_for_now(why: &str) -> bool {
     why.contains("os error 16") || why.contains("os error 11")
 }
 
-/// As the manager does it: what the kernel refuses as busy, because a reservation that has just ended has not left its domain yet, is
-/// tried again with the next plan.
+/// As the manager does it: what the kernel refuses as busy, because a reservation that has just
+/// ended has not left its domain yet, is tried again with the next plan.
 fn patiently(enactor: &mut Enactor<Linux>, target: &Target) -> Enacted {
     for _ in 0..40 {
         let enacted = enactor.enact(target).unwrap();
@@ -341,8 +343,8 @@ fn patiently(enactor: &mut Enactor<Linux>, target: &Target) -> Enacted {
     enactor.enact(target).unwrap()
 }
 
-/// Bandwidth that the kernel has in its account for the domain of each CPU, 2^-20 CPUs; `None` where nobody may see it. Read by another
-/// program, in a mount namespace of its own.
+/// Bandwidth that the kernel has in its account for the domain of each CPU, 2^-20 CPUs; `None`
+/// where nobody may see it. Read by another program, in a mount namespace of its own.
 fn account() -> Option<Vec<i64>> {
     let script = "mount -t debugfs none /mnt && cat /mnt/sched/debug";
     let output = Command::new("unshare").args(["-m", "sh", "-c", script]).output().ok()?;
@@ -353,7 +355,8 @@ fn account() -> Option<Vec<i64>> {
     (!sums.is_empty()).then_some(sums)
 }
 
-/// What the kernel has in its account now is what it comes to when it counts anew (6.17 and later do at this write).
+/// What the kernel has in its account now is what it comes to when it counts anew (6.17 and later
+/// do at this write).
 fn the_account_is_right(when: &str) {
     let Some(before) = account() else {
         eprintln!("SKIPPED in part: the account cannot be seen");
@@ -398,7 +401,8 @@ fn manager(folder: &Path) {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Starts a manager in a process of its own, waits until it has enacted, and kills it. False: skipped.
+/// Starts a manager in a process of its own, waits until it has enacted, and kills it. False:
+/// skipped.
 fn kill_a_manager(dummy: &Dummy, folder: &Path, mode: Mode, watched: bool, group: Option<&Path>) -> bool {
     let target = (dummy.pid(), dummy.tid("busy"), dummy.tid("idle"), mode);
     fs::write(folder.join("target.json"), serde_json::to_string(&target).unwrap()).unwrap();
@@ -626,7 +630,8 @@ fn a_budget_that_is_too_small_holds_back_only_where_it_is_hard() {
         (Mode::AdmissionOff, Soft::Reclaim),
         (Mode::AdmissionOff, Soft::Soft),
     ] {
-        // Where the hypervisor or other threads take the CPU for half a second, nothing can be seen of a budget.
+        // Where the hypervisor or other threads take the CPU for half a second, nothing can be seen
+        // of a budget.
         let mut refused = Vec::new();
         while let Err(why) = hold_back(&platform, mode, soft) {
             refused.push(why);
@@ -635,7 +640,8 @@ fn a_budget_that_is_too_small_holds_back_only_where_it_is_hard() {
     }
 }
 
-/// A thread that always wants to run, on 5 % of a CPU: what it had, and whether that was noticed, is as `soft` says.
+/// A thread that always wants to run, on 5 % of a CPU: what it had, and whether that was noticed,
+/// is as `soft` says.
 fn hold_back(platform: &Platform, mode: Mode, soft: Soft) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let dummy = Dummy::start();
@@ -650,7 +656,8 @@ fn hold_back(platform: &Platform, mode: Mode, soft: Soft) -> Result<(), String> 
         overruns += noticed.len();
         released |= noticed.iter().any(|overrun| overrun.released);
     });
-    // Without reservation it competes with whatever runs here, so there the release is what can be tested.
+    // Without reservation it competes with whatever runs here, so there the release is what can be
+    // tested.
     let reclaims = soft != Soft::Hard && enactor.no_reclaim().is_none();
     let expected = match (soft, mode) {
         (Soft::Hard, _) => share < 0.1,

@@ -1,4 +1,5 @@
-//! The whole way: simulated run, events, extractor, analysis. The bounds of a model that was learnt from a run hold for that run.
+//! The whole way: simulated run, events, extractor, analysis. The bounds of a model that was learnt
+//! from a run hold for that run.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,9 +1,10 @@
-//! The tests of enactment once more under a kernel that has all ways, in a virtual machine: the computer that runs this test may have
-//! no cgroup v2 cpusets, or no privilege. And those of the supply, under that kernel and those that `TAKT_GUEST_KERNELS` names (paths of
-//! kernels with a `config` beside them, with colons between), for other ticks.
+//! The tests of enactment once more under a kernel that has all ways, in a virtual machine: the
+//! computer that runs this test may have no cgroup v2 cpusets, or no privilege. And those of the
+//! supply, under that kernel and those that `TAKT_GUEST_KERNELS` names (paths of kernels with a
+//! `config` beside them, with colons between), for other ticks.
 //!
-//! A program of its own (no test harness), because it is the first process of the guest too. Skipped without QEMU or kernel, unless
-//! TAKT_REQUIRE_OUTSIDE=1.
+//! A program of its own (no test harness), because it is the first process of the guest too.
+//! Skipped without QEMU or kernel, unless TAKT_REQUIRE_OUTSIDE=1.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
@@ -46,8 +47,8 @@ fn test() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Reservations against the bound of their supply, on the ticks of this kernel. Time in the guest is counted in instructions, so that nothing is taken
-/// from it and each measurement counts.
+/// Reservations against the bound of their supply, on the ticks of this kernel. Time in the guest
+/// is counted in instructions, so that nothing is taken from it and each measurement counts.
 fn supply(kernel: Kernel) -> Result<(), Box<dyn std::error::Error>> {
     let config = kernel.config.as_ref().ok_or("the kernel has no configuration beside it")?;
     let hz: u64 = config_value(&std::fs::read_to_string(config)?, "HZ").ok_or("no CONFIG_HZ")?.parse()?;

@@ -1,9 +1,10 @@
-//! A node as perception has them, with OpenMP's threads that compute for it and threads that carry messages, by turns managed and not: none
-//! of them may be worse off under the manager.
+//! A node as perception has them, with OpenMP's threads that compute for it and threads that carry
+//! messages, by turns managed and not: none of them may be worse off under the manager.
 //!
-//! Others use this machine, too, and not always the same. So blocks with and without the manager follow each other, each pair is one
-//! comparison in which half are expected on either side if the manager changes nothing. Worse is what is worse in all of them, and clearly:
-//! by chance that is one in 32 at most, and far less with the margin.
+//! Others use this machine, too, and not always the same. So blocks with and without the manager
+//! follow each other, each pair is one comparison in which half are expected on either side if the
+//! manager changes nothing. Worse is what is worse in all of them, and clearly: by chance that is
+//! one in 32 at most, and far less with the margin.
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,7 +175,8 @@ fn a_perception_node_is_no_worse_off_than_without_the_manager() {
         pairs.push((without, with));
     }
     type Figure = fn(&Block) -> f64;
-    // Less than this is nothing that anybody would notice: a tenth, and for messages a tenth of a millisecond.
+    // Less than this is nothing that anybody would notice: a tenth, and for messages a tenth of a
+    // millisecond.
     let figures: [(&str, Figure, f64); 3] = [
         ("latency of frames", |block| block.latency_ms, 0.1),
         ("CPU time for the same work", |block| block.cpu_ms, 0.1),

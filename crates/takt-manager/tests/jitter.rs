@@ -1,4 +1,5 @@
-//! Jitter: no random system's latencies are ever further apart than its bound, nor below its best case; and plans keep jitter goals.
+//! Jitter: no random system's latencies are ever further apart than its bound, nor below its best
+//! case; and plans keep jitter goals.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,11 +23,13 @@ struct Checked {
     /// Paths with a best case above nothing that completed.
     paths: u64,
     completions: u64,
-    /// Greatest share of a best case that a shortest latency was, percent: 100 means that it was met.
+    /// Greatest share of a best case that a shortest latency was, percent: 100 means that it was
+    /// met.
     closest_percent: u64,
 }
 
-/// One system on reservations against best cases and jitter bounds; with a model of what takes how long at least.
+/// One system on reservations against best cases and jitter bounds; with a model of what takes how
+/// long at least.
 fn check(seed: u64, model_of: impl Fn(&System) -> Model) -> Result<Checked, String> {
     let mut system = random_with(seed, Features::ALL);
     system.steady = true;
@@ -95,7 +98,8 @@ fn no_system_is_quicker_than_its_best_case_nor_its_jitter_above_the_bound() {
     assert!(sum.paths > 300 && sum.completions > 10_000 && sum.closest_percent == 100, "{sum:?}");
 }
 
-/// Best cases that are wrong are seen: of the longest activations instead of the shortest, and of messages that are all taken to be sent at the end.
+/// Best cases that are wrong are seen: of the longest activations instead of the shortest, and of
+/// messages that are all taken to be sent at the end.
 #[test]
 fn wrong_best_cases_are_refuted() {
     let longest = |system: &System| {

@@ -41,7 +41,8 @@ fn print(plan: &Plan) {
     println!("analysis {:?}", plan.analysis_time());
 }
 
-/// The paper's robot on two and on three cores: high load leaves no room for the tracker beside the rest.
+/// The paper's robot on two and on three cores: high load leaves no room for the tracker beside the
+/// rest.
 #[test]
 fn the_tracker_and_nothing_else_goes_under_load() {
     for (cores, phase, expected) in [(2, 0, 7), (2, 2, 6), (3, 0, 7), (3, 1, 7), (3, 2, 6)] {
@@ -68,14 +69,15 @@ fn the_tracker_and_nothing_else_goes_under_load() {
     }
 }
 
-/// Under the plan's reservations, with hogs on all cores, no guaranteed chain is ever later than its bound, nor than its goal.
+/// Under the plan's reservations, with hogs on all cores, no guaranteed chain is ever later than
+/// its bound, nor than its goal.
 #[test]
 fn plans_keep_what_they_promise() {
     for phase in 0..3 {
         let system = system(phase);
         let plan = plan(&system, &goals(), 2);
-        // Best-effort executors get what the simulation's lowest server gets: a core of their own, so that they
-        // publish as much as they can.
+        // Best-effort executors get what the simulation's lowest server gets: a core of their own,
+        // so that they publish as much as they can.
         let mut supplies: Vec<Supply> = (0..system.executors.len())
             .map(|e| Supply { budget_ns: 10_000_000, period_ns: 10_000_000, core: 10 + e })
             .collect();
@@ -160,7 +162,8 @@ fn a_plan_is_only_given_up_for_one_that_keeps_more() {
     let mut manager = Manager::new(goals, platform(3));
     let loaded = manager.plan(&system(1).exact_model());
     assert_eq!(guaranteed(&loaded).len(), 7);
-    // Half the load and no objects: the same chains are kept, so nothing moves, until that has lasted.
+    // Half the load and no objects: the same chains are kept, so nothing moves, until that has
+    // lasted.
     let mut stayed = 0_u32;
     let mut light = system(0).exact_model();
     light.callbacks.iter_mut().for_each(|c| c.cost.most_ns.iter_mut().for_each(|ns| *ns /= 2));

@@ -13,7 +13,8 @@ use takt_manager::workload::Workload;
 use takt_manager::{Goals, Manager};
 use takt_rt::random::SplitMix64;
 
-/// Chains from every timer and source as far as it leads, in random degradation order, with goals from hopeless to easy.
+/// Chains from every timer and source as far as it leads, in random degradation order, with goals
+/// from hopeless to easy.
 fn goals(system: &System, random: &mut SplitMix64, leave_out: Option<usize>) -> Option<Goals> {
     let model = system.exact_model();
     let mut names = Vec::new();
@@ -71,7 +72,8 @@ proptest! {
         }
     }
 
-    /// Chains before it in the degradation order never cost a chain its fate. (What they are given may help it.)
+    /// Chains before it in the degradation order never cost a chain its fate. (What they are given
+    /// may help it.)
     #[test]
     fn chains_earlier_in_the_order_never_matter(seed in any::<u64>(), out in 1_usize..6) {
         let system = random_system(seed);
@@ -87,7 +89,8 @@ proptest! {
         }
     }
 
-    /// Plans fit their cores, guaranteed bounds keep their goals, and the simulation under the plan's reservations keeps the bounds.
+    /// Plans fit their cores, guaranteed bounds keep their goals, and the simulation under the
+    /// plan's reservations keeps the bounds.
     #[test]
     fn plans_are_sound(seed in any::<u64>()) {
         let system = random_system(seed);

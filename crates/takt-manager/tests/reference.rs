@@ -1,4 +1,5 @@
-//! Bounds against those of the PyPI package `response-time-analysis`, where scopes meet (tools/reference/rta.py).
+//! Bounds against those of the PyPI package `response-time-analysis`, where scopes meet
+//! (tools/reference/rta.py).
 
 #![allow(clippy::unwrap_used)]
 
@@ -60,7 +61,8 @@ fn a_thread_alone_has_the_same_bound_but_for_one_wait() {
     assert_eq!(cases.alone.len(), 60);
     for case in cases.alone {
         let ours = bounds(std::slice::from_ref(&case.task), true, case.period, case.budget);
-        // The package's periodic resource is for intervals that begin anywhere: one wait more for the budget.
+        // The package's periodic resource is for intervals that begin anywhere: one wait more for
+        // the budget.
         let most = case.period - case.budget;
         assert!(
             (case.bound.saturating_sub(most)..=case.bound).contains(&ours[0].ns),

@@ -1,4 +1,5 @@
-//! Simulations that refute: no random system may ever exceed its bounds, and what the analysis was before does.
+//! Simulations that refute: no random system may ever exceed its bounds, and what the analysis was
+//! before does.
 //!
 //! `cargo test -p takt-manager --test refute -- --ignored --nocapture` checks 10,000 systems.
 
@@ -63,7 +64,8 @@ fn the_analysis_that_did_not_know_of_them_is_refuted() {
     };
     assert!(refuted(Features { bursts: true, ..NONE }, false, Known::Before) > 0);
     assert!(refuted(Features { suspension: true, ..NONE }, false, Known::Before) > 0);
-    // The bound of a wait set that counts all arrivals until the start covers the order of activation, too; RTSS'21 does not.
+    // The bound of a wait set that counts all arrivals until the start covers the order of
+    // activation, too; RTSS'21 does not.
     refuted(Features { bursts: true, kinds: true, ..NONE }, false, Known::OneKind);
     assert!(refuted(Features { bursts: true, threads: true, ..NONE }, false, Known::OneKind) > 0);
     refuted(NONE, true, Known::Before);

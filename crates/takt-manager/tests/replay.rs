@@ -1,4 +1,5 @@
-//! Plans for a model that a run left (`takt manage --json`, key `model`), for a person who looks closer.
+//! Plans for a model that a run left (`takt manage --json`, key `model`), for a person who looks
+//! closer.
 //!
 //! `TAKT_REPLAY=manage.json TAKT_REPLAY_GOALS=goals.toml cargo test -p takt-manager --test replay -- --ignored --nocapture`
 

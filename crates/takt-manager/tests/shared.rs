@@ -1,6 +1,8 @@
-//! Simulations that refute the bounds of shared cores: random systems whose reservations are all there is on their cores.
+//! Simulations that refute the bounds of shared cores: random systems whose reservations are all
+//! there is on their cores.
 //!
-//! `cargo test -p takt-manager --test shared -- --ignored --nocapture` checks 10,000 systems, others with `TAKT_SHARED_FROM=20000`.
+//! `cargo test -p takt-manager --test shared -- --ignored --nocapture` checks 10,000 systems,
+//! others with `TAKT_SHARED_FROM=20000`.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,8 +1,11 @@
-//! Reservations held against the bound on their supply, on the running kernel: a thread that always wants to run says when it ran.
+//! Reservations held against the bound on their supply, on the running kernel: a thread that always
+//! wants to run says when it ran.
 //!
-//! A reservation outranks everything that Linux runs, so a busy machine does not matter. The computer below a virtual machine does: it takes the
-//! CPU away, and with it the timers and ticks that the bound rests on. That is witnessed: by gaps in which the thread that spins was not
-//! switched from, and by the time that the kernel was told was stolen. Every measurement without must keep the bound.
+//! A reservation outranks everything that Linux runs, so a busy machine does not matter. The
+//! computer below a virtual machine does: it takes the CPU away, and with it the timers and ticks
+//! that the bound rests on. That is witnessed: by gaps in which the thread that spins was not
+//! switched from, and by the time that the kernel was told was stolen. Every measurement without
+//! must keep the bound.
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
 use std::fs::File;
@@ -25,11 +28,12 @@ const MS: u64 = 1_000_000;
 const TRIES: usize = 6;
 /// Interrupts, and the kernel's own work to switch threads.
 const NOISE_NS: u64 = 300_000;
-/// What switches take of a reservation's own budgets, so that four of them are a little less than four times one.
+/// What switches take of a reservation's own budgets, so that four of them are a little less than
+/// four times one.
 const SWITCHES_NS: u64 = 50_000;
 
-/// Longest time in which a thread that always wants to run gets `work_ns`, with `neighbours` on its core (`takt_manager::analysis`,
-/// supply; written anew here).
+/// Longest time in which a thread that always wants to run gets `work_ns`, with `neighbours` on its
+/// core (`takt_manager::analysis`, supply; written anew here).
 fn bound_ns(work_ns: u64, budget_ns: u64, period_ns: u64, tick_ns: u64, neighbours: u64) -> u64 {
     let periods = 1 + tick_ns / budget_ns + (work_ns + tick_ns).div_ceil(budget_ns);
     work_ns + tick_ns + (period_ns - budget_ns) * periods + tick_ns * neighbours
@@ -143,7 +147,8 @@ fn stolen_ns(core: usize) -> u64 {
     all.into_iter().find(|&(number, _)| number == core).map_or(0, |(_, time)| time.steal_ns())
 }
 
-/// Runs of a thread with this reservation, beside others with theirs; and how much was taken from them or stood still meanwhile.
+/// Runs of a thread with this reservation, beside others with theirs; and how much was taken from
+/// them or stood still meanwhile.
 fn attempt(
     kernel: &mut Linux,
     partition: &Partition,

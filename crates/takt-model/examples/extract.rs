@@ -1,4 +1,5 @@
-//! What the extractor costs: nanoseconds per event on a stream like that of the paper's robot, scaled up.
+//! What the extractor costs: nanoseconds per event on a stream like that of the paper's robot,
+//! scaled up.
 //!
 //! `cargo run -p takt-model --example extract [-- CHAINS [SECONDS]]`
 

@@ -1,4 +1,5 @@
-//! The paper's robot as processes, observed for some seconds: its model as text, its chains' latencies, what it cost.
+//! The paper's robot as processes, observed for some seconds: its model as text, its chains'
+//! latencies, what it cost.
 //!
 //! `cargo run -p takt-model --example live [-- SECONDS]`
 

@@ -1,5 +1,5 @@
-//! A command under the preload library for some seconds: its model as text, and chains' latencies. With `--record FILE` its events go there,
-//! one JSON object a line.
+//! A command under the preload library for some seconds: its model as text, and chains' latencies.
+//! With `--record FILE` its events go there, one JSON object a line.
 //!
 //! `cargo run -p takt-model --example observe -- SECONDS [--record FILE] [--chain 'NAME=CALLBACK;CALLBACK…'] … -- COMMAND…`
 

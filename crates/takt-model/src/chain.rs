@@ -1,8 +1,9 @@
 //! Measured end-to-end latencies of chains: what the bounds are held against.
 //!
-//! The extractor follows every message from the first callback of a watched chain to the end of the last one, through the time stamps that
-//! join publications and takes. A chain's latency runs from the **release** of its first callback (a timer's expiry, the publication of the
-//! message that activates it, a source's publication), as the goals count it, to the **end** of its last.
+//! The extractor follows every message from the first callback of a watched chain to the end of the
+//! last one, through the time stamps that join publications and takes. A chain's latency runs from
+//! the **release** of its first callback (a timer's expiry, the publication of the message that
+//! activates it, a source's publication), as the goals count it, to the **end** of its last.
 
 use std::collections::VecDeque;
 
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Spread;
 
-/// Instances under way that are remembered. More than this wait in no queue that ROS 2 has by default (depth 10, a few callbacks).
+/// Instances under way that are remembered. More than this wait in no queue that ROS 2 has by
+/// default (depth 10, a few callbacks).
 const PENDING: usize = 1024;
 /// Completions kept until they are drained: eleven minutes of a chain at 100 Hz.
 const UNDRAINED: usize = 65_536;
@@ -86,9 +88,11 @@ pub struct ChainStats {
     pub repeated: u64,
     /// Ends, repeated ones included, later than the goal.
     pub violations: u64,
-    /// Instances that a later one passed: their message was dropped from a queue, or a callback did not publish.
+    /// Instances that a later one passed: their message was dropped from a queue, or a callback did
+    /// not publish.
     pub dropped: u64,
-    /// Activations of the first callback that were not followed, because when their messages were published cannot be known.
+    /// Activations of the first callback that were not followed, because when their messages were
+    /// published cannot be known.
     pub unmeasured: u64,
     /// The longest latency.
     pub worst_ns: u64,
@@ -104,11 +108,13 @@ pub struct ChainStats {
     pub longest_gap_ns: u64,
     /// Its jitter.
     pub spread: Spread,
-    /// Its latencies are true to so much: it begins on another machine. An instance is late only beyond that.
+    /// Its latencies are true to so much: it begins on another machine. An instance is late only
+    /// beyond that.
     pub clock_error_ns: u64,
     /// The greatest of these under which a latency was measured.
     pub most_clock_error_ns: u64,
-    /// Ends, repeated ones included, so close to the goal that the clocks' error leaves open whether they were late.
+    /// Ends, repeated ones included, so close to the goal that the clocks' error leaves open
+    /// whether they were late.
     pub in_doubt: u64,
     /// Releases of the first callback's timer that never ran, because the one before ran so late.
     pub skipped: u64,
@@ -170,7 +176,8 @@ impl ChainStats {
         &self.spec
     }
 
-    /// Begins a new phase of measurement and returns the one that ends; instances under way count for the new one.
+    /// Begins a new phase of measurement and returns the one that ends; instances under way count
+    /// for the new one.
     pub fn take(&mut self) -> Self {
         let mut fresh = Self::new(self.spec.clone());
         fresh.pending = self.pending.clone();
@@ -181,7 +188,8 @@ impl ChainStats {
         std::mem::replace(self, fresh)
     }
 
-    /// The ends since the last call, repeated ones included, oldest first. Who never calls pays memory for the last 65,536.
+    /// The ends since the last call, repeated ones included, oldest first. Who never calls pays
+    /// memory for the last 65,536.
     pub fn drain(&mut self) -> Vec<Completion> {
         self.ended.drain(..).collect()
     }
@@ -191,7 +199,8 @@ impl ChainStats {
         self.skips.drain(..).collect()
     }
 
-    /// From `since_ns` on, instances are promised to take no longer than `bound_ns`; `None`: nothing is promised any more.
+    /// From `since_ns` on, instances are promised to take no longer than `bound_ns`; `None`:
+    /// nothing is promised any more.
     pub fn promise(&mut self, since_ns: u64, bound_ns: Option<u64>) {
         if self.promises.back().is_none_or(|(_, last_ns)| *last_ns != bound_ns) {
             if self.promises.len() == PROMISES {
@@ -211,8 +220,8 @@ impl ChainStats {
         self.recent_worst_ns.take()
     }
 
-    /// Whether instances are awaited at the end of this way. When that changes, those under way are forgotten: what began while they go
-    /// another way never ends here.
+    /// Whether instances are awaited at the end of this way. When that changes, those under way are
+    /// forgotten: what began while they go another way never ends here.
     pub fn await_ends(&mut self, awaited: bool) {
         if self.retired == awaited {
             self.retired = !awaited;
@@ -257,8 +266,8 @@ impl ChainStats {
         let mut order: Vec<usize> = (0..bounds_ns.len()).collect();
         order.sort_unstable_by_key(|&index| bounds_ns[index]);
         let mut counts = vec![0; bounds_ns.len()];
-        // Each part of the histogram is summed up once, not once for every bound above it: it has ten thousand places, and this is asked
-        // for every chain twice a second.
+        // Each part of the histogram is summed up once, not once for every bound above it: it has
+        // ten thousand places, and this is asked for every chain twice a second.
         let (mut count, mut from_ns) = (0, 0);
         for index in order {
             let bound_ns = bounds_ns[index];
@@ -275,7 +284,8 @@ impl ChainStats {
         counts
     }
 
-    /// The cumulative distribution: latency and share of ends up to it, for every latency seen (to 0.1 %).
+    /// The cumulative distribution: latency and share of ends up to it, for every latency seen (to
+    /// 0.1 %).
     #[must_use]
     pub fn cdf(&self) -> Vec<(u64, f64)> {
         let all = self.latencies.len() as f64;
@@ -374,7 +384,8 @@ impl ChainStats {
 }
 
 fn histogram() -> Histogram<u64> {
-    // The bounds are constants that hdrhistogram accepts; its smallest histogram is a fallback that cannot be needed.
+    // The bounds are constants that hdrhistogram accepts; its smallest histogram is a fallback that
+    // cannot be needed.
     Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 3).unwrap_or_else(|_| {
         let mut histogram = Histogram::new(1).unwrap_or_else(|_| unreachable!("one digit is in range"));
         histogram.auto(true);

@@ -1,8 +1,9 @@
-//! What lies on common cycles of a graph: callbacks that activate each other, executors that influence each other.
+//! What lies on common cycles of a graph: callbacks that activate each other, executors that
+//! influence each other.
 
-/// The strongly connected components of a graph whose node `n` leads to `next[n]`, each after all that it leads to and with its
-/// members in order (Tarjan, *Depth-first search and linear graph algorithms*, 1972). Without recursion, since nothing bounds the length of
-/// chains.
+/// The strongly connected components of a graph whose node `n` leads to `next[n]`, each after all
+/// that it leads to and with its members in order (Tarjan, *Depth-first search and linear graph
+/// algorithms*, 1972). Without recursion, since nothing bounds the length of chains.
 #[must_use]
 pub fn components(next: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const UNSEEN: usize = usize::MAX;

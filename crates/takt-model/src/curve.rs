@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An arrival curve, as its inverse: the shortest time in which so many events were ever seen (*ROS-Llama*, section II.d). Concave
-/// extrapolation beyond the last entry is the analysis' business.
+/// An arrival curve, as its inverse: the shortest time in which so many events were ever seen
+/// (*ROS-Llama*, section II.d). Concave extrapolation beyond the last entry is the analysis'
+/// business.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ArrivalCurve {
-    /// Entry `i`: the shortest time from the first to the last of `i + 2` consecutive events, nanoseconds, not decreasing. The start
-    /// of the system counts as one event where all events seen lie in one window (section V.c), so that a few rare events do not look
-    /// periodic.
+    /// Entry `i`: the shortest time from the first to the last of `i + 2` consecutive events,
+    /// nanoseconds, not decreasing. The start of the system counts as one event where all events
+    /// seen lie in one window (section V.c), so that a few rare events do not look periodic.
     pub least_span_ns: Vec<u64>,
     /// Events seen, without the virtual one.
     pub seen: u64,
@@ -16,8 +17,8 @@ pub struct ArrivalCurve {
     pub observed_ns: u64,
 }
 
-/// A cumulative execution-time curve `ET+(n)`: the greatest execution time that `n` consecutive activations ever took together
-/// (*ROS-Llama*, section V.b).
+/// A cumulative execution-time curve `ET+(n)`: the greatest execution time that `n` consecutive
+/// activations ever took together (*ROS-Llama*, section V.b).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CostCurve {
     /// Entry `i`: for `i + 1` consecutive activations, nanoseconds, not decreasing.

@@ -34,7 +34,8 @@ id!(
     TopicId
 );
 
-/// What was learnt up to one moment. Identifiers are indices of this snapshot; names are what stays.
+/// What was learnt up to one moment. Identifiers are indices of this snapshot; names are what
+/// stays.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Model {
     /// Start of observation, CLOCK_MONOTONIC nanoseconds.
@@ -44,7 +45,8 @@ pub struct Model {
     /// Threads that did something.
     pub threads: Vec<Thread>,
     pub nodes: Vec<Node>,
-    /// Executors: whatever serves callbacks one after another, or threads that publish without running callbacks.
+    /// Executors: whatever serves callbacks one after another, or threads that publish without
+    /// running callbacks.
     pub executors: Vec<Executor>,
     pub callbacks: Vec<Callback>,
     /// Topics, hidden ones of services and virtual ones of cut cycles included.
@@ -53,21 +55,23 @@ pub struct Model {
     pub unanalysable: Vec<Unanalysable>,
     /// Events lost on the way here.
     pub lost_events: u64,
-    /// Processes that are starting or have just started (module `extract::startup`): what their callbacks do, and what comes of
-    /// their messages elsewhere, is not known yet, and nothing that they take part in is guaranteed.
+    /// Processes that are starting or have just started (module `extract::startup`): what their
+    /// callbacks do, and what comes of their messages elsewhere, is not known yet, and nothing that
+    /// they take part in is guaranteed.
     #[serde(default)]
     pub starting: Vec<u32>,
     /// What is Python's.
     #[serde(default)]
     pub python: Python,
-    /// By executor, in the order of `executors`: CPU time of looking for work once, at most; 0: it was not seen.
+    /// By executor, in the order of `executors`: CPU time of looking for work once, at most; 0: it
+    /// was not seen.
     #[serde(default)]
     pub dispatch_ns: Vec<u64>,
     /// The shortest times that callbacks took.
     #[serde(default)]
     pub shortest: Vec<Shortest>,
-    /// Timers that are due and have not run yet (module `extract::unrun`): what they take is not known, and nothing that shares an
-    /// executor or a core with them is guaranteed.
+    /// Timers that are due and have not run yet (module `extract::unrun`): what they take is not
+    /// known, and nothing that shares an executor or a core with them is guaranteed.
     #[serde(default)]
     pub not_run: Vec<CallbackId>,
 }
@@ -82,17 +86,19 @@ pub struct Shortest {
     pub ns: u64,
 }
 
-/// Nodes of Python (`rclpy`): no event tells of their callbacks, so that chains end where they subscribe. What they publish is seen, as of any
-/// thread that publishes without callbacks.
+/// Nodes of Python (`rclpy`): no event tells of their callbacks, so that chains end where they
+/// subscribe. What they publish is seen, as of any thread that publishes without callbacks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Python {
     pub nodes: Vec<NodeId>,
-    /// Threads that took messages, published or made nodes: those that spin its executors, which take in `rclpy` (`_take_subscription` is called
-    /// before the callback is handed on), and whoever publishes. Workers of a `MultiThreadedExecutor` that do neither are not among them: only their
-    /// Python frames would tell, which lie otherwise in each version of the interpreter and need the right to trace the process. They
-    /// count as helpers, and stay as they were.
+    /// Threads that took messages, published or made nodes: those that spin its executors, which
+    /// take in `rclpy` (`_take_subscription` is called before the callback is handed on), and
+    /// whoever publishes. Workers of a `MultiThreadedExecutor` that do neither are not among them:
+    /// only their Python frames would tell, which lie otherwise in each version of the interpreter
+    /// and need the right to trace the process. They count as helpers, and stay as they were.
     pub threads: Vec<ThreadId>,
-    /// What its nodes subscribe to, but for parameter events: chains on the way to these topics end there.
+    /// What its nodes subscribe to, but for parameter events: chains on the way to these topics end
+    /// there.
     #[serde(default)]
     pub subscribed: Vec<Subscribed>,
 }
@@ -120,8 +126,8 @@ pub struct Thread {
 pub enum ThreadRole {
     /// It runs callbacks for an executor.
     Executor(ExecutorId),
-    /// It publishes without running callbacks: a driver (section IV.A, "event sources"). Modelled as an executor with one callback
-    /// of kind [`CallbackKind::Source`].
+    /// It publishes without running callbacks: a driver (section IV.A, "event sources"). Modelled
+    /// as an executor with one callback of kind [`CallbackKind::Source`].
     Source(ExecutorId),
     /// Neither was seen: middleware, helpers.
     Helper,
@@ -140,9 +146,11 @@ pub struct Executor {
     pub kind: ExecutorKind,
     /// Its threads; exactly one unless it is multi-threaded.
     pub threads: Vec<ThreadId>,
-    /// What it serves, in the order in which it was registered, which is its priority order within a wait set.
+    /// What it serves, in the order in which it was registered, which is its priority order within
+    /// a wait set.
     pub callbacks: Vec<CallbackId>,
-    /// Callback groups, where they are known; each callback is in one at most. Callbacks of none: nothing excludes them from running at once.
+    /// Callback groups, where they are known; each callback is in one at most. Callbacks of none:
+    /// nothing excludes them from running at once.
     #[serde(default)]
     pub groups: Vec<CallbackGroup>,
 }
@@ -158,15 +166,18 @@ pub struct CallbackGroup {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutorKind {
-    /// One thread, wait set, timers before subscriptions before services before clients, non-preemptive callbacks.
+    /// One thread, wait set, timers before subscriptions before services before clients,
+    /// non-preemptive callbacks.
     SingleThreaded,
-    /// One thread, wait set, subscriptions before timers before clients before services. Until Iron all that is ready at a wait is run once;
-    /// in Jazzy (`StaticSingleThreadedExecutor::spin`: `spin_once_impl`, `execute_ready_executables(.., spin_once = true)`) one of it, and then
-    /// it waits again, so that subscriptions can starve timers.
+    /// One thread, wait set, subscriptions before timers before clients before services. Until Iron
+    /// all that is ready at a wait is run once; in Jazzy (`StaticSingleThreadedExecutor::spin`:
+    /// `spin_once_impl`, `execute_ready_executables(.., spin_once = true)`) one of it, and then it
+    /// waits again, so that subscriptions can starve timers.
     Static,
     /// Several threads serve the same callbacks.
     MultiThreaded,
-    /// One thread, no wait set: whatever is activated enters one queue and is run in the order of activation (rclcpp's events executors).
+    /// One thread, no wait set: whatever is activated enters one queue and is run in the order of
+    /// activation (rclcpp's events executors).
     Events,
     /// A thread that publishes without callbacks.
     Source,
@@ -189,40 +200,46 @@ pub struct Callback {
     pub kind: CallbackKind,
     /// Topics that it was seen publishing to (a service's response topic included).
     pub publishes: Vec<TopicId>,
-    /// What it was seen sending to each of those topics; a topic that is missing here was not counted.
+    /// What it was seen sending to each of those topics; a topic that is missing here was not
+    /// counted.
     #[serde(default)]
     pub outputs: Vec<Output>,
-    /// Activations seen: of a timer or source its releases, of a subscription the arrivals of messages where they can be told, otherwise its
-    /// starts.
+    /// Activations seen: of a timer or source its releases, of a subscription the arrivals of
+    /// messages where they can be told, otherwise its starts.
     pub arrivals: ArrivalCurve,
     /// Execution times.
     pub cost: CostCurve,
-    /// Self-suspension: how long it was neither running nor ready to run (sleep, mutex, serial line, GPU), by activations in a row as
-    /// the execution times are. Empty: no activation was seen to suspend itself.
+    /// Self-suspension: how long it was neither running nor ready to run (sleep, mutex, serial
+    /// line, GPU), by activations in a row as the execution times are. Empty: no activation was
+    /// seen to suspend itself.
     #[serde(default)]
     pub suspension: CostCurve,
     /// How often one activation suspended itself at most.
     #[serde(default)]
     pub most_suspensions: u64,
-    /// How long the middleware took with messages to it; `None`: it gets none, or nothing was seen of that.
+    /// How long the middleware took with messages to it; `None`: it gets none, or nothing was seen
+    /// of that.
     #[serde(default)]
     pub delivery: Option<Delivery>,
-    /// Entry `i`: how often `i + 1` activations in a row suspended themselves, at most. Empty: `most_suspensions` each.
+    /// Entry `i`: how often `i + 1` activations in a row suspended themselves, at most. Empty:
+    /// `most_suspensions` each.
     #[serde(default)]
     pub suspensions: Vec<u64>,
-    /// Entry `i`: how often `i + 1` activations in a row called `sched_yield`, at most, which under `SCHED_DEADLINE` gives the rest of a budget away.
-    /// Empty: none did.
+    /// Entry `i`: how often `i + 1` activations in a row called `sched_yield`, at most, which under
+    /// `SCHED_DEADLINE` gives the rest of a budget away. Empty: none did.
     #[serde(default)]
     pub yields: Vec<u64>,
     /// How often it suspends itself or yields cannot be known: its source does not tell.
     #[serde(default)]
     pub suspension_unseen: bool,
-    /// Probabilistic execution-time curves, by rising exceedance probability; empty where none was asked for (section VII.A.b).
+    /// Probabilistic execution-time curves, by rising exceedance probability; empty where none was
+    /// asked for (section VII.A.b).
     pub probable_cost: Vec<ProbableCost>,
 }
 
 impl Callback {
-    /// One of which nothing was seen yet: simulations and tests say what they know of it, with `..`.
+    /// One of which nothing was seen yet: simulations and tests say what they know of it, with
+    /// `..`.
     pub fn unseen(name: impl Into<String>, executor: ExecutorId, kind: CallbackKind) -> Self {
         Self {
             name: name.into(),
@@ -251,11 +268,13 @@ pub struct Output {
     pub topic: TopicId,
     /// Messages of one activation, at most.
     pub most_per_activation: u64,
-    /// Entry `i`: messages of `i + 1` activations in a row, at most, as execution times are counted. Unlike `arrivals` it does not
-    /// depend on how the publisher was scheduled. Empty: `most_per_activation` is all that is known.
+    /// Entry `i`: messages of `i + 1` activations in a row, at most, as execution times are
+    /// counted. Unlike `arrivals` it does not depend on how the publisher was scheduled. Empty:
+    /// `most_per_activation` is all that is known.
     #[serde(default)]
     pub most: Vec<u64>,
-    /// Messages, as they were published in the steady state; no span: all of them in start-up (module `extract::startup`), as announcements are.
+    /// Messages, as they were published in the steady state; no span: all of them in start-up
+    /// (module `extract::startup`), as announcements are.
     pub arrivals: ArrivalCurve,
 }
 
@@ -310,13 +329,15 @@ pub struct Topic {
     pub outside: Outside,
 }
 
-/// What is known of messages whose publishers are not observed: another machine, a container, a process started before.
+/// What is known of messages whose publishers are not observed: another machine, a container, a
+/// process started before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outside {
     #[default]
     None,
-    /// The source time stamps of the middleware are on a clock that agrees with ours: the release is theirs.
+    /// The source time stamps of the middleware are on a clock that agrees with ours: the release
+    /// is theirs.
     Stamped {
         /// Messages seen.
         seen: u64,
@@ -325,25 +346,28 @@ pub enum Outside {
         /// Greatest error of that clock against ours, nanoseconds.
         clock_error_ns: u64,
     },
-    /// There are no stamps that can be believed: how long messages waited before they were taken cannot be known.
+    /// There are no stamps that can be believed: how long messages waited before they were taken
+    /// cannot be known.
     Unknown {
         /// Messages seen.
         seen: u64,
     },
 }
 
-/// What the middleware takes with messages to a callback: from the end of the activation that sends one (from its publication, where no activation
-/// does) until it is received by the subscriber's process.
+/// What the middleware takes with messages to a callback: from the end of the activation that sends
+/// one (from its publication, where no activation does) until it is received by the subscriber's
+/// process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Delivery {
     /// Messages of which that is known.
     pub seen: u64,
     /// The longest, nanoseconds; `None`: all came from its own thread.
     pub most_ns: Option<u64>,
-    /// The longest of those that the callback's own thread sent, which many middlewares deliver within the publication; `None`: there were none.
+    /// The longest of those that the callback's own thread sent, which many middlewares deliver
+    /// within the publication; `None`: there were none.
     pub own_most_ns: Option<u64>,
-    /// The middleware says when it has received a message. Otherwise only takes by executors that were waiting for work tell something, and the
-    /// executor's waking is in it.
+    /// The middleware says when it has received a message. Otherwise only takes by executors that
+    /// were waiting for work tell something, and the executor's waking is in it.
     pub told: bool,
 }
 
@@ -362,8 +386,9 @@ pub struct Latency {
 pub struct Unanalysable {
     /// The callbacks concerned; chains through them are named as not analysable.
     pub callbacks: Vec<CallbackId>,
-    /// Set where only the way from these callbacks on to this topic is concerned (a message filter: what happens before it can be
-    /// analysed, and so can what happens behind it; section VII.A.a). Chains that end at the callbacks are not touched.
+    /// Set where only the way from these callbacks on to this topic is concerned (a message filter:
+    /// what happens before it can be analysed, and so can what happens behind it; section VII.A.a).
+    /// Chains that end at the callbacks are not touched.
     #[serde(default)]
     pub towards: Option<TopicId>,
     /// Why, for a person.

@@ -1,12 +1,15 @@
-//! Empirical pWCET(n): what `n` consecutive activations exceed with a given probability only (*ROS-Llama*, section VII.A.b).
+//! Empirical pWCET(n): what `n` consecutive activations exceed with a given probability only
+//! (*ROS-Llama*, section VII.A.b).
 //!
-//! For window lengths 1, 2, 4 … the sums of all windows seen are kept in histograms. The curve's value is not the sample's
-//! quantile but an upper confidence bound of it (order statistics, whatever the distribution), with as many independent windows as fit
-//! side by side into what was seen. A probability for which there are too few gets no value: three thousand
-//! activations are needed before anything can be said about one in a thousand.
+//! For window lengths 1, 2, 4 … the sums of all windows seen are kept in histograms. The curve's
+//! value is not the sample's quantile but an upper confidence bound of it (order statistics,
+//! whatever the distribution), with as many independent windows as fit side by side into what was
+//! seen. A probability for which there are too few gets no value: three thousand activations are
+//! needed before anything can be said about one in a thousand.
 //!
-//! The bound holds for the environment that was seen, and where windows lie too close to be independent it is too sure of itself. That is why
-//! these curves stand beside the worst ones and never replace them unasked.
+//! The bound holds for the environment that was seen, and where windows lie too close to be
+//! independent it is too sure of itself. That is why these curves stand beside the worst ones and
+//! never replace them unasked.
 
 use hdrhistogram::Histogram;
 
@@ -82,15 +85,16 @@ impl ProbableRecorder {
         self.run = 0;
     }
 
-    /// The curve for one exceedance probability; `None` where not even single activations were seen often enough
-    /// ([`needed`]), or the probability is none.
+    /// The curve for one exceedance probability; `None` where not even single activations were seen
+    /// often enough ([`needed`]), or the probability is none.
     #[must_use]
     pub fn curve(&self, exceedance: f64) -> Option<ProbableCost> {
         let mut most_ns: Vec<u64> = Vec::new();
         for window in &self.windows {
             let side_by_side = window.sums.len() / window.activations;
             let Some(above) = discarded(side_by_side, exceedance) else { break };
-            // As many of the overlapping windows may lie above as that share of the independent ones.
+            // As many of the overlapping windows may lie above as that share of the independent
+            // ones.
             let kept = 1.0 - above as f64 / side_by_side as f64;
             let value = window.sums.value_at_quantile(kept).max(most_ns.last().copied().unwrap_or(0));
             // A shorter window takes no more than the next longer one that was recorded.
@@ -113,8 +117,9 @@ pub fn needed(exceedance: f64) -> Option<u64> {
         .then(|| ((1.0 - CONFIDENCE).ln() / (-exceedance).ln_1p()).ceil() as u64)
 }
 
-/// How many of the `count` greatest values may be left out so that the next one still is, with confidence, no less than the
-/// quantile of the given exceedance: the greatest `j` with P(Binomial(count, exceedance) ≤ j) ≤ 1 − confidence.
+/// How many of the `count` greatest values may be left out so that the next one still is, with
+/// confidence, no less than the quantile of the given exceedance: the greatest `j` with
+/// P(Binomial(count, exceedance) ≤ j) ≤ 1 − confidence.
 fn discarded(count: u64, exceedance: f64) -> Option<u64> {
     if count < needed(exceedance)? {
         return None;

@@ -1,24 +1,27 @@
 //! Recorders: curves from streams of events, in bounded memory and with no allocation once warm.
 //!
-//! Both curves are extremes over windows of consecutive events. A recorder keeps the last values of a growing quantity (time, or
-//! execution time so far) and compares each new value with all of them: `O(N)` per event, a loop without branches over
-//! two short arrays.
+//! Both curves are extremes over windows of consecutive events. A recorder keeps the last values of
+//! a growing quantity (time, or execution time so far) and compares each new value with all of
+//! them: `O(N)` per event, a loop without branches over two short arrays.
 //!
-//! **Forgetting.** A robot leaves the city for the countryside, and its model should follow. Extremes are therefore kept in two
-//! generations: one that fills and one that is full; a curve covers both. With a horizon `H`, nothing is forgotten
-//! before `H` and nothing kept beyond `2 H` of activity.
+//! **Forgetting.** A robot leaves the city for the countryside, and its model should follow.
+//! Extremes are therefore kept in two generations: one that fills and one that is full; a curve
+//! covers both. With a horizon `H`, nothing is forgotten before `H` and nothing kept beyond `2 H`
+//! of activity.
 //!
-//! **Gaps.** After lost events no window may reach across: it would hold fewer events than really happened, and the curve would
-//! be too good. [`ArrivalRecorder::gap`] and [`CostRecorder::gap`] begin anew there and keep the extremes.
+//! **Gaps.** After lost events no window may reach across: it would hold fewer events than really
+//! happened, and the curve would be too good. [`ArrivalRecorder::gap`] and [`CostRecorder::gap`]
+//! begin anew there and keep the extremes.
 
 use crate::guard::{CostLimit, SpanLimit};
 use crate::{ArrivalCurve, CostCurve};
 
-/// A stamp that is earlier than the last one by more than this is a step of the clock and not disorder among threads, whose events
-/// are read within milliseconds of each other.
+/// A stamp that is earlier than the last one by more than this is a step of the clock and not
+/// disorder among threads, whose events are read within milliseconds of each other.
 pub const STEP_NS: u64 = 1_000_000_000;
 
-/// Values of which the last `entries` stay contiguous: written twice as long as needed, moved down when full.
+/// Values of which the last `entries` stay contiguous: written twice as long as needed, moved down
+/// when full.
 #[derive(Debug, Clone)]
 struct Tail {
     values: Vec<u64>,
@@ -90,7 +93,8 @@ impl Extremes {
     }
 }
 
-/// Records when events happen: the shortest span of every number of consecutive events up to `events`.
+/// Records when events happen: the shortest span of every number of consecutive events up to
+/// `events`.
 #[derive(Debug, Clone)]
 pub struct ArrivalRecorder {
     extremes: Extremes,
@@ -110,8 +114,9 @@ impl ArrivalRecorder {
         Self { extremes, horizon_ns, started_ns, last_ns: None, seen: 0, backwards: 0, limit: None }
     }
 
-    /// One event. A stamp a little before the last one is disorder: it counts as simultaneous with it, which makes spans shorter. One that is
-    /// more than [`STEP_NS`] earlier is a step of the clock: no span reaches across.
+    /// One event. A stamp a little before the last one is disorder: it counts as simultaneous with
+    /// it, which makes spans shorter. One that is more than [`STEP_NS`] earlier is a step of the
+    /// clock: no span reaches across.
     pub fn record(&mut self, at_ns: u64) {
         let mut at_ns = at_ns;
         if let Some(last_ns) = self.last_ns.filter(|&last_ns| at_ns < last_ns) {
@@ -195,9 +200,10 @@ impl ArrivalRecorder {
 
     /// The curve at `now_ns`.
     ///
-    /// Two rare events in short succession must not look periodic: so few were seen since the start, and one more takes at least
-    /// as long as all that time (section V.c). The paper counts the start as an event like any other; here it is one only in the
-    /// window that holds all events seen, or the first event soon after the start would pass for a burst.
+    /// Two rare events in short succession must not look periodic: so few were seen since the
+    /// start, and one more takes at least as long as all that time (section V.c). The paper counts
+    /// the start as an event like any other; here it is one only in the window that holds all
+    /// events seen, or the first event soon after the start would pass for a burst.
     #[must_use]
     pub fn curve(&self, now_ns: u64) -> ArrivalCurve {
         let mut least_span_ns = self.extremes.merged(u64::min);
@@ -212,7 +218,8 @@ impl ArrivalRecorder {
     }
 }
 
-/// Records execution times: the most that every number of consecutive activations up to `activations` took together.
+/// Records execution times: the most that every number of consecutive activations up to
+/// `activations` took together.
 #[derive(Debug, Clone)]
 pub struct CostRecorder {
     extremes: Extremes,
@@ -232,8 +239,8 @@ impl CostRecorder {
         Self { extremes, horizon_ns, total_ns: 0, seen: 0, cpu_time: true, limit: None }
     }
 
-    /// One activation that ended at `at_ns` and took `took_ns`, by the thread's CPU clock or (`cpu_time` false) by the wall
-    /// clock.
+    /// One activation that ended at `at_ns` and took `took_ns`, by the thread's CPU clock or
+    /// (`cpu_time` false) by the wall clock.
     pub fn record(&mut self, at_ns: u64, took_ns: u64, cpu_time: bool) {
         self.cpu_time &= cpu_time;
         self.seen += 1;
@@ -245,7 +252,8 @@ impl CostRecorder {
         }
     }
 
-    /// The same of one that says nothing about others: it is held against the limit, and is no part of the curve where there is one.
+    /// The same of one that says nothing about others: it is held against the limit, and is no part
+    /// of the curve where there is one.
     pub fn record_apart(&mut self, at_ns: u64, took_ns: u64, cpu_time: bool) {
         if self.extremes.filling.is_empty() && self.extremes.full.is_empty() {
             return self.record(at_ns, took_ns, cpu_time);
@@ -303,8 +311,8 @@ impl CostRecorder {
     #[must_use]
     pub fn curve(&self) -> CostCurve {
         let mut most_ns = self.extremes.merged(u64::max);
-        // After a gap or a turn of generations, long windows may be older than the longest single activation: a window never
-        // takes less than a part of it.
+        // After a gap or a turn of generations, long windows may be older than the longest single
+        // activation: a window never takes less than a part of it.
         let mut most = 0;
         for entry in &mut most_ns {
             most = (*entry).max(most);

@@ -1,8 +1,10 @@
 //! Measured jitter of a chain: how far its latencies, and the times between its ends, are apart.
 //!
-//! **Jitter** is the longest less the shortest latency (absolute response-time jitter: Buttazzo, *Hard Real-Time Computing Systems*, section
-//! 1.2). Where releases are strictly periodic, no two consecutive ends are further from one period apart than that. **Period jitter** is
-//! the longest less the shortest time between two consecutive ends, which a device at the end of the chain sees, lost instances included.
+//! **Jitter** is the longest less the shortest latency (absolute response-time jitter: Buttazzo,
+//! *Hard Real-Time Computing Systems*, section 1.2). Where releases are strictly periodic, no two
+//! consecutive ends are further from one period apart than that. **Period jitter** is the longest
+//! less the shortest time between two consecutive ends, which a device at the end of the chain
+//! sees, lost instances included.
 
 use std::collections::VecDeque;
 
@@ -64,7 +66,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// From `since_ns` on, instances are promised to take no less than `best_ns`; `None`: nothing is promised any more.
+    /// From `since_ns` on, instances are promised to take no less than `best_ns`; `None`: nothing
+    /// is promised any more.
     pub fn promise(&mut self, since_ns: u64, best_ns: Option<u64>) {
         if self.promises.back().is_none_or(|(_, last_ns)| *last_ns != best_ns) {
             if self.promises.len() == PROMISES {
@@ -79,7 +82,8 @@ impl Spread {
         self.recent.take()
     }
 
-    /// The shortest latency below what was promised, since the last call; `bound_ns` is the best case that was promised.
+    /// The shortest latency below what was promised, since the last call; `bound_ns` is the best
+    /// case that was promised.
     pub fn take_below(&mut self) -> Option<Exceeded> {
         self.below.take()
     }

@@ -7,12 +7,14 @@ use crate::{Callback, CallbackKind, Executor, ExecutorKind, Model, ThreadRole};
 /// What the graph leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DotOptions {
-    /// Callbacks that never ran, and topics that nobody publishes: every node of ROS 2 brings eight of them.
+    /// Callbacks that never ran, and topics that nobody publishes: every node of ROS 2 brings eight
+    /// of them.
     pub idle: bool,
 }
 
 impl Model {
-    /// The graph in the language of graphviz: executors as boxes, callbacks in them, topics between. `dot -Tsvg` draws it.
+    /// The graph in the language of graphviz: executors as boxes, callbacks in them, topics
+    /// between. `dot -Tsvg` draws it.
     #[must_use]
     pub fn to_dot(&self, options: DotOptions) -> String {
         let mut out = String::from(

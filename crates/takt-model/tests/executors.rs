@@ -1,5 +1,6 @@
-//! Events of real nodes (rclcpp of Jazzy, Fast DDS, the preload library), recorded and cut to about a second: what kind of executor runs them, which
-//! callbacks exclude each other, and chains through services, message filters and from publishers that are not observed.
+//! Events of real nodes (rclcpp of Jazzy, Fast DDS, the preload library), recorded and cut to about
+//! a second: what kind of executor runs them, which callbacks exclude each other, and chains
+//! through services, message filters and from publishers that are not observed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,8 +38,8 @@ fn kind(model: &Model, name: &str) -> ExecutorKind {
 const CALL: [&str; 4] =
     ["/caller timer 100ms", "/server service /make", "/caller client /make", "/sink subscription /plan"];
 
-/// A timer calls a service, the answer's callback publishes: Jazzy has no event of any of that but the service's callback, and the
-/// answer is sent after it has ended.
+/// A timer calls a service, the answer's callback publishes: Jazzy has no event of any of that but
+/// the service's callback, and the answer is sent after it has ended.
 #[test]
 fn a_chain_goes_through_a_service() {
     for (recording, expected) in
@@ -53,7 +54,8 @@ fn a_chain_goes_through_a_service() {
         assert!(chain.completions <= answers && chain.completions + 3 >= answers, "{recording}: {chain:?}");
         assert!(chain.worst_ns > 8_000_000 && chain.repeated == 0, "{recording}");
         assert!(CALL.iter().all(|name| kind(&model, name) == expected), "{recording}\n{}", model.to_text());
-        // The answer is not a publication between calls of the executor, and nothing is work without events.
+        // The answer is not a publication between calls of the executor, and nothing is work
+        // without events.
         assert!(model.unanalysable.is_empty(), "{:?}", model.unanalysable);
         assert!(!model.callbacks.iter().any(|c| c.name.contains("without events")));
         let client = callback(&model, CALL[2]);
@@ -61,8 +63,8 @@ fn a_chain_goes_through_a_service() {
     }
 }
 
-/// A service whose answers come from another thread, as those of actions do that execute their goals in threads: how long that takes is
-/// not known, and a chain through it says so.
+/// A service whose answers come from another thread, as those of actions do that execute their
+/// goals in threads: how long that takes is not known, and a chain through it says so.
 #[test]
 fn answers_of_another_thread_have_no_bound() {
     let mut events = events("service.jsonl");
@@ -79,7 +81,8 @@ fn answers_of_another_thread_have_no_bound() {
     assert!(topic.subscribers.iter().any(|id| model.callbacks[id.0].name == CALL[2]), "{topic:?}");
 }
 
-/// Another client of the service whose requests have the same numbers at the same time, in another process.
+/// Another client of the service whose requests have the same numbers at the same time, in another
+/// process.
 #[test]
 fn clients_that_count_alike_are_told_apart() {
     let mut events = events("service.jsonl");
@@ -156,7 +159,8 @@ fn an_executor_that_never_waits_is_not_taken_for_one_that_does() {
     assert!(model.unanalysable.iter().any(|u| u.reason.contains("without the events of an executor")));
 }
 
-/// A `TimeSynchronizer`: measured over each input, whichever came last, and not analysable over either, since no input has to be the last.
+/// A `TimeSynchronizer`: measured over each input, whichever came last, and not analysable over
+/// either, since no input has to be the last.
 #[test]
 fn a_join_is_measured_over_each_input() {
     let events = events("join.jsonl");
@@ -193,7 +197,8 @@ fn python_is_named_and_publishers_outside_are_believed_by_their_stamps() {
         outside(&model)
     );
     assert!(chain.completions >= 10);
-    // The same messages, with a clock that is ahead by a second: from the future, and so not believed.
+    // The same messages, with a clock that is ahead by a second: from the future, and so not
+    // believed.
     let ahead: Vec<Event> = events
         .into_iter()
         .map(|mut event| {

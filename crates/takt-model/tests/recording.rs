@@ -1,5 +1,5 @@
-//! A real recording: nodes of ROS 2 Galactic, recorded by LTTng with CARET's tracepoints, and the architecture file that CARET made of
-//! them. What the extractor finds must be what CARET found.
+//! A real recording: nodes of ROS 2 Galactic, recorded by LTTng with CARET's tracepoints, and the
+//! architecture file that CARET made of them. What the extractor finds must be what CARET found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,8 +28,8 @@ fn model() -> (Model, takt_model::Counters) {
     (extractor.snapshot(last_ns), extractor.counters())
 }
 
-/// Callbacks of the architecture file: by node, what activates them. And which topics each node publishes, with whether CARET knew the
-/// callback.
+/// Callbacks of the architecture file: by node, what activates them. And which topics each node
+/// publishes, with whether CARET knew the callback.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Architecture {
     callbacks: BTreeMap<String, BTreeSet<String>>,

@@ -1,6 +1,7 @@
 //! Engines compared: processor time of one inference and agreement of the results.
 //!
-//! `cargo run -p takt-perception --example engines -- [ONNX FILE ...]`: the built-in models and the files given.
+//! `cargo run -p takt-perception --example engines -- [ONNX FILE ...]`: the built-in models and the
+//! files given.
 
 use std::error::Error;
 

@@ -1,4 +1,5 @@
-//! Cost of geometry, with and without holes in the depth image: microseconds of processor time per frame of 640x480.
+//! Cost of geometry, with and without holes in the depth image: microseconds of processor time per
+//! frame of 640x480.
 //!
 //! `cargo run --release -p takt-perception --example geometry_cost`
 

@@ -1,9 +1,11 @@
-//! Cost of perception on a recording: milliseconds of processor time and of wall-clock time per frame and stage.
+//! Cost of perception on a recording: milliseconds of processor time and of wall-clock time per
+//! frame and stage.
 //!
 //! `cargo run -p takt-perception --example replay -- [FOLDER] [auto|embedded|onnxruntime] [SECONDS]`
 //!
-//! Runs all cameras of the folder one after the other in one thread, frame by frame, with the shared detector
-//! beside it, at 30 frames per second of each camera (as fast as possible if that cannot be held).
+//! Runs all cameras of the folder one after the other in one thread, frame by frame, with the
+//! shared detector beside it, at 30 frames per second of each camera (as fast as possible if that
+//! cannot be held).
 
 use std::error::Error;
 use std::path::PathBuf;

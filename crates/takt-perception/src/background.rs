@@ -1,5 +1,5 @@
-//! Parts of a picture that never have depth: learned while nobody is there, kept in a file, used as long as the camera
-//! has not moved.
+//! Parts of a picture that never have depth: learned while nobody is there, kept in a file, used as
+//! long as the camera has not moved.
 
 #![deny(missing_docs)]
 
@@ -15,8 +15,8 @@ use crate::occupancy::Scene;
 use crate::unseen::{Unseen, meets_robot};
 use crate::view::FrameView;
 
-/// Most of the samples that may be learned to have no depth, 0..1: a camera that sees less is badly placed, or was
-/// covered while it learned.
+/// Most of the samples that may be learned to have no depth, 0..1: a camera that sees less is badly
+/// placed, or was covered while it learned.
 pub const MAX_LEARNED: f32 = 0.25;
 /// Frames in which a sample must have been without depth.
 pub const LEAST_FRAMES: u32 = 60;
@@ -57,8 +57,9 @@ pub enum BackgroundError {
 
 /// Which samples of a camera that stands still never have depth.
 ///
-/// There nothing is expected, so nothing is noticed but what has depth: a window or a mirror behind a place where people
-/// walk stays a blind spot. Learning is an act of its own, never done while the robot runs.
+/// There nothing is expected, so nothing is noticed but what has depth: a window or a mirror behind
+/// a place where people walk stays a blind spot. Learning is an act of its own, never done while
+/// the robot runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Background {
@@ -150,7 +151,8 @@ pub struct BackgroundLearner {
     unseen: Unseen,
     scene: Scene,
     size_px: [u32; 3],
-    /// Of each sample: frames in which the robot was not in its line of sight, and of these those without depth.
+    /// Of each sample: frames in which the robot was not in its line of sight, and of these those
+    /// without depth.
     counts: Vec<[u32; 2]>,
     frames: u32,
     camera_in_base: Option<Isometry3<f64>>,

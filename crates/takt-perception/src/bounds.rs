@@ -1,5 +1,5 @@
-//! Ranges of perception's numbers. A number beyond them switches the watching off, by accident or not; each bound has its
-//! reason here.
+//! Ranges of perception's numbers. A number beyond them switches the watching off, by accident or
+//! not; each bound has its reason here.
 
 use crate::config::{ConfigError, PerceptionConfig};
 use crate::occupancy::Volume;
@@ -7,14 +7,16 @@ use crate::occupancy::Volume;
 /// Nothing of a cell lies farther from its robot, metres: three times what a depth camera measures.
 const FARTHEST_M: f32 = 200.0;
 
-/// Least side of the monitored volume, metres. A smaller one holds no part of a person that moves at 2 m/s from one frame to
-/// the next.
+/// Least side of the monitored volume, metres. A smaller one holds no part of a person that moves
+/// at 2 m/s from one frame to the next.
 const LEAST_SIDE_M: f32 = 0.1;
 
-/// Greatest radius of a capsule of the robot, metres: the thickest link of a UR20 is 0.12, with a box in its gripper 0.5.
+/// Greatest radius of a capsule of the robot, metres: the thickest link of a UR20 is 0.12, with a
+/// box in its gripper 0.5.
 const GREATEST_RADIUS_M: f32 = 0.5;
 
-/// Farthest end of a capsule from its frame, metres: beyond the reach of the longest arm of its kind (UR20: 1.75).
+/// Farthest end of a capsule from its frame, metres: beyond the reach of the longest arm of its
+/// kind (UR20: 1.75).
 const LONGEST_REACH_M: f32 = 3.0;
 
 fn refused(name: &'static str, value: impl std::fmt::Debug, accepted: &'static str) -> ConfigError {
@@ -53,14 +55,16 @@ pub(crate) fn check(config: &PerceptionConfig) -> Result<(), ConfigError> {
         ("segmenter.reject_after", segmenter.reject_after.into(), 0.0, 10_000.0, "0 to 10000"),
         ("tracking.timeout_ms", tracking.timeout_ms.into(), 0.0, 60_000.0, "0 to 60000"),
         ("tracking.confirm_timeout_ms", tracking.confirm_timeout_ms.into(), 0.0, 600_000.0, "0 to 600000"),
-        // Threads of one inference: more than any machine has processors for it, and each takes memory.
+        // Threads of one inference: more than any machine has processors for it, and each takes
+        // memory.
         ("engine.threads", engine.threads as f64, 0.0, 256.0, "0 to 256"),
     ];
     numbers
         .into_iter()
         .try_for_each(|(name, value, low, high, accepted)| within(name, value, low, high, accepted))?;
     within("engine.device", engine.device.into(), 0.0, 1023.0, "0 to 1023")?;
-    // A person who fills less than this of the picture is no blob: a tenth of a 424 pixels wide one.
+    // A person who fills less than this of the picture is no blob: a tenth of a 424 pixels wide
+    // one.
     let least_blob = f64::from(occupancy.step_px).powi(2) * f64::from(occupancy.min_samples);
     within(
         "occupancy.min_samples times the square of occupancy.step_px",

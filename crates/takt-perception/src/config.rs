@@ -30,8 +30,8 @@ pub struct PerceptionConfig {
     pub occupancy: OccupancyConfig,
     /// When missing depth counts as occupied.
     pub unseen: UnseenConfig,
-    /// The depth sensor of each camera, in the order of the cameras; a camera without an entry has the defaults. In a
-    /// cell's file each camera has its own `sensor` instead.
+    /// The depth sensor of each camera, in the order of the cameras; a camera without an entry has
+    /// the defaults. In a cell's file each camera has its own `sensor` instead.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sensors: Vec<SensorConfig>,
     /// The person detector.
@@ -46,36 +46,40 @@ pub struct PerceptionConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealthConfig {
-    /// Least standard deviation of the grey values (0..255) of a usable colour image. Sensor noise alone gives
-    /// more than the default 2.0; a covered lens or a dead imager gives less.
+    /// Least standard deviation of the grey values (0..255) of a usable colour image. Sensor noise
+    /// alone gives more than the default 2.0; a covered lens or a dead imager gives less.
     pub min_grey_deviation: f32,
-    /// Nearest depth that the sensors can measure, millimetres. Unset: that of each camera's model at its resolution
-    /// (a D435: 105 mm at 424×240, 195 mm at 848×480). Nearer is no measurement, and no free space either.
+    /// Nearest depth that the sensors can measure, millimetres. Unset: that of each camera's model
+    /// at its resolution (a D435: 105 mm at 424×240, 195 mm at 848×480). Nearer is no measurement,
+    /// and no free space either.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_depth_mm: Option<u16>,
-    /// Farthest depth taken as a measurement, millimetres. Depth noise grows with its square; 10 m is the
-    /// D435's stated limit. What is farther counts as unseen: raise it where a camera looks across a hall.
+    /// Farthest depth taken as a measurement, millimetres. Depth noise grows with its square; 10 m
+    /// is the D435's stated limit. What is farther counts as unseen: raise it where a camera looks
+    /// across a hall.
     pub max_depth_mm: u16,
-    /// Least share of valid depth samples, 0..1. Stereo depth in a textured cell gives 0.7 and more; below 0.3
-    /// somebody could stand in the holes.
+    /// Least share of valid depth samples, 0..1. Stereo depth in a textured cell gives 0.7 and
+    /// more; below 0.3 somebody could stand in the holes.
     pub min_valid_depth: f32,
     /// Most samples that may be non-zero but outside the sensor's range, as a share of all samples.
     pub max_impossible_depth: f32,
-    /// How long a tile of the image (a sixteenth) may show the very same depth samples, or the whole image the very
-    /// same colours, before the camera counts as frozen, milliseconds, 50 to 60000. 80: two equal frames at 30 FPS, as
-    /// a library repeats them when a sensor is late, stay below; three do not. The noise of a living sensor changes
-    /// some of a tile's 400 samples in every frame. A frame that repeats anything is as old as what it repeats, so
-    /// that `ssm.stale_after_ms` bounds what a longer time would let through.
+    /// How long a tile of the image (a sixteenth) may show the very same depth samples, or the
+    /// whole image the very same colours, before the camera counts as frozen, milliseconds, 50
+    /// to 60000. 80: two equal frames at 30 FPS, as a library repeats them when a sensor is late,
+    /// stay below; three do not. The noise of a living sensor changes some of a tile's 400 samples
+    /// in every frame. A frame that repeats anything is as old as what it repeats, so that
+    /// `ssm.stale_after_ms` bounds what a longer time would let through.
     pub frozen_after_ms: u32,
-    /// Whether depth without noise is believed, for recordings with reconstructed depth. A tile then counts as alive
-    /// when its depth or its colour changes: depth that freezes alone goes unnoticed. `false`: every depth sensor
-    /// has noise.
+    /// Whether depth without noise is believed, for recordings with reconstructed depth. A tile
+    /// then counts as alive when its depth or its colour changes: depth that freezes alone goes
+    /// unnoticed. `false`: every depth sensor has noise.
     pub depth_without_noise: bool,
-    /// Farthest that the captures of colour and depth may lie apart, milliseconds, 1 to 1000. 60: free-running
-    /// sensors at 30 FPS are up to 17 ms apart, and libraries repeat the image of a sensor that missed a frame, which
-    /// adds 33 ms; beyond, one of the two has stalled.
+    /// Farthest that the captures of colour and depth may lie apart, milliseconds, 1 to 1000. 60:
+    /// free-running sensors at 30 FPS are up to 17 ms apart, and libraries repeat the image of a
+    /// sensor that missed a frame, which adds 33 ms; beyond, one of the two has stalled.
     pub max_stream_gap_ms: f32,
-    /// How far in the future a stamp may lie, milliseconds, 0 to 100. 2: as `ssm.future_tolerance_ms`.
+    /// How far in the future a stamp may lie, milliseconds, 0 to 100. 2: as
+    /// `ssm.future_tolerance_ms`.
     pub future_tolerance_ms: f32,
 }
 
@@ -95,34 +99,37 @@ impl Default for HealthConfig {
     }
 }
 
-/// The monitored volume and what stands out in it: the geometric half of perception, which needs no network
-/// and notices a new person on the next frame.
+/// The monitored volume and what stands out in it: the geometric half of perception, which needs no
+/// network and notices a new person on the next frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OccupancyConfig {
-    /// Sampling grid in pixels. At 4 px and a focal length of 350 px, samples at 3 m lie 34 mm apart: finer
-    /// than a hand, at a sixteenth of the cost. Distances always use every pixel of what was found.
+    /// Sampling grid in pixels. At 4 px and a focal length of 350 px, samples at 3 m lie 34 mm
+    /// apart: finer than a hand, at a sixteenth of the cost. Distances always use every pixel of
+    /// what was found.
     pub step_px: u32,
     /// The monitored volume, base frame, metres. Default: the cube of 8 m around the base.
     pub volume: Volume,
     /// Height of the floor in the base frame, metres (negative when the robot stands on a table).
     pub floor_m: f32,
-    /// Points lower than this above the floor are floor, metres. 0.15: stereo noise at 4 m stays below, a foot
-    /// in front of a leg does not change the distance by more than the foot.
+    /// Points lower than this above the floor are floor, metres. 0.15: stereo noise at 4 m stays
+    /// below, a foot in front of a leg does not change the distance by more than the foot.
     pub min_height_m: f32,
     /// Fixtures that always stand in the volume. Whatever is inside is not seen: keep them tight.
     pub static_boxes: Vec<StaticBox>,
-    /// What the robot itself occupies. Whatever is inside is not seen: keep them tight. Default: the tool, from
-    /// the TCP 0.25 m back along its axis, 0.12 m around.
+    /// What the robot itself occupies. Whatever is inside is not seen: keep them tight. Default:
+    /// the tool, from the TCP 0.25 m back along its axis, 0.12 m around.
     pub robot: Vec<Capsule>,
-    /// Neighbouring samples farther apart than this are different things, metres. 0.30 keeps a person in one
-    /// piece and splits two people who overlap in the image.
+    /// Neighbouring samples farther apart than this are different things, metres. 0.30 keeps a
+    /// person in one piece and splits two people who overlap in the image.
     pub link_m: f32,
     /// Least samples of a thing that counts.
     pub min_samples: u32,
-    /// Least seen area of a thing that counts, square metres. 0.008 is less than a hand (about 0.015).
+    /// Least seen area of a thing that counts, square metres. 0.008 is less than a hand (about
+    /// 0.015).
     pub min_area_m2: f32,
-    /// The least distance is that of the k-th nearest pixel, so that single wrong pixels do not stop the robot.
+    /// The least distance is that of the k-th nearest pixel, so that single wrong pixels do not
+    /// stop the robot.
     pub nearest_rank: usize,
 }
 
@@ -147,11 +154,12 @@ impl Default for OccupancyConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DetectorSchedule {
-    /// In one thread that all cameras share, at `interval_ms` and when something unexplained appears.
+    /// In one thread that all cameras share, at `interval_ms` and when something unexplained
+    /// appears.
     #[default]
     Shared,
-    /// On every frame, in the camera's own thread. For networks that are fast enough (a GPU). Masks of a
-    /// segmenting detector are used directly.
+    /// On every frame, in the camera's own thread. For networks that are fast enough (a GPU). Masks
+    /// of a segmenting detector are used directly.
     EveryFrame,
 }
 
@@ -161,8 +169,8 @@ pub enum DetectorSchedule {
 pub struct DetectorConfig {
     /// Off: everything in the volume is unexplained, and still stops the robot.
     pub enabled: bool,
-    /// `builtin:nanodet_g_416`, or a file: NanoDet, or a YOLOv8/YOLO11 export with or without masks. Which one
-    /// it is follows from its outputs.
+    /// `builtin:nanodet_g_416`, or a file: NanoDet, or a YOLOv8/YOLO11 export with or without
+    /// masks. Which one it is follows from its outputs.
     pub model: ModelSource,
     /// Input height and width, for models that leave them open.
     pub input_size: Option<[usize; 2]>,
@@ -174,11 +182,14 @@ pub struct DetectorConfig {
     pub nms_iou: f32,
     /// When it runs.
     pub schedule: DetectorSchedule,
-    /// Longest time between two detections of one camera, milliseconds, when the thread can keep up.
+    /// Longest time between two detections of one camera, milliseconds, when the thread can keep
+    /// up.
     pub interval_ms: u32,
-    /// Least time between two detections of one camera when something unexplained appears, milliseconds.
+    /// Least time between two detections of one camera when something unexplained appears,
+    /// milliseconds.
     pub urgent_interval_ms: u32,
-    /// Most of one core that the shared thread uses, 0..1: after each inference it rests accordingly.
+    /// Most of one core that the shared thread uses, 0..1: after each inference it rests
+    /// accordingly.
     pub max_duty: f32,
 }
 
@@ -205,27 +216,31 @@ impl Default for DetectorConfig {
 pub struct SegmenterConfig {
     /// Off: the foreground depth inside each person's box is used.
     pub enabled: bool,
-    /// `builtin:selfie_square_256`, `builtin:selfie_landscape_144x256`, or a file with the same interface:
-    /// RGB in 0..1 to a mask in 0..1 of the same size.
+    /// `builtin:selfie_square_256`, `builtin:selfie_landscape_144x256`, or a file with the same
+    /// interface: RGB in 0..1 to a mask in 0..1 of the same size.
     pub model: ModelSource,
-    /// Most people segmented per frame, those nearest to the tool first; the others are measured by depth alone.
+    /// Most people segmented per frame, those nearest to the tool first; the others are measured by
+    /// depth alone.
     pub max_per_frame: usize,
-    /// Every how many frames of a camera people are segmented; in between depth alone measures them, and is no
-    /// less careful. Unset: every frame with ONNX Runtime, every third frame with the embedded engine, which
-    /// takes five times as long for a mask: five cameras at 30 FPS then need about one core.
+    /// Every how many frames of a camera people are segmented; in between depth alone measures
+    /// them, and is no less careful. Unset: every frame with ONNX Runtime, every third frame with
+    /// the embedded engine, which takes five times as long for a mask: five cameras at 30 FPS then
+    /// need about one core.
     pub every_frames: Option<u32>,
-    /// Segments the whole image where nobody was found, so that every frame costs a mask, as it does a network that detects and
-    /// segments in one pass (SentryRT-1). `false`: such a mask explains nobody.
+    /// Segments the whole image where nobody was found, so that every frame costs a mask, as it
+    /// does a network that detects and segments in one pass (SentryRT-1). `false`: such a mask
+    /// explains nobody.
     pub empty_frames: bool,
-    /// Side of the crop over the longer side of the box. 1.25 gives clean masks (on the whole frame the network
-    /// misses and smears people).
+    /// Side of the crop over the longer side of the box. 1.25 gives clean masks (on the whole frame
+    /// the network misses and smears people).
     pub crop_factor: f32,
     /// Mask values from here on are person, 0..1.
     pub threshold: f32,
-    /// Least share of the box that the mask covers, else the detection is not believed: real people had 0.28
-    /// and more, a constant false positive had 0.00.
+    /// Least share of the box that the mask covers, else the detection is not believed: real people
+    /// had 0.28 and more, a constant false positive had 0.00.
     pub min_coverage: f32,
-    /// Least share of the foreground in the box that the mask covers; below, the mask is not used for distance.
+    /// Least share of the foreground in the box that the mask covers; below, the mask is not used
+    /// for distance.
     pub min_agreement: f32,
     /// A detection is dropped after so many masks in a row below `min_coverage`.
     pub reject_after: u32,
@@ -254,23 +269,24 @@ impl Default for SegmenterConfig {
 pub struct TrackingConfig {
     /// Least intersection over union for a blob to continue a track from one frame to the next.
     pub min_iou: f32,
-    /// Least intersection over union for a detection to confirm a track; also met when the detection holds
-    /// `min_containment` of the track's blob.
+    /// Least intersection over union for a detection to confirm a track; also met when the
+    /// detection holds `min_containment` of the track's blob.
     pub detection_iou: f32,
-    /// Share of a blob that must lie inside a detection for the two to belong together: blobs lack the feet and
-    /// what has no depth, so they are smaller than the box.
+    /// Share of a blob that must lie inside a detection for the two to belong together: blobs lack
+    /// the feet and what has no depth, so they are smaller than the box.
     pub min_containment: f32,
     /// A track without blob and without detection ends after this time, milliseconds.
     pub timeout_ms: u32,
-    /// A person whom the detector has not seen again for this time becomes unexplained, milliseconds. Safety
-    /// treats both alike.
+    /// A person whom the detector has not seen again for this time becomes unexplained,
+    /// milliseconds. Safety treats both alike.
     pub confirm_timeout_ms: u32,
     /// Weight of the newest displacement in the box velocity, 0..1.
     pub velocity_gain: f32,
-    /// Margin around a person's box in which depth still belongs to the person, as a share of the box.
+    /// Margin around a person's box in which depth still belongs to the person, as a share of the
+    /// box.
     pub box_margin: f32,
-    /// Least share of valid depth on a detected person; below, the person is reported at the least distance
-    /// that the line of sight allows, because where they stand is unknown.
+    /// Least share of valid depth on a detected person; below, the person is reported at the least
+    /// distance that the line of sight allows, because where they stand is unknown.
     pub min_person_depth: f32,
 }
 

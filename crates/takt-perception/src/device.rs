@@ -18,9 +18,11 @@ pub enum Device {
     /// The CPU, in the cell's own process. The default: it runs everywhere.
     #[default]
     Cpu,
-    /// A GPU; networks by ONNX Runtime's CUDA provider. A machine without a usable GPU refuses the run.
+    /// A GPU; networks by ONNX Runtime's CUDA provider. A machine without a usable GPU refuses the
+    /// run.
     Cuda,
-    /// A GPU; networks by ONNX Runtime's TensorRT provider, whose engines are built once and cached.
+    /// A GPU; networks by ONNX Runtime's TensorRT provider, whose engines are built once and
+    /// cached.
     Tensorrt,
     /// A GPU where one can be used, else the CPU; the run says which and why.
     Auto,
@@ -53,7 +55,8 @@ impl fmt::Display for Device {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Streams {
-    /// A stream per camera. The default: cameras are not synchronised, so no frame waits for another's arrival.
+    /// A stream per camera. The default: cameras are not synchronised, so no frame waits for
+    /// another's arrival.
     #[default]
     PerCamera,
     /// One stream for all cameras: what has arrived is judged together.
@@ -68,7 +71,8 @@ pub enum GpuWait {
     Spin,
     /// Asks and yields the CPU in between: useful under SCHED_OTHER only.
     Yield,
-    /// Sleeps until the GPU is done. The default: five waiting cameras leave the CPUs to those who work.
+    /// Sleeps until the GPU is done. The default: five waiting cameras leave the CPUs to those who
+    /// work.
     #[default]
     Block,
 }
@@ -77,13 +81,16 @@ pub enum GpuWait {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fallback {
-    /// Depth alone, on the CPU, in the camera's own thread: whatever stands in the volume counts as unexplained,
-    /// and so as a person. The default: it takes about 2 ms and cannot overlook anybody.
+    /// Depth alone, on the CPU, in the camera's own thread: whatever stands in the volume counts as
+    /// unexplained, and so as a person. The default: it takes about 2 ms and cannot overlook
+    /// anybody.
     #[default]
     Geometry,
-    /// The whole of perception on the CPU with its networks: people keep their names, at tens of milliseconds.
+    /// The whole of perception on the CPU with its networks: people keep their names, at tens of
+    /// milliseconds.
     Network,
-    /// Nobody: the frame is dropped, and the camera is stale by the monitor's rules if that goes on.
+    /// Nobody: the frame is dropped, and the camera is stale by the monitor's rules if that goes
+    /// on.
     Drop,
 }
 
@@ -91,8 +98,8 @@ pub enum Fallback {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenOpen {
-    /// That it cannot judge, which stops the robot at once. The default: a GPU that fails again and again is a
-    /// fault of the cell that somebody should see.
+    /// That it cannot judge, which stops the robot at once. The default: a GPU that fails again and
+    /// again is a fault of the cell that somebody should see.
     #[default]
     Stop,
     /// What the fallback says: the robot goes on where nobody stands in the volume.
@@ -103,18 +110,21 @@ pub enum WhenOpen {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BreakerConfig {
-    /// Overruns of one camera in a row that open the breaker. 5: a sixth of a second at 30 FPS; single overruns have
-    /// the fallback.
+    /// Overruns of one camera in a row that open the breaker. 5: a sixth of a second at 30 FPS;
+    /// single overruns have the fallback.
     pub overruns: u32,
-    /// A worker that answers nothing for so long, milliseconds, though a frame waits, is hung: it is killed and
-    /// started anew. 500: far beyond any inference, far below what a person would wait for.
+    /// A worker that answers nothing for so long, milliseconds, though a frame waits, is hung: it
+    /// is killed and started anew. 500: far beyond any inference, far below what a person would
+    /// wait for.
     pub hang_ms: f64,
-    /// Restarts after which the GPU is given up for this run, counted anew after an hour without one. 10.
+    /// Restarts after which the GPU is given up for this run, counted anew after an hour without
+    /// one. 10.
     pub restarts: u32,
-    /// Least time between opening and the next try, milliseconds; doubles with every try that fails, up to 30 s.
-    /// 1000.
+    /// Least time between opening and the next try, milliseconds; doubles with every try that
+    /// fails, up to 30 s. 1000.
     pub cool_down_ms: f64,
-    /// Frames of each camera in a row that must be answered in time before the breaker closes again. 10.
+    /// Frames of each camera in a row that must be answered in time before the breaker closes
+    /// again. 10.
     pub trials: u32,
     /// What the cameras say meanwhile.
     pub when_open: WhenOpen,
@@ -141,25 +151,26 @@ pub struct GpuConfig {
     pub ordinal: u32,
     /// How the cameras share it.
     pub streams: Streams,
-    /// Streams of the cameras above all other work of this machine's processes on the GPU. `true`; `false` to measure
-    /// what it brings.
+    /// Streams of the cameras above all other work of this machine's processes on the GPU. `true`;
+    /// `false` to measure what it brings.
     pub priorities: bool,
-    /// Streams are made without a priority and get it afterwards (`cuStreamSetAttribute`), where `priorities` is `true`: to compare the
-    /// two ways. `false`.
+    /// Streams are made without a priority and get it afterwards (`cuStreamSetAttribute`), where
+    /// `priorities` is `true`: to compare the two ways. `false`.
     pub late_priorities: bool,
-    /// How the device is shared with other programs: by turns, in time slices of another length, or under MPS with limits. What the
-    /// driver offers for that, beside what is done here.
+    /// How the device is shared with other programs: by turns, in time slices of another length, or
+    /// under MPS with limits. What the driver offers for that, beside what is done here.
     pub sharing: Sharing,
-    /// Fixed sequences of kernels are launched as one CUDA graph: one launch, and so one chance to be delayed.
-    /// `true`.
+    /// Fixed sequences of kernels are launched as one CUDA graph: one launch, and so one chance to
+    /// be delayed. `true`.
     pub graphs: bool,
     /// How threads wait for it.
     pub wait: GpuWait,
-    /// Time for one frame, milliseconds, from the moment that the camera's thread takes it up. 15: a GPU needs 2 to
-    /// 5, and with the fallback's 2 ms after it the answer still comes within half a frame period.
+    /// Time for one frame, milliseconds, from the moment that the camera's thread takes it up. 15:
+    /// a GPU needs 2 to 5, and with the fallback's 2 ms after it the answer still comes within half
+    /// a frame period.
     pub budget_ms: f64,
-    /// Whether the budget is enforced. `false` waits for the GPU as the paper does, up to `breaker.hang_ms`: only to
-    /// measure what the budget brings.
+    /// Whether the budget is enforced. `false` waits for the GPU as the paper does, up to
+    /// `breaker.hang_ms`: only to measure what the budget brings.
     pub enforce_budget: bool,
     /// Who answers for a frame over budget.
     pub fallback: Fallback,
@@ -167,13 +178,13 @@ pub struct GpuConfig {
     pub breaker: BreakerConfig,
     /// Where TensorRT engines and compiled kernels are kept. Unset: `~/.cache/takt/gpu`.
     pub engine_cache: Option<PathBuf>,
-    /// Work that gets in the way in the perception process itself, on a stream beside the cameras'. Unset: none. To measure what
-    /// priorities bring: the driver gives *programs* the GPU by turns whatever their priorities, and only within one program do
-    /// they order the work.
+    /// Work that gets in the way in the perception process itself, on a stream beside the cameras'.
+    /// Unset: none. To measure what priorities bring: the driver gives *programs* the GPU by turns
+    /// whatever their priorities, and only within one program do they order the work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interference: Option<Interference>,
-    /// Longest time from the start of the worker process to its readiness, seconds. 300: TensorRT builds its engines
-    /// on the first start; with a full cache it takes seconds.
+    /// Longest time from the start of the worker process to its readiness, seconds. 300: TensorRT
+    /// builds its engines on the first start; with a full cache it takes seconds.
     pub start_timeout_s: f64,
 }
 

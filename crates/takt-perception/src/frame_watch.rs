@@ -1,6 +1,8 @@
-//! Whether a frame is a new look at the world: its numbers and stamps, and whether its picture lives.
+//! Whether a frame is a new look at the world: its numbers and stamps, and whether its picture
+//! lives.
 //!
-//! It needs the frame in host memory and the one before it, and so runs before perception, whoever perceives.
+//! It needs the frame in host memory and the one before it, and so runs before perception, whoever
+//! perceives.
 
 use takt_link_camera::{Frame, StreamStamp, Streams};
 
@@ -10,9 +12,9 @@ use crate::result::FrameHealth;
 
 /// Watches the frames of one camera.
 ///
-/// Every rule compares a frame with the one before it, and the order of a bad frame is taken as the new one: a source
-/// that starts again, or one wrong stamp, costs that frame and at most the next. A stamp of the future is never taken as
-/// the measure of what follows.
+/// Every rule compares a frame with the one before it, and the order of a bad frame is taken as the
+/// new one: a source that starts again, or one wrong stamp, costs that frame and at most the next.
+/// A stamp of the future is never taken as the measure of what follows.
 #[derive(Clone, Debug)]
 pub struct FrameWatch {
     future_tolerance_ns: u64,
@@ -42,7 +44,8 @@ impl FrameWatch {
         }
     }
 
-    /// Judges a frame that the camera has just delivered. [`FrameHealth::Ok`] means that it may be looked at.
+    /// Judges a frame that the camera has just delivered. [`FrameHealth::Ok`] means that it may be
+    /// looked at.
     pub fn judge(&mut self, frame: &Frame, now_ns: u64) -> FrameHealth {
         if frame.sequence == 0 {
             return FrameHealth::NoFrame;
@@ -55,7 +58,8 @@ impl FrameWatch {
         let latest_ns = now_ns.saturating_add(self.future_tolerance_ns);
         let stamps = self.judge_stamps(&seen, frame.capture_ns, latest_ns);
         self.last = Some(self.measure(seen, latest_ns));
-        // Looked at in any case: the picture of a frame with a wrong stamp is the one before the next.
+        // Looked at in any case: the picture of a frame with a wrong stamp is the one before the
+        // next.
         let look = self.picture.look(frame, Moment { now_ns, capture_ns: frame.capture_ns.min(now_ns) });
         self.content_ns = look.content_ns;
         match stamps {
@@ -64,8 +68,9 @@ impl FrameWatch {
         }
     }
 
-    /// Capture of the newest content, CLOCK_MONOTONIC nanoseconds: a frame that repeats an earlier one in some part shows
-    /// the world of then. What ages by it is stale when a silent camera would be, whatever `frozen_after_ms` is.
+    /// Capture of the newest content, CLOCK_MONOTONIC nanoseconds: a frame that repeats an earlier
+    /// one in some part shows the world of then. What ages by it is stale when a silent camera
+    /// would be, whatever `frozen_after_ms` is.
     pub fn content_ns(&self) -> u64 {
         self.content_ns
     }

@@ -43,8 +43,8 @@ struct Tap {
     inside: bool,
 }
 
-/// Bilinear resampling of a window of an 8-bit R G B image into planar floats. Pixel centres are at half
-/// integers, as in OpenCV's `INTER_LINEAR`.
+/// Bilinear resampling of a window of an 8-bit R G B image into planar floats. Pixel centres are at
+/// half integers, as in OpenCV's `INTER_LINEAR`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resampler {
     columns: Vec<Tap>,
@@ -118,7 +118,8 @@ impl Resampler {
     }
 }
 
-/// A whole image, scaled to fit a network's input with its aspect ratio kept, centred, the rest padded.
+/// A whole image, scaled to fit a network's input with its aspect ratio kept, centred, the rest
+/// padded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Letterbox {
     size: [usize; 2],

@@ -1,4 +1,5 @@
-//! What one frame means: the order of the stages, tracks, people. Where pixels are touched is the affair of
+//! What one frame means: the order of the stages, tracks, people. Where pixels are touched is the
+//! affair of
 //! [`Stages`]: the CPU's, or those of a device.
 
 use nalgebra::{Isometry3, Point3};
@@ -48,8 +49,8 @@ pub(crate) trait Stages {
     fn look(&mut self, question: &Question) -> Result<DepthCounts, Self::Error>;
     /// Grey values of the samples.
     fn grey(&mut self, frame: &FrameView) -> GreySums;
-    /// Connected foreground, in order of the first cells; labels are places in the list, from 1. Only those
-    /// that are big need be in it.
+    /// Connected foreground, in order of the first cells; labels are places in the list, from 1.
+    /// Only those that are big need be in it.
     fn label(&mut self, question: &Question);
     /// What [`label`](Self::label) found.
     fn blobs(&self) -> &[Blob];
@@ -159,7 +160,8 @@ impl Judge {
         &self.scene
     }
 
-    /// What [`process`](Self::process) will ask of the stages, ahead of it; `None` for a frame that it will not look at.
+    /// What [`process`](Self::process) will ask of the stages, ahead of it; `None` for a frame that
+    /// it will not look at.
     pub(crate) fn preview<'a>(
         &'a mut self,
         frame: &'a FrameView<'a>,
@@ -336,7 +338,8 @@ impl Judge {
         Ok(!self.detector_failed)
     }
 
-    /// The people of this frame, nearest first by their blobs or, without, by what lies in their boxes.
+    /// The people of this frame, nearest first by their blobs or, without, by what lies in their
+    /// boxes.
     fn choose_people<S: Stages>(
         &mut self,
         stages: &mut S,

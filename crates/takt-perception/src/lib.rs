@@ -1,19 +1,21 @@
 //! People in colour and depth images: detection, segmentation, 3-D position and least distance.
 //!
-//! For every frame of a camera, [`Perception`] says who and what stands in the monitored volume and how near
-//! to the robot's tool it is:
+//! For every frame of a camera, [`Perception`] says who and what stands in the monitored volume and
+//! how near to the robot's tool it is:
 //!
-//! 1. **Geometry, every frame.** Depth is back-projected into the robot base frame. Whatever lies in the
-//!    monitored volume, above the floor, in no declared fixture and is not the robot is foreground. No network
-//!    decides whether something is there, so a person is noticed on the frame they appear in.
-//! 2. **Detection, on a schedule.** A person detector in one thread that all cameras share ([`DetectorService`])
-//!    says which foreground is people; tracks carry that from frame to frame.
-//! 3. **Segmentation, every frame.** A small network cuts out the nearest people; mask and foreground together
-//!    choose the depth points.
-//! 4. **What is not seen.** Samples without depth whose lines of sight cross the volume near the tool are occupied, unless
-//!    known structure or valid neighbours explain them; too many, and the camera is blind.
-//! 5. **Measurement.** The least distance to the tool over every pixel of each person, and of everything that
-//!    is not explained: safety treats that as a person.
+//! 1. **Geometry, every frame.** Depth is back-projected into the robot base frame. Whatever lies
+//!    in the monitored volume, above the floor, in no declared fixture and is not the robot is
+//!    foreground. No network decides whether something is there, so a person is noticed on the
+//!    frame they appear in.
+//! 2. **Detection, on a schedule.** A person detector in one thread that all cameras share
+//!    ([`DetectorService`]) says which foreground is people; tracks carry that from frame to frame.
+//! 3. **Segmentation, every frame.** A small network cuts out the nearest people; mask and
+//!    foreground together choose the depth points.
+//! 4. **What is not seen.** Samples without depth whose lines of sight cross the volume near the
+//!    tool are occupied, unless known structure or valid neighbours explain them; too many, and the
+//!    camera is blind.
+//! 5. **Measurement.** The least distance to the tool over every pixel of each person, and of
+//!    everything that is not explained: safety treats that as a person.
 //!
 //! A GPU does the same in a process of its own ([`process`]), under a time budget.
 //!

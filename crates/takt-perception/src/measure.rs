@@ -14,12 +14,12 @@ use crate::segmenter::MaskCrop;
 use crate::track::Track;
 use crate::view::FrameView;
 
-/// Objects with more cells than this are measured on every second pixel: they are so near, or so large, that
-/// their pixels lie closer together than the depth is accurate.
+/// Objects with more cells than this are measured on every second pixel: they are so near, or so
+/// large, that their pixels lie closer together than the depth is accurate.
 const DENSE_CELLS: u32 = 1500;
 
-/// A person's box is at least this high in reality, metres: a head and shoulders. Bounds how near somebody
-/// without depth can be.
+/// A person's box is at least this high in reality, metres: a head and shoulders. Bounds how near
+/// somebody without depth can be.
 const MIN_PERSON_M: f32 = 0.4;
 /// How far lines of sight are followed for somebody without depth, and how finely, metres.
 const MAX_ASSUMED_M: f32 = 10.0;
@@ -67,8 +67,8 @@ impl Item {
         self.object.points > 0
     }
 
-    /// For a person without depth: the nearest place in the monitored volume where they could stand, along
-    /// nine lines of sight of the box. Nowhere in the volume: not reported.
+    /// For a person without depth: the nearest place in the monitored volume where they could
+    /// stand, along nine lines of sight of the box. Nowhere in the volume: not reported.
     pub(crate) fn assume_nearest(&mut self, view: &Question) {
         let [left, top, right, bottom] = self.object.box_px;
         let camera_m = view.intrinsics.fy as f32 * MIN_PERSON_M / (bottom - top).max(1.0);
@@ -171,7 +171,8 @@ pub(crate) struct Claim {
     pub(crate) mask: Option<usize>,
 }
 
-/// The cells that may belong to a person: those in the box, and the whole blob where it is the person's alone.
+/// The cells that may belong to a person: those in the box, and the whole blob where it is the
+/// person's alone.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reach {
     /// The box with its margin, pixels.
@@ -242,10 +243,11 @@ impl Measurement {
         }
     }
 
-    /// Gives every foreground cell of a blob that counts to a person or to an unexplained item. `people` are
-    /// the first items, in this order.
+    /// Gives every foreground cell of a blob that counts to a person or to an unexplained item.
+    /// `people` are the first items, in this order.
     ///
-    /// No cell that is nearer than its person's mask is lost: it joins the person or is unexplained.
+    /// No cell that is nearer than its person's mask is lost: it joins the person or is
+    /// unexplained.
     pub(crate) fn assign(&mut self, view: &View, grid: &mut Grid, tracks: &[Track], people: &[Claim]) {
         self.owner.fill(0);
         self.unmasked.fill(0);
@@ -255,8 +257,8 @@ impl Measurement {
         self.split_rest(view, grid, people.len());
     }
 
-    /// Calls `each` for the foreground cells of a person: those in the box, and the whole blob where it is
-    /// the person's alone.
+    /// Calls `each` for the foreground cells of a person: those in the box, and the whole blob
+    /// where it is the person's alone.
     fn claim(&mut self, view: &View, grid: &Grid, index: usize, track: &Track, alone: bool) {
         let (width, height) = (view.intrinsics.width, view.intrinsics.height);
         let own_blob = if alone { track.label } else { NONE };
@@ -314,8 +316,8 @@ impl Measurement {
         item.coarse2 = item.coarse2.min((grid.points[cell] - view.tcp).norm_squared());
     }
 
-    /// Sorts out what no person owns: pieces that a mask left out and that are no nearer than the person say
-    /// nothing new; small nearer ones join the person; everything else is unexplained.
+    /// Sorts out what no person owns: pieces that a mask left out and that are no nearer than the
+    /// person say nothing new; small nearer ones join the person; everything else is unexplained.
     fn split_rest(&mut self, view: &View, grid: &mut Grid, people: usize) {
         let owner = &self.owner;
         let (labels, blobs) = (view.labels, view.blobs);
@@ -358,7 +360,8 @@ impl Measurement {
         }
     }
 
-    /// The item that a piece joins: 0 for none, because it says nothing new; `None` where it stands for itself.
+    /// The item that a piece joins: 0 for none, because it says nothing new; `None` where it stands
+    /// for itself.
     fn judge(&self, piece: &Blob, left_by: Option<u32>, people: usize, view: &View) -> Option<u32> {
         if let Some(person) = left_by.filter(|&person| person > 0) {
             if piece.nearest2 >= self.items[person as usize - 1].coarse2 {
@@ -395,7 +398,8 @@ impl Measurement {
                 } else if grid.depth[cell] == 0
                     && let Some(near) = self.owned_neighbour(grid, column, row)
                 {
-                    // The sampled pixel is no foreground, but the edge of an owned neighbour may reach in.
+                    // The sampled pixel is no foreground, but the edge of an owned neighbour may
+                    // reach in.
                     let item = self.owner[near] as usize;
                     let edge = Some((grid.points[near], link2));
                     self.scan(view, grid, (column, row), item, edge, overlay.as_deref_mut());

@@ -14,7 +14,8 @@ pub struct FramePose {
     pub camera_in_base: Isometry3<f64>,
     /// The tool centre point in the robot base frame, at capture.
     pub tcp_in_base: Isometry3<f64>,
-    /// What the robot occupied at capture. Empty where nothing of it is known: all of it that is seen then counts.
+    /// What the robot occupied at capture. Empty where nothing of it is known: all of it that is
+    /// seen then counts.
     pub robot: RobotShape,
 }
 
@@ -43,8 +44,8 @@ pub struct Mount {
     pub frame: MountFrame,
     /// Position of the optical frame in that frame, metres.
     pub position_m: [f64; 3],
-    /// Orientation of the optical frame in that frame as a rotation vector (axis times angle), radians: what
-    /// Universal Robots and hand-eye calibrations write.
+    /// Orientation of the optical frame in that frame as a rotation vector (axis times angle),
+    /// radians: what Universal Robots and hand-eye calibrations write.
     #[serde(default)]
     pub rotation_rad: [f64; 3],
 }
@@ -68,7 +69,8 @@ impl Mount {
     }
 }
 
-/// The robot's recent poses, to find the one at a capture time. A ring: nothing is allocated after creation.
+/// The robot's recent poses, to find the one at a capture time. A ring: nothing is allocated after
+/// creation.
 #[derive(Clone, Debug)]
 pub struct PoseHistory {
     /// Times strictly rise from the oldest (at `start`) to the newest.
@@ -82,9 +84,9 @@ pub struct PoseHistory {
 impl PoseHistory {
     /// Keeps `capacity` poses (at least 2).
     ///
-    /// A capture up to `max_age_ns` newer than the newest pose gets the newest pose: it is held, not
-    /// extrapolated, which at speed v is wrong by at most v · `max_age_ns`. Between two poses more than
-    /// `max_gap_ns` apart nothing is interpolated.
+    /// A capture up to `max_age_ns` newer than the newest pose gets the newest pose: it is held,
+    /// not extrapolated, which at speed v is wrong by at most v · `max_age_ns`. Between two poses
+    /// more than `max_gap_ns` apart nothing is interpolated.
     pub fn new(capacity: usize, max_age_ns: u64, max_gap_ns: u64) -> Self {
         let capacity = capacity.max(2);
         Self { ring: Vec::with_capacity(capacity), start: 0, capacity, max_age_ns, max_gap_ns }
@@ -114,8 +116,8 @@ impl PoseHistory {
         &self.ring[(self.start + age_rank) % self.ring.len()]
     }
 
-    /// The pose at a time: interpolated (position linearly, orientation along the great circle), held for
-    /// `max_age_ns` after the newest, else `None`.
+    /// The pose at a time: interpolated (position linearly, orientation along the great circle),
+    /// held for `max_age_ns` after the newest, else `None`.
     pub fn at(&self, t_ns: u64) -> Option<Isometry3<f64>> {
         let (newest_ns, newest) = *self.entry_checked(self.ring.len().checked_sub(1)?)?;
         if t_ns >= newest_ns {

@@ -1,7 +1,9 @@
-//! What stands in the monitored volume: depth, back-projected into the robot base frame on a coarse grid.
+//! What stands in the monitored volume: depth, back-projected into the robot base frame on a coarse
+//! grid.
 //!
-//! This half of perception needs no network, is exact where depth is, and sees a new person on the next frame.
-//! It works in the base frame, so it does not care whether the camera moves with the robot.
+//! This half of perception needs no network, is exact where depth is, and sees a new person on the
+//! next frame. It works in the base frame, so it does not care whether the camera moves with the
+//! robot.
 
 #![deny(missing_docs)]
 
@@ -44,9 +46,9 @@ pub struct StaticBox {
     pub min_m: Point3<f32>,
     /// Highest corner, base frame, metres.
     pub max_m: Point3<f32>,
-    /// Whether it gives no depth: a window, a mirror, a black machine. Missing depth on lines of sight that end at it is
-    /// explained then, wherever the camera is. Who stands before it is noticed by valid depth alone: keep it tight.
-    /// `false`.
+    /// Whether it gives no depth: a window, a mirror, a black machine. Missing depth on lines of
+    /// sight that end at it is explained then, wherever the camera is. Who stands before it is
+    /// noticed by valid depth alone: keep it tight. `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_depth: bool,
 }
@@ -248,7 +250,8 @@ impl Scene {
         (self.min_depth_mm..=self.max_depth_mm).contains(&depth_mm)
     }
 
-    /// The direction of the line of sight of a pixel, base frame, metres for each millimetre of depth.
+    /// The direction of the line of sight of a pixel, base frame, metres for each millimetre of
+    /// depth.
     pub(crate) fn ray(&self, u: u32, v: u32) -> Vector3<f32> {
         self.axes[2] + self.axes[0] * self.slope_x[u as usize] + self.axes[1] * self.slope_y[v as usize]
     }
@@ -263,7 +266,8 @@ impl Scene {
         self.origin + self.ray(u, v) * f32::from(depth_mm)
     }
 
-    /// Whether a point counts: inside the monitored volume, above the floor, in no fixture, not the robot.
+    /// Whether a point counts: inside the monitored volume, above the floor, in no fixture, not the
+    /// robot.
     pub(crate) fn is_foreground(&self, p: &Point3<f32>) -> bool {
         self.volume.contains(p)
             && !self.fixtures.iter().any(|fixture| fixture.contains(p))
@@ -279,8 +283,8 @@ impl Scene {
         self.is_foreground(&p).then_some(p)
     }
 
-    /// Seen area of a patch of `step` × `step` pixels (facing the camera), square metres for each square
-    /// millimetre of depth.
+    /// Seen area of a patch of `step` × `step` pixels (facing the camera), square metres for each
+    /// square millimetre of depth.
     pub(crate) fn area_scale(&self, step: u32) -> f64 {
         f64::from(step * step) * 1e-6 / (self.fx * self.fy)
     }
@@ -359,9 +363,10 @@ impl Grid {
         counts
     }
 
-    /// Labels connected foreground: neighbours (8) whose points are at most `link_m` apart belong together.
-    /// Cells for which `take` is false are passed over. Writes labels 1.. into `labels` ([`NONE`] elsewhere)
-    /// and one [`Blob`] for each, in label order. There are at most as many blobs as cells.
+    /// Labels connected foreground: neighbours (8) whose points are at most `link_m` apart belong
+    /// together. Cells for which `take` is false are passed over. Writes labels 1.. into `labels`
+    /// ([`NONE`] elsewhere) and one [`Blob`] for each, in label order. There are at most as many
+    /// blobs as cells.
     pub(crate) fn label(
         &mut self,
         scene: &Scene,
@@ -428,8 +433,8 @@ pub(crate) struct Blob {
     pub(crate) big: bool,
     /// Bounding box in cells.
     pub(crate) cells: [usize; 4],
-    /// Sum of the squared depths, square millimetres: an integer, so that the order of cells does not matter
-    /// and a device gets the same area.
+    /// Sum of the squared depths, square millimetres: an integer, so that the order of cells does
+    /// not matter and a device gets the same area.
     pub(crate) depth2: u64,
 }
 

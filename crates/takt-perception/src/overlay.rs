@@ -9,8 +9,8 @@ pub struct Overlay {
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    /// Row-major: 0 for none, else the object's place in [`Detections::objects`](crate::Detections::objects),
-    /// from 1.
+    /// Row-major: 0 for none, else the object's place in
+    /// [`Detections::objects`](crate::Detections::objects), from 1.
     pub mask: Vec<u8>,
 }
 
@@ -27,8 +27,8 @@ impl Overlay {
         self.mask.resize(width as usize * height as usize, 0);
     }
 
-    /// Paints a patch (left, top, right, bottom). Only 255 items can be told apart; later ones share the last number
-    /// and are removed by [`relabel`](Self::relabel) as the farthest.
+    /// Paints a patch (left, top, right, bottom). Only 255 items can be told apart; later ones
+    /// share the last number and are removed by [`relabel`](Self::relabel) as the farthest.
     pub(crate) fn paint(&mut self, [left, top, right, bottom]: [u32; 4], item: u32) {
         let item = item.min(255) as u8;
         for y in top..bottom.min(self.height) {

@@ -34,18 +34,20 @@ pub enum PerceptionError {
     Intrinsics { camera: u32, intrinsics: Intrinsics },
 }
 
-/// Perception of one camera on the CPU. One thread owns it and calls [`process`](Self::process) for each frame.
+/// Perception of one camera on the CPU. One thread owns it and calls [`process`](Self::process) for
+/// each frame.
 ///
-/// After the first frames the code of this crate allocates nothing in `process`; the inference engine may.
+/// After the first frames the code of this crate allocates nothing in `process`; the inference
+/// engine may.
 pub struct Perception {
     judge: Judge,
     stages: CpuStages,
 }
 
 impl Perception {
-    /// Prepares perception of one camera. `detector` is its handle of the shared detector; without one, and
-    /// unless the configuration runs the detector on every frame, everything stays unexplained (and still
-    /// counts).
+    /// Prepares perception of one camera. `detector` is its handle of the shared detector; without
+    /// one, and unless the configuration runs the detector on every frame, everything stays
+    /// unexplained (and still counts).
     ///
     /// # Errors
     /// Settings out of range, unusable intrinsics, a network that cannot be loaded.
@@ -88,9 +90,10 @@ impl Perception {
 
     /// Judges one frame.
     ///
-    /// `pose` is camera and tool at capture time, `None` where the robot's pose then is not known. `start_ns`
-    /// is when the thread began to work on the frame. The whole of `out` is filled; a frame that cannot be
-    /// judged has a health other than [`FrameHealth::Ok`](crate::FrameHealth::Ok) and no objects.
+    /// `pose` is camera and tool at capture time, `None` where the robot's pose then is not known.
+    /// `start_ns` is when the thread began to work on the frame. The whole of `out` is filled; a
+    /// frame that cannot be judged has a health other than
+    /// [`FrameHealth::Ok`](crate::FrameHealth::Ok) and no objects.
     pub fn process(
         &mut self,
         frame: &Frame,
@@ -102,7 +105,8 @@ impl Perception {
         self.process_view(&frame.into(), pose, start_ns, out, overlay);
     }
 
-    /// [`process`](Self::process) for a frame that lies somewhere else, for example in shared memory.
+    /// [`process`](Self::process) for a frame that lies somewhere else, for example in shared
+    /// memory.
     pub fn process_view(
         &mut self,
         frame: &FrameView,
@@ -115,8 +119,8 @@ impl Perception {
         self.run(frame, pose, start_ns, detections.as_ref(), out, overlay);
     }
 
-    /// [`process`](Self::process) with given detections (of this frame or an older one) in place of what the
-    /// shared detector found meanwhile: the deterministic way, for tests and replays.
+    /// [`process`](Self::process) with given detections (of this frame or an older one) in place of
+    /// what the shared detector found meanwhile: the deterministic way, for tests and replays.
     pub fn process_with_detections(
         &mut self,
         frame: &Frame,

@@ -1,23 +1,25 @@
-//! Whether the picture lives: a sensor's noise changes some samples of every image, a frozen one repeats itself.
+//! Whether the picture lives: a sensor's noise changes some samples of every image, a frozen one
+//! repeats itself.
 
 use takt_link_camera::Frame;
 
 use crate::config::HealthConfig;
 
-/// Tiles along each side of the image. A frozen region is found when it covers a tile, which every region of twice
-/// a tile's width and height does, wherever it lies.
+/// Tiles along each side of the image. A frozen region is found when it covers a tile, which every
+/// region of twice a tile's width and height does, wherever it lies.
 const SIDE: usize = 4;
 const TILES: usize = SIDE * SIDE;
 
 /// About how many samples are taken of a frame: 400 in a tile, which take microseconds.
 const SAMPLES: f64 = 6_400.0;
 
-/// Least samples with depth for a tile's depth to be judged: fewer might repeat themselves by chance. A tile without
-/// depth is no free space either, which is for the rules on unseen space to say.
+/// Least samples with depth for a tile's depth to be judged: fewer might repeat themselves by
+/// chance. A tile without depth is no free space either, which is for the rules on unseen space to
+/// say.
 const LEAST_VALID: u32 = 16;
 
-/// How many contents are remembered: a driver that goes round in its ring of buffers without filling them shows a
-/// few old pictures in turn. Video4Linux takes up to 32.
+/// How many contents are remembered: a driver that goes round in its ring of buffers without
+/// filling them shows a few old pictures in turn. Video4Linux takes up to 32.
 const REMEMBERED: usize = 32;
 
 /// When something was seen.
@@ -33,7 +35,8 @@ pub(crate) struct Moment {
 pub(crate) struct Look {
     /// Whether a part of it is frozen.
     pub(crate) frozen: bool,
-    /// Capture of the frame that showed something new last, in the part that has been still for longest.
+    /// Capture of the frame that showed something new last, in the part that has been still for
+    /// longest.
     pub(crate) content_ns: u64,
 }
 

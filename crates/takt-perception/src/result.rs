@@ -1,4 +1,5 @@
-//! What perception tells the safety module: a fixed-size value without pointers, made for an exchange buffer.
+//! What perception tells the safety module: a fixed-size value without pointers, made for an
+//! exchange buffer.
 
 use nalgebra::{Point3, Vector3};
 use serde::{Deserialize, Serialize};
@@ -13,10 +14,11 @@ pub const MAX_OBJECTS: usize = 16;
 pub enum ObjectKind {
     /// Confirmed by the detector, and still tracked.
     Person,
-    /// Something stands in the monitored volume that no detection explains yet. Safety treats it as a person.
+    /// Something stands in the monitored volume that no detection explains yet. Safety treats it as
+    /// a person.
     Unexplained,
-    /// A hole in the depth image in which somebody could be: no surface was measured, so the distance is the least
-    /// that the lines of sight allow. Safety treats it as a person.
+    /// A hole in the depth image in which somebody could be: no surface was measured, so the
+    /// distance is the least that the lines of sight allow. Safety treats it as a person.
     Unseen,
 }
 
@@ -30,7 +32,8 @@ pub struct Object {
     pub confidence: f32,
     /// Image box: left, top, right, bottom in pixels of the frame.
     pub box_px: [f32; 4],
-    /// Whether the network's mask of this very frame chose the points (else: foreground depth inside the box).
+    /// Whether the network's mask of this very frame chose the points (else: foreground depth
+    /// inside the box).
     pub segmented: bool,
     /// Number of depth points used.
     pub points: u32,
@@ -94,7 +97,8 @@ pub enum FrameHealth {
     Unseen,
 }
 
-/// Times of the stages of one frame, CLOCK_MONOTONIC nanoseconds. Stages follow each other in this order.
+/// Times of the stages of one frame, CLOCK_MONOTONIC nanoseconds. Stages follow each other in this
+/// order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StageTimes {
     /// The frame was complete in memory ([`takt_link_camera::Frame::arrival_ns`]).
@@ -122,7 +126,8 @@ pub struct Detections {
     pub health: FrameHealth,
     /// Share of depth pixels that are valid, 0..1.
     pub valid_depth: f32,
-    /// Share of depth samples that lie in holes which nothing explains, with the monitored volume behind, 0..1.
+    /// Share of depth samples that lie in holes which nothing explains, with the monitored volume
+    /// behind, 0..1.
     pub unseen: f32,
     /// TCP position used for the distances, robot base frame, metres.
     pub tcp_m: Vector3<f32>,
@@ -131,7 +136,8 @@ pub struct Detections {
     count: u32,
     /// Objects left out because more than [`MAX_OBJECTS`] were seen (the farthest ones).
     pub left_out: u32,
-    /// Whether a detector ran on this very frame, before the result: [`crate::DetectorSchedule::EveryFrame`].
+    /// Whether a detector ran on this very frame, before the result:
+    /// [`crate::DetectorSchedule::EveryFrame`].
     pub detected: bool,
     /// Masks that a network made of this very frame.
     pub masks: u32,
@@ -158,7 +164,8 @@ impl Default for Detections {
 }
 
 impl Detections {
-    /// What a camera says of a frame that nobody looked at, because its `health` is not [`FrameHealth::Ok`].
+    /// What a camera says of a frame that nobody looked at, because its `health` is not
+    /// [`FrameHealth::Ok`].
     pub fn blind(camera: u32, frame: &Frame, health: FrameHealth, start_ns: u64, now_ns: u64) -> Self {
         let times = StageTimes {
             arrival_ns: frame.arrival_ns,
@@ -186,8 +193,8 @@ impl Detections {
         self.left_out = 0;
     }
 
-    /// Inserts an object so that the list stays sorted by distance; the farthest falls out when full.
-    /// NaN distances sort as nearest, so that a fault cannot hide behind the limit.
+    /// Inserts an object so that the list stays sorted by distance; the farthest falls out when
+    /// full. NaN distances sort as nearest, so that a fault cannot hide behind the limit.
     pub fn insert(&mut self, object: Object) {
         let key = |o: &Object| if o.distance_m.is_nan() { f32::NEG_INFINITY } else { o.distance_m };
         let count = self.count as usize;

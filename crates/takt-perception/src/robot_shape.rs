@@ -1,4 +1,5 @@
-//! What the robot occupies in one frame: capsules in its base frame, from the joint angles at capture.
+//! What the robot occupies in one frame: capsules in its base frame, from the joint angles at
+//! capture.
 
 use nalgebra::{Isometry3, Point3, Vector3};
 
@@ -7,10 +8,11 @@ use crate::occupancy::{Capsule, CapsuleFrame};
 /// Most capsules of one frame: eight links, a gripper and a held part.
 pub const MAX_ROBOT_CAPSULES: usize = 24;
 
-/// What the robot occupies in one frame, in place: it travels with the frame to wherever that is judged.
+/// What the robot occupies in one frame, in place: it travels with the frame to wherever that is
+/// judged.
 ///
-/// Samples inside are the robot, and whatever is in there with it is not seen: capsules must be tight, and grown by
-/// no more than the robot's place is uncertain.
+/// Samples inside are the robot, and whatever is in there with it is not seen: capsules must be
+/// tight, and grown by no more than the robot's place is uncertain.
 #[derive(Clone, Copy, PartialEq)]
 pub struct RobotShape {
     capsules: [Capsule; MAX_ROBOT_CAPSULES],
@@ -36,8 +38,9 @@ impl std::fmt::Debug for RobotShape {
 }
 
 impl RobotShape {
-    /// Adds a capsule of the base frame; false, and nothing is added, where it is not finite, has no radius, is of
-    /// another frame, or there is no room. Less is left out then, so that the robot stops rather than overlooks.
+    /// Adds a capsule of the base frame; false, and nothing is added, where it is not finite, has
+    /// no radius, is of another frame, or there is no room. Less is left out then, so that the
+    /// robot stops rather than overlooks.
     pub fn push(&mut self, capsule: Capsule) -> bool {
         if capsule.frame != CapsuleFrame::Base || !capsule.is_valid() || self.count == MAX_ROBOT_CAPSULES {
             return false;
@@ -54,7 +57,8 @@ impl RobotShape {
 }
 
 impl Capsule {
-    /// The same capsule in the base frame, where its own frame is at `frame_in_base`, with `grown_m` added to its radius.
+    /// The same capsule in the base frame, where its own frame is at `frame_in_base`, with
+    /// `grown_m` added to its radius.
     pub fn placed(&self, frame_in_base: &Isometry3<f64>, grown_m: f64) -> Self {
         let at = |p: &Point3<f32>| (frame_in_base * p.cast::<f64>()).cast::<f32>();
         Self {
@@ -66,9 +70,10 @@ impl Capsule {
     }
 }
 
-/// Capsules that hold a box and stand out of it by no more than they must: side by side along its longest side, as
-/// few of one to four as keep the overshoot beside it below 15 mm, else as many as have the least (a fifth of its side
-/// for a square bar, a quarter at the most). Beyond its ends they stand out by their radius.
+/// Capsules that hold a box and stand out of it by no more than they must: side by side along its
+/// longest side, as few of one to four as keep the overshoot beside it below 15 mm, else as many as
+/// have the least (a fifth of its side for a square bar, a quarter at the most). Beyond its ends
+/// they stand out by their radius.
 ///
 /// `centre` is the box's middle with its axes, `sides_m` its full lengths along them.
 pub fn box_capsules(
@@ -98,7 +103,8 @@ pub fn box_capsules(
     })
 }
 
-/// The least box that holds capsules, so that most samples are tested against it alone; inside out without any.
+/// The least box that holds capsules, so that most samples are tested against it alone; inside out
+/// without any.
 pub(crate) fn bounds(capsules: &[Capsule]) -> [Point3<f32>; 2] {
     let mut low = Point3::from([f32::INFINITY; 3]);
     let mut high = Point3::from([f32::NEG_INFINITY; 3]);

@@ -24,7 +24,8 @@ pub(crate) struct MaskCrop {
 }
 
 impl MaskCrop {
-    /// Says where a mask of that size (width, height) lies: its corner in the frame, frame pixels for each of its own.
+    /// Says where a mask of that size (width, height) lies: its corner in the frame, frame pixels
+    /// for each of its own.
     pub(crate) fn place(&mut self, [width, height]: [usize; 2], origin: [f32; 2], scale: f32) {
         (self.width, self.height) = (width, height);
         self.scale = [1.0 / scale; 2];
@@ -53,7 +54,8 @@ impl MaskCrop {
         ]
     }
 
-    /// The share of a box (frame pixels) where the mask is at least `threshold`, on a lattice of mask pixels.
+    /// The share of a box (frame pixels) where the mask is at least `threshold`, on a lattice of
+    /// mask pixels.
     pub(crate) fn coverage(&self, box_px: &[f32; 4], threshold: f32) -> f32 {
         let [columns, rows] = self.lattice(box_px);
         let all = columns.len() * rows.len();
@@ -83,8 +85,8 @@ pub(crate) fn input_of(input: &[usize], outputs: &[(String, Vec<usize>)]) -> Res
     }
 }
 
-/// The crop around a box: its corner in the frame, and frame pixels for each pixel of an input of `size` (width,
-/// height). It has the input's aspect ratio and holds the box `factor` times.
+/// The crop around a box: its corner in the frame, and frame pixels for each pixel of an input of
+/// `size` (width, height). It has the input's aspect ratio and holds the box `factor` times.
 pub(crate) fn crop_of(box_px: &[f32; 4], size: [usize; 2], factor: f32) -> ([f32; 2], f32) {
     let size = size.map(|side| side as f32);
     let (box_width, box_height) = ((box_px[2] - box_px[0]).max(1.0), (box_px[3] - box_px[1]).max(1.0));
@@ -150,7 +152,8 @@ mod tests {
     use super::*;
 
     fn half() -> MaskCrop {
-        // A 4×2 mask of the frame window from (10, 20) to (18, 24): two frame pixels for each mask pixel.
+        // A 4×2 mask of the frame window from (10, 20) to (18, 24): two frame pixels for each mask
+        // pixel.
         MaskCrop {
             values: vec![1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0],
             width: 4,
@@ -177,8 +180,8 @@ mod tests {
         assert_eq!(half().coverage(&[50.0, 50.0, 60.0, 60.0], 0.5), 0.0);
     }
 
-    /// The two best boxes of the reference picture and its false positive; mean of the whole mask and covered
-    /// share of the box by ONNX Runtime and NumPy (`tests/data/reference.py`).
+    /// The two best boxes of the reference picture and its false positive; mean of the whole mask
+    /// and covered share of the box by ONNX Runtime and NumPy (`tests/data/reference.py`).
     const BOXES: [[f32; 4]; 3] =
         [[308.08, 132.12, 325.49, 184.45], [109.07, 95.08, 125.40, 133.19], [81.28, 93.44, 90.31, 103.72]];
     const SQUARE: [(f32, f32); 3] = [(0.12703, 0.5855), (0.12607, 0.4564), (0.0, 0.0)];

@@ -23,13 +23,14 @@ pub enum DepthModel {
     D455,
 }
 
-/// Widths of the depth stream in [`DepthModel::least_mm`]: 424x240, 480x270, 640x360, 640x480, 848x480, 1280x720.
+/// Widths of the depth stream in [`DepthModel::least_mm`]: 424x240, 480x270, 640x360, 640x480,
+/// 848x480, 1280x720.
 const WIDTHS: [(u32, u32); 6] = [(424, 240), (480, 270), (640, 360), (640, 480), (848, 480), (1280, 720)];
 
 impl DepthModel {
-    /// Nearest depth in millimetres at each of the resolutions: table "Minimum-Z Depth" of the D400 series'
-    /// datasheet (337029). The disparity search covers a fixed number of pixels, so it grows with the width.
-    /// The D405's entry for 640x480 is that of 848x480: the table has none.
+    /// Nearest depth in millimetres at each of the resolutions: table "Minimum-Z Depth" of the D400
+    /// series' datasheet (337029). The disparity search covers a fixed number of pixels, so it
+    /// grows with the width. The D405's entry for 640x480 is that of 848x480: the table has none.
     const fn table(self) -> [u16; WIDTHS.len()] {
         match self {
             Self::D405 => [40, 45, 55, 70, 70, 100],
@@ -39,8 +40,8 @@ impl DepthModel {
         }
     }
 
-    /// Nearest depth in millimetres of a stream of that size. A size between two of the datasheet's counts as
-    /// the larger one; beyond the largest the distance grows with the width.
+    /// Nearest depth in millimetres of a stream of that size. A size between two of the datasheet's
+    /// counts as the larger one; beyond the largest the distance grows with the width.
     pub fn least_mm(self, width: u32, height: u32) -> u16 {
         let table = self.table();
         let fits = WIDTHS.iter().zip(table).find(|((w, h), _)| width <= *w && height <= *h);
@@ -60,20 +61,22 @@ impl DepthModel {
 pub struct SensorConfig {
     /// The model, for the nearest depth that it measures at the stream's resolution. D435.
     pub model: DepthModel,
-    /// Nearest depth that this camera measures, millimetres, in place of `perception.health.min_depth_mm` and of
-    /// the model's table: for other cameras, and where a disparity shift is set.
+    /// Nearest depth that this camera measures, millimetres, in place of
+    /// `perception.health.min_depth_mm` and of the model's table: for other cameras, and where a
+    /// disparity shift is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_depth_mm: Option<u16>,
-    /// Pixels at the left, top, right and bottom edge that never have depth, because depth that is aligned to a
-    /// colour image of the same field of view has an empty band at one side (D455; its width is focal length times
-    /// baseline over the nearest depth). They count as outside of the image: nothing there is seen, nor expected.
-    /// None.
+    /// Pixels at the left, top, right and bottom edge that never have depth, because depth that is
+    /// aligned to a colour image of the same field of view has an empty band at one side (D455; its
+    /// width is focal length times baseline over the nearest depth). They count as outside of the
+    /// image: nothing there is seen, nor expected. None.
     pub border_px: [u32; 4],
-    /// Most of this camera's samples that may be unseen, 0..1, in place of `perception.unseen.max_share`.
+    /// Most of this camera's samples that may be unseen, 0..1, in place of
+    /// `perception.unseen.max_share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unseen: Option<f32>,
-    /// File with the parts of the picture that never have depth (a window, a mirror, a black machine), learned
-    /// while nobody was there, for cameras that stand still. None.
+    /// File with the parts of the picture that never have depth (a window, a mirror, a black
+    /// machine), learned while nobody was there, for cameras that stand still. None.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background: Option<PathBuf>,
 }

@@ -1,8 +1,8 @@
 //! Carries people from frame to frame: blobs of depth continue a track, detections say what it is.
 //!
-//! Every blob is a candidate from the frame it appears in; a detection that fits where it was when the
-//! detector's frame was captured makes it a person. Tracks only name things: whatever stands in the volume is
-//! reported with or without one.
+//! Every blob is a candidate from the frame it appears in; a detection that fits where it was when
+//! the detector's frame was captured makes it a person. Tracks only name things: whatever stands in
+//! the volume is reported with or without one.
 
 use crate::config::TrackingConfig;
 use crate::detector::{Detection, DetectionSet};
@@ -11,7 +11,8 @@ use crate::occupancy::{Blob, NONE};
 
 /// Most tracks of one camera; blobs beyond stay unexplained.
 const MAX_TRACKS: usize = 48;
-/// Past boxes of a track, one each frame: how old a detection may be and still be placed (2 s at 30 FPS).
+/// Past boxes of a track, one each frame: how old a detection may be and still be placed (2 s at 30
+/// FPS).
 const HISTORY: usize = 64;
 /// A person with more than this share of their box in another's blob may be part of that blob.
 const MAX_SHARED: f32 = 0.15;
@@ -233,7 +234,8 @@ impl Tracks {
         Some(self.tracks.len() - 1)
     }
 
-    /// Takes in detections of this frame or an older one. `placed` gets the track of each detection.
+    /// Takes in detections of this frame or an older one. `placed` gets the track of each
+    /// detection.
     pub(crate) fn confirm(&mut self, set: &DetectionSet, now_ns: u64, placed: &mut Vec<Option<u32>>) {
         placed.clear();
         for detection in set.detections() {
@@ -341,8 +343,8 @@ impl Tracks {
         !self.tracks.iter().enumerate().any(|(i, other)| i != index && shares(other))
     }
 
-    /// Whether a candidate wants the detector now. Each one asks at once and then ever more rarely, so that a
-    /// thing that is no person does not keep the detector busy.
+    /// Whether a candidate wants the detector now. Each one asks at once and then ever more rarely,
+    /// so that a thing that is no person does not keep the detector busy.
     pub(crate) fn is_urgent(&mut self, now_ns: u64, interval_ns: u64) -> bool {
         let mut urgent = false;
         for track in self.tracks.iter_mut().filter(|track| !track.person && track.label != NONE) {

@@ -1,5 +1,5 @@
-//! After the first frames, perception's own code allocates nothing per frame. (An inference engine may; here
-//! none runs.)
+//! After the first frames, perception's own code allocates nothing per frame. (An inference engine
+//! may; here none runs.)
 
 mod walker;
 

@@ -1,5 +1,5 @@
-//! After the first frames perception on a device allocates nothing per frame, on the host or on the device. (An
-//! inference library may; here none runs.)
+//! After the first frames perception on a device allocates nothing per frame, on the host or on the
+//! device. (An inference library may; here none runs.)
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 mod walker;

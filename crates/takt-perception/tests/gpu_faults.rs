@@ -1,4 +1,5 @@
-//! What perception on a device says when the device does not answer, is lost, is full, or is not there.
+//! What perception on a device says when the device does not answer, is lost, is full, or is not
+//! there.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

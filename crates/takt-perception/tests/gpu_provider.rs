@@ -1,6 +1,6 @@
-//! The real CUDA and TensorRT providers of ONNX Runtime (`pip install onnxruntime-gpu`, 300 MB, so it is not among the
-//! outside tools): what they say where their CUDA libraries, or a GPU, are missing. Runs where ORT_DYLIB_PATH names a
-//! GPU build.
+//! The real CUDA and TensorRT providers of ONNX Runtime (`pip install onnxruntime-gpu`, 300 MB, so
+//! it is not among the outside tools): what they say where their CUDA libraries, or a GPU, are
+//! missing. Runs where ORT_DYLIB_PATH names a GPU build.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::path::{Path, PathBuf};
@@ -72,7 +72,8 @@ fn in_a_process_of_its_own(key: &str, value: &Path) -> String {
     text
 }
 
-/// Libraries of the right names that are of another version (here: empty) must not crash, and are named.
+/// Libraries of the right names that are of another version (here: empty) must not crash, and are
+/// named.
 #[test]
 fn cuda_libraries_of_another_version_are_named() {
     if gpu_build().is_none() {
@@ -89,7 +90,8 @@ fn cuda_libraries_of_another_version_are_named() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// CUDA libraries of Python packages are found beside the package of ONNX Runtime, without any path set.
+/// CUDA libraries of Python packages are found beside the package of ONNX Runtime, without any path
+/// set.
 #[test]
 fn cuda_libraries_of_python_packages_are_found() {
     let Some(build) = gpu_build() else { return };
@@ -109,7 +111,8 @@ fn cuda_libraries_of_python_packages_are_found() {
     }
     if empty_libraries(&packages.join("nvidia/all/lib")) {
         let text = in_a_process_of_its_own("ORT_DYLIB_PATH", &library.unwrap());
-        // They are of another version here, and so it is not said that they are not there. (TensorRT's own are not.)
+        // They are of another version here, and so it is not said that they are not there.
+        // (TensorRT's own are not.)
         let cuda = text.lines().find(|line| line.starts_with("Cuda:")).unwrap_or_default();
         assert!(cuda.contains("does not load") && !cuda.contains("is not there"), "{text}");
     } else {

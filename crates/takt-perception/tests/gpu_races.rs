@@ -1,4 +1,5 @@
-//! The kernels under true concurrency: the emulated device runs their threads one after another, a GPU does not.
+//! The kernels under true concurrency: the emulated device runs their threads one after another, a
+//! GPU does not.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::path::Path;

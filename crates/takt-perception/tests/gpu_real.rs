@@ -1,4 +1,5 @@
-//! The shipped recording on a real GPU against the CPU, where there is one with ONNX Runtime's CUDA provider.
+//! The shipped recording on a real GPU against the CPU, where there is one with ONNX Runtime's CUDA
+//! provider.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 mod recording;

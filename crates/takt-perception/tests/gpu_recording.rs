@@ -1,4 +1,5 @@
-//! The shipped recording through the device's kernels, on the emulated device: what the CPU says, and batches too.
+//! The shipped recording through the device's kernels, on the emulated device: what the CPU says,
+//! and batches too.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 mod recording;
@@ -22,7 +23,8 @@ fn the_recording_shows_the_same_people_at_the_same_distances() {
     assert!(outcome.least_overlap >= 0.999 && outcome.worst_m < 1e-3, "{outcome:?}");
 }
 
-/// Inputs and outputs of ONNX Runtime bound to the device's memory, where the emulated device's is the host's.
+/// Inputs and outputs of ONNX Runtime bound to the device's memory, where the emulated device's is
+/// the host's.
 #[test]
 fn networks_bound_to_the_device_s_memory_give_the_same() {
     let config = EngineConfig { backend: Backend::Onnxruntime, ..EngineConfig::default() };

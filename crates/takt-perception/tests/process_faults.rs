@@ -1,4 +1,5 @@
-//! Real worker processes with planted faults. The worker is this very test program, started again with one test selected.
+//! Real worker processes with planted faults. The worker is this very test program, started again
+//! with one test selected.
 
 // Not every test program uses all of the rig.
 #[allow(dead_code)]

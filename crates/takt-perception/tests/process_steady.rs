@@ -1,4 +1,5 @@
-//! The cell's side in its steady state: no allocation, few system calls, and what the way through another process costs.
+//! The cell's side in its steady state: no allocation, few system calls, and what the way through
+//! another process costs.
 
 // Not every test program uses all of the rig.
 #[allow(dead_code)]
@@ -79,7 +80,8 @@ fn nothing_is_allocated_once_warm_answered_or_not() {
         let took_ns = monotonic_ns() - start_ns;
         match judged {
             Judged::Worker => {
-                // What is not the judge's own work: two copies of the frame, two wake-ups, the answer.
+                // What is not the judge's own work: two copies of the frame, two wake-ups, the
+                // answer.
                 let record = took(&mut started);
                 way_ns.push(took_ns.saturating_sub(record.done_ns - record.taken_ns));
                 answered += 1;

@@ -13,8 +13,8 @@ use crate::words::{Unit, clean, count, time};
 
 mod kernel;
 
-/// Share of processor time taken by a hypervisor from which a reader is warned: at 0.1 % one job in a thousand may have
-/// waited for somebody else's machine, which is what a worst value is made of.
+/// Share of processor time taken by a hypervisor from which a reader is warned: at 0.1 % one job in
+/// a thousand may have waited for somebody else's machine, which is what a worst value is made of.
 const STOLEN_WARNING: f64 = 0.001;
 
 /// Late releases shown one by one, over all traced runs.
@@ -382,7 +382,8 @@ fn in_counted_time(run: &Run) -> bool {
     run.header.machine.virtual_machine.as_ref().is_some_and(|guest| guest.virtual_time)
 }
 
-/// Facts in which the machines differ and that nobody varied on purpose: guests are made by their campaign, each with its kernel.
+/// Facts in which the machines differ and that nobody varied on purpose: guests are made by their
+/// campaign, each with its kernel.
 fn unplanned(collection: &Collection) -> Vec<&str> {
     let guests = collection.runs.iter().all(|run| run.header.machine.virtual_machine.is_some());
     let names = collection.differing.iter().map(|fact| fact.name.as_str());

@@ -1,6 +1,8 @@
-//! Finding runs and putting together what belongs together: configurations over repetitions, measures over runs.
+//! Finding runs and putting together what belongs together: configurations over repetitions,
+//! measures over runs.
 //!
-//! Nothing that was found is left out silently: what cannot be used becomes a [`Gap`] with its reason.
+//! Nothing that was found is left out silently: what cannot be used becomes a [`Gap`] with its
+//! reason.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -85,7 +87,8 @@ pub struct Gap {
 /// Runs with the same settings.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// The settings in which it differs from others of the report; what a run calls itself where there is no experiment.
+    /// The settings in which it differs from others of the report; what a run calls itself where
+    /// there is no experiment.
     pub name: String,
     pub factors: Vec<Factor>,
     /// Numbers of its runs in [`Collection::runs`], in the order of repetitions.
@@ -104,7 +107,8 @@ pub struct Group {
     /// Name of the measure.
     pub name: String,
     pub title: String,
-    /// Number of the configuration and, for each of its runs with this measure, number of the run and the measure there.
+    /// Number of the configuration and, for each of its runs with this measure, number of the run
+    /// and the measure there.
     pub cells: Vec<(usize, Vec<(usize, Measure)>)>,
 }
 
@@ -123,7 +127,8 @@ pub struct Collection {
     pub runs: Vec<Run>,
     /// What is left out.
     pub gaps: Vec<Gap>,
-    /// The configurations, in the order of their directories: a campaign numbers them in the order of its factors.
+    /// The configurations, in the order of their directories: a campaign numbers them in the order
+    /// of its factors.
     pub configurations: Vec<Configuration>,
     /// The measures, main ones first.
     pub groups: Vec<Group>,
@@ -151,7 +156,8 @@ pub(crate) fn is_interference(name: &str) -> bool {
 /// Finds, reads and groups the runs at `paths`: run directories, campaigns, folders of them.
 ///
 /// # Errors
-/// [`Error::RunDir`] where a path holds no run directory, [`Error::NothingReadable`] where none can be read.
+/// [`Error::RunDir`] where a path holds no run directory, [`Error::NothingReadable`] where none can
+/// be read.
 pub fn collect(paths: &[impl AsRef<Path>]) -> Result<Collection, Error> {
     let mut found: Vec<RunDir> = Vec::new();
     let mut gaps = Vec::new();
@@ -191,8 +197,8 @@ pub fn collect(paths: &[impl AsRef<Path>]) -> Result<Collection, Error> {
     Ok(group(runs, absent, gaps))
 }
 
-/// Looks for what is not a readable run: folders that look like runs and say nothing about themselves, what a kill left
-/// beside the run that replaced it, planned runs that are not there.
+/// Looks for what is not a readable run: folders that look like runs and say nothing about
+/// themselves, what a kill left beside the run that replaced it, planned runs that are not there.
 fn search(path: &Path, depth: usize, gaps: &mut Vec<Gap>, absent: &mut Vec<Absent>) {
     if path.join(RUN_FILE).is_file() || depth == 0 {
         return;
@@ -259,8 +265,8 @@ pub(crate) fn group(runs: Vec<Run>, absent: Vec<Absent>, mut gaps: Vec<Gap>) -> 
             words.push(own.to_owned());
         }
         let name = clean(&words.join(" · "));
-        // Runs of an experiment with equal factors are repetitions. Runs on their own may differ in settings that no
-        // factor tells, so that each stands alone.
+        // Runs of an experiment with equal factors are repetitions. Runs on their own may differ in
+        // settings that no factor tells, so that each stands alone.
         let alone = e.factors.is_empty() && e.repetition == 0;
         let same = |c: &Configuration| !alone && c.name == name && c.factors == e.factors && c.robot == robot;
         if let Some(there) = configurations.iter().position(same) {

@@ -1,5 +1,6 @@
-//! What a report needs of a measure in one configuration, in bounded size: samples are read once, digested and dropped, so
-//! that a campaign of any number of runs needs the memory of its largest configuration.
+//! What a report needs of a measure in one configuration, in bounded size: samples are read once,
+//! digested and dropped, so that a campaign of any number of runs needs the memory of its largest
+//! configuration.
 
 use takt_rundir::{Measure, Series, judged as judged_places};
 use takt_stats::evt;
@@ -79,7 +80,8 @@ pub struct Digest {
     pub judged: bool,
     /// Why misses of a run do not count, by the run's number.
     pub excused: Vec<(usize, String)>,
-    /// The phases of the runs, repetitions together; none where a run told none or kept only its first samples.
+    /// The phases of the runs, repetitions together; none where a run told none or kept only its
+    /// first samples.
     pub phases: Vec<PhaseDigest>,
 }
 
@@ -131,12 +133,14 @@ impl Digest {
     }
 }
 
-/// Sample files of a configuration up to this size are digested beside others: eight of them stay far below 1 GiB.
+/// Sample files of a configuration up to this size are digested beside others: eight of them stay
+/// far below 1 GiB.
 const BESIDE_OTHERS_BYTES: u64 = 8 << 20;
 /// Most threads.
 const THREADS: usize = 8;
 
-/// Digests all configurations of a measure: small ones side by side, large ones one after the other.
+/// Digests all configurations of a measure: small ones side by side, large ones one after the
+/// other.
 pub fn digests(collection: &Collection, group: &Group) -> Vec<Digest> {
     let size = |(_, runs): &(usize, Vec<(usize, Measure)>)| -> u64 {
         runs.iter().map(|(run, measure)| sample_bytes(&collection.runs[*run], measure)).sum()
@@ -213,7 +217,8 @@ impl Gathered {
         match &figures.streamed {
             None => self.add_phases(source, &figures.series),
             Some(all) => {
-                // The raw samples of a long run are only its first ones: they serve the time series and nothing else.
+                // The raw samples of a long run are only its first ones: they serve the time series
+                // and nothing else.
                 self.incomplete = true;
                 digest.duration_s = figures.seconds.or(digest.duration_s);
                 if !all.max_trend.points().is_empty() {
@@ -285,7 +290,8 @@ fn digest(collection: &Collection, configuration: usize, members: &[(usize, Meas
         phases: if incomplete { Vec::new() } else { phases(by_phase, deadline_ns) },
     };
     digest.verdict = verdict.map(|report| {
-        // Where several measures are judged, what is in none of them belongs to the verdict over all.
+        // Where several measures are judged, what is in none of them belongs to the verdict over
+        // all.
         let several = members.iter().any(|(run, _)| judged_places(&header(run).measures).len() > 1);
         let own = || members.iter().map(|(run, _)| collection.runs[*run].verdict_source());
         let runs: Vec<_> = if several { Vec::new() } else { own().collect() };
@@ -340,7 +346,8 @@ fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
     }
 }
 
-/// Thins a series to at most [`COLUMNS`] columns, each with its least and greatest value: no outlier vanishes.
+/// Thins a series to at most [`COLUMNS`] columns, each with its least and greatest value: no
+/// outlier vanishes.
 pub(crate) fn thin(series: &Series, span_ns: Option<(u64, u64)>) -> Vec<(f64, f64, f64)> {
     let count = series.values_ns.len();
     let mut columns = vec![None; COLUMNS];

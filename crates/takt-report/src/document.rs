@@ -1,4 +1,5 @@
-//! What a report says, before it is written as HTML or Markdown: one content, so that the two cannot differ.
+//! What a report says, before it is written as HTML or Markdown: one content, so that the two
+//! cannot differ.
 
 use takt_stats::Verdict;
 
@@ -39,8 +40,8 @@ impl Section {
         &self.blocks
     }
 
-    /// Adds a block. Texts may come from files: what a terminal or a page would obey is taken out here, once for all
-    /// renderings.
+    /// Adds a block. Texts may come from files: what a terminal or a page would obey is taken out
+    /// here, once for all renderings.
     pub fn add(&mut self, block: Block) {
         let all = |items: Vec<String>| items.iter().map(|item| clean(item)).collect();
         self.blocks.push(match block {

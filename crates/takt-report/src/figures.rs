@@ -1,9 +1,10 @@
-//! The figures of a measure of a run: the one path from a run directory to n, mean, maximum and misses, whoever shows them (`run`,
-//! `bench`, `campaign`, `report`, `compare`).
+//! The figures of a measure of a run: the one path from a run directory to n, mean, maximum and
+//! misses, whoever shows them (`run`, `bench`, `campaign`, `report`, `compare`).
 //!
-//! A sample file keeps the first rows of a long run; a recorder of constant size saw every value of the measured window. Where it saw
-//! more than the rows within the window tell, the figures are its own; else both hold the same values, and samples give quantiles
-//! exactly. Count, mean, deviation, extremes and misses are exact either way.
+//! A sample file keeps the first rows of a long run; a recorder of constant size saw every value of
+//! the measured window. Where it saw more than the rows within the window tell, the figures are its
+//! own; else both hold the same values, and samples give quantiles exactly. Count, mean, deviation,
+//! extremes and misses are exact either way.
 
 use takt_rundir::{Measure, RunDir, Series};
 use takt_stats::low::{self, LowRow};
@@ -39,7 +40,8 @@ impl Figures {
     /// # Errors
     /// [`Error::RunDir`] where neither samples nor a recorder can be read.
     pub fn read(dir: &RunDir, measure: &Measure) -> Result<Self, Error> {
-        // A measure that is judged and never came to an end (a chain) has no file: it is judged all the same.
+        // A measure that is judged and never came to an end (a chain) has no file: it is judged all
+        // the same.
         let none_yet = measure.judged && !dir.has_samples(&measure.file)?;
         let series = if none_yet { Ok(Series::default()) } else { dir.series(measure) };
         let recorded = measure.recorder.as_deref().map(|file| streamed(dir, file));
@@ -49,8 +51,8 @@ impl Figures {
             None => (None, None),
         };
         let inside = series.as_ref().map_or(0, |s| s.values_ns.len() as u64);
-        // Rows may be missing in the file, and after a reboot, when the clock began again, rows of the part before lie outside of the
-        // window: either way the recorder counts more.
+        // Rows may be missing in the file, and after a reboot, when the clock began again, rows of
+        // the part before lie outside of the window: either way the recorder counts more.
         let all = recorded.filter(|all| all.recorder.count() > inside);
         let deadline = measure.deadline_ns;
         let Some(all) = all else {
@@ -117,7 +119,8 @@ impl Figures {
     }
 }
 
-/// The row of misses may be longer than the values that came tell: releases that never ran are in it.
+/// The row of misses may be longer than the values that came tell: releases that never ran are in
+/// it.
 fn along_the_grid(misses: Misses, measure: &Measure) -> Misses {
     Misses { longest_run: misses.longest_run.max(measure.longest_miss_run.unwrap_or(0)), ..misses }
 }
@@ -148,8 +151,8 @@ pub(crate) fn streamed(dir: &RunDir, file: &str) -> Result<Streamed, String> {
     dir.read_json(file).map_err(|e| e.to_string())
 }
 
-/// Samples that are pooled one by one over the repetitions of a configuration: 20 million take 320 MB. Beyond, all are
-/// put into a recorder of constant size and known resolution.
+/// Samples that are pooled one by one over the repetitions of a configuration: 20 million take 320
+/// MB. Beyond, all are put into a recorder of constant size and known resolution.
 const POOLED_AT_MOST: usize = 20_000_000;
 
 /// A measure over several runs.

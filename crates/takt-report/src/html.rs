@@ -1,4 +1,5 @@
-//! The report as one HTML file: no script, no link to anything outside, readable on a dark or a light screen and on paper.
+//! The report as one HTML file: no script, no link to anything outside, readable on a dark or a
+//! light screen and on paper.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 

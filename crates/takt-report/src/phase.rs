@@ -1,4 +1,5 @@
-//! A measure by the phases of its runs: how many samples, how many late, and how they are distributed.
+//! A measure by the phases of its runs: how many samples, how many late, and how they are
+//! distributed.
 
 /// A measure in one configuration and one phase.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +18,8 @@ pub struct PhaseDigest {
 /// Points of a curve: more than a picture has pixels across a panel.
 const CURVE_POINTS: usize = 400;
 
-/// The share of samples up to each value, thinned to [`CURVE_POINTS`]; the least and the greatest value always stay.
+/// The share of samples up to each value, thinned to [`CURVE_POINTS`]; the least and the greatest
+/// value always stay.
 fn at_most(sorted: &[u64]) -> Vec<(f64, f64)> {
     let count = sorted.len();
     let points = count.min(CURVE_POINTS);

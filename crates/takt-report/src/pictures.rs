@@ -20,8 +20,8 @@ const PANELS: usize = 16;
 const CURVES: usize = 24;
 /// Curves in one picture of distribution functions: as many as there are colours.
 const CDFS: usize = 6;
-/// A late release this many times shorter than the longest of its picture goes to the next one: its parts would be
-/// too small to be seen, and a logarithmic axis has no lengths to add.
+/// A late release this many times shorter than the longest of its picture goes to the next one: its
+/// parts would be too small to be seen, and a logarithmic axis has no lengths to add.
 const SQUEEZED: f64 = 20.0;
 
 /// Everything about a figure but its picture.

@@ -1,4 +1,5 @@
-//! What a campaign meant to run, so that a run that is not there leaves a labelled gap and not a shorter table.
+//! What a campaign meant to run, so that a run that is not there leaves a labelled gap and not a
+//! shorter table.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,8 +46,8 @@ pub(crate) struct Absent {
     pub(crate) why: String,
 }
 
-/// The runs that the campaign in `folder` planned and that are not there; none where there is no campaign. An error is
-/// what is wrong with the campaign's file.
+/// The runs that the campaign in `folder` planned and that are not there; none where there is no
+/// campaign. An error is what is wrong with the campaign's file.
 pub(crate) fn absent(folder: &Path) -> Result<Vec<Absent>, String> {
     let file = folder.join(CAMPAIGN_FILE);
     if !file.is_file() {

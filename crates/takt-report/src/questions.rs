@@ -1,6 +1,8 @@
-//! The three questions of SentryRT-1 (section V.A), answered in numbers from whatever was measured by policy and noise.
+//! The three questions of SentryRT-1 (section V.A), answered in numbers from whatever was measured
+//! by policy and noise.
 //!
-//! A policy is said to be faster only where it did not leave a greater share of its inputs unanswered.
+//! A policy is said to be faster only where it did not leave a greater share of its inputs
+//! unanswered.
 
 use serde::{Deserialize, Serialize};
 use takt_stats::reduction;
@@ -130,8 +132,8 @@ fn noise(points: &[Point]) -> Vec<String> {
     sentences
 }
 
-/// How much more of its inputs one side may leave unanswered before it is said to do less: 2 %, the edges of a short window and
-/// a lost frame a camera.
+/// How much more of its inputs one side may leave unanswered before it is said to do less: 2 %, the
+/// edges of a short window and a lost frame a camera.
 const SAME_WORK: f64 = 0.02;
 
 /// Every policy against the unmodified scheduler, at every amount of noise.

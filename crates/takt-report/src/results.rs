@@ -1,7 +1,9 @@
-//! Results that are shipped with the documentation: a small summary of each run, and the page that is written from the summaries alone.
+//! Results that are shipped with the documentation: a small summary of each run, and the page that
+//! is written from the summaries alone.
 //!
-//! A summary holds the run's command, machine, time, verdict and figures, and the hash that stands for the whole run directory, so that
-//! whoever has the directory can hold it against the page. The page says nothing that is in no summary.
+//! A summary holds the run's command, machine, time, verdict and figures, and the hash that stands
+//! for the whole run directory, so that whoever has the directory can hold it against the page. The
+//! page says nothing that is in no summary.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -64,7 +66,8 @@ pub struct ShippedMachine {
     pub preemption: Option<String>,
     /// Whether a hypervisor is below the kernel.
     pub hypervisor: bool,
-    /// The virtual machine of Takt's own that the run was in, where time is counted in instructions.
+    /// The virtual machine of Takt's own that the run was in, where time is counted in
+    /// instructions.
     pub virtual_machine: Option<String>,
 }
 
@@ -94,7 +97,8 @@ pub struct ShippedMeasure {
 /// Sums up a run.
 ///
 /// # Errors
-/// [`Error::NotShippable`] for a run without a seal, or one that was changed after it; [`Error::RunDir`] for one that cannot be read.
+/// [`Error::NotShippable`] for a run without a seal, or one that was changed after it;
+/// [`Error::RunDir`] for one that cannot be read.
 pub fn sum_up(dir: &RunDir) -> Result<ShippedRun, Error> {
     let refuse = |why: String| Error::NotShippable { run: dir.path().display().to_string(), why };
     let seal_sha256 = match dir.seal_state() {
@@ -151,11 +155,12 @@ pub fn sum_up(dir: &RunDir) -> Result<ShippedRun, Error> {
     })
 }
 
-/// Sums up the runs at `paths` (run directories, or folders of them) into `folder`, a file each. A run of the same robot and label takes
-/// the place of the one before.
+/// Sums up the runs at `paths` (run directories, or folders of them) into `folder`, a file each. A
+/// run of the same robot and label takes the place of the one before.
 ///
 /// # Errors
-/// As [`sum_up`]; nothing is written then. [`Error::NotShippable`], too, where two of the runs would be one file.
+/// As [`sum_up`]; nothing is written then. [`Error::NotShippable`], too, where two of the runs
+/// would be one file.
 pub fn keep(folder: &Path, paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>, Error> {
     let mut summaries: Vec<(PathBuf, ShippedRun)> = Vec::new();
     for path in paths {
@@ -190,7 +195,8 @@ fn file_name(run: &ShippedRun) -> String {
 /// Reads the summaries in `folder`, in the order of robots, campaigns and labels.
 ///
 /// # Errors
-/// [`Error::RunDir`] where the folder or a summary cannot be read; [`Error::NotShippable`] for a folder without one.
+/// [`Error::RunDir`] where the folder or a summary cannot be read; [`Error::NotShippable`] for a
+/// folder without one.
 pub fn read(folder: &Path) -> Result<Vec<ShippedRun>, Error> {
     let mut runs: Vec<ShippedRun> = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {

@@ -12,7 +12,8 @@ pub enum Cell {
     Text(String),
     /// A number, already in the unit of its column.
     Number(String),
-    /// A number with its interval: value, low end, high end; `None` where the sample is too short to give an end.
+    /// A number with its interval: value, low end, high end; `None` where the sample is too short
+    /// to give an end.
     Estimate(String, Option<String>, Option<String>),
     Verdict(Verdict),
     /// Nothing can stand here, and why. Never silently empty.
@@ -77,7 +78,8 @@ pub struct Table {
     notes: Vec<String>,
 }
 
-/// Text of more characters gets room in the page: in a column of a few letters it would make rows of many lines.
+/// Text of more characters gets room in the page: in a column of a few letters it would make rows
+/// of many lines.
 const LONG: usize = 40;
 
 fn text_class(column: &Column, text: &str) -> Option<&'static str> {
@@ -100,7 +102,8 @@ impl Table {
         }
     }
 
-    /// Appends a row. Cells that are missing are labelled, and what is too much is folded into the last one.
+    /// Appends a row. Cells that are missing are labelled, and what is too much is folded into the
+    /// last one.
     pub fn push(&mut self, mut cells: Vec<Cell>) {
         let width = self.columns.len();
         while cells.len() > width.max(1) {
@@ -227,8 +230,8 @@ pub(crate) fn escape_markdown(text: &str) -> String {
     if escaped.starts_with(['-', '+', '=']) { format!("\\{escaped}") } else { escaped }
 }
 
-/// Escapes what Markdown or the HTML within it would take for markup. An underscore between letters or digits is left
-/// alone, for Markdown leaves it alone too and names stay searchable.
+/// Escapes what Markdown or the HTML within it would take for markup. An underscore between letters
+/// or digits is left alone, for Markdown leaves it alone too and names stay searchable.
 pub fn escape_inline(text: &str) -> String {
     let chars: Vec<char> = clean(text).chars().collect();
     let word = |c: Option<&char>| c.is_some_and(|c| c.is_alphanumeric());

@@ -1,7 +1,9 @@
-//! What `takt trace` left in run directories: its analysis of the kernel's events, as far as a report shows it.
+//! What `takt trace` left in run directories: its analysis of the kernel's events, as far as a
+//! report shows it.
 //!
-//! The file is read by structures of its own, in which everything may be missing: a trace of an older or newer version, or
-//! one that was cut off, costs a labelled gap and never the report. Keys that are not known are skipped.
+//! The file is read by structures of its own, in which everything may be missing: a trace of an
+//! older or newer version, or one that was cut off, costs a labelled gap and never the report. Keys
+//! that are not known are skipped.
 
 use std::io::Read;
 
@@ -13,10 +15,12 @@ use crate::words::clean;
 /// The file of a run directory.
 pub const TRACE_FILE: &str = "trace.json";
 
-/// Longest file that is read: a real one has some 20 KiB, so that one of 4 MiB is not what it says it is.
+/// Longest file that is read: a real one has some 20 KiB, so that one of 4 MiB is not what it says
+/// it is.
 const LONGEST: u64 = 4 << 20;
 
-/// Longest list that is shown: an analysis has some ten segments and causes, and as many windows as were asked for.
+/// Longest list that is shown: an analysis has some ten segments and causes, and as many windows as
+/// were asked for.
 const MOST: usize = 2000;
 
 /// A trace of one thread.
@@ -191,7 +195,8 @@ pub struct Traced {
 /// The traces of all runs that have one.
 pub fn traces(collection: &Collection) -> Vec<Traced> {
     let one = |(run, path): (usize, std::path::PathBuf)| {
-        // A link that leads nowhere is a trace that cannot be read; no entry at all is a run that was not traced.
+        // A link that leads nowhere is a trace that cannot be read; no entry at all is a run that
+        // was not traced.
         std::fs::symlink_metadata(&path).is_ok().then(|| Traced { run, trace: read(&path) })
     };
     let paths = collection.runs.iter().map(|run| run.dir.path().join(TRACE_FILE));

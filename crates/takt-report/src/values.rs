@@ -52,7 +52,8 @@ impl Values {
         ))
     }
 
-    /// Values at ranks that are dense towards both ends, with the number of samples that are not above them; ascending.
+    /// Values at ranks that are dense towards both ends, with the number of samples that are not
+    /// above them; ascending.
     fn ranks(&self) -> Vec<(f64, u64)> {
         let count = match self {
             Self::Sorted(sorted) => sorted.len() as u64,

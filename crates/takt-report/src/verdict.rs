@@ -1,5 +1,6 @@
-//! The verdict on runs: evidence from their directories, judged by [`takt_stats::judge_series`]. `takt run`, benches, campaigns, reports
-//! and comparisons all ask here, so that a run has one verdict and one sentence.
+//! The verdict on runs: evidence from their directories, judged by [`takt_stats::judge_series`].
+//! `takt run`, benches, campaigns, reports and comparisons all ask here, so that a run has one
+//! verdict and one sentence.
 
 use takt_rundir::{Measure, RunDir, RunHeader, judged};
 use takt_stats::evt::Tail;
@@ -38,7 +39,8 @@ pub(crate) fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option
         ..SeriesEvidence::default()
     };
     let tail = evidence.see(pool.ordered()).filter(|_| !pool.ordered().is_empty());
-    // A tail that did not see the greatest value shows no claim; where nothing is claimed, it can only keep from a PASS.
+    // A tail that did not see the greatest value shows no claim; where nothing is claimed, it can
+    // only keep from a PASS.
     if evidence.claim.limit.is_some() && !pool.has_kept_worst() {
         evidence.tail_per_hour = None;
     }
@@ -62,15 +64,16 @@ pub(crate) fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option
 pub struct Source<'a> {
     /// What the run says about itself.
     pub header: &'a RunHeader,
-    /// Why its files prove nothing ([`takt_rundir::SealState::doubt_of`]); of a run that sums itself up before its seal,
-    /// [`takt_rundir::SealState::doubt`].
+    /// Why its files prove nothing ([`takt_rundir::SealState::doubt_of`]); of a run that sums
+    /// itself up before its seal, [`takt_rundir::SealState::doubt`].
     pub doubt: Option<String>,
 }
 
 /// What of runs is in no series: what failed them, and what keeps them from a PASS.
 pub fn concluded(report: VerdictReport, sources: &[Source<'_>]) -> VerdictReport {
     let runs: Vec<&RunHeader> = sources.iter().map(|source| source.header).collect();
-    // Whoever changed one file may have changed the misses away. Those that are still there stay a FAIL.
+    // Whoever changed one file may have changed the misses away. Those that are still there stay a
+    // FAIL.
     let changed: Vec<&String> = sources.iter().filter_map(|source| source.doubt.as_ref()).collect();
     let failed = runs.iter().filter(|header| !header.failures.is_empty());
     let failures = gather(failed.map(|header| &header.failures[..]).collect(), "failed");
@@ -118,7 +121,8 @@ fn gather(runs: Vec<&[String]>, what: &str) -> Vec<String> {
 pub struct RunVerdict {
     /// What the run says about itself.
     pub header: RunHeader,
-    /// The figures of each measure of the header, in its order. Their samples one by one are dropped.
+    /// The figures of each measure of the header, in its order. Their samples one by one are
+    /// dropped.
     pub figures: Vec<Figures>,
     /// Verdicts of the judged measures, with their places in the header.
     pub measures: Vec<(usize, VerdictReport)>,
@@ -126,7 +130,8 @@ pub struct RunVerdict {
     pub report: VerdictReport,
 }
 
-/// Sums up and judges a run directory, sealed or not: a run does it just before its seal, so that a seal that is not there is no doubt.
+/// Sums up and judges a run directory, sealed or not: a run does it just before its seal, so that a
+/// seal that is not there is no doubt.
 ///
 /// # Errors
 /// [`Error::RunDir`] for a directory that cannot be read.
@@ -169,7 +174,8 @@ pub struct RunsVerdict {
 /// Judges repetitions of one configuration together. `None` without a run, or a measure.
 ///
 /// # Errors
-/// [`Error::RunDir`] for samples that cannot be read, [`Error::MixedMeasure`] where runs have not the same measures.
+/// [`Error::RunDir`] for samples that cannot be read, [`Error::MixedMeasure`] where runs have not
+/// the same measures.
 pub fn of_runs(runs: &[(RunHeader, RunDir)]) -> Result<Option<RunsVerdict>, Error> {
     let Some((first, _)) = runs.first() else { return Ok(None) };
     let mut reports: Vec<(&Measure, VerdictReport)> = Vec::new();

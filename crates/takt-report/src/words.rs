@@ -98,14 +98,15 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A duration as the DAQ paper writes it, with seconds because software tests may be short: `dd:hh:mm:ss`.
+/// A duration as the DAQ paper writes it, with seconds because software tests may be short:
+/// `dd:hh:mm:ss`.
 pub(crate) fn days_hours_minutes(seconds: f64) -> String {
     let s = if seconds.is_finite() { seconds.max(0.0).round() as u64 } else { 0 };
     format!("{:02}:{:02}:{:02}:{:02}", s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60)
 }
 
-/// A text from a file made fit for one line of a page: control characters and direction marks become spaces, for they
-/// are not allowed in SVG and can make a page read backwards.
+/// A text from a file made fit for one line of a page: control characters and direction marks
+/// become spaces, for they are not allowed in SVG and can make a page read backwards.
 pub fn clean(text: &str) -> String {
     let hostile = |c: char| {
         c.is_control()

@@ -25,8 +25,9 @@ pub struct Written {
     pub collection: Collection,
 }
 
-/// Reports on the runs at `paths` (run directories, campaigns, folders of them): writes `report.html`, `report.md` and
-/// `figures/*.svg` into `out`, which is made where it does not exist.
+/// Reports on the runs at `paths` (run directories, campaigns, folders of them): writes
+/// `report.html`, `report.md` and `figures/*.svg` into `out`, which is made where it does not
+/// exist.
 ///
 /// # Errors
 /// As [`collect`]; [`Error::RunDir`] where something cannot be written.
@@ -34,7 +35,8 @@ pub fn write(paths: &[impl AsRef<Path>], out: &Path) -> Result<Written, Error> {
     let collection = collect(paths)?;
     let document = build(&collection);
     std::fs::create_dir_all(out).map_err(Error::io(out))?;
-    // The folder may be another user's, and this may be root: what is written takes the place of links, and follows none.
+    // The folder may be another user's, and this may be root: what is written takes the place of
+    // links, and follows none.
     let folder = Folder::open(out).map_err(Error::io(out))?;
     let figures_path = out.join(FIGURES_FOLDER);
     let figures_folder = folder.subfolder(FIGURES_FOLDER).map_err(Error::io(&figures_path))?;

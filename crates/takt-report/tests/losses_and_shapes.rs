@@ -99,7 +99,8 @@ fn jitter_is_told_as_a_share_of_the_period_beside_the_paper() {
     assert_eq!(cells(&["other:0"])[2], "235.00");
     assert!(table.notes().iter().any(|note| note.contains("never ran")), "{:?}", table.notes());
 
-    // Another robot has the table without the paper's rows, and a measure that is no wake-up has none.
+    // Another robot has the table without the paper's rows, and a measure that is no wake-up has
+    // none.
     let root = tempfile::tempdir().unwrap();
     let mut other = header(&[], 0);
     other.robot = "cyclic".to_owned();

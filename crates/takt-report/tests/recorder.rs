@@ -1,4 +1,5 @@
-//! Runs of which the sample file tells less than the recorder, and headers that claim what cannot be meant.
+//! Runs of which the sample file tells less than the recorder, and headers that claim what cannot
+//! be meant.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,7 +44,8 @@ fn recorded(
 #[test]
 fn figures_of_a_run_over_two_boots_are_of_both() {
     let root = tempfile::tempdir().unwrap();
-    // The clock began anew between them: the first part's rows lie beyond the window of the whole, [100 s, 110 s).
+    // The clock began anew between them: the first part's rows lie beyond the window of the whole,
+    // [100 s, 110 s).
     let first = (0..2000u64).map(|i| (5000 * SECOND_NS + i * 4_000_000, 30_000 + i));
     let late = [(5009 * SECOND_NS, 19_089_000u64), (5009 * SECOND_NS + 4_000_000, 8_000_000)];
     let second = (0..1977u64).map(|i| (100 * SECOND_NS + i * 4_000_000, 40_000 + i));

@@ -15,7 +15,8 @@ fn steady(count: usize) -> impl Iterator<Item = u64> {
     (0..count).map(move |_| dice.latency(40e3, 0.3, 1e9, 0.0))
 }
 
-/// `takt report DIR` as root, in a folder where another user has planted links in the places of what is written.
+/// `takt report DIR` as root, in a folder where another user has planted links in the places of
+/// what is written.
 #[test]
 fn planted_links_are_replaced_and_not_followed() {
     let root = tempfile::tempdir().unwrap();
@@ -32,7 +33,8 @@ fn planted_links_are_replaced_and_not_followed() {
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
     assert!(out.join("report.html").symlink_metadata().unwrap().is_file());
 
-    // A link in the place of the folder of figures leads into a folder that is not ours to write to.
+    // A link in the place of the folder of figures leads into a folder that is not ours to write
+    // to.
     std::fs::remove_dir_all(out.join("figures")).unwrap();
     let elsewhere = root.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -77,7 +79,8 @@ fn a_campaign_becomes_a_page_its_twin_and_pictures() {
     // The quadrotor paper's Table 4: sixteen configurations of twelve hundred samples each.
     let rows = markdown.lines().filter(|l| l.contains("| 2 | 1200 |")).count();
     assert_eq!(rows, 16, "{markdown}");
-    // All kinds of figures, each beside the Markdown, each naming every run that it was drawn from, with the hash.
+    // All kinds of figures, each beside the Markdown, each naming every run that it was drawn from,
+    // with the hash.
     for kind in ["bars", "boxes", "distribution", "above", "series", "max-trend", "mean-trend"] {
         assert!(written.document.figures().any(|f| f.id == format!("m1-{kind}-1")), "{kind}");
     }
@@ -393,7 +396,8 @@ fn a_verdict_over_all_measures_says_what_failed() {
     }
 }
 
-/// A run of two chains that all must keep their goals, in two phases: in the second the last one is late.
+/// A run of two chains that all must keep their goals, in two phases: in the second the last one is
+/// late.
 #[allow(clippy::unwrap_used, reason = "a test that cannot write its runs has nothing to test")]
 fn chains(path: &Path, policy: &str, given_up: bool) {
     let mut header = common::header(&[("policy", policy)], 1);
@@ -485,7 +489,8 @@ fn folder(variable: &str) -> Option<std::path::PathBuf> {
     found.map(Into::into)
 }
 
-/// Writes reports to look at: `TAKT_REPORT_LOOK=/tmp/look cargo test -p takt-report --test report look`.
+/// Writes reports to look at:
+/// `TAKT_REPORT_LOOK=/tmp/look cargo test -p takt-report --test report look`.
 #[test]
 fn look() {
     let Some(root) = folder("TAKT_REPORT_LOOK") else { return };
@@ -529,9 +534,10 @@ fn look() {
     takt_report::write(&[root.join("cell")], &root.join("cell-report")).unwrap();
 }
 
-/// The goal: 10 million samples in less than 5 s and 1 GiB. Told, not asserted, since time depends on the machine:
-/// `TAKT_REPORT_LARGE=/tmp/large cargo test -p takt-report --test report large -- --nocapture`, twice: the first makes the
-/// run, the second reports on it in a process that has made nothing.
+/// The goal: 10 million samples in less than 5 s and 1 GiB. Told, not asserted, since time depends
+/// on the machine:
+/// `TAKT_REPORT_LARGE=/tmp/large cargo test -p takt-report --test report large -- --nocapture`,
+/// twice: the first makes the run, the second reports on it in a process that has made nothing.
 #[test]
 fn large() {
     let Some(root) = folder("TAKT_REPORT_LARGE") else { return };

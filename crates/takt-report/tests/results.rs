@@ -1,4 +1,5 @@
-//! Results that are shipped with the documentation: what a summary holds, what is refused, and that the page follows the summaries.
+//! Results that are shipped with the documentation: what a summary holds, what is refused, and that
+//! the page follows the summaries.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Reports on runs that were traced. `data/trace.json` is from a real run on a busy machine, shortened to seven windows.
+//! Reports on runs that were traced. `data/trace.json` is from a real run on a busy machine,
+//! shortened to seven windows.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot write its runs has nothing to test")]
 
@@ -200,7 +201,8 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(3, 16, 4, |inner| prop::collection::vec(inner, 0..4).prop_map(Value::from))
 }
 
-/// Puts a value in the place of the `place`-th one of the sample, counted through all lists and objects.
+/// Puts a value in the place of the `place`-th one of the sample, counted through all lists and
+/// objects.
 fn replace(value: &mut Value, place: &mut usize, by: &Value) {
     if *place == 0 {
         *value = by.clone();

@@ -1,9 +1,11 @@
 //! How exactly the kernel enforces budgets, switched to exact where that is possible, and measured.
 //!
-//! Budgets are looked at on scheduler ticks unless the feature `HRTICK_DL` (`HRTICK` before 5.12) sets a timer at their end. On ticks a thread
-//! may run for up to one tick beyond its budget in one go, and is then held back for as many periods as that was worth: 0.5 ms in 10 ms ran
-//! 3.9 ms at 250 Hz, and was away for 79 ms where the bound of an exact server says 19 (6.18). The switch lies in debugfs, which a locked-down
-//! kernel closes, and a container lacks; then a thread of ours tries what holds.
+//! Budgets are looked at on scheduler ticks unless the feature `HRTICK_DL` (`HRTICK` before 5.12)
+//! sets a timer at their end. On ticks a thread may run for up to one tick beyond its budget in one
+//! go, and is then held back for as many periods as that was worth: 0.5 ms in 10 ms ran 3.9 ms at
+//! 250 Hz, and was away for 79 ms where the bound of an exact server says 19 (6.18). The switch
+//! lies in debugfs, which a locked-down kernel closes, and a container lacks; then a thread of ours
+//! tries what holds.
 
 use std::io;
 use std::path::Path;
@@ -20,12 +22,14 @@ pub const FEATURE_FILES: [&str; 2] = ["/sys/kernel/debug/sched/features", "/sys/
 /// The switch, on newer and older kernels.
 const FEATURES: [&str; 2] = ["HRTICK_DL", "HRTICK"];
 
-/// The trial's reservation: a small budget, so that a tick is much, and a period that no tick divides. A multiple of the tick would keep
-/// its phase, and in a quarter of all phases a tick comes soon after the budget's end each time and looks exact.
+/// The trial's reservation: a small budget, so that a tick is much, and a period that no tick
+/// divides. A multiple of the tick would keep its phase, and in a quarter of all phases a tick
+/// comes soon after the budget's end each time and looks exact.
 const BUDGET_NS: u64 = 300_000;
 const PERIOD_NS: u64 = 7_137_000;
 const TRIAL_NS: u64 = 210_000_000;
-/// So many times at least it must have run out of budget: on ticks, a tick's debt lets it run two or three times.
+/// So many times at least it must have run out of budget: on ticks, a tick's debt lets it run two
+/// or three times.
 const LEAST_RUNS: usize = 10;
 
 /// How budgets are enforced.
@@ -81,7 +85,8 @@ pub fn known(kernel: &dyn Kernel) -> Enforcement {
     }
 }
 
-/// Switches exact enforcement on, through the journal. The reason where it stays as it is; `None`: it is on.
+/// Switches exact enforcement on, through the journal. The reason where it stays as it is; `None`:
+/// it is on.
 ///
 /// # Errors
 ///
@@ -101,7 +106,8 @@ pub fn sharpen(kernel: &mut dyn Kernel, journal: &mut Journal) -> Result<Option<
     })
 }
 
-/// Finds out by a thread of our own that spins on `core` for a fifth of a second. `why`: what is known of the switch, for people.
+/// Finds out by a thread of our own that spins on `core` for a fifth of a second. `why`: what is
+/// known of the switch, for people.
 #[must_use]
 pub fn measure(
     kernel: &mut dyn Kernel,

@@ -1,9 +1,11 @@
 //! SCHED_DEADLINE on CPUs of one's own.
 //!
-//! The kernel refuses a reservation to a thread that may not run on all CPUs of its root domain, unless the domain is that CPU alone or
-//! admission control is off. [`partition`] makes each wanted CPU such a domain, in one of several ways ([`Mode`]), each tried for real
-//! with a thread of our own; [`restore`] keeps on disk what was there before and brings it back, whatever ends the program; [`system`] is
-//! what both ask of the kernel. [`pin`] does all of it for the few threads of a robot.
+//! The kernel refuses a reservation to a thread that may not run on all CPUs of its root domain,
+//! unless the domain is that CPU alone or admission control is off. [`partition`] makes each wanted
+//! CPU such a domain, in one of several ways ([`Mode`]), each tried for real with a thread of our
+//! own; [`restore`] keeps on disk what was there before and brings it back, whatever ends the
+//! program; [`system`] is what both ask of the kernel. [`pin`] does all of it for the few threads
+//! of a robot.
 
 pub mod enforce;
 mod mode;

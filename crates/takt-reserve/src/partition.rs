@@ -1,5 +1,6 @@
-//! How each reserved core becomes a scheduling domain of its own, so that SCHED_DEADLINE is partitioned: four ways, each tried for real
-//! with a thread of our own before any other thread is touched.
+//! How each reserved core becomes a scheduling domain of its own, so that SCHED_DEADLINE is
+//! partitioned: four ways, each tried for real with a thread of our own before any other thread is
+//! touched.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -137,13 +138,15 @@ impl Partition {
 
     /// Puts a thread that has no reservation on a core and gives it one.
     ///
-    /// A sleeping thread counts as being on the CPU where it went to sleep, whatever its group, and the kernel grants a reservation only in
-    /// the domain of that CPU (EPERM otherwise). So it gets its reservation there and moves with it. The way must not lead
-    /// from a group that holds both CPUs: the kernel would not account the move.
+    /// A sleeping thread counts as being on the CPU where it went to sleep, whatever its group, and
+    /// the kernel grants a reservation only in the domain of that CPU (EPERM otherwise). So it gets
+    /// its reservation there and moves with it. The way must not lead from a group that holds both
+    /// CPUs: the kernel would not account the move.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: that domain is full. The thread waits on its core without reservation; try again when it has woken.
+    /// `EAGAIN`: that domain is full. The thread waits on its core without reservation; try again
+    /// when it has woken.
     pub fn reserve(
         &self,
         kernel: &mut dyn Kernel,
@@ -210,7 +213,8 @@ impl Partition {
                 kernel.write(&self.group_of(core)?.join("cgroup.threads"), &tid.to_string())
             }
             Mode::ExclusiveSets => {
-                // An affinity that the thread chose for itself would be applied within the set; none is left then.
+                // An affinity that the thread chose for itself would be applied within the set;
+                // none is left then.
                 kernel.write(&self.group_of(core)?.join("tasks"), &tid.to_string())
             }
             Mode::AdmissionOff => kernel.set_affinity(tid, &single(core).map_err(io::Error::other)?),
@@ -261,12 +265,14 @@ impl Partition {
         if kernel.affinity(tid)? == shown {
             return Ok(());
         }
-        // The kernel cuts off what is hidden and remembers the rest, but refuses a set of which nothing is left.
+        // The kernel cuts off what is hidden and remembers the rest, but refuses a set of which
+        // nothing is left.
         let hidden = shown.without(cpus) == shown;
         kernel.set_affinity(tid, if hidden { &shown } else { cpus })
     }
 
-    /// Lets a thread without reservation run on `cpus`, which are one core of the partition or those outside of it.
+    /// Lets a thread without reservation run on `cpus`, which are one core of the partition or
+    /// those outside of it.
     pub fn settle(&self, kernel: &mut dyn Kernel, before: &ThreadBefore, cpus: &CpuSet) -> io::Result<()> {
         let (pid, tid) = (before.thread.pid, before.thread.tid);
         match (self.mode, self.core_of(cpus)) {

@@ -2,14 +2,16 @@
 //!
 //! The ways, in order; each is tried with the threads themselves and undone where it does not hold:
 //!
-//! 1. The CPUs are a domain of their own already: one isolated CPU (`isolcpus=`), or an exclusive cpuset that the program was started in.
-//! 2. Admission control off while the threads are placed (`sched_rt_runtime_us = -1`, which switches runtime throttling off as well),
-//!    and on again at once: the kernel checks the affinity of a reservation when it grants it, and never again. Milliseconds.
+//! 1. The CPUs are a domain of their own already: one isolated CPU (`isolcpus=`), or an exclusive
+//!    cpuset that the program was started in.
+//! 2. Admission control off while the threads are placed (`sched_rt_runtime_us = -1`, which
+//!    switches runtime throttling off as well), and on again at once: the kernel checks the
+//!    affinity of a reservation when it grants it, and never again. Milliseconds.
 //! 3. Exclusive cpusets (cgroup v1), for as long as the threads run.
 //! 4. Partition roots (cgroup v2), for as long as the threads run.
 //!
-//! What is changed is on disk first ([`restore`]), and a watchdog process undoes it when this one is killed. Without one,
-//! only the first way is gone.
+//! What is changed is on disk first ([`restore`]), and a watchdog process undoes it when this one
+//! is killed. Without one, only the first way is gone.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,8 @@ use crate::restore::watchdog::Watchdog;
 use crate::restore::{self, Journal};
 use crate::system::{Attributes, Kernel, Linux, RECLAIM, RESET_ON_FORK};
 
-/// A sleeping thread belongs to the domain of the CPU where it fell asleep, so it has to wake once before a reservation is granted on others.
+/// A sleeping thread belongs to the domain of the CPU where it fell asleep, so it has to wake once
+/// before a reservation is granted on others.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Between two attempts.
 const STEP: Duration = Duration::from_millis(2);
@@ -124,7 +127,8 @@ impl Default for PinOptions {
     }
 }
 
-/// Threads that have what was wanted. Dropping it undoes what is still changed; the threads should have ended then.
+/// Threads that have what was wanted. Dropping it undoes what is still changed; the threads should
+/// have ended then.
 #[derive(Debug)]
 pub struct Pinned {
     /// The way that held.
@@ -135,8 +139,9 @@ pub struct Pinned {
     _dead: Option<Dead>,
 }
 
-/// Threads that have died with their reservations: the kernel counts anew without them. Some it takes out of its account twice (one of
-/// two that die asleep on 6.18), and where nothing else is reserved it refuses everything from then on.
+/// Threads that have died with their reservations: the kernel counts anew without them. Some it
+/// takes out of its account twice (one of two that die asleep on 6.18), and where nothing else is
+/// reserved it refuses everything from then on.
 #[derive(Debug)]
 struct Dead(Linux);
 
@@ -166,7 +171,8 @@ impl Drop for Hold {
 /// Gives every thread its CPUs and its reservation, all in one way.
 ///
 /// # Errors
-/// The ways and why each is closed; nothing is changed then: the threads run as SCHED_OTHER where they ran before.
+/// The ways and why each is closed; nothing is changed then: the threads run as SCHED_OTHER where
+/// they ran before.
 pub fn pin(wanted: &[Wanted], options: &PinOptions) -> Result<Pinned, Vec<Closed>> {
     let mut closed = Vec::new();
     let mut journal = None;
@@ -223,7 +229,8 @@ fn begin(options: &PinOptions) -> Result<(Journal, Watchdog), String> {
     }
 }
 
-/// Goes one way that changes the system. What is not needed any more, or did not hold, is undone; `left` then has the journal for the next.
+/// Goes one way that changes the system. What is not needed any more, or did not hold, is undone;
+/// `left` then has the journal for the next.
 fn change(
     way: Way,
     wanted: &[Wanted],
@@ -245,7 +252,8 @@ fn change(
     }
     let undone = journal.undo(kernel).map_err(|error| error.to_string())?;
     let outcome = match outcome {
-        // On again, with the reservations in its account; read back, since a thread that lost its place in between is none.
+        // On again, with the reservations in its account; read back, since a thread that lost its
+        // place in between is none.
         Ok(_) if undone.is_complete() => wanted.iter().try_for_each(holds).map(|()| None),
         Ok(_) => Err(undone.to_string()),
         Err(reason) => Err(reason),

@@ -74,8 +74,9 @@ impl Partition {
         if !has_cpuset(&kernel.read(&enabled).map_err(at(&enabled))?) {
             set(kernel, journal, &enabled, "+cpuset", Some("-cpuset"))?;
         }
-        // Threads of one process are to run in several groups, so the groups are threaded ones below the group in which
-        // the processes live. That one is no partition root, which makes its children remote partitions.
+        // Threads of one process are to run in several groups, so the groups are threaded ones
+        // below the group in which the processes live. That one is no partition root, which makes
+        // its children remote partitions.
         let home = mount.join("takt-managed");
         group(kernel, journal, &home, version, &mount)?;
         let exclusive = home.join("cpuset.cpus.exclusive");

@@ -1,16 +1,21 @@
-//! Reclaiming of what reservations leave unused (GRUB, SCHED_FLAG_RECLAIM): where it keeps the other reservations whole, and what it needs.
+//! Reclaiming of what reservations leave unused (GRUB, SCHED_FLAG_RECLAIM): where it keeps the
+//! other reservations whole, and what it needs.
 //!
-//! A thread that reclaims uses up its budget the more slowly the less the other reservations of its CPU want, so that on an idle CPU it is
-//! not held back at all. Linux computes the rate from what is free on the CPU (`grub_reclaim` of kernel/sched/deadline.c):
-//! `u_act = max(u, u_max - u_inactive - u_extra)`. `u_extra` is the part of the CPU that nobody has reserved, and the kernel spreads every
-//! reservation over all CPUs of its root domain when it computes it. Where a domain is one CPU that is right. With the admission test off,
-//! reservations sit on one CPU each and the domain has them all: on the fullest one `u_extra` is too great, several threads take the
-//! same free time, and a fourth waits eight times as long (measured on 6.18: 3 ms of work in a reservation of 3.2 ms in 10 took 24.7 ms
-//! beside six spinning threads of 1 in 10; 3.0 ms with what follows).
+//! A thread that reclaims uses up its budget the more slowly the less the other reservations of its
+//! CPU want, so that on an idle CPU it is not held back at all. Linux computes the rate from what
+//! is free on the CPU (`grub_reclaim` of kernel/sched/deadline.c):
+//! `u_act = max(u, u_max - u_inactive - u_extra)`. `u_extra` is the part of the CPU that nobody has
+//! reserved, and the kernel spreads every reservation over all CPUs of its root domain when it
+//! computes it. Where a domain is one CPU that is right. With the admission test off, reservations
+//! sit on one CPU each and the domain has them all: on the fullest one `u_extra` is too great,
+//! several threads take the same free time, and a fourth waits eight times as long (measured on
+//! 6.18: 3 ms of work in a reservation of 3.2 ms in 10 took 24.7 ms beside six spinning threads of
+//! 1 in 10; 3.0 ms with what follows).
 //!
-//! So every CPU gets a **filler**: a thread of our own that sleeps, with a reservation of what is missing up to the same sum on
-//! every CPU ([`fillers`]). Then the spread sum is the sum of each CPU, and the kernel's arithmetic is right. A filler never runs; what it
-//! reserves is reclaimed by the others.
+//! So every CPU gets a **filler**: a thread of our own that sleeps, with a reservation of what is
+//! missing up to the same sum on every CPU ([`fillers`]). Then the spread sum is the sum of each
+//! CPU, and the kernel's arithmetic is right. A filler never runs; what it reserves is reclaimed by
+//! the others.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +27,8 @@ use crate::{LEAST_BUDGET_NS, system};
 /// Period of fillers. Long, so that the kernel's rounding of their bandwidth is small.
 const FILLER_PERIOD_NS: u64 = 100_000_000;
 
-/// Whether threads may reclaim without harm to other reservations, with [`fillers`] where those are needed; else why not.
+/// Whether threads may reclaim without harm to other reservations, with [`fillers`] where those are
+/// needed; else why not.
 ///
 /// # Errors
 ///
@@ -30,8 +36,9 @@ const FILLER_PERIOD_NS: u64 = 100_000_000;
 pub fn is_sound(kernel: &dyn Kernel, mode: Mode) -> Result<(), &'static str> {
     match mode {
         Mode::PartitionRoots | Mode::ExclusiveSets => Ok(()),
-        // The fair server came with 6.12. Switching the admission test off drops it from `u_extra`, but not from what is inactive on
-        // the CPU; "sched/deadline: Fix accounting after global limits change" (6.17) brings it back.
+        // The fair server came with 6.12. Switching the admission test off drops it from `u_extra`,
+        // but not from what is inactive on the CPU; "sched/deadline: Fix accounting after global
+        // limits change" (6.17) brings it back.
         Mode::AdmissionOff => {
             let release = kernel.read(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
             let server = kernel.read(Path::new("/sys/kernel/debug/sched/fair_server/cpu0/runtime"));
@@ -48,7 +55,8 @@ pub fn is_sound(kernel: &dyn Kernel, mode: Mode) -> Result<(), &'static str> {
     }
 }
 
-/// What each CPU's filler reserves, so that all come to `sum` where `used` is reserved; `None`: nothing is missing.
+/// What each CPU's filler reserves, so that all come to `sum` where `used` is reserved; `None`:
+/// nothing is missing.
 #[must_use]
 pub fn fillers(
     cpus: impl Iterator<Item = usize>,

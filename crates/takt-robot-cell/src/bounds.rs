@@ -1,5 +1,5 @@
-//! Ranges of the cell's numbers. Beyond them a configuration switches the safety off or cannot be meant; each bound has its
-//! reason here.
+//! Ranges of the cell's numbers. Beyond them a configuration switches the safety off or cannot be
+//! meant; each bound has its reason here.
 
 use takt_perception::{MountFrame, Volume};
 use takt_rt::config::{SettingError, all_within, within};
@@ -8,14 +8,15 @@ use crate::config::CellConfig;
 use crate::error::CellConfigError;
 use crate::ssm::REMEMBERED;
 
-/// A camera farther away than this has nobody near the robot within the 65 m that 16-bit millimetres hold.
+/// A camera farther away than this has nobody near the robot within the 65 m that 16-bit
+/// millimetres hold.
 const FARTHEST_MOUNT_M: f64 = 100.0;
 
 /// No arm carries a camera farther from its tool: 80 that was meant to be 0.080 is refused.
 const FARTHEST_ON_ARM_M: f64 = 2.0;
 
-/// Age beyond which an input counts as missing, milliseconds. In a second a person walks 1.6 m, more than any stop distance
-/// leaves.
+/// Age beyond which an input counts as missing, milliseconds. In a second a person walks 1.6 m,
+/// more than any stop distance leaves.
 const OLDEST_MS: f64 = 1000.0;
 
 /// What 16-bit millimetres hold, metres.
@@ -23,9 +24,11 @@ const FARTHEST_M: f64 = 65.6;
 
 pub(crate) fn validate(config: &CellConfig) -> Result<(), CellConfigError> {
     for camera in &config.cameras {
-        // It stands in tables, on the page and in a line of at most 95 bytes about why the robot stands.
+        // It stands in tables, on the page and in a line of at most 95 bytes about why the robot
+        // stands.
         within("cameras.name (bytes)", camera.name.len() as f64, 1.0, 40.0)?;
-        // Recordings and backgrounds are named after it: a path in it would lead out of their folder.
+        // Recordings and backgrounds are named after it: a path in it would lead out of their
+        // folder.
         if camera.name.starts_with('.') || camera.name.contains(|c: char| c == '/' || c.is_control()) {
             let accepted = "accepted are names without `/` and control characters that do not begin with a dot, because files \
                             are named after cameras";
@@ -70,7 +73,8 @@ pub(crate) fn validate(config: &CellConfig) -> Result<(), CellConfigError> {
     Ok(())
 }
 
-/// People come to the robot, so that the volume which is watched holds the robot's base, and fixtures leave most of it.
+/// People come to the robot, so that the volume which is watched holds the robot's base, and
+/// fixtures leave most of it.
 fn volume(config: &CellConfig) -> Result<(), SettingError> {
     let Volume { min_m, max_m } = &config.perception.occupancy.volume;
     if !(0..2).all(|axis| min_m[axis] <= 0.0 && max_m[axis] >= 0.0) {
@@ -94,7 +98,8 @@ fn volume(config: &CellConfig) -> Result<(), SettingError> {
     Ok(())
 }
 
-/// Commands are remembered for so many jobs: a stop that may take longer could not be told from disobedience.
+/// Commands are remembered for so many jobs: a stop that may take longer could not be told from
+/// disobedience.
 fn obedience(config: &CellConfig) -> Result<(), SettingError> {
     let most_ms = 0.9 * REMEMBERED as f64 * config.tasks.ssm.period_ms;
     let needed_ms = config.ssm.obey_within_ms() + config.ssm.robot_state_age_ms;
@@ -140,7 +145,8 @@ fn ssm(config: &CellConfig) -> Result<(), SettingError> {
             ("protective.near_m", p.near_m, 0.0, 10.0),
             ("protective.reaction_time_s", p.reaction_time_s.unwrap_or(0.0), 0.0, 2.0),
             ("protective.controller_time_s", p.controller_time_s, 0.0, 2.0),
-            // No arm stands within a controller's cycle, and one that needs longer than 5 s is no arm.
+            // No arm stands within a controller's cycle, and one that needs longer than 5 s is no
+            // arm.
             ("protective.stopping_time_s", p.stopping_time_s, 0.002, 5.0),
             ("protective.intrusion_m", p.intrusion_m, 0.0, 2.0),
             ("protective.human_uncertainty_m", p.human_uncertainty_m, 0.0, 2.0),

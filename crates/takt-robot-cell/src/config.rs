@@ -40,8 +40,9 @@ pub struct RobotConfig {
     pub simulator: Option<SimConfig>,
     /// What the arm does; absent where the controller's own program moves it.
     pub mission: Option<Mission>,
-    /// Port of the controller's dashboard server, where a stop is tried as well when the robot does not obey. Default
-    /// 29999, fixed on a real robot; with a simulator, the simulator's. 0 does without.
+    /// Port of the controller's dashboard server, where a stop is tried as well when the robot does
+    /// not obey. Default 29999, fixed on a real robot; with a simulator, the simulator's. 0 does
+    /// without.
     pub dashboard_port: u16,
     /// The light: which standard digital output is which colour.
     pub light: LightOutputs,
@@ -115,8 +116,8 @@ pub struct CellConfig {
 }
 
 impl CellConfig {
-    /// Perception as it runs: with the sensors of the cameras, and with missing depth counted wherever the monitor
-    /// would stop.
+    /// Perception as it runs: with the sensors of the cameras, and with missing depth counted
+    /// wherever the monitor would stop.
     pub fn perception_in_force(&self) -> PerceptionConfig {
         let mut perception = self.perception.clone();
         perception.sensors = self.cameras.iter().map(|camera| camera.sensor.clone()).collect();

@@ -1,12 +1,14 @@
-//! The cobot safety cell of SentryRT-1: cameras are watched, people found, the robot slows and stops.
+//! The cobot safety cell of SentryRT-1: cameras are watched, people found, the robot slows and
+//! stops.
 //!
-//! [`ssm`] is the pure decision, [`tasks`] the task set of the paper's Table I with its scheduler configurations,
-//! [`threads`] the bodies of the critical threads, [`cell`] starts and ends them, [`arm`] which part of a picture is the robot itself, [`records`] is what they leave
-//! behind and [`reaction`] how reaction time is read out of it. [`view`] shows it,
-//! and [`lab`] makes it a robot of the lab, with its bench.
+//! [`ssm`] is the pure decision, [`tasks`] the task set of the paper's Table I with its scheduler
+//! configurations, [`threads`] the bodies of the critical threads, [`cell`] starts and ends them,
+//! [`arm`] which part of a picture is the robot itself, [`records`] is what they leave behind and
+//! [`reaction`] how reaction time is read out of it. [`view`] shows it, and [`lab`] makes it a
+//! robot of the lab, with its bench.
 //!
-//! The speed slider and the standard digital outputs that the cell commands are **not safety-rated**, and this is
-//! not a certified safety function.
+//! The speed slider and the standard digital outputs that the cell commands are **not
+//! safety-rated**, and this is not a certified safety function.
 
 pub mod arm;
 mod bounds;

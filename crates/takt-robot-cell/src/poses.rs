@@ -1,5 +1,5 @@
-//! Poses of the tool out of the robot's recent states, which the receiver of the robot's packets publishes itself:
-//! no task of the cell stands between the robot and perception.
+//! Poses of the tool out of the robot's recent states, which the receiver of the robot's packets
+//! publishes itself: no task of the cell stands between the robot and perception.
 
 use nalgebra::{Isometry3, Translation3, UnitQuaternion, Vector3};
 use takt_link_rtde::client::StateHistory;

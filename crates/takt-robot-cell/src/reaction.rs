@@ -1,5 +1,6 @@
-//! Reaction time as SentryRT-1 (section V.D) defines it: from the arrival of a frame to the completion of the
-//! **first** SSM job that processed it, joined from the raw records of frames and jobs.
+//! Reaction time as SentryRT-1 (section V.D) defines it: from the arrival of a frame to the
+//! completion of the **first** SSM job that processed it, joined from the raw records of frames and
+//! jobs.
 
 use std::collections::VecDeque;
 
@@ -13,8 +14,8 @@ pub struct Reaction {
     /// Start of the first SSM job that processed it.
     pub job_start_ns: u64,
     pub job_end_ns: u64,
-    /// Whether that job saw a newer frame of the same camera in its place: the frame's own result was never
-    /// read, the newer one answered for it.
+    /// Whether that job saw a newer frame of the same camera in its place: the frame's own result
+    /// was never read, the newer one answered for it.
     pub superseded: bool,
     /// When the controller was seen to have taken in that job's command.
     pub acknowledged_ns: Option<u64>,
@@ -26,9 +27,9 @@ impl Reaction {
         self.job_end_ns.saturating_sub(self.frame.arrival_ns)
     }
 
-    /// Stages in order: acquisition, queue, inference, projection, publication and wait for SSM, SSM job, robot
-    /// acknowledged. Acquisition lies before the arrival and the acknowledgement after the job, so that the five
-    /// between them add up to the reaction time.
+    /// Stages in order: acquisition, queue, inference, projection, publication and wait for SSM,
+    /// SSM job, robot acknowledged. Acquisition lies before the arrival and the acknowledgement
+    /// after the job, so that the five between them add up to the reaction time.
     pub fn stages_ns(&self) -> [u64; Stage::COUNT] {
         let f = &self.frame;
         let gap = |to: u64, from: u64| to.saturating_sub(from);
@@ -49,8 +50,8 @@ impl Reaction {
 pub enum Stage {
     /// Capture to arrival: exposure and transfer.
     Acquisition,
-    /// Arrival to the start of perception: the driver or library thread, decoding and copying, the wake-up of the perception
-    /// thread and its backlog.
+    /// Arrival to the start of perception: the driver or library thread, decoding and copying, the
+    /// wake-up of the perception thread and its backlog.
     Queue,
     /// Start of perception to the end of inference.
     Inference,
@@ -100,15 +101,16 @@ struct Advance {
     heartbeat: i32,
 }
 
-/// Most records of a camera, or jobs, that wait for their counterpart: over two minutes at 30 FPS, far beyond every deadline. What
-/// waits longer (the SSM task is dead, or the controller echoes nothing) is handed out as it is, so that a run of any
-/// length takes constant memory.
+/// Most records of a camera, or jobs, that wait for their counterpart: over two minutes at 30 FPS,
+/// far beyond every deadline. What waits longer (the SSM task is dead, or the controller echoes
+/// nothing) is handed out as it is, so that a run of any length takes constant memory.
 pub const MOST_WAITING: usize = 4096;
 
-/// Joins the two record streams. Each stream must come in its own order; how they interleave does not matter.
+/// Joins the two record streams. Each stream must come in its own order; how they interleave does
+/// not matter.
 ///
-/// Frames that nobody judged are answered by no job, and a job that consumed one answers nothing: it stopped the robot because
-/// it was blind, and the frames before wait for the next judgement.
+/// Frames that nobody judged are answered by no job, and a job that consumed one answers nothing:
+/// it stopped the robot because it was blind, and the frames before wait for the next judgement.
 #[derive(Debug, Default)]
 pub struct Joiner {
     seen: [u64; MAX_CAMERAS],
@@ -126,8 +128,8 @@ impl Joiner {
         Self::default()
     }
 
-    /// Takes one frame record. Returns the oldest frame of the camera when more wait than [`MOST_WAITING`]: no job will
-    /// answer it any more.
+    /// Takes one frame record. Returns the oldest frame of the camera when more wait than
+    /// [`MOST_WAITING`]: no job will answer it any more.
     pub fn frame(&mut self, frame: FrameRecord, out: &mut impl FnMut(Reaction)) -> Option<FrameRecord> {
         let camera = frame.camera as usize;
         if camera >= MAX_CAMERAS {
@@ -206,14 +208,16 @@ impl Joiner {
             if echo.wrapping_sub(*heartbeat) < 0 {
                 break;
             }
-            // An echo that was received before the job ended cannot be this command's: a record joined late.
+            // An echo that was received before the job ended cannot be this command's: a record
+            // joined late.
             let acknowledged_ns = (received_ns >= reaction.job_end_ns).then_some(received_ns);
             out(Reaction { acknowledged_ns, ..*reaction });
             self.unacknowledged.pop_front();
         }
     }
 
-    /// Hands out what was answered but not acknowledged, and returns the frames that no job has processed.
+    /// Hands out what was answered but not acknowledged, and returns the frames that no job has
+    /// processed.
     pub fn finish(self, out: &mut impl FnMut(Reaction)) -> Vec<FrameRecord> {
         self.unacknowledged.into_iter().for_each(|(_, reaction)| out(reaction));
         self.frames.into_iter().flatten().collect()
@@ -300,8 +304,8 @@ mod tests {
                 }
                 jobs.iter().for_each(|j| joiner.job(j, &mut out));
             } else {
-                // Acknowledgements are exact only while frames are not later than the job records by more
-                // than one echo; interleave as a collector does.
+                // Acknowledgements are exact only while frames are not later than the job records
+                // by more than one echo; interleave as a collector does.
                 for (j, job) in jobs.iter().enumerate() {
                     joiner.job(job, &mut out);
                     let due = [vec![frames[0]], vec![frames[2]], vec![frames[1]], vec![]];
@@ -343,8 +347,9 @@ mod tests {
         assert_eq!(superseded, [(1, true, 252), (2, true, 152), (3, false, 52)]);
     }
 
-    /// The job that consumed a frame without a judgement stopped the robot because it was blind. It is no reaction, neither to that
-    /// frame nor to the one before, which the next judgement answers.
+    /// The job that consumed a frame without a judgement stopped the robot because it was blind. It
+    /// is no reaction, neither to that frame nor to the one before, which the next judgement
+    /// answers.
     #[test]
     fn a_frame_without_a_judgement_is_no_reaction_and_answers_none() {
         for blind_first in [true, false] {
@@ -377,7 +382,8 @@ mod tests {
     fn what_waits_for_a_dead_task_is_bounded_and_counted() {
         let (mut answered, mut given_up) = (0u64, 0u64);
         let mut joiner = Joiner::new();
-        // No job ever comes, then a controller that echoes nothing, then jobs whose frames' records were lost.
+        // No job ever comes, then a controller that echoes nothing, then jobs whose frames' records
+        // were lost.
         for sequence in 1..=10_000u64 {
             given_up +=
                 u64::from(joiner.frame(frame(0, sequence, 100 * sequence), &mut |_| answered += 1).is_some());

@@ -1,5 +1,5 @@
-//! What the cell's threads leave behind: one record per SSM job, one per judged frame. Plain values without
-//! pointers, pushed through wait-free rings.
+//! What the cell's threads leave behind: one record per SSM job, one per judged frame. Plain values
+//! without pointers, pushed through wait-free rings.
 
 use serde::{Deserialize, Serialize};
 use takt_link_rtde::client::SendOutcome;
@@ -71,8 +71,8 @@ pub struct FrameRecord {
 }
 
 impl FrameRecord {
-    /// Whether the picture was judged. All else is a camera that is blind: the robot stops for it, but nobody has looked, so
-    /// that it is no reaction to what stood before the camera.
+    /// Whether the picture was judged. All else is a camera that is blind: the robot stops for it,
+    /// but nobody has looked, so that it is no reaction to what stood before the camera.
     pub fn is_judged(&self) -> bool {
         self.health == FrameHealth::Ok
     }

@@ -73,8 +73,8 @@ pub enum Role {
     Ssm,
     /// τ_p_i, critical.
     Perception,
-    /// A thread that a library or driver spawned for a critical task: camera drivers, the detector service,
-    /// inference pools, RTDE receiver.
+    /// A thread that a library or driver spawned for a critical task: camera drivers, the detector
+    /// service, inference pools, RTDE receiver.
     Subthread,
     /// τ_arm, τ_v_i, collectors: best effort.
     BestEffort,
@@ -145,7 +145,8 @@ pub enum SsmSleep {
     Kernel,
     /// In the kernel until a set margin before the release, then spinning.
     Spin,
-    /// As `spin`, with a margin measured at the start from this thread's own wake-up tail (one second).
+    /// As `spin`, with a margin measured at the start from this thread's own wake-up tail (one
+    /// second).
     SpinCalibrated,
 }
 
@@ -153,11 +154,13 @@ pub enum SsmSleep {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AcquiredBy {
-    /// A driver thread of each camera's own, a subthread, which decodes while perception judges the frame before.
+    /// A driver thread of each camera's own, a subthread, which decodes while perception judges the
+    /// frame before.
     #[default]
     DriverThread,
-    /// τ_p_i itself: one main thread acquires and judges, as in SentryRT-1 (section III). Only what the camera's library
-    /// spawns are subthreads; where there is no library (replay, synthetic scene) one thread stands in for it.
+    /// τ_p_i itself: one main thread acquires and judges, as in SentryRT-1 (section III). Only what
+    /// the camera's library spawns are subthreads; where there is no library (replay, synthetic
+    /// scene) one thread stands in for it.
     InTask,
 }
 
@@ -167,32 +170,34 @@ pub enum AcquiredBy {
 pub struct TaskSet {
     /// Scheduler configuration. `DL+RR`, the paper's best.
     pub policy: PolicyMix,
-    /// Which thread takes frames in. `driver-thread`: decoding overlaps with judging. `in-task` is the paper's.
+    /// Which thread takes frames in. `driver-thread`: decoding overlaps with judging. `in-task` is
+    /// the paper's.
     pub acquisition: AcquiredBy,
-    /// τ_ssm: 2 ms period and deadline (Table I). Runtime 0.4 ms: some ten times a measured job, since an
-    /// exhausted budget costs a whole period.
+    /// τ_ssm: 2 ms period and deadline (Table I). Runtime 0.4 ms: some ten times a measured job,
+    /// since an exhausted budget costs a whole period.
     pub ssm: TaskTiming,
-    /// τ_p_i: 33 ms period and deadline (Table I). Runtime 10 ms: five of them and the SSM leave a tenth of two
-    /// CPUs to everything else, and admission control accepts them.
+    /// τ_p_i: 33 ms period and deadline (Table I). Runtime 10 ms: five of them and the SSM leave a
+    /// tenth of two CPUs to everything else, and admission control accepts them.
     pub perception: TaskTiming,
-    /// Lets SCHED_DEADLINE tasks use what other reservations leave unused (SCHED_FLAG_RECLAIM). `true`: without it a
-    /// frame that needs a little more than its runtime waits for the next period, which is a missed deadline.
+    /// Lets SCHED_DEADLINE tasks use what other reservations leave unused (SCHED_FLAG_RECLAIM).
+    /// `true`: without it a frame that needs a little more than its runtime waits for the next
+    /// period, which is a missed deadline.
     pub reclaim: bool,
-    /// Priority of SCHED_RR threads. 50 (section V.B). The detector service runs one below, so that a camera
-    /// driver never queues behind a whole inference.
+    /// Priority of SCHED_RR threads. 50 (section V.B). The detector service runs one below, so that
+    /// a camera driver never queues behind a whole inference.
     pub rr_priority: u8,
     /// Nice value of SCHED_OTHER main threads. 0.
     pub nice: i32,
-    /// CPUs of the SSM task; all CPUs when absent. The kernel refuses SCHED_DEADLINE on a subset of its root
-    /// domain, so a placement goes with RR+RR and CFS+CFS only. The paper does not pin.
+    /// CPUs of the SSM task; all CPUs when absent. The kernel refuses SCHED_DEADLINE on a subset of
+    /// its root domain, so a placement goes with RR+RR and CFS+CFS only. The paper does not pin.
     pub ssm_cpus: Option<CpuSet>,
     /// CPUs of the perception tasks; all when absent.
     pub perception_cpus: Option<CpuSet>,
-    /// How the SSM loop waits for its release. `kernel`: at 500 Hz on two CPUs spinning would cost perception more
-    /// than the microseconds gain.
+    /// How the SSM loop waits for its release. `kernel`: at 500 Hz on two CPUs spinning would cost
+    /// perception more than the microseconds gain.
     pub ssm_sleep: SsmSleep,
-    /// Margin of `ssm_sleep = "spin"`, microseconds: how long before the release the kernel's sleep ends and
-    /// spinning begins. 50: covers the usual wake-up of an idle CPU.
+    /// Margin of `ssm_sleep = "spin"`, microseconds: how long before the release the kernel's sleep
+    /// ends and spinning begins. 50: covers the usual wake-up of an idle CPU.
     pub spin_margin_us: f64,
     /// Locks all memory and prefaults stacks. `true`.
     pub lock_memory: bool,
@@ -202,8 +207,8 @@ pub struct TaskSet {
     pub timer_slack_ns: u64,
     /// Refuses to run when the kernel grants less than asked. `false`: the run is labelled instead.
     pub strict: bool,
-    /// Deadline of the critical path, frame arrival to end of the first SSM job on it, milliseconds. 37.3: 33.3 of
-    /// perception and 2 + 2 of SSM (section IV).
+    /// Deadline of the critical path, frame arrival to end of the first SSM job on it,
+    /// milliseconds. 37.3: 33.3 of perception and 2 + 2 of SSM (section IV).
     pub reaction_deadline_ms: f64,
 }
 
@@ -258,9 +263,10 @@ impl TaskSet {
         }
     }
 
-    /// The policy of a perception task whose work is split between the cell's thread, which hands frames over and has the
-    /// fallback, and the worker's, which judges: each has half of the reservation, so that both together ask of
-    /// the processors what one alone would. With reclaiming, either uses what the other leaves.
+    /// The policy of a perception task whose work is split between the cell's thread, which hands
+    /// frames over and has the fallback, and the worker's, which judges: each has half of the
+    /// reservation, so that both together ask of the processors what one alone would. With
+    /// reclaiming, either uses what the other leaves.
     pub fn shared_perception_policy(&self) -> Policy {
         match self.policy_of(Role::Perception) {
             Policy::Deadline { runtime, deadline, period, reclaim } => {

@@ -1,8 +1,9 @@
 //! The arm does not see itself, and a hand beside it is seen.
 //!
-//! The scene draws the arm as it truly is at the moment of exposure: links that differ from the capsules that leave it
-//! out, on an arm whose calibration is not the nominal one, with noise on the depth. What the cell believes of the
-//! robot comes from the states that its link delivers, late by a given time. The mission is the demonstration's.
+//! The scene draws the arm as it truly is at the moment of exposure: links that differ from the
+//! capsules that leave it out, on an arm whose calibration is not the nominal one, with noise on
+//! the depth. What the cell believes of the robot comes from the states that its link delivers,
+//! late by a given time. The mission is the demonstration's.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -15,7 +16,8 @@ use takt_robot_cell::arm::ShapeConfig;
 /// Samples of the mission, seconds apart: not a divisor of anything.
 const STEP_S: f64 = 0.1237;
 
-/// The whole mission, nobody there, five cameras around and five on the tool: whatever is seen is the arm.
+/// The whole mission, nobody there, five cameras around and five on the tool: whatever is seen is
+/// the arm.
 #[test]
 fn through_the_whole_mission_the_arm_is_never_somebody() {
     let mut rig = Rig::new(|_| ());
@@ -73,7 +75,8 @@ fn without_margin_growth_or_shape_the_arm_is_somebody() {
     eprintln!("no shape: the arm stops itself at {0} of {0} moments", moments.len());
 }
 
-/// A hand beside every link, at rest and at the mission's speed: it stops the robot, and from which distance on.
+/// A hand beside every link, at rest and at the mission's speed: it stops the robot, and from which
+/// distance on.
 #[test]
 fn a_hand_beside_every_link_stops() {
     let mut rig = Rig::new(|_| ());
@@ -91,8 +94,8 @@ fn a_hand_beside_every_link_stops() {
     }
 }
 
-/// The least gap between hand and link from which on, at every larger gap, the robot stops: the worst of the places
-/// around the link that a camera can see.
+/// The least gap between hand and link from which on, at every larger gap, the robot stops: the
+/// worst of the places around the link that a camera can see.
 fn least_distance(rig: &mut Rig, link: usize, moment: &Moment) -> f64 {
     let places = rig.hands(link, moment);
     assert!(!places.is_empty(), "no camera sees {}", Body::NAMES[link]);

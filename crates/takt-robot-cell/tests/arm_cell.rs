@@ -1,4 +1,5 @@
-//! The running cell with its own arm in view: judged by the simulated controller, which moves or does not.
+//! The running cell with its own arm in view: judged by the simulated controller, which moves or
+//! does not.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

@@ -1,7 +1,8 @@
-//! The whole cell, running: rendered cameras on the tool of the simulated robot, people whose distance is exactly
-//! known, and everything that may fail.
+//! The whole cell, running: rendered cameras on the tool of the simulated robot, people whose
+//! distance is exactly known, and everything that may fail.
 //!
-//! Nothing here depends on how fast the machine is: tests wait for what must happen, and judge the records.
+//! Nothing here depends on how fast the machine is: tests wait for what must happen, and judge the
+//! records.
 
 mod support;
 
@@ -81,8 +82,8 @@ fn assert_decided_on_frames(cameras: usize, Finished { jobs, frames, .. }: &Fini
     }
 }
 
-/// For every frame that shows a breach: the first job that consumed it breaches and stops, and no earlier job that
-/// began after publication ran without it. Returns how many there were.
+/// For every frame that shows a breach: the first job that consumed it breaches and stops, and no
+/// earlier job that began after publication ran without it. Returns how many there were.
 fn assert_breaches_stop(config: &CellConfig, Finished { jobs, frames, .. }: &Finished) -> usize {
     let mut answered = 0;
     let mut late = 0;
@@ -95,8 +96,9 @@ fn assert_breaches_stop(config: &CellConfig, Finished { jobs, frames, .. }: &Fin
         let decision = &job.decision;
         assert!(decision.breach && decision.stop, "{frame:#?} must stop {job:#?}");
         assert!(decision.separation_m <= f64::from(frame.nearest_m), "{frame:#?} {job:#?}");
-        // Jobs that woke up between the time stamp of publication and the job that answered it: none, unless
-        // the perception thread lost its processor just between time stamp and publication.
+        // Jobs that woke up between the time stamp of publication and the job that answered it:
+        // none, unless the perception thread lost its processor just between time stamp and
+        // publication.
         let after = jobs.partition_point(|job| job.wake_ns <= frame.published_ns);
         late += usize::from(first > after);
         answered += 1;
@@ -146,7 +148,8 @@ fn compare_with_truth(
         let intrinsics = running.cell.feeds()[camera].intrinsics();
         let truth = scene.truth(&intrinsics, &shot.camera_in_base, shot.source_ns, &tcp);
         let Some(nearest) = truth.first() else { continue };
-        // Well inside: not at the border of the volume or the floor, and more than a sliver at the image's edge.
+        // Well inside: not at the border of the volume or the floor, and more than a sliver at the
+        // image's edge.
         let p = nearest.nearest_m;
         let inside = (0..2)
             .all(|i| f64::from(volume.min_m[i]) + 0.3 < p[i] && p[i] < f64::from(volume.max_m[i]) - 0.3)
@@ -175,8 +178,8 @@ fn people_are_measured_and_every_breach_stops_the_robot() {
     set_people(&mut config, &visitors());
     let CameraConfig::Synthetic(source) = &mut config.cameras[0].source else { panic!("a synthetic camera") };
     let scene = Scene::new(&source.scene).expect("a good scene");
-    // Nearly exact depth: the tolerance is for the method, perception's own tests judge it under noise. Without any
-    // the picture would count as frozen while nothing moves.
+    // Nearly exact depth: the tolerance is for the method, perception's own tests judge it under
+    // noise. Without any the picture would count as frozen while nothing moves.
     for camera in &mut config.cameras {
         let CameraConfig::Synthetic(source) = &mut camera.source else { panic!("a synthetic camera") };
         source.depth_noise_m = 0.0002;
@@ -299,7 +302,8 @@ fn a_camera_that_ends_stops_the_robot_for_good() {
     let _alone = alone();
     let mut config = config(1);
     set_people(&mut config, &[]);
-    // The second camera plays the last seconds of a recording, and is so far away that it watches nothing.
+    // The second camera plays the last seconds of a recording, and is so far away that it watches
+    // nothing.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings/pedestrians");
     let mut ending = config.cameras[0].clone();
     ending.name = "ending".into();

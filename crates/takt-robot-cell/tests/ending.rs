@@ -1,4 +1,5 @@
-//! A cell that ends, in order or not, leaves a robot that was told to stop. Asked of the controller, which outlives the cell.
+//! A cell that ends, in order or not, leaves a robot that was told to stop. Asked of the
+//! controller, which outlives the cell.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 mod support;

@@ -1,5 +1,5 @@
-//! A day of the cell's records in a minute: the memory and the disk that its evidence takes do not grow, and nothing is counted
-//! wrong.
+//! A day of the cell's records in a minute: the memory and the disk that its evidence takes do not
+//! grow, and nothing is counted wrong.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -28,7 +28,8 @@ struct Live;
 
 static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 
-// SAFETY: all calls are passed on to the system's allocator unchanged; counting touches no memory of theirs.
+// SAFETY: all calls are passed on to the system's allocator unchanged; counting touches no memory
+// of theirs.
 unsafe impl GlobalAlloc for Live {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE_BYTES.fetch_add(layout.size() as i64, Ordering::Relaxed);
@@ -288,7 +289,8 @@ fn by_the_hour(bench: &mut Bench, hours: u64) -> Vec<(i64, u64)> {
         .collect()
 }
 
-/// Nothing grows after the first `warm` hours. Recorders write the counts that they hold, which get longer digit by digit.
+/// Nothing grows after the first `warm` hours. Recorders write the counts that they hold, which get
+/// longer digit by digit.
 fn constant(held: &[(i64, u64)], warm: usize) {
     let (bytes, disk) = held[warm - 1];
     for (later_bytes, later_disk) in &held[warm..] {
@@ -327,7 +329,8 @@ fn a_day_of_running_takes_constant_memory_and_counts_every_record() {
     assert_eq!(s.verdict.to_string(), "FAIL", "{:?}", s.reasons);
 }
 
-/// A task that died, and a controller that echoes nothing: what waits for them is bounded, too, and every frame is a miss.
+/// A task that died, and a controller that echoes nothing: what waits for them is bounded, too, and
+/// every frame is a miss.
 #[test]
 fn what_waits_for_the_dead_does_not_fill_the_memory() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

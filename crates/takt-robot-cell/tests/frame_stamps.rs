@@ -1,4 +1,5 @@
-//! A perception task whose camera lies about numbers and stamps, and a robot whose poses are dated wrongly.
+//! A perception task whose camera lies about numbers and stamps, and a robot whose poses are dated
+//! wrongly.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::collections::VecDeque;

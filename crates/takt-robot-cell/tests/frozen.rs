@@ -1,7 +1,8 @@
-//! A whole cell, one of whose cameras freezes under live stamps: wholly, in its depth alone, in one half of the image.
-//! Judged by what the simulated controller does.
+//! A whole cell, one of whose cameras freezes under live stamps: wholly, in its depth alone, in one
+//! half of the image. Judged by what the simulated controller does.
 //!
-//! Nothing here depends on how fast the machine is: tests wait for what must happen, and judge the records.
+//! Nothing here depends on how fast the machine is: tests wait for what must happen, and judge the
+//! records.
 
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -103,8 +104,8 @@ fn a_camera_that_freezes_stops_the_robot_until_it_lives_again() {
     for job in finished.jobs.iter().filter(|job| job.decision.fault == frozen) {
         assert!(job.decision.stop, "{job:#?}");
     }
-    // Of every frozen part its first frames pass, as long as the limit lasts, and nothing of what follows; nothing that
-    // lives is taken for frozen.
+    // Of every frozen part its first frames pass, as long as the limit lasts, and nothing of what
+    // follows; nothing that lives is taken for frozen.
     let round = 3 * (LIVE + FROZEN);
     let mut judged = 0;
     for frame in finished.frames.iter().filter(|frame| frame.camera == 1) {

@@ -1,5 +1,6 @@
-//! The whole cell against a simulated controller that is not its own: the watchdog's proof at the start, a robot that
-//! does not obey, the dashboard's stop, and every way to end. Judged by the controller's state.
+//! The whole cell against a simulated controller that is not its own: the watchdog's proof at the
+//! start, a robot that does not obey, the dashboard's stop, and every way to end. Judged by the
+//! controller's state.
 
 mod support;
 
@@ -159,7 +160,8 @@ fn a_killed_takt_leaves_no_robot_that_moves() {
         child.wait().expect("reaped");
         wait_until("the watchdog trips", || robot.state().watchdog_trips == 1);
         let tripped = robot.state();
-        // The limit in cycles of the controller, the stop, and what this machine's load may delay the look at it.
+        // The limit in cycles of the controller, the stop, and what this machine's load may delay
+        // the look at it.
         println!("{program:?}: tripped within {} cycles of the last look", tripped.cycles - before.cycles);
         wait_until("the arm rests", || rests(&robot));
         let state = robot.state();

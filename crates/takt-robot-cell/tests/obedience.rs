@@ -1,5 +1,6 @@
-//! A robot that does other things than it is told, judged by what it shows: every kind of it is a fault of its own,
-//! within its bound. The robot here is a model that a test bends; tests/guard.rs has the simulated controller.
+//! A robot that does other things than it is told, judged by what it shows: every kind of it is a
+//! fault of its own, within its bound. The robot here is a model that a test bends; tests/guard.rs
+//! has the simulated controller.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::collections::VecDeque;
@@ -165,7 +166,8 @@ impl Bench {
         decision
     }
 
-    /// Runs freely, then bends the robot; returns the fault and after how many milliseconds it was found.
+    /// Runs freely, then bends the robot; returns the fault and after how many milliseconds it was
+    /// found.
     fn found(mut self, bend: impl Fn(&mut Bench), within_ms: u64) -> (FaultKind, u64) {
         for _ in 0..1500 {
             self.step();

@@ -1,5 +1,6 @@
-//! The cell as SentryRT-1 has it: each camera is acquired and judged by one main thread, with both networks on every frame.
-//! What is said of its threads is read from the kernel, not from the cell's own report.
+//! The cell as SentryRT-1 has it: each camera is acquired and judged by one main thread, with both
+//! networks on every frame. What is said of its threads is read from the kernel, not from the
+//! cell's own report.
 
 mod support;
 
@@ -106,7 +107,8 @@ fn every_judged_frame_went_through_both_networks_and_none_is_counted_faster_than
     for frame in &judged {
         assert!(frame.detected && frame.masks >= 1, "a network did not run on {frame:?}");
     }
-    // From the driver's stamp on, everything is in the reaction: the hand-over, the copy, both networks.
+    // From the driver's stamp on, everything is in the reaction: the hand-over, the copy, both
+    // networks.
     let mut answered = 0;
     let mut joiner = Joiner::new();
     let mut see = |reaction: takt_robot_cell::reaction::Reaction| {

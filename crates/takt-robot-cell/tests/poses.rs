@@ -1,5 +1,5 @@
-//! The robot's poses reach perception without the safety job: it runs ten times a second here, and every frame is
-//! judged all the same.
+//! The robot's poses reach perception without the safety job: it runs ten times a second here, and
+//! every frame is judged all the same.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! A scripted librealsense2, through the backend, the watch over its frames and the monitor: what the robot is told while
-//! the library plays every trouble.
+//! A scripted librealsense2, through the backend, the watch over its frames and the monitor: what
+//! the robot is told while the library plays every trouble.
 #![cfg(feature = "realsense")]
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -22,7 +22,8 @@ const PERIOD_MS: f64 = 33.0;
 const LATENCY_MS: f64 = 20.0;
 const JOB_MS: f64 = 2.0;
 
-/// One camera, whose time is the script's: stamps are of the wall clock, wherever in time the test itself is.
+/// One camera, whose time is the script's: stamps are of the wall clock, wherever in time the test
+/// itself is.
 struct Cell {
     standin: Standin,
     camera: RealsenseCamera,
@@ -94,12 +95,14 @@ impl Cell {
     }
 }
 
-/// Spoils one frame; gets the index of the spoilt frames before it and the last good number and stamp.
+/// Spoils one frame; gets the index of the spoilt frames before it and the last good number and
+/// stamp.
 type Spoil = fn(&mut Part, &mut Part, u64);
 
 #[test]
 fn every_trouble_of_the_library_stops_the_robot_and_ends_with_it() {
-    // What the library plays; for how many frames; within how many frames it must be a fault; which.
+    // What the library plays; for how many frames; within how many frames it must be a fault;
+    // which.
     let cases: [(&str, Spoil, u64, u64, FaultKind); 16] = [
         ("depth stalls", |_, d, n| stall(d, n), 20, 3, FaultKind::StreamsApart),
         ("colour stalls", |c, _, n| stall(c, n), 20, 3, FaultKind::StreamsApart),
@@ -148,7 +151,8 @@ fn every_trouble_of_the_library_stops_the_robot_and_ends_with_it() {
             }
         }
         let (frame, found) = first.unwrap_or_else(|| panic!("{what} passed as green"));
-        // What repeats itself ages, and may be stale some jobs before the frame that makes it frozen.
+        // What repeats itself ages, and may be stale some jobs before the frame that makes it
+        // frozen.
         let aged = kind == FaultKind::Frozen && found == FaultKind::StaleFrame;
         assert!(named && (found == kind || aged), "{what}: first {found:?}");
         assert!(frame <= within, "{what}: noticed with frame {frame}");

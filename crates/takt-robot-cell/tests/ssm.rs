@@ -152,7 +152,8 @@ fn hysteresis_does_not_flap() {
     let mut changes = 0;
     let mut last = Light::Green;
     for step in 0..3000 {
-        // A person stands on the reduce threshold; the distance wobbles by less than the hysteresis.
+        // A person stands on the reduce threshold; the distance wobbles by less than the
+        // hysteresis.
         cell.person(0, 2.5 + if step % 2 == 0 { 0.06 } else { -0.06 });
         let light = cell.step().light;
         changes += u32::from(light != last);
@@ -194,7 +195,8 @@ fn measured_reaction_time_widens_the_distance() {
         robot: &cell.robot,
         measured_worst_s: 0.6,
     });
-    // 0.6 s to the command, a round trip and a state's age of 1 ms each, 0.01 s of the controller; 0.245 s are tolerated.
+    // 0.6 s to the command, a round trip and a state's age of 1 ms each, 0.01 s of the controller;
+    // 0.245 s are tolerated.
     let longer_s = 0.6 + 0.002 + 0.01 - 0.245;
     assert!((far.stop_distance_m - near - 1.6 * longer_s).abs() < 1e-9, "{} {near}", far.stop_distance_m);
 }
@@ -337,8 +339,8 @@ fn any_f64() -> impl Strategy<Value = f64> {
 }
 
 proptest! {
-    /// Whatever comes in: no panic, the fraction stays in 0..=1, and anything within the stop distance or
-    /// not a number stands the robot still.
+    /// Whatever comes in: no panic, the fraction stays in 0..=1, and anything within the stop
+    /// distance or not a number stands the robot still.
     #[test]
     fn garbage_never_moves_the_robot(
         distances in proptest::collection::vec((0usize..CAMERAS, any_f64()), 0..12),

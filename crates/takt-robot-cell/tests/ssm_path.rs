@@ -1,5 +1,5 @@
-//! The SSM path in steady state, against the simulated controller over a real socket: no allocation, no page fault, no
-//! system call but the sleep and the non-blocking send.
+//! The SSM path in steady state, against the simulated controller over a real socket: no
+//! allocation, no page fault, no system call but the sleep and the non-blocking send.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -30,7 +30,8 @@ const CAMERAS: usize = 5;
 const WARM_UP: u64 = 100;
 const JOBS: u64 = 1000;
 
-/// A cell whose cameras are a thread that publishes results, one of them a person who comes and goes.
+/// A cell whose cameras are a thread that publishes results, one of them a person who comes and
+/// goes.
 struct Fixture {
     task: SsmTask,
     periodic: Periodic,
@@ -155,7 +156,8 @@ fn jobs_neither_allocate_nor_fault_and_the_robot_hears_them() {
 
 #[test]
 fn jobs_make_no_system_call_but_sleep_and_send() {
-    // A late release on a busy machine asks for its policy instead of sleeping, and does not yield under SCHED_OTHER.
+    // A late release on a busy machine asks for its policy instead of sleeping, and does not yield
+    // under SCHED_OTHER.
     let allowed = [libc::SYS_sendto, libc::SYS_sched_getscheduler];
     let outcome = system_calls_beyond(&allowed, || {
         let Fixture { mut task, mut periodic, records, stop, _link, _simulator } = fixture();

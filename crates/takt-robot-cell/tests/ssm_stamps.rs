@@ -117,7 +117,8 @@ fn one_odd_frame_is_a_fault_of_its_own_and_costs_the_ordinary_recovery() {
 #[test]
 fn a_camera_is_followed_while_something_else_is_wrong() {
     let mut cell = Cell::running();
-    // Camera 1 starts again while the robot's link is down: that is one fault, not a second one afterwards.
+    // Camera 1 starts again while the robot's link is down: that is one fault, not a second one
+    // afterwards.
     cell.robot.connected = false;
     assert_eq!(cell.good(|_, _| ()).fault.map(|f| f.kind), Some(FaultKind::RobotLinkLost));
     cell.cameras[1].frame_sequence = 0;
@@ -148,8 +149,8 @@ fn stamp() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Whatever numbers and stamps came: good frames after it move the robot again within the ordinary time, and no
-    /// job that saw an odd frame was without fault.
+    /// Whatever numbers and stamps came: good frames after it move the robot again within the
+    /// ordinary time, and no job that saw an odd frame was without fault.
     #[test]
     fn any_history_recovers_in_ordinary_time(
         odd in proptest::collection::vec((0..2usize, number(), stamp()), 1..40)

@@ -1,4 +1,5 @@
-//! The configuration files that are shipped can be read, and what was read can be written and read again.
+//! The configuration files that are shipped can be read, and what was read can be written and read
+//! again.
 
 use std::path::Path;
 use std::sync::Arc;

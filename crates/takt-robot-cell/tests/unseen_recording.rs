@@ -36,7 +36,8 @@ fn demonstration() -> CellConfig {
     CellConfig { name: "pedestrians".into(), cameras, perception, ssm, tasks, robot }
 }
 
-/// For every frame of every camera whether it is below the stop distance, and how many holes and blind frames there were.
+/// For every frame of every camera whether it is below the stop distance, and how many holes and
+/// blind frames there were.
 fn stops(cell: &CellConfig, perception: &PerceptionConfig, tcp: &Isometry3<f64>) -> (Vec<bool>, u32, f32) {
     let engine = EngineConfig { backend: Backend::Embedded, ..EngineConfig::default() };
     let engine = Engine::open(&engine).unwrap();

@@ -1,5 +1,5 @@
-//! What the cameras cannot see, through the synthetic scene, perception and the monitor: the cell of
-//! `robots/synthetic.toml`, whose truth is known.
+//! What the cameras cannot see, through the synthetic scene, perception and the monitor: the cell
+//! of `robots/synthetic.toml`, whose truth is known.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::path::Path;
@@ -256,7 +256,8 @@ fn a_covered_or_blinded_camera_stops() {
 
 #[test]
 fn the_figures_of_the_report() {
-    // 45 % of the samples at one depth: a hand as wide as the picture, over the right of the picture.
+    // 45 % of the samples at one depth: a hand as wide as the picture, over the right of the
+    // picture.
     let at = |distance_m: f64, share: f64| {
         let width_m = 2.0 * 211.5 / 308.0 * distance_m;
         let size_m = [share * width_m, 2.0 * distance_m];

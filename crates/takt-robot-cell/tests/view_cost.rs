@@ -1,4 +1,5 @@
-//! What the view costs. Run by hand: `cargo test -p takt-robot-cell --test view_cost -- --ignored --nocapture`.
+//! What the view costs. Run by hand:
+//! `cargo test -p takt-robot-cell --test view_cost -- --ignored --nocapture`.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 

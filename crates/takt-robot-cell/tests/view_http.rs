@@ -1,4 +1,5 @@
-//! The web view over its socket: what it serves, what it refuses, and that no client can wear it down.
+//! The web view over its socket: what it serves, what it refuses, and that no client can wear it
+//! down.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
@@ -286,13 +287,15 @@ fn stuck_clients_cost_neither_threads_nor_service() {
         assert_eq!(get(address, "/api/status").code, 200);
         assert_eq!(get(address, "/api/camera/0").code, 200);
     }
-    // Other tests of this binary run views, too, one thread each; a thread for each client would be 100.
+    // Other tests of this binary run views, too, one thread each; a thread for each client would
+    // be 100.
     assert!(threads_of_views() < 40, "{} threads", threads_of_views());
     let open = stuck
         .iter()
         .filter(|stream| {
             stream.set_nonblocking(true).unwrap();
-            // Answers that were not read come first; then either the end (closed) or nothing yet (open).
+            // Answers that were not read come first; then either the end (closed) or nothing yet
+            // (open).
             let mut stream = *stream;
             let mut chunk = vec![0; 1 << 20];
             loop {

@@ -1,7 +1,7 @@
 //! The page in a real browser: headless Chromium draws it, and the pixels are looked at.
 //!
-//! The pictures are left in the target directory (`tmp/view-*.png`). Without Chromium the tests say that they are
-//! skipped, or fail where `TAKT_REQUIRE_OUTSIDE=1` asks for them.
+//! The pictures are left in the target directory (`tmp/view-*.png`). Without Chromium the tests say
+//! that they are skipped, or fail where `TAKT_REQUIRE_OUTSIDE=1` asks for them.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
@@ -91,14 +91,15 @@ fn fast() -> ViewConfig {
 /// Left, top, width, height in pixels.
 type Area = (usize, usize, usize, usize);
 
-/// Lets Chromium draw `url` and leaves the picture in the target directory. A headless Chromium now and then stands still for ever, with
-/// no connection open: another one is started then.
+/// Lets Chromium draw `url` and leaves the picture in the target directory. A headless Chromium now
+/// and then stands still for ever, with no connection open: another one is started then.
 fn shoot(browser: &str, url: &str, name: &str, width: u32, height: u32) -> Image {
     let draw = |patience| draw(browser, url, name, (width, height), 3000, patience, || ());
     draw(STANDSTILL).or_else(|| draw(STANDSTILL)).or_else(|| draw(PATIENCE)).expect("the browser did not end")
 }
 
-/// As [`shoot`], after `virtual_ms` of the page's own time; `meanwhile` runs while the browser does.
+/// As [`shoot`], after `virtual_ms` of the page's own time; `meanwhile` runs while the browser
+/// does.
 fn shoot_while(
     browser: &str,
     url: &str,
@@ -127,8 +128,8 @@ fn draw(
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
         .args(["--hide-scrollbars", "--force-device-scale-factor=1", "--disable-dev-shm-usage"])
-        // Virtual time: the clock of the page stands still while it waits for an answer, so that the page is
-        // at the same state on a slow machine.
+        // Virtual time: the clock of the page stands still while it waits for an answer, so that
+        // the page is at the same state on a slow machine.
         .arg(format!("--virtual-time-budget={virtual_ms}"))
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(format!("--window-size={width},{height}"))
@@ -170,7 +171,8 @@ const GREEN: [u8; 3] = [0x3d, 0xdc, 0x84];
 const ORANGE: [u8; 3] = [0xff, 0xb0, 0x20];
 const RED: [u8; 3] = [0xff, 0x52, 0x52];
 
-/// The picture of camera `i` at a window of 1280 pixels: three columns right of the panel of 250 pixels.
+/// The picture of camera `i` at a window of 1280 pixels: three columns right of the panel of 250
+/// pixels.
 fn camera_area(i: usize) -> Area {
     (274 + (i % 3) * 334 + 20, 70 + (i / 3) * 270 + 30, 284, 180)
 }

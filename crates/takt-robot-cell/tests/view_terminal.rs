@@ -13,7 +13,8 @@ use cell::Scene;
 use takt_robot_cell::view::drawing;
 use takt_view::{ViewExit, terminal};
 
-/// What the terminal gets when the view has given it back: leave the alternate screen, show the cursor.
+/// What the terminal gets when the view has given it back: leave the alternate screen, show the
+/// cursor.
 const LEAVE: &str = "\x1b[?1049l";
 const ENTER: &str = "\x1b[?1049h";
 
@@ -24,7 +25,8 @@ fn inside() {
     let (mut cell, _sources, status) = cell::cell();
     cell.publish_status(900, Scene::Stopped);
     if std::env::var_os("TAKT_VIEW_PANIC").is_some() {
-        // Another thread panics while the view is on; the view must give the terminal back all the same.
+        // Another thread panics while the view is on; the view must give the terminal back all the
+        // same.
         std::thread::spawn(|| {
             std::thread::sleep(std::time::Duration::from_millis(500));
             panic!("as the test asks");
@@ -38,7 +40,8 @@ fn inside() {
     }
 }
 
-/// Runs `inside` in a pseudo-terminal, types `keys` once the view is on, and returns what the terminal got.
+/// Runs `inside` in a pseudo-terminal, types `keys` once the view is on, and returns what the
+/// terminal got.
 fn in_a_terminal(keys: &[u8], panics: bool) -> Option<String> {
     let own = std::env::current_exe().unwrap();
     let command = format!("stty rows 34 cols 100; '{}' --ignored --exact inside --nocapture", own.display());

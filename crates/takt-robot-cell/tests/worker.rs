@@ -1,4 +1,5 @@
-//! The whole cell with its perception in a process of its own, and everything that this process may do wrong.
+//! The whole cell with its perception in a process of its own, and everything that this process may
+//! do wrong.
 
 mod support;
 
@@ -20,7 +21,8 @@ fn worker_process() {
     support::be_worker();
 }
 
-/// Two cameras in an empty cell, judged by a process; with so much time that only planted faults are late.
+/// Two cameras in an empty cell, judged by a process; with so much time that only planted faults
+/// are late.
 fn config() -> CellConfig {
     let mut config = support::config(2);
     set_people(&mut config, &[]);
@@ -65,7 +67,8 @@ fn a_cell_runs_on_what_its_perception_process_says() {
     }
 }
 
-/// The robot runs, the worker fails, the robot stops, a fresh worker proves itself, the robot runs again.
+/// The robot runs, the worker fails, the robot stops, a fresh worker proves itself, the robot runs
+/// again.
 fn stops_and_goes_on(config: &CellConfig, fault: &str, kind: EventKind) {
     let _alone = alone();
     let mut running = Running::with_fault(config, fault);

@@ -1,4 +1,5 @@
-//! The first task of the paper, its Algorithm 1: read until the level arrives, run the controller, sleep, write the other level.
+//! The first task of the paper, its Algorithm 1: read until the level arrives, run the controller,
+//! sleep, write the other level.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -175,7 +176,8 @@ impl Acquisition {
             if lost_in_a_row >= self.pulse.lost_in_a_row {
                 return self.no_answer(lost_in_a_row);
             }
-            // The input may still show the old level or show the lost one late: begin anew from below.
+            // The input may still show the old level or show the lost one late: begin anew from
+            // below.
             high = match self.bring_low() {
                 Ok(()) => true,
                 Err(ended) => return ended,
@@ -224,7 +226,8 @@ impl Acquisition {
         }
     }
 
-    /// One turn of the controller: sensors in, drive out. Returns the execution time of the controller alone.
+    /// One turn of the controller: sensors in, drive out. Returns the execution time of the
+    /// controller alone.
     fn steer(&mut self) -> Result<u64, Ended> {
         let Some(steering) = &mut self.steering else { return Ok(0) };
         let broken = |error: takt_link_daq::LinkError| Ended::Link(error.to_string());
@@ -245,8 +248,9 @@ impl Acquisition {
     }
 }
 
-/// Error of an experiment whose length nobody knows, without its beginning: sums over blocks of double length each. The
-/// last complete block and what came after it are the last half to three quarters of all.
+/// Error of an experiment whose length nobody knows, without its beginning: sums over blocks of
+/// double length each. The last complete block and what came after it are the last half to three
+/// quarters of all.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ErrorMeter {
     steps: u64,

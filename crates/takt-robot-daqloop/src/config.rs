@@ -12,13 +12,14 @@ use takt_rt::settings::ThreadSettings;
 
 use crate::error::DaqError;
 
-/// From where an edge's latency counts. The time from the output's write to the arrival is a measure of its own (`link`)
-/// either way.
+/// From where an edge's latency counts. The time from the output's write to the arrival is a
+/// measure of its own (`link`) either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stamp {
-    /// From the arrival of the edge before, as in Algorithm 1 (`LastSentTime = ReceiveTime`): what the paper calls latency is
-    /// input, controller, the sleep between edges, output, and the way back to the input.
+    /// From the arrival of the edge before, as in Algorithm 1 (`LastSentTime = ReceiveTime`): what
+    /// the paper calls latency is input, controller, the sleep between edges, output, and the way
+    /// back to the input.
     #[default]
     Receive,
     /// From just before the output is written: the bare link, without controller and sleep.
@@ -35,11 +36,12 @@ pub struct PulseConfig {
     pub low_v: f64,
     /// The input is high from here on, volts. 1 (Algorithm 1).
     pub threshold_v: f64,
-    /// Sleep between an edge's arrival and the next edge. 1 us (Algorithm 1). `0ns`: no sleep, and then nothing below
-    /// the acquisition task ever runs on its CPU.
+    /// Sleep between an edge's arrival and the next edge. 1 us (Algorithm 1). `0ns`: no sleep, and
+    /// then nothing below the acquisition task ever runs on its CPU.
     #[serde(with = "takt_rt::duration")]
     pub wait: Duration,
-    /// An edge that has not come after this time is lost. 100 ms: far above any latency worth measuring.
+    /// An edge that has not come after this time is lost. 100 ms: far above any latency worth
+    /// measuring.
     #[serde(with = "takt_rt::duration")]
     pub timeout: Duration,
     /// So many lost edges in a row end the loop. 10: a second.
@@ -73,10 +75,11 @@ pub struct AcquisitionConfig {
     pub cpus: Option<CpuSet>,
     /// Memory locking of the process. `all`: a page fault in the loop is a latency of its own.
     pub lock_memory: MemoryLock,
-    /// Whether to refuse to run when the kernel does not grant all this. False: the run is labelled.
+    /// Whether to refuse to run when the kernel does not grant all this. False: the run is
+    /// labelled.
     pub strict: bool,
-    /// Records that wait for a reader before new ones are lost. 65536: some tenths of a second at the rates of fast
-    /// links, 4 MiB.
+    /// Records that wait for a reader before new ones are lost. 65536: some tenths of a second at
+    /// the rates of fast links, 4 MiB.
     pub ring: usize,
 }
 
@@ -105,14 +108,15 @@ impl AcquisitionConfig {
     }
 }
 
-/// When a line is shown and kept: a table of these keys, or one of the words `paper` (the defaults), `every-edge` and
-/// `never`.
+/// When a line is shown and kept: a table of these keys, or one of the words `paper` (the
+/// defaults), `every-edge` and `never`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "DisplayText")]
 pub struct DisplayRule {
     /// Whenever the least or the greatest latency has changed. True, as in the paper.
     pub extremes: bool,
-    /// The first of every so many edges. 1,000,000, as in the paper; 1 is its test 4 ("for every run"); 0: never.
+    /// The first of every so many edges. 1,000,000, as in the paper; 1 is its test 4 ("for every
+    /// run"); 0: never.
     pub every: u64,
 }
 
@@ -180,7 +184,8 @@ pub struct SavingConfig {
     pub cpus: Option<CpuSet>,
     /// What is shown.
     pub display: DisplayRule,
-    /// How often it looks for new records. 1 ms: small batches, and no spinning beside the measurement.
+    /// How often it looks for new records. 1 ms: small batches, and no spinning beside the
+    /// measurement.
     #[serde(with = "takt_rt::duration")]
     pub period: Duration,
     /// Records that wait for it before new ones are lost to it. 65536.

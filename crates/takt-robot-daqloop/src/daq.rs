@@ -59,7 +59,8 @@ pub struct DaqOutcome {
     pub ended: Ended,
     /// Counts and extremes, complete even where records were lost.
     pub totals: Totals,
-    /// Records that the reader of [`DaqLoop::take_records`] was too slow for; 0 where nobody took that end.
+    /// Records that the reader of [`DaqLoop::take_records`] was too slow for; 0 where nobody took
+    /// that end.
     pub records_lost: u64,
     /// What the saving task did; absent where it was off.
     pub saved: Option<Saved>,
@@ -72,8 +73,9 @@ pub struct DaqOutcome {
 }
 
 impl DaqLoop {
-    /// Opens the link and starts both tasks. The saving task, where it is on, keeps nothing. The loop ends as its configuration says:
-    /// after `seconds`, or after `stop.edges`, lost ones included.
+    /// Opens the link and starts both tasks. The saving task, where it is on, keeps nothing. The
+    /// loop ends as its configuration says: after `seconds`, or after `stop.edges`, lost ones
+    /// included.
     ///
     /// # Errors
     /// [`DaqError`]; nothing is left running then.
@@ -150,7 +152,8 @@ impl DaqLoop {
         Ok(Self { acquisition: Some(handle), saving, stop, records: Some(consumer), facts, granted })
     }
 
-    /// The reading end of the record ring; there is one. Records are lost, and counted, while nobody reads.
+    /// The reading end of the record ring; there is one. Records are lost, and counted, while
+    /// nobody reads.
     pub fn take_records(&mut self) -> Option<Consumer<EdgeRecord>> {
         self.records.take()
     }
@@ -160,7 +163,8 @@ impl DaqLoop {
         &self.facts
     }
 
-    /// Every thread of the loop with what the kernel granted it: acquisition, echo or plant, saving.
+    /// Every thread of the loop with what the kernel granted it: acquisition, echo or plant,
+    /// saving.
     pub fn granted(&self) -> &[(String, Granted)] {
         &self.granted
     }

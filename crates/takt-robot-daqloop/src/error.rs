@@ -24,7 +24,8 @@ pub enum DaqError {
     /// The link could not be opened.
     #[error(transparent)]
     Link(#[from] takt_link_daq::LinkError),
-    /// A thread could not be started, or the kernel refused something that the run cannot do without.
+    /// A thread could not be started, or the kernel refused something that the run cannot do
+    /// without.
     #[error(transparent)]
     RealTime(#[from] takt_rt::Error),
 }

@@ -36,8 +36,8 @@ pub struct StopRules {
     pub trend: Option<TrendStop>,
 }
 
-/// What may be lost between output and input within the measured window; more fails the run, and what is allowed is named all the
-/// same.
+/// What may be lost between output and input within the measured window; more fails the run, and
+/// what is allowed is named all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Losses {
@@ -54,11 +54,12 @@ pub struct DaqConfig {
     pub envelope: Envelope,
     /// Length of a run, seconds, when the command says nothing. 10.
     pub seconds: f64,
-    /// Deadline of an edge, microseconds. Absent: the loop has none, and the verdict is about nothing.
+    /// Deadline of an edge, microseconds. Absent: the loop has none, and the verdict is about
+    /// nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_us: Option<f64>,
-    /// Edges that are kept one by one; all others are counted. 1,000,000: some ten seconds of a fast link, 60 MB while
-    /// the run goes on, and a disk that a run of weeks does not fill.
+    /// Edges that are kept one by one; all others are counted. 1,000,000: some ten seconds of a
+    /// fast link, 60 MB while the run goes on, and a disk that a run of weeks does not fill.
     pub keep_edges: u64,
     /// What may be lost between output and input.
     pub losses: Losses,
@@ -76,8 +77,9 @@ pub struct DaqConfig {
     pub plant: PlantConfig,
     /// Where it should steer it. The constant 1, as in the paper.
     pub reference: Reference,
-    /// CPUs taken offline for the run, where the kernel allows it, and brought back after it, also after a kill (the paper's
-    /// Table 3: "Cores 2 & 3 disabled"). What stays online is told; a strict run is refused then. Absent: none.
+    /// CPUs taken offline for the run, where the kernel allows it, and brought back after it, also
+    /// after a kill (the paper's Table 3: "Cores 2 & 3 disabled"). What stays online is told; a
+    /// strict run is refused then. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offline_cpus: Option<CpuSet>,
     /// When the run ends before its time.

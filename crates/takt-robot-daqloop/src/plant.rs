@@ -1,5 +1,6 @@
 //! What the controllers steer: nonlinear plants in the affine form of the paper's equation 1,
-//! `x1' = x2, x2' = f(x) + g(x) u + d`, simulated in real time at the far end of the link ([`serve`]).
+//! `x1' = x2, x2' = f(x) + g(x) u + d`, simulated in real time at the far end of the link
+//! ([`serve`]).
 
 #![deny(missing_docs)]
 
@@ -99,8 +100,9 @@ pub struct PlantConfig {
     pub disturbance_hz: f64,
     /// Greatest input; what a controller asks beyond is cut off. 50.
     pub input_limit: f64,
-    /// How long a turn of the control loop is thought to be, where it is not known: the first turn, and the most that a leak of the
-    /// neuro-adaptive law may forget. 1 ms. The loop itself runs as fast as the link lets it, and the plant in real time.
+    /// How long a turn of the control loop is thought to be, where it is not known: the first turn,
+    /// and the most that a leak of the neuro-adaptive law may forget. 1 ms. The loop itself runs as
+    /// fast as the link lets it, and the plant in real time.
     #[serde(with = "takt_rt::duration")]
     pub period: Duration,
     /// Input of the plant for each volt of the drive. 5: the greatest input at the 10 V of a board.
@@ -239,8 +241,8 @@ impl Plant {
         u
     }
 
-    /// Runge and Kutta's fourth order. What is not a number counts as no input; a state that ran away starts again from the
-    /// beginning.
+    /// Runge and Kutta's fourth order. What is not a number counts as no input; a state that ran
+    /// away starts again from the beginning.
     fn integrate(&mut self, h: f64, u: f64) -> f64 {
         let limit = self.config.input_limit;
         let u = if u.is_nan() { 0.0 } else { u.clamp(-limit, limit) };

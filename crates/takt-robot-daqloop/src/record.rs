@@ -10,7 +10,8 @@ pub struct EdgeRecord {
     pub sent_ns: u64,
     /// When it was seen at the input; for an edge that never came, when waiting for it ended.
     pub received_ns: u64,
-    /// What the paper measures, by [`Stamp`](crate::Stamp): from the arrival of the edge before, or from the write.
+    /// What the paper measures, by [`Stamp`](crate::Stamp): from the arrival of the edge before, or
+    /// from the write.
     pub latency_ns: u64,
     /// Execution time of the controller that ran before this edge was written; 0 without one.
     pub controller_ns: u64,
@@ -118,14 +119,14 @@ impl Totals {
     }
 }
 
-/// How well the controller kept the plant on its reference: by the account of the plant itself, each millisecond of its time;
-/// behind a board by what its sensors showed, each turn of the loop.
+/// How well the controller kept the plant on its reference: by the account of the plant itself,
+/// each millisecond of its time; behind a board by what its sensors showed, each turn of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tracking {
     /// How often the error was taken.
     pub steps: u64,
-    /// Root of the mean squared error of the last half to three quarters of them (what came before may be
-    /// transient); in the plant's unit.
+    /// Root of the mean squared error of the last half to three quarters of them (what came before
+    /// may be transient); in the plant's unit.
     pub rms_error: f64,
     /// The last error.
     pub last_error: f64,

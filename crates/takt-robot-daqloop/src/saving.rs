@@ -76,7 +76,8 @@ pub struct DisplayLine {
     pub stddev_ns: f64,
 }
 
-/// Minimum, maximum, mean and standard deviation while they come (Welford 1962), and when to show them.
+/// Minimum, maximum, mean and standard deviation while they come (Welford 1962), and when to show
+/// them.
 #[derive(Clone, Debug)]
 pub struct Display {
     rule: DisplayRule,

@@ -123,7 +123,8 @@ fn stamped_at_the_last_arrival_the_wait_is_latency_too() {
         records().iter().map(|edge| edge.latency_ns).min().unwrap()
     };
     assert_eq!(toml::from_str::<DaqConfig>("").unwrap().pulse.stamp, Stamp::Receive);
-    // The sleep is in the one and not in the other; the least of twenty is far from any delay of a busy machine.
+    // The sleep is in the one and not in the other; the least of twenty is far from any delay of a
+    // busy machine.
     assert!(latency("receive") >= 2_000_000);
     assert!(latency("write") < 2_000_000);
 }
@@ -208,14 +209,16 @@ fn every_controller_runs_in_the_loop_and_its_time_is_recorded() {
         assert!(timed * 10 > edges.len() * 9, "{kind}: {timed} of {}", edges.len());
         let tracking = outcome.tracking.unwrap();
         println!("{kind} over {link}: {} edges, {tracking:?}", edges.len());
-        // By the plant's own clock, not by turns of the loop. It is held open-loop stable, so that a busy machine costs little.
+        // By the plant's own clock, not by turns of the loop. It is held open-loop stable, so that
+        // a busy machine costs little.
         assert!(tracking.steps > 1000 && tracking.steps < 10_000, "{kind}: {tracking:?}");
         assert!(tracking.last_error.abs() < 0.2, "{kind} over {link}: {tracking:?}");
         assert!(outcome.totals.controller_mean_ns().unwrap() > 0.0);
     }
 }
 
-/// The experiment: what a controller costs is part of the paper's latency and not of the bare link's.
+/// The experiment: what a controller costs is part of the paper's latency and not of the
+/// bare link's.
 #[test]
 fn the_latency_includes_the_controller_and_the_link_does_not() {
     use_this_program_as_plant();
@@ -234,7 +237,8 @@ fn the_latency_includes_the_controller_and_the_link_does_not() {
     let mut links: Vec<u64> = edges.iter().map(EdgeRecord::link_ns).collect();
     costs.sort_unstable();
     links.sort_unstable();
-    // The heavy law costs far more than a conversion; its least turn is more than the link's median.
+    // The heavy law costs far more than a conversion; its least turn is more than the link's
+    // median.
     assert!(costs[0] > links[250], "{} {}", costs[0], links[250]);
 }
 

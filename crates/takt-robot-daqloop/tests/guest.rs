@@ -1,9 +1,10 @@
-//! The loop over comedi's virtual board (`comedi_test`, whose analog outputs are looped back to its inputs by the kernel), and CPUs
-//! taken offline and brought back after a kill: both in a Debian kernel, in a virtual machine, because the computer that runs this
-//! test has neither the driver nor CPUs to give away.
+//! The loop over comedi's virtual board (`comedi_test`, whose analog outputs are looped back to its
+//! inputs by the kernel), and CPUs taken offline and brought back after a kill: both in a Debian
+//! kernel, in a virtual machine, because the computer that runs this test has neither the driver
+//! nor CPUs to give away.
 //!
-//! A program of its own (no test harness): it is the guest's first process too, and its job. Skipped without QEMU, kernel or
-//! libcomedi, unless TAKT_REQUIRE_OUTSIDE=1.
+//! A program of its own (no test harness): it is the guest's first process too, and its job.
+//! Skipped without QEMU, kernel or libcomedi, unless TAKT_REQUIRE_OUTSIDE=1.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
@@ -100,7 +101,8 @@ fn comedi() {
     assert_eq!((outcome.totals.edges, outcome.totals.lost_edges), (3000, 0));
     assert_eq!(outcome.link, takt_link_daq::LinkCounts::default());
 
-    // Levels come back as they were sent, within a step of 16 bits over 20 V, on every channel; and only on their own.
+    // Levels come back as they were sent, within a step of 16 bits over 20 V, on every channel; and
+    // only on their own.
     for channel in 0..3 {
         let text = format!("output.channel = {channel}\ninput.channel = {channel}\nkind = 'comedi'");
         let mut link = takt_link_daq::open(&toml::from_str(&text).unwrap()).unwrap();
@@ -122,8 +124,9 @@ fn comedi() {
         outcome.ended
     );
 
-    // A controller reads its sensors and writes its drive beside the pulse. Drive and position are one channel here, so the
-    // law sees what it commanded: 5 units of input for a volt, half a unit of position.
+    // A controller reads its sensors and writes its drive beside the pulse. Drive and position are
+    // one channel here, so the law sees what it commanded: 5 units of input for a volt, half a unit
+    // of position.
     let text = "link = { kind = 'comedi' }\ncontroller.kind = 'pid'\nstop.edges = 500\nseconds = 120";
     let daq = DaqLoop::start(&config(text)).unwrap();
     let description = daq.link().description.clone();

@@ -75,7 +75,8 @@ fn a_run_keeps_every_edge_with_saving_on_and_off() {
         let latencies = dir.series(&header.measures[0]).unwrap().values_ns;
         let state = state(&dir);
         assert!(!latencies.is_empty());
-        // The bare link is a measure of its own, and less than what the paper calls latency, edge by edge.
+        // The bare link is a measure of its own, and less than what the paper calls latency, edge
+        // by edge.
         assert_eq!(header.measures[1].name, "link");
         let links = dir.series(&header.measures[1]).unwrap().values_ns;
         assert_eq!(links.len(), latencies.len());
@@ -134,7 +135,8 @@ fn a_maximum_that_has_settled_ends_a_run() {
 #[test]
 fn a_broken_loop_is_a_labelled_run() {
     let root = tempfile::tempdir().unwrap();
-    // Ends by itself before the window: no edge can come through a converter that stops at half a volt.
+    // Ends by itself before the window: no edge can come through a converter that stops at half a
+    // volt.
     let text = "link = { kind = 'simulated', range_v = [0.0, 0.5] }\npulse.timeout = '1ms'\nseconds = 5";
     let file = ROBOTS
         .parse(
@@ -169,8 +171,8 @@ fn child() {
     Session::run(&*file(&text), &options, tick).unwrap();
 }
 
-/// Starts a run in a process of its own, kills it after `ticks` signs of life, and returns how many edges it had
-/// counted a second of its own time before.
+/// Starts a run in a process of its own, kills it after `ticks` signs of life, and returns how many
+/// edges it had counted a second of its own time before.
 fn killed(text: &str, dir: &Path, ticks: usize) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture"])

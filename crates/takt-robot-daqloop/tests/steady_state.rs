@@ -1,5 +1,5 @@
-//! In steady state nothing in the loop allocates: not the controllers, not the links, not the acquisition task itself,
-//! which counts for itself.
+//! In steady state nothing in the loop allocates: not the controllers, not the links, not the
+//! acquisition task itself, which counts for itself.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 

@@ -1,7 +1,9 @@
-//! One's own motion instead of the built-in walk: the arms wave, and each leg holds where it stands.
+//! One's own motion instead of the built-in walk: the arms wave, and each leg holds where it
+//! stands.
 //!
-//! `cargo run -p takt-robot-humanoid --example own_controller`, on simulated devices; with the name of an interface as
-//! argument on real ones (needs CAP_NET_RAW). Everything around the motion is Takt's: bring-up, enabling, limits, safe stop.
+//! `cargo run -p takt-robot-humanoid --example own_controller`, on simulated devices; with the name
+//! of an interface as argument on real ones (needs CAP_NET_RAW). Everything around the motion is
+//! Takt's: bring-up, enabling, limits, safe stop.
 
 use std::error::Error;
 use std::time::Duration;

@@ -45,7 +45,8 @@ impl DriveState {
         !matches!(self, Self::OperationEnabled | Self::QuickStopActive)
     }
 
-    /// Whether the drive says that it holds no torque. Not so [`NotReady`](Self::NotReady): inputs that never came look like it.
+    /// Whether the drive says that it holds no torque. Not so [`NotReady`](Self::NotReady): inputs
+    /// that never came look like it.
     pub fn is_off(self) -> bool {
         matches!(self, Self::SwitchOnDisabled | Self::ReadyToSwitchOn | Self::SwitchedOn | Self::Fault)
     }
@@ -70,8 +71,8 @@ pub(crate) const QUICK_STOP: u16 = 0x02;
 pub(crate) const DISABLE_VOLTAGE: u16 = 0x00;
 const FAULT_RESET: u16 = 0x80;
 
-/// Cycles that each half of a fault reset is held. A command is applied after 1.5 cycles and its effect is seen after 1.5 to 2.5
-/// more; twice that leaves room for a lost frame.
+/// Cycles that each half of a fault reset is held. A command is applied after 1.5 cycles and its
+/// effect is seen after 1.5 to 2.5 more; twice that leaves room for a lost frame.
 const RESET_HALF: u32 = 8;
 
 /// Leads one drive to a goal.

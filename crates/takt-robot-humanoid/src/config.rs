@@ -24,12 +24,14 @@ pub struct HumanoidConfig {
     pub list: Vec<Device>,
     /// Where a drive's objects lie.
     pub layout: DriveLayout,
-    /// Sync0 of all drives: they act at their distributed clock's pulse. Absent: when a frame passes.
+    /// Sync0 of all drives: they act at their distributed clock's pulse. Absent: when a frame
+    /// passes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync0: Option<Sync0>,
     /// Steps a second of the walk. 0.8: a calm walk.
     pub walk_hz: f64,
-    /// Time in which joints go from where they stand when they are enabled over to the walk, seconds. 2.
+    /// Time in which joints go from where they stand when they are enabled over to the walk,
+    /// seconds. 2.
     pub ramp_s: f64,
     /// When to stop.
     pub safety: SafetyConfig,
@@ -83,7 +85,8 @@ impl HumanoidConfig {
         within("rate_hz", self.rate_hz, 1.0, 10_000.0)?;
         within("walk_hz", self.walk_hz, 0.0, 5.0)?;
         within("ramp_s", self.ramp_s, 0.0, 60.0)?;
-        // Before they are made: each takes some hundred bytes, and one segment has no more addresses in one frame.
+        // Before they are made: each takes some hundred bytes, and one segment has no more
+        // addresses in one frame.
         within("devices", self.devices as f64, 1.0, MOST_DEVICES as f64)?;
         within("device (number of entries)", self.list.len() as f64, 0.0, MOST_DEVICES as f64)?;
         if !self.link.devices.is_empty() {

@@ -1,6 +1,7 @@
 //! The motion controller: pure, one step per cycle.
 //!
-//! It works on process data as slices and knows neither clock nor wire, so its tests need no segment.
+//! It works on process data as slices and knows neither clock nor wire, so its tests need no
+//! segment.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -77,18 +78,20 @@ struct Joint {
     gains: Gains,
     limits: Limits,
     max_torque_nm: f64,
-    /// What the encoder showed last before the drive came into operation: held until the walk begins.
+    /// What the encoder showed last before the drive came into operation: held until the walk
+    /// begins.
     held_counts: i32,
     /// Where the walk begins: where the joint was held.
     start_rad: f64,
     /// Where it stood last; `None` before anything is known.
     position_rad: Option<f64>,
-    /// Whether the drive was seen without torque. One that came with torque on is taken out of operation first: what it holds, and in
-    /// which mode, nobody here has told it.
+    /// Whether the drive was seen without torque. One that came with torque on is taken out of
+    /// operation first: what it holds, and in which mode, nobody here has told it.
     seen_off: bool,
     /// Whether the drive, in operation, shows another mode than its targets are for.
     wrong_mode: bool,
-    /// Where it stood at the last new inputs, and the speed since those before: for drives that do not tell their speed.
+    /// Where it stood at the last new inputs, and the speed since those before: for drives that do
+    /// not tell their speed.
     sampled_rad: f64,
     sampled_rad_s: f64,
 }
@@ -106,14 +109,16 @@ impl Joint {
 struct Inputs {
     /// Whether they are new, and all devices took part and are in OP.
     trusted: bool,
-    /// Cycles from the inputs used before to these; 0 for the first. `None` where these are not new, or not all took part.
+    /// Cycles from the inputs used before to these; 0 for the first. `None` where these are not
+    /// new, or not all took part.
     newer_by: Option<u64>,
 }
 
 /// Least that a moving joint may be outside its range: at its limit it overshoots a little.
 const LEAST_OUTSIDE_RAD: f64 = 0.05;
 
-/// What a probe showed: the controller answers each event that it counts with a command of its own number.
+/// What a probe showed: the controller answers each event that it counts with a command of its own
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProbeView {
     /// Events that the device has counted.
@@ -226,8 +231,8 @@ impl Controller {
         self.probe.map(|_| self.probe_view)
     }
 
-    /// One cycle: reads what the exchange brought, and fills what the next one takes. `punctuality` tells how the cycle
-    /// came; `asked` whether to stop.
+    /// One cycle: reads what the exchange brought, and fills what the next one takes. `punctuality`
+    /// tells how the cycle came; `asked` whether to stop.
     pub fn step(
         &mut self,
         exchanged: &Exchanged,
@@ -357,8 +362,8 @@ impl Controller {
         let in_mode = layout.mode_display.is_none_or(|at| inputs.get(at) == Some(&joint.mode.code()));
         // Once it is on as asked for: one that came with torque on is taken out of operation first.
         joint.wrong_mode = on && joint.seen_off && !in_mode;
-        // Torque comes on where the joint is, in the mode that its targets are for, and not while others move: with old inputs
-        // nobody knows where that is.
+        // Torque comes on where the joint is, in the mode that its targets are for, and not while
+        // others move: with old inputs nobody knows where that is.
         if !on && (!new.trusted || !in_mode || walking) {
             word = before_enable(word);
         }
@@ -366,7 +371,8 @@ impl Controller {
         if walking {
             joint.reference.step(walk_rad, walk_rad_s, dt_s);
         } else if !control {
-            // A drive without torque, or on its own way to standstill, has its target where the joint is.
+            // A drive without torque, or on its own way to standstill, has its target where the
+            // joint is.
             joint.held_counts = counts;
             joint.reference.reset(position_rad);
             joint.start_rad = position_rad;
@@ -429,7 +435,8 @@ impl Controller {
         let moment =
             Moment { time_s: self.moved_s, start_rad: &self.start_rad, measured_rad: &self.measured_rad };
         let (motion, targets) = (&mut self.motion, &mut self.targets);
-        // Nothing that it may have left half done is used again: only a walking robot asks it, and follows its targets.
+        // Nothing that it may have left half done is used again: only a walking robot asks it, and
+        // follows its targets.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| motion.plan(&moment, targets))) {
             // A payload whose own drop panics would end the thread after all.
             std::mem::forget(payload);
@@ -443,7 +450,8 @@ impl Controller {
         self.stop_cycles
     }
 
-    /// Commands all drives to stop, or without torque, whatever they say: for the end of a control that has itself failed.
+    /// Commands all drives to stop, or without torque, whatever they say: for the end of a control
+    /// that has itself failed.
     pub(crate) fn halt(&self, goal: Goal, data: &mut impl ProcessData) {
         let word = if goal == Goal::QuickStop { QUICK_STOP } else { DISABLE_VOLTAGE };
         for joint in &self.joints {

@@ -1,4 +1,5 @@
-//! A joint as its drive tells it: encoder, gear, direction, units, and the mode that it is driven in.
+//! A joint as its drive tells it: encoder, gear, direction, units, and the mode that it is driven
+//! in.
 
 #![deny(missing_docs)]
 
@@ -123,7 +124,8 @@ impl Scale {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gains {
-    /// CSV: speed per position error, 1/s. 20: a bandwidth of 3 Hz, a tenth of what the two cycles of latency allow.
+    /// CSV: speed per position error, 1/s. 20: a bandwidth of 3 Hz, a tenth of what the two cycles
+    /// of latency allow.
     pub position_per_s: f64,
     /// CST: torque per position error. 20 N m/rad: 3 Hz for a forearm of 0.05 kg m².
     pub stiffness_nm_per_rad: f64,

@@ -1,8 +1,10 @@
 //! What the robot does once all drives are in operation: the built-in walk, or one's own.
 //!
-//! A motion says where joints are to be; everything around it stays: enabling where each joint stands, limits of speed,
-//! acceleration and range, the watch that stops the robot, safe stop. So an own motion cannot make a joint jump, and one
-//! that panics is not asked again: the robot stops ([`StopReason::MotionPanicked`](crate::StopReason::MotionPanicked)). `examples/own_controller.rs` is one in under 100 lines.
+//! A motion says where joints are to be; everything around it stays: enabling where each joint
+//! stands, limits of speed, acceleration and range, the watch that stops the robot, safe stop. So
+//! an own motion cannot make a joint jump, and one that panics is not asked again: the robot stops
+//! ([`StopReason::MotionPanicked`](crate::StopReason::MotionPanicked)).
+//! `examples/own_controller.rs` is one in under 100 lines.
 
 use crate::config::HumanoidConfig;
 use crate::topology::Kind;
@@ -28,9 +30,9 @@ pub struct Moment<'a> {
 
 /// Moves the robot.
 pub trait Motion: Send {
-    /// One cycle: where each joint is to be, as it was left in the cycle before. Called at every cycle's time while the robot
-    /// moves, in the real-time thread: it must not allocate, lock or block. A target that is no number holds the joint where
-    /// it is.
+    /// One cycle: where each joint is to be, as it was left in the cycle before. Called at every
+    /// cycle's time while the robot moves, in the real-time thread: it must not allocate, lock or
+    /// block. A target that is no number holds the joint where it is.
     fn plan(&mut self, moment: &Moment<'_>, targets: &mut [Target]);
 }
 

@@ -27,7 +27,8 @@ pub struct CycleRecord {
     pub planned_ns: u64,
     /// When the thread was awake.
     pub wake_ns: u64,
-    /// When the exchange began: a pipelined one waits from then on for the frames of the cycle before.
+    /// When the exchange began: a pipelined one waits from then on for the frames of the cycle
+    /// before.
     pub begun_ns: u64,
     /// When the frame was about to be handed to the wire.
     pub sent_ns: u64,
@@ -84,7 +85,8 @@ impl MotionState {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Ends the control. Devices are asked down to INIT in order, with cycles until they have left OP.
+    /// Ends the control. Devices are asked down to INIT in order, with cycles until they have left
+    /// OP.
     pub fn end(&self) {
         self.end.store(true, Ordering::Release);
     }
@@ -180,8 +182,8 @@ pub fn start_from(
     start_with(Controller::new(config), config, idle, settings, sleep, records)
 }
 
-/// Starts `controller` in a thread of its own, with `settings`. Cycles go on in `idle` until that thread is ready; it asks the
-/// devices down when it ends.
+/// Starts `controller` in a thread of its own, with `settings`. Cycles go on in `idle` until that
+/// thread is ready; it asks the devices down when it ends.
 ///
 /// # Errors
 /// When the thread cannot be started, or `settings` are strict and not granted.
@@ -215,8 +217,8 @@ pub fn start_with(
     Ok(RunningMotion { shared, thread })
 }
 
-/// Cycles of "disable voltage" after the quick stop of a control that failed: one is applied after 1.5 cycles, and frames may be
-/// lost.
+/// Cycles of "disable voltage" after the quick stop of a control that failed: one is applied after
+/// 1.5 cycles, and frames may be lost.
 const OFF_CYCLES: u64 = 4;
 
 /// [`cycles`], and then all devices asked down; after a panic as well, which goes on from there.
@@ -260,8 +262,8 @@ pub struct Loop {
     pub records: Producer<CycleRecord>,
 }
 
-/// The loop. It allocates nothing (`tests/quiet.rs` counts); its system calls are its sleep, those of the wire, and a futex
-/// call where a reader is in the cache.
+/// The loop. It allocates nothing (`tests/quiet.rs` counts); its system calls are its sleep, those
+/// of the wire, and a futex call where a reader is in the cache.
 pub fn cycles(parts: Loop, shared: &MotionState) -> Finished {
     let mut parts = parts;
     let turned = turn(&mut parts, shared);

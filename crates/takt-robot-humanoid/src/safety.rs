@@ -26,9 +26,11 @@ pub enum StopReason {
     DriveFault,
     /// Drives did not come into operation in time, or left it.
     NotEnabled,
-    /// A joint stands outside its range: its encoder's zero, direction or scale is not as configured, or its drive does not follow.
+    /// A joint stands outside its range: its encoder's zero, direction or scale is not as
+    /// configured, or its drive does not follow.
     OutOfRange,
-    /// A drive in operation shows another mode of operation (0x6061) than the one that its targets are for.
+    /// A drive in operation shows another mode of operation (0x6061) than the one that its targets
+    /// are for.
     WrongMode,
     /// One's own motion panicked.
     MotionPanicked,
@@ -64,31 +66,35 @@ impl std::fmt::Display for StopReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SafetyConfig {
-    /// Cycles for which a frame may be missing: so many cycles old inputs may be beyond fresh ones. 3: one lost frame is a hiccup
-    /// that the drives' interpolation bridges; 3 ms without control is what walking allows. A frame that is late, and comes before,
-    /// stops nothing.
+    /// Cycles for which a frame may be missing: so many cycles old inputs may be beyond fresh ones.
+    /// 3: one lost frame is a hiccup that the drives' interpolation bridges; 3 ms without control
+    /// is what walking allows. A frame that is late, and comes before, stops nothing.
     pub most_missing: u32,
     /// Answers in a row that tell of a device that did not take part, or is not in OP. 3, likewise.
     pub most_incomplete: u32,
-    /// Late cycles among the last 1000: jobs that ended after the next release, and releases that did not run at all, each of
-    /// them. 20: 2 %.
+    /// Late cycles among the last 1000: jobs that ended after the next release, and releases that
+    /// did not run at all, each of them. 20: 2 %.
     pub most_late: u32,
     /// Late cycles in a row, those included that did not run. 5.
     pub most_late_in_row: u32,
-    /// Time without control, milliseconds: how long the oldest release that had not run was overdue when the next job ran. 5: as
-    /// long as `most_late_in_row` at 1 kHz; until then the drives hold their last targets, a thousandth of a step of the walk away.
+    /// Time without control, milliseconds: how long the oldest release that had not run was overdue
+    /// when the next job ran. 5: as long as `most_late_in_row` at 1 kHz; until then the drives hold
+    /// their last targets, a thousandth of a step of the walk away.
     pub most_away_ms: u32,
     /// Cycles in a row that a reader kept the cache. 3.
     pub most_held: u32,
-    /// Time for all drives to come into operation, milliseconds. 2000; real drives take some hundred.
+    /// Time for all drives to come into operation, milliseconds. 2000; real drives take some
+    /// hundred.
     pub enable_ms: u32,
-    /// How far outside its range a joint may stand, milliradians. 200: it may rest on its end stop, which lies a little beyond;
-    /// farther out, the encoder is not what it is configured as, and the robot does not move. While it moves at least 50 count: a
-    /// joint at its limit overshoots a little.
+    /// How far outside its range a joint may stand, milliradians. 200: it may rest on its end stop,
+    /// which lies a little beyond; farther out, the encoder is not what it is configured as, and
+    /// the robot does not move. While it moves at least 50 count: a joint at its limit overshoots a
+    /// little.
     pub most_outside_mrad: u32,
     /// Fault resets tried while drives are enabled. 3.
     pub most_resets: u32,
-    /// Time of a quick stop before torque goes off, milliseconds. 500: 6 rad/s at the drives' ramp of 60 rad/s² take 100.
+    /// Time of a quick stop before torque goes off, milliseconds. 500: 6 rad/s at the drives' ramp
+    /// of 60 rad/s² take 100.
     pub stop_ms: u32,
 }
 
@@ -144,7 +150,8 @@ pub struct Punctuality {
     pub late: bool,
     /// Releases since the job before that did not run.
     pub skipped: u64,
-    /// How long the oldest release that had not run was overdue when this job woke up: the time without control.
+    /// How long the oldest release that had not run was overdue when this job woke up: the time
+    /// without control.
     pub away_ns: u64,
 }
 
@@ -181,11 +188,13 @@ impl Watch {
         let config = self.config;
         // The first frame comes back with the second exchange.
         if exchanged.cycle > 1 {
-            // A cycle without an answer says nothing of the devices; that is judged by how old inputs are.
+            // A cycle without an answer says nothing of the devices; that is judged by how old
+            // inputs are.
             if exchanged.incomplete() {
                 self.incomplete += 1;
             } else if exchanged.answered && exchanged.working_counter == exchanged.expected_counter {
-                // Not while an older answer that tells of a device without part is still the newest of its frame.
+                // Not while an older answer that tells of a device without part is still the newest
+                // of its frame.
                 self.incomplete = 0;
             }
             self.missing = exchanged.stale;
@@ -193,7 +202,8 @@ impl Watch {
         }
         let Punctuality { late, skipped, away_ns } = punctuality;
         self.note_late(late);
-        // Each release that did not run is late for itself; more than the window holds cannot make it worse.
+        // Each release that did not run is late for itself; more than the window holds cannot make
+        // it worse.
         for _ in 0..skipped.min(WINDOW as u64) {
             self.note_late(true);
         }
@@ -299,7 +309,8 @@ mod tests {
             .take(3)
             .map(|cycle| (Exchanged { working_counter: 6, counter_wrong: true, ..well(cycle) }, false));
         assert_eq!(run(fewer), Some(StopReason::DevicesLost));
-        // Told once, it is one answer, however long it stays the newest of its frame; and the frames beside it do not take it back.
+        // Told once, it is one answer, however long it stays the newest of its frame; and the
+        // frames beside it do not take it back.
         let stands = |cycle| Exchanged { working_counter: 6, fresh: false, stale: 1, ..well(cycle) };
         let once = Exchanged { counter_wrong: true, ..stands(2) };
         assert_eq!(run(std::iter::once(once).chain((3..99).map(stands)).map(|one| (one, false))), None);

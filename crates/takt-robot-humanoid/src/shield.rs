@@ -1,9 +1,10 @@
-//! CPU shielding (the paper's C): the controller's CPU for the controller alone. Every other task and every interrupt that can be
-//! moved is moved to the other CPUs, and moved back at the end.
+//! CPU shielding (the paper's C): the controller's CPU for the controller alone. Every other task
+//! and every interrupt that can be moved is moved to the other CPUs, and moved back at the end.
 //!
-//! By affinities, not cpusets: a cpuset moves whole processes, and in a container there is seldom one to write to. Children
-//! inherit affinities, so what starts later stays away as well. What was before is in a state file before anything is changed; a
-//! shield whose process was killed is undone from it by the next one ([`recover`]).
+//! By affinities, not cpusets: a cpuset moves whole processes, and in a container there is seldom
+//! one to write to. Children inherit affinities, so what starts later stays away as well. What was
+//! before is in a state file before anything is changed; a shield whose process was killed is
+//! undone from it by the next one ([`recover`]).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -138,8 +139,9 @@ impl Shield {
     }
 }
 
-/// Why a shield of `cpus` would not measure what it is for. On two CPUs all of the machine's work would come to the one on which the
-/// simulated devices run: their answers come cycles late for it, and the robot stops, by no fault of the controller.
+/// Why a shield of `cpus` would not measure what it is for. On two CPUs all of the machine's work
+/// would come to the one on which the simulated devices run: their answers come cycles late for it,
+/// and the robot stops, by no fault of the controller.
 pub fn no_room(online: &CpuSet, cpus: &CpuSet, simulated: bool) -> Option<String> {
     let rest = online.without(cpus);
     (simulated && rest.len() == 1).then(|| {
@@ -295,7 +297,8 @@ mod tests {
             return;
         }
         let shielded = CpuSet::single(online.iter().last().unwrap()).unwrap();
-        // A thread of this process stands for all tasks: other tests' machines are not to be moved about.
+        // A thread of this process stands for all tasks: other tests' machines are not to be moved
+        // about.
         let tid = std::process::id() as i32;
         let before = placement::affinity(tid).unwrap();
         let rest = before.without(&shielded);

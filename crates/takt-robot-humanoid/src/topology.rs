@@ -30,8 +30,8 @@ pub enum Kind {
     Probe,
 }
 
-/// Where a drive's objects lie in its process data (RxPDO 0x1600 and TxPDO 0x1A00 in the usual assignment). Little endian.
-/// Objects that a drive does not map are left out.
+/// Where a drive's objects lie in its process data (RxPDO 0x1600 and TxPDO 0x1A00 in the usual
+/// assignment). Little endian. Objects that a drive does not map are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DriveLayout {
@@ -41,18 +41,21 @@ pub struct DriveLayout {
     pub statusword: usize,
     /// Offset of the actual position (0x6064), 32 bits.
     pub position: usize,
-    /// Offset of the actual velocity (0x606C), 32 bits. Without it CST takes the difference of positions.
+    /// Offset of the actual velocity (0x606C), 32 bits. Without it CST takes the difference of
+    /// positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub velocity: Option<usize>,
-    /// Offset of the mode that the drive works in (0x6061), 8 bits. Where it is mapped, torque comes on once it is the mode wanted.
+    /// Offset of the mode that the drive works in (0x6061), 8 bits. Where it is mapped, torque
+    /// comes on once it is the mode wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode_display: Option<usize>,
     /// Bytes to the drive.
     pub output_bytes: usize,
     /// Offset of the controlword (0x6040), 16 bits.
     pub controlword: usize,
-    /// Offset of the target position (0x607A), 32 bits; for CSP. In CSV and CST it holds where the joint is, so that a drive that is
-    /// still in CSP stays there; `output_bytes` or more says that the drive does not map it.
+    /// Offset of the target position (0x607A), 32 bits; for CSP. In CSV and CST it holds where the
+    /// joint is, so that a drive that is still in CSP stays there; `output_bytes` or more says that
+    /// the drive does not map it.
     pub target: usize,
     /// Offset of the target velocity (0x60FF), 32 bits; for CSV.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,10 +63,12 @@ pub struct DriveLayout {
     /// Offset of the target torque (0x6071), 16 bits; for CST.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_torque: Option<usize>,
-    /// Offset of the mode (0x6060), 8 bits. Where it is not mapped the mode is written once, before SAFE-OP.
+    /// Offset of the mode (0x6060), 8 bits. Where it is not mapped the mode is written once, before
+    /// SAFE-OP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<usize>,
-    /// PDO to the drive that is assigned before SAFE-OP (0x1C12), as 0x1601. Absent: the one that the drive has assigned.
+    /// PDO to the drive that is assigned before SAFE-OP (0x1C12), as 0x1601. Absent: the one that
+    /// the drive has assigned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rx_pdo: Option<u16>,
     /// PDO from the drive, likewise (0x1C13).
@@ -93,7 +98,8 @@ impl Default for DriveLayout {
 }
 
 impl DriveLayout {
-    /// All objects of the three modes: RxPDO 0x1601 and TxPDO 0x1A01 of the simulated drives, 14 bytes each way.
+    /// All objects of the three modes: RxPDO 0x1601 and TxPDO 0x1A01 of the simulated drives, 14
+    /// bytes each way.
     pub fn all_modes() -> Self {
         Self {
             input_bytes: 14,
@@ -123,7 +129,8 @@ impl DriveLayout {
             let accepted = format!("{width} bytes do not fit the {bytes} bytes of process data");
             Err(SettingError::value(key, offset, accepted))
         };
-        // A frame holds 1486 bytes of process data (ETG.1000.4), so that no device of a segment has more.
+        // A frame holds 1486 bytes of process data (ETG.1000.4), so that no device of a segment has
+        // more.
         for (key, bytes) in [("input_bytes", self.input_bytes), ("output_bytes", self.output_bytes)] {
             if bytes > 1486 {
                 return Err(SettingError::value(key, bytes, "accepted are 0 to 1486, what one frame holds"));
@@ -211,12 +218,13 @@ pub struct Device {
     pub counts_per_turn: u32,
     /// Turns of the encoder per turn of the joint. 1: the encoder sits on the joint.
     pub gear: f64,
-    /// What the encoder shows when the joint stands at 0 rad. 0. An absolute encoder shows what it was mounted at: read 0x6064 with
-    /// the joint held at its zero.
+    /// What the encoder shows when the joint stands at 0 rad. 0. An absolute encoder shows what it
+    /// was mounted at: read 0x6064 with the joint held at its zero.
     pub zero_counts: i32,
     /// Which way the drive counts. Positive.
     pub direction: Direction,
-    /// Units of velocity objects (0x60FF, 0x606C) per increment a second. 1, as CiA 402 has it by default.
+    /// Units of velocity objects (0x60FF, 0x606C) per increment a second. 1, as CiA 402 has it by
+    /// default.
     pub velocity_units: f64,
     /// Rated torque (0x6076), of which torque objects tell thousandths. 30 N m.
     pub rated_torque_nm: f64,
@@ -358,7 +366,8 @@ pub fn validate(devices: &[Device], layout: &DriveLayout) -> Result<(), SettingE
 
 /// A humanoid of `count` devices: those of the simulated segment of that size, in its order.
 ///
-/// The paper names 59 sensors and actuators in torso, arms, legs and head and no more; the segment's are a plausible set.
+/// The paper names 59 sensors and actuators in torso, arms, legs and head and no more; the
+/// segment's are a plausible set.
 pub fn humanoid(count: usize) -> Vec<Device> {
     let segment = SegmentConfig::humanoid(count);
     segment.devices.iter().enumerate().map(|(place, device)| simulated(place, device)).collect()
@@ -408,7 +417,8 @@ impl Default for Swing {
     }
 }
 
-/// The walk of a joint by its name. Legs swing half a step apart, arms against the legs; what has no part in it is held.
+/// The walk of a joint by its name. Legs swing half a step apart, arms against the legs; what has
+/// no part in it is held.
 fn walk(name: &str) -> Swing {
     let (half, joint) = match (name.strip_prefix("left-"), name.strip_prefix("right-")) {
         (Some(joint), _) => (0.0, joint),

@@ -1,4 +1,5 @@
-//! A joint's reference within its limits: never beyond its range, its speed or its acceleration, whatever is asked.
+//! A joint's reference within its limits: never beyond its range, its speed or its acceleration,
+//! whatever is asked.
 
 #![deny(missing_docs)]
 
@@ -69,7 +70,8 @@ impl Reference {
         self.velocity_rad_s
     }
 
-    /// At rest where the joint is. Before torque comes on, so that nothing jumps; a joint outside its range is led back at the limits.
+    /// At rest where the joint is. Before torque comes on, so that nothing jumps; a joint outside
+    /// its range is led back at the limits.
     pub fn reset(&mut self, position_rad: f64) {
         if position_rad.is_finite() {
             self.position_rad = position_rad;

@@ -1,5 +1,5 @@
-//! Encoders as they are mounted: any zero, direction and gear, in all three modes. Judged by where the simulated joints really are,
-//! in simulated time.
+//! Encoders as they are mounted: any zero, direction and gear, in all three modes. Judged by where
+//! the simulated joints really are, in simulated time.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::Arc;
@@ -33,7 +33,8 @@ impl Random {
     }
 }
 
-/// Seven drives in all modes, with encoders at random; and their configuration as an installer would write it.
+/// Seven drives in all modes, with encoders at random; and their configuration as an installer
+/// would write it.
 fn robot(random: &mut Random) -> (SegmentConfig, HumanoidConfig) {
     let (mut simulated, mut list) = (Vec::new(), Vec::new());
     for number in 0..7 {
@@ -139,7 +140,8 @@ fn no_joint_ever_moves_by_more_than_its_first_planned_step() {
                 let limits = config.list[place].limits;
                 let resolution = 1.0 / segment.devices[place].joint.counts_per_rad();
                 let step = limits.max_rad_s2 * 1e-6;
-                // What the plan may have moved until now, each step longer than the one before by one first step.
+                // What the plan may have moved until now, each step longer than the one before by
+                // one first step.
                 let planned = step * f64::from(walking * (walking + 1) / 2);
                 let moved = (at - starts[place]).abs();
                 if walking <= 20 {
@@ -174,7 +176,8 @@ fn lost_and_late_frames_on_enabling_let_no_joint_jump() {
         config.safety.most_missing = 16;
         config.safety.most_incomplete = 1000;
         config.safety.most_resets = 100;
-        // From no faults to four frames in ten, once devices are in OP: lost, a cycle or two late, or not through all devices.
+        // From no faults to four frames in ten, once devices are in OP: lost, a cycle or two late,
+        // or not through all devices.
         let share = random.within(0.0, 0.4);
         let begun = Arc::new(AtomicBool::new(false));
         let (on, mut faults) = (Arc::clone(&begun), Random(seed * 7919));
@@ -198,7 +201,8 @@ fn lost_and_late_frames_on_enabling_let_no_joint_jump() {
             for (place, (&at, &was)) in now.iter().zip(&before).enumerate() {
                 let resolution = 2.0 / segment.devices[place].joint.counts_per_rad().abs();
                 let limits = config.list[place].limits;
-                // Without a walk nothing moves; in one, and on the way to standstill, nothing is faster than its joint may be.
+                // Without a walk nothing moves; in one, and on the way to standstill, nothing is
+                // faster than its joint may be.
                 let still = matches!(mode, Mode::Enabling) && run.mode == Mode::Enabling;
                 let most = if still { resolution } else { limits.max_rad_s * 1e-3 * 1.5 + resolution };
                 assert!(
@@ -313,7 +317,8 @@ fn a_joint_under_gravity_is_held_while_others_come_into_operation() {
         device.joint.start_rad = 1.0;
     }
     let mut run = Run::start(&segment, &config);
-    // The last drive refuses to come: its fault is not reset, and all others wait for it with torque on.
+    // The last drive refuses to come: its fault is not reset, and all others wait for it with
+    // torque on.
     let last = segment.devices.len() - 1;
     let mut held = None;
     for cycle in 0..400 {

@@ -18,7 +18,8 @@ struct Robot {
     records: Consumer<CycleRecord>,
 }
 
-/// A robot whose limits on lateness never stop it: what else runs on the machine is not what is tested.
+/// A robot whose limits on lateness never stop it: what else runs on the machine is not what is
+/// tested.
 fn config(devices: usize) -> HumanoidConfig {
     let mut config = HumanoidConfig { devices, ramp_s: 0.2, ..HumanoidConfig::default() };
     config.safety.most_late = 1000;

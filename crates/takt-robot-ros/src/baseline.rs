@@ -6,7 +6,8 @@ use takt_manager::{Goals, Plan};
 use takt_model::Model;
 use takt_rt::policy::Policy;
 
-/// The lowest of the priorities: above those that helpers of Takt use, below interrupt threads (50).
+/// The lowest of the priorities: above those that helpers of Takt use, below interrupt threads
+/// (50).
 const LOWEST: u8 = 11;
 
 /// A thread and what it gets.
@@ -18,8 +19,9 @@ pub struct Given {
     pub priority: u8,
 }
 
-/// Threads of all chains that were found, with priorities by the degradation order: a thread that serves several chains gets the
-/// most critical one's. No analysis is asked; that is the point of this baseline.
+/// Threads of all chains that were found, with priorities by the degradation order: a thread that
+/// serves several chains gets the most critical one's. No analysis is asked; that is the point of
+/// this baseline.
 #[must_use]
 pub fn criticality_monotonic(goals: &Goals, plan: &Plan, model: &Model) -> Vec<Given> {
     let mut given: BTreeMap<(u32, u32), u8> = BTreeMap::new();

@@ -58,7 +58,8 @@ struct Standing {
     degraded: bool,
     /// Completions later than the goal while it was guaranteed.
     late: u64,
-    /// Completions later than the goal, and releases that never ran, while it was not given up: nothing excuses them.
+    /// Completions later than the goal, and releases that never ran, while it was not given up:
+    /// nothing excuses them.
     unexcused: u64,
 }
 
@@ -109,8 +110,9 @@ impl Chains {
         self.window_ns = [from_ns, to_ns];
     }
 
-    /// Looks which chains the manager stands by. To be called within the measured window, before [`Chains::keep`], and only where plans are
-    /// enacted: what a plan gives up on paper alone is nobody's excuse.
+    /// Looks which chains the manager stands by. To be called within the measured window, before
+    /// [`Chains::keep`], and only where plans are enacted: what a plan gives up on paper alone is
+    /// nobody's excuse.
     pub(super) fn follow(&mut self, now_ns: u64, live: &Live<Probe>) {
         let passed_ns = now_ns.saturating_sub(self.looked_ns.replace(now_ns).unwrap_or(now_ns));
         self.followed_ns += passed_ns;
@@ -165,7 +167,8 @@ impl Chains {
         Ok(())
     }
 
-    /// Chains that were given up have an excuse; those that never completed have no samples, which is said instead.
+    /// Chains that were given up have an excuse; those that never completed have no samples, which
+    /// is said instead.
     pub(super) fn close(&mut self, session: &mut Session) -> Result<(), LabError> {
         if let Err(error) = self.draw(&session.dir().path().join(PERFETTO_FILE)) {
             session.header.problems.push(format!("{PERFETTO_FILE}: {error}"));

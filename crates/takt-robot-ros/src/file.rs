@@ -16,7 +16,8 @@ use takt_rt::config::{SettingError, within};
 pub enum ManagerPolicy {
     /// The latency manager: reservations from an analysis.
     Takt,
-    /// The paper's second baseline: executors of chains under SCHED_RR, the later in the degradation order the higher.
+    /// The paper's second baseline: executors of chains under SCHED_RR, the later in the
+    /// degradation order the higher.
     Rr,
     /// The paper's first baseline: the kernel's fair scheduler, nothing done.
     Cfs,
@@ -55,20 +56,23 @@ pub struct RosFile {
     /// Who schedules. The manager by default.
     #[serde(default = "policy")]
     pub policy: ManagerPolicy,
-    /// Length of the measured window, seconds; the workload's load phases divide it equally. 30 s: each of the paper's three
-    /// phases then sees a plan made from what it brought.
+    /// Length of the measured window, seconds; the workload's load phases divide it equally. 30 s:
+    /// each of the paper's three phases then sees a plan made from what it brought.
     #[serde(default = "seconds")]
     pub seconds: f64,
-    /// Time before the window, seconds, in which the system runs and is learnt. 7 s: the first plan comes after 6.
+    /// Time before the window, seconds, in which the system runs and is learnt. 7 s: the first plan
+    /// comes after 6.
     #[serde(default = "learn_seconds")]
     pub learn_seconds: f64,
-    /// Ends the run when the manager cannot reserve CPU time at all; otherwise such a run is labelled and goes on.
+    /// Ends the run when the manager cannot reserve CPU time at all; otherwise such a run is
+    /// labelled and goes on.
     #[serde(default)]
     pub strict: bool,
     /// A command that starts ROS 2 nodes; the workload below otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
-    /// What the workload's nodes are: `auto`, `processes`, `rclcpp`. `auto`: where a real system can be measured, it is.
+    /// What the workload's nodes are: `auto`, `processes`, `rclcpp`. `auto`: where a real system
+    /// can be measured, it is.
     #[serde(default)]
     pub nodes: NodeKind,
     /// Goals, as in a goals file: `degradation_order`, `[[goals.chain]]`, `[goals.options]`.

@@ -1,7 +1,8 @@
-//! A ROS 2 system as a robot of the lab: the latency manager, or a baseline, keeps the goals of its chains, and every chain's
-//! latencies are samples like any others (*ROS-Llama*, section VI).
+//! A ROS 2 system as a robot of the lab: the latency manager, or a baseline, keeps the goals of its
+//! chains, and every chain's latencies are samples like any others (*ROS-Llama*, section VI).
 //!
-//! What runs is either the built-in workload, with costs that are known, or any command that starts ROS 2 nodes.
+//! What runs is either the built-in workload, with costs that are known, or any command that starts
+//! ROS 2 nodes.
 
 mod baseline;
 mod chains;

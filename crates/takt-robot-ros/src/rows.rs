@@ -80,7 +80,8 @@ pub struct ManagerTable {
     pub manager_cpu_share: Option<f64>,
     /// The longest single analysis.
     pub analysis_ms: Option<f64>,
-    /// CPU time for each plan, in the steps of Table III: extraction, model, plan (budgets and analysis), enactment.
+    /// CPU time for each plan, in the steps of Table III: extraction, model, plan (budgets and
+    /// analysis), enactment.
     pub cost_ms_per_plan: Option<[f64; 4]>,
     /// The same in each load phase.
     pub cost_by_phase: Vec<PhaseCost>,

@@ -36,8 +36,9 @@ const OWN_NODES: &str = "processes of Takt's that behave like nodes";
 /// What a system gets to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A ROS 2 system as a registry lists it. A run that was killed cannot go on: its nodes are programs of somebody else's, their phases of
-/// load are counted from their start, and the manager's models are of the processes that were killed.
+/// A ROS 2 system as a registry lists it. A run that was killed cannot go on: its nodes are
+/// programs of somebody else's, their phases of load are counted from their start, and the
+/// manager's models are of the processes that were killed.
 pub static KIND: Kind = Kind {
     campaigns: &[("manager", include_str!("../../../campaigns/manager.toml"))],
     can_resume: false,
@@ -214,7 +215,8 @@ impl Running for Managed {
     }
 }
 
-/// The workload's nodes on `rclcpp`, where they are wanted and there. What runs is said in `run.json`: `nodes`.
+/// The workload's nodes on `rclcpp`, where they are wanted and there. What runs is said in
+/// `run.json`: `nodes`.
 fn real_nodes(file: &RosFile, session: &mut Session) -> Result<Option<Nodes>, LabError> {
     if file.command.is_some() {
         return Ok(None);

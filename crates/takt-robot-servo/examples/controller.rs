@@ -1,5 +1,5 @@
-//! The simulated controller that follows a stream, as a process of its own: prints its RTDE address, runs until its standard
-//! input ends.
+//! The simulated controller that follows a stream, as a process of its own: prints its RTDE
+//! address, runs until its standard input ends.
 //!
 //! ```text
 //! cargo run -p takt-robot-servo --example controller [LOG.csv]

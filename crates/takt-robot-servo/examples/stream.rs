@@ -1,5 +1,5 @@
-//! Streams the motion of a robot file for some seconds and prints, as JSON, what the thread counted and what the simulated
-//! controller's own log says.
+//! Streams the motion of a robot file for some seconds and prints, as JSON, what the thread counted
+//! and what the simulated controller's own log says.
 //!
 //! ```text
 //! cargo run -p takt-robot-servo --example stream -- robots/servo.toml 10

@@ -26,15 +26,16 @@ pub struct ServoConfig {
     /// Name and claims.
     #[serde(flatten, skip_deserializing)]
     pub envelope: Envelope,
-    /// Length of a run, seconds, when the command says nothing. Default 30: 15,000 commands, and fifteen swings of the default
-    /// motion.
+    /// Length of a run, seconds, when the command says nothing. Default 30: 15,000 commands, and
+    /// fifteen swings of the default motion.
     pub seconds: f64,
     /// What may be lost before a run fails.
     pub losses: LossesConfig,
     /// How to reach the controller.
     pub link: RtdeConfig,
-    /// A simulated controller that is started beside the stream, on free ports unless its own say otherwise; `link.host` and
-    /// `link.port` are then its. Absent: `link` says where the controller is.
+    /// A simulated controller that is started beside the stream, on free ports unless its own say
+    /// otherwise; `link.host` and `link.port` are then its. Absent: `link` says where the
+    /// controller is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simulator: Option<SimConfig>,
     /// How the arm follows.
@@ -69,7 +70,8 @@ impl Default for ServoConfig {
 pub struct LossesConfig {
     /// Control cycles that no packet told of. Default 0.
     pub most_lost_packets: u64,
-    /// Control cycles without a new command, by the count of the program on the robot. Default 0: the arm slows down in each.
+    /// Control cycles without a new command, by the count of the program on the robot. Default 0:
+    /// the arm slows down in each.
     pub most_missed_commands: u64,
 }
 
@@ -77,13 +79,15 @@ pub struct LossesConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServojConfig {
-    /// `lookahead_time`, 0.03 to 0.2 s: the arm is about so far behind its targets. Default 0.1, the maker's: smooth; 0.03
-    /// follows closest and shows every unevenness of the stream in the arm.
+    /// `lookahead_time`, 0.03 to 0.2 s: the arm is about so far behind its targets. Default 0.1,
+    /// the maker's: smooth; 0.03 follows closest and shows every unevenness of the stream in the
+    /// arm.
     pub lookahead_s: f64,
     /// `gain`, 100 to 2000. Default 300, the maker's.
     pub gain: f64,
-    /// Control cycles without a new command after which the program on the robot stops the arm, 1 to 500. Default 10: 20 ms,
-    /// time for a few lost cycles and, at 1 rad/s, a hundredth of a turn of the joint.
+    /// Control cycles without a new command after which the program on the robot stops the arm, 1
+    /// to 500. Default 10: 20 ms, time for a few lost cycles and, at 1 rad/s, a hundredth of a turn
+    /// of the joint.
     pub silent_cycles: i32,
 }
 
@@ -97,20 +101,24 @@ impl Default for ServojConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// Fastest target, rad/s. Default 1.0: half of what a UR10e's slowest joint does. At most 3.2, what the script takes for
-    /// motion.
+    /// Fastest target, rad/s. Default 1.0: half of what a UR10e's slowest joint does. At most 3.2,
+    /// what the script takes for motion.
     pub speed_rad_s: f64,
-    /// Fastest change of that, rad/s². Default 5: between the pendant's 1.4 for movej and what upsets a light arm. At most 30.
+    /// Fastest change of that, rad/s². Default 5: between the pendant's 1.4 for movej and what
+    /// upsets a light arm. At most 30.
     pub acceleration_rad_s2: f64,
-    /// How far a joint may be from the newest target, rad. Default 0.2: twice what `lookahead_time` makes at full speed.
-    /// What lookahead and speed limit make of each other is the least that is accepted.
+    /// How far a joint may be from the newest target, rad. Default 0.2: twice what `lookahead_time`
+    /// makes at full speed. What lookahead and speed limit make of each other is the least that is
+    /// accepted.
     pub following_error_rad: f64,
-    /// Control cycles that the newest state may be old. Default 5: 10 ms, half of what the robot's side waits.
+    /// Control cycles that the newest state may be old. Default 5: 10 ms, half of what the robot's
+    /// side waits.
     pub stale_cycles: u32,
-    /// Releases that may be passed over at once. Default 5: the targets go on with time, so what was passed over is a step
-    /// that the arm has to make up for.
+    /// Releases that may be passed over at once. Default 5: the targets go on with time, so what
+    /// was passed over is a step that the arm has to make up for.
     pub skipped_cycles: u32,
-    /// Least speed fraction of the controller. Default 1: below, servoj takes longer than a cycle and targets are passed over.
+    /// Least speed fraction of the controller. Default 1: below, servoj takes longer than a cycle
+    /// and targets are passed over.
     pub speed_fraction: f64,
 }
 
@@ -131,12 +139,12 @@ impl Default for LimitsConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pacing {
-    /// With the controller's packet; where none comes, half a period after it was expected. Every command answers the
-    /// newest state, and the controller finds one in each of its cycles.
+    /// With the controller's packet; where none comes, half a period after it was expected. Every
+    /// command answers the newest state, and the controller finds one in each of its cycles.
     #[default]
     Locked,
-    /// On a grid of this machine's own clock. The grid drifts against the controller's, which then now and then finds two
-    /// commands in a cycle, or none.
+    /// On a grid of this machine's own clock. The grid drifts against the controller's, which then
+    /// now and then finds two commands in a cycle, or none.
     Free,
 }
 
@@ -146,19 +154,22 @@ pub enum Pacing {
 pub struct TaskConfig {
     /// When a cycle begins. Default `locked`.
     pub pacing: Pacing,
-    /// Scheduling policy. Default `fifo:90`: below the kernel's own threads at 99, above everything else of this robot.
+    /// Scheduling policy. Default `fifo:90`: below the kernel's own threads at 99, above everything
+    /// else of this robot.
     pub policy: Policy,
     /// CPUs; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
-    /// Memory locking of the process. Default `all`: a page fault in a cycle is a latency of its own.
+    /// Memory locking of the process. Default `all`: a page fault in a cycle is a latency of its
+    /// own.
     pub lock_memory: MemoryLock,
     /// How a free-running thread sleeps. Default `kernel`.
     pub sleep: SleepStrategy,
-    /// Whether to refuse to run when the kernel does not grant all this. Default false: the run is labelled.
+    /// Whether to refuse to run when the kernel does not grant all this. Default false: the run is
+    /// labelled.
     pub strict: bool,
-    /// Deadline of a command, microseconds after its release. Default 500: a quarter of the period, so that a command is at the
-    /// controller well before the cycle that uses it.
+    /// Deadline of a command, microseconds after its release. Default 500: a quarter of the period,
+    /// so that a command is at the controller well before the cycle that uses it.
     pub deadline_us: u64,
 }
 
@@ -212,7 +223,8 @@ impl ServoConfig {
         within("losses.most_lost_packets", self.losses.most_lost_packets as f64, 0.0, 1e6)?;
         within("losses.most_missed_commands", self.losses.most_missed_commands as f64, 0.0, 1e6)?;
         self.link.check().map_err(|error| error.within_section("link."))?;
-        // Below, a cycle is no control cycle of any of these controllers: CB-series 125 Hz, e-Series 500 Hz.
+        // Below, a cycle is no control cycle of any of these controllers: CB-series 125 Hz,
+        // e-Series 500 Hz.
         within("link.frequency_hz", self.rate_hz(), 125.0, 500.0)?;
         let (look, gain) = (reg::LOOKAHEAD_RANGE_S, reg::GAIN_RANGE);
         within("servoj.lookahead_s", self.servoj.lookahead_s, *look.start(), *look.end())?;

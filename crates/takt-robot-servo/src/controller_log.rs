@@ -1,8 +1,9 @@
-//! The stream from the other side of the wire: what the simulated controller wrote down of its own cycles
-//! (`simulator.log`, `takt simulate --log`).
+//! The stream from the other side of the wire: what the simulated controller wrote down of its own
+//! cycles (`simulator.log`, `takt simulate --log`).
 //!
-//! It knows the log's columns and nothing of what was sent. Cycles that the simulator made up for after it was kept from
-//! running are counted and not judged: no sender could have been heard in them.
+//! It knows the log's columns and nothing of what was sent. Cycles that the simulator made up for
+//! after it was kept from running are counted and not judged: no sender could have been heard in
+//! them.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ use takt_link_rtde::sim::{LOG_COLUMNS, SERVO_LOG_COLUMNS};
 
 use crate::ServoError;
 
-/// One row of the log: what one or, after a pause of the simulator, several cycles of the controller were.
+/// One row of the log: what one or, after a pause of the simulator, several cycles of the
+/// controller were.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ControllerRow {
     /// CLOCK_MONOTONIC nanoseconds.
@@ -56,7 +58,8 @@ pub struct ControllerView {
     pub longest_without: u64,
     /// Cycles in which more than one new command was there: all but the newest had no effect.
     pub overwritten: u64,
-    /// Greatest age of a command in the cycle that used it, in cycles since the state that it answers.
+    /// Greatest age of a command in the cycle that used it, in cycles since the state that it
+    /// answers.
     pub oldest_answer_cycles: u64,
     pub mean_answer_cycles: f64,
     /// Greatest distance of a joint from its target, rad.
@@ -68,8 +71,8 @@ pub struct ControllerView {
 /// Reads a log.
 ///
 /// # Errors
-/// [`ServoError::Log`] for a file that no simulated controller with `takt_servo.script` wrote, or that lost rows; a last line
-/// that is cut off, as after a kill, is left out.
+/// [`ServoError::Log`] for a file that no simulated controller with `takt_servo.script` wrote, or
+/// that lost rows; a last line that is cut off, as after a kill, is left out.
 pub fn read(path: &Path) -> Result<Vec<ControllerRow>, ServoError> {
     // 500 rows of some 300 bytes a second: an hour and a half.
     let text = takt_files::read_to_string(path, 1 << 30)
@@ -155,7 +158,8 @@ impl ControllerRow {
     }
 }
 
-/// Judges the rows at `rate_hz`, from the first one in which the program followed to the last one in which it was asked to.
+/// Judges the rows at `rate_hz`, from the first one in which the program followed to the last one
+/// in which it was asked to.
 pub fn view(rows: &[ControllerRow], rate_hz: f64) -> ControllerView {
     let mut view = ControllerView::default();
     let (mut squares, mut answers, mut row_of) = (0.0, 0.0, 0_u64);

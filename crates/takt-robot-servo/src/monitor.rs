@@ -261,7 +261,8 @@ impl Monitor {
         self.sent_rad.map(|sent| farthest(&sent, &state.joints_rad))
     }
 
-    /// Whether `target_rad` may follow the one before, `cycles` after it; the first one has to be where the arm is.
+    /// Whether `target_rad` may follow the one before, `cycles` after it; the first one has to be
+    /// where the arm is.
     ///
     /// # Errors
     /// [`StopReason::Jump`]; it must not be sent then.

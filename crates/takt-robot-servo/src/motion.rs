@@ -10,12 +10,14 @@ use takt_rt::config::{SettingError, within};
 
 use crate::config::LimitsConfig;
 
-/// Where the arm is to be. Called once a cycle on the real-time thread: it must not allocate, lock or wait.
+/// Where the arm is to be. Called once a cycle on the real-time thread: it must not allocate, lock
+/// or wait.
 pub trait Targets: Send + 'static {
-    /// Joint targets (rad) `time_s` after the stream began, for an arm that stood at `start_rad` then.
+    /// Joint targets (rad) `time_s` after the stream began, for an arm that stood at `start_rad`
+    /// then.
     ///
-    /// Time goes on by the controller's clock, also over cycles that were passed over. A target that is too far from the one
-    /// before it is not sent: it stops the arm.
+    /// Time goes on by the controller's clock, also over cycles that were passed over. A target
+    /// that is too far from the one before it is not sent: it stops the arm.
     fn at(&mut self, time_s: f64, start_rad: &[f64; 6]) -> [f64; 6];
 }
 
@@ -32,7 +34,8 @@ pub enum MotionConfig {
         /// How long the swing takes to grow to its amplitude, so that it begins at rest.
         ramp_s: f64,
     },
-    /// From one place to the next, at rest in each, as fast as the limits allow; after the last one the first again.
+    /// From one place to the next, at rest in each, as fast as the limits allow; after the last one
+    /// the first again.
     Waypoints {
         /// The places, rad from where the arm stood.
         offsets_rad: Vec<[f64; 6]>,
@@ -44,7 +47,8 @@ pub enum MotionConfig {
 }
 
 impl Default for MotionConfig {
-    /// The four joints that move the tool most, by some ten degrees every two seconds: seen by eye, and far from every limit.
+    /// The four joints that move the tool most, by some ten degrees every two seconds: seen by eye,
+    /// and far from every limit.
     fn default() -> Self {
         Self::Sine { amplitude_rad: [0.2, 0.1, 0.15, 0.2, 0.0, 0.0], frequency_hz: 0.5, ramp_s: 2.0 }
     }
@@ -84,7 +88,8 @@ impl Trajectory {
     /// Plans a motion within the limits.
     ///
     /// # Errors
-    /// [`SettingError`] for a motion that is none, or that exceeds `limits` when sampled at `rate_hz`.
+    /// [`SettingError`] for a motion that is none, or that exceeds `limits` when sampled at
+    /// `rate_hz`.
     pub fn new(motion: &MotionConfig, limits: &LimitsConfig, rate_hz: f64) -> Result<Self, SettingError> {
         let refuse = |key: &str, received: String, accepted: &str| {
             Err(SettingError::value(key, received, format!("accepted: {accepted}")))

@@ -106,7 +106,8 @@ impl Pacer {
                     return Ok(Wake { index, planned_ns, wake_ns, skipped, packets, lost_packets, content });
                 }
             }
-            // A clock that does not go on is for the monitor, and packets of the past keep nobody beyond the time.
+            // A clock that does not go on is for the monitor, and packets of the past keep nobody
+            // beyond the time.
             let doubt = content.is_some_and(|content| content != Content::New);
             if came == 0 || doubt || monotonic_ns() >= until_ns {
                 // Late or lost: the arm must not wait for it. Time goes on by what was expected.

@@ -1,4 +1,5 @@
-//! What the thread leaves behind: a record of every cycle, and sums that are complete even where records were lost.
+//! What the thread leaves behind: a record of every cycle, and sums that are complete even where
+//! records were lost.
 
 use serde::Serialize;
 
@@ -6,7 +7,8 @@ use serde::Serialize;
 pub struct CycleRecord {
     /// Number of the control cycle, from 0 at the first packet; passed over ones count.
     pub index: u64,
-    /// When it was to begin: paced by the controller, when its packet could be here at the earliest; free, the grid.
+    /// When it was to begin: paced by the controller, when its packet could be here at the
+    /// earliest; free, the grid.
     pub planned_ns: u64,
     /// When the thread was awake with it.
     pub wake_ns: u64,
@@ -108,7 +110,8 @@ pub struct Totals {
     pub not_sent: u64,
     /// From one command to the next.
     pub period: Extremes,
-    /// Sum of the differences of successive periods, nanoseconds: over their number the jitter of the UR driver's benchmark.
+    /// Sum of the differences of successive periods, nanoseconds: over their number the jitter of
+    /// the UR driver's benchmark.
     pub jitter_sum_ns: u64,
     /// Sum of (period - nominal)², us²: for the benchmark's RMS error.
     pub period_squares_us2: f64,

@@ -41,8 +41,8 @@ pub enum Phase {
 
 pub const THREAD: &str = "takt-servo";
 
-/// How long the program on the robot is given to begin, and to bring the arm to rest: stopj needs 0.8 s from the fastest
-/// target that it follows.
+/// How long the program on the robot is given to begin, and to bring the arm to rest: stopj needs
+/// 0.8 s from the fastest target that it follows.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Joint speed that counts as rest, rad/s.
@@ -57,7 +57,8 @@ pub struct Finished {
     pub at_rest: bool,
     /// Sums over the cycles that streamed.
     pub totals: Totals,
-    /// Control cycles without a command, and most of them in a row, as the program on the robot counted.
+    /// Control cycles without a command, and most of them in a row, as the program on the robot
+    /// counted.
     pub missed: i32,
     /// See `missed`.
     pub longest: i32,
@@ -67,7 +68,8 @@ pub struct Finished {
     pub minor_faults: u64,
     /// Those that were served from storage.
     pub major_faults: u64,
-    /// Allocations and frees of the thread while it cycled; for tests, 0 unless `takt_rt::proof` counts them.
+    /// Allocations and frees of the thread while it cycled; for tests, 0 unless `takt_rt::proof`
+    /// counts them.
     #[serde(skip)]
     pub allocations: u64,
 }
@@ -98,7 +100,8 @@ pub fn start(config: &ServoConfig, records: Producer<CycleRecord>) -> Result<Run
     start_with(config, trajectory, records)
 }
 
-/// Starts a stream of `targets`: connects, looks whether the robot is ready, and hands over to a thread of its own.
+/// Starts a stream of `targets`: connects, looks whether the robot is ready, and hands over to a
+/// thread of its own.
 ///
 /// # Errors
 /// [`ServoError`]; nothing moves then.
@@ -146,8 +149,8 @@ pub fn start_with(
     Ok(RunningStream { shared, thread: Some(thread), version, simulator })
 }
 
-/// Waits for the first states and looks whether the robot is ready. A program that has just been played resets its registers in
-/// its first cycle.
+/// Waits for the first states and looks whether the robot is ready. A program that has just been
+/// played resets its registers in its first cycle.
 fn await_ready(link: &mut ServoLink, patience: Duration) -> Result<(), ServoError> {
     let until = Instant::now() + patience;
     loop {
@@ -373,7 +376,8 @@ impl<T: Targets> Stream<T> {
             if matches!(sent, takt_link_rtde::client::SendOutcome::Disconnected)
                 || self.link.receive(monotonic_ns() + self.period_ns).is_err()
             {
-                // Nothing can be said or seen any more: the program on the robot stops for the silence.
+                // Nothing can be said or seen any more: the program on the robot stops for the
+                // silence.
                 return false;
             }
             let state = self.link.state();
@@ -388,7 +392,8 @@ impl<T: Targets> Stream<T> {
 }
 
 impl<T> Drop for Stream<T> {
-    /// A panic of the thread, too, ends with a stop; best effort, once: the program's own watchdog is behind it.
+    /// A panic of the thread, too, ends with a stop; best effort, once: the program's own watchdog
+    /// is behind it.
     fn drop(&mut self) {
         self.command.asked = reg::STOP;
         self.command.count = self.command.count.wrapping_add(1);
@@ -400,7 +405,8 @@ fn counted() -> u64 {
     takt_rt::proof::allocations() + takt_rt::proof::frees()
 }
 
-/// A simulated controller for [`ServoConfig::simulator`]: on free ports, with the program that follows a stream.
+/// A simulated controller for [`ServoConfig::simulator`]: on free ports, with the program that
+/// follows a stream.
 pub fn simulated() -> SimConfig {
     SimConfig { program: SimProgram::TaktServo, ..SimConfig::on_free_ports() }
 }

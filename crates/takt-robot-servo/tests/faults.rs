@@ -1,4 +1,5 @@
-//! Planted faults: what the controller, the wire or a foreign peer does wrong ends in a stop or an error that says so.
+//! Planted faults: what the controller, the wire or a foreign peer does wrong ends in a stop or an
+//! error that says so.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;
@@ -83,7 +84,8 @@ fn silence_beyond_the_limit_stops_for_a_stale_state() {
     let mut config = config();
     config.limits.stale_cycles = 30;
     config.limits.skipped_cycles = 500;
-    // On a loaded machine the simulator may be late by itself: it only has to stop, and to say that the state is old.
+    // On a loaded machine the simulator may be late by itself: it only has to stop, and to say that
+    // the state is old.
     let running = streaming(&config);
     running.simulator().unwrap().inject(Fault::Freeze(true));
     wait_for("the stream to stop", || (running.phase() != Phase::Streaming).then_some(()));

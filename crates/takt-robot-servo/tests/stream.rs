@@ -1,4 +1,5 @@
-//! The stream against the simulated controller as a process of its own, judged by the controller's own log.
+//! The stream against the simulated controller as a process of its own, judged by the controller's
+//! own log.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;
@@ -50,7 +51,8 @@ fn the_arm_follows_a_stream_and_both_sides_of_the_wire_agree() {
         let (low, high) =
             arm_moves.iter().fold((f64::MAX, f64::MIN), |(low, high), q| (low.min(*q), high.max(*q)));
         assert!(high - low > 0.05, "{low} to {high} rad: the base joint has moved");
-        // Behind by lookahead_time: amplitude 0.2 rad at 0.5 Hz makes at most 0.63 rad/s, 0.1 s of it 0.063 rad.
+        // Behind by lookahead_time: amplitude 0.2 rad at 0.5 Hz makes at most 0.63 rad/s, 0.1 s of
+        // it 0.063 rad.
         assert!(view.following_max_rad > 0.01 && view.following_max_rad < 0.1, "{view:?}");
         let ours = finished.totals.following_max_rad;
         assert!(ours > 0.01 && ours < 0.2, "{ours}");

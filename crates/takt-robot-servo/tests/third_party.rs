@@ -1,7 +1,7 @@
 //! The PyPI client `ur_rtde` sees the joints that our own records tell of, state by state.
 //!
-//! Needs `python3` with `ur_rtde` (`pip install ur_rtde==1.6.5`). Without them the test says SKIPPED, unless
-//! `TAKT_REQUIRE_OUTSIDE=1` makes that a failure.
+//! Needs `python3` with `ur_rtde` (`pip install ur_rtde==1.6.5`). Without them the test says
+//! SKIPPED, unless `TAKT_REQUIRE_OUTSIDE=1` makes that a failure.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;

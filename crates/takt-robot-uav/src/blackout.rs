@@ -1,9 +1,10 @@
-//! What lateness does to this vehicle, in simulated time (the argument of the paper's section 7.4, measured): how long
-//! may the rotors hold their command before the flight is lost, and what does a shorter hold cost?
+//! What lateness does to this vehicle, in simulated time (the argument of the paper's section 7.4,
+//! measured): how long may the rotors hold their command before the flight is lost, and what does a
+//! shorter hold cost?
 //!
-//! A blackout begins at a release whose attitude job runs late by the blackout's length; the position loop, on another
-//! CPU, goes on. It is tried at many moments of a manoeuvre, because a held command is harmless in steady flight and
-//! worst just when the vehicle begins to turn.
+//! A blackout begins at a release whose attitude job runs late by the blackout's length; the
+//! position loop, on another CPU, goes on. It is tried at many moments of a manoeuvre, because a
+//! held command is harmless in steady flight and worst just when the vehicle begins to turn.
 
 #![deny(missing_docs)]
 
@@ -21,19 +22,23 @@ const MS_NS: f64 = 1e6;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StudyOptions {
-    /// Moments of each manoeuvre at which blackouts begin. 60: every tenth of a second of the default eight.
+    /// Moments of each manoeuvre at which blackouts begin. 60: every tenth of a second of the
+    /// default eight.
     pub moments: u32,
     /// Longest blackout that is tried, ms. 1900: silence of 2 s counts as lost anyway.
     pub longest_ms: f64,
-    /// Step of the search for the shortest blackout that loses the vehicle, ms; it is then halved down to a tenth of
-    /// a millisecond. 20.
+    /// Step of the search for the shortest blackout that loses the vehicle, ms; it is then halved
+    /// down to a tenth of a millisecond. 20.
     pub search_step_ms: f64,
-    /// How long the flight is watched after a blackout, s. 4: several times the position loop's time constant.
+    /// How long the flight is watched after a blackout, s. 4: several times the position loop's
+    /// time constant.
     pub watch_s: f64,
-    /// Blackouts of the table, ms. From the paper: 0.225 (worst of PREEMPT_RT), 1.848 (worst of SCHED_FIFO on the
-    /// standard kernel), 4 (the period), 9.424 (worst of SCHED_OTHER); and beyond.
+    /// Blackouts of the table, ms. From the paper: 0.225 (worst of PREEMPT_RT), 1.848 (worst of
+    /// SCHED_FIFO on the standard kernel), 4 (the period), 9.424 (worst of SCHED_OTHER); and
+    /// beyond.
     pub holds_ms: Vec<f64>,
-    /// Delays from reading the state to the command's effect, for the table of lasting lateness, ms.
+    /// Delays from reading the state to the command's effect, for the table of lasting lateness,
+    /// ms.
     pub delays_ms: Vec<f64>,
     /// Length of the flights of that table, s. 40: the paper's 10,000 jobs.
     pub flight_s: f64,
@@ -109,7 +114,8 @@ pub struct HoldRow {
 pub struct LateCost {
     /// Root mean square of the distance from the reference, m.
     pub position_rms_m: f64,
-    /// Root mean square of the distance from the same flight with punctual jobs, m: the cost of lateness alone.
+    /// Root mean square of the distance from the same flight with punctual jobs, m: the cost of
+    /// lateness alone.
     pub deviation_rms_m: f64,
 }
 
@@ -133,15 +139,16 @@ pub struct Manoeuvre {
     pub name: String,
     /// What is flown.
     pub reference: Reference,
-    /// Root mean square distance from the reference without lateness, m; absent where the flight is lost even so.
+    /// Root mean square distance from the reference without lateness, m; absent where the flight is
+    /// lost even so.
     pub punctual_rms_m: Option<f64>,
-    /// Shortest blackout that loses the vehicle, at the worst moment, ms; absent where the longest tried loses it at no
-    /// moment.
+    /// Shortest blackout that loses the vehicle, at the worst moment, ms; absent where the longest
+    /// tried loses it at no moment.
     pub shortest_loss_ms: Option<f64>,
     /// That moment, s from the start of the manoeuvre.
     pub worst_moment_s: Option<f64>,
-    /// Median over the moments of the shortest blackout that loses the vehicle, ms; absent where fewer than half of
-    /// the moments lose it.
+    /// Median over the moments of the shortest blackout that loses the vehicle, ms; absent where
+    /// fewer than half of the moments lose it.
     pub median_loss_ms: Option<f64>,
     /// The table of blackouts.
     pub holds: Vec<HoldRow>,
@@ -158,7 +165,8 @@ pub struct Study {
     pub manoeuvres: Vec<Manoeuvre>,
 }
 
-/// Flies the configured reference and [`Reference::aggressive_step`] through blackouts and lasting lateness.
+/// Flies the configured reference and [`Reference::aggressive_step`] through blackouts and lasting
+/// lateness.
 ///
 /// # Errors
 /// [`UavError::Config`].
@@ -180,8 +188,8 @@ fn name(reference: &Reference) -> &'static str {
     }
 }
 
-/// Between which times blackouts begin: one period once the flight has settled, or for a step the time from the jump
-/// until the vehicle slows down.
+/// Between which times blackouts begin: one period once the flight has settled, or for a step the
+/// time from the jump until the vehicle slows down.
 fn window_s(reference: &Reference) -> (f64, f64) {
     match *reference {
         Reference::Hover { .. } => (1.0, 2.0),
@@ -269,8 +277,8 @@ fn late_cost(begin: &Simulation, pattern: Pattern, length_ns: u64) -> Option<Lat
     })
 }
 
-/// One attitude job late by `hold_ms`, then punctual ones for the time of watching. Positions at each release, and the
-/// greatest tilt.
+/// One attitude job late by `hold_ms`, then punctual ones for the time of watching. Positions at
+/// each release, and the greatest tilt.
 struct Flown {
     quality: crate::sim::Quality,
     track: Vec<(u64, nalgebra::Vector3<f64>)>,
@@ -297,8 +305,8 @@ fn is_lost(begin: &Simulation, hold_ms: f64, options: &StudyOptions) -> bool {
     after_hold(begin, hold_ms, (options.watch_s * 1e9) as u64).quality.loss.is_some()
 }
 
-/// The shortest blackout from this moment that loses the vehicle: the first step of the search that does, refined by
-/// halving.
+/// The shortest blackout from this moment that loses the vehicle: the first step of the search that
+/// does, refined by halving.
 fn shortest_loss_ms(begin: &Simulation, options: &StudyOptions) -> Option<f64> {
     let mut safe_ms = 0.0;
     let mut lost_ms = loop {

@@ -12,15 +12,16 @@ use crate::reference::Reference;
 use crate::tasks::{Task, TaskSet};
 use crate::vehicle::VehicleConfig;
 
-/// A quadrotor's file: vehicle, control, reference and task set. An empty configuration is the paper's: 10,000 jobs at 250 Hz. Stress and
-/// length belong to the run.
+/// A quadrotor's file: vehicle, control, reference and task set. An empty configuration is the
+/// paper's: 10,000 jobs at 250 Hz. Stress and length belong to the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UavConfig {
     /// Name and claims.
     #[serde(flatten, skip_deserializing)]
     pub envelope: Envelope,
-    /// Attitude jobs after which the flight ends, when the command says no length. 10,000, as in the paper: 40 s.
+    /// Attitude jobs after which the flight ends, when the command says no length. 10,000, as in
+    /// the paper: 40 s.
     pub iterations: u64,
     /// The attitude loop: the one that is measured.
     #[serde(deserialize_with = "Task::read_attitude")]

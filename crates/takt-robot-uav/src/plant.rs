@@ -1,5 +1,5 @@
-//! The vehicle moved along with time. Rotors hold their command until the next one takes effect, and the flight counts
-//! as lost when the vehicle is beyond its limits.
+//! The vehicle moved along with time. Rotors hold their command until the next one takes effect,
+//! and the flight counts as lost when the vehicle is beyond its limits.
 
 #![deny(missing_docs)]
 
@@ -14,11 +14,12 @@ use takt_rt::config::{SettingError, all_within};
 /// Longest integration step. 1 ms: a twelfth of the fastest rotor time constant.
 pub const LONGEST_STEP_NS: u64 = 1_000_000;
 
-/// Longest time that is simulated at once. A flight that nobody steered for longer counts as lost, and a job that
-/// wakes up after a suspended hour does not integrate an hour.
+/// Longest time that is simulated at once. A flight that nobody steered for longer counts as lost,
+/// and a job that wakes up after a suspended hour does not integrate an hour.
 pub const LONGEST_SILENCE_NS: u64 = 2_000_000_000;
 
-/// Commands on their way to the rotors at one time. 32: a delay of 128 ms at 250 Hz. A real flight has one.
+/// Commands on their way to the rotors at one time. 32: a delay of 128 ms at 250 Hz. A real flight
+/// has one.
 pub const MOST_PENDING: usize = 32;
 
 /// When a flight counts as lost.
@@ -102,8 +103,8 @@ impl Plant {
         }
     }
 
-    /// Moves the vehicle to `to_ns` (nothing when that has passed). A lost vehicle stays where it was lost. Allocates
-    /// nothing, and takes bounded time.
+    /// Moves the vehicle to `to_ns` (nothing when that has passed). A lost vehicle stays where it
+    /// was lost. Allocates nothing, and takes bounded time.
     pub fn advance_to(&mut self, to_ns: u64) {
         let gap_ns = to_ns.saturating_sub(self.now_ns);
         if gap_ns > LONGEST_SILENCE_NS {
@@ -159,8 +160,9 @@ impl Plant {
         self.loss.get_or_insert((self.now_ns, why));
     }
 
-    /// Gives the rotors a command from `at_ns` on; until then they hold what they have. Commands that were to take effect
-    /// at that time or later are dropped. At most [`MOST_PENDING`] may wait; a further one displaces the newest.
+    /// Gives the rotors a command from `at_ns` on; until then they hold what they have. Commands
+    /// that were to take effect at that time or later are dropped. At most [`MOST_PENDING`] may
+    /// wait; a further one displaces the newest.
     pub fn command_at(&mut self, at_ns: u64, command: RotorSpeeds) {
         while self.pending.back().is_some_and(|&(effective_ns, _)| effective_ns >= at_ns)
             || self.pending.len() >= MOST_PENDING

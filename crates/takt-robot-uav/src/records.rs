@@ -1,4 +1,5 @@
-//! What a flight's tasks leave behind. Plain values without pointers, pushed through wait-free rings.
+//! What a flight's tasks leave behind. Plain values without pointers, pushed through wait-free
+//! rings.
 
 use crate::plant::Loss;
 

@@ -58,16 +58,16 @@ pub enum Reference {
 }
 
 impl Default for Reference {
-    /// An eight of 4 m by 2 m in 6 s, 5 m above the ground: speeds up to 3 m/s and tilts of some 25 degrees, brisk and
-    /// still far from every limit.
+    /// An eight of 4 m by 2 m in 6 s, 5 m above the ground: speeds up to 3 m/s and tilts of some 25
+    /// degrees, brisk and still far from every limit.
     fn default() -> Self {
         Self::FigureEight { center_m: [0.0, 0.0, 5.0], size_m: [2.0, 1.0], period_s: 6.0 }
     }
 }
 
 impl Reference {
-    /// A step that drives the default cascade to its acceleration limits and the rotors to theirs: 4 m sideways and
-    /// 1 m up at once.
+    /// A step that drives the default cascade to its acceleration limits and the rotors to theirs:
+    /// 4 m sideways and 1 m up at once.
     pub fn aggressive_step() -> Self {
         Self::Step { from_m: [0.0, 0.0, 5.0], to_m: [4.0, 0.0, 6.0], hold_s: 4.0 }
     }

@@ -1,5 +1,5 @@
-//! The flight in simulated time: the same plant, controllers and periods as [`flight`](crate::flight), with lateness
-//! chosen instead of met. Deterministic.
+//! The flight in simulated time: the same plant, controllers and periods as
+//! [`flight`](crate::flight), with lateness chosen instead of met. Deterministic.
 
 use serde::{Deserialize, Serialize};
 
@@ -139,7 +139,8 @@ impl Simulation {
         })
     }
 
-    /// Lets time pass to `to_ns` without an attitude job: the rotors hold, the position loop goes on.
+    /// Lets time pass to `to_ns` without an attitude job: the rotors hold, the position loop goes
+    /// on.
     pub fn hold_to(&mut self, to_ns: u64) {
         loop {
             let next_ns = to_ns.min(self.next_position_ns).min(self.next_sample_ns);
@@ -182,7 +183,8 @@ impl Simulation {
         }
     }
 
-    /// Flies on punctually to `at_ns`, and says where the vehicle is then. Times before the last release count as it.
+    /// Flies on punctually to `at_ns`, and says where the vehicle is then. Times before the last
+    /// release count as it.
     pub fn punctual_at(&mut self, at_ns: u64) -> State {
         while self.next_attitude_ns <= at_ns && self.plant.loss().is_none() {
             self.job(JobTiming::default());

@@ -1,4 +1,5 @@
-//! The task set: attitude loop, position loop, telemetry; each with rate, policy, placement and way to sleep.
+//! The task set: attitude loop, position loop, telemetry; each with rate, policy, placement and way
+//! to sleep.
 
 #![deny(missing_docs)]
 
@@ -123,20 +124,22 @@ impl Task {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskSet {
-    /// Gives the attitude loop a CPU of its own and the other tasks others: isolated CPUs (`isolcpus=`) first, as the paper does with
-    /// its isolated cores 2 and 3; without any, the highest CPU and the rest. `true`. Nothing is pinned where there is one CPU only.
-    /// CPUs named at a task win.
+    /// Gives the attitude loop a CPU of its own and the other tasks others: isolated CPUs
+    /// (`isolcpus=`) first, as the paper does with its isolated cores 2 and 3; without any, the
+    /// highest CPU and the rest. `true`. Nothing is pinned where there is one CPU only. CPUs named
+    /// at a task win.
     ///
-    /// The kernel refuses SCHED_DEADLINE to a thread that may not run on all CPUs of its root domain; such a task is pinned in the
-    /// first of several ways that holds ([`takt_reserve::pin`]), else left unpinned, and the run says which.
+    /// The kernel refuses SCHED_DEADLINE to a thread that may not run on all CPUs of its root
+    /// domain; such a task is pinned in the first of several ways that holds
+    /// ([`takt_reserve::pin`]), else left unpinned, and the run says which.
     pub isolate: bool,
     /// Locks all memory. `true`, as in the paper.
     pub lock_memory: bool,
-    /// Holds `/dev/cpu_dma_latency` at 0 so that no CPU enters a deep idle state. `false`: the paper locks the
-    /// frequency and leaves the idle states.
+    /// Holds `/dev/cpu_dma_latency` at 0 so that no CPU enters a deep idle state. `false`: the
+    /// paper locks the frequency and leaves the idle states.
     pub hold_cpu_awake: bool,
-    /// Timer slack of SCHED_OTHER tasks, ns; absent: the inherited one, 50 µs by default, which the paper's
-    /// SCHED_OTHER rows contain (median 54 µs).
+    /// Timer slack of SCHED_OTHER tasks, ns; absent: the inherited one, 50 µs by default, which the
+    /// paper's SCHED_OTHER rows contain (median 54 µs).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timer_slack_ns: Option<u64>,
     /// Refuses to fly when the kernel grants less than asked. `false`: the run is labelled instead.
@@ -149,7 +152,8 @@ impl Default for TaskSet {
     }
 }
 
-/// Where the attitude loop, the position loop and telemetry shall run; `None` leaves what the process has.
+/// Where the attitude loop, the position loop and telemetry shall run; `None` leaves what the
+/// process has.
 pub fn placements(tasks: [&Task; 3], isolate: bool, machine: &MachineCpus) -> [Option<CpuSet>; 3] {
     let division = if isolate { machine.divide() } else { None };
     let (own, rest) = (division.map(|d| d.own), division.map(|d| d.rest));

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the configuration does not exempt")]
 
-//! The task set in real time: records are complete, jobs neither allocate nor fault nor make system calls but the
-//! sleep, lateness reaches the vehicle, and what the kernel refuses is told.
+//! The task set in real time: records are complete, jobs neither allocate nor fault nor make system
+//! calls but the sleep, lateness reaches the vehicle, and what the kernel refuses is told.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -241,7 +241,8 @@ fn jobs_neither_allocate_nor_fault() {
 
 #[test]
 fn jobs_make_no_system_call_but_the_sleep() {
-    // A late release on a busy machine asks for its policy instead of sleeping, and does not yield under SCHED_OTHER.
+    // A late release on a busy machine asks for its policy instead of sleeping, and does not yield
+    // under SCHED_OTHER.
     let allowed = [libc::SYS_sched_getscheduler];
     let outcome = system_calls_beyond(&allowed, || {
         let mut fixture = fixture(Reference::default(), monotonic_ns());
@@ -270,8 +271,8 @@ fn punctual_tasks_fly_as_the_simulation_does() {
     let mut fixture = fixture(Reference::default(), epoch_ns);
     let mut ideal = Simulation::new(&UavConfig::default()).unwrap();
     for index in 0..2500 {
-        // Within one thread the position job follows the attitude job; its clock readings lie before the epoch, so
-        // commands take effect at once.
+        // Within one thread the position job follows the attitude job; its clock readings lie
+        // before the epoch, so commands take effect at once.
         fixture.job(&release(index, epoch_ns, 0, 0));
     }
     ideal.fly_to(2500 * PERIOD_NS, Pattern::Punctual);
@@ -291,7 +292,8 @@ fn lateness_reaches_the_vehicle() {
         let mut fixture = fixture(Reference::aggressive_step(), epoch_ns);
         let mut index = 0;
         while index < 2000 {
-            // The step is at release 1000; the job at 1015 is late by the hold, and the releases in it are skipped.
+            // The step is at release 1000; the job at 1015 is late by the hold, and the releases in
+            // it are skipped.
             let lateness_ns = if index == 1015 { hold_ms * 1_000_000 } else { 0 };
             let skipped = lateness_ns / PERIOD_NS;
             fixture.job(&release(index, epoch_ns, lateness_ns, 0));

@@ -1,4 +1,5 @@
-//! SCHED_DEADLINE on a CPU of one's own: what the kernel says from outside, before, during and after, and after a kill.
+//! SCHED_DEADLINE on a CPU of one's own: what the kernel says from outside, before, during and
+//! after, and after a kill.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::BTreeSet;

@@ -1,8 +1,10 @@
-//! Publish and subscribe between processes: one datagram socket for each node, messages by kernel copies.
+//! Publish and subscribe between processes: one datagram socket for each node, messages by kernel
+//! copies.
 //!
-//! As in DDS implementations, a helper thread in every process receives and files messages into the subscriptions' histories
-//! (`KEEP_LAST`), and then wakes the executor. It is an ordinary thread that nobody told the scheduler about: whoever starves
-//! it delays every chain through its process (*ROS-Llama*, section VI.A).
+//! As in DDS implementations, a helper thread in every process receives and files messages into the
+//! subscriptions' histories (`KEEP_LAST`), and then wakes the executor. It is an ordinary thread
+//! that nobody told the scheduler about: whoever starves it delays every chain through its process
+//! (*ROS-Llama*, section VI.A).
 
 use std::collections::VecDeque;
 use std::io;
@@ -80,7 +82,8 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// Opens the socket of a node below `directory` and starts its helper thread, which ends with the process.
+    /// Opens the socket of a node below `directory` and starts its helper thread, which ends with
+    /// the process.
     ///
     /// # Errors
     ///
@@ -124,7 +127,8 @@ impl Bus {
         Ok(bus)
     }
 
-    /// Sends a message to all subscribers; one whose socket is full or gone does not get it, as with best-effort quality of service.
+    /// Sends a message to all subscribers; one whose socket is full or gone does not get it, as
+    /// with best-effort quality of service.
     pub fn publish(&self, message: Message) {
         let bytes = message.encode();
         for receiver in self.receivers.get(message.topic as usize).into_iter().flatten() {
@@ -138,7 +142,8 @@ impl Bus {
         }
     }
 
-    /// Waits until a subscription has a message or the time has come; returns which subscriptions have one.
+    /// Waits until a subscription has a message or the time has come; returns which subscriptions
+    /// have one.
     pub fn wait(&self, until_ns: u64, ready: &mut Vec<bool>) {
         let mut histories = self.inbox.histories.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

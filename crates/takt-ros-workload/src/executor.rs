@@ -1,13 +1,15 @@
-//! The semantics of `rclcpp`'s single-threaded executor, as Casini et al. (ECRTS 2019) describe them: a wait set is
-//! filled at polling points only; timers come before subscriptions, each in the order of registration; a callback runs to its
-//! end; each ready subscription is served once for each polling point.
+//! The semantics of `rclcpp`'s single-threaded executor, as Casini et al. (ECRTS 2019) describe
+//! them: a wait set is filled at polling points only; timers come before subscriptions, each in the
+//! order of registration; a callback runs to its end; each ready subscription is served once for
+//! each polling point.
 
 use crate::tracepoints::trace;
 use takt_rt::clock::monotonic_ns;
 
 /// What an executor serves.
 pub trait Served {
-    /// Waits until something is there or the time has come, and says which subscriptions have a message.
+    /// Waits until something is there or the time has come, and says which subscriptions have a
+    /// message.
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<bool>);
     /// Runs a timer's callback.
     fn timer(&mut self, index: usize);
@@ -24,7 +26,8 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A timer made at one moment whose executor serves it from another on: its first release is the first on its grid from there.
+    /// A timer made at one moment whose executor serves it from another on: its first release is
+    /// the first on its grid from there.
     #[must_use]
     pub fn on_grid(made_ns: u64, period_ns: u64, from_ns: u64) -> Self {
         let period_ns = period_ns.max(1);
@@ -32,8 +35,8 @@ impl Timer {
         Self { next_ns: made_ns + periods * period_ns, period_ns }
     }
 
-    /// Whether it is due; then it moves on: by one period, or to the first release after now when it has fallen behind by more
-    /// than one (as `rcl_timer_call` does).
+    /// Whether it is due; then it moves on: by one period, or to the first release after now when
+    /// it has fallen behind by more than one (as `rcl_timer_call` does).
     pub fn call(&mut self, now_ns: u64) -> bool {
         if now_ns < self.next_ns {
             return false;

@@ -1,7 +1,8 @@
 //! Starts all nodes of a system as processes, lets them begin together, and ends with them.
 //!
-//! A node's process says `ready` on its output when its objects are announced and its socket is there; it is told on its input when to begin
-//! and end, and says at the end what got lost. It dies with its parent.
+//! A node's process says `ready` on its output when its objects are announced and its socket is
+//! there; it is told on its input when to begin and end, and says at the end what got lost. It dies
+//! with its parent.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,7 +17,8 @@ use takt_rt::clock::monotonic_ns;
 use crate::node::{Failure, Losses, Window};
 use crate::system::System;
 
-/// How to start one node: a program, its arguments, to which the node's name is appended, and its environment.
+/// How to start one node: a program, its arguments, to which the node's name is appended, and its
+/// environment.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub path: PathBuf,
@@ -27,8 +29,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Gives the nodes the stand-in for `libtracetools.so`, written to `directory`, behind whatever is preloaded already: so that
-    /// a probe sees them, and uprobes find what they sit on.
+    /// Gives the nodes the stand-in for `libtracetools.so`, written to `directory`, behind whatever
+    /// is preloaded already: so that a probe sees them, and uprobes find what they sit on.
     ///
     /// # Errors
     ///
@@ -149,7 +151,8 @@ impl Running {
         self.nodes.iter().map(|node| (node.name.as_str(), node.child.id()))
     }
 
-    /// Lets all begin together, a moment from now: first for `lead` with the first phase's costs, then for `length`, which the phases divide.
+    /// Lets all begin together, a moment from now: first for `lead` with the first phase's costs,
+    /// then for `length`, which the phases divide.
     ///
     /// # Errors
     ///

@@ -82,7 +82,8 @@ struct SubscriptionObjects {
     callback: Handle,
 }
 
-/// Runs a node of a system: joins the bus below `directory`, calls `ready`, which returns when to begin, and serves until the end.
+/// Runs a node of a system: joins the bus below `directory`, calls `ready`, which returns when to
+/// begin, and serves until the end.
 pub fn run(
     system: &System,
     node: &str,

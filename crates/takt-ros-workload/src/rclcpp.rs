@@ -1,7 +1,8 @@
-//! The same system on real `rclcpp` nodes: the ROS 2 package `ros2/takt_bench`, where it is built and its environment is sourced.
+//! The same system on real `rclcpp` nodes: the ROS 2 package `ros2/takt_bench`, where it is built
+//! and its environment is sourced.
 //!
-//! Its program speaks the protocol of [`crate::launch`]: [`Nodes::program`] writes what each node does to a folder and gives the
-//! [`Program`] with which [`crate::Running::start`] starts them.
+//! Its program speaks the protocol of [`crate::launch`]: [`Nodes::program`] writes what each node
+//! does to a folder and gives the [`Program`] with which [`crate::Running::start`] starts them.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -67,7 +68,8 @@ fn find_in(variable: impl Fn(&str) -> Option<OsString>) -> Result<Nodes, Missing
 }
 
 impl Nodes {
-    /// How to start the nodes of a system; what they do is written to `directory`, which must stay as long as they start.
+    /// How to start the nodes of a system; what they do is written to `directory`, which must stay
+    /// as long as they start.
     ///
     /// # Errors
     ///

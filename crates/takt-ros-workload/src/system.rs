@@ -5,16 +5,19 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use takt_rt::random::SplitMix64;
 
-/// The mobile robot of *ROS-Llama*, section VI, with the seven chains of its Table I; costs are made for two cores.
+/// The mobile robot of *ROS-Llama*, section VI, with the seven chains of its Table I; costs are
+/// made for two cores.
 pub const TURTLEBOT: &str = include_str!("turtlebot.toml");
 
 /// A system of nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct System {
-    /// Names of the load phases, in order; costs may differ between them. The run's time is divided equally.
+    /// Names of the load phases, in order; costs may differ between them. The run's time is divided
+    /// equally.
     pub phases: Vec<String>,
-    /// Seed of the costs' randomness; the same seed gives every callback the same sequence of costs.
+    /// Seed of the costs' randomness; the same seed gives every callback the same sequence of
+    /// costs.
     #[serde(default = "seed")]
     pub seed: u64,
     /// The nodes, one process each.
@@ -68,7 +71,8 @@ pub struct SubscriptionSpec {
     /// Topics that it publishes to when it ends.
     #[serde(default)]
     pub publishes: Vec<String>,
-    /// A message filter: publishes only when the node has received a message on this topic since it last published.
+    /// A message filter: publishes only when the node has received a message on this topic since it
+    /// last published.
     #[serde(default)]
     pub needs: Option<String>,
     /// Queue depth (KEEP_LAST); older messages are overwritten.
@@ -107,7 +111,8 @@ pub struct Cost {
     /// Expensive activations: every so many (0: never) ...
     #[serde(default)]
     pub peak_every: u64,
-    /// ... takes this many times the usual cost. Peaks far apart are what execution-time curves are for (section V.b).
+    /// ... takes this many times the usual cost. Peaks far apart are what execution-time curves are
+    /// for (section V.b).
     #[serde(default = "one")]
     pub peak_factor: f64,
 }

@@ -1,4 +1,5 @@
-//! The exported `ros_trace_*` functions, called as `rclcpp`, `rcl` and `rmw` call them, and identities to call them with.
+//! The exported `ros_trace_*` functions, called as `rclcpp`, `rcl` and `rmw` call them, and
+//! identities to call them with.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;

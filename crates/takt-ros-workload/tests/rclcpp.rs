@@ -1,5 +1,6 @@
-//! The C++ side of the workload, as far as it can be checked without ROS 2: its costs are ours, and the node is C++ that fits the declarations
-//! of what it uses. That it builds against rclcpp and runs is seen only where ROS 2 is installed.
+//! The C++ side of the workload, as far as it can be checked without ROS 2: its costs are ours, and
+//! the node is C++ that fits the declarations of what it uses. That it builds against rclcpp and
+//! runs is seen only where ROS 2 is installed.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 

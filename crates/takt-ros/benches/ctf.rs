@@ -1,6 +1,8 @@
-//! What reading a recorded trace costs, beside `babeltrace2` counting the same trace: CPU time of both, events a second.
+//! What reading a recorded trace costs, beside `babeltrace2` counting the same trace: CPU time of
+//! both, events a second.
 //!
-//! `cargo bench -p takt-ros --bench ctf [-- FOLDER]` reads a recording of your own instead of the one that it writes.
+//! `cargo bench -p takt-ros --bench ctf [-- FOLDER]` reads a recording of your own instead of the
+//! one that it writes.
 
 #[path = "../tests/support/mod.rs"]
 mod support;

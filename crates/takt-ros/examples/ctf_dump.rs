@@ -1,4 +1,5 @@
-//! Prints a recording as `babeltrace2 --no-delta --clock-cycles` does (`records`), or what Takt reads from it (`events`).
+//! Prints a recording as `babeltrace2 --no-delta --clock-cycles` does (`records`), or what Takt
+//! reads from it (`events`).
 //!
 //! `cargo run -p takt-ros --example ctf_dump -- records|events|seen FOLDER`
 

@@ -1,9 +1,11 @@
-//! What a call of `ros_trace_*` costs the process, in one run with all probes by turns: nobody listens, the preload probe (with and
-//! without CPU time), LTTng-UST (the provider `ros2`, with the contexts that `ros2 trace` adds), uprobes.
+//! What a call of `ros_trace_*` costs the process, in one run with all probes by turns: nobody
+//! listens, the preload probe (with and without CPU time), LTTng-UST (the provider `ros2`, with the
+//! contexts that `ros2 trace` adds), uprobes.
 //!
-//! `cargo run -p takt-ros --example probe_cost -- [turns]`. Figures are CPU nanoseconds of the calling thread per call, so that load on the
-//! machine does not count: of batches of 90 calls (nine of each function that a callback with one publication makes), the
-//! median, and the tenth percentile. Between batches it sleeps, as executors do, and readers come to run.
+//! `cargo run -p takt-ros --example probe_cost -- [turns]`. Figures are CPU nanoseconds of the
+//! calling thread per call, so that load on the machine does not count: of batches of 90 calls
+//! (nine of each function that a callback with one publication makes), the median, and the tenth
+//! percentile. Between batches it sleeps, as executors do, and readers come to run.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

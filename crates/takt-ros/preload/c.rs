@@ -1,4 +1,5 @@
-//! What the probe calls of the C library, and texts without allocation: it lives in other people's programs.
+//! What the probe calls of the C library, and texts without allocation: it lives in other people's
+//! programs.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 

@@ -1,9 +1,11 @@
-//! Calls of `rmw` and `rclcpp` that no tracepoint tells of (before Kilted, or at all): steps of service calls, which executor a thread runs,
-//! where something that it ran without a callback's events has ended, and what is in which callback group.
+//! Calls of `rmw` and `rclcpp` that no tracepoint tells of (before Kilted, or at all): steps of
+//! service calls, which executor a thread runs, where something that it ran without a callback's
+//! events has ended, and what is in which callback group.
 //!
-//! Each function here stands before the library's own, which it calls with the same arguments; a library that binds its calls to itself
-//! is not disturbed, only not seen. Functions are chosen to take registers and to return nothing or an `int`, so that they can
-//! be handed on without knowing C++ types. Exceptions pass through: no frame here has anything to clean up.
+//! Each function here stands before the library's own, which it calls with the same arguments; a
+//! library that binds its calls to itself is not disturbed, only not seen. Functions are chosen to
+//! take registers and to return nothing or an `int`, so that they can be handed on without knowing
+//! C++ types. Exceptions pass through: no frame here has anything to clean up.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -15,7 +17,8 @@ unsafe extern "C" {
     fn syscall(number: c_long, ...) -> c_long;
 }
 
-/// By its number, as the C library does it: looking the library's function up could allocate, and allocators yield.
+/// By its number, as the C library does it: looking the library's function up could allocate, and
+/// allocators yield.
 const SYS_SCHED_YIELD: c_long = if cfg!(target_arch = "x86_64") { 24 } else { 124 };
 const _: () = assert!(
     cfg!(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")),
@@ -49,8 +52,8 @@ struct Loaded {
     next: *mut Loaded,
 }
 
-/// A client's identity as the middleware gives it with requests: FNV-1a of the twelve bytes of its process in the upper half, of all sixteen in
-/// the lower, which is not 0; 0 where there is none.
+/// A client's identity as the middleware gives it with requests: FNV-1a of the twelve bytes of its
+/// process in the upper half, of all sixteen in the lower, which is not 0; 0 where there is none.
 pub fn identity(gid: Gid) -> u64 {
     if gid.is_null() {
         return 0;
@@ -75,8 +78,8 @@ fn fold(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The library's own function. Somebody calls it by this name, so it is somewhere: behind this library, or in one that was loaded for one
-/// module alone.
+/// The library's own function. Somebody calls it by this name, so it is somewhere: behind this
+/// library, or in one that was loaded for one module alone.
 #[inline]
 fn real(slot: &Next, name: &CStr) -> Option<*mut c_void> {
     let found = slot.load(Ordering::Relaxed);
@@ -106,7 +109,8 @@ fn find(slot: &Next, name: &CStr) -> *mut c_void {
     found
 }
 
-/// Shows the names of all libraries that are loaded, but the probe's own, until one is wanted: whether one was.
+/// Shows the names of all libraries that are loaded, but the probe's own, until one is wanted:
+/// whether one was.
 fn loaded(mut wanted: impl FnMut(&CStr) -> bool) -> bool {
     // SAFETY: the handle of the program itself is its entry in the linker's list of what is loaded.
     unsafe {
@@ -122,7 +126,8 @@ fn loaded(mut wanted: impl FnMut(&CStr) -> bool) -> bool {
     false
 }
 
-/// Tells that the process's nodes are Python's, if they are: `rclpy` is loaded, and `rclcpp` is not.
+/// Tells that the process's nodes are Python's, if they are: `rclpy` is loaded, and `rclcpp` is
+/// not.
 #[cold]
 #[inline(never)]
 pub fn tell_python() {
@@ -154,8 +159,9 @@ pub fn look_for_filters(symbol: *const c_char) {
 #[inline]
 pub fn head(message: Pointer) {
     if FILTERS.load(Ordering::Relaxed) && !message.is_null() && message.addr() % 8 < 1 {
-        // SAFETY: a message, whose memory is aligned and comes in words of eight bytes: objects of C++ that are smaller lie in an
-        // allocation or a frame that goes on behind them. Whatever is read is compared, and nothing else.
+        // SAFETY: a message, whose memory is aligned and comes in words of eight bytes: objects of
+        // C++ that are smaller lie in an allocation or a frame that goes on behind them. Whatever
+        // is read is compared, and nothing else.
         let head = unsafe { message.cast::<u64>().read_volatile() };
         process::event(code::HEAD, 1, |record| record.word(head));
     }
@@ -168,14 +174,16 @@ struct MessageInfo {
     received_ns: i64,
 }
 
-/// Tells when the message that is taken next was received, where the middleware has said it by now: `source_ns` is what it says to `tracetools`.
+/// Tells when the message that is taken next was received, where the middleware has said it by now:
+/// `source_ns` is what it says to `tracetools`.
 #[inline]
 pub fn received(source_ns: i64) {
     let info = process::info().cast::<MessageInfo>();
     if info.is_null() {
         return;
     }
-    // SAFETY: what `rcl` handed to the middleware, which is under way and fills it in before it tells of the take.
+    // SAFETY: what `rcl` handed to the middleware, which is under way and fills it in before it
+    // tells of the take.
     let (source, received) = unsafe { ((*info).source_ns, (*info).received_ns) };
     tell_received(source, received, source == source_ns);
 }
@@ -204,7 +212,8 @@ fn is_this(file: *const c_char) -> bool {
     unsafe { CStr::from_ptr(file) }.to_bytes().ends_with(b"libtakt_probe.so")
 }
 
-/// One hooked function: `hook!(name "symbol" (arguments) -> result or else, |call| body)`, where `call()` runs the library's own.
+/// One hooked function: `hook!(name "symbol" (arguments) -> result or else, |call| body)`, where
+/// `call()` runs the library's own.
 macro_rules! hook {
     ($name:ident, $symbol:literal, ($($argument:ident: $of:ty),*) $(-> $result:ty)?, $otherwise:expr, |$call:ident| $body:block) => {
         #[unsafe(export_name = $symbol)]
@@ -316,7 +325,8 @@ hook!(
     }
 );
 
-/// Which process a client is of, as the middleware tells it (Iron on). What services are told of it differs in the rest.
+/// Which process a client is of, as the middleware tells it (Iron on). What services are told of it
+/// differs in the rest.
 fn own_process(client: Pointer) -> u64 {
     static REAL: Next = AtomicPtr::new(std::ptr::null_mut());
     let Some(function) = real(&REAL, c"rmw_get_gid_for_client") else { return 0 };
@@ -334,8 +344,8 @@ fn own_process(client: Pointer) -> u64 {
     if result == 0 { process_part(&told.data) } else { 0 }
 }
 
-/// The thread runs `executor`, whose C++ type its run-time type information tells (Itanium ABI: the word before the first virtual
-/// function points to it, and its second word to the name).
+/// The thread runs `executor`, whose C++ type its run-time type information tells (Itanium ABI: the
+/// word before the first virtual function points to it, and its second word to the name).
 #[inline]
 fn spins(executor: Pointer) {
     if process::new_executor(executor as u64) && process::enabled() {
@@ -346,7 +356,8 @@ fn spins(executor: Pointer) {
 #[cold]
 #[inline(never)]
 fn tell_executor(executor: Pointer) {
-    // SAFETY: a live object of a class with virtual functions; without type information the pointer is null.
+    // SAFETY: a live object of a class with virtual functions; without type information the pointer
+    // is null.
     let kind = unsafe {
         let table = *executor.cast::<*const *const *const c_char>();
         let information = table.sub(1).read();
@@ -428,7 +439,8 @@ hook!(
     }
 );
 
-/// A group and its new member, which is handed over as a `shared_ptr`: the object is its first word.
+/// A group and its new member, which is handed over as a `shared_ptr`: the object is its first
+/// word.
 #[cold]
 #[inline(never)]
 fn joins(group: Pointer, member: u64, object: Pointer) {
@@ -437,8 +449,9 @@ fn joins(group: Pointer, member: u64, object: Pointer) {
         return;
     }
     let Some(function) = real(&TYPE, c"_ZNK6rclcpp13CallbackGroup4typeEv") else { return };
-    // SAFETY: of this signature in every release: a reference to an `enum class` of which 0 is mutually exclusive, 1 reentrant. The
-    // argument is a `shared_ptr` behind a hidden reference, as for all types that are not copied trivially.
+    // SAFETY: of this signature in every release: a reference to an `enum class` of which 0 is
+    // mutually exclusive, 1 reentrant. The argument is a `shared_ptr` behind a hidden reference, as
+    // for all types that are not copied trivially.
     let (kind, object) = unsafe {
         let kind = std::mem::transmute::<*mut c_void, extern "C-unwind" fn(Pointer) -> *const c_int>(function)(group);
         (*kind, *object.cast::<u64>())
@@ -485,7 +498,8 @@ hook!(
     }
 );
 
-// A thread with a reservation that yields gives the rest of its budget away, and the kernel counts it as if it had been preempted.
+// A thread with a reservation that yields gives the rest of its budget away, and the kernel counts
+// it as if it had been preempted.
 macro_rules! yields {
     ($($name:ident $symbol:literal)*) => {
         $(

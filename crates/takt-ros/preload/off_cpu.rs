@@ -1,18 +1,23 @@
 //! Why a callback was off the CPU: because it waited for something, or because others ran.
 //!
-//! The kernel counts how often a thread gave the CPU up by itself (`ru_nvcsw`). Each such switch can cost a thread with a reservation the wait
-//! for its next budget, however short it is, so each counts. The count is read
-//! - when an executor begins to run something, so that what it does before the callback starts, as taking a message, counts, too;
+//! The kernel counts how often a thread gave the CPU up by itself (`ru_nvcsw`). Each such switch
+//! can cost a thread with a reservation the wait for its next budget, however short it is, so each
+//! counts. The count is read
+//! - when an executor begins to run something, so that what it does before the callback starts, as
+//!   taking a message, counts, too;
 //! - at every start, before the clocks are;
-//! - at the end, unless the activation had the CPU for all of its time but less than [`LEAST_AWAY_NS`]: no switch to another thread and back is as
-//!   short as that. The bound is exact: CPU time is read between two readings of the clock, and the later one is taken.
+//! - at the end, unless the activation had the CPU for all of its time but less than
+//!   [`LEAST_AWAY_NS`]: no switch to another thread and back is as short as that. The bound is
+//!   exact: CPU time is read between two readings of the clock, and the later one is taken.
 //!
-//! Preemption, throttling and waiting for a turn do not count there; neither does `sched_yield`, which is counted by itself
-//! ([`crate::process::yields`]): under `SCHED_DEADLINE` it gives the rest of the budget away.
+//! Preemption, throttling and waiting for a turn do not count there; neither does `sched_yield`,
+//! which is counted by itself ([`crate::process::yields`]): under `SCHED_DEADLINE` it gives the
+//! rest of the budget away.
 //!
-//! Of a callback that suspended itself for more than [`WORTH_NS`], the time for which it was ready to run all the same (`run_delay` of
-//! `/proc/thread-self/schedstat`) is read for its next activations, too, so that preemption and waiting for the CPU after a wake-up do
-//! not count as suspension. Below, all of the time off the CPU does.
+//! Of a callback that suspended itself for more than [`WORTH_NS`], the time for which it was ready
+//! to run all the same (`run_delay` of `/proc/thread-self/schedstat`) is read for its next
+//! activations, too, so that preemption and waiting for the CPU after a wake-up do not count as
+//! suspension. Below, all of the time off the CPU does.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 
@@ -29,10 +34,12 @@ const RUSAGE_THREAD: c_int = 1;
 const O_CLOEXEC: c_int = 0o2000000;
 /// Stands for the callback of work without events; no object has this address.
 pub const UNTRACED: u64 = 1;
-/// Less than any switch to another thread and back: two runs of the scheduler and a wake-up take a microsecond where processors are fastest (1.9
-/// measured between two of one virtual machine). Reading the two clocks takes 0.6 there, so that most ends need no reading of the count.
+/// Less than any switch to another thread and back: two runs of the scheduler and a wake-up take a
+/// microsecond where processors are fastest (1.9 measured between two of one virtual machine).
+/// Reading the two clocks takes 0.6 there, so that most ends need no reading of the count.
 const LEAST_AWAY_NS: u64 = 800;
-/// Suspensions from here on are worth the system calls that tell them from preemption: 50 microseconds, about ten times what these take.
+/// Suspensions from here on are worth the system calls that tell them from preemption: 50
+/// microseconds, about ten times what these take.
 const WORTH_NS: u64 = 50_000;
 /// For so many activations after such a suspension it is asked for.
 const ASKED: u8 = 64;
@@ -57,10 +64,12 @@ fn voluntary_switches() -> u64 {
     }
 }
 
-/// For how long the calling thread has waited for a CPU since it began: the second number of its `schedstat`.
+/// For how long the calling thread has waited for a CPU since it began: the second number of its
+/// `schedstat`.
 fn run_delay() -> u64 {
     let mut bytes = [0_u8; 96];
-    // SAFETY: reads at most what the buffer holds. Opened each time: a descriptor kept open could have been closed, or replaced.
+    // SAFETY: reads at most what the buffer holds. Opened each time: a descriptor kept open could
+    // have been closed, or replaced.
     let count = unsafe {
         let fd = open(c"/proc/thread-self/schedstat".as_ptr(), O_CLOEXEC, 0);
         if fd < 0 {
@@ -102,7 +111,8 @@ struct Activation {
     ready_ns: u64,
     /// When `ready_ns` was read.
     read_ns: u64,
-    /// How often its executor gave the CPU up before its start, and for how long it had it under way then.
+    /// How often its executor gave the CPU up before its start, and for how long it had it under
+    /// way then.
     early: u64,
     early_ns: u64,
 }
@@ -133,7 +143,8 @@ pub struct Course {
     under_way: [Activation; DEEPEST],
     depth: usize,
     execution: Option<Execution>,
-    /// Of callbacks, approximately: how many more of their activations are asked how long they were ready. Two can meet, which costs readings.
+    /// Of callbacks, approximately: how many more of their activations are asked how long they were
+    /// ready. Two can meet, which costs readings.
     asked: [u8; 256],
     /// Work without events took time.
     untraced: bool,
@@ -169,14 +180,16 @@ impl Course {
         self.under_way.get(..self.depth)?.last()
     }
 
-    /// An executor begins to run something. What that does before a callback starts, as taking a message, counts with it.
+    /// An executor begins to run something. What that does before a callback starts, as taking a
+    /// message, counts with it.
     #[inline]
     pub fn execution_begins(&mut self, at_ns: u64) {
         self.tells_ends = true;
         self.execution = Some(Execution { at_ns, switches: voluntary_switches() });
     }
 
-    /// An activation begins: reads what its end is compared with, then calls `clocks`, so that what this costs stays out of its time.
+    /// An activation begins: reads what its end is compared with, then calls `clocks`, so that what
+    /// this costs stays out of its time.
     #[inline]
     pub fn begin(&mut self, callback: u64, yields: u64, clocks: impl FnOnce() -> (u64, Option<u64>)) {
         if self.last().is_some_and(|open| open.callback == UNTRACED) {
@@ -244,7 +257,8 @@ impl Course {
         }
     }
 
-    /// The same as [`Self::end`] of work without events, which is asked for from the first time on that it took time.
+    /// The same as [`Self::end`] of work without events, which is asked for from the first time on
+    /// that it took time.
     #[inline]
     pub fn end_untraced(&mut self, yields: u64, end: End) -> Option<Told> {
         let open = *self.last().filter(|open| open.callback == UNTRACED)?;
@@ -263,7 +277,8 @@ impl Course {
         Some(Told { switches, ready_ns: if short { 0 } else { UNKNOWN }, yields: 0, early_ns: 0 })
     }
 
-    /// Of an activation that was off the CPU: how often it gave the CPU up, and how long it was ready.
+    /// Of an activation that was off the CPU: how often it gave the CPU up, and how long it was
+    /// ready.
     #[inline]
     pub fn end(&mut self, callback: u64, yields: u64, end: End) -> Option<Told> {
         let place = self.under_way.iter().take(self.depth).rposition(|open| open.callback == callback)?;
@@ -297,7 +312,8 @@ impl Course {
                 UNKNOWN => UNKNOWN,
                 before => {
                     let ready_ns = since(before, run_delay());
-                    // Preempted between a reading and the activation: that is no time in the activation.
+                    // Preempted between a reading and the activation: that is no time in the
+                    // activation.
                     let outside = open.at_ns.saturating_sub(open.read_ns) + clock().saturating_sub(at_ns);
                     if ready_ns == UNKNOWN { UNKNOWN } else { ready_ns.saturating_sub(outside) }
                 }

@@ -1,5 +1,6 @@
-//! The preload library: stands before ROS 2's `libtracetools.so`, writes what is reported to it into the session's rings, and hands
-//! every call on, so that LTTng goes on working. Functions that the event model has no use for are not interposed at all.
+//! The preload library: stands before ROS 2's `libtracetools.so`, writes what is reported to it
+//! into the session's rings, and hands every call on, so that LTTng goes on working. Functions that
+//! the event model has no use for are not interposed at all.
 
 #![allow(non_snake_case)]
 
@@ -43,7 +44,8 @@ fn next(slot: &Next, name: &CStr) -> Option<*mut c_void> {
     (found != ABSENT).then_some(found)
 }
 
-/// The libraries that come after this one, and else a `libtracetools.so` that was loaded for one module alone (as Python does).
+/// The libraries that come after this one, and else a `libtracetools.so` that was loaded for one
+/// module alone (as Python does).
 #[cold]
 #[inline(never)]
 fn look_up(slot: &Next, name: &CStr) -> *mut c_void {
@@ -71,7 +73,8 @@ macro_rules! c_name {
     };
 }
 
-/// For each function the three that Jazzy exports (`X`, `do_X`, `enabled_X`), and one that looks all of them up.
+/// For each function the three that Jazzy exports (`X`, `do_X`, `enabled_X`), and one that looks
+/// all of them up.
 macro_rules! probes {
     ($($name:ident($($argument:ident: $of:ty),*) $order:ident $record:block)*) => {
         $(
@@ -102,8 +105,8 @@ macro_rules! probes {
                 #[inline]
                 fn hand_on(slot: &Next, name: &CStr, $($argument: $of),*) {
                     if let Some(function) = next(slot, name) {
-                        // SAFETY: of this signature in every release that has it; `rmw_publish` before Jazzy
-                        // looks at the first argument alone.
+                        // SAFETY: of this signature in every release that has it; `rmw_publish`
+                        // before Jazzy looks at the first argument alone.
                         unsafe {
                             std::mem::transmute::<*mut c_void, extern "C" fn($($of),*)>(function)($($argument),*);
                         }
@@ -279,8 +282,9 @@ probes! {
     }
 }
 
-/// Whether this `rmw_publish` is that of before Jazzy, whose one argument is the message; later its first is the publisher, its second the
-/// message. Which of them `rcl_publish` has just named tells it; no symbol does (Iron has Jazzy's symbols, and Humble's arguments).
+/// Whether this `rmw_publish` is that of before Jazzy, whose one argument is the message; later its
+/// first is the publisher, its second the message. Which of them `rcl_publish` has just named tells
+/// it; no symbol does (Iron has Jazzy's symbols, and Humble's arguments).
 fn is_old(first: Pointer, second: Pointer) -> bool {
     let Some(header) = session::header() else { return false };
     match header.rmw_publish.load(Ordering::Relaxed) {
@@ -291,7 +295,8 @@ fn is_old(first: Pointer, second: Pointer) -> bool {
     let arguments = match message != 0 {
         true if first as u64 == message => 1,
         true if second as u64 == message => 3,
-        // Without `rcl` above it: Humble has no `enabled` functions; anything else is taken for newer.
+        // Without `rcl` above it: Humble has no `enabled` functions; anything else is taken for
+        // newer.
         _ => return next(&HAS_ENABLED, c"ros_trace_enabled_rmw_publish").is_none(),
     };
     header.rmw_publish.store(arguments, Ordering::Relaxed);
@@ -302,8 +307,8 @@ static HAS_ENABLED: Next = Next::new(std::ptr::null_mut());
 
 extern "C" fn load() {
     session::load();
-    // Where tracetools is linked, as it is into C++ nodes, nothing remains to be looked up in a real-time thread.
-    // SAFETY: the name ends in zero.
+    // Where tracetools is linked, as it is into C++ nodes, nothing remains to be looked up in a
+    // real-time thread. SAFETY: the name ends in zero.
     if !unsafe { dlsym(RTLD_NEXT, c"ros_trace_callback_start".as_ptr()) }.is_null() {
         resolve_all();
         look_up(&HAS_ENABLED, c"ros_trace_enabled_rmw_publish");

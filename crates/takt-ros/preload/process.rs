@@ -1,10 +1,12 @@
 //! What the threads of the process do: which has which ring, and what it writes there.
 //!
-//! Nothing is set up before the first event, so that programs without ROS cost nothing. An event then compares one
-//! number (the generation), reads the clocks and writes its words: no allocation, no lock, no loop.
+//! Nothing is set up before the first event, so that programs without ROS cost nothing. An event
+//! then compares one number (the generation), reads the clocks and writes its words: no allocation,
+//! no lock, no loop.
 //!
-//! A forked child must not write into its parent's rings. The generation therefore lies on a page that the kernel clears in
-//! every child (`MADV_WIPEONFORK`), whichever way it was forked, and the rings are not mapped there at all.
+//! A forked child must not write into its parent's rings. The generation therefore lies on a page
+//! that the kernel clears in every child (`MADV_WIPEONFORK`), whichever way it was forked, and the
+//! rings are not mapped there at all.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -69,7 +71,8 @@ pub fn now() -> u64 {
     if enabled() { clock(CLOCK_MONOTONIC) } else { 0 }
 }
 
-/// As [`event`], for what began at `at_ns` and could not be told before it was over. The thread has written nothing since then.
+/// As [`event`], for what began at `at_ns` and could not be told before it was over. The thread has
+/// written nothing since then.
 #[inline]
 pub fn event_at(at_ns: Option<u64>, code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
     with_ring(|thread| {
@@ -159,8 +162,9 @@ pub fn executed(told: bool) {
     });
 }
 
-/// Writes that an executor selects, and before it why the work since its last selection was off the CPU, if that had no events and was so:
-/// a client's callback, an action, what else waits in the wait set. Where its executor tells of the end of all that it runs, that is told there.
+/// Writes that an executor selects, and before it why the work since its last selection was off the
+/// CPU, if that had no events and was so: a client's callback, an action, what else waits in the
+/// wait set. Where its executor tells of the end of all that it runs, that is told there.
 pub fn next_ready() {
     with_ring(|thread| {
         // SAFETY: as above.
@@ -301,7 +305,8 @@ pub fn set_inside(now: bool) -> bool {
     })
 }
 
-/// Sets where the middleware writes what it knows of the message that is being taken; null: nothing is.
+/// Sets where the middleware writes what it knows of the message that is being taken; null: nothing
+/// is.
 #[inline]
 pub fn set_info(info: *const u8) {
     THREAD.with(|thread| thread.info.store(info.cast_mut(), Ordering::Relaxed));
@@ -365,7 +370,8 @@ impl Thread {
         }
         self.busy.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: as in `write_at`. A writer of an earlier generation is the parent's: forgotten, not used.
+        // SAFETY: as in `write_at`. A writer of an earlier generation is the parent's: forgotten,
+        // not used.
         unsafe {
             *self.writer.get() = claim();
             *self.course.get() = Course::NEW;
@@ -384,7 +390,8 @@ impl Thread {
         });
         compiler_fence(Ordering::SeqCst);
         self.busy.store(0, Ordering::Relaxed);
-        // SAFETY: the key was made before the generation was set; any value but null makes the destructor run.
+        // SAFETY: the key was made before the generation was set; any value but null makes the
+        // destructor run.
         unsafe { pthread_setspecific(THREAD_KEY.load(Ordering::Relaxed), (self as *const Self).cast()) };
         true
     }
@@ -396,7 +403,8 @@ impl Thread {
         self.busy.store(1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         if owned {
-            // SAFETY: this thread's own; a signal handler's event finds no generation, and settles anew only when not busy.
+            // SAFETY: this thread's own; a signal handler's event finds no generation, and settles
+            // anew only when not busy.
             if unsafe { (*self.writer.get()).is_some() } {
                 self.write(code::THREAD_END, 0, |_| ());
             }

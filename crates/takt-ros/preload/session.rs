@@ -20,7 +20,8 @@ pub const FIRST_GENERATION: u32 = 16;
 /// Of a thread that has not seen any event.
 pub const NO_GENERATION: u32 = u32::MAX;
 
-/// What stands for the wiped page before there is one, or when there is no session: the probe is off.
+/// What stands for the wiped page before there is one, or when there is no session: the probe is
+/// off.
 static NO_PAGE: AtomicU32 = AtomicU32::new(OFF);
 static PAGE_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const NO_PAGE).cast_mut());
 static LAST_GENERATION: AtomicU32 = AtomicU32::new(FIRST_GENERATION - 1);
@@ -33,15 +34,17 @@ pub fn generation() -> &'static AtomicU32 {
 
 const MOST_PATH: usize = 1024;
 
-/// Set once, when the library is loaded, and read afterwards; and the file's path, set by whoever wins the setting-up.
+/// Set once, when the library is loaded, and read afterwards; and the file's path, set by whoever
+/// wins the setting-up.
 struct Place {
     directory: UnsafeCell<[u8; MOST_PATH]>,
     directory_bytes: AtomicUsize,
     file: UnsafeCell<[u8; MOST_PATH]>,
 }
 
-// SAFETY: `directory` is written while the library is loaded, by one thread; `file` by the one thread that has moved the
-// generation from NOT_YET to UNDER_WAY, and read only by those that saw the generation after that.
+// SAFETY: `directory` is written while the library is loaded, by one thread; `file` by the one
+// thread that has moved the generation from NOT_YET to UNDER_WAY, and read only by those that saw
+// the generation after that.
 unsafe impl Sync for Place {}
 
 static PLACE: Place = Place {
@@ -61,7 +64,8 @@ pub static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 /// The file's header, if there is one.
 pub fn header() -> Option<&'static FileHeader> {
     match generation().load(Ordering::Acquire) >= FIRST_GENERATION {
-        // SAFETY: null or a mapping that stays; a forked child sets it anew before any use (its generation is cleared).
+        // SAFETY: null or a mapping that stays; a forked child sets it anew before any use (its
+        // generation is cleared).
         true => unsafe { HEADER.load(Ordering::Acquire).as_ref() },
         false => None,
     }
@@ -75,7 +79,8 @@ pub fn homeless() {
 
 /// When the library is loaded: where the session is. Without one the probe stays off for good.
 pub fn load() {
-    // SAFETY: the environment is read while the program is being loaded, before it has threads of its own.
+    // SAFETY: the environment is read while the program is being loaded, before it has threads of
+    // its own.
     unsafe {
         let directory = text(getenv(c"TAKT_PROBE_DIR".as_ptr()));
         // Room for the file's name and its end.
@@ -117,7 +122,8 @@ pub fn unload() {
     }
 }
 
-/// The process's first event, or its first after a fork: makes the file. Returns the state that holds then.
+/// The process's first event, or its first after a fork: makes the file. Returns the state that
+/// holds then.
 pub fn set_up() -> u32 {
     let word = generation();
     // Whoever comes second goes without until the first is through: it waits for nobody.
@@ -148,7 +154,8 @@ fn make_file() -> Result<*mut FileHeader, &'static [u8]> {
     let opened_ns = clock(CLOCK_MONOTONIC);
     // SAFETY: takes nothing.
     let pid = unsafe { getpid() } as u32;
-    // SAFETY: only the thread that sets up comes here (see `Place`); the directory was written at load.
+    // SAFETY: only the thread that sets up comes here (see `Place`); the directory was written at
+    // load.
     let path = unsafe {
         let directory = &(&*PLACE.directory.get())[..PLACE.directory_bytes.load(Ordering::Relaxed)];
         let file = &mut *PLACE.file.get();
@@ -162,7 +169,8 @@ fn make_file() -> Result<*mut FileHeader, &'static [u8]> {
         writer.bytes(b".ring");
         file.as_ptr().cast::<c_char>()
     };
-    // SAFETY: plain calls on a path that ends in zero; the mapping is new, and only pointers into it are formed.
+    // SAFETY: plain calls on a path that ends in zero; the mapping is new, and only pointers into
+    // it are formed.
     unsafe {
         let fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600);
         if fd < 0 {
@@ -205,7 +213,8 @@ fn make_file() -> Result<*mut FileHeader, &'static [u8]> {
     }
 }
 
-/// A ring for this thread: one that a thread left, or a new one. `None`: there is no room; its events are counted.
+/// A ring for this thread: one that a thread left, or a new one. `None`: there is no room; its
+/// events are counted.
 pub fn claim() -> Option<Writer<'static>> {
     let header = header()?;
     let words = RING_WORDS.load(Ordering::Relaxed);
@@ -233,15 +242,17 @@ pub fn claim() -> Option<Writer<'static>> {
     let slot = RINGS.get(index)?;
     let bytes = ring::ring_bytes(words);
     let offset = ring::ring_offset(index, words) as i64;
-    // SAFETY: the path was written before the generation that this thread has seen; the mapping is new. Opened by its name each
-    // time: a descriptor kept open could have been closed, or replaced, by a program that closes all it does not know.
+    // SAFETY: the path was written before the generation that this thread has seen; the mapping is
+    // new. Opened by its name each time: a descriptor kept open could have been closed, or
+    // replaced, by a program that closes all it does not know.
     let base = unsafe {
         let fd = open((*PLACE.file.get()).as_ptr().cast(), O_RDWR | O_CLOEXEC, 0);
         if fd < 0 {
             // The session has ended, as a rule; or the program has left for another root directory.
             return None;
         }
-        // All its blocks and pages now: later a full disk would be a SIGBUS, and a page fault a delay.
+        // All its blocks and pages now: later a full disk would be a SIGBUS, and a page fault a
+        // delay.
         let full = posix_fallocate(fd, offset, bytes as i64);
         let base = match full != 0 {
             true => -1isize as *mut c_void,

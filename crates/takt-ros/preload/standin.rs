@@ -1,5 +1,6 @@
-//! A stand-in for ROS 2's `libtracetools.so`: exports the same functions with bare bodies, as the real one has while LTTng is off, so that
-//! workloads and tests call what `rclcpp` calls, through dynamic linking.
+//! A stand-in for ROS 2's `libtracetools.so`: exports the same functions with bare bodies, as the
+//! real one has while LTTng is off, so that workloads and tests call what `rclcpp` calls, through
+//! dynamic linking.
 
 #![no_std]
 

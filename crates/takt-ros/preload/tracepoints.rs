@@ -1,7 +1,8 @@
-//! Every function that ROS 2's `tracetools` exports, from Humble (4.1) to rolling (newer than 8.4), with its arguments: the one list from
-//! which the stand-in is made.
+//! Every function that ROS 2's `tracetools` exports, from Humble (4.1) to rolling (newer than 8.4),
+//! with its arguments: the one list from which the stand-in is made.
 
-/// Calls `$each!` with all of them. `Pointer` is an object's address, `Text` a C string, `Gid` 16 or 24 bytes, `Flag` a C `bool`.
+/// Calls `$each!` with all of them. `Pointer` is an object's address, `Text` a C string, `Gid` 16
+/// or 24 bytes, `Flag` a C `bool`.
 macro_rules! tracepoints {
     ($each:ident) => {
         $each! {

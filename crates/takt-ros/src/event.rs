@@ -1,20 +1,21 @@
-//! The event model: what every probe (preload library, uprobes, LTTng traces, Takt's own job records) is brought to, and
-//! what the model extractor reads.
+//! The event model: what every probe (preload library, uprobes, LTTng traces, Takt's own job
+//! records) is brought to, and what the model extractor reads.
 //!
-//! Kinds and arguments are those of ROS 2's `tracetools` (Humble 4.1 to rolling 8.4). Every event has two time stamps (*ROS-Llama*, section
-//! IV.A): the monotonic clock, from which arrivals are read, and the thread's own CPU time, from which
-//! execution times are.
+//! Kinds and arguments are those of ROS 2's `tracetools` (Humble 4.1 to rolling 8.4). Every event
+//! has two time stamps (*ROS-Llama*, section IV.A): the monotonic clock, from which arrivals are
+//! read, and the thread's own CPU time, from which execution times are.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The address of an object in its process: the identity that `tracetools` gives to nodes, callbacks, timers and so on. Unique
-/// together with the process only.
+/// The address of an object in its process: the identity that `tracetools` gives to nodes,
+/// callbacks, timers and so on. Unique together with the process only.
 pub type Handle = u64;
 
-/// A callback that was off the CPU for longer than this is asked why: a microsecond, which is less than a wait takes (1.9 were the least seen).
-/// Interrupts and a hypervisor take longer; sources say of these that the thread never gave the CPU up.
+/// A callback that was off the CPU for longer than this is asked why: a microsecond, which is less
+/// than a wait takes (1.9 were the least seen). Interrupts and a hypervisor take longer; sources
+/// say of these that the thread never gave the CPU up.
 pub const OFF_CPU_NS: u64 = crate::preload::ring::OFF_CPU_NS;
 
 /// One event of one thread.
@@ -22,8 +23,8 @@ pub const OFF_CPU_NS: u64 = crate::preload::ring::OFF_CPU_NS;
 pub struct Event {
     /// When, CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
-    /// CPU time that the thread had used, nanoseconds; `None` where the source does not record it (LTTng without a
-    /// CPU-time context). Execution times are then wall times, and said to be so.
+    /// CPU time that the thread had used, nanoseconds; `None` where the source does not record it
+    /// (LTTng without a CPU-time context). Execution times are then wall times, and said to be so.
     pub cpu_ns: Option<u64>,
     pub pid: u32,
     pub tid: u32,
@@ -126,19 +127,22 @@ pub enum Kind {
     CallbackEnd {
         callback: Handle,
     },
-    /// The activation that ends with this thread's next event gave the CPU up, or was off it for more than [`OFF_CPU_NS`], and so much is known of
-    /// why. Where a source says nothing of an activation that was off the CPU for so long, it cannot tell.
+    /// The activation that ends with this thread's next event gave the CPU up, or was off it for
+    /// more than [`OFF_CPU_NS`], and so much is known of why. Where a source says nothing of an
+    /// activation that was off the CPU for so long, it cannot tell.
     OffCpu {
-        /// How often the thread gave the CPU up by itself (it slept, or waited for a lock, a device, a reply), by the kernel's count;
-        /// 0: it was preempted, or its budget was used up. `None`: not counted from the activation's start.
+        /// How often the thread gave the CPU up by itself (it slept, or waited for a lock, a
+        /// device, a reply), by the kernel's count; 0: it was preempted, or its budget was used up.
+        /// `None`: not counted from the activation's start.
         switches: Option<u64>,
         /// For how long it was ready to run and did not, at least; `None`: unknown.
         ready_ns: Option<u64>,
-        /// How often it called `sched_yield`, which under `SCHED_DEADLINE` gives the rest of the budget away and is no voluntary switch
-        /// for the kernel; `None`: unknown.
+        /// How often it called `sched_yield`, which under `SCHED_DEADLINE` gives the rest of the
+        /// budget away and is no voluntary switch for the kernel; `None`: unknown.
         #[serde(default)]
         yields: Option<u64>,
-        /// Some of the switches came before the start, since its executor had begun to run it (taking the message): so long ago.
+        /// Some of the switches came before the start, since its executor had begun to run it
+        /// (taking the message): so long ago.
         #[serde(default)]
         early_ns: u64,
     },
@@ -152,7 +156,8 @@ pub enum Kind {
         publisher: Handle,
         message: Handle,
     },
-    /// `rmw_publish`: carries the time stamp that the subscriber's [`Kind::RmwTake`] repeats (Jazzy on).
+    /// `rmw_publish`: carries the time stamp that the subscriber's [`Kind::RmwTake`] repeats (Jazzy
+    /// on).
     RmwPublish {
         /// The middleware's publisher; 0 on Humble, which does not say.
         rmw_publisher: Handle,
@@ -175,7 +180,8 @@ pub enum Kind {
         /// Whether there was a message.
         taken: bool,
     },
-    /// `rmw_send_request`, `rmw_take_request`, `rmw_send_response`, `rmw_take_response` (newer than 8.4).
+    /// `rmw_send_request`, `rmw_take_request`, `rmw_send_response`, `rmw_take_response` (newer than
+    /// 8.4).
     Service {
         /// Which of the four.
         step: ServiceStep,
@@ -183,8 +189,9 @@ pub enum Kind {
         rmw_handle: Handle,
         /// Sequence number of the request.
         sequence: i64,
-        /// Whose request it is, as far as the middleware says; 0: it does not. Clients count their requests each for itself. The upper half
-        /// stands for the client's process, the lower for the client; it is 0 where only the process is known.
+        /// Whose request it is, as far as the middleware says; 0: it does not. Clients count their
+        /// requests each for itself. The upper half stands for the client's process, the lower for
+        /// the client; it is 0 where only the process is known.
         #[serde(default)]
         client: u64,
     },
@@ -200,7 +207,8 @@ pub enum Kind {
         /// The timer or subscription of `rcl`.
         handle: Handle,
     },
-    /// `rclcpp_ipb_to_subscription`, `rclcpp_buffer_to_ipb`: joins between a subscription and its intra-process buffer.
+    /// `rclcpp_ipb_to_subscription`, `rclcpp_buffer_to_ipb`: joins between a subscription and its
+    /// intra-process buffer.
     IntraProcessBuffer {
         buffer: Handle,
         /// What it belongs to: a subscription, or the ring buffer inside it.
@@ -217,7 +225,8 @@ pub enum Kind {
         /// State entered.
         to: Arc<str>,
     },
-    /// A job of a task of Takt's own robots: release, start and end in one record. The task is its own executor.
+    /// A job of a task of Takt's own robots: release, start and end in one record. The task is its
+    /// own executor.
     Job {
         task: Arc<str>,
         /// Planned release, CLOCK_MONOTONIC nanoseconds; the event's own stamp is the job's end.
@@ -232,21 +241,25 @@ pub enum Kind {
     },
     /// The thread, or the process when `tid == pid` and the source cannot tell threads, has ended.
     ThreadEnd,
-    /// An executor was built (recorded by CARET only; elsewhere executors are inferred from their threads).
+    /// An executor was built (recorded by CARET only; elsewhere executors are inferred from their
+    /// threads).
     ExecutorInit {
         executor: Handle,
-        /// Its type, as recorded: `single_threaded_executor`, `multi_threaded_executor`, `static_single_threaded_executor`.
+        /// Its type, as recorded: `single_threaded_executor`, `multi_threaded_executor`,
+        /// `static_single_threaded_executor`.
         kind: Arc<str>,
     },
     /// An executor serves a callback group (recorded by CARET only).
     CallbackGroup {
-        /// The executor; of a static executor its entities collector, which its [`Kind::ExecutorInit`] repeats.
+        /// The executor; of a static executor its entities collector, which its
+        /// [`Kind::ExecutorInit`] repeats.
         executor: Handle,
         group: Handle,
         /// Its type, as recorded: `mutually_exclusive`, `reentrant`.
         kind: Arc<str>,
     },
-    /// A timer, subscription, service or client of `rcl` belongs to a callback group (recorded by CARET only).
+    /// A timer, subscription, service or client of `rcl` belongs to a callback group (recorded by
+    /// CARET only).
     CallbackGroupMember {
         group: Handle,
         /// The timer, subscription, service or client.
@@ -255,17 +268,20 @@ pub enum Kind {
     /// An executor of rclcpp runs on this thread from here on (seen by the preload library only).
     ExecutorSpin {
         executor: Handle,
-        /// Its C++ type, mangled as the compiler does (`N6rclcpp9executors21MultiThreadedExecutorE`).
+        /// Its C++ type, mangled as the compiler does
+        /// (`N6rclcpp9executors21MultiThreadedExecutorE`).
         kind: Arc<str>,
     },
-    /// What the executor ran has returned, and no callback's start was seen in it: a client's callback, an action, a wake-up. Also once when
-    /// a thread runs its first executable (seen by the preload library only).
+    /// What the executor ran has returned, and no callback's start was seen in it: a client's
+    /// callback, an action, a wake-up. Also once when a thread runs its first executable (seen by
+    /// the preload library only).
     ExecutorExecuted {
         /// A callback's events have told all of it.
         told: bool,
     },
-    /// A callback group gets a member (seen by the preload library only). A subscription is named by its C++ object; a timer is the one
-    /// that the same thread links to its node next; a service or client the one that the same thread has made last.
+    /// A callback group gets a member (seen by the preload library only). A subscription is named
+    /// by its C++ object; a timer is the one that the same thread links to its node next; a service
+    /// or client the one that the same thread has made last.
     GroupMember {
         group: Handle,
         /// Whether its callbacks may run at once.
@@ -275,22 +291,25 @@ pub enum Kind {
         /// The C++ object.
         object: Handle,
     },
-    /// The first eight bytes of the message that this thread's next event takes or publishes: of messages that begin with a header its
-    /// time stamp (seconds, nanoseconds). Only of processes that join messages by filters (seen by the preload library only).
+    /// The first eight bytes of the message that this thread's next event takes or publishes: of
+    /// messages that begin with a header its time stamp (seconds, nanoseconds). Only of processes
+    /// that join messages by filters (seen by the preload library only).
     MessageHead {
         /// The bytes.
         head: u64,
     },
-    /// What this thread's next event takes was received by the middleware of this process so long after its source time stamp. Both stamps are
-    /// of the day's clocks of their machines (seen by the preload library only, and where the middleware tells it).
+    /// What this thread's next event takes was received by the middleware of this process so long
+    /// after its source time stamp. Both stamps are of the day's clocks of their machines (seen by
+    /// the preload library only, and where the middleware tells it).
     MessageReceived {
         /// Nanoseconds; negative where two machines' clocks disagree.
         after_ns: i64,
     },
     /// Nodes of this process are those of Python, whose callbacks no event tells of.
     Python,
-    /// Events were lost here: what stood between this thread's last event and this one is unknown. With `pid` and `tid` 0
-    /// any thread of any process is concerned (a buffer of a processor, which all its threads write, was full).
+    /// Events were lost here: what stood between this thread's last event and this one is unknown.
+    /// With `pid` and `tid` 0 any thread of any process is concerned (a buffer of a processor,
+    /// which all its threads write, was full).
     Lost {
         /// How many; 0: the source cannot tell.
         count: u64,
@@ -325,9 +344,10 @@ pub trait Source {
     /// Why events cannot be read any more.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Hands events that are there to `sink`, those of one thread in their order, and all within a call by time as far
-    /// as the source allows; never waits. Returns how many. A live source hands out all that it has; a long recording
-    /// may come in portions, so that the reader can act in between: it is over when [`ended`](Self::ended) says so.
+    /// Hands events that are there to `sink`, those of one thread in their order, and all within a
+    /// call by time as far as the source allows; never waits. Returns how many. A live source hands
+    /// out all that it has; a long recording may come in portions, so that the reader can act in
+    /// between: it is over when [`ended`](Self::ended) says so.
     ///
     /// # Errors
     ///

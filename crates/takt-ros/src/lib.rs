@@ -1,4 +1,5 @@
-//! What ROS 2 processes say of themselves: one event model ([`event`]), filled by live probes or by recorded traces.
+//! What ROS 2 processes say of themselves: one event model ([`event`]), filled by live probes or by
+//! recorded traces.
 //!
 //! | source | for | privilege | a call costs the process | CPU time | initialisation |
 //! |---|---|---|---|---|---|
@@ -6,8 +7,8 @@
 //! | [`uprobes`] | processes that already run | root | 1 to 2 us on metal, 15 us on a virtual machine | from switches | what can be found again |
 //! | [`ctf`] | LTTng's traces, recorded or live | LTTng's | LTTng's, about 120 ns | only with a context for it | as recorded |
 //!
-//! `cargo run -p takt-ros --example probe_cost` measures the first two and LTTng-UST in one run. [`standin`] calls the functions as
-//! `rclcpp` does, for workloads and tests without ROS.
+//! `cargo run -p takt-ros --example probe_cost` measures the first two and LTTng-UST in one run.
+//! [`standin`] calls the functions as `rclcpp` does, for workloads and tests without ROS.
 
 pub mod ctf;
 pub mod event;

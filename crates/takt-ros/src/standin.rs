@@ -1,5 +1,6 @@
-//! The functions of ROS 2's `tracetools` as a program without ROS can call them: by name, from whatever library the
-//! loader has put in front (the probe, LTTng's, or the stand-in that [`crate::preload::ProbeSession`] brings), as `rclcpp` does.
+//! The functions of ROS 2's `tracetools` as a program without ROS can call them: by name, from
+//! whatever library the loader has put in front (the probe, LTTng's, or the stand-in that
+//! [`crate::preload::ProbeSession`] brings), as `rclcpp` does.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -7,7 +8,8 @@ use std::ffi::{CStr, c_char, c_void};
 #[path = "../preload/tracepoints.rs"]
 mod tracepoints;
 
-/// The stand-in itself: a shared library that exports the functions with empty bodies, to be written to a file and preloaded.
+/// The stand-in itself: a shared library that exports the functions with empty bodies, to be
+/// written to a file and preloaded.
 pub const STAND_IN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtracetools.so"));
 
 type Pointer = *const c_void;
@@ -47,8 +49,9 @@ macro_rules! calls {
                 Self {
                     $($name: {
                         let address = look_up(concat!("ros_trace_", stringify!($name), "\0"));
-                        // SAFETY: null is `None`; else the function of this name, of this signature in every
-                        // release (`rmw_publish` looked at its first argument alone before Jazzy).
+                        // SAFETY: null is `None`; else the function of this name, of this signature
+                        // in every release (`rmw_publish` looked at its first argument alone before
+                        // Jazzy).
                         unsafe { std::mem::transmute::<*mut c_void, Option<extern "C" fn($(c_type!($of)),*)>>(address) }
                     },)*
                 }

@@ -1,4 +1,5 @@
-//! Traces of which every byte is known: stamps that wrap, losses, and everything that can be broken.
+//! Traces of which every byte is known: stamps that wrap, losses, and everything that can be
+//! broken.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Real recordings: a small program with the tracepoints of ROS 2, recorded by LTTng-UST here and now, and read back.
+//! Real recordings: a small program with the tracepoints of ROS 2, recorded by LTTng-UST here and
+//! now, and read back.
 
 mod lttng;
 

@@ -1,5 +1,6 @@
-//! Why a callback was off the CPU, told by the probes and held against what the child did: it says itself how often it slept, and for how
-//! long it must have been preempted, because another thread had its CPU.
+//! Why a callback was off the CPU, told by the probes and held against what the child did: it says
+//! itself how often it slept, and for how long it must have been preempted, because another thread
+//! had its CPU.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -15,8 +16,8 @@ use takt_ros::{Event, Kind, Source};
 
 const ROLE: &str = "TAKT_TEST_ROLE";
 const SIGN: &str = "the child says:";
-/// Callbacks: one that only computes, one that sleeps at every third call, one that waits for a lock, one that is
-/// preempted by a thread on its CPU.
+/// Callbacks: one that only computes, one that sleeps at every third call, one that waits for a
+/// lock, one that is preempted by a thread on its CPU.
 const BUSY: u64 = 0x1000;
 const SLEEPER: u64 = 0x2000;
 const LOCKER: u64 = 0x3000;
@@ -114,7 +115,8 @@ fn voluntary() -> i64 {
     }
 }
 
-/// Runs each of [`SHORT`] so often, counts itself what each activation does, and says it at the end: switches and yields.
+/// Runs each of [`SHORT`] so often, counts itself what each activation does, and says it at the
+/// end: switches and yields.
 fn short(calls: &Tracepoints) {
     // SAFETY: one microsecond of slack instead of fifty.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000_u64) };
@@ -141,8 +143,9 @@ fn short(calls: &Tracepoints) {
         }
     });
     let mut truth = String::new();
-    // Pages that are used for the first time may have to be read: a wait between the probe and this program's own look, which only the
-    // probe sees. So everything is used once before it counts, as callbacks that nobody looks for.
+    // Pages that are used for the first time may have to be read: a wait between the probe and this
+    // program's own look, which only the probe sees. So everything is used once before it counts,
+    // as callbacks that nobody looks for.
     for round in 0..=ROUNDS {
         let counted = round > 0;
         for callback in SHORT {
@@ -181,7 +184,8 @@ fn short(calls: &Tracepoints) {
     println!("{SIGN} truth\n{truth}");
 }
 
-/// Every switch and every yield is told, of each activation as many as the child counted, however short they were.
+/// Every switch and every yield is told, of each activation as many as the child counted, however
+/// short they were.
 fn judge_short(events: &[Event], output: &mut BufReader<std::process::ChildStdout>) {
     let mut text = String::new();
     std::io::Read::read_to_string(output, &mut text).unwrap();

@@ -1,4 +1,5 @@
-//! Processes under the preload probe: this test's own executable, started anew as a child that calls what `rclcpp` calls.
+//! Processes under the preload probe: this test's own executable, started anew as a child that
+//! calls what `rclcpp` calls.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -334,7 +335,8 @@ fn a_killed_reader_leaves_no_files_and_its_processes_go_on() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(!directory.exists(), "left behind: {}", directory.display());
-    // The observed process hears the end of its input and ends by itself: it is not brought down by files that went.
+    // The observed process hears the end of its input and ends by itself: it is not brought down by
+    // files that went.
     while std::path::Path::new("/proc").join(observed).join("exe").exists() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -357,7 +359,8 @@ fn close_lock(session: ProbeSession) -> ProbeSession {
 fn what_dead_sessions_left_is_cleared_away() {
     let base = tempfile::tempdir().unwrap();
     let options = ProbeOptions { base: Some(base.path().to_owned()), ..options() };
-    // As processes with a number that no process can have left them: one that nobody holds, and one taken up again.
+    // As processes with a number that no process can have left them: one that nobody holds, and one
+    // taken up again.
     let directory = |name: &str| base.path().join(name);
     let leave = |name: &str| {
         let session = close_lock(ProbeSession::create(&options).unwrap());
@@ -439,7 +442,8 @@ fn without_space_the_program_runs_on_and_says_so_once() {
         let data = std::ffi::CString::new(format!("size={size}")).unwrap();
         let mount = move || {
             let none = c"none".as_ptr();
-            // SAFETY: a mount namespace of the child's own; all pointers are to texts that end in zero.
+            // SAFETY: a mount namespace of the child's own; all pointers are to texts that end in
+            // zero.
             let done = unsafe {
                 libc::unshare(libc::CLONE_NEWNS) == 0
                     && libc::mount(
@@ -476,7 +480,8 @@ fn numbers_of_a_container_are_translated() {
     let session = ProbeSession::create(&options()).unwrap();
     let mut command = command(&session, "wait");
     let enter = || {
-        // SAFETY: namespaces of the child's own; between fork and exec only system calls, on texts that end in zero.
+        // SAFETY: namespaces of the child's own; between fork and exec only system calls, on texts
+        // that end in zero.
         unsafe {
             if libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) != 0 {
                 return Err(std::io::Error::last_os_error());
@@ -522,8 +527,8 @@ fn numbers_of_a_container_are_translated() {
     assert_eq!(events.iter().filter(|event| matches!(event.kind, Kind::CallbackEnd { .. })).count(), 2);
 }
 
-/// A `libtracetools.so` that says at exit how often it was called, and a module that is loaded for itself alone, as Python
-/// loads its own.
+/// A `libtracetools.so` that says at exit how often it was called, and a module that is loaded for
+/// itself alone, as Python loads its own.
 #[test]
 fn calls_are_handed_on_also_to_a_library_that_only_a_module_has() {
     let directory = tempfile::tempdir().unwrap();
@@ -591,7 +596,8 @@ fn a_missing_directory_leaves_the_program_alone() {
     assert!(lines[0].contains("/nowhere/at/all") || lines[0].contains("session's directory"));
 }
 
-/// System calls and bytes of the heap that [`QUIET_ROUNDS`] took; `None`: the kernel cannot count them.
+/// System calls and bytes of the heap that [`QUIET_ROUNDS`] took; `None`: the kernel cannot count
+/// them.
 fn quiet(cpu_clock: CpuClock) -> Option<String> {
     let session = ProbeSession::create(&ProbeOptions { cpu_clock, ..options() }).unwrap();
     let output = command(&session, "quiet").stdout(Stdio::piped()).output().unwrap();
@@ -609,8 +615,8 @@ fn an_event_makes_no_system_call_but_for_clock_and_switches_and_takes_no_memory(
     for (cpu_clock, clocks, starts) in
         [(CpuClock::None, 0, 0), (CpuClock::Needed, 4, 1), (CpuClock::All, 9, 1)]
     {
-        // At each start the count of switches is read; at its end, too, where reading the clock took so long (being watched here) that a
-        // switch could hide in it.
+        // At each start the count of switches is read; at its end, too, where reading the clock
+        // took so long (being watched here) that a switch could hide in it.
         let expected = [1, 2].map(|count| format!("{} 0", (clocks + count * starts) * QUIET_ROUNDS));
         let mut found = Vec::new();
         // A callback that the machine preempts is asked why: so often in a row it does not.

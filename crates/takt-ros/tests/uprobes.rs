@@ -1,4 +1,5 @@
-//! Uprobes on a process that already runs: this test's own executable, started anew as a child with the stand-in library.
+//! Uprobes on a process that already runs: this test's own executable, started anew as a child with
+//! the stand-in library.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 

@@ -1,6 +1,6 @@
-//! The latest-value register against `triple_buffer`, `arc-swap` and a mutex, for a handle-sized value (16
-//! bytes). Uncontended: one thread does both sides, as is the usual case of cores that meet rarely.
-//! Contended: the other side works at full speed on another thread.
+//! The latest-value register against `triple_buffer`, `arc-swap` and a mutex, for a handle-sized
+//! value (16 bytes). Uncontended: one thread does both sides, as is the usual case of cores that
+//! meet rarely. Contended: the other side works at full speed on another thread.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

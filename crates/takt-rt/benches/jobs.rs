@@ -1,5 +1,5 @@
-//! What a job record costs the real-time thread (goal: at most 100 ns), what a full ring costs, and what the
-//! wake-up signal and the inheriting mutex cost when nobody waits.
+//! What a job record costs the real-time thread (goal: at most 100 ns), what a full ring costs, and
+//! what the wake-up signal and the inheriting mutex cost when nobody waits.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -43,7 +43,8 @@ fn records(c: &mut Criterion) {
     if let Ok(collector) = JobCollector::start(MemorySink::default(), Duration::from_millis(10)) {
         let mut recorder = collector.recorder("bench", 1 << 12);
         let mut index = 0;
-        // With the clock readings of a real job, and the collector at work (what does not fit is lost).
+        // With the clock readings of a real job, and the collector at work (what does not fit is
+        // lost).
         group.bench_function("push_with_clock_and_collector", |b| {
             b.iter(|| {
                 index += 1;

@@ -1,5 +1,5 @@
-//! Wake-up lateness of a 1 kHz SCHED_FIFO loop against `cyclictest` with the same priority and CPU. The
-//! measurements alternate, so that what else happens on the machine strikes all alike.
+//! Wake-up lateness of a 1 kHz SCHED_FIFO loop against `cyclictest` with the same priority and CPU.
+//! The measurements alternate, so that what else happens on the machine strikes all alike.
 //!
 //! `cargo bench -p takt-rt --bench lateness [-- --rounds 5 --seconds 4 --cpu 1 --priority 80]`
 

@@ -1,12 +1,13 @@
 //! The census: every thread of the process, who made it, and the policy that it got.
 //!
 //! Libraries (inference, transport) spawn threads that nobody asked for. The census lists
-//! `/proc/self/task`, knows the threads that Takt started (they [register](Registration)), and gives all
-//! others the configured fallback policy; a [`CensusKeeper`] does so again when new ones appear. What it found
-//! and did is part of the run directory.
+//! `/proc/self/task`, knows the threads that Takt started (they [register](Registration)), and
+//! gives all others the configured fallback policy; a [`CensusKeeper`] does so again when new ones
+//! appear. What it found and did is part of the run directory.
 //!
-//! Where a thread comes from is known when it appeared while [`CensusKeeper::attribute`] ran its creator, or
-//! when it carries the name of a registered thread: the kernel hands names down to new threads.
+//! Where a thread comes from is known when it appeared while [`CensusKeeper::attribute`] ran its
+//! creator, or when it carries the name of a registered thread: the kernel hands names down to new
+//! threads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -63,8 +64,9 @@ fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks thread `tid` of this process as exempt from the fallback policy, for reason `why`; false when there is
-/// no such thread. A thread that the census has already changed gets its former policy back at the next scan.
+/// Marks thread `tid` of this process as exempt from the fallback policy, for reason `why`; false
+/// when there is no such thread. A thread that the census has already changed gets its former
+/// policy back at the next scan.
 pub fn exempt(tid: i32, why: &str) -> bool {
     Registration::new(tid, Role::Exempt, why).is_some_and(|registration| {
         // The registry forgets threads that have ended, so nothing is left behind.
@@ -85,8 +87,9 @@ impl Registration {
         Self::new(tid, Role::Main, name)
     }
 
-    /// Registers the calling thread as exempt, for reason `why`. Set the policy that the thread shall have
-    /// after this, not before: then no scan can come in between. `None` where /proc cannot be read.
+    /// Registers the calling thread as exempt, for reason `why`. Set the policy that the thread
+    /// shall have after this, not before: then no scan can come in between. `None` where /proc
+    /// cannot be read.
     pub fn exempt_self(why: &str) -> Option<Self> {
         Self::new(sys::gettid(), Role::Exempt, why)
     }
@@ -198,8 +201,8 @@ impl Census {
     /// # Errors
     /// [`Error::File`] where /proc cannot be read. A refused policy is in the thread's entry.
     pub fn scan(&mut self) -> Result<usize, Error> {
-        // Held to the end: a thread that registers meanwhile does so before its policy is looked at, or after
-        // it was changed, and then sets its own.
+        // Held to the end: a thread that registers meanwhile does so before its policy is looked
+        // at, or after it was changed, and then sets its own.
         let mut registry = registry();
         let alive: HashSet<Key> = threads()?.into_iter().collect();
         registry.retain(|key, _| alive.contains(key));
@@ -243,7 +246,8 @@ impl Census {
                 }
                 give(entry, self.exceptions.get(&key).copied().unwrap_or(self.fallback));
             } else if was == Role::Subthread && role == Role::Exempt {
-                // It was taken for a library's before it registered. Its own choice since then stays.
+                // It was taken for a library's before it registered. Its own choice since then
+                // stays.
                 if let Some(before) =
                     entry.policy_before.filter(|_| Policy::read(key.tid).ok() == entry.policy_after)
                 {
@@ -349,14 +353,15 @@ impl CensusKeeper {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Runs `create` and attributes the threads that appear meanwhile to `creator`; then counts, so that they
-    /// have the fallback policy when this returns. Threads that others create at the same time are
-    /// attributed as well: start libraries one after another.
+    /// Runs `create` and attributes the threads that appear meanwhile to `creator`; then counts, so
+    /// that they have the fallback policy when this returns. Threads that others create at the same
+    /// time are attributed as well: start libraries one after another.
     pub fn attribute<T>(&self, creator: &str, create: impl FnOnce() -> T) -> T {
         self.attribute_as(creator, None, create)
     }
 
-    /// As [`attribute`](Self::attribute), with a policy of their own for these threads in place of the fallback.
+    /// As [`attribute`](Self::attribute), with a policy of their own for these threads in place of
+    /// the fallback.
     pub fn attribute_with<T>(&self, creator: &str, policy: Policy, create: impl FnOnce() -> T) -> T {
         self.attribute_as(creator, Some(policy), create)
     }

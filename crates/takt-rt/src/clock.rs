@@ -1,34 +1,38 @@
-//! Clocks and absolute sleep. All times are nanoseconds of `CLOCK_MONOTONIC` unless the name says otherwise.
+//! Clocks and absolute sleep. All times are nanoseconds of `CLOCK_MONOTONIC` unless the name says
+//! otherwise.
 
 const NS_PER_S: u64 = 1_000_000_000;
 
 fn read(clock: libc::clockid_t) -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is a valid timespec to write into; an unknown clock only makes the call return an error.
+    // SAFETY: `ts` is a valid timespec to write into; an unknown clock only makes the call return
+    // an error.
     let rc = unsafe { libc::clock_gettime(clock, &mut ts) };
     // The clocks used here exist on every Linux; a failure would leave zero.
     debug_assert_eq!(rc, 0);
     ts.tv_sec as u64 * NS_PER_S + ts.tv_nsec as u64
 }
 
-/// Time of `CLOCK_MONOTONIC` in nanoseconds: never set back, the base of all releases and time stamps.
-/// Costs about 20 ns (vDSO, no system call).
+/// Time of `CLOCK_MONOTONIC` in nanoseconds: never set back, the base of all releases and time
+/// stamps. Costs about 20 ns (vDSO, no system call).
 pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// CPU time that the calling thread has consumed (`CLOCK_THREAD_CPUTIME_ID`), in nanoseconds. A system call.
+/// CPU time that the calling thread has consumed (`CLOCK_THREAD_CPUTIME_ID`), in nanoseconds. A
+/// system call.
 pub fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CPU time that all threads of this process have consumed (`CLOCK_PROCESS_CPUTIME_ID`), in nanoseconds.
+/// CPU time that all threads of this process have consumed (`CLOCK_PROCESS_CPUTIME_ID`), in
+/// nanoseconds.
 pub fn process_cpu_ns() -> u64 {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// Wall-clock time (`CLOCK_REALTIME`) in nanoseconds since the Unix epoch: for labels in files, never for
-/// measuring, since it can be set.
+/// Wall-clock time (`CLOCK_REALTIME`) in nanoseconds since the Unix epoch: for labels in files,
+/// never for measuring, since it can be set.
 pub fn realtime_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
@@ -38,11 +42,11 @@ pub(crate) fn timespec(ns: u64) -> libc::timespec {
     libc::timespec { tv_sec: (ns / NS_PER_S) as libc::time_t, tv_nsec: (ns % NS_PER_S) as libc::c_long }
 }
 
-/// Sleeps until `deadline_ns` of `CLOCK_MONOTONIC` (`clock_nanosleep` with `TIMER_ABSTIME`), sleeping on when
-/// a signal interrupts. A deadline that has passed returns at once.
+/// Sleeps until `deadline_ns` of `CLOCK_MONOTONIC` (`clock_nanosleep` with `TIMER_ABSTIME`),
+/// sleeping on when a signal interrupts. A deadline that has passed returns at once.
 ///
-/// The sleep is absolute, so neither a signal nor preemption between reading the clock and sleeping shifts
-/// the wake-up.
+/// The sleep is absolute, so neither a signal nor preemption between reading the clock and sleeping
+/// shifts the wake-up.
 pub fn sleep_until(deadline_ns: u64) {
     let ts = timespec(deadline_ns);
     loop {
@@ -84,7 +88,8 @@ mod tests {
     #[test]
     fn interrupted_sleep_goes_on_to_the_deadline() {
         extern "C" fn nothing(_: libc::c_int) {}
-        // SAFETY: installs a handler that does nothing, for a signal that nothing else in this process uses.
+        // SAFETY: installs a handler that does nothing, for a signal that nothing else in this
+        // process uses.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = nothing as *const () as usize;
@@ -96,7 +101,8 @@ mod tests {
         let pest = std::thread::spawn(move || {
             for _ in 0..5 {
                 sleep_until(monotonic_ns() + 2_000_000);
-                // SAFETY: the thread behind `me` sleeps below and joins this thread, so it is alive.
+                // SAFETY: the thread behind `me` sleeps below and joins this thread, so it is
+                // alive.
                 unsafe { libc::pthread_kill(me as libc::pthread_t, libc::SIGUSR2) };
             }
         });

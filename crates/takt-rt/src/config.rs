@@ -1,4 +1,5 @@
-//! Checks of configuration values, and the error that says which key was refused, what it was and what is accepted.
+//! Checks of configuration values, and the error that says which key was refused, what it was and
+//! what is accepted.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
 //! The CPUs of the machine, and which of them a real-time thread should have.
 //!
-//! The affinity mask that a process inherits leaves out the CPUs of `isolcpus=`: the kernel starts everything on the others, and only a
-//! thread that names an isolated CPU comes there. So the CPUs to choose from are the machine's
-//! (`/sys/devices/system/cpu/{online,isolated,nohz_full}`), as far as the process's cpuset permits them.
+//! The affinity mask that a process inherits leaves out the CPUs of `isolcpus=`: the kernel starts
+//! everything on the others, and only a thread that names an isolated CPU comes there. So the CPUs
+//! to choose from are the machine's (`/sys/devices/system/cpu/{online,isolated,nohz_full}`), as far
+//! as the process's cpuset permits them.
 
 use std::fs;
 use std::path::Path;
@@ -50,7 +51,8 @@ impl MachineCpus {
 
     /// From the lists, the affinity that the process inherited, and what its cpuset permits.
     ///
-    /// An affinity that names an isolated CPU was chosen by somebody who knew of the isolation, and holds as it is.
+    /// An affinity that names an isolated CPU was chosen by somebody who knew of the isolation, and
+    /// holds as it is.
     pub fn of(
         online: CpuSet,
         isolated: CpuSet,
@@ -72,11 +74,14 @@ impl MachineCpus {
         self.isolated.both(&self.usable)
     }
 
-    /// A CPU for the most critical loop alone, and those for the robot's other tasks; `None` where there is only one to use.
+    /// A CPU for the most critical loop alone, and those for the robot's other tasks; `None` where
+    /// there is only one to use.
     ///
-    /// Isolated CPUs first, those without a tick before the others. With two or more of them the other tasks get what is left of them, as
-    /// in *PREEMPT_RT for UAVs* (isolcpus=2,3: attitude loop on 2, everything else of the flight on 3); with one they stay on the CPUs
-    /// of all. Without isolation the loop gets the highest CPU, which the firmware and most interrupts leave alone.
+    /// Isolated CPUs first, those without a tick before the others. With two or more of them the
+    /// other tasks get what is left of them, as in *PREEMPT_RT for UAVs* (isolcpus=2,3: attitude
+    /// loop on 2, everything else of the flight on 3); with one they stay on the CPUs of all.
+    /// Without isolation the loop gets the highest CPU, which the firmware and most interrupts
+    /// leave alone.
     pub fn divide(&self) -> Option<Division> {
         if self.usable.len() < 2 {
             return None;
@@ -97,14 +102,15 @@ impl MachineCpus {
     }
 }
 
-/// A list of `/sys/devices/system/cpu`; empty where the kernel has none (`nohz_full` reads `(null)` then).
+/// A list of `/sys/devices/system/cpu`; empty where the kernel has none (`nohz_full` reads `(null)`
+/// then).
 fn list(name: &str) -> CpuSet {
     let text = fs::read_to_string(Path::new(CPUS).join(name)).unwrap_or_default();
     text.trim().parse().unwrap_or(CpuSet::EMPTY)
 }
 
-/// What the cpuset of this process permits: the kernel cuts an affinity down to it, so a thread of its own asks for every CPU and reads back
-/// what is left. No file tells this in every container.
+/// What the cpuset of this process permits: the kernel cuts an affinity down to it, so a thread of
+/// its own asks for every CPU and reads back what is left. No file tells this in every container.
 fn permitted() -> Option<CpuSet> {
     let ask = || {
         placement::ask_for_all_cpus().ok()?;

@@ -12,8 +12,8 @@ use crate::error::Error;
 const UNITS: [(&str, u64); 5] =
     [("min", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// Reads a decimal number with a unit of `ns`, `us` (or `µs`), `ms`, `s` or `min`. Exact: a part of a nanosecond is
-/// an error.
+/// Reads a decimal number with a unit of `ns`, `us` (or `µs`), `ms`, `s` or `min`. Exact: a part of
+/// a nanosecond is an error.
 pub fn parse(text: &str) -> Result<Duration, Error> {
     let error = |reason| Error::InvalidDuration { given: text.to_owned(), reason };
     let trimmed = text.trim();
@@ -45,7 +45,8 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     Ok(Duration::from_nanos(ns))
 }
 
-/// Writes a duration with the longest unit up to a second that needs no fraction; [`parse`] reads it back unchanged.
+/// Writes a duration with the longest unit up to a second that needs no fraction; [`parse`] reads
+/// it back unchanged.
 pub fn format(duration: Duration) -> String {
     let ns = duration.as_nanos();
     let (unit, unit_ns) = UNITS

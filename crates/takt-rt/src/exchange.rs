@@ -1,19 +1,22 @@
-//! The latest-value register: one writer, several readers, each reader sees the newest complete value.
+//! The latest-value register: one writer, several readers, each reader sees the newest complete
+//! value.
 //!
-//! Wait-free on both sides: no operation ever waits for, or retries because of, another thread. Values of
-//! any size are filled in place and read in place; nothing is copied and nothing is allocated after creation.
+//! Wait-free on both sides: no operation ever waits for, or retries because of, another thread.
+//! Values of any size are filled in place and read in place; nothing is copied and nothing is
+//! allocated after creation.
 //!
-//! The algorithm is ARC, Anonymous Readers Counting (Ianni, Pellegrini, Quaglia, "Anonymous Readers Counting:
-//! A Wait-Free Multi-Word Atomic Register Algorithm for Scalable Data Sharing on Multi-Core Machines", IEEE
-//! TPDS 2019). One word holds the index of the current slot and the number of readers that have entered it. A
-//! reader that finds a fresh slot counts itself out of its old slot and enters the new one by one `fetch_add`
-//! of that word; a reader that finds nothing new does one plain load. The writer fills a slot that nobody
-//! holds and swaps it in; the swap returns how many readers entered the replaced slot, and that slot is free
-//! when as many have left. With `R` readers, at most `R` slots are held and one is current, so among `R + 2`
-//! one is always free.
+//! The algorithm is ARC, Anonymous Readers Counting (Ianni, Pellegrini, Quaglia, "Anonymous Readers
+//! Counting: A Wait-Free Multi-Word Atomic Register Algorithm for Scalable Data Sharing on
+//! Multi-Core Machines", IEEE TPDS 2019). One word holds the index of the current slot and the
+//! number of readers that have entered it. A reader that finds a fresh slot counts itself out of
+//! its old slot and enters the new one by one `fetch_add` of that word; a reader that finds nothing
+//! new does one plain load. The writer fills a slot that nobody holds and swaps it in; the swap
+//! returns how many readers entered the replaced slot, and that slot is free when as many have
+//! left. With `R` readers, at most `R` slots are held and one is current, so among `R + 2` one is
+//! always free.
 //!
-//! The word also carries the sequence number, so [`Reader::sequence`] is one load and never disagrees with
-//! what [`Reader::read`] returns.
+//! The word also carries the sequence number, so [`Reader::sequence`] is one load and never
+//! disagrees with what [`Reader::read`] returns.
 //!
 //! The model test runs every interleaving of a small case under loom:
 //! `RUSTFLAGS="--cfg loom" cargo test -p takt-rt --release --test loom_exchange`.
@@ -24,7 +27,8 @@ use std::sync::Arc;
 
 use crate::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
 
-/// Readers that one register can have: the count and the slot index have ten bits each in the shared word.
+/// Readers that one register can have: the count and the slot index have ten bits each in the
+/// shared word.
 pub const MAX_READERS: usize = (1 << COUNT_BITS) - 3;
 
 const COUNT_BITS: u32 = 10;
@@ -67,9 +71,9 @@ struct Register<T> {
     slots: Box<[CachePadded<Slot<T>>]>,
 }
 
-// SAFETY: the algorithm gives the writer exclusive access to a slot that nobody holds, and readers shared
-// access to a slot that they hold until they leave it. Readers on several threads hold `&T` (T: Sync), and
-// the writer changes and drops values that another thread made (T: Send).
+// SAFETY: the algorithm gives the writer exclusive access to a slot that nobody holds, and readers
+// shared access to a slot that they hold until they leave it. Readers on several threads hold `&T`
+// (T: Sync), and the writer changes and drops values that another thread made (T: Send).
 unsafe impl<T: Send + Sync> Sync for Register<T> {}
 
 /// Creates a register for `readers` readers, with `readers + 2` slots, each made by `init`.
@@ -105,26 +109,27 @@ pub struct Writer<T> {
 }
 
 impl<T: Send + Sync> Writer<T> {
-    /// Lets `fill` write the next value in place, publishes it with `stamp_ns`, and returns its sequence
-    /// number (1 for the first).
+    /// Lets `fill` write the next value in place, publishes it with `stamp_ns`, and returns its
+    /// sequence number (1 for the first).
     ///
-    /// `fill` gets a slot with what an older write, or `init`, left there: buffers are reused, so fill it
-    /// wholly. When `fill` panics, nothing is published.
+    /// `fill` gets a slot with what an older write, or `init`, left there: buffers are reused, so
+    /// fill it wholly. When `fill` panics, nothing is published.
     ///
     /// Takes at most `readers + 2` steps besides `fill`.
     pub fn write(&mut self, stamp_ns: u64, fill: impl FnOnce(&mut T)) -> u64 {
         let free = self.find_free();
         let slot = &self.shared.slots[free].0;
         let sequence = self.sequence + 1;
-        // SAFETY: the slot is not current and every reader that entered it has left it; none can enter before
-        // the swap below. `find_free` acquired what the leaving readers released, so their reads are over.
+        // SAFETY: the slot is not current and every reader that entered it has left it; none can
+        // enter before the swap below. `find_free` acquired what the leaving readers released, so
+        // their reads are over.
         let body = unsafe { &mut *slot.body.get() };
         fill(&mut body.value);
         body.sequence = sequence;
         body.stamp_ns = stamp_ns;
         slot.left.store(0, Ordering::Relaxed);
-        // Release publishes the slot. Acquire makes the writer see, with every reader that entered the
-        // replaced slot, that it has left its former one: a reader never counts as holding two.
+        // Release publishes the slot. Acquire makes the writer see, with every reader that entered
+        // the replaced slot, that it has left its former one: a reader never counts as holding two.
         let replaced = self.shared.current.0.swap(pack(sequence, free, 0), Ordering::AcqRel);
         self.entered[self.index] = entered_of(replaced);
         self.index = free;
@@ -132,8 +137,8 @@ impl<T: Send + Sync> Writer<T> {
         sequence
     }
 
-    /// Publishes `value` with `stamp_ns` and returns its sequence number. For small values; the value that it
-    /// replaces in the reused slot is dropped here.
+    /// Publishes `value` with `stamp_ns` and returns its sequence number. For small values; the
+    /// value that it replaces in the reused slot is dropped here.
     pub fn publish(&mut self, stamp_ns: u64, value: T) -> u64 {
         self.write(stamp_ns, |slot| *slot = value)
     }
@@ -162,25 +167,27 @@ impl<T> fmt::Debug for Writer<T> {
     }
 }
 
-/// A reading side of a register. Each reader holds the slot that it read last, until it reads again.
+/// A reading side of a register. Each reader holds the slot that it read last, until it reads
+/// again.
 pub struct Reader<T> {
     shared: Arc<Register<T>>,
     held: usize,
 }
 
 impl<T: Send + Sync> Reader<T> {
-    /// The newest complete value. It stays as it is for as long as the snapshot lives, whatever the writer
-    /// does meanwhile.
+    /// The newest complete value. It stays as it is for as long as the snapshot lives, whatever the
+    /// writer does meanwhile.
     ///
     /// One plain load when nothing is new, else two atomic additions more.
     pub fn read(&mut self) -> Snapshot<'_, T> {
-        // Relaxed: when the index is the held one, the slot has not been republished since this reader
-        // acquired it (it is not free while held); otherwise the addition below acquires.
+        // Relaxed: when the index is the held one, the slot has not been republished since this
+        // reader acquired it (it is not free while held); otherwise the addition below acquires.
         if index_of(self.shared.current.0.load(Ordering::Relaxed)) != self.held {
             // Release: the reads of the old value are over before the writer sees the slot free.
             self.shared.slots[self.held].0.left.fetch_add(1, Ordering::Release);
-            // Acquire what the writer's swap released (additions of other readers in between continue its
-            // release sequence). Release orders the leaving above before the entering, for the writer's swap.
+            // Acquire what the writer's swap released (additions of other readers in between
+            // continue its release sequence). Release orders the leaving above before the entering,
+            // for the writer's swap.
             let word = self.shared.current.0.fetch_add(1, Ordering::AcqRel);
             self.held = index_of(word);
         }
@@ -189,14 +196,15 @@ impl<T: Send + Sync> Reader<T> {
 
     /// The value of the last [`read`](Self::read) again, without looking for a newer one.
     pub fn held(&self) -> Snapshot<'_, T> {
-        // SAFETY: this reader has entered the slot and not left it, so the writer does not touch it. Leaving
-        // needs `&mut self`, which the snapshot's borrow forbids.
+        // SAFETY: this reader has entered the slot and not left it, so the writer does not touch
+        // it. Leaving needs `&mut self`, which the snapshot's borrow forbids.
         let body = unsafe { &*self.shared.slots[self.held].0.body.get() };
         Snapshot { sequence: body.sequence, stamp_ns: body.stamp_ns, value: &body.value }
     }
 
-    /// The sequence number of the newest published value, by one load: what the next [`read`](Self::read)
-    /// returns is at least as new. 0 before the first write; the low 44 bits of the snapshot's sequence.
+    /// The sequence number of the newest published value, by one load: what the next
+    /// [`read`](Self::read) returns is at least as new. 0 before the first write; the low 44 bits
+    /// of the snapshot's sequence.
     pub fn sequence(&self) -> u64 {
         sequence_of(self.shared.current.0.load(Ordering::Acquire))
     }

@@ -1,9 +1,10 @@
-//! Job records: what every job of a task did and when, carried from the real-time thread to a collector that
-//! never holds it up.
+//! Job records: what every job of a task did and when, carried from the real-time thread to a
+//! collector that never holds it up.
 //!
-//! The task pushes one [`JobRecord`] per job through a wait-free [ring](crate::ring); the collector's
-//! best-effort thread drains the rings of all tasks in batches into a [`JobSink`]. A full ring loses records,
-//! counts them, and says so to the sink; the gap is where [`JobRecord::index`] jumps.
+//! The task pushes one [`JobRecord`] per job through a wait-free [ring](crate::ring); the
+//! collector's best-effort thread drains the rings of all tasks in batches into a [`JobSink`]. A
+//! full ring loses records, counts them, and says so to the sink; the gap is where
+//! [`JobRecord::index`] jumps.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,8 @@ use crate::thread::{self, Handle};
 /// Inputs that one record can name: five cameras, a robot, and two more.
 pub const MAX_INPUTS: usize = 8;
 
-/// One job of a task. Times are nanoseconds of CLOCK_MONOTONIC. Plain data of fixed size (120 bytes).
+/// One job of a task. Times are nanoseconds of CLOCK_MONOTONIC. Plain data of fixed size (120
+/// bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[repr(C)]
 pub struct JobRecord {
@@ -35,8 +37,8 @@ pub struct JobRecord {
     pub start_ns: u64,
     /// The job's work ended (outputs published).
     pub end_ns: u64,
-    /// Sequence number of the value consumed from each input, in the order that the task declares; 0 for an
-    /// input that has delivered nothing, or that does not exist.
+    /// Sequence number of the value consumed from each input, in the order that the task declares;
+    /// 0 for an input that has delivered nothing, or that does not exist.
     pub input_sequences: [u64; MAX_INPUTS],
     /// Releases skipped since the job before.
     pub skipped: u32,
@@ -139,8 +141,8 @@ pub struct JobRecorder {
 }
 
 impl JobRecorder {
-    /// Hands a record to the collector. Wait-free, no allocation, no system call; false when the ring is full,
-    /// and the record is lost and counted.
+    /// Hands a record to the collector. Wait-free, no allocation, no system call; false when the
+    /// ring is full, and the record is lost and counted.
     pub fn push(&mut self, record: JobRecord) -> bool {
         self.producer.push(record)
     }
@@ -221,7 +223,8 @@ impl<S: JobSink + 'static> JobCollector<S> {
         Ok(Self { control, thread: Some(thread) })
     }
 
-    /// Adds a task whose ring holds at least `capacity` records. Allocates: call it before the task's loop.
+    /// Adds a task whose ring holds at least `capacity` records. Allocates: call it before the
+    /// task's loop.
     pub fn recorder(&self, name: &str, capacity: usize) -> JobRecorder {
         let (producer, consumer) = ring(capacity);
         let mut incoming = self.control.incoming.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,8 +235,8 @@ impl<S: JobSink + 'static> JobCollector<S> {
         JobRecorder { task, producer }
     }
 
-    /// Drains what is left, ends the thread and returns the sink. End the recording tasks first: what they
-    /// push later is gone.
+    /// Drains what is left, ends the thread and returns the sink. End the recording tasks first:
+    /// what they push later is gone.
     ///
     /// # Errors
     /// [`Error::Panicked`] when the sink panicked; its other failures are in [`Collected::error`].
@@ -374,7 +377,8 @@ mod tests {
     fn losses_are_counted_and_told() {
         let collector = JobCollector::start(MemorySink::default(), Duration::from_secs(3600)).unwrap();
         let mut recorder = collector.recorder("flood", 4);
-        // The first round may come before or after the pushes; either way all are drained or counted.
+        // The first round may come before or after the pushes; either way all are drained or
+        // counted.
         let kept = (0..100).filter(|&index| recorder.push(record(index))).count() as u64;
         assert_eq!(recorder.lost(), 100 - kept);
         let collected = collector.stop().unwrap();

@@ -9,15 +9,16 @@ use crate::sys;
 
 const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 
-/// Keeps all CPUs out of idle states that take longer to leave than asked, for as long as it lives (PM QoS,
-/// `/dev/cpu_dma_latency`). Costs power.
+/// Keeps all CPUs out of idle states that take longer to leave than asked, for as long as it lives
+/// (PM QoS, `/dev/cpu_dma_latency`). Costs power.
 #[derive(Debug)]
 pub struct DmaLatency {
     _file: File,
 }
 
 impl DmaLatency {
-    /// Asks for at most `limit_us` microseconds of exit latency; 0 keeps the CPUs from idle states wholly.
+    /// Asks for at most `limit_us` microseconds of exit latency; 0 keeps the CPUs from idle states
+    /// wholly.
     pub fn hold(limit_us: u32) -> Result<Self, Error> {
         let error = |source: io::Error| {
             let fix = match source.kind() {
@@ -35,8 +36,9 @@ impl DmaLatency {
     }
 }
 
-/// Sets the calling thread's timer slack: how much later than asked its timers may fire so that wake-ups
-/// are grouped (50 µs by default; real-time policies have none whatever is set here). 0 restores the default.
+/// Sets the calling thread's timer slack: how much later than asked its timers may fire so that
+/// wake-ups are grouped (50 µs by default; real-time policies have none whatever is set here). 0
+/// restores the default.
 pub fn set_timer_slack_ns(slack_ns: u64) -> Result<(), Error> {
     // SAFETY: PR_SET_TIMERSLACK takes one integer.
     if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns) } == 0 {

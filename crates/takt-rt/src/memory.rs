@@ -16,8 +16,8 @@ pub enum MemoryLock {
     Off,
     /// What is mapped now; later mappings may fault.
     Current,
-    /// What is mapped now and later, made resident at once. Every later thread stack is resident whole: choose
-    /// small ones.
+    /// What is mapped now and later, made resident at once. Every later thread stack is resident
+    /// whole: choose small ones.
     All,
     /// What is mapped now and later, locked when first touched: the first touch still faults.
     OnFault,
@@ -69,20 +69,23 @@ fn kib(key: &str) -> Option<u64> {
     sys::status_field(key)?.parse().ok()
 }
 
-/// Makes glibc's malloc keep freed memory and take large blocks from the heap as well, so that freeing and
-/// allocating again does not fault again; and gives each thread an arena of its own, so that no thread waits for
-/// malloc in a thread of lower urgency. Affects the whole process. Call it before the first thread is started: glibc
-/// settles the number of arenas then. Nothing on other C libraries.
+/// Makes glibc's malloc keep freed memory and take large blocks from the heap as well, so that
+/// freeing and allocating again does not fault again; and gives each thread an arena of its own, so
+/// that no thread waits for malloc in a thread of lower urgency. Affects the whole process. Call it
+/// before the first thread is started: glibc settles the number of arenas then. Nothing on other C
+/// libraries.
 pub fn keep_heap() {
-    // Freed blocks and those of up to 32 MiB (the greatest threshold that glibc takes on 64 bits) stay.
+    // Freed blocks and those of up to 32 MiB (the greatest threshold that glibc takes on 64 bits)
+    // stay.
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt changes thresholds under malloc's own lock.
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
-        // glibc shares 8 arenas per CPU among all threads. A SCHED_OTHER thread that is preempted in malloc then
-        // holds the lock of a real-time thread's arena: with 128 noise threads on two CPUs, stalls of 200 ms to 1 s in
-        // one inference of thousands. An arena is address space, not memory.
+        // glibc shares 8 arenas per CPU among all threads. A SCHED_OTHER thread that is preempted
+        // in malloc then holds the lock of a real-time thread's arena: with 128 noise threads on
+        // two CPUs, stalls of 200 ms to 1 s in one inference of thousands. An arena is address
+        // space, not memory.
         libc::mallopt(libc::M_ARENA_MAX, MOST_ARENAS);
     }
 }
@@ -94,8 +97,8 @@ const MOST_ARENAS: libc::c_int = 4096;
 const PAGE: usize = 4096;
 const CHUNK: usize = 4 * PAGE;
 
-/// Touches `bytes` of the calling thread's stack below the caller, so that using them later does not fault.
-/// The stack must be at least that large.
+/// Touches `bytes` of the calling thread's stack below the caller, so that using them later does
+/// not fault. The stack must be at least that large.
 pub fn prefault_stack(bytes: usize) {
     #[inline(never)]
     fn descend(left: usize) -> u8 {
@@ -181,7 +184,8 @@ mod tests {
                 .unwrap()
         };
         assert_eq!(run(512 << 10), 0);
-        // A fresh stack faults, unless the memory of the process is locked (and so resident) already.
+        // A fresh stack faults, unless the memory of the process is locked (and so resident)
+        // already.
         assert!(run(0) > 0 || locked_bytes() > 0);
     }
 

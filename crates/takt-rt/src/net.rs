@@ -1,7 +1,9 @@
-//! Network interfaces as the sockets of this thread see them, and network namespaces that die with their process.
+//! Network interfaces as the sockets of this thread see them, and network namespaces that die with
+//! their process.
 //!
-//! `/sys/class/net` shows the network namespace of whoever mounted it, not that of the thread that reads it (sysfs(5)): in a namespace of
-//! its own a thread finds interfaces there that it has not, and misses those that it has. What a socket says is true.
+//! `/sys/class/net` shows the network namespace of whoever mounted it, not that of the thread that
+//! reads it (sysfs(5)): in a namespace of its own a thread finds interfaces there that it has not,
+//! and misses those that it has. What a socket says is true.
 
 use std::ffi::{CStr, CString, c_char};
 use std::fs::File;
@@ -30,7 +32,8 @@ impl Interface {
 /// Names of the interfaces of this thread's network namespace, sorted.
 pub fn names() -> Vec<String> {
     let mut names = Vec::new();
-    // SAFETY: returns null, or an array that ends with an entry of index 0 and no name, to be freed once.
+    // SAFETY: returns null, or an array that ends with an entry of index 0 and no name, to be freed
+    // once.
     unsafe {
         let array = libc::if_nameindex();
         if array.is_null() {
@@ -70,8 +73,9 @@ pub fn interface(name: &str) -> io::Result<Interface> {
     Ok(Interface { index, flags: flags.into(), link_type })
 }
 
-/// Where the driver of interface `name` says that its device is: a bus address (`0000:02:00.0`). `None` for interfaces without a device
-/// behind them (veth, bridges, loopback) and drivers that do not tell.
+/// Where the driver of interface `name` says that its device is: a bus address (`0000:02:00.0`).
+/// `None` for interfaces without a device behind them (veth, bridges, loopback) and drivers that do
+/// not tell.
 ///
 /// # Errors
 /// What the system says.
@@ -84,7 +88,8 @@ pub fn bus_address(name: &str) -> io::Result<Option<String>> {
     Ok((!bus.is_empty() && bus != "N/A").then_some(bus))
 }
 
-/// Asks the driver of interface `name` (SIOCETHTOOL): `request` is one of the structures of linux/ethtool.h, whose first number names it.
+/// Asks the driver of interface `name` (SIOCETHTOOL): `request` is one of the structures of
+/// linux/ethtool.h, whose first number names it.
 ///
 /// # Errors
 /// What the system says.
@@ -98,7 +103,8 @@ pub fn ethtool<T: EthtoolRequest>(name: &str, asked: &mut T) -> io::Result<()> {
 /// A structure of linux/ethtool.h.
 ///
 /// # Safety
-/// It is plain data, begins with the command's number, and is as long as the kernel's structure of that command.
+/// It is plain data, begins with the command's number, and is as long as the kernel's structure of
+/// that command.
 pub unsafe trait EthtoolRequest {}
 
 const SIOCGIFFLAGS: libc::c_ulong = 0x8913;
@@ -107,7 +113,8 @@ const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
 /// `ETHTOOL_GDRVINFO`.
 const GET_DRIVER_INFO: u32 = 3;
-/// `struct ethtool_drvinfo` behind its command: driver, version, firmware, bus (32 bytes each), and 64 more.
+/// `struct ethtool_drvinfo` behind its command: driver, version, firmware, bus (32 bytes each), and
+/// 64 more.
 const DRIVER_INFO_TEXT: usize = 192;
 const BUS_AT: usize = 96;
 const BUS_LENGTH: usize = 32;
@@ -143,15 +150,17 @@ fn request(name: &str) -> libc::ifreq {
 }
 
 fn ioctl(socket: &OwnedFd, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: the kernel reads and writes an ifreq, and behind its pointer what the caller put there for this request.
+    // SAFETY: the kernel reads and writes an ifreq, and behind its pointer what the caller put
+    // there for this request.
     match unsafe { libc::ioctl(socket.as_raw_fd(), what as _, std::ptr::from_mut(request)) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A network namespace that nothing but this value holds: it goes, with every interface in it, when the value is dropped or the process ends
-/// in any way, SIGKILL included. Threads and sockets made in it hold it too, for as long as they live.
+/// A network namespace that nothing but this value holds: it goes, with every interface in it, when
+/// the value is dropped or the process ends in any way, SIGKILL included. Threads and sockets made
+/// in it hold it too, for as long as they live.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
@@ -175,7 +184,8 @@ impl Namespace {
         Ok(Self { file })
     }
 
-    /// Runs `body` in a thread within the namespace: sockets that it opens and programs that it starts belong there.
+    /// Runs `body` in a thread within the namespace: sockets that it opens and programs that it
+    /// starts belong there.
     ///
     /// # Errors
     /// What the system says.
@@ -192,7 +202,8 @@ impl Namespace {
         })
     }
 
-    /// A path by which a program that this process starts can name the namespace (`ip link set DEV netns PATH`).
+    /// A path by which a program that this process starts can name the namespace
+    /// (`ip link set DEV netns PATH`).
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }

@@ -1,7 +1,8 @@
 //! CPUs taken offline for a while, as the DAQ paper's Table 3 has it ("Cores 2 & 3 disabled").
 //!
-//! A CPU that is offline stays so when the process that took it ends. So a guard stands beside: a shell that reads from a pipe
-//! which nobody writes to, and which the kernel closes with this process, however it ends; then the guard brings the CPUs back.
+//! A CPU that is offline stays so when the process that took it ends. So a guard stands beside: a
+//! shell that reads from a pipe which nobody writes to, and which the kernel closes with this
+//! process, however it ends; then the guard brings the CPUs back.
 
 use std::fs;
 use std::io;
@@ -13,8 +14,8 @@ use crate::placement::CpuSet;
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Only what a shell has built in: the guard must work while the machine is as bare as a guest. It outlives a closed terminal and
-/// Ctrl-C, which reach the process that it guards too.
+/// Only what a shell has built in: the guard must work while the machine is as bare as a guest. It
+/// outlives a closed terminal and Ctrl-C, which reach the process that it guards too.
 const GUARD: &str =
     "trap '' HUP INT QUIT TERM; while read -r _; do :; done; for file; do echo 1 > \"$file\"; done";
 
@@ -26,8 +27,8 @@ pub struct Offline {
 }
 
 impl Offline {
-    /// Takes `cpus` offline, as far as the kernel allows it. The second value says of each CPU that stays why. A CPU that is not
-    /// online is as asked, and not brought back.
+    /// Takes `cpus` offline, as far as the kernel allows it. The second value says of each CPU that
+    /// stays why. A CPU that is not online is as asked, and not brought back.
     pub fn take(cpus: &CpuSet) -> (Self, Vec<String>) {
         Self::take_below(Path::new(CPUS), cpus)
     }
@@ -131,7 +132,8 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    /// A folder that looks like the kernel's: CPUs 0 to 3, of which the first cannot be taken and the last is offline.
+    /// A folder that looks like the kernel's: CPUs 0 to 3, of which the first cannot be taken and
+    /// the last is offline.
     fn machine() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for cpu in 0..4 {

@@ -1,4 +1,5 @@
-//! The ring buffer in which the kernel hands over events (perf_event_open(2), "MMAP layout"), read without a system call.
+//! The ring buffer in which the kernel hands over events (perf_event_open(2), "MMAP layout"), read
+//! without a system call.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -36,13 +37,14 @@ impl PerfRing {
     ///
     /// # Errors
     ///
-    /// The kernel refuses: `EPERM` beyond the memory that a user may lock, `EINVAL` where the event has no buffer.
+    /// The kernel refuses: `EPERM` beyond the memory that a user may lock, `EINVAL` where the event
+    /// has no buffer.
     pub fn map(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         Self::map_as(fd, bytes, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    /// Maps the buffer of the event `fd`, in which the newest events overwrite the oldest: a flight recorder, read by
-    /// [`Self::newest`]. The event is one with `write_backward`.
+    /// Maps the buffer of the event `fd`, in which the newest events overwrite the oldest: a flight
+    /// recorder, read by [`Self::newest`]. The event is one with `write_backward`.
     ///
     /// # Errors
     ///
@@ -74,8 +76,8 @@ impl PerfRing {
     }
 
     fn position(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: the page is mapped while `self` lives, is longer than both places and aligned for them; the kernel and we use
-        // these words as atomics.
+        // SAFETY: the page is mapped while `self` lives, is longer than both places and aligned for
+        // them; the kernel and we use these words as atomics.
         unsafe { AtomicU64::from_ptr(self.page.as_ptr().add(at).cast()) }
     }
 
@@ -93,8 +95,8 @@ impl PerfRing {
         let count = self.waiting();
         let start = (tail % self.data_bytes as u64) as usize;
         let first = count.min(self.data_bytes - start);
-        // SAFETY: the data area begins one page after the header and has `data_bytes`; the kernel does not write
-        // between tail and head, which was loaded with acquire.
+        // SAFETY: the data area begins one page after the header and has `data_bytes`; the kernel
+        // does not write between tail and head, which was loaded with acquire.
         let (front, back) = unsafe {
             let data = self.page.as_ptr().add(self.page_bytes);
             (
@@ -113,10 +115,12 @@ impl PerfRing {
         self.position(HEAD).load(Ordering::Acquire).wrapping_neg() > self.data_bytes as u64
     }
 
-    /// Of a ring that is overwritten: puts a copy into `out`, newest record first, in pieces, until `enough` of what is there or all is. The last
-    /// record may be torn. True where `enough` ended it; false where the ring holds no more.
+    /// Of a ring that is overwritten: puts a copy into `out`, newest record first, in pieces, until
+    /// `enough` of what is there or all is. The last record may be torn. True where `enough` ended
+    /// it; false where the ring holds no more.
     pub fn newest(&self, out: &mut Vec<u8>, enough: &mut dyn FnMut(&[u8]) -> bool) -> bool {
-        /// The kernel writes ahead of the head that it tells, by the records of an interrupt in an interrupt at most.
+        /// The kernel writes ahead of the head that it tells, by the records of an interrupt in an
+        /// interrupt at most.
         const AHEAD: u64 = 16 << 10;
         const PIECE: u64 = 32 << 10;
         out.clear();
@@ -129,8 +133,9 @@ impl PerfRing {
             let start = head.wrapping_add(at) % size;
             let count = PIECE.min(there - at).min(size - start);
             out.reserve(count as usize);
-            // SAFETY: the data area begins one page after the header and has `data_bytes`, within which `start` and `count` stay. The
-            // kernel may write there meanwhile; what it may have written is cut off below, before anybody reads it.
+            // SAFETY: the data area begins one page after the header and has `data_bytes`, within
+            // which `start` and `count` stay. The kernel may write there meanwhile; what it may
+            // have written is cut off below, before anybody reads it.
             unsafe {
                 let from = self.page.as_ptr().add(self.page_bytes + start as usize);
                 std::ptr::copy_nonoverlapping(from, out.as_mut_ptr().add(out.len()), count as usize);

@@ -1,4 +1,5 @@
-//! The periodic loop: absolute releases on a grid that no overrun moves, and two ways to sleep to them.
+//! The periodic loop: absolute releases on a grid that no overrun moves, and two ways to sleep to
+//! them.
 
 use std::time::Duration;
 
@@ -11,11 +12,13 @@ use crate::{clock, policy};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SleepStrategy {
-    /// `clock_nanosleep` to the release: the CPU is free meanwhile, and the wake-up adds its latency.
+    /// `clock_nanosleep` to the release: the CPU is free meanwhile, and the wake-up adds its
+    /// latency.
     #[default]
     Kernel,
-    /// Sleeps until `margin` before the release and spins the rest: lateness falls to the clock's reading time
-    /// as long as wake-ups take less than the margin, at the price of a CPU busy for the margin per cycle.
+    /// Sleeps until `margin` before the release and spins the rest: lateness falls to the clock's
+    /// reading time as long as wake-ups take less than the margin, at the price of a CPU busy for
+    /// the margin per cycle.
     Spin {
         /// How long before the release the sleep ends.
         #[serde(with = "crate::duration", default = "default_margin")]
@@ -23,8 +26,8 @@ pub enum SleepStrategy {
     },
 }
 
-/// Margin of the spinning sleep unless set or [calibrated](calibrate_margin): 50 µs, several times the usual
-/// wake-up latency of a tuned machine.
+/// Margin of the spinning sleep unless set or [calibrated](calibrate_margin): 50 µs, several times
+/// the usual wake-up latency of a tuned machine.
 pub const DEFAULT_MARGIN: Duration = Duration::from_micros(50);
 
 fn default_margin() -> Duration {
@@ -37,10 +40,10 @@ impl SleepStrategy {
         Self::Spin { margin: DEFAULT_MARGIN }
     }
 
-    /// Waits until `deadline_ns` of CLOCK_MONOTONIC and returns the time then. When the deadline has passed and
-    /// the thread runs under SCHED_FIFO or SCHED_RR it lets others of its priority run first
-    /// ([`policy::yield_to_equals`]), so that a loop that is always late cannot starve them; under the other
-    /// policies it goes on at once, as a plain `clock_nanosleep` loop does.
+    /// Waits until `deadline_ns` of CLOCK_MONOTONIC and returns the time then. When the deadline
+    /// has passed and the thread runs under SCHED_FIFO or SCHED_RR it lets others of its priority
+    /// run first ([`policy::yield_to_equals`]), so that a loop that is always late cannot starve
+    /// them; under the other policies it goes on at once, as a plain `clock_nanosleep` loop does.
     pub fn sleep_until(self, deadline_ns: u64) -> u64 {
         let margin_ns = match self {
             Self::Kernel => 0,
@@ -68,7 +71,8 @@ impl SleepStrategy {
 pub struct Release {
     /// Number of this release on the grid, from 0; skipped ones count.
     pub index: u64,
-    /// When it was planned: `first + index * period`, exactly, but for what [`Periodic::shift`] moved.
+    /// When it was planned: `first + index * period`, exactly, but for what [`Periodic::shift`]
+    /// moved.
     pub planned_ns: u64,
     /// When the loop was awake for it.
     pub wake_ns: u64,
@@ -130,8 +134,8 @@ impl Periodic {
 
     /// Waits for the next release.
     ///
-    /// When the job before has overrun it, the newest release that has passed is returned at once, late; the
-    /// ones before that are skipped and counted. The grid stays.
+    /// When the job before has overrun it, the newest release that has passed is returned at once,
+    /// late; the ones before that are skipped and counted. The grid stays.
     #[expect(
         clippy::should_implement_trait,
         reason = "the releases never end, and `next` is the field's word"
@@ -162,9 +166,10 @@ impl Periodic {
         (index, skipped)
     }
 
-    /// Moves all releases to come by `by_ns`: for a loop that follows another clock, as the reference clock of a field
-    /// bus. At most a period at once, so that no release is passed over or comes twice; what was granted is returned.
-    /// Releases that have been keep their times in their [`Release`]s, and overruns still move nothing.
+    /// Moves all releases to come by `by_ns`: for a loop that follows another clock, as the
+    /// reference clock of a field bus. At most a period at once, so that no release is passed over
+    /// or comes twice; what was granted is returned. Releases that have been keep their times in
+    /// their [`Release`]s, and overruns still move nothing.
     pub fn shift(&mut self, by_ns: i64) -> i64 {
         let most = self.period_ns.min(i64::MAX as u64) as i64;
         let moved = self.first_ns.saturating_add_signed(by_ns.clamp(-most, most));
@@ -188,8 +193,8 @@ impl Periodic {
         self.skipped
     }
 
-    /// Calls of [`next`](Self::next) so far that came when the release was due already: the job before
-    /// finished after the end of its period.
+    /// Calls of [`next`](Self::next) so far that came when the release was due already: the job
+    /// before finished after the end of its period.
     pub fn overruns(&self) -> u64 {
         self.overruns
     }
@@ -241,8 +246,9 @@ pub struct Margin {
     pub max_ns: u64,
 }
 
-/// Measures how late short sleeps of the calling thread end, with the policy and placement it has, and derives
-/// the spinning sleep's margin from the tail. Run it in the thread that will use it, before its loop.
+/// Measures how late short sleeps of the calling thread end, with the policy and placement it has,
+/// and derives the spinning sleep's margin from the tail. Run it in the thread that will use it,
+/// before its loop.
 pub fn calibrate_margin(calibration: &Calibration) -> Margin {
     let interval_ns = u64::try_from(calibration.interval.as_nanos()).unwrap_or(u64::MAX / 2);
     let mut lateness: Vec<u64> = (0..calibration.sleeps.max(1))
@@ -329,8 +335,8 @@ mod tests {
         }
     }
 
-    /// System calls of two late cycles under `policy`, beyond asking for the policy: how many and the first.
-    /// `None` where the machine does not let the test decide.
+    /// System calls of two late cycles under `policy`, beyond asking for the policy: how many and
+    /// the first. `None` where the machine does not let the test decide.
     fn calls_of_late_cycles(policy: Policy) -> Option<(u64, Option<i64>)> {
         if let Err(refusal) = std::thread::spawn(move || policy.apply(0)).join().unwrap() {
             eprintln!("SKIPPED: {refusal}");

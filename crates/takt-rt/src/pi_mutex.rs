@@ -1,5 +1,6 @@
-//! A mutex with priority inheritance: the thread that holds it runs at the priority of the highest waiter, so
-//! a real-time thread never waits for a preempted best-effort one (`PTHREAD_PRIO_INHERIT`, FUTEX_LOCK_PI).
+//! A mutex with priority inheritance: the thread that holds it runs at the priority of the highest
+//! waiter, so a real-time thread never waits for a preempted best-effort one
+//! (`PTHREAD_PRIO_INHERIT`, FUTEX_LOCK_PI).
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -39,18 +40,20 @@ pub enum LockError {
 pub enum WaitClock {
     /// CLOCK_MONOTONIC.
     Monotonic,
-    /// CLOCK_REALTIME in steps of [`WALL_CLOCK_STEP_NS`]: setting that clock back while a thread waits lengthens the step under way by
-    /// as much.
+    /// CLOCK_REALTIME in steps of [`WALL_CLOCK_STEP_NS`]: setting that clock back while a thread
+    /// waits lengthens the step under way by as much.
     WallClock,
 }
 
-/// Longest single wait by the wall clock. 10 ms: some hundred times what a contended lock is held for, and few enough wake-ups.
+/// Longest single wait by the wall clock. 10 ms: some hundred times what a contended lock is held
+/// for, and few enough wake-ups.
 pub const WALL_CLOCK_STEP_NS: u64 = 10_000_000;
 
 /// By which clock [`PiMutex::lock_for`] waits here.
 ///
-/// FUTEX_LOCK_PI reads every time-out as one of CLOCK_REALTIME; FUTEX_LOCK_PI2 (Linux 5.14) has a flag for the clock, and glibc
-/// uses it for `pthread_mutex_clocklock` with priority inheritance from 2.35 on (before, EINVAL).
+/// FUTEX_LOCK_PI reads every time-out as one of CLOCK_REALTIME; FUTEX_LOCK_PI2 (Linux 5.14) has a
+/// flag for the clock, and glibc uses it for `pthread_mutex_clocklock` with priority inheritance
+/// from 2.35 on (before, EINVAL).
 pub fn wait_clock() -> WaitClock {
     if monotonic_lock().is_some() { WaitClock::Monotonic } else { WaitClock::WallClock }
 }
@@ -58,8 +61,8 @@ pub fn wait_clock() -> WaitClock {
 type ClockLock =
     unsafe extern "C" fn(*mut libc::pthread_mutex_t, libc::clockid_t, *const libc::timespec) -> libc::c_int;
 
-/// `pthread_mutex_clocklock`, where it takes CLOCK_MONOTONIC for a mutex with priority inheritance. Looked for once, when the first mutex
-/// is made.
+/// `pthread_mutex_clocklock`, where it takes CLOCK_MONOTONIC for a mutex with priority inheritance.
+/// Looked for once, when the first mutex is made.
 fn monotonic_lock() -> Option<ClockLock> {
     static FOUND: OnceLock<Option<ClockLock>> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -75,7 +78,8 @@ fn monotonic_lock() -> Option<ClockLock> {
     })
 }
 
-/// Tries FUTEX_LOCK_PI2 on a futex of its own that nobody holds: taken at once, or the kernel does not know the operation.
+/// Tries FUTEX_LOCK_PI2 on a futex of its own that nobody holds: taken at once, or the kernel does
+/// not know the operation.
 fn kernel_has_lock_pi2() -> bool {
     let futex = AtomicU32::new(0);
     let operation = |operation: libc::c_int| {
@@ -95,7 +99,8 @@ fn kernel_has_lock_pi2() -> bool {
 /// `FUTEX_LOCK_PI2` of linux/futex.h.
 const FUTEX_LOCK_PI2: libc::c_int = 13;
 
-/// Tries it on a mutex that another thread holds, with a time that has passed: ETIMEDOUT where the clock is taken.
+/// Tries it on a mutex that another thread holds, with a time that has passed: ETIMEDOUT where the
+/// clock is taken.
 fn takes_monotonic(lock: ClockLock) -> bool {
     let Ok(mutex) = PiMutex::make(()) else { return false };
     let Ok(held) = mutex.lock() else { return false };
@@ -117,8 +122,8 @@ pub struct PiMutex<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the mutex gives one thread at a time access to the value, so moving access between threads needs
-// T: Send alone.
+// SAFETY: the mutex gives one thread at a time access to the value, so moving access between
+// threads needs T: Send alone.
 unsafe impl<T: Send> Send for PiMutex<T> {}
 // SAFETY: as above; the pthread mutex is made for concurrent use.
 unsafe impl<T: Send> Sync for PiMutex<T> {}
@@ -133,7 +138,8 @@ fn check(rc: libc::c_int) -> Result<(), LockError> {
 }
 
 impl<T> PiMutex<T> {
-    /// Makes an unlocked mutex, and finds out by the way how a bounded wait works here: no real-time thread has to.
+    /// Makes an unlocked mutex, and finds out by the way how a bounded wait works here: no
+    /// real-time thread has to.
     ///
     /// # Errors
     /// [`LockError::System`] where the system has no priority inheritance.
@@ -147,8 +153,9 @@ impl<T> PiMutex<T> {
         let raw = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
         let mut attributes = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let attributes = attributes.as_mut_ptr();
-        // SAFETY: the attributes are initialised first, used while alive, and destroyed once; the mutex is
-        // overwritten by its initialisation before anything locks it, at the address where it stays.
+        // SAFETY: the attributes are initialised first, used while alive, and destroyed once; the
+        // mutex is overwritten by its initialisation before anything locks it, at the address where
+        // it stays.
         unsafe {
             check(libc::pthread_mutexattr_init(attributes))?;
             let made = check(libc::pthread_mutexattr_setprotocol(attributes, libc::PTHREAD_PRIO_INHERIT))
@@ -186,8 +193,8 @@ impl<T> PiMutex<T> {
         Ok(self.guard())
     }
 
-    /// Locks; waits at most `timeout` on the clock that [`wait_clock`] tells: CLOCK_MONOTONIC, which nobody sets, wherever kernel and
-    /// C library can.
+    /// Locks; waits at most `timeout` on the clock that [`wait_clock`] tells: CLOCK_MONOTONIC,
+    /// which nobody sets, wherever kernel and C library can.
     ///
     /// # Errors
     /// [`LockError::TimedOut`], [`LockError::Deadlock`].
@@ -207,12 +214,14 @@ impl<T> PiMutex<T> {
     /// Waits until `end_ns` of CLOCK_MONOTONIC.
     fn lock_until(&self, lock: ClockLock, end_ns: u64) -> libc::c_int {
         let end = clock::timespec(end_ns);
-        // SAFETY: as in `lock`; the timespec outlives the call, and the function has this signature.
+        // SAFETY: as in `lock`; the timespec outlives the call, and the function has this
+        // signature.
         unsafe { lock(self.raw.get(), libc::CLOCK_MONOTONIC, &raw const end) }
     }
 
-    /// Waits by the wall clock in short steps, until `end_ns` of CLOCK_MONOTONIC: a clock set forward ends a step early, and the next
-    /// begins; one set back lengthens the step under way, and no other.
+    /// Waits by the wall clock in short steps, until `end_ns` of CLOCK_MONOTONIC: a clock set
+    /// forward ends a step early, and the next begins; one set back lengthens the step under way,
+    /// and no other.
     fn lock_by_wall_clock(&self, end_ns: u64) -> libc::c_int {
         loop {
             let left_ns = end_ns.saturating_sub(clock::monotonic_ns());
@@ -233,8 +242,8 @@ impl<T> PiMutex<T> {
 
 impl<T> Drop for PiMutex<T> {
     fn drop(&mut self) {
-        // SAFETY: nobody borrows the mutex any more. A leaked guard leaves it locked; destroying it then
-        // returns EBUSY and does nothing, and the memory is not used again.
+        // SAFETY: nobody borrows the mutex any more. A leaked guard leaves it locked; destroying it
+        // then returns EBUSY and does nothing, and the memory is not used again.
         unsafe { libc::pthread_mutex_destroy(self.raw.get()) };
     }
 }
@@ -330,7 +339,8 @@ mod tests {
         drop(mutex.try_lock().unwrap());
     }
 
-    /// What the kernel shows of a thread that waits: the futex operation, from /proc/self/task/TID/syscall.
+    /// What the kernel shows of a thread that waits: the futex operation, from
+    /// /proc/self/task/TID/syscall.
     fn futex_operation_of_a_waiter(
         timeout: Duration,
         by: impl Fn(&PiMutex<()>, Duration) + Sync,
@@ -354,7 +364,8 @@ mod tests {
                     && number.parse() == Ok(libc::SYS_futex)
                 {
                     let operation = i64::from_str_radix(operation.trim_start_matches("0x"), 16).unwrap();
-                    // The thread may still be in a futex of the channel's: those are no PI operations.
+                    // The thread may still be in a futex of the channel's: those are no PI
+                    // operations.
                     let plain = operation & !i64::from(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
                     seen = [libc::FUTEX_LOCK_PI, FUTEX_LOCK_PI2]
                         .map(i64::from)

@@ -201,11 +201,12 @@ pub(crate) fn ask_for_all_cpus() -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Binds thread `tid` (0: the calling one) to `cpus`; the effective set is what [`affinity`] reads back.
+/// Binds thread `tid` (0: the calling one) to `cpus`; the effective set is what [`affinity`] reads
+/// back.
 ///
 /// # Errors
-/// [`Error::CpusOffline`] when a CPU is not online (the kernel would drop it without a word), else the
-/// kernel's refusal.
+/// [`Error::CpusOffline`] when a CPU is not online (the kernel would drop it without a word), else
+/// the kernel's refusal.
 pub fn set_affinity(tid: i32, cpus: &CpuSet) -> Result<(), Error> {
     if cpus.is_empty() {
         return Err(Error::InvalidCpuList { given: String::new(), reason: "the list is empty".into() });
@@ -225,7 +226,8 @@ pub fn set_affinity(tid: i32, cpus: &CpuSet) -> Result<(), Error> {
     }
     let source = io::Error::last_os_error();
     let (cause, fix) = match source.raw_os_error() {
-        // sched_setaffinity answers EBUSY when a SCHED_DEADLINE thread would lose a CPU of its domain.
+        // sched_setaffinity answers EBUSY when a SCHED_DEADLINE thread would lose a CPU of its
+        // domain.
         Some(libc::EBUSY) => {
             let cause = Cause::DeadlineAffinity { allowed: Box::new(*cpus), online: Box::new(online) };
             (cause, sys::DEADLINE_AFFINITY_FIX.into())

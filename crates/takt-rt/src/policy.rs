@@ -7,9 +7,9 @@
 //! policy = { kind = "deadline", runtime = "500us", deadline = "2ms", period = "2ms" }
 //! ```
 //!
-//! Threads and processes that a real-time thread spawns start as SCHED_OTHER (SCHED_FLAG_RESET_ON_FORK), so a
-//! library's helper threads become real-time only where the [census](crate::census) says so, and a
-//! SCHED_DEADLINE thread may spawn at all.
+//! Threads and processes that a real-time thread spawns start as SCHED_OTHER
+//! (SCHED_FLAG_RESET_ON_FORK), so a library's helper threads become real-time only where the
+//! [census](crate::census) says so, and a SCHED_DEADLINE thread may spawn at all.
 
 use std::io;
 use std::time::Duration;
@@ -21,15 +21,16 @@ use crate::{duration, placement, sys};
 
 mod text;
 
-/// Lets ready threads of the calling thread's own priority run, where nobody else would let them: under SCHED_FIFO
-/// and SCHED_RR. Returns whether it did.
+/// Lets ready threads of the calling thread's own priority run, where nobody else would let them:
+/// under SCHED_FIFO and SCHED_RR. Returns whether it did.
 ///
-/// Under the other policies `sched_yield` gives away what is the thread's own: under SCHED_OTHER its share until all
-/// other ready threads have had a slice (with 64 busy threads, 60 to 100 ms), under SCHED_DEADLINE the rest of its
-/// budget. There the scheduler shares the CPU by itself.
+/// Under the other policies `sched_yield` gives away what is the thread's own: under SCHED_OTHER
+/// its share until all other ready threads have had a slice (with 64 busy threads, 60 to 100 ms),
+/// under SCHED_DEADLINE the rest of its budget. There the scheduler shares the CPU by itself.
 ///
-/// The policy is read at each call, since a manager or chrt(1) may change it at any time: one system call of about
-/// 100 ns, made where a sleep would have been another. A change between reading and yielding costs one yield.
+/// The policy is read at each call, since a manager or chrt(1) may change it at any time: one
+/// system call of about 100 ns, made where a sleep would have been another. A change between
+/// reading and yielding costs one yield.
 pub fn yield_to_equals() -> bool {
     let by_priority = by_fixed_priority();
     if by_priority {
@@ -41,7 +42,8 @@ pub fn yield_to_equals() -> bool {
 
 /// Whether the calling thread runs under SCHED_FIFO or SCHED_RR now.
 pub fn by_fixed_priority() -> bool {
-    // SAFETY: takes no pointer; 0 is the calling thread. The kernel may set the reset-on-fork bit in the answer.
+    // SAFETY: takes no pointer; 0 is the calling thread. The kernel may set the reset-on-fork bit
+    // in the answer.
     let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
     matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR)
 }
@@ -66,8 +68,8 @@ pub enum Policy {
         /// 1 (lowest) to 99.
         priority: u8,
     },
-    /// SCHED_DEADLINE: a reservation of `runtime` in every `period`, to be had before `deadline`; above all
-    /// other policies, and admitted only when it fits.
+    /// SCHED_DEADLINE: a reservation of `runtime` in every `period`, to be had before `deadline`;
+    /// above all other policies, and admitted only when it fits.
     Deadline {
         /// Execution time per period, at least 1024 ns.
         #[serde(with = "duration")]
@@ -78,9 +80,10 @@ pub enum Policy {
         /// Period.
         #[serde(with = "duration")]
         period: Duration,
-        /// Lets the task use bandwidth that other reservations of its CPU leave unused (SCHED_FLAG_RECLAIM, GRUB:
-        /// Lipari and Baruah 2000): a job that needs more than `runtime` now and then goes on instead of waiting for
-        /// the next period, and no other reservation is harmed. Off by default, as in the kernel.
+        /// Lets the task use bandwidth that other reservations of its CPU leave unused
+        /// (SCHED_FLAG_RECLAIM, GRUB: Lipari and Baruah 2000): a job that needs more than `runtime`
+        /// now and then goes on instead of waiting for the next period, and no other reservation is
+        /// harmed. Off by default, as in the kernel.
         #[serde(default)]
         reclaim: bool,
     },
@@ -100,7 +103,8 @@ fn ns(duration: Duration) -> u64 {
 }
 
 impl Policy {
-    /// Checks the parameters: nice -20..=19, priorities 1..=99, 1024 ns <= runtime <= deadline <= period.
+    /// Checks the parameters: nice -20..=19, priorities 1..=99, 1024 ns <= runtime <= deadline <=
+    /// period.
     pub fn validate(&self) -> Result<(), Error> {
         let error = |reason: String| Err(Error::InvalidPolicy { given: self.to_string(), reason });
         match *self {
@@ -135,13 +139,14 @@ impl Policy {
     /// Gives thread `tid` (0: the calling one) this policy.
     ///
     /// # Errors
-    /// [`Error::InvalidPolicy`] without asking the kernel; [`Error::Refused`] with the missing capability or
-    /// limit and the fix.
+    /// [`Error::InvalidPolicy`] without asking the kernel; [`Error::Refused`] with the missing
+    /// capability or limit and the fix.
     pub fn apply(&self, tid: i32) -> Result<(), Error> {
         self.validate()?;
         let mut attr = self.attributes();
         if !self.is_real_time() {
-            // Dropping the reset-on-fork flag needs a privilege and changes nothing for SCHED_OTHER.
+            // Dropping the reset-on-fork flag needs a privilege and changes nothing for
+            // SCHED_OTHER.
             attr.sched_flags = get(tid)?.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64;
         }
         // SAFETY: `attr` is a valid sched_attr whose size field says how much the kernel may read.
@@ -149,8 +154,8 @@ impl Policy {
         if rc == 0 { Ok(()) } else { Err(self.refused(tid, io::Error::last_os_error())) }
     }
 
-    /// The policy that thread `tid` (0: the calling one) has now, read from the kernel. SCHED_BATCH and
-    /// SCHED_IDLE read as [`Policy::Other`].
+    /// The policy that thread `tid` (0: the calling one) has now, read from the kernel. SCHED_BATCH
+    /// and SCHED_IDLE read as [`Policy::Other`].
     pub fn read(tid: i32) -> Result<Self, Error> {
         let attr = get(tid)?;
         let priority = attr.sched_priority as u8;

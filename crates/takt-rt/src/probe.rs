@@ -1,4 +1,5 @@
-//! How late this machine wakes a thread: a loop of our own, and `cyclictest` of rt-tests for comparison.
+//! How late this machine wakes a thread: a loop of our own, and `cyclictest` of rt-tests for
+//! comparison.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -50,8 +51,8 @@ impl Lateness {
     }
 }
 
-/// Runs a periodic loop that does nothing but wake up, in a thread of its own, with `/dev/cpu_dma_latency` held
-/// at 0 where possible (as cyclictest does).
+/// Runs a periodic loop that does nothing but wake up, in a thread of its own, with
+/// `/dev/cpu_dma_latency` held at 0 where possible (as cyclictest does).
 ///
 /// # Errors
 /// As [`thread::spawn`] and [`Periodic::new`].
@@ -78,8 +79,8 @@ pub fn wakeup_lateness(probe: &Probe) -> Result<Lateness, Error> {
 
 const CYCLICTEST: &str = "cyclictest";
 
-/// Runs `cyclictest` (rt-tests) with one SCHED_FIFO thread of `priority` on `cpu`: absolute releases every
-/// `period`, locked memory, nanosecond samples.
+/// Runs `cyclictest` (rt-tests) with one SCHED_FIFO thread of `priority` on `cpu`: absolute
+/// releases every `period`, locked memory, nanosecond samples.
 ///
 /// # Errors
 /// [`Error::Program`] when it is not installed, fails, or answers something else than samples.
@@ -108,7 +109,8 @@ pub fn cyclictest(priority: u8, cpu: usize, period: Duration, cycles: usize) -> 
     Ok(Lateness { samples_ns, skipped: 0, granted: None, dma_latency_error: None })
 }
 
-/// Reads lines `thread: cycle: latency` of thread 0. Negative latencies (the clock read early) count as 0.
+/// Reads lines `thread: cycle: latency` of thread 0. Negative latencies (the clock read early)
+/// count as 0.
 fn parse_samples(text: &str) -> Vec<u64> {
     let sample = |line: &str| {
         let mut fields = line.split(':').map(str::trim);

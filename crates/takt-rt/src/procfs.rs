@@ -1,5 +1,5 @@
-//! What `/proc` says of processes, threads and CPUs, for whoever observes them: ids, names, fields of `stat`, processor time. Not for
-//! real-time threads.
+//! What `/proc` says of processes, threads and CPUs, for whoever observes them: ids, names, fields
+//! of `stat`, processor time. Not for real-time threads.
 
 use std::fmt::Display;
 use std::fs;
@@ -8,7 +8,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Entries of a folder that are numbers, in no order: processes of `/proc`, interrupts of `/proc/irq`. None where it cannot be read.
+/// Entries of a folder that are numbers, in no order: processes of `/proc`, interrupts of
+/// `/proc/irq`. None where it cannot be read.
 pub fn numbers<T: FromStr>(folder: impl AsRef<Path>) -> impl Iterator<Item = T> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -51,7 +52,8 @@ impl Stat {
 }
 
 impl<B: AsRef<[u8]>> Stat<B> {
-    /// Of the contents of such a file. The name may hold spaces, parentheses and other bytes than text; the last parenthesis ends it.
+    /// Of the contents of such a file. The name may hold spaces, parentheses and other bytes than
+    /// text; the last parenthesis ends it.
     pub fn parse(bytes: B) -> Option<Self> {
         let end = bytes.as_ref().iter().rposition(|&byte| byte == b')')?;
         Some(Self { bytes, end })
@@ -64,7 +66,8 @@ impl<B: AsRef<[u8]>> Stat<B> {
         String::from_utf8_lossy(&before[begin..]).into_owned()
     }
 
-    /// A field behind the name, by its number in the manual page; the third, the state, is the first.
+    /// A field behind the name, by its number in the manual page; the third, the state, is the
+    /// first.
     pub fn field(&self, number: usize) -> Option<&str> {
         let rest = std::str::from_utf8(&self.bytes.as_ref()[self.end + 1..]).ok()?;
         rest.split_ascii_whitespace().nth(number.checked_sub(3)?)
@@ -85,7 +88,8 @@ impl<B: AsRef<[u8]>> Stat<B> {
         self.number(4)
     }
 
-    /// When it was started, clock ticks since boot: with the id this names a process or thread, for ids are used again.
+    /// When it was started, clock ticks since boot: with the id this names a process or thread, for
+    /// ids are used again.
     pub fn start_ticks(&self) -> Option<u64> {
         self.number(22)
     }
@@ -98,7 +102,8 @@ pub fn tick_ns() -> u64 {
     1_000_000_000 / u64::try_from(per_s).unwrap_or(100).max(1)
 }
 
-/// Processor time since boot, of one CPU or of all, in clock ticks: the first lines of `/proc/stat` (proc_stat(5)).
+/// Processor time since boot, of one CPU or of all, in clock ticks: the first lines of `/proc/stat`
+/// (proc_stat(5)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {
     /// Time that the hypervisor gave to others while this machine wanted to run.
@@ -133,7 +138,8 @@ impl CpuTime {
         })
     }
 
-    /// The numbers of a line: user, nice, system, idle, iowait, irq, softirq, steal. Guests' time behind them is within user's.
+    /// The numbers of a line: user, nice, system, idle, iowait, irq, softirq, steal. Guests' time
+    /// behind them is within user's.
     fn parse(line: &str) -> Option<Self> {
         let mut ticks = [0; 8];
         let mut words = line.split_ascii_whitespace();

@@ -1,5 +1,6 @@
-//! Proof that a real-time path does what it must not do never: counters of allocations and of system calls per
-//! thread. For tests; page faults and context switches are in [`memory`](crate::memory).
+//! Proof that a real-time path does what it must not do never: counters of allocations and of
+//! system calls per thread. For tests; page faults and context switches are in
+//! [`memory`](crate::memory).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -34,7 +35,8 @@ fn count(counter: &'static std::thread::LocalKey<Cell<u64>>) {
     let _ = counter.try_with(|counter| counter.set(counter.get() + 1));
 }
 
-// SAFETY: every call is handed to `System` unchanged; counting touches a thread-local integer alone.
+// SAFETY: every call is handed to `System` unchanged; counting touches a thread-local integer
+// alone.
 unsafe impl GlobalAlloc for AllocationCounter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(&ALLOCATIONS);
@@ -61,13 +63,14 @@ unsafe impl GlobalAlloc for AllocationCounter {
     }
 }
 
-/// Allocations (and reallocations) of the calling thread so far; 0 unless [`AllocationCounter`] is the global
-/// allocator.
+/// Allocations (and reallocations) of the calling thread so far; 0 unless [`AllocationCounter`] is
+/// the global allocator.
 pub fn allocations() -> u64 {
     ALLOCATIONS.try_with(Cell::get).unwrap_or(0)
 }
 
-/// Blocks that the calling thread has freed so far; 0 unless [`AllocationCounter`] is the global allocator.
+/// Blocks that the calling thread has freed so far; 0 unless [`AllocationCounter`] is the global
+/// allocator.
 pub fn frees() -> u64 {
     FREES.try_with(Cell::get).unwrap_or(0)
 }
@@ -81,12 +84,14 @@ pub struct Unexpected {
     pub first: Option<i64>,
 }
 
-/// Runs `prepare` in a fresh thread and then what it returns under a filter that lets only the system calls
-/// `allowed` (as `libc::SYS_clock_nanosleep`) through. All others fail with EPERM and are counted.
+/// Runs `prepare` in a fresh thread and then what it returns under a filter that lets only the
+/// system calls `allowed` (as `libc::SYS_clock_nanosleep`) through. All others fail with EPERM and
+/// are counted.
 ///
-/// The filter (seccomp(2), no privilege needed) binds that thread alone and cannot be lifted, so the thread is
-/// parked for the life of the process afterwards, with `clock_nanosleep`, which is always let through. Takes
-/// over the handler of SIGSYS. On architectures other than x86-64 and aarch64 the counted calls return garbage.
+/// The filter (seccomp(2), no privilege needed) binds that thread alone and cannot be lifted, so
+/// the thread is parked for the life of the process afterwards, with `clock_nanosleep`, which is
+/// always let through. Takes over the handler of SIGSYS. On architectures other than x86-64 and
+/// aarch64 the counted calls return garbage.
 ///
 /// # Errors
 /// Where the kernel has no seccomp filters. A body that panics is an error as well.
@@ -171,8 +176,8 @@ extern "C" fn on_sigsys(_: libc::c_int, info: *mut libc::siginfo_t, context: *mu
         counters.first.store(number.into(), Ordering::Relaxed);
     }
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel passes the interrupted context and restores it from here; this register holds the
-    // call's result, which would otherwise stay undefined.
+    // SAFETY: the kernel passes the interrupted context and restores it from here; this register
+    // holds the call's result, which would otherwise stay undefined.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         (*context).uc_mcontext.gregs[libc::REG_RAX as usize] = -i64::from(libc::EPERM);

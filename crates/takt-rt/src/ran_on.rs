@@ -1,9 +1,11 @@
-//! On which CPUs threads really ran: what was granted says where a thread may run, not where it did.
+//! On which CPUs threads really ran: what was granted says where a thread may run, not where it
+//! did.
 //!
-//! A thread of [`thread::spawn`](crate::thread::spawn) notes its CPU at every release of a [`Periodic`](crate::periodic::Periodic)
-//! loop, or wherever it calls [`mark`]: a read of the thread's own memory (the restartable sequence that glibc registers, or the vDSO)
-//! and a compare. All other threads of the process, libraries' included, are looked at from outside ([`Watch::look`]), as often as the
-//! run's ordinary thread ticks.
+//! A thread of [`thread::spawn`](crate::thread::spawn) notes its CPU at every release of a
+//! [`Periodic`](crate::periodic::Periodic) loop, or wherever it calls [`mark`]: a read of the
+//! thread's own memory (the restartable sequence that glibc registers, or the vDSO) and a compare.
+//! All other threads of the process, libraries' included, are looked at from outside
+//! ([`Watch::look`]), as often as the run's ordinary thread ticks.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -109,8 +111,8 @@ fn known() -> MutexGuard<'static, Vec<Known>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes the CPU on which the calling thread runs now. Does nothing in a thread that was not started by [`crate::thread`]. No lock, no
-/// allocation.
+/// Notes the CPU on which the calling thread runs now. Does nothing in a thread that was not
+/// started by [`crate::thread`]. No lock, no allocation.
 #[inline]
 pub fn mark() {
     let _ = OWN.try_with(|own| {
@@ -148,7 +150,8 @@ pub(crate) fn begin(name: &str, granted: &Granted) {
     mark();
 }
 
-/// Tells that a thread was placed anew after it started: what was asked, and what it has now. Where it was before is forgotten.
+/// Tells that a thread was placed anew after it started: what was asked, and what it has now. Where
+/// it was before is forgotten.
 pub fn placed(granted: &Granted) {
     let mut list = known();
     if let Some(known) = list.iter_mut().rev().find(|known| known.tid == granted.effective.tid) {
@@ -174,13 +177,15 @@ pub struct ThreadCpus {
     pub changes: u64,
     /// How often it was looked at.
     pub seen: u64,
-    /// Whether it looked itself, at every release; else it was looked at from outside, and what it did between two looks is not known.
+    /// Whether it looked itself, at every release; else it was looked at from outside, and what it
+    /// did between two looks is not known.
     pub every_release: bool,
 }
 
 impl ThreadCpus {
-    /// A sentence where it ran on a CPU that was not asked for, although the kernel had granted what was: somebody moved it, or took
-    /// its CPU away. (What was not granted is told by [`Granted`].)
+    /// A sentence where it ran on a CPU that was not asked for, although the kernel had granted
+    /// what was: somebody moved it, or took its CPU away. (What was not granted is told by
+    /// [`Granted`].)
     pub fn strayed(&self) -> Option<String> {
         self.asked.filter(|_| self.asked == self.granted)?;
         let elsewhere = self.ran_on.without(&self.asked?);
@@ -262,7 +267,8 @@ fn report(
     }
 }
 
-/// Name, start time (clock ticks since boot) and last CPU of a thread of this process: fields 2, 22 and 39 of its stat.
+/// Name, start time (clock ticks since boot) and last CPU of a thread of this process: fields 2, 22
+/// and 39 of its stat.
 fn stat(tid: i32) -> Option<(String, u64, usize)> {
     let stat = Stat::of_thread("self", tid)?;
     Some((stat.name(), stat.start_ticks()?, stat.number(39)?))

@@ -1,7 +1,8 @@
-//! Numbers that are the same for the same seed: noise of simulated devices, costs of simulated nodes, random test cases.
+//! Numbers that are the same for the same seed: noise of simulated devices, costs of simulated
+//! nodes, random test cases.
 
-/// SplitMix64 (Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, 2014): eight bytes of state, any seed is as
-/// good as another. Not for secrets.
+/// SplitMix64 (Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, 2014):
+/// eight bytes of state, any seed is as good as another. Not for secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitMix64(u64);
 

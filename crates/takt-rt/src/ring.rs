@@ -1,7 +1,8 @@
-//! A bounded queue from one thread to another that neither ever waits on: the wire of the job records.
+//! A bounded queue from one thread to another that neither ever waits on: the wire of the job
+//! records.
 //!
-//! Pushing costs two atomic operations on lines of its own; a full ring loses the new item and counts it.
-//! Nothing is allocated after creation.
+//! Pushing costs two atomic operations on lines of its own; a full ring loses the new item and
+//! counts it. Nothing is allocated after creation.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -21,8 +22,9 @@ struct RingBuffer<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
-// SAFETY: the producer writes slots between tail + capacity and head, the consumer reads those between tail and
-// head; head and tail hand them over. Items are copied from thread to thread (T: Send).
+// SAFETY: the producer writes slots between tail + capacity and head, the consumer reads those
+// between tail and head; head and tail hand them over. Items are copied from thread to thread (T:
+// Send).
 unsafe impl<T: Send> Sync for RingBuffer<T> {}
 
 /// Creates a ring of at least `capacity` items (rounded up to a power of two, at least 2).
@@ -48,7 +50,8 @@ pub struct Producer<T> {
 }
 
 impl<T: Copy + Send> Producer<T> {
-    /// Puts `item` into the ring; false when it is full, and the item is lost and counted. Wait-free.
+    /// Puts `item` into the ring; false when it is full, and the item is lost and counted.
+    /// Wait-free.
     pub fn push(&mut self, item: T) -> bool {
         let capacity = self.shared.slots.len() as u64;
         if self.head - self.tail == capacity {
@@ -106,8 +109,8 @@ impl<T: Copy + Send> Consumer<T> {
         })
     }
 
-    /// Appends at most `most` items, oldest first, to `batch`; returns how many. For items without a value to
-    /// fill a batch with beforehand; allocates where `batch` lacks the capacity.
+    /// Appends at most `most` items, oldest first, to `batch`; returns how many. For items without
+    /// a value to fill a batch with beforehand; allocates where `batch` lacks the capacity.
     pub fn take_into(&mut self, batch: &mut Vec<T>, most: usize) -> usize {
         self.take_each(most, |item| batch.push(item))
     }
@@ -119,7 +122,8 @@ impl<T: Copy + Send> Consumer<T> {
         let mask = self.shared.slots.len() as u64 - 1;
         for offset in 0..count as u64 {
             let slot = &self.shared.slots[((self.tail + offset) & mask) as usize];
-            // SAFETY: the slot is below the head acquired above, so it was written, and not yet given back.
+            // SAFETY: the slot is below the head acquired above, so it was written, and not yet
+            // given back.
             put(unsafe { (*slot.get()).assume_init() });
         }
         self.tail += count as u64;

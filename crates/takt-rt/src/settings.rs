@@ -29,8 +29,8 @@ pub struct ThreadSettings {
     /// CPUs to run on; `None` leaves the inherited ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
-    /// Timer slack; `None` leaves the inherited one. Meant for [`Policy::Other`]: timers of real-time policies
-    /// have none, and for them recent kernels report it as 0 whatever is set.
+    /// Timer slack; `None` leaves the inherited one. Meant for [`Policy::Other`]: timers of
+    /// real-time policies have none, and for them recent kernels report it as 0 whatever is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timer_slack_ns: Option<u64>,
     /// Memory locking; concerns the whole process.
@@ -53,8 +53,9 @@ pub struct ProcessSettings {
 }
 
 impl ProcessSettings {
-    /// Applies everything and keeps the heap ([`memory::keep_heap`]). What is returned holds the CPUs awake for as long as it
-    /// lives. Warnings name the settings as the configurations of robots do: `tasks.lock_memory`.
+    /// Applies everything and keeps the heap ([`memory::keep_heap`]). What is returned holds the
+    /// CPUs awake for as long as it lives. Warnings name the settings as the configurations of
+    /// robots do: `tasks.lock_memory`.
     ///
     /// # Errors
     /// The first refusal, where `strict` is set.
@@ -89,9 +90,9 @@ impl ThreadSettings {
         self
     }
 
-    /// Applies everything to the calling thread and reads back what holds. Goes on after a refusal, so that
-    /// the result names all of them; [`strict`](Self::strict) is for the caller to act on, see
-    /// [`Granted::check`].
+    /// Applies everything to the calling thread and reads back what holds. Goes on after a refusal,
+    /// so that the result names all of them; [`strict`](Self::strict) is for the caller to act on,
+    /// see [`Granted::check`].
     pub fn apply(&self) -> Granted {
         let mut differences = Vec::new();
         let mut note = |setting: &'static str, requested: String, outcome: Result<(), Error>| {
@@ -224,8 +225,8 @@ impl Granted {
         self.differences.is_empty()
     }
 
-    /// Reads back policy and CPUs of the thread, which somebody has changed from outside since it started, and compares them with
-    /// what was asked.
+    /// Reads back policy and CPUs of the thread, which somebody has changed from outside since it
+    /// started, and compares them with what was asked.
     pub fn reread(&mut self) {
         let tid = self.effective.tid;
         self.effective.policy = Policy::read(tid).ok();

@@ -1,9 +1,9 @@
 //! Wake-up for event loops: a futex word that counts notifications.
 //!
-//! A notifier never blocks and enters the kernel only when somebody waits, so a real-time thread may notify
-//! best-effort listeners at the price of two atomic operations. Take [`Signal::value`], look at the shared
-//! state, and [`wait`](Signal::wait) with the value taken: a notification in between makes the wait return at
-//! once, so none is lost.
+//! A notifier never blocks and enters the kernel only when somebody waits, so a real-time thread
+//! may notify best-effort listeners at the price of two atomic operations. Take [`Signal::value`],
+//! look at the shared state, and [`wait`](Signal::wait) with the value taken: a notification in
+//! between makes the wait return at once, so none is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,9 +29,11 @@ impl Signal {
         Self::default()
     }
 
-    /// Counts one notification and wakes every waiter. Wait-free; a system call only when somebody waits.
+    /// Counts one notification and wakes every waiter. Wait-free; a system call only when somebody
+    /// waits.
     pub fn notify(&self) {
-        // SeqCst here and in `wait`: either the waiter sees the new word, or this thread sees the waiter.
+        // SeqCst here and in `wait`: either the waiter sees the new word, or this thread sees the
+        // waiter.
         self.shared.word.fetch_add(1, Ordering::SeqCst);
         if self.shared.waiters.load(Ordering::SeqCst) != 0 {
             // SAFETY: the word lives as long as `self`; FUTEX_WAKE reads no other argument.
@@ -51,8 +53,8 @@ impl Signal {
         self.shared.word.load(Ordering::Acquire)
     }
 
-    /// Waits until the value differs from `seen`, at most `timeout`. Returns the value then; equal to `seen`
-    /// when the time has passed.
+    /// Waits until the value differs from `seen`, at most `timeout`. Returns the value then; equal
+    /// to `seen` when the time has passed.
     pub fn wait(&self, seen: u32, timeout: Duration) -> u32 {
         let now = self.value();
         if now != seen || timeout.is_zero() {
@@ -64,8 +66,9 @@ impl Signal {
         let deadline = clock::timespec(deadline_ns);
         self.shared.waiters.fetch_add(1, Ordering::SeqCst);
         while self.shared.word.load(Ordering::SeqCst) == seen {
-            // SAFETY: the word and the timespec outlive the call; FUTEX_WAIT_BITSET takes an absolute time of
-            // CLOCK_MONOTONIC, so a retry after a signal does not wait longer in all.
+            // SAFETY: the word and the timespec outlive the call; FUTEX_WAIT_BITSET takes an
+            // absolute time of CLOCK_MONOTONIC, so a retry after a signal does not wait longer in
+            // all.
             let rc = unsafe {
                 libc::syscall(
                     libc::SYS_futex,

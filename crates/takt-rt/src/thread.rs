@@ -32,8 +32,8 @@ pub struct Handle<T = ()> {
 /// The stack is 2 MiB, or the prefaulted part and 256 KiB where that is more.
 ///
 /// # Errors
-/// [`Error::NotGranted`] when the settings are strict and something was not granted (`body` has not run then);
-/// [`Error::InvalidName`]; [`Error::Spawn`].
+/// [`Error::NotGranted`] when the settings are strict and something was not granted (`body` has not
+/// run then); [`Error::InvalidName`]; [`Error::Spawn`].
 pub fn spawn<T, F>(name: &str, settings: &ThreadSettings, body: F) -> Result<Handle<T>, Error>
 where
     T: Send + 'static,
@@ -94,8 +94,8 @@ where
     }
 }
 
-/// Starts a best-effort thread of Takt's own (SCHED_OTHER, whatever its parent has) that the census leaves
-/// alone, for reason `why`: collectors, views, watchers.
+/// Starts a best-effort thread of Takt's own (SCHED_OTHER, whatever its parent has) that the census
+/// leaves alone, for reason `why`: collectors, views, watchers.
 ///
 /// # Errors
 /// [`Error::InvalidName`]; [`Error::Spawn`].

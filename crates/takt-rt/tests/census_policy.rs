@@ -1,5 +1,5 @@
-//! The census gives real-time fallback policies to threads that libraries spawn. One test in a process of its
-//! own, since the census touches every thread of the process.
+//! The census gives real-time fallback policies to threads that libraries spawn. One test in a
+//! process of its own, since the census touches every thread of the process.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::sync::mpsc;
@@ -39,7 +39,8 @@ fn library_threads_get_the_fallback_and_others_keep_theirs() {
     assert!(census::exempt(test_thread, "test harness"));
     let keeper = CensusKeeper::start(fallback, Duration::from_millis(1)).unwrap();
 
-    // A SCHED_DEADLINE task spawns a helper: it may, the helper starts as SCHED_OTHER and becomes RR.
+    // A SCHED_DEADLINE task spawns a helper: it may, the helper starts as SCHED_OTHER and becomes
+    // RR.
     let reservation: Policy = "deadline:2ms/20ms/20ms".parse().unwrap();
     let settings = ThreadSettings { policy: reservation, ..Default::default() };
     let task = thread::spawn("dl-task", &settings, || {

@@ -1,5 +1,5 @@
-//! Every thread has a malloc arena of its own after `keep_heap`. In a process of its own: glibc settles the number of
-//! arenas once.
+//! Every thread has a malloc arena of its own after `keep_heap`. In a process of its own: glibc
+//! settles the number of arenas once.
 #![cfg(target_env = "gnu")]
 
 use std::sync::{Arc, Barrier};
@@ -10,8 +10,8 @@ use takt_rt::memory::keep_heap;
 fn arenas() -> usize {
     let mut text: *mut libc::c_char = std::ptr::null_mut();
     let mut length = 0;
-    // SAFETY: the stream writes to the two locals, which outlive it; they are read after it is closed, which
-    // completes the text, and the text is freed once.
+    // SAFETY: the stream writes to the two locals, which outlive it; they are read after it is
+    // closed, which completes the text, and the text is freed once.
     unsafe {
         let stream = libc::open_memstream(&mut text, &mut length);
         assert!(!stream.is_null());

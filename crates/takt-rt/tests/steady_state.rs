@@ -1,5 +1,5 @@
-//! A whole loop (release, read the newest input, lock, publish, notify, record) in steady state: no allocation,
-//! no page fault, no system call but the sleep.
+//! A whole loop (release, read the newest input, lock, publish, notify, record) in steady state: no
+//! allocation, no page fault, no system call but the sleep.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::sync::mpsc;
@@ -106,7 +106,8 @@ fn the_loop_neither_allocates_nor_faults() {
 fn the_loop_makes_no_system_call_but_its_sleep() {
     let collector = JobCollector::start(MemorySink::default(), Duration::from_millis(5)).unwrap();
     let recorder = collector.recorder("loop", 4096);
-    // A late cycle on a busy machine asks for its policy instead of sleeping, and does not yield under SCHED_OTHER.
+    // A late cycle on a busy machine asks for its policy instead of sleeping, and does not yield
+    // under SCHED_OTHER.
     let allowed = [libc::SYS_sched_getscheduler];
     let outcome = system_calls_beyond(&allowed, move || {
         let mut task = Task::new(recorder, SleepStrategy::Kernel);

@@ -1,16 +1,19 @@
 //! Checkpoints: what a run that is killed goes on from, the same for every robot.
 //!
-//! A checkpoint is one file, written whole or not at all: how many rows each sample file held, and the text of every file that
-//! accumulates (recorders, tallies). Going on cuts the sample files to those rows and puts the accumulating files back, so that both
-//! hold the same samples: none is counted twice, and none is lost but those after the checkpoint.
+//! A checkpoint is one file, written whole or not at all: how many rows each sample file held, and
+//! the text of every file that accumulates (recorders, tallies). Going on cuts the sample files to
+//! those rows and puts the accumulating files back, so that both hold the same samples: none is
+//! counted twice, and none is lost but those after the checkpoint.
 //!
-//! While the run goes on, the accumulating files are in the checkpoint only: a file more that is replaced twice a second costs the kernel
-//! half a millisecond each time (ext4 hands its blocks to the disk in the rename), in which a kernel without preemption lets no
-//! real-time thread run on that CPU. [`RunDir::read_json`] looks into the checkpoint; the seal makes files of them.
+//! While the run goes on, the accumulating files are in the checkpoint only: a file more that is
+//! replaced twice a second costs the kernel half a millisecond each time (ext4 hands its blocks to
+//! the disk in the rename), in which a kernel without preemption lets no real-time thread run on
+//! that CPU. [`RunDir::read_json`] looks into the checkpoint; the seal makes files of them.
 //!
-//! Two files, for two dangers. `checkpoint.json` is replaced twice a second and outlives a kill. `checkpoint.durable.json` is a copy that
-//! was put onto the disk together with its rows, seldom and by another thread, because fsync waits for the disk: after a power
-//! failure, when the first may be empty or name rows that never reached the disk, the run goes on from there.
+//! Two files, for two dangers. `checkpoint.json` is replaced twice a second and outlives a kill.
+//! `checkpoint.durable.json` is a copy that was put onto the disk together with its rows, seldom
+//! and by another thread, because fsync waits for the disk: after a power failure, when the first
+//! may be empty or name rows that never reached the disk, the run goes on from there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,8 +49,9 @@ fn is_plain(name: &str) -> bool {
 pub struct Checkpoint {
     /// Measured time, nanoseconds, without the gaps between a kill and a resumption.
     pub elapsed_ns: u64,
-    /// When the measured window of the run's first part began, CLOCK_MONOTONIC; none before it has. The header says so too, but later:
-    /// a kill in between must not lose the part that was measured.
+    /// When the measured window of the run's first part began, CLOCK_MONOTONIC; none before it has.
+    /// The header says so too, but later: a kill in between must not lose the part that was
+    /// measured.
     #[serde(default)]
     pub from_ns: Option<u64>,
     /// How often the run was taken up again.
@@ -65,8 +69,8 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Begins with what an earlier part of the run left, so that what this one has not touched yet is not lost with the next kill; with
-    /// [`Checkpoint::default`] in a run from its start.
+    /// Begins with what an earlier part of the run left, so that what this one has not touched yet
+    /// is not lost with the next kill; with [`Checkpoint::default`] in a run from its start.
     pub fn after(before: &Checkpoint) -> Self {
         Self { inner: before.clone() }
     }
@@ -96,13 +100,14 @@ impl Draft {
         self.inner.rows.insert(name.to_owned(), rows);
     }
 
-    /// Keeps a value as the JSON file `name` of the run directory, which it is from the seal on; until then [`RunDir::read_json`] reads it
-    /// from the checkpoint.
+    /// Keeps a value as the JSON file `name` of the run directory, which it is from the seal on;
+    /// until then [`RunDir::read_json`] reads it from the checkpoint.
     ///
     /// # Errors
     /// [`Error::Io`] for a value that JSON cannot hold.
     pub fn file<T: Serialize>(&mut self, name: &str, value: &T) -> Result<(), Error> {
-        // Without indentation: two thirds of a recorder's text would be spaces, written twice a second.
+        // Without indentation: two thirds of a recorder's text would be spaces, written twice a
+        // second.
         let text = serde_json::to_string(value).map_err(|error| Error::io(Path::new(name))(error.into()))?;
         self.inner.files.insert(name.to_owned(), text + "\n");
         Ok(())
@@ -120,21 +125,25 @@ impl RunDir {
         steps::replace(&path, &text, false)
     }
 
-    /// The text of an accumulating file of a run that is not sealed; `None` where no checkpoint holds it.
+    /// The text of an accumulating file of a run that is not sealed; `None` where no checkpoint
+    /// holds it.
     pub(crate) fn accumulating(&self, name: &str) -> Result<Option<String>, Error> {
         let path = self.path().join(CHECKPOINT_FILE);
-        // The file itself is what counts once there is a seal, beside which a kill can leave the checkpoint.
+        // The file itself is what counts once there is a seal, beside which a kill can leave the
+        // checkpoint.
         if self.is_complete() || !path.is_file() {
             return Ok(None);
         }
         match read_json::<Checkpoint>(&path) {
             Ok(mut checkpoint) => Ok(checkpoint.files.remove(name)),
-            // The seal came in between; or a power failure left half of it, and what lies there is older and whole.
+            // The seal came in between; or a power failure left half of it, and what lies there is
+            // older and whole.
             Err(_) => Ok(None),
         }
     }
 
-    /// Makes files of what the newest checkpoint accumulated, for the seal, which puts them onto the disk.
+    /// Makes files of what the newest checkpoint accumulated, for the seal, which puts them onto
+    /// the disk.
     pub(crate) fn put_accumulated(&self) -> Result<(), Error> {
         let path = self.path().join(CHECKPOINT_FILE);
         if !path.is_file() {
@@ -149,7 +158,8 @@ impl RunDir {
         files.try_for_each(|(name, text)| steps::replace(&self.path().join(name), text.as_bytes(), durable))
     }
 
-    /// Puts the newest checkpoint onto the disk, with the rows that it names: what a power failure leaves. Waits for the disk.
+    /// Puts the newest checkpoint onto the disk, with the rows that it names: what a power failure
+    /// leaves. Waits for the disk.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] where there is no checkpoint.
@@ -163,12 +173,14 @@ impl RunDir {
         steps::replace(&path, json_text(&path, &checkpoint)?.as_bytes(), true)
     }
 
-    /// Takes up a run that a kill ended: sample files and accumulating files become what they were at the newest checkpoint, and what a
-    /// seal had begun is undone. A kill meanwhile changes nothing: the next call does the same again. The caller makes sure that
-    /// no other process writes ([`RunDir::claim`]).
+    /// Takes up a run that a kill ended: sample files and accumulating files become what they were
+    /// at the newest checkpoint, and what a seal had begun is undone. A kill meanwhile changes
+    /// nothing: the next call does the same again. The caller makes sure that no other process
+    /// writes ([`RunDir::claim`]).
     ///
     /// # Errors
-    /// [`Error::Damaged`] for a sealed run, and for one without a checkpoint that its sample files fit; then nothing was changed.
+    /// [`Error::Damaged`] for a sealed run, and for one without a checkpoint that its sample files
+    /// fit; then nothing was changed.
     pub fn resume(&self) -> Result<Checkpoint, Error> {
         let damaged = |found: String| Error::Damaged {
             path: self.path().to_owned(),
@@ -191,7 +203,8 @@ impl RunDir {
         Ok(checkpoint)
     }
 
-    /// The newest checkpoint that the sample files fit, and after how many bytes each of them ends there.
+    /// The newest checkpoint that the sample files fit, and after how many bytes each of them ends
+    /// there.
     fn newest(&self) -> Result<(Checkpoint, Vec<(String, u64)>), String> {
         let mut reasons = Vec::new();
         for name in [CHECKPOINT_FILE, DURABLE_FILE] {
@@ -248,7 +261,8 @@ impl RunDir {
         Ok(cuts)
     }
 
-    /// Makes this process the only one that writes the run, until the value is dropped or the process ends, however it ends.
+    /// Makes this process the only one that writes the run, until the value is dropped or the
+    /// process ends, however it ends.
     ///
     /// # Errors
     /// [`Error::Damaged`] where another one writes it.

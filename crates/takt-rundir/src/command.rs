@@ -5,8 +5,9 @@ use std::path::Path;
 /// Key of `run.json` that holds [`command_line`].
 pub const COMMAND_KEY: &str = "command";
 
-/// The command line of this process as one could type it again: the program by its file's name, each argument quoted for a shell
-/// where it needs to be. What is not UTF-8 is shown with replacement characters.
+/// The command line of this process as one could type it again: the program by its file's name,
+/// each argument quoted for a shell where it needs to be. What is not UTF-8 is shown with
+/// replacement characters.
 pub fn command_line() -> String {
     let mut words = std::env::args_os();
     let program = words.next().unwrap_or_default();

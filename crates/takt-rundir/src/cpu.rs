@@ -55,8 +55,8 @@ pub(crate) fn power(root: &Path) -> Vec<CpuPower> {
     power.into_iter().map(|(_, power)| power).collect()
 }
 
-/// The CPU's name below `root`: what x86 calls `model name`; of ARM implementer and part (MIDR), of RISC-V the microarchitecture, each with
-/// the board from the device tree.
+/// The CPU's name below `root`: what x86 calls `model name`; of ARM implementer and part (MIDR), of
+/// RISC-V the microarchitecture, each with the board from the device tree.
 pub(crate) fn name(root: &Path) -> Option<String> {
     let cpuinfo = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     if let Some(model) = values(&cpuinfo, "model name").next() {

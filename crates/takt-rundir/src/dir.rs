@@ -105,8 +105,9 @@ impl RunDir {
         })
     }
 
-    /// Removes the directory of a run that could not begin, with what was prepared in it. Only for whoever made it and has measured
-    /// nothing: a folder that holds half a run would be in the way of every report beside it.
+    /// Removes the directory of a run that could not begin, with what was prepared in it. Only for
+    /// whoever made it and has measured nothing: a folder that holds half a run would be in the way
+    /// of every report beside it.
     pub fn discard(&self) {
         let _ = fs::remove_dir_all(&self.path);
     }
@@ -123,7 +124,8 @@ impl RunDir {
         write_json(&self.path.join(name), value)
     }
 
-    /// Reads `name`; while the run is not sealed, as the newest checkpoint has it where that has it.
+    /// Reads `name`; while the run is not sealed, as the newest checkpoint has it where that has
+    /// it.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::Damaged`] where it does not hold a `T`.
@@ -149,7 +151,8 @@ impl RunDir {
     /// What the run says about itself.
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::Damaged`] where `run.json` is not of this format or says what cannot be meant.
+    /// [`Error::Io`], or [`Error::Damaged`] where `run.json` is not of this format or says what
+    /// cannot be meant.
     pub fn header(&self) -> Result<RunHeader, Error> {
         let header: RunHeader = self.read_json(RUN_FILE)?;
         header.validate().map_err(|found| Error::Damaged {
@@ -163,7 +166,8 @@ impl RunDir {
     /// The samples of `measure`, within its window.
     ///
     /// # Errors
-    /// [`Error::Io`] where there are none, [`Error::Damaged`] where they are not what the measure says.
+    /// [`Error::Io`] where there are none, [`Error::Damaged`] where they are not what the measure
+    /// says.
     pub fn series(&self, measure: &Measure) -> Result<Series, Error> {
         series::read(&self.sample_base(&measure.file)?, measure)
     }
@@ -185,7 +189,8 @@ impl RunDir {
         series::columns(&self.sample_base(file)?, names)
     }
 
-    /// Columns of a sample file as text, whatever they hold; gaps are empty. For files of few rows, with words in them.
+    /// Columns of a sample file as text, whatever they hold; gaps are empty. For files of few rows,
+    /// with words in them.
     ///
     /// # Errors
     /// As [`series`](Self::series).
@@ -193,7 +198,8 @@ impl RunDir {
         series::texts(&self.sample_base(file)?, names)
     }
 
-    /// A sample file without its extension. The name comes from a file: it must not lead out of the directory.
+    /// A sample file without its extension. The name comes from a file: it must not lead out of the
+    /// directory.
     pub(crate) fn sample_base(&self, name: &str) -> Result<PathBuf, Error> {
         let folder = self.path.join(SAMPLES_FOLDER);
         if name.is_empty() || name.contains(['/', '\\', '\0']) || name.starts_with('.') {
@@ -206,12 +212,14 @@ impl RunDir {
         Ok(folder.join(name))
     }
 
-    /// Hash that stands for the whole sealed run: the SHA-256 of `hashes.json`. `None` before the seal.
+    /// Hash that stands for the whole sealed run: the SHA-256 of `hashes.json`. `None` before the
+    /// seal.
     pub fn seal_hash(&self) -> Option<String> {
         sha256(&self.path.join(HASHES_FILE)).ok()
     }
 
-    /// Files that are not what they were when the run was sealed, that are gone, or that are evidence and were never sealed.
+    /// Files that are not what they were when the run was sealed, that are gone, or that are
+    /// evidence and were never sealed.
     ///
     /// # Errors
     /// [`Error::Io`] or [`Error::Damaged`] where there is no seal.
@@ -224,7 +232,8 @@ impl RunDir {
         match (self.seal_hash(), self.changed_files()) {
             (Some(hash), Ok(changed)) if changed.is_empty() => SealState::Whole(hash),
             (Some(_), Ok(changed)) => SealState::Changed(changed),
-            // A FIFO, a link that leads to a device or nowhere, or what cannot be read is no run that was never sealed.
+            // A FIFO, a link that leads to a device or nowhere, or what cannot be read is no run
+            // that was never sealed.
             (None, _) if self.has_no_seal() => SealState::Missing,
             _ => SealState::Changed(vec![HASHES_FILE.to_owned()]),
         }
@@ -253,8 +262,8 @@ impl RunDir {
         self.path.join(SAMPLES_FOLDER).join(format!("{name}.csv"))
     }
 
-    /// Goes on with a sample file after a kill, or begins it. A last line that the kill cut in half is taken away.
-    /// Returns the number of rows that it holds, too.
+    /// Goes on with a sample file after a kill, or begins it. A last line that the kill cut in half
+    /// is taken away. Returns the number of rows that it holds, too.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -262,8 +271,9 @@ impl RunDir {
         SampleFile::go_on(self.sample_path(name))
     }
 
-    /// Turns the journals into Parquet, hashes every file and writes `hashes.json`, which marks the run as complete. Killed at any
-    /// step, it has sealed the run or it has not, and no sample is lost; called again, it goes on.
+    /// Turns the journals into Parquet, hashes every file and writes `hashes.json`, which marks the
+    /// run as complete. Killed at any step, it has sealed the run or it has not, and no sample is
+    /// lost; called again, it goes on.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] for a broken journal.
@@ -275,8 +285,8 @@ impl RunDir {
     }
 }
 
-/// The run directories at `path`: itself, or those in the folders below it (a campaign, or a folder of campaigns), in the
-/// order of their names.
+/// The run directories at `path`: itself, or those in the folders below it (a campaign, or a folder
+/// of campaigns), in the order of their names.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Damaged`] when there is none.
@@ -311,8 +321,8 @@ fn search(path: &Path, depth: usize, runs: &mut Vec<RunDir>) -> Result<(), Error
     folders.iter().try_for_each(|folder| search(folder, depth - 1, runs))
 }
 
-/// Makes way for a new run at `path`: what a kill left of the one before is kept beside it, never deleted, under a name
-/// that [`find_runs`] passes over.
+/// Makes way for a new run at `path`: what a kill left of the one before is kept beside it, never
+/// deleted, under a name that [`find_runs`] passes over.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -1,5 +1,5 @@
-//! What every run says about itself, whatever the robot: the part of `run.json` that reports, comparisons and
-//! exports read.
+//! What every run says about itself, whatever the robot: the part of `run.json` that reports,
+//! comparisons and exports read.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,8 @@ pub struct Place {
     pub node: String,
     /// The job, as the scheduler's commands take it: `1234_5` for task 5 of an array of Slurm.
     pub job: String,
-    /// The block of the campaign: runs that belong on one node, in random order, so that nodes are a factor and not noise.
+    /// The block of the campaign: runs that belong on one node, in random order, so that nodes are
+    /// a factor and not noise.
     pub block: String,
 }
 
@@ -59,7 +60,8 @@ impl Experiment {
     }
 }
 
-/// A series of times that a run measured, and where its samples lie. The first measure of a run is its main one.
+/// A series of times that a run measured, and where its samples lie. The first measure of a run is
+/// its main one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
     /// Short name, equal for equal things in different runs: `lateness`, `reaction`, `latency`.
@@ -70,8 +72,8 @@ pub struct Measure {
     pub file: String,
     /// Column of the values. Its name ends in `_ns`: all measures are integer nanoseconds.
     pub column: String,
-    /// Where the value is the time from one column to another: the column that it counts from (`wake_ns` since
-    /// `planned_ns` is the lateness). A value that would be negative counts as 0.
+    /// Where the value is the time from one column to another: the column that it counts from
+    /// (`wake_ns` since `planned_ns` is the lateness). A value that would be negative counts as 0.
     #[serde(default)]
     pub since_column: Option<String>,
     /// Column of the time of each sample (CLOCK_MONOTONIC nanoseconds), for time series.
@@ -82,21 +84,24 @@ pub struct Measure {
     pub deadline_ns: Option<u64>,
     /// Samples per second when nothing is late: what makes an exceedance probability one per hour.
     pub rate_hz: Option<f64>,
-    /// Samples that are missing and count as misses: skipped releases, frames dropped or unanswered. `never` in files.
+    /// Samples that are missing and count as misses: skipped releases, frames dropped or
+    /// unanswered. `never` in files.
     #[serde(default, rename = "never")]
     pub skipped: u64,
-    /// Longest row of misses on the release grid, those included that were skipped or dropped; absent where the samples have no
-    /// grid, or nobody counted along it: then only the values that came tell of rows.
+    /// Longest row of misses on the release grid, those included that were skipped or dropped;
+    /// absent where the samples have no grid, or nobody counted along it: then only the values that
+    /// came tell of rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_miss_run: Option<u64>,
-    /// File of a streaming recorder, in the run directory, that saw every value where the sample file keeps only the
-    /// first ones (long runs).
+    /// File of a streaming recorder, in the run directory, that saw every value where the sample
+    /// file keeps only the first ones (long runs).
     pub recorder: Option<String>,
-    /// Whether the run's verdict needs this measure to keep its deadline. Where no measure says so, the verdict is about
-    /// the first one that has a deadline.
+    /// Whether the run's verdict needs this measure to keep its deadline. Where no measure says so,
+    /// the verdict is about the first one that has a deadline.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub judged: bool,
-    /// Why its misses do not count against the run: it was given up in a declared order so that others could be kept.
+    /// Why its misses do not count against the run: it was given up in a declared order so that
+    /// others could be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excused: Option<String>,
     /// What its samples are, plural, for sentences: "reactions", "edges". "jobs" when absent.
@@ -161,7 +166,8 @@ impl Measure {
     }
 }
 
-/// The measures that a run's verdict is about, with their places: those that say so, or else the first with a deadline.
+/// The measures that a run's verdict is about, with their places: those that say so, or else the
+/// first with a deadline.
 pub fn judged(measures: &[Measure]) -> Vec<usize> {
     let with = |pick: &dyn Fn(&Measure) -> bool| -> Vec<usize> {
         measures.iter().enumerate().filter(|(_, measure)| pick(measure)).map(|(index, _)| index).collect()
@@ -221,8 +227,8 @@ pub struct RunHeader {
     #[serde(default)]
     pub records_lost: u64,
     pub measures: Vec<Measure>,
-    /// Parts of the measured window whose conditions differed by intent, in order; none where all of it was alike. A figure
-    /// `name@phase` belongs to one of them.
+    /// Parts of the measured window whose conditions differed by intent, in order; none where all
+    /// of it was alike. A figure `name@phase` belongs to one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
     /// Single figures of the run, units in the names: `position_rms_m`.
@@ -231,11 +237,12 @@ pub struct RunHeader {
     /// How much work the run did: a comparison tells it, and calls no side better that did less.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<Work>,
-    /// What was lost between the run's computers, sensors and drives, and what of it is allowed; also where nothing was lost.
+    /// What was lost between the run's computers, sensors and drives, and what of it is allowed;
+    /// also where nothing was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<Loss>,
-    /// What fails the run whatever its measures say, a sentence each: a link that was lost, a robot that did not obey, frames that
-    /// never came. Part of the one verdict.
+    /// What fails the run whatever its measures say, a sentence each: a link that was lost, a robot
+    /// that did not obey, frames that never came. Part of the one verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<String>,
     /// What keeps the run from a PASS though nothing was missed, a sentence each.
@@ -275,7 +282,8 @@ impl RunHeader {
         }
     }
 
-    /// Makes the measures that the robot's file claims something of needed for the verdict, beside those that are anyway.
+    /// Makes the measures that the robot's file claims something of needed for the verdict, beside
+    /// those that are anyway.
     ///
     /// # Errors
     /// A measure that this robot has not, or that has no deadline to miss.
@@ -291,7 +299,8 @@ impl RunHeader {
         Ok(())
     }
 
-    /// Refuses claims and rates that cannot be meant: whoever changed the file could state one that any run keeps.
+    /// Refuses claims and rates that cannot be meant: whoever changed the file could state one that
+    /// any run keeps.
     ///
     /// # Errors
     /// The first such claim or rate.
@@ -306,7 +315,8 @@ impl RunHeader {
         Ok(())
     }
 
-    /// What was lost within what is allowed, a sentence each: it stands beside a verdict and decides nothing.
+    /// What was lost within what is allowed, a sentence each: it stands beside a verdict and
+    /// decides nothing.
     pub fn loss_notes(&self) -> Vec<String> {
         self.losses.iter().filter(|loss| !loss.is_exceeded()).filter_map(Loss::sentence).collect()
     }

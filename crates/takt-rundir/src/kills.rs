@@ -1,4 +1,5 @@
-//! Kills at every step of a checkpoint, a seal and a resumption, by ending a process of its own there.
+//! Kills at every step of a checkpoint, a seal and a resumption, by ending a process of its own
+//! there.
 
 use std::io::Write;
 use std::path::Path;
@@ -41,8 +42,8 @@ struct Sum {
     indices: u64,
 }
 
-/// One life of a run: begins or goes on, takes twenty samples with a checkpoint after every five, seals. Says on its standard output
-/// how many samples are safe.
+/// One life of a run: begins or goes on, takes twenty samples with a checkpoint after every five,
+/// seals. Says on its standard output how many samples are safe.
 fn live(path: &Path) -> Result<(), crate::Error> {
     let dir = match RunDir::open(path) {
         Ok(dir) if dir.is_complete() => return dir.seal(),
@@ -83,8 +84,8 @@ fn live(path: &Path) -> Result<(), crate::Error> {
     dir.seal()
 }
 
-/// A process of its own lives, and ends before its step number `kill` (never for 0). Returns how many samples it said were safe, and
-/// whether it came to its end.
+/// A process of its own lives, and ends before its step number `kill` (never for 0). Returns how
+/// many samples it said were safe, and whether it came to its end.
 fn process(path: &Path, kill: u64) -> (u64, bool) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kills::child", "--ignored", "--nocapture"])
@@ -172,7 +173,8 @@ proptest! {
     }
 }
 
-/// After a power failure the newest checkpoint may be empty, or name rows that never reached the disk.
+/// After a power failure the newest checkpoint may be empty, or name rows that never reached the
+/// disk.
 #[test]
 fn after_a_power_failure_the_run_goes_on_from_what_is_on_the_disk() {
     for torn in [b"" as &[u8], b"\0\0\0\0", b"{}", b"{\"elapsed_ns\": 1"] {
@@ -231,7 +233,8 @@ fn what_cannot_go_on_is_refused_and_left_as_it_is() {
     let mut draft = Draft::default();
     draft.samples(&mut rows).unwrap();
     dir.checkpoint(&draft).unwrap();
-    // As an older version's seal left it when it was killed: the samples are sealed and their journal is gone.
+    // As an older version's seal left it when it was killed: the samples are sealed and their
+    // journal is gone.
     let journal = dir.sample_path("jobs");
     crate::parquet::convert(&journal, &journal.with_extension("parquet")).unwrap();
     std::fs::remove_file(&journal).unwrap();

@@ -1,5 +1,6 @@
-//! Run directories: what was asked, what the kernel really granted, the machine, the samples, the figures; in files
-//! that outlive a kill. Whatever measures writes one, and whatever reports, compares or exports reads nothing else.
+//! Run directories: what was asked, what the kernel really granted, the machine, the samples, the
+//! figures; in files that outlive a kill. Whatever measures writes one, and whatever reports,
+//! compares or exports reads nothing else.
 
 mod checkpoint;
 mod command;

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One kind of thing that must come and may be lost: frames of process data, packets of a robot's controller, edges of an
-/// analog signal, frames of a camera.
+/// One kind of thing that must come and may be lost: frames of process data, packets of a robot's
+/// controller, edges of an analog signal, frames of a camera.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Loss {
@@ -25,7 +25,8 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Most that a configuration may allow: a limit beyond a million is none, and a run would not say that it judges nothing.
+    /// Most that a configuration may allow: a limit beyond a million is none, and a run would not
+    /// say that it judges nothing.
     pub const MOST_ALLOWED: f64 = 1e6;
 
     /// `lost` of `of` were lost; `key` of the configuration allows `allowed`.
@@ -52,7 +53,8 @@ impl Loss {
         }
     }
 
-    /// What was lost, as a sentence: what failed a run, or what stands beside a PASS. `None` where nothing was lost.
+    /// What was lost, as a sentence: what failed a run, or what stands beside a PASS. `None` where
+    /// nothing was lost.
     pub fn sentence(&self) -> Option<String> {
         let Self { title, lost, of, allowed, key, .. } = self;
         if *lost == 0 {

@@ -18,7 +18,8 @@ pub struct Machine {
     /// Preemption model in force where the kernel tells it (debugfs), else as built.
     pub preemption: Option<String>,
     pub boot_parameters: Option<String>,
-    /// CPU model: of x86 its name, of ARM implementer and part (MIDR), of RISC-V the microarchitecture, each with the board.
+    /// CPU model: of x86 its name, of ARM implementer and part (MIDR), of RISC-V the
+    /// microarchitecture, each with the board.
     pub cpu: Option<String>,
     /// Online CPUs, as the kernel lists them.
     pub online_cpus: Option<String>,
@@ -38,7 +39,8 @@ pub struct Machine {
     #[serde(default)]
     pub thermal_throttles: Option<u64>,
     pub clock_source: Option<String>,
-    /// Microseconds per second that real-time threads may use (`sched_rt_runtime_us`); -1: no limit.
+    /// Microseconds per second that real-time threads may use (`sched_rt_runtime_us`); -1: no
+    /// limit.
     pub rt_runtime_us: Option<i64>,
     /// Whether a hypervisor is below this kernel.
     pub hypervisor: bool,
@@ -55,7 +57,8 @@ pub const VIRTUAL_MACHINE_FILE: &str = "/etc/takt/virtual-machine.json";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VirtualMachine {
-    /// Whether time is counted in instructions instead of passing: then no figure is one of a real machine.
+    /// Whether time is counted in instructions instead of passing: then no figure is one of a real
+    /// machine.
     pub virtual_time: bool,
     /// The machine and how it counts time: "QEMU 7.2.22, TCG, 1 ns an instruction".
     pub machine: String,
@@ -74,7 +77,8 @@ pub struct VirtualMachine {
 }
 
 impl VirtualMachine {
-    /// What the file of a guest says. Nothing on any other machine: a guest's kernel is told so on its command line.
+    /// What the file of a guest says. Nothing on any other machine: a guest's kernel is told so on
+    /// its command line.
     fn of_guest(boot_parameters: Option<&str>) -> Option<Self> {
         let told = boot_parameters?.split_whitespace().any(|word| word == GUEST_PARAMETER);
         told.then(|| serde_json::from_str(&fs::read_to_string(VIRTUAL_MACHINE_FILE).ok()?).ok())?
@@ -120,7 +124,8 @@ fn thermal_throttles() -> Option<u64> {
     counts.flatten().reduce(|a, b| a + b)
 }
 
-/// Facts of a [`Machine`] that another kernel changes with it: who varies the kernel on purpose expects them to differ.
+/// Facts of a [`Machine`] that another kernel changes with it: who varies the kernel on purpose
+/// expects them to differ.
 pub const KERNEL_FACTS: [&str; 11] = [
     "kernel",
     "kernel_version",
@@ -131,7 +136,8 @@ pub const KERNEL_FACTS: [&str; 11] = [
     "idle_states",
     "nohz_full_cpus",
     "power",
-    // Of a guest: what the kernel leaves of it, and the guest's own description, which names the kernel.
+    // Of a guest: what the kernel leaves of it, and the guest's own description, which names the
+    // kernel.
     "memory_kib",
     "virtual_machine",
 ];
@@ -148,7 +154,8 @@ pub struct FactDifference {
 }
 
 impl Machine {
-    /// Facts that differ between two machines and that can change latencies. Counters that always grow are none.
+    /// Facts that differ between two machines and that can change latencies. Counters that always
+    /// grow are none.
     pub fn differences(&self, other: &Self) -> Vec<FactDifference> {
         let facts = |machine: &Self| match serde_json::to_value(machine) {
             Ok(serde_json::Value::Object(mut facts)) => {

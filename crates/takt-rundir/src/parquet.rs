@@ -1,9 +1,10 @@
-//! Sealing a journal: CSV while a run goes on, because every line outlives a kill; Parquet afterwards, because pandas,
-//! polars, DuckDB and our own reports read single columns of it fast.
+//! Sealing a journal: CSV while a run goes on, because every line outlives a kill; Parquet
+//! afterwards, because pandas, polars, DuckDB and our own reports read single columns of it fast.
 //!
-//! Types are found by reading the journal once: `true`/`false` become BOOLEAN, integers INT64 (marked UINT_64 where a
-//! value needs it), other numbers DOUBLE, anything else UTF8. A column with empty fields is OPTIONAL. Columns keep names
-//! and order. Integers are delta-encoded: time stamps that grow by a period take a few bits each.
+//! Types are found by reading the journal once: `true`/`false` become BOOLEAN, integers INT64
+//! (marked UINT_64 where a value needs it), other numbers DOUBLE, anything else UTF8. A column with
+//! empty fields is OPTIONAL. Columns keep names and order. Integers are delta-encoded: time stamps
+//! that grow by a period take a few bits each.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -73,8 +74,8 @@ fn reader(path: &Path) -> Result<csv::Reader<BufReader<File>>, Error> {
     Ok(csv::ReaderBuilder::new().flexible(true).from_reader(BufReader::with_capacity(1 << 18, file)))
 }
 
-/// Calls `row` with the header and every whole line. A last line that a kill cut in half is left out; any other line with a wrong
-/// number of fields is an error.
+/// Calls `row` with the header and every whole line. A last line that a kill cut in half is left
+/// out; any other line with a wrong number of fields is an error.
 pub fn rows(
     path: &Path,
     mut row: impl FnMut(&csv::StringRecord, &csv::StringRecord) -> Result<(), Error>,
@@ -243,7 +244,8 @@ fn properties(columns: &[String], kinds: &[Kind]) -> WriterProperties {
     builder.build()
 }
 
-/// Writes the journal at `journal` as the Parquet file `sealed`, whole or not at all. Returns the number of rows.
+/// Writes the journal at `journal` as the Parquet file `sealed`, whole or not at all. Returns the
+/// number of rows.
 ///
 /// # Errors
 /// [`Error::Damaged`] with the line for a broken journal, [`Error::Io`].

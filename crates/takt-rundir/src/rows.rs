@@ -56,8 +56,8 @@ impl RunDir {
         guarded(&self.sealed_path(file)?, |path| Ok(columns(&open(path)?)))
     }
 
-    /// Calls `row` with every row of a sealed sample file, in order: its values by column. What has no value is not there. Ends at the first
-    /// error of `row`, which is returned within.
+    /// Calls `row` with every row of a sealed sample file, in order: its values by column. What has
+    /// no value is not there. Ends at the first error of `row`, which is returned within.
     ///
     /// # Errors
     /// As [`sealed_columns`](Self::sealed_columns).

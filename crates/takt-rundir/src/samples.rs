@@ -81,8 +81,8 @@ fn refuse_sealed(journal: &Path) -> Result<(), Error> {
     Err(Error::Io { path: sealed, source })
 }
 
-/// Bytes of the header and the first `most` rows of a journal that are whole, and how many rows those are. A field may hold line
-/// ends within quotes, so that lines are not rows.
+/// Bytes of the header and the first `most` rows of a journal that are whole, and how many rows
+/// those are. A field may hold line ends within quotes, so that lines are not rows.
 fn whole_rows(path: &Path, most: u64) -> Result<(u64, u64), Error> {
     let file = takt_files::open(path).map_err(Error::io(path))?;
     let mut reader = BufReader::with_capacity(1 << 18, file);
@@ -123,8 +123,8 @@ pub(crate) fn place_after(path: &Path, rows: u64) -> Result<Option<u64>, Error> 
     }
 }
 
-/// Reads the rows of a sample file. A last line that a kill cut in half is left out; any other broken line is
-/// an error.
+/// Reads the rows of a sample file. A last line that a kill cut in half is left out; any other
+/// broken line is an error.
 ///
 /// # Errors
 /// [`Error::Io`], or [`Error::Damaged`] with the line number.

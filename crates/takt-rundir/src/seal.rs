@@ -1,11 +1,13 @@
-//! The seal of a run: what makes it official that a run came to its end, and shows later whether its files are still the ones.
+//! The seal of a run: what makes it official that a run came to its end, and shows later whether
+//! its files are still the ones.
 //!
 //! ```text
 //! journals (CSV) ─► Parquet beside them ─► everything onto the disk ─► hashes.json ─► journals go
 //! ```
 //!
-//! The rename that brings `hashes.json` is the one step that decides: before it the run is unsealed, every journal is whole, and the
-//! run can go on; after it the run is sealed. All others can be repeated, so that a kill anywhere loses nothing.
+//! The rename that brings `hashes.json` is the one step that decides: before it the run is
+//! unsealed, every journal is whole, and the run can go on; after it the run is sealed. All others
+//! can be repeated, so that a kill anywhere loses nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +19,8 @@ use crate::files::{read_json, sha256, sha256_of};
 use crate::series::with_suffix;
 use crate::{Error, RunHeader, parquet, steps};
 
-/// Key of the hash over all other entries of `hashes.json`, so that none can be taken from it unnoticed.
+/// Key of the hash over all other entries of `hashes.json`, so that none can be taken from it
+/// unnoticed.
 const LIST: &str = "*";
 
 /// Whether a run's files are what the run left.
@@ -25,22 +28,23 @@ const LIST: &str = "*";
 pub enum SealState {
     /// Every file has the hash that it was sealed with; the hash that stands for them all.
     Whole(String),
-    /// Files that are not what they were when the run was sealed, that are gone, or that are evidence and were never sealed.
+    /// Files that are not what they were when the run was sealed, that are gone, or that are
+    /// evidence and were never sealed.
     Changed(Vec<String>),
     /// The run never came to its end, or it still runs.
     Missing,
 }
 
 impl SealState {
-    /// Why figures of the run prove nothing, in a sentence; `None` for a run whose files are what it left, and for one that was never
-    /// sealed.
+    /// Why figures of the run prove nothing, in a sentence; `None` for a run whose files are what
+    /// it left, and for one that was never sealed.
     pub fn doubt(&self) -> Option<String> {
         let Self::Changed(files) = self else { return None };
         Some(format!("files were changed after the run was sealed: {}", files.join(", ")))
     }
 
-    /// The same for whoever comes after the run: one that says that it finished must have a seal. Only what the run computes of itself
-    /// just before it is sealed asks [`doubt`](Self::doubt).
+    /// The same for whoever comes after the run: one that says that it finished must have a seal.
+    /// Only what the run computes of itself just before it is sealed asks [`doubt`](Self::doubt).
     pub fn doubt_of(&self, header: &RunHeader) -> Option<String> {
         if self.is_gone(header) {
             return Some(format!(
@@ -102,7 +106,8 @@ fn is_evidence(name: &str) -> bool {
 /// Seals the run at `root`, whatever an earlier seal left when it was killed.
 pub(crate) fn seal(root: &Path) -> Result<(), Error> {
     if root.join(HASHES_FILE).is_file() {
-        // Sealed again, because a file came afterwards (a trace), or because a kill left the last step undone.
+        // Sealed again, because a file came afterwards (a trace), or because a kill left the last
+        // step undone.
         finish(root)?;
     }
     let all = files(root)?;
@@ -129,8 +134,9 @@ pub(crate) fn seal(root: &Path) -> Result<(), Error> {
     take_away(root, |name| hashes.contains_key(name))
 }
 
-/// Takes away what a sealed run needs no longer: journals that are sealed, checkpoints, halves of files. A journal whose sealed file is
-/// gone, or is not what was sealed, is the only copy of its rows, and stays.
+/// Takes away what a sealed run needs no longer: journals that are sealed, checkpoints, halves of
+/// files. A journal whose sealed file is gone, or is not what was sealed, is the only copy of its
+/// rows, and stays.
 pub(crate) fn finish(root: &Path) -> Result<(), Error> {
     let hashes: BTreeMap<String, String> = read_json(&root.join(HASHES_FILE))?;
     let is_whole = |name: &str| sha256(&root.join(name)).ok().as_ref() == hashes.get(name);
@@ -156,7 +162,8 @@ pub(crate) fn changed(root: &Path) -> Result<Vec<String>, Error> {
         changed.push(HASHES_FILE.to_owned());
     }
     for (name, hash) in hashes.iter().filter(|(name, _)| *name != LIST) {
-        // A name that leads out of the run is none of its files, and a device or a pipe may never end.
+        // A name that leads out of the run is none of its files, and a device or a pipe may never
+        // end.
         let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
         let path = root.join(name);
         if !inside || !path.is_file() || sha256(&path).ok().as_ref() != Some(hash) {

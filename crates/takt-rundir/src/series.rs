@@ -30,7 +30,8 @@ impl Series {
 
 const SAMPLES: &str = "samples written by this version of takt";
 
-/// Reads the series of `measure` from the sample file at `base` plus `.parquet`, or `.csv` before the seal.
+/// Reads the series of `measure` from the sample file at `base` plus `.parquet`, or `.csv` before
+/// the seal.
 pub(crate) fn read(base: &Path, measure: &Measure) -> Result<Series, Error> {
     let mut names = vec![measure.column.as_str()];
     let since = measure.since_column.as_deref().map(|name| place(&mut names, name));

@@ -1,5 +1,5 @@
-//! The steps by which files of a run become official: each can be the last one before a kill or a power failure, and a test
-//! ends the process at each of them.
+//! The steps by which files of a run become official: each can be the last one before a kill or a
+//! power failure, and a test ends the process at each of them.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -7,7 +7,8 @@ use std::path::Path;
 
 use crate::Error;
 
-/// Called before every step. In tests it ends the process, as SIGKILL does: no destructor runs, nothing is written behind.
+/// Called before every step. In tests it ends the process, as SIGKILL does: no destructor runs,
+/// nothing is written behind.
 fn before(what: &str, path: &Path) {
     #[cfg(test)]
     crate::kills::step(what, path);
@@ -37,7 +38,8 @@ pub(crate) fn sync(path: &Path) -> Result<(), Error> {
     File::open(path).and_then(|file| file.sync_all()).map_err(Error::io(path))
 }
 
-/// Puts the names in the folder of `path` onto the disk: a rename outlives a power failure only then (fsync(2)).
+/// Puts the names in the folder of `path` onto the disk: a rename outlives a power failure only
+/// then (fsync(2)).
 pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -65,11 +67,13 @@ pub(crate) fn cut(path: &Path, length: u64) -> Result<(), Error> {
     cut().map_err(Error::io(path))
 }
 
-/// Most bytes of one system call: a kernel without preemption lets a real-time thread have the CPU again at its end only, and copies
-/// these in some ten microseconds. A checkpoint has half a million.
+/// Most bytes of one system call: a kernel without preemption lets a real-time thread have the CPU
+/// again at its end only, and copies these in some ten microseconds. A checkpoint has half a
+/// million.
 const PIECE_BYTES: usize = 1 << 14;
 
-/// Writes a file whole or not at all. `durable`: also when the power fails; otherwise when this process is killed.
+/// Writes a file whole or not at all. `durable`: also when the power fails; otherwise when this
+/// process is killed.
 pub(crate) fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), Error> {
     before("write", path);
     let write = || -> std::io::Result<takt_files::Draft> {

@@ -14,8 +14,9 @@ pub struct Block<'a> {
     pub runs: Vec<&'a CellRun>,
 }
 
-/// The blocks of a plan, in the order in which their first runs stand there. A repetition holds every configuration once (a randomised
-/// complete block); where conditions need other nodes, it is a block for each condition.
+/// The blocks of a plan, in the order in which their first runs stand there. A repetition holds
+/// every configuration once (a randomised complete block); where conditions need other nodes, it is
+/// a block for each condition.
 pub fn blocks(plan: &Plan) -> Vec<Block<'_>> {
     let mut all: Vec<Block<'_>> = Vec::new();
     for run in &plan.runs {

@@ -1,7 +1,8 @@
 //! Slurm's own commands, and what they print.
 //!
-//! Output is asked for field by field (`--format`, `--parsable2`): these fields are the same in all versions, while `--json` needs a plugin
-//! that sites may leave out and its layout changes with every release.
+//! Output is asked for field by field (`--format`, `--parsable2`): these fields are the same in all
+//! versions, while `--json` needs a plugin that sites may leave out and its layout changes with
+//! every release.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -12,8 +13,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::error::SlurmError;
 
-/// Longest wait for a command. Slurm's own gives up on a controller that does not answer after its MessageTimeout, 10 s unless the site
-/// says otherwise, and tries some times.
+/// Longest wait for a command. Slurm's own gives up on a controller that does not answer after its
+/// MessageTimeout, 10 s unless the site says otherwise, and tries some times.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A node of a partition.
@@ -84,7 +85,8 @@ fn ask(program: &'static str, arguments: &[String]) -> Result<String, SlurmError
         _ => SlurmError::Refused { program, said: error.to_string() },
     };
     let mut command = Command::new(program);
-    // Dates and messages as they are parsed here, and no defaults of the user's that change a format.
+    // Dates and messages as they are parsed here, and no defaults of the user's that change a
+    // format.
     command.args(arguments).env("LC_ALL", "C").env_remove("SQUEUE_FORMAT").env_remove("SINFO_FORMAT");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().map_err(refused)?;

@@ -1,7 +1,8 @@
 //! Conditions of runs as features of nodes.
 //!
-//! A feature is a word that an administrator gives to nodes (`Feature=` in slurm.conf, or what a plugin for changeable features offers, and
-//! then Slurm reboots the node into it). A factor `kernel` or `label.NAME` asks for the feature that its value names; `boot.PARAMETER` for
+//! A feature is a word that an administrator gives to nodes (`Feature=` in slurm.conf, or what a
+//! plugin for changeable features offers, and then Slurm reboots the node into it). A factor
+//! `kernel` or `label.NAME` asks for the feature that its value names; `boot.PARAMETER` for
 //! `PARAMETER=VALUE`, as the kernel's command line has it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +40,8 @@ fn words(constraint: &str) -> Vec<&str> {
 /// The constraint of a block: what the user asks for anyway, and its own features.
 pub(crate) fn constraint(asked: Option<&str>, features: &[(String, String)]) -> Option<String> {
     let own = features.iter().map(|(_, feature)| feature.clone());
-    // Parentheses keep an "or" of the user's apart; a single word needs none, which old versions cannot read.
+    // Parentheses keep an "or" of the user's apart; a single word needs none, which old versions
+    // cannot read.
     let asked =
         asked.map(|asked| if words(asked) == [asked] { asked.to_owned() } else { format!("({asked})") });
     let all: Vec<String> = asked.into_iter().chain(own).collect();

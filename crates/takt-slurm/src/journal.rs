@@ -81,8 +81,9 @@ impl Journal {
     }
 }
 
-/// How far the clock of the storage that `path` lies on is ahead of this machine's, seconds: a file's time of change is the server's.
-/// File systems that take it from the writer (Lustre) show no difference.
+/// How far the clock of the storage that `path` lies on is ahead of this machine's, seconds: a
+/// file's time of change is the server's. File systems that take it from the writer (Lustre) show
+/// no difference.
 pub(crate) fn storage_ahead_s(path: &Path) -> Result<f64, Error> {
     let before = SystemTime::now();
     fs::write(path, b"clock\n").map_err(Error::io(path))?;
@@ -113,8 +114,9 @@ impl Journals {
         Self { folder, read: BTreeMap::new() }
     }
 
-    /// Lines since the last call, with the names of their attempts, in the order of their times. A last line without its end is not read
-    /// yet; one that means nothing is passed over, for its writer died.
+    /// Lines since the last call, with the names of their attempts, in the order of their times. A
+    /// last line without its end is not read yet; one that means nothing is passed over, for its
+    /// writer died.
     pub fn new_lines(&mut self) -> Result<Vec<(String, Line)>, Error> {
         let mut lines = Vec::new();
         let entries = fs::read_dir(&self.folder).map_err(Error::io(&self.folder))?;

@@ -47,8 +47,9 @@ struct Attempt<'a> {
     journal: RefCell<Journal>,
 }
 
-/// Makes what is open of the block that this job is for; called by Slurm's jobs. Runs of the block that another node made are set aside
-/// first: a block is of one node, so that within it nodes are no noise.
+/// Makes what is open of the block that this job is for; called by Slurm's jobs. Runs of the block
+/// that another node made are set aside first: a block is of one node, so that within it nodes are
+/// no noise.
 ///
 /// # Errors
 /// [`SlurmError`], which stands in the job's log.
@@ -96,7 +97,8 @@ impl<'a> Attempt<'a> {
         submission: &str,
     ) -> Result<Self, SlurmError> {
         let base = format!("{}_{}.{}", job.id, job.task, job.restart);
-        // A controller that lost its state starts a job again under the same number: who makes the folder has the name.
+        // A controller that lost its state starts a job again under the same number: who makes the
+        // folder has the name.
         let (name, folder) = (1..)
             .map(|n| if n == 1 { base.clone() } else { format!("{base}-{n}") })
             .map(|name| (attempts(campaign).join(&name), name))
@@ -129,7 +131,8 @@ impl<'a> Attempt<'a> {
         Ok(Self { campaign, block, name, folder, owner, place, journal })
     }
 
-    /// Whether no later attempt has the block: a node that the controller lost goes on for a while beside its replacement.
+    /// Whether no later attempt has the block: a node that the controller lost goes on for a while
+    /// beside its replacement.
     fn is_owner(owner: &Path, name: &str) -> bool {
         takt_files::read_to_string(owner, 1024).is_ok_and(|found| found == name)
     }
@@ -181,7 +184,8 @@ impl<'a> Attempt<'a> {
             return Err(SlurmError::Ended { block: self.block.name.clone(), node: self.place.node.clone() });
         }
         made?;
-        // What is left holds no run: the setups that the runs were made with, which are in the runs too.
+        // What is left holds no run: the setups that the runs were made with, which are in the runs
+        // too.
         for run in &open {
             let _ = fs::remove_file(self.folder.join(format!("{}.setup.json", run.name)));
         }
@@ -193,7 +197,8 @@ impl<'a> Attempt<'a> {
         SlurmError::Superseded { attempt: self.name.clone(), block: self.block.name.clone() }
     }
 
-    /// Brings a sealed run into the campaign. A folder is never renamed onto one that is not empty, so that the first stays.
+    /// Brings a sealed run into the campaign. A folder is never renamed onto one that is not empty,
+    /// so that the first stays.
     fn publish(&self, run: &CellRun) -> Result<(), SlurmError> {
         if !Self::is_owner(&self.owner, &self.name) {
             return Err(self.superseded());

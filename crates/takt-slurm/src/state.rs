@@ -131,7 +131,8 @@ impl State {
         node: Option<String>,
         blocks: Vec<String>,
     ) -> &mut Submission {
-        // The campaign's folder begins with its time; its hash keeps campaigns of other folders apart.
+        // The campaign's folder begins with its time; its hash keeps campaigns of other folders
+        // apart.
         let path = campaign.path().canonicalize().unwrap_or_else(|_| campaign.path().to_owned());
         let hash = takt_rundir::sha256_of(path.as_os_str().as_encoded_bytes());
         let name = format!("takt-{}-{}", &hash[..12], self.submissions.len() + 1);

@@ -54,7 +54,8 @@ impl Slurm<'_> {
     /// Refuses a plan that this cluster cannot carry out, before anything is written.
     ///
     /// # Errors
-    /// No Slurm, no such partition, no node with a feature, an option that is Takt's, or what `sbatch` says.
+    /// No Slurm, no such partition, no node with a feature, an option that is Takt's, or what
+    /// `sbatch` says.
     pub fn check_plan(plan: &Plan, asked: &Asked) -> Result<(), SlurmError> {
         Self::check_features(plan, asked, true)
     }
@@ -77,7 +78,8 @@ impl Slurm<'_> {
                 feature::check(&nodes, &partition, asked.constraint.as_deref(), &own)?;
                 let mut arguments = arguments(asked, &(constraint.clone(), None), 1, "takt-test");
                 arguments.push("--wrap=true".to_owned());
-                // It refuses as well what would fit a node that is down now, and what is submitted then waits for it.
+                // It refuses as well what would fit a node that is down now, and what is submitted
+                // then waits for it.
                 if try_out
                     && nodes.iter().all(Node::is_usable)
                     && let Err(SlurmError::Refused { said, .. }) = client::try_submit(&arguments)
@@ -132,7 +134,8 @@ impl Slurm<'_> {
         state.write(campaign)
     }
 
-    /// Blocks that jobs of before still have, or will. Ids that were never written down are found by the jobs' names.
+    /// Blocks that jobs of before still have, or will. Ids that were never written down are found
+    /// by the jobs' names.
     fn living(&self, campaign: &Campaign, state: &mut State) -> Result<BTreeSet<String>, SlurmError> {
         let names: Vec<&str> = state.submissions.iter().map(|s| s.name.as_str()).collect();
         if names.is_empty() {
@@ -216,7 +219,8 @@ fn arguments(asked: &Asked, (constraint, node): &Demand, tasks: usize, name: &st
     all
 }
 
-/// Submits blocks. Each submission is on disk before Slurm knows of it, so that no job is ever without its campaign.
+/// Submits blocks. Each submission is on disk before Slurm knows of it, so that no job is ever
+/// without its campaign.
 fn submit(campaign: &Campaign, state: &mut State, free: &[&Block<'_>]) -> Result<(), SlurmError> {
     let nodes = client::nodes(&partition(&state.asked)?)?;
     let mut groups: BTreeMap<Demand, Vec<String>> = BTreeMap::new();
@@ -262,7 +266,8 @@ fn begun_on(campaign: &Campaign, block: &Block<'_>, nodes: &[Node]) -> Option<St
     nodes.iter().find(|known| known.name == *node && known.is_usable()).map(|known| known.name.clone())
 }
 
-/// What Slurm runs. The program's hash is looked at on the node, which may see another file under the same path.
+/// What Slurm runs. The program's hash is looked at on the node, which may see another file under
+/// the same path.
 fn script_text(campaign: &Campaign, program: &Path, hash: &str, name: &str) -> Result<String, SlurmError> {
     let whole = |path: &Path| path.canonicalize().map_err(Error::io(path));
     let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));

@@ -1,4 +1,5 @@
-//! Waiting for blocks: journals say what nodes do, the folder what is made, the queue what is still to come.
+//! Waiting for blocks: journals say what nodes do, the folder what is made, the queue what is still
+//! to come.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ use crate::submit::last_words;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often the controller is asked: its time is all users'.
 const ASK_EVERY: Duration = Duration::from_secs(10);
-/// Difference of clocks that is told, seconds: more than NTP leaves, and enough to bring times of day into disorder.
+/// Difference of clocks that is told, seconds: more than NTP leaves, and enough to bring times of
+/// day into disorder.
 const CLOCK_S: f64 = 1.0;
 
 /// A block that is waited for.
@@ -36,7 +38,8 @@ pub(crate) struct Watch<'a> {
     names: Vec<String>,
     jobs: String,
     blocks: Vec<Waited<'a>>,
-    /// Runs that have ended, by name; those included that were measured before in a block that is not whole.
+    /// Runs that have ended, by name; those included that were measured before in a block that is
+    /// not whole.
     ended: BTreeSet<String>,
     /// Runs that are being made, with the node.
     running: BTreeMap<String, String>,

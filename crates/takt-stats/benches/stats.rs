@@ -1,5 +1,5 @@
-//! What the statistics cost: `cargo bench -p takt-stats`. Single runs of large jobs, timed by the wall clock; the
-//! goal is a report on 10^7 values in under 5 s.
+//! What the statistics cost: `cargo bench -p takt-stats`. Single runs of large jobs, timed by the
+//! wall clock; the goal is a report on 10^7 values in under 5 s.
 
 use std::hint::black_box;
 use std::time::Instant;

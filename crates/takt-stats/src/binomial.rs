@@ -1,12 +1,15 @@
-//! How often does something happen that was seen `k` times in `n` trials? Exact limits by Clopper and Pearson (Biometrika 26:404,
-//! 1934), as quantiles of Beta distributions, which also hold for the fractions of trials that dependent jobs amount to.
+//! How often does something happen that was seen `k` times in `n` trials? Exact limits by Clopper
+//! and Pearson (Biometrika 26:404, 1934), as quantiles of Beta distributions, which also hold for
+//! the fractions of trials that dependent jobs amount to.
 //!
-//! What is no count or no probability excludes nothing: the limits are then 0 and 1, and no number of trials is enough.
+//! What is no count or no probability excludes nothing: the limits are then 0 and 1, and no number
+//! of trials is enough.
 
 use statrs::function::beta::beta_reg;
 use statrs::function::factorial::ln_factorial;
 
-/// Whether `k` of `n` is something that can be seen, and `confidence` a probability that says something.
+/// Whether `k` of `n` is something that can be seen, and `confidence` a probability that says
+/// something.
 fn meant(k: f64, n: f64, confidence: f64) -> bool {
     (0.0..=n).contains(&k) && n.is_finite() && n > 0.0 && confidence > 0.0 && confidence < 1.0
 }
@@ -31,7 +34,8 @@ pub fn lower(k: f64, n: f64, confidence: f64) -> f64 {
     bisect(|p| beta_reg(k, (n - k).max(0.0) + 1.0, p) < 1.0 - confidence)
 }
 
-/// Trials of which `k` happened, after which [`upper`] is at most `p`; infinitely many where that is never so.
+/// Trials of which `k` happened, after which [`upper`] is at most `p`; infinitely many where that
+/// is never so.
 pub fn trials_needed(k: f64, p: f64, confidence: f64) -> f64 {
     let probabilities = p > 0.0 && p < 1.0 && confidence > 0.0 && confidence < 1.0;
     if !(probabilities && k >= 0.0 && k.is_finite()) {
@@ -53,8 +57,8 @@ pub fn trials_needed(k: f64, p: f64, confidence: f64) -> f64 {
     high
 }
 
-/// Probability that chance deals at least so much of what happened `before` and `after` (how often, of how many) to the side after: Fisher's
-/// exact test, one-sided.
+/// Probability that chance deals at least so much of what happened `before` and `after` (how often,
+/// of how many) to the side after: Fisher's exact test, one-sided.
 pub fn more_often(before: (usize, usize), after: (usize, usize)) -> f64 {
     let (happened, all) = (before.0 + after.0, before.1 + after.1);
     if after.0 == 0 || happened > all || before.0 > before.1 || after.0 > after.1 {
@@ -67,7 +71,8 @@ pub fn more_often(before: (usize, usize), after: (usize, usize)) -> f64 {
     (after.0..=happened.min(after.1)).filter(|k| happened - k <= before.1).map(of).sum::<f64>().min(1.0)
 }
 
-/// Where a condition that holds below a probability ends; the logarithm is halved, for probabilities may be tiny.
+/// Where a condition that holds below a probability ends; the logarithm is halved, for
+/// probabilities may be tiny.
 fn bisect(below: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (1e-300f64.ln(), 0.0f64);
     for _ in 0..200 {
@@ -88,7 +93,8 @@ mod tests {
             for confidence in [0.9, 0.95, 0.999] {
                 let (kf, nf) = (k as f64, n as f64);
                 let (up, low) = (upper(kf, nf, confidence), lower(kf, nf, confidence));
-                // At the upper limit k or fewer come with probability 1 - confidence; at the lower k or more.
+                // At the upper limit k or fewer come with probability 1 - confidence; at the lower
+                // k or more.
                 let at = |p: f64| Binomial::new(p, n).unwrap();
                 assert!((at(up).cdf(k) - (1.0 - confidence)).abs() < 1e-6, "{k} {n} {confidence}");
                 if k > 0 {
@@ -124,7 +130,8 @@ mod tests {
 
     #[test]
     fn more_often_is_fishers_test() {
-        // The lady tasting tea (The Design of Experiments, 1935): all four of four, and three of four.
+        // The lady tasting tea (The Design of Experiments, 1935): all four of four, and three of
+        // four.
         assert!((more_often((0, 4), (4, 4)) - 1.0 / 70.0).abs() < 1e-12);
         assert!((more_often((1, 4), (3, 4)) - 17.0 / 70.0).abs() < 1e-12);
         assert_eq!((more_often((3, 9), (0, 5)), more_often((9, 3), (1, 5))), (1.0, 1.0));

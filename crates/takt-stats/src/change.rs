@@ -1,9 +1,12 @@
-//! Since when a series is at another level: change points by E-divisive with means (Matteson & James, JASA 109:334, 2014), the method that
-//! MongoDB and Hunter (now Apache Otava) find regressions with.
+//! Since when a series is at another level: change points by E-divisive with means (Matteson &
+//! James, JASA 109:334, 2014), the method that MongoDB and Hunter (now Apache Otava) find
+//! regressions with.
 //!
-//! A segment is split where the energy distance between the parts, weighed by their lengths, is greatest; whether that is more than chance is
-//! told by the same search over permutations of the segment. Then both parts are searched. It asks nothing of the distribution. In the
-//! end each change is held against its neighbours with the rank interval of [`crate::shift`]: one that is no change of level goes.
+//! A segment is split where the energy distance between the parts, weighed by their lengths, is
+//! greatest; whether that is more than chance is told by the same search over permutations of the
+//! segment. Then both parts are searched. It asks nothing of the distribution. In the end each
+//! change is held against its neighbours with the rank interval of [`crate::shift`]: one that is no
+//! change of level goes.
 
 use rand::RngExt;
 
@@ -26,14 +29,16 @@ const NEAR: f64 = 0.9;
 pub struct Change {
     /// Index of the first value at the new level.
     pub at: usize,
-    /// From the values since the change before to those until the next one, in the unit of the values.
+    /// From the values since the change before to those until the next one, in the unit of the
+    /// values.
     pub shift: Shift,
     /// Probability that chance makes such a split.
     pub p: f64,
 }
 
-/// The changes of level of `values`, in order. `prefer` tells places where a change is likelier than beside them: the first value of a new
-/// version. None for values that are not finite, and for more than [`MOST`].
+/// The changes of level of `values`, in order. `prefer` tells places where a change is likelier
+/// than beside them: the first value of a new version. None for values that are not finite, and for
+/// more than [`MOST`].
 pub fn changes(values: &[f64], prefer: impl Fn(usize) -> bool, seed: u64) -> Vec<Change> {
     if values.len() > MOST || values.iter().any(|v| !v.is_finite()) {
         return Vec::new();
@@ -75,7 +80,8 @@ fn held(values: &[f64], mut found: Vec<(usize, f64)>) -> Vec<Change> {
     }
 }
 
-/// Where a segment is split, and the probability that chance splits it as clearly; `None` where it may be chance.
+/// Where a segment is split, and the probability that chance splits it as clearly; `None` where it
+/// may be chance.
 fn split(values: &[f64], prefer: impl Fn(usize) -> bool, rng: &mut Pcg) -> Option<(usize, f64)> {
     let distances = distances(values);
     let greatest = |distances: &[f64]| distances.iter().copied().fold(0.0, f64::max);
@@ -103,8 +109,9 @@ fn split(values: &[f64], prefer: impl Fn(usize) -> bool, rng: &mut Pcg) -> Optio
     Some((near.or_else(|| best(&|_| true))? + LEAST, p)).filter(|(_, p)| *p <= LEVEL)
 }
 
-/// The weighed energy distance between the two parts of each split, the first after [`LEAST`] values: the greatest over all ends of the
-/// right part, so that a level which comes back later does not hide that it changed.
+/// The weighed energy distance between the two parts of each split, the first after [`LEAST`]
+/// values: the greatest over all ends of the right part, so that a level which comes back later
+/// does not hide that it changed.
 fn distances(values: &[f64]) -> Vec<f64> {
     let n = values.len();
     if n < 2 * LEAST {

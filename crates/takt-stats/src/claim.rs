@@ -7,17 +7,18 @@ use serde::{Deserialize, Serialize};
 /// Confidence where none is stated: 95 %, as all intervals of the reports have.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Longest burst of misses that is reckoned with where none is stated, seconds. A machine that stalls loses every job of the stall,
-/// so that jobs are no independent trials: 0.1 s is twice the longest common stall (real-time throttling and the fair server
-/// take 50 ms), and above SMIs (up to some ms).
+/// Longest burst of misses that is reckoned with where none is stated, seconds. A machine that
+/// stalls loses every job of the stall, so that jobs are no independent trials: 0.1 s is twice the
+/// longest common stall (real-time throttling and the fair server take 50 ms), and above SMIs (up
+/// to some ms).
 pub const BURST_S: f64 = 0.1;
 
 /// Section `[verdict]` of a robot's file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VerdictConfig {
-    /// Misses per hour that the robot bears, on average. Where neither this nor `misses_per_job` is stated, any miss is a FAIL, and
-    /// a PASS says what was shown.
+    /// Misses per hour that the robot bears, on average. Where neither this nor `misses_per_job` is
+    /// stated, any miss is a FAIL, and a PASS says what was shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_per_hour: Option<f64>,
     /// Probability that a job misses, on average over all jobs. One of the two may be stated.
@@ -25,9 +26,11 @@ pub struct VerdictConfig {
     pub misses_per_job: Option<f64>,
     /// Confidence that a PASS or a FAIL must have: [`CONFIDENCE`].
     pub confidence: f64,
-    /// Longest burst of misses to reckon with, seconds: [`BURST_S`]. 0 says that jobs miss independently of each other.
+    /// Longest burst of misses to reckon with, seconds: [`BURST_S`]. 0 says that jobs miss
+    /// independently of each other.
     pub burst_s: f64,
-    /// The same for single measures, by their names; such a measure is judged beside those that always are.
+    /// The same for single measures, by their names; such a measure is judged beside those that
+    /// always are.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub measures: BTreeMap<String, MeasureClaim>,
 }

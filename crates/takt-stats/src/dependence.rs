@@ -1,9 +1,10 @@
 //! How far do misses hang together? Jobs that miss in bursts are fewer trials than they are jobs.
 //!
-//! The measure is the index of dispersion (Cox and Lewis, "The Statistical Analysis of Series of Events", 1966, section 4.5): the variance
-//! of the number of events in a stretch over its mean, 1 for independent events, the size-biased burst length for bursts. Stretches of
-//! all lengths 2^j are looked at, and the greatest index counts. Where no job missed, the events are the largest values: what makes
-//! the machine late makes it a little late more often.
+//! The measure is the index of dispersion (Cox and Lewis, "The Statistical Analysis of Series of
+//! Events", 1966, section 4.5): the variance of the number of events in a stretch over its mean, 1
+//! for independent events, the size-biased burst length for bursts. Stretches of all lengths 2^j
+//! are looked at, and the greatest index counts. Where no job missed, the events are the largest
+//! values: what makes the machine late makes it a little late more often.
 
 /// Thresholds leave so many events, where the series has as many times ten values.
 const EVENTS: [usize; 3] = [100, 300, 1000];

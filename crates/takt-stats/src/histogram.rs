@@ -1,5 +1,5 @@
-//! Histograms as cyclictest prints them (`--histogram`): bins of 1 µs, values beyond the last bin counted apart, so
-//! that the plotting scripts of that tool read Takt's runs.
+//! Histograms as cyclictest prints them (`--histogram`): bins of 1 µs, values beyond the last bin
+//! counted apart, so that the plotting scripts of that tool read Takt's runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,8 @@ use crate::recorder::Recorder;
 /// Width of a bin: cyclictest's.
 const BIN_NS: u64 = 1000;
 
-/// Overflowing values listed by number; the others are counted. cyclictest lists as many as it has bins.
+/// Overflowing values listed by number; the others are counted. cyclictest lists as many as it has
+/// bins.
 const OVERFLOWS_LISTED: usize = 10_000;
 
 /// Counts in bins of 1 µs from 0; a value is in the bin of its whole microseconds.
@@ -56,8 +57,9 @@ impl Histogram {
         h
     }
 
-    /// The histogram of a recorder. Above 32 µs a recorder's own bins may lie across the border of two of these by
-    /// 0.0061 % of the value: they count in the lower one. Which cycles overflowed is not known.
+    /// The histogram of a recorder. Above 32 µs a recorder's own bins may lie across the border of
+    /// two of these by 0.0061 % of the value: they count in the lower one. Which cycles overflowed
+    /// is not known.
     pub fn of_recorder(recorder: &Recorder, bins: usize) -> Self {
         let mut h = Self {
             counts: vec![0; bins],

@@ -1,8 +1,10 @@
-//! What a set of latencies says: summaries, quantiles with intervals, the tables of the papers, recorders for runs of
-//! weeks, extreme values, differences between runs, and a verdict against a deadline.
+//! What a set of latencies says: summaries, quantiles with intervals, the tables of the papers,
+//! recorders for runs of weeks, extreme values, differences between runs, and a verdict against a
+//! deadline.
 //!
-//! Nothing here filters: the tail is the message. Nothing here reads files or clocks, and
-//! whatever draws random numbers takes its seed from the caller or a constant: the same data gives the same answer.
+//! Nothing here filters: the tail is the message. Nothing here reads files or clocks, and whatever
+//! draws random numbers takes its seed from the caller or a constant: the same data gives the same
+//! answer.
 
 #![deny(missing_docs)]
 

@@ -1,6 +1,7 @@
-//! The "Low" tables of the humanoid paper (2009): the best 99 %, 99.9 %, … of the values, each with its maximum, mean
-//! and standard deviation. "Low 99.9 %" shows what is left when the worst thousandth is looked away from; the row
-//! "100 %" shows everything. The maximum of "Low p %" is the p % quantile.
+//! The "Low" tables of the humanoid paper (2009): the best 99 %, 99.9 %, … of the values, each with
+//! its maximum, mean and standard deviation. "Low 99.9 %" shows what is left when the worst
+//! thousandth is looked away from; the row "100 %" shows everything. The maximum of "Low p %" is
+//! the p % quantile.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +34,8 @@ impl LowRow {
     }
 }
 
-/// The table of an ascending sample, a row for each of [`SHARES_PERCENT`]; empty for an empty sample.
+/// The table of an ascending sample, a row for each of [`SHARES_PERCENT`]; empty for an empty
+/// sample.
 pub fn table(sorted: &[f64]) -> Vec<LowRow> {
     let Some(&min) = sorted.first() else { return Vec::new() };
     let mut rows = Vec::with_capacity(SHARES_PERCENT.len());
@@ -48,8 +50,8 @@ pub fn table(sorted: &[f64]) -> Vec<LowRow> {
     rows
 }
 
-/// Welford's mean and variance: one pass, stable far from zero. (Welford 1962, Technometrics 4:419; weights: West
-/// 1979, Comm. ACM 22:532.)
+/// Welford's mean and variance: one pass, stable far from zero. (Welford 1962, Technometrics 4:419;
+/// weights: West 1979, Comm. ACM 22:532.)
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Running {
     count: u64,

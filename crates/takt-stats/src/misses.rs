@@ -1,7 +1,7 @@
 //! Deadline misses, and how many came in a row.
 //!
-//! One miss in a thousand and ten in a row are different failures: an actuator that holds its last command bridges
-//! the first.
+//! One miss in a thousand and ten in a row are different failures: an actuator that holds its last
+//! command bridges the first.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,8 @@ pub struct Misses {
     pub misses: u64,
     /// Length of the longest unbroken run of misses.
     pub longest_run: u64,
-    /// Index (from 0) of the first value of that run; of the earliest one where several are equally long.
+    /// Index (from 0) of the first value of that run; of the earliest one where several are equally
+    /// long.
     pub longest_run_start: Option<u64>,
     /// Length of the run that the last value belongs to: 0 when it met its deadline.
     pub current_run: u64,
@@ -47,8 +48,8 @@ impl Misses {
         self.samples += 1;
     }
 
-    /// Adds a series that was measured after this one. Runs are not joined across the border: two runs are not one
-    /// series.
+    /// Adds a series that was measured after this one. Runs are not joined across the border: two
+    /// runs are not one series.
     pub fn merge(&mut self, later: &Self) {
         let moved = |index: Option<u64>| index.map(|i| i.saturating_add(self.samples));
         if later.longest_run > self.longest_run {

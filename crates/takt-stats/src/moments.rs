@@ -1,12 +1,13 @@
 //! Count, mean and standard deviation of whole numbers, exactly.
 //!
-//! Sums are integers (128 bits for the values, 192 for their squares), so that neither the order of the values nor
-//! their number changes the result: a recorder that saw 3.5e9 values and a batch over the same values agree to the
-//! last bit. Only the final division rounds.
+//! Sums are integers (128 bits for the values, 192 for their squares), so that neither the order of
+//! the values nor their number changes the result: a recorder that saw 3.5e9 values and a batch
+//! over the same values agree to the last bit. Only the final division rounds.
 
 use serde::{Deserialize, Serialize};
 
-/// Running sums of unsigned whole numbers. u64 values cannot overflow them: 2^64 squares below 2^128 fit 192 bits.
+/// Running sums of unsigned whole numbers. u64 values cannot overflow them: 2^64 squares below
+/// 2^128 fit 192 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Words", into = "Words")]
 pub(crate) struct Moments {
@@ -57,8 +58,8 @@ impl From<Words> for Moments {
 }
 
 impl Moments {
-    /// The sums of a sample whose values are all whole, non-negative and below 2^53 (where every whole number is
-    /// an f64); `None` where one is not.
+    /// The sums of a sample whose values are all whole, non-negative and below 2^53 (where every
+    /// whole number is an f64); `None` where one is not.
     pub(crate) fn of_whole(values: &[f64]) -> Option<Self> {
         const LIMIT: f64 = (1u64 << 53) as f64;
         let mut moments = Self::default();
@@ -129,8 +130,9 @@ impl Moments {
 
     /// Sample standard deviation (n - 1), 0 for fewer than two values.
     ///
-    /// With m = floor(mean) and r = sum mod n: the squares about m are D = Σv² - m(Σv + r), a whole number, and the
-    /// squares about the mean are D - r²/n. D is computed modulo 2^192, above which it cannot be.
+    /// With m = floor(mean) and r = sum mod n: the squares about m are D = Σv² - m(Σv + r), a whole
+    /// number, and the squares about the mean are D - r²/n. D is computed modulo 2^192, above which
+    /// it cannot be.
     pub(crate) fn stddev(&self) -> f64 {
         if self.count < 2 {
             return 0.0;

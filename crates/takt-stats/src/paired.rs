@@ -1,9 +1,11 @@
-//! Paired comparisons: what leaving something out costs, from pairs that were measured next to each other in an order drawn by lot.
+//! Paired comparisons: what leaving something out costs, from pairs that were measured next to each
+//! other in an order drawn by lot.
 //!
-//! The decision is Fisher's randomisation test (The Design of Experiments, 1935, section 21): were there no effect, each pair's difference
-//! could as well have the other sign, because the lot alone decided which came first. That holds for any distribution of latencies, with
-//! any tail, and for any drift that is slow against a pair. Differences are taken of logarithms, so that a rare latency of a hundred times
-//! the usual one counts, and does not decide alone; nothing is left out.
+//! The decision is Fisher's randomisation test (The Design of Experiments, 1935, section 21): were
+//! there no effect, each pair's difference could as well have the other sign, because the lot alone
+//! decided which came first. That holds for any distribution of latencies, with any tail, and for
+//! any drift that is slow against a pair. Differences are taken of logarithms, so that a rare
+//! latency of a hundred times the usual one counts, and does not decide alone; nothing is left out.
 
 use rand::Rng;
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
@@ -15,7 +17,8 @@ use crate::random::generator;
 const DRAWS: usize = 2000;
 /// Up to so many pairs all signs are tried instead of drawn.
 const MOST_EXACT: usize = 12;
-/// Values below are taken as this: a logarithm needs a positive number, and no latency is shorter than a clock tells.
+/// Values below are taken as this: a logarithm needs a positive number, and no latency is shorter
+/// than a clock tells.
 const LEAST: f64 = 1e-3;
 
 /// What a paired comparison says, in the unit of the values.
@@ -33,9 +36,11 @@ pub struct Paired {
     pub pairs: usize,
 }
 
-/// Compares pairs (`without`, `with`); `None` with less than three of them, or with values that are not finite.
+/// Compares pairs (`without`, `with`); `None` with less than three of them, or with values that are
+/// not finite.
 ///
-/// The interval is that of a bootstrap of the pairs (percentiles), made wider as Student's quantile is wider than the normal one.
+/// The interval is that of a bootstrap of the pairs (percentiles), made wider as Student's quantile
+/// is wider than the normal one.
 pub fn compare(pairs: &[(f64, f64)], confidence: f64, seed: u64) -> Option<Paired> {
     let finite = pairs.iter().all(|(a, b)| a.is_finite() && b.is_finite());
     if pairs.len() < 3 || !finite || !(0.5..1.0).contains(&confidence) {

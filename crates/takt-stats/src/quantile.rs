@@ -1,12 +1,14 @@
 //! Quantiles with distribution-free confidence intervals.
 //!
-//! The q-quantile of n values is their ⌈qn⌉-th smallest (nearest rank): a value that was really measured. Its
-//! confidence interval is a pair of order statistics (David & Nagaraja, Order Statistics, 3rd ed. 2003, section 7.1):
-//! the number of values below the true quantile is Binomial(n, q), so that [X(l), X(u)] with
-//! P(B ≤ l - 1) ≤ α/2 and P(B ≥ u) ≤ α/2 covers it with at least 1 - α, whatever the distribution.
+//! The q-quantile of n values is their ⌈qn⌉-th smallest (nearest rank): a value that was really
+//! measured. Its confidence interval is a pair of order statistics (David & Nagaraja, Order
+//! Statistics, 3rd ed. 2003, section 7.1): the number of values below the true quantile is
+//! Binomial(n, q), so that [X(l), X(u)] with P(B ≤ l - 1) ≤ α/2 and P(B ≥ u) ≤ α/2 covers it with
+//! at least 1 - α, whatever the distribution.
 //!
-//! That holds for independent values. Latencies that come in bursts carry less information than their number
-//! says, and the interval is then too narrow; [`crate::bootstrap`] resamples blocks and is not.
+//! That holds for independent values. Latencies that come in bursts carry less information than
+//! their number says, and the interval is then too narrow; [`crate::bootstrap`] resamples blocks
+//! and is not.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +27,9 @@ pub struct Quantile {
     pub high: Option<f64>,
 }
 
-/// The rank, from 1, of the `q`-quantile among `count` values: ⌈q·count⌉, at least 1, at most `count`. A product
-/// that only rounding lifted above a whole number (0.07 × 100) counts as that number.
+/// The rank, from 1, of the `q`-quantile among `count` values: ⌈q·count⌉, at least 1, at most
+/// `count`. A product that only rounding lifted above a whole number (0.07 × 100) counts as that
+/// number.
 pub(crate) fn rank(q: f64, count: u64) -> u64 {
     let exact = q * count as f64;
     let whole = exact.round();
@@ -34,7 +37,8 @@ pub(crate) fn rank(q: f64, count: u64) -> u64 {
     (rank as u64).clamp(1, count.max(1))
 }
 
-/// The nearest-rank `q`-quantile of an ascending sample; `None` for an empty one, and for a `q` outside 0..=1.
+/// The nearest-rank `q`-quantile of an ascending sample; `None` for an empty one, and for a `q`
+/// outside 0..=1.
 pub fn of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
     if !(0.0..=1.0).contains(&q) {
         return None;
@@ -42,8 +46,8 @@ pub fn of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
     sorted.get(rank(q, sorted.len() as u64) as usize - 1).copied()
 }
 
-/// Estimates the `q`-quantile from an ascending sample, with its interval at `confidence`. `None` for an empty
-/// sample, and for a `q` or `confidence` that is not strictly between 0 and 1.
+/// Estimates the `q`-quantile from an ascending sample, with its interval at `confidence`. `None`
+/// for an empty sample, and for a `q` or `confidence` that is not strictly between 0 and 1.
 pub fn estimate(sorted: &[f64], q: f64, confidence: f64) -> Option<Quantile> {
     estimate_by_rank(sorted.len() as u64, q, confidence, |rank| sorted[rank as usize - 1])
 }
@@ -79,9 +83,10 @@ fn ranks(count: u64, q: f64, confidence: f64) -> (Option<u64>, Option<u64>) {
     (low, high)
 }
 
-/// The binomial distribution around its mode, normalised by its own sum: no special function, and accurate where
-/// continued fractions for the incomplete beta function stop converging (n = 10^7 and beyond). Weights below
-/// 1e-30 of the mode are left out, which no tail that anyone asks for can notice.
+/// The binomial distribution around its mode, normalised by its own sum: no special function, and
+/// accurate where continued fractions for the incomplete beta function stop converging (n = 10^7
+/// and beyond). Weights below 1e-30 of the mode are left out, which no tail that anyone asks for
+/// can notice.
 struct Binomial {
     first: u64,
     weights: Vec<f64>,
@@ -162,7 +167,8 @@ mod tests {
 
     #[test]
     fn intervals_of_textbook_ranks() {
-        // Median of 10: ranks 2 and 9 (97.9 %); of 100: 40 and 61 (Conover, Practical Nonparametric Statistics).
+        // Median of 10: ranks 2 and 9 (97.9 %); of 100: 40 and 61 (Conover, Practical Nonparametric
+        // Statistics).
         let sorted: Vec<f64> = (1..=100).map(f64::from).collect();
         let ten = estimate(&sorted[..10], 0.5, 0.95).unwrap();
         assert_eq!((ten.value, ten.low, ten.high), (5.0, Some(2.0), Some(9.0)));
@@ -193,8 +199,8 @@ mod tests {
 
     #[test]
     fn covers_as_often_as_it_says() {
-        // Exponential values, whose quantiles are known. 2000 repetitions: the standard error of an observed
-        // coverage of 95 % is 0.5 %. The interval is conservative, since ranks are whole.
+        // Exponential values, whose quantiles are known. 2000 repetitions: the standard error of an
+        // observed coverage of 95 % is 0.5 %. The interval is conservative, since ranks are whole.
         let mut rng: Pcg = generator(20_261_121);
         for (count, q) in [(200usize, 0.5f64), (200, 0.9), (1000, 0.99)] {
             let truth = -(1.0 - q).ln();

@@ -1,9 +1,11 @@
-//! A recorder for runs of weeks: 1 kHz for 40 days is 3.5e9 values, and nothing here grows with their number.
+//! A recorder for runs of weeks: 1 kHz for 40 days is 3.5e9 values, and nothing here grows with
+//! their number.
 //!
-//! An HDR histogram (Gil Tene) with 4 significant digits: values up to 32.767 µs are exact to the nanosecond, those
-//! above to 2^-14 (0.0061 %), up to 73 minutes; 475,136 counters of 64 bits, 3.6 MiB. Five digits would cost 26 MiB for
-//! a precision below the noise of any clock. Count, mean, standard deviation, least and greatest value are kept
-//! beside it as exact integers, misses and runs of misses likewise: they equal [`Summary`] over the same values.
+//! An HDR histogram (Gil Tene) with 4 significant digits: values up to 32.767 µs are exact to the
+//! nanosecond, those above to 2^-14 (0.0061 %), up to 73 minutes; 475,136 counters of 64 bits, 3.6
+//! MiB. Five digits would cost 26 MiB for a precision below the noise of any clock. Count, mean,
+//! standard deviation, least and greatest value are kept beside it as exact integers, misses and
+//! runs of misses likewise: they equal [`Summary`] over the same values.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,14 +19,15 @@ use crate::moments::Moments;
 use crate::quantile::{self, Quantile};
 use crate::summary::Summary;
 
-/// Greatest value that the histogram tells apart: 2^42 - 1 ns, 73 minutes. What lies beyond is counted, and is in
-/// the mean, the deviation and the maximum.
+/// Greatest value that the histogram tells apart: 2^42 - 1 ns, 73 minutes. What lies beyond is
+/// counted, and is in the mean, the deviation and the maximum.
 pub const RANGE_NS: u64 = (1 << 42) - 1;
 
 /// Significant decimal digits of the histogram.
 const DIGITS: u8 = 4;
 
-/// Those of a compact recorder: exact to the nanosecond below 2.048 us, to 0.05 % above, in 0.3 MiB.
+/// Those of a compact recorder: exact to the nanosecond below 2.048 us, to 0.05 % above, in 0.3
+/// MiB.
 const COMPACT_DIGITS: u8 = 3;
 
 /// Why recorders could not be joined or read back.
@@ -66,13 +69,14 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder that counts misses against a deadline, where there is one. All its memory is allocated here.
+    /// A recorder that counts misses against a deadline, where there is one. All its memory is
+    /// allocated here.
     pub fn new(deadline_ns: Option<u64>) -> Result<Self, RecorderError> {
         Self::with_digits(deadline_ns, DIGITS)
     }
 
-    /// A recorder of a twelfth of the memory, for figures that are one of many: its quantiles are exact to 0.05 %; count,
-    /// mean, deviation, extremes and misses stay exact.
+    /// A recorder of a twelfth of the memory, for figures that are one of many: its quantiles are
+    /// exact to 0.05 %; count, mean, deviation, extremes and misses stay exact.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -122,7 +126,8 @@ impl Recorder {
         self.moments.count()
     }
 
-    /// Values beyond [`RANGE_NS`]: in the count, mean, deviation and maximum, but no quantile tells them apart.
+    /// Values beyond [`RANGE_NS`]: in the count, mean, deviation and maximum, but no quantile tells
+    /// them apart.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
@@ -157,8 +162,8 @@ impl Recorder {
         self.histogram.equivalent_range(value_ns.min(RANGE_NS))
     }
 
-    /// Moments and quantiles of all values, as [`Summary::of`] gives them: quantiles to the stated resolution, the
-    /// rest exactly.
+    /// Moments and quantiles of all values, as [`Summary::of`] gives them: quantiles to the stated
+    /// resolution, the rest exactly.
     pub fn summary(&self) -> Summary {
         if self.count() == 0 {
             return Summary::default();
@@ -177,8 +182,8 @@ impl Recorder {
         }
     }
 
-    /// The nearest-rank `q`-quantile, rounded up to the resolution; `None` when nothing was recorded or `q` lies
-    /// outside 0..=1.
+    /// The nearest-rank `q`-quantile, rounded up to the resolution; `None` when nothing was
+    /// recorded or `q` lies outside 0..=1.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         (self.count() > 0 && (0.0..=1.0).contains(&q)).then(|| self.value_at(quantile::rank(q, self.count())))
     }
@@ -188,7 +193,8 @@ impl Recorder {
         quantile::estimate_by_rank(self.count(), q, confidence, |rank| self.value_at(rank))
     }
 
-    /// The paper's table, as [`crate::low::table`]: the row "100 %" exactly, the others to the resolution.
+    /// The paper's table, as [`crate::low::table`]: the row "100 %" exactly, the others to the
+    /// resolution.
     pub fn low_table(&self) -> Vec<LowRow> {
         let count = self.count();
         if count == 0 {
@@ -229,7 +235,8 @@ impl Recorder {
         rows
     }
 
-    /// The value of a rank (from 1), rounded up to the resolution and never beyond the least and greatest value.
+    /// The value of a rank (from 1), rounded up to the resolution and never beyond the least and
+    /// greatest value.
     fn value_at(&self, rank: u64) -> f64 {
         let (min, max) = (self.moments.min(), self.moments.max());
         if rank <= 1 {
@@ -277,8 +284,8 @@ impl Bucket {
     }
 }
 
-/// How a recorder is written: the histogram in HdrHistogram's own V2 coding (zero runs folded, variable-length
-/// counts; some kilobytes in practice), the rest as numbers.
+/// How a recorder is written: the histogram in HdrHistogram's own V2 coding (zero runs folded,
+/// variable-length counts; some kilobytes in practice), the rest as numbers.
 #[derive(Serialize, Deserialize)]
 struct Checkpoint {
     deadline_ns: Option<u64>,

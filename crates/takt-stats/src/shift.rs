@@ -1,9 +1,11 @@
-//! How far two sets of independent values lie apart, whatever their distribution: Hodges and Lehmann's estimate with the interval that
-//! inverts the rank test of Mann and Whitney.
+//! How far two sets of independent values lie apart, whatever their distribution: Hodges and
+//! Lehmann's estimate with the interval that inverts the rank test of Mann and Whitney.
 //!
-//! The unit is the run, not the sample: one value of each (the logarithm of its P99). Under no difference every order of the runs is
-//! as likely as any other, so that the error of the interval is exact for any distribution, however long its tail: a run of ten that met a
-//! backup job moves neither end far. It holds only as far as the runs are interchangeable; what drifts is for the caller to see.
+//! The unit is the run, not the sample: one value of each (the logarithm of its P99). Under no
+//! difference every order of the runs is as likely as any other, so that the error of the interval
+//! is exact for any distribution, however long its tail: a run of ten that met a backup job moves
+//! neither end far. It holds only as far as the runs are interchangeable; what drifts is for the
+//! caller to see.
 
 use std::cmp::Ordering;
 
@@ -11,7 +13,8 @@ use rand::RngExt;
 
 use crate::random::generator;
 
-/// Cells of the table of the exact distribution, beyond which ranks are taken as normal: they are, to three digits, by far.
+/// Cells of the table of the exact distribution, beyond which ranks are taken as normal: they are,
+/// to three digits, by far.
 const MOST_EXACT: usize = 30_000_000;
 /// Draws for a power.
 const DRAWS: usize = 400;
@@ -31,8 +34,9 @@ pub struct Shift {
     pub high: Option<f64>,
 }
 
-/// The shift from `before` to `after`, with an interval that either end of which misses the true one with probability `tail` at most.
-/// Infinite values stand for "beyond all others". `None` without values, or with one that is no number.
+/// The shift from `before` to `after`, with an interval that either end of which misses the true
+/// one with probability `tail` at most. Infinite values stand for "beyond all others". `None`
+/// without values, or with one that is no number.
 pub fn shift(before: &[f64], after: &[f64], tail: f64) -> Option<Shift> {
     shift_within(before, after, rank(before.len(), after.len(), tail)?)
 }
@@ -54,8 +58,8 @@ fn shift_within(before: &[f64], after: &[f64], rank: usize) -> Option<Shift> {
     Some(Shift { estimate: if estimate.is_nan() { 0.0 } else { estimate }, low, high })
 }
 
-/// Which of the sorted differences is the lower end, from 1: the greatest rank with P(U < rank) ≤ `tail`; 0 where even the least says
-/// too much. `None` without values.
+/// Which of the sorted differences is the lower end, from 1: the greatest rank with P(U < rank) ≤
+/// `tail`; 0 where even the least says too much. `None` without values.
 fn rank(before: usize, after: usize, tail: f64) -> Option<usize> {
     let (few, many) = (before.min(after), before.max(after));
     if few == 0 {
@@ -80,8 +84,9 @@ fn rank(before: usize, after: usize, tail: f64) -> Option<usize> {
     Some(reach)
 }
 
-/// Probabilities of U = 0, 1, …, `reach` - 1: the number of pairs in which the value of the one side is the lesser. The greatest of all
-/// values belongs to a side with the probability of its share; without it, the rest is the same question (Mann and Whitney 1947).
+/// Probabilities of U = 0, 1, …, `reach` - 1: the number of pairs in which the value of the one
+/// side is the lesser. The greatest of all values belongs to a side with the probability of its
+/// share; without it, the rest is the same question (Mann and Whitney 1947).
 fn distribution(few: usize, many: usize, reach: usize) -> Vec<f64> {
     // Of i values of the side of few, for each number of the other side.
     let start: Vec<f64> = (0..reach).map(|u| f64::from(u8::from(u == 0))).collect();
@@ -101,14 +106,16 @@ fn distribution(few: usize, many: usize, reach: usize) -> Vec<f64> {
     rows.swap_remove(many)
 }
 
-/// Values that were measured around one middle each side, from which further ones are drawn: what a power is computed from.
+/// Values that were measured around one middle each side, from which further ones are drawn: what a
+/// power is computed from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
     residuals: Vec<f64>,
 }
 
 impl Spread {
-    /// Around the median of each side. `None` with fewer than three finite values, or sides that are infinite at their middle.
+    /// Around the median of each side. `None` with fewer than three finite values, or sides that
+    /// are infinite at their middle.
     pub fn of(sides: &[&[f64]]) -> Option<Self> {
         let mut residuals = Vec::new();
         for side in sides.iter().filter(|side| !side.is_empty()) {
@@ -125,8 +132,9 @@ impl Spread {
         (residuals.len() >= 3).then_some(Self { residuals })
     }
 
-    /// The least shift that a comparison of so many values would have found in 19 of 20 repetitions: its lower end above 0 and its
-    /// estimate above `least`. `None` where no shift would be found.
+    /// The least shift that a comparison of so many values would have found in 19 of 20
+    /// repetitions: its lower end above 0 and its estimate above `least`. `None` where no shift
+    /// would be found.
     pub fn minimum_detectable(
         &self,
         before: usize,
@@ -142,7 +150,8 @@ impl Spread {
         };
         let mut needed: Vec<f64> = (0..DRAWS)
             .filter_map(|_| {
-                // A shift moves estimate and interval by itself: what is missing to either condition is what it must be.
+                // A shift moves estimate and interval by itself: what is missing to either
+                // condition is what it must be.
                 let found = shift_within(&draw(before), &draw(after), rank)?;
                 Some((-found.low?).max(least - found.estimate))
             })
@@ -151,8 +160,8 @@ impl Spread {
         needed.get((DRAWS as f64 * POWER) as usize).copied()
     }
 
-    /// The least number of values on each side with which a shift of `wanted` would be found in 19 of 20. `None` where that is none at all,
-    /// or more than `most`.
+    /// The least number of values on each side with which a shift of `wanted` would be found in 19
+    /// of 20. `None` where that is none at all, or more than `most`.
     pub fn values_needed(&self, wanted: f64, tail: f64, least: f64, most: usize, seed: u64) -> Option<usize> {
         let of = |count: usize, least: f64| self.minimum_detectable(count, count, tail, least, seed);
         let enough = |count: usize| of(count, least).is_some_and(|found| found <= wanted);
@@ -182,7 +191,8 @@ mod tests {
 
     #[test]
     fn ranks_are_those_of_the_tables() {
-        // Critical values of U at 0.005 and 0.01, one-sided (Mann and Whitney 1947; Hollander and Wolfe, table A.6).
+        // Critical values of U at 0.005 and 0.01, one-sided (Mann and Whitney 1947; Hollander and
+        // Wolfe, table A.6).
         assert_eq!(rank(5, 5, 0.005), Some(1));
         assert_eq!(rank(10, 10, 0.005), Some(17));
         assert_eq!(rank(20, 20, 0.005), Some(106));

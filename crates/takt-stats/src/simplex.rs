@@ -1,7 +1,9 @@
-//! Nelder and Mead's simplex search (Computer Journal 7:308, 1965), for a handful of parameters of a smooth function.
+//! Nelder and Mead's simplex search (Computer Journal 7:308, 1965), for a handful of parameters of
+//! a smooth function.
 
-/// The best point found and its value, from `start` with first steps of `step`. The search ends when the values of
-/// all corners agree to 1e-10 (relative to the number of rounds allowed, whatever comes first).
+/// The best point found and its value, from `start` with first steps of `step`. The search ends
+/// when the values of all corners agree to 1e-10 (relative to the number of rounds allowed,
+/// whatever comes first).
 pub(crate) fn minimise<const N: usize>(
     start: [f64; N],
     step: [f64; N],

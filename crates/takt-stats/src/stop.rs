@@ -1,8 +1,9 @@
 //! When a test ends: the DAQ paper's two criteria.
 //!
-//! *Threshold* (its sections 4.1 to 4.4): the first latency above X ends the test, and that value, which can lie far
-//! above X, is remembered. *Trend* (section 4.5): the maximum grew by less than X over the last period P, so that
-//! measuring on is not expected to change it. The paper gives no number for "negligible"; X and P are asked for.
+//! *Threshold* (its sections 4.1 to 4.4): the first latency above X ends the test, and that value,
+//! which can lie far above X, is remembered. *Trend* (section 4.5): the maximum grew by less than X
+//! over the last period P, so that measuring on is not expected to change it. The paper gives no
+//! number for "negligible"; X and P are asked for.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +11,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrendStop {
-    /// Growth of the maximum, nanoseconds, below which it counts as settled. 1 asks for no growth at all.
+    /// Growth of the maximum, nanoseconds, below which it counts as settled. 1 asks for no growth
+    /// at all.
     pub grew_less_than_ns: u64,
-    /// Length of the period, seconds, over which it must not have grown more. No test ends before its first
-    /// period is over.
+    /// Length of the period, seconds, over which it must not have grown more. No test ends before
+    /// its first period is over.
     pub period_s: f64,
 }
 
-/// When a test ends, besides its planned duration. Neither criterion by default: an end that nobody asked for would
-/// shorten a run.
+/// When a test ends, besides its planned duration. Neither criterion by default: an end that nobody
+/// asked for would shorten a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StopConfig {
@@ -113,7 +115,8 @@ impl std::fmt::Display for Stopped {
 /// Parts that a period is cut into: the growth is known to the last 64th of a period.
 const SLICES: usize = 64;
 
-/// Watches a series for its end. Small and of fixed size, so that it can be written with every checkpoint.
+/// Watches a series for its end. Small and of fixed size, so that it can be written with every
+/// checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
     config: StopConfig,
@@ -156,7 +159,8 @@ impl Stop {
         self.stopped
     }
 
-    /// Closes the slices that are over before `elapsed_ns`, and compares the maximum with the one a period ago.
+    /// Closes the slices that are over before `elapsed_ns`, and compares the maximum with the one a
+    /// period ago.
     fn watch_trend(&mut self, trend: TrendStop, elapsed_ns: u64) {
         let slice_ns = (trend.period_s * 1e9 / SLICES as f64).max(1.0);
         let over = (elapsed_ns as f64 / slice_ns) as u64;

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::recorder::{Recorder, RecorderError};
 use crate::trend::{MaxTrend, MeanTrend};
 
-/// All values of a series by size, and how their maximum and mean developed. Of constant size, so that it can be
-/// written to disk every second of a run of weeks.
+/// All values of a series by size, and how their maximum and mean developed. Of constant size, so
+/// that it can be written to disk every second of a run of weeks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Streamed {
     /// All values.
@@ -17,7 +17,8 @@ pub struct Streamed {
     /// How their mean developed.
     #[serde(default)]
     pub mean_trend: MeanTrend,
-    /// Time that was measured until the last value, nanoseconds. Time between a kill and the resumption does not count.
+    /// Time that was measured until the last value, nanoseconds. Time between a kill and the
+    /// resumption does not count.
     #[serde(default)]
     pub elapsed_ns: u64,
 }
@@ -36,7 +37,8 @@ impl Streamed {
         })
     }
 
-    /// Takes the next value, measured `elapsed_ns` after the start of the measurement. Allocates nothing.
+    /// Takes the next value, measured `elapsed_ns` after the start of the measurement. Allocates
+    /// nothing.
     #[inline]
     pub fn push(&mut self, elapsed_ns: u64, value_ns: u64) {
         self.elapsed_ns = self.elapsed_ns.max(elapsed_ns);

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::moments::Moments;
 use crate::quantile;
 
-/// Moments and order statistics of one sample, in the unit of the sample. Everything is 0 for an empty one; written as JSON, its
-/// figures are null then, for nothing was measured that could be 0.
+/// Moments and order statistics of one sample, in the unit of the sample. Everything is 0 for an
+/// empty one; written as JSON, its figures are null then, for nothing was measured that could be 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Told", from = "Told")]
 pub struct Summary {
@@ -79,9 +79,9 @@ impl From<Told> for Summary {
 }
 
 impl Summary {
-    /// Summarises `values`, which get sorted. Quantiles are nearest-rank: a value that was really measured,
-    /// never one interpolated between two. Whole numbers (nanoseconds) are summed exactly, so that
-    /// [`crate::Recorder`] gives the same mean and deviation on the same data.
+    /// Summarises `values`, which get sorted. Quantiles are nearest-rank: a value that was really
+    /// measured, never one interpolated between two. Whole numbers (nanoseconds) are summed
+    /// exactly, so that [`crate::Recorder`] gives the same mean and deviation on the same data.
     pub fn of(values: &mut [f64]) -> Self {
         if values.is_empty() {
             return Self::default();

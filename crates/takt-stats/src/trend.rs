@@ -1,9 +1,10 @@
-//! How the maximum and the mean developed over a run: the DAQ paper's Figs. 3 to 5, in bounded memory.
+//! How the maximum and the mean developed over a run: the DAQ paper's Figs. 3 to 5, in bounded
+//! memory.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Most points a maximum keeps. A series of independent values raises its maximum about ln n times (22 for 3.5e9);
-/// only one that climbs for weeks comes near this.
+/// Most points a maximum keeps. A series of independent values raises its maximum about ln n times
+/// (22 for 3.5e9); only one that climbs for weeks comes near this.
 const MAX_POINTS: usize = 4096;
 
 /// Most points a mean keeps; between half of it and all of it once that many samples were seen.
@@ -20,8 +21,8 @@ pub struct MaxPoint {
     pub max_ns: u64,
 }
 
-/// The maximum as it grew. Where it grew more often than the bound, every other point is left out: the first and
-/// the newest stay.
+/// The maximum as it grew. Where it grew more often than the bound, every other point is left out:
+/// the first and the newest stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaxTrend {
     count: u64,
@@ -80,8 +81,8 @@ pub struct MeanPoint {
     pub mean_ns: f64,
 }
 
-/// The mean of all values so far, at evenly spaced numbers of values. The spacing starts at 1 and doubles whenever
-/// the points reach their bound, every other one being left out.
+/// The mean of all values so far, at evenly spaced numbers of values. The spacing starts at 1 and
+/// doubles whenever the points reach their bound, every other one being left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeanTrend {
     count: u64,
@@ -161,7 +162,8 @@ fn thin<T>(points: &mut Vec<T>) {
     });
 }
 
-/// Reads points back into a vector of full capacity, so that a resumed trend allocates as little as a new one.
+/// Reads points back into a vector of full capacity, so that a resumed trend allocates as little as
+/// a new one.
 fn bounded<'de, D, T>(deserializer: D, bound: usize) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,

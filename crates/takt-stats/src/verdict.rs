@@ -36,8 +36,8 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// What a verdict about one measured series rests on, for any robot. Every field but the deadline may be left at its
-/// default.
+/// What a verdict about one measured series rests on, for any robot. Every field but the deadline
+/// may be left at its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SeriesEvidence {
@@ -55,7 +55,8 @@ pub struct SeriesEvidence {
     pub longest_run: u64,
     /// Greatest value, nanoseconds.
     pub worst_ns: u64,
-    /// Values that are missing (skipped releases), or were past the deadline and not over when the run ended.
+    /// Values that are missing (skipped releases), or were past the deadline and not over when the
+    /// run ended.
     pub unfinished_late: u64,
     /// Records that were lost on the way to the run directory.
     pub records_lost: u64,
@@ -65,10 +66,11 @@ pub struct SeriesEvidence {
     pub stolen: Option<f64>,
     /// What the robot's file claims; by default nothing, so that any miss is a FAIL.
     pub claim: Claim,
-    /// How many jobs count as one trial, by the series itself ([`crate::dependence::dispersion`]); at least 1.
+    /// How many jobs count as one trial, by the series itself ([`crate::dependence::dispersion`]);
+    /// at least 1.
     pub dispersion: f64,
-    /// Probability of a miss in an hour, from the fitted tail ([`crate::evt::Tail::per_hour`]), where there is one. Its interval has
-    /// the claim's (two-sided) confidence.
+    /// Probability of a miss in an hour, from the fitted tail ([`crate::evt::Tail::per_hour`]),
+    /// where there is one. Its interval has the claim's (two-sided) confidence.
     pub tail_per_hour: Option<Estimate>,
     /// Misses that come together, by the tail's extremal index: its reciprocal. At least 1.
     pub tail_burst: f64,
@@ -97,8 +99,9 @@ impl Default for SeriesEvidence {
 }
 
 impl SeriesEvidence {
-    /// Takes from a series in time order (all of it, or the part that was kept) what it says of dependence and tail. Returns the tail
-    /// with 95 % intervals, or why none is told; `None` where no rate is known.
+    /// Takes from a series in time order (all of it, or the part that was kept) what it says of
+    /// dependence and tail. Returns the tail with 95 % intervals, or why none is told; `None` where
+    /// no rate is known.
     pub fn see(&mut self, values_ns: &[u64]) -> Option<Result<Tail, Refusal>> {
         self.dispersion = dependence::dispersion(values_ns, Some(self.deadline_ns));
         let rate_hz = self.rate_hz?;
@@ -153,8 +156,8 @@ impl VerdictReport {
         sentence(self.verdict, &self.reasons)
     }
 
-    /// With what no series can tell: `failures` fail the run whatever was measured (a link that was lost, a robot that did not obey,
-    /// frames that never came); `doubts` keep it from a PASS.
+    /// With what no series can tell: `failures` fail the run whatever was measured (a link that was
+    /// lost, a robot that did not obey, frames that never came); `doubts` keep it from a PASS.
     #[must_use]
     pub fn concluded(mut self, failures: &[String], doubts: &[String]) -> Self {
         let about_series = self.verdict;
@@ -188,8 +191,8 @@ pub struct Part<'a> {
     pub excused: Option<&'a str>,
 }
 
-/// One verdict about several series: FAIL if any that is not excused fails, PASS if all that are not excused pass. The reasons are a line
-/// for each series, in the order given.
+/// One verdict about several series: FAIL if any that is not excused fails, PASS if all that are
+/// not excused pass. The reasons are a line for each series, in the order given.
 pub fn overall(parts: &[Part<'_>]) -> VerdictReport {
     if let [Part { report, excused: None, .. }] = parts {
         return (*report).clone();
@@ -221,12 +224,14 @@ pub fn overall(parts: &[Part<'_>]) -> VerdictReport {
     report
 }
 
-/// Samples without a miss below which no PASS is given where nothing is claimed. With n samples and no miss, the miss probability is
-/// below 3/n at 95 % confidence (rule of three, Hanley & Lippman-Hand 1983): 300 samples say "below 1 %".
+/// Samples without a miss below which no PASS is given where nothing is claimed. With n samples and
+/// no miss, the miss probability is below 3/n at 95 % confidence (rule of three, Hanley &
+/// Lippman-Hand 1983): 300 samples say "below 1 %".
 const MIN_SAMPLES: u64 = 300;
 
-/// A fitted tail carries a claim at most this many times beyond what was counted. It says how the values seen go on, and nothing of
-/// what was never seen at all: three orders of magnitude are what a tail of some hundred peaks can be asked for.
+/// A fitted tail carries a claim at most this many times beyond what was counted. It says how the
+/// values seen go on, and nothing of what was never seen at all: three orders of magnitude are what
+/// a tail of some hundred peaks can be asked for.
 const TAIL_REACH: f64 = 1000.0;
 
 /// Share of stolen CPU time from which it is told with a verdict: 0.1 %.
@@ -278,12 +283,13 @@ impl Counted {
 
 /// Judges the evidence of any measured series: the one verdict function.
 ///
-/// Where nothing is claimed: FAIL, a miss was seen. PASS: no miss, every record there, every setting granted, and at least 300 values;
-/// what that shows is said. INCONCLUSIVE: anything else, also a fitted tail that makes a miss within the next hour likelier than not.
+/// Where nothing is claimed: FAIL, a miss was seen. PASS: no miss, every record there, every
+/// setting granted, and at least 300 values; what that shows is said. INCONCLUSIVE: anything else,
+/// also a fitted tail that makes a miss within the next hour likelier than not.
 ///
-/// Where a claim is stated: FAIL, it is refuted at its confidence. PASS, it is shown at its confidence, by what was counted
-/// (exact binomial, bursts as one trial each) or, without a miss, by the fitted tail. INCONCLUSIVE: anything else, with how much
-/// longer to measure.
+/// Where a claim is stated: FAIL, it is refuted at its confidence. PASS, it is shown at its
+/// confidence, by what was counted (exact binomial, bursts as one trial each) or, without a miss,
+/// by the fitted tail. INCONCLUSIVE: anything else, with how much longer to measure.
 pub fn judge_series(evidence: &SeriesEvidence) -> VerdictReport {
     let e = evidence;
     let counted = Counted::of(e);
@@ -314,7 +320,8 @@ fn judge_unclaimed(e: &SeriesEvidence, counted: &Counted) -> VerdictReport {
         ));
     }
     if let Some(tail) = e.tail_per_hour.filter(|t| t.value > 0.5) {
-        // Measuring until a miss is expected settles it either way: an hour in which it is likelier than not.
+        // Measuring until a miss is expected settles it either way: an hour in which it is likelier
+        // than not.
         let hours = std::f64::consts::LN_2 / -(-tail.value.min(1.0 - 1e-12)).ln_1p();
         if let Some(rate) = counted.rate_hz {
             needed = needed.max(e.samples as f64 + (hours * 3600.0 * rate).ceil());
@@ -407,7 +414,8 @@ fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictRe
         );
         return with(Verdict::Fail, vec![first, claim]);
     }
-    // Two ways to be shown right are two ways to be shown right by chance: each gets half of the error then.
+    // Two ways to be shown right are two ways to be shown right by chance: each gets half of the
+    // error then.
     let tail = e.tail_per_hour.filter(|t| counted.missed == 0 && t.high < 1.0);
     let counting_confidence =
         if tail.is_some() { 1.0 - 0.5 * (1.0 - e.claim.confidence) } else { e.claim.confidence };
@@ -485,7 +493,8 @@ fn measure_more(
     report
 }
 
-/// What is told of the share of CPU time (0 to 1) that a hypervisor took; `None` where it is too small to matter.
+/// What is told of the share of CPU time (0 to 1) that a hypervisor took; `None` where it is too
+/// small to matter.
 pub fn stolen_words(share: f64) -> Option<String> {
     (share >= STOLEN_TOLD).then(|| {
         format!(

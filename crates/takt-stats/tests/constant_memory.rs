@@ -11,8 +11,8 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is handed on to the system's allocator unchanged; the counter is a plain thread-local number
-// that allocates nothing and needs no destructor.
+// SAFETY: every call is handed on to the system's allocator unchanged; the counter is a plain
+// thread-local number that allocates nothing and needs no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -21,7 +21,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `alloc` above, hence from the system's allocator, with this layout.
+        // SAFETY: `pointer` came from `alloc` above, hence from the system's allocator, with this
+        // layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -1,5 +1,6 @@
-//! How often is a claim called shown that is false? Series of known miss probability, the claim just below it: a PASS is an error, and at
-//! confidence c no more than 1 - c of all series may end in one. Seeded, and nothing is timed.
+//! How often is a claim called shown that is false? Series of known miss probability, the claim
+//! just below it: a PASS is an error, and at confidence c no more than 1 - c of all series may end
+//! in one. Seeded, and nothing is timed.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -78,10 +79,12 @@ fn stalls(jobs: usize, p: f64, burst: usize, rng: &mut Pcg64Mcg) -> Vec<u64> {
     values
 }
 
-/// A first-order autoregressive series whose marginal tail is exponential, 4 scales per factor of e: neighbours resemble each other,
-/// and the misses are its highest values. The deadline is exceeded with probability `p`.
+/// A first-order autoregressive series whose marginal tail is exponential, 4 scales per factor of
+/// e: neighbours resemble each other, and the misses are its highest values. The deadline is
+/// exceeded with probability `p`.
 fn autoregressive(jobs: usize, p: f64, rho: f64, rng: &mut Pcg64Mcg) -> Vec<u64> {
-    // Gaver and Lewis, Adv. Appl. Prob. 12:727 (1980): rho X + (0 with probability rho, else a new exponential value).
+    // Gaver and Lewis, Adv. Appl. Prob. 12:727 (1980): rho X + (0 with probability rho, else a new
+    // exponential value).
     let scale = DEADLINE_NS as f64 / -p.ln();
     let mut x = exponential(rng);
     (0..jobs)
@@ -124,7 +127,8 @@ fn unannounced_stalls_seldom_hide_where_bursts_are_reckoned_with() {
 #[test]
 fn neighbours_that_resemble_each_other_are_no_independent_trials() {
     for rho in [0.5, 0.9] {
-        // By counting (3 / 1e-3 jobs), and by the tail, which may be asked three orders of magnitude beyond.
+        // By counting (3 / 1e-3 jobs), and by the tail, which may be asked three orders of
+        // magnitude beyond.
         for (jobs, p, rounds) in [(4000, 1e-3, 60), (20_000, 1e-5, 40)] {
             let [passed, _] = counts(rounds, claim(0.99 * p, 0.0), |rng| autoregressive(jobs, p, rho, rng));
             assert!(passed <= at_most(rounds, 0.05), "rho {rho}, {p}: {passed} of {rounds}");

@@ -1,4 +1,5 @@
-//! Agreement with NumPy and SciPy on committed numbers (tools/reference/evt.py; provenance in the file).
+//! Agreement with NumPy and SciPy on committed numbers (tools/reference/evt.py; provenance in the
+//! file).
 
 use serde::Deserialize;
 use takt_stats::evt::{Gev, Gpd};
@@ -82,7 +83,8 @@ fn generalised_pareto_agrees() {
         let ours = Gpd::fit(&case.sample).unwrap();
         let gained = ours.log_likelihood(&case.sample) - case.log_likelihood;
         assert!(gained >= -1e-7, "{ours:?} is less likely than SciPy's {theirs:?} by {}", -gained);
-        // Where SciPy found the same top, the parameters are the same; it may have stopped short of it.
+        // Where SciPy found the same top, the parameters are the same; it may have stopped short of
+        // it.
         assert!(gained < 1e-3, "SciPy's {theirs:?} is less likely than {ours:?} by {gained}");
         assert!(
             (ours.shape - theirs.shape).abs() < 2e-3 && close(ours.scale, theirs.scale, 3e-3),

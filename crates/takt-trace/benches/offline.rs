@@ -1,5 +1,5 @@
-//! How fast recorded files are read: the goal is three million events a second on one core. Times are CPU time of the
-//! reading thread, so that other load on the machine does not count.
+//! How fast recorded files are read: the goal is three million events a second on one core. Times
+//! are CPU time of the reading thread, so that other load on the machine does not count.
 
 #![allow(clippy::unwrap_used)] // A bench may panic as tests may.
 

@@ -1,5 +1,6 @@
 //! How fast a recorded file is read and analysed on one core, by the CPU time of the thread:
-//! `cargo run --example offline_speed [FILE THREAD]`. Without a file, a recorded one repeated to some hundred megabytes.
+//! `cargo run --example offline_speed [FILE THREAD]`. Without a file, a recorded one repeated to
+//! some hundred megabytes.
 
 #![allow(clippy::unwrap_used)] // An example may panic as tests may.
 

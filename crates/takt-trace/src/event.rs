@@ -1,5 +1,5 @@
-//! The event model: what any source of kernel events (our own capture, `perf.data`, `trace.dat`) is brought to, and
-//! what analyses and exports read.
+//! The event model: what any source of kernel events (our own capture, `perf.data`, `trace.dat`) is
+//! brought to, and what analyses and exports read.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +23,8 @@ pub struct Event {
 /// How the names of threads begin that keep a CPU awake for the tracer; the CPU's number follows.
 pub(crate) const KEEPER_NAME: &str = "takt-awake/";
 
-/// What happened. Priorities are the kernel's: 0 to 98 real time (99 less the user's priority), 100 to 139 fair,
-/// -1 SCHED_DEADLINE; see [`Priority`].
+/// What happened. Priorities are the kernel's: 0 to 98 real time (99 less the user's priority), 100
+/// to 139 fair, -1 SCHED_DEADLINE; see [`Priority`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `hrtimer_start`: a timer was programmed.
@@ -35,7 +35,8 @@ pub enum Kind {
         function: u64,
         /// Expiry on the timer's own clock, nanoseconds: the latest, with the thread's timer slack.
         expires_ns: u64,
-        /// By how much earlier it may expire, which is what the program asked for: the thread's timer slack, at most 4.29 s.
+        /// By how much earlier it may expire, which is what the program asked for: the thread's
+        /// timer slack, at most 4.29 s.
         slack_ns: u32,
     },
     /// `hrtimer_cancel`: a timer was taken off the queue.
@@ -61,7 +62,8 @@ pub enum Kind {
     VectorEntry(Vector),
     /// `irq_vectors:*_exit`.
     VectorExit(Vector),
-    /// `irq_handler_entry`: a device's interrupt (on Arm the timer's too). Its name is in [`Trace::irqs`].
+    /// `irq_handler_entry`: a device's interrupt (on Arm the timer's too). Its name is in
+    /// [`Trace::irqs`].
     IrqEntry {
         /// Number of the interrupt.
         irq: u32,
@@ -126,8 +128,8 @@ pub enum Kind {
         /// To this CPU.
         to_cpu: u16,
     },
-    /// `sched_pi_setprio`: priority inheritance raises or restores a thread, done by the thread that waits (raise) or
-    /// by itself (restore).
+    /// `sched_pi_setprio`: priority inheritance raises or restores a thread, done by the thread
+    /// that waits (raise) or by itself (restore).
     PiSetprio {
         /// The thread whose priority changes: the holder of the lock.
         tid: i32,
@@ -136,8 +138,9 @@ pub enum Kind {
         /// Priority after.
         new_prio: i16,
     },
-    /// `sched_stat_runtime`: CPU time charged to a thread since the last such event. The clock that it is charged by
-    /// stands still while a hypervisor has taken the CPU away, where the kernel is told.
+    /// `sched_stat_runtime`: CPU time charged to a thread since the last such event. The clock that
+    /// it is charged by stands still while a hypervisor has taken the CPU away, where the kernel is
+    /// told.
     Runtime {
         /// The thread.
         tid: i32,
@@ -210,7 +213,8 @@ pub enum Kind {
         step: PacketStep,
         /// Address of its buffer: its identity on one side of the socket.
         buffer: u64,
-        /// Its length there: from the network header on when received, with the link's header when sent.
+        /// Its length there: from the network header on when received, with the link's header when
+        /// sent.
         bytes: u32,
     },
     /// Events of this CPU were lost: between the one before on this CPU and `time_ns`.
@@ -276,7 +280,8 @@ impl Vector {
 pub struct Softirq(pub u8);
 
 impl Softirq {
-    /// High-resolution timers that may expire late (`HRTIMER_MODE_SOFT`); all of them on PREEMPT_RT unless hard.
+    /// High-resolution timers that may expire late (`HRTIMER_MODE_SOFT`); all of them on PREEMPT_RT
+    /// unless hard.
     pub const HRTIMER: Self = Self(8);
 
     /// The kernel's name for it.
@@ -287,7 +292,8 @@ impl Softirq {
     }
 }
 
-/// Why a thread leaves the CPU (`prev_state` of a switch, as its bits are printed since Linux 4.14).
+/// Why a thread leaves the CPU (`prev_state` of a switch, as its bits are printed since Linux
+/// 4.14).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -310,8 +316,9 @@ pub enum State {
 impl State {
     /// From the raw field `prev_state`.
     pub fn from_raw(raw: i64) -> Self {
-        // TASK_REPORT and the bit of preemption above it (include/linux/sched.h): S 1, D 2, T 4, t 8, X 0x10, Z 0x20,
-        // P 0x40, I 0x80, R+ 0x100. Other bits (TASK_NEW, TASK_RTLOCK_WAIT …) never come alone here.
+        // TASK_REPORT and the bit of preemption above it (include/linux/sched.h): S 1, D 2, T 4, t
+        // 8, X 0x10, Z 0x20, P 0x40, I 0x80, R+ 0x100. Other bits (TASK_NEW, TASK_RTLOCK_WAIT …)
+        // never come alone here.
         match raw & 0xff {
             0 => Self::Runnable,
             bits if bits & 0x30 != 0 => Self::Dead,
@@ -367,7 +374,8 @@ pub struct Thread {
 pub enum Clock {
     /// CLOCK_MONOTONIC: the clock of job records.
     Monotonic,
-    /// Any other, by the name that its source gives it (`local`, `CLOCK_BOOTTIME` …). Job records cannot be matched.
+    /// Any other, by the name that its source gives it (`local`, `CLOCK_BOOTTIME` …). Job records
+    /// cannot be matched.
     Other(String),
 }
 

@@ -8,10 +8,12 @@ use crate::event::{Event, Kind, State};
 /// What woke a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
-    /// A timer, by its address; by its function where a thread has ever new ones of it: those of sleeps lie on the kernel's stack, at places
-    /// that are chosen at random (CONFIG_RANDOMIZE_KSTACK_OFFSET).
+    /// A timer, by its address; by its function where a thread has ever new ones of it: those of
+    /// sleeps lie on the kernel's stack, at places that are chosen at random
+    /// (CONFIG_RANDOMIZE_KSTACK_OFFSET).
     Timer(u64),
-    /// Another thread: a lock given back, a condition signalled, data written into a pipe or socket, a signal.
+    /// Another thread: a lock given back, a condition signalled, data written into a pipe or
+    /// socket, a signal.
     Thread(i32),
     /// A device's interrupt, by its number.
     Interrupt(u32),
@@ -79,7 +81,8 @@ pub struct Followed {
     pub preempted: u64,
     /// Its page faults so far.
     pub faults: u64,
-    /// Who ran while it was ready and waited for its CPU (0: nobody; the CPU came out of idle, or was about to switch).
+    /// Who ran while it was ready and waited for its CPU (0: nobody; the CPU came out of idle, or
+    /// was about to switch).
     pub kept_by: BTreeMap<i32, u64>,
     /// CPUs that it ran on, with the time.
     pub ran_on: BTreeMap<u16, u64>,
@@ -108,7 +111,8 @@ struct Cpu {
     irq: Option<u32>,
     vector: bool,
     softirq: Option<u8>,
-    /// The timers whose functions run, those functions, and when they were due: an interrupt's lies on top of a deferred one.
+    /// The timers whose functions run, those functions, and when they were due: an interrupt's lies
+    /// on top of a deferred one.
     expiring: Vec<(u64, u64, u64)>,
     /// Watched threads that wait for it.
     waiting: Vec<i32>,
@@ -118,7 +122,8 @@ struct Cpu {
 const SAME_CLOCK_NS: u64 = 60_000_000_000;
 /// Timers of one function that a thread may have, and each is a timer of its own.
 const MOST_LASTING: usize = 4;
-/// Timers that are remembered: those of threads that have ended stay, so all are forgotten now and then.
+/// Timers that are remembered: those of threads that have ended stay, so all are forgotten now and
+/// then.
 const MOST_TIMERS: usize = 1 << 16;
 
 /// Functions of timers that lie on top of each other on a CPU.
@@ -133,7 +138,8 @@ fn since(before_ns: u64, now_ns: u64) -> Option<u64> {
 #[derive(Debug, Default)]
 pub struct Follower {
     cpus: Vec<Cpu>,
-    /// Function and expiry by address: the earliest expiry, since the slack behind it is lateness as any other.
+    /// Function and expiry by address: the earliest expiry, since the slack behind it is lateness
+    /// as any other.
     timers: HashMap<u64, (u64, u64)>,
     /// The watched threads.
     pub threads: HashMap<i32, Followed>,
@@ -171,7 +177,8 @@ impl Follower {
             }
             Kind::TimerExpireEntry { timer, function, now_ns: of_timer_ns } => {
                 let due_ns = self.timers.get(&timer).map_or(now_ns, |&(_, set_ns)| {
-                    // Set on another clock than the events': how late it is there holds here as well.
+                    // Set on another clock than the events': how late it is there holds here as
+                    // well.
                     let late_ns = since(set_ns, now_ns).or(since(set_ns, of_timer_ns)).unwrap_or(0);
                     now_ns.saturating_sub(late_ns)
                 });
@@ -334,8 +341,8 @@ impl Followed {
         if known.len() > MOST_LASTING { function } else { timer }
     }
 
-    /// It asked to sleep until a time that had passed: the timer fires at once, and the thread goes on without having slept. That is the end
-    /// of a cycle and the begin of the next.
+    /// It asked to sleep until a time that had passed: the timer fires at once, and the thread goes
+    /// on without having slept. That is the end of a cycle and the begin of the next.
     fn release_awake(&mut self, cpu: u16, (timer, function): (u64, u64), due_ns: u64, now_ns: u64) {
         let Now::Running { .. } = self.now else { return };
         let id = self.timer_id(timer, function);

@@ -137,7 +137,8 @@ enum Tag {
     Packet(PacketStep),
 }
 
-/// The tracepoints that [`Decoder`] understands, with the fields it reads, in the order that it reads them.
+/// The tracepoints that [`Decoder`] understands, with the fields it reads, in the order that it
+/// reads them.
 const KNOWN: &[(&str, Tag, &[&str])] = &[
     (
         "sched:sched_switch",
@@ -241,8 +242,8 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Decodes a raw record: the current thread and what happened. Names that it brings go into `trace`. None for
-    /// a tracepoint that was not added, and for a record that is too short.
+    /// Decodes a raw record: the current thread and what happened. Names that it brings go into
+    /// `trace`. None for a tracepoint that was not added, and for a record that is too short.
     pub fn decode(&self, raw: &[u8], trace: &mut Trace) -> Option<(i32, Kind)> {
         self.decode_named(raw, trace, &mut note_name)
     }

@@ -1,4 +1,5 @@
-//! What tracing costs: latency of a 1 kHz loop and CPU time, with tracing off, on, and with full rings.
+//! What tracing costs: latency of a 1 kHz loop and CPU time, with tracing off, on, and with full
+//! rings.
 
 use std::time::Duration;
 
@@ -33,7 +34,8 @@ pub struct Cost {
     pub mode: Mode,
     /// Wake-up after the release, microseconds.
     pub lateness_us: Summary,
-    /// CPU time of the loop per release, microseconds: with its switches and timers, without the interrupts.
+    /// CPU time of the loop per release, microseconds: with its switches and timers, without the
+    /// interrupts.
     pub loop_cpu_us: f64,
     /// CPU time of the reader, percent of one CPU.
     pub reader_cpu_percent: f64,
@@ -49,7 +51,8 @@ pub struct Cost {
 pub struct Overhead {
     /// Off, on, full.
     pub costs: Vec<Cost>,
-    /// What one event costs the CPU that it happens on: difference of on and off in a ping-pong of two threads.
+    /// What one event costs the CPU that it happens on: difference of on and off in a ping-pong of
+    /// two threads.
     pub ns_per_event: f64,
     /// Events times that, and the reader: percent of the machine's CPU time while tracing is on.
     pub cpu_percent: f64,
@@ -57,7 +60,8 @@ pub struct Overhead {
     pub loop_cpu_percent: f64,
 }
 
-/// Runs the three modes in turns, `rounds` times one second each, on `cpu`, under FIFO 80 where that is granted.
+/// Runs the three modes in turns, `rounds` times one second each, on `cpu`, under FIFO 80 where
+/// that is granted.
 pub fn measure(rounds: u32, cpu: usize) -> Result<Overhead, TraceError> {
     let modes = [Mode::Off, Mode::On, Mode::Full];
     let mut costs = Vec::new();
@@ -95,7 +99,8 @@ pub fn measure(rounds: u32, cpu: usize) -> Result<Overhead, TraceError> {
                 let share = report.matched_share() / f64::from(rounds);
                 cost.matched_share = Some(cost.matched_share.unwrap_or(0.0) + share);
                 let own = trace.events.iter().filter(|event| event.tid == tid).count();
-                // Its timer's interrupt brings eight more: entry, exit, expiry twice, waking, wakeup, charge, switch.
+                // Its timer's interrupt brings eight more: entry, exit, expiry twice, waking,
+                // wakeup, charge, switch.
                 per_release = own as f64 / jobs.len().max(1) as f64 + 8.0;
             }
         }
@@ -150,8 +155,9 @@ fn run_loop(cpu: usize) -> Result<(i32, Vec<JobRecord>, u64), TraceError> {
     Ok((tid, jobs, cpu_ns))
 }
 
-/// Two threads of one CPU wake each other in turns; what an event costs is the difference between traced and untraced
-/// rounds, divided by the events of one. The medians of short blocks leave interruptions out.
+/// Two threads of one CPU wake each other in turns; what an event costs is the difference between
+/// traced and untraced rounds, divided by the events of one. The medians of short blocks leave
+/// interruptions out.
 fn event_cost(cpu: usize) -> Result<f64, TraceError> {
     const BLOCKS: usize = 60;
     const TURNS: usize = 100;

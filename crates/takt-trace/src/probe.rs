@@ -1,5 +1,6 @@
-//! The begin and the end of a function of a program, as its threads run through it: breakpoints that the kernel sets (uprobes) and takes out
-//! again when this program closes them, or ends in whatever way.
+//! The begin and the end of a function of a program, as its threads run through it: breakpoints
+//! that the kernel sets (uprobes) and takes out again when this program closes them, or ends in
+//! whatever way.
 
 use std::ffi::CString;
 use std::io;
@@ -13,7 +14,8 @@ use takt_rt::perf_ring::PerfRing;
 
 /// Room for some hundred hits.
 const RING_BYTES: usize = 8 << 10;
-/// Of the uprobe unit: the probe is at the return; the place of the semaphore is in the upper half (its `format` folder in sysfs).
+/// Of the uprobe unit: the probe is at the return; the place of the semaphore is in the upper half
+/// (its `format` folder in sysfs).
 const AT_RETURN: u64 = 1;
 const SEMAPHORE_SHIFT: u32 = 32;
 
@@ -92,7 +94,8 @@ fn open(unit: u32, path: &CString, place: Place, tid: i32) -> io::Result<OwnedFd
     attr.__bindgen_anon_4.probe_offset = place.offset;
     attr.set_use_clockid(1);
     attr.set_watermark(1);
-    // SAFETY: the attributes are whole, and the path lives through the call, in which the kernel copies it.
+    // SAFETY: the attributes are whole, and the path lives through the call, in which the kernel
+    // copies it.
     let fd = unsafe { perf::perf_event_open(&mut attr, tid, -1, -1, b::PERF_FLAG_FD_CLOEXEC.into()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());

@@ -52,7 +52,8 @@ fn fifo() -> ThreadSettings {
 #[test]
 fn releases_are_matched_with_their_activation() {
     let Some((tracer, _one)) = tracer(&TraceOptions::default()) else { return };
-    // Also where a CPU's idle time leaves no events: the tracer finds that out and keeps the CPU awake.
+    // Also where a CPU's idle time leaves no events: the tracer finds that out and keeps the CPU
+    // awake.
     let handle = takt_rt::thread::spawn("matched", &fifo(), || run_loop(500, |_| 0)).unwrap();
     let tid = handle.tid();
     let jobs = handle.join().unwrap();
@@ -64,7 +65,8 @@ fn releases_are_matched_with_their_activation() {
     // Every step of the path, in its order.
     let medians: Vec<f64> = report.sequence.iter().map(|step| step.median_us).collect();
     assert!(medians.len() >= 6 && medians.is_sorted(), "{:?}", report.sequence);
-    // What the kernel says about time and what the thread says agree: no path ends after its wake-up.
+    // What the kernel says about time and what the thread says agree: no path ends after its
+    // wake-up.
     assert!(trace.events.is_sorted_by_key(|event| event.time_ns));
     serde_json::to_string(&report).unwrap();
     // Said in the report, and over with the trace.
@@ -77,7 +79,8 @@ fn releases_are_matched_with_their_activation() {
     assert!(!names.any(|name| name.starts_with("takt-awake/")));
 }
 
-/// A thread that is in the kernel all the time, on the CPU of the traced one: the stacks of its wake-ups say in which function.
+/// A thread that is in the kernel all the time, on the CPU of the traced one: the stacks of its
+/// wake-ups say in which function.
 #[test]
 fn wakeups_tell_what_they_interrupted_in_the_kernel() {
     let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
@@ -225,8 +228,8 @@ fn late_windows_outlive_the_flight_recorder() {
 #[test]
 fn without_the_right_there_is_a_sentence_with_the_way_out() {
     let error = std::thread::spawn(|| {
-        // This thread alone becomes nobody; the C library's function would change the whole process.
-        // SAFETY: takes integers.
+        // This thread alone becomes nobody; the C library's function would change the whole
+        // process. SAFETY: takes integers.
         if unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) } != 0 {
             return None;
         }

@@ -24,7 +24,8 @@ pub struct Aim {
     pub quantile: f64,
     /// Of which time.
     pub time: Time,
-    /// Of which thread: a part of its name or of its process's; the fastest periodic one when absent.
+    /// Of which thread: a part of its name or of its process's; the fastest periodic one when
+    /// absent.
     pub thread: Option<String>,
     /// Good enough.
     pub limit: Option<Duration>,

@@ -1,4 +1,5 @@
-//! The knobs that this machine and this loop offer, each tried; what cannot be set is said with the reason.
+//! The knobs that this machine and this loop offer, each tried; what cannot be set is said with the
+//! reason.
 
 use std::path::Path;
 
@@ -57,7 +58,8 @@ pub struct Loop {
     pub cpus: CpuSet,
 }
 
-/// A loop that uses more of a CPU gets no real-time policy: it would starve whoever is to take the policy away again.
+/// A loop that uses more of a CPU gets no real-time policy: it would starve whoever is to take the
+/// policy away again.
 const MOST_SHARE: f64 = 0.7;
 /// CPUs that are tried for the loop at most: each takes blocks of its own.
 const MOST_CPUS: usize = 3;
@@ -83,7 +85,8 @@ struct Offers<'a> {
     missing: Vec<Missing>,
 }
 
-/// All knobs for this loop, and on these interfaces. `busy` is how much of each CPU others used, to choose CPUs by.
+/// All knobs for this loop, and on these interfaces. `busy` is how much of each CPU others used, to
+/// choose CPUs by.
 pub fn offers(
     about: &Loop,
     online: CpuSet,
@@ -171,10 +174,12 @@ impl Offers<'_> {
             name: policy.clone(),
             settings: vec![Setting::Policy { process: process.clone(), thread: thread.clone(), policy }],
         };
-        // Below the kernel's threads of interrupts (50), above them, and above everybody but the kernel's own 99.
+        // Below the kernel's threads of interrupts (50), above them, and above everybody but the
+        // kernel's own 99.
         let mut ways: Vec<Way> =
             [49, 80, 98].into_iter().filter(|&p| p > priority).map(|p| way(format!("fifo:{p}"))).collect();
-        // A reservation of thrice what it uses: the kernel grants it only to who may run on all CPUs.
+        // A reservation of thrice what it uses: the kernel grants it only to who may run on all
+        // CPUs.
         if let (Some(period_ns), true) = (self.about.period_ns, self.about.cpus == self.online) {
             let budget_us = (3.0 * self.about.share * period_ns / 1e3).clamp(100.0, 0.5 * period_ns / 1e3);
             let period_us = (period_ns / 1e3) as u64;
@@ -317,7 +322,8 @@ impl Offers<'_> {
         let power = "power: the CPUs never sleep deeply";
         if Path::new(&format!("{CPUS}/cpu0/cpuidle/state1")).exists() {
             self.of_cpus("idle states", "power/pm_qos_resume_latency_us", "n/a", "no PM QoS here", power);
-            // The request is a limit that the governor keeps; a state that is switched off is off for any governor.
+            // The request is a limit that the governor keeps; a state that is switched off is off
+            // for any governor.
             let states = |at: usize| format!("cpuidle/state{at}/disable");
             let deeper: Vec<String> = (1..10)
                 .map(states)
@@ -492,7 +498,8 @@ impl Offers<'_> {
         self.knob("busy polling of sockets", ways, "CPU time of everybody who waits for frames");
     }
 
-    /// They run through every search: one that is switched on by writing what is there already, and one that does nothing at all.
+    /// They run through every search: one that is switched on by writing what is there already, and
+    /// one that does nothing at all.
     fn placebos(&mut self) {
         let idle = Way { name: String::new(), settings: Vec::new() };
         let mut writes = idle.clone();
@@ -514,13 +521,15 @@ fn kernel_threads() -> Vec<String> {
     names
 }
 
-/// A mask as long as the one that is there: the kernel prints it so, and what is read back is compared.
+/// A mask as long as the one that is there: the kernel prints it so, and what is read back is
+/// compared.
 fn mask_like(now: &str, cpus: &CpuSet) -> String {
     let digits = now.chars().filter(char::is_ascii_hexdigit).count().clamp(1, 1024);
     takt_doctor::mask(cpus, digits)
 }
 
-/// Tries every way of every knob and takes it back at once: what cannot be set, or is set already, falls out and is said.
+/// Tries every way of every knob and takes it back at once: what cannot be set, or is set already,
+/// falls out and is said.
 pub fn tried(journal: &mut Journal, scope: Scope, knobs: Vec<Knob>, missing: &mut Vec<Missing>) -> Vec<Knob> {
     let mut left = Vec::new();
     for mut knob in knobs {
@@ -542,7 +551,8 @@ pub fn tried(journal: &mut Journal, scope: Scope, knobs: Vec<Knob>, missing: &mu
                     Err(why) => refused = Some(why),
                 }
             }
-            // Of many of a kind some may be refused: interrupts that the kernel manages, threads that it binds.
+            // Of many of a kind some may be refused: interrupts that the kernel manages, threads
+            // that it binds.
             let useful = !settable.is_empty() || (placebo && set_already > 0);
             if !useful {
                 out(&way.name, refused.unwrap_or_else(|| "it is so already".to_owned()));

@@ -78,9 +78,10 @@ impl Lot {
 /// Options of each factor that are still in the search.
 pub(crate) type Live = Vec<Vec<usize>>;
 
-/// Pairs for a screening. Each pair draws a way for every factor, and which half of the factors is set in its first member; the second is its
-/// complement. So the main effects of all factors come out of all pairs, clear of what any two of them do only together (a folded-over
-/// design: Box and Hunter 1961), and free of drift that is slow against a pair.
+/// Pairs for a screening. Each pair draws a way for every factor, and which half of the factors is
+/// set in its first member; the second is its complement. So the main effects of all factors come
+/// out of all pairs, clear of what any two of them do only together (a folded-over design: Box and
+/// Hunter 1961), and free of drift that is slow against a pair.
 pub(crate) fn folded_pairs(live: &Live, pairs: usize, lot: &mut Lot) -> Vec<[Config; 2]> {
     let mut columns: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
     for options in live {
@@ -111,8 +112,9 @@ pub(crate) fn folded_pairs(live: &Live, pairs: usize, lot: &mut Lot) -> Vec<[Con
         .collect()
 }
 
-/// The order in which blocks are measured: `groups` of configurations, the members of each in random order. Without `interleave` all blocks of one
-/// member come together, then those of the next: the usual and wrong way, kept for the tests that show why.
+/// The order in which blocks are measured: `groups` of configurations, the members of each in
+/// random order. Without `interleave` all blocks of one member come together, then those of the
+/// next: the usual and wrong way, kept for the tests that show why.
 pub(crate) fn order(groups: usize, members: usize, interleave: bool, lot: &mut Lot) -> Vec<(usize, usize)> {
     if !interleave {
         let mut all: Vec<usize> = (0..members).collect();

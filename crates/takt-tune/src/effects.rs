@@ -1,4 +1,5 @@
-//! What blocks say about settings: estimates from folded pairs, and stolen time and load taken out as covariates.
+//! What blocks say about settings: estimates from folded pairs, and stolen time and load taken out
+//! as covariates.
 
 use crate::design::{Block, Config};
 
@@ -7,7 +8,8 @@ use crate::design::{Block, Config};
 pub(crate) struct Pair {
     /// Logarithm of the first member's value less that of the second's.
     pub(crate) difference: f64,
-    /// Columns with +1 where the second member sets them (a gain makes the difference greater), -1 where the first does.
+    /// Columns with +1 where the second member sets them (a gain makes the difference greater), -1
+    /// where the first does.
     pub(crate) signs: Vec<(usize, f64)>,
     /// Differences of stolen time and load.
     pub(crate) covariates: [f64; 2],
@@ -58,15 +60,17 @@ impl Pair {
 const MOST_TOGETHER: usize = 8;
 /// Pairs for each of them.
 const PAIRS_EACH: usize = 4;
-/// Rounds of fitting each column to what the others leave; they converge within a few, the columns being nearly orthogonal.
+/// Rounds of fitting each column to what the others leave; they converge within a few, the columns
+/// being nearly orthogonal.
 const ROUNDS: usize = 30;
 /// What stands out so far, in standard errors, is taken out of the others' noise.
 const STANDS_OUT: f64 = 2.5;
 /// A covariate that hardly varies says nothing.
 const LEAST_VARIATION: f64 = 1e-4;
 
-/// Estimates of all columns: the greatest effects one after the other (each is the noise of all others until it is taken out), with
-/// stolen time and load beside them; the rest against what is left.
+/// Estimates of all columns: the greatest effects one after the other (each is the noise of all
+/// others until it is taken out), with stolen time and load beside them; the rest against what is
+/// left.
 pub(crate) fn estimate(pairs: &[Pair], columns: usize) -> Vec<Effect> {
     // For each column its pairs, with the sign.
     let mut of_column: Vec<Vec<(usize, f64)>> = vec![Vec::new(); columns];
@@ -93,7 +97,8 @@ pub(crate) fn estimate(pairs: &[Pair], columns: usize) -> Vec<Effect> {
     }
 }
 
-/// Least squares by turns (Gauss-Seidel on the normal equations). Returns the gains of the active columns and what is left of each pair.
+/// Least squares by turns (Gauss-Seidel on the normal equations). Returns the gains of the active
+/// columns and what is left of each pair.
 fn fit(pairs: &[Pair], of_column: &[Vec<(usize, f64)>], active: &[usize]) -> (Vec<f64>, Vec<f64>) {
     let mut gains = vec![0.0; of_column.len()];
     let mut slopes = [0.0; 2];
@@ -135,8 +140,9 @@ fn against(entries: &[(usize, f64)], left: &[f64], fitted: f64) -> Effect {
     Effect { gain: fitted + mean, error: (variance / count as f64).sqrt(), pairs: count }
 }
 
-/// Takes out of the values of a randomised block design what stolen time and load explain: within cycles and arms (each has its own mean), so
-/// that no arm's effect is taken for that of its covariates. Returns values that are still microseconds.
+/// Takes out of the values of a randomised block design what stolen time and load explain: within
+/// cycles and arms (each has its own mean), so that no arm's effect is taken for that of its
+/// covariates. Returns values that are still microseconds.
 pub(crate) fn without_covariates(cycles: &[Vec<Block>]) -> Vec<Vec<f64>> {
     let mut logs: Vec<Vec<f64>> =
         cycles.iter().map(|cycle| cycle.iter().map(|block| log(block.value_us)).collect()).collect();

@@ -20,10 +20,12 @@ pub struct Left {
     pub script: bool,
 }
 
-/// For how long the drop-in waits for the service's threads: they are made, and get their names, after systemd calls it started.
+/// For how long the drop-in waits for the service's threads: they are made, and get their names,
+/// after systemd calls it started.
 const WAIT_S: u32 = 30;
 
-/// All files for what is kept, none where nothing is. `folder` is where they will lie, `takt` the program that they call.
+/// All files for what is kept, none where nothing is. `folder` is where they will lie, `takt` the
+/// program that they call.
 ///
 /// # Errors
 /// What TOML cannot hold.
@@ -48,7 +50,8 @@ pub fn left(report: &TuneReport, folder: &Path, takt: &Path) -> Result<Vec<Left>
     Ok(files)
 }
 
-/// What it is for, in one line: names of threads may hold anything, and a line break in a comment would begin a directive.
+/// What it is for, in one line: names of threads may hold anything, and a line break in a comment
+/// would begin a directive.
 fn about(report: &TuneReport) -> String {
     let names: Vec<&str> = report.kept().map(|knob| knob.name.as_str()).collect();
     let text =
@@ -96,8 +99,9 @@ fn drop_in(about: &str, settings: &[Setting], file: &Path, takt: &Path) -> Strin
     text
 }
 
-/// A profile for tuned with what its plugins set, and what none of them does: tuned matches threads by the command line of their process,
-/// so that it cannot name one of several, and its scheduler plugin would keep interrupts off isolated CPUs as well.
+/// A profile for tuned with what its plugins set, and what none of them does: tuned matches threads
+/// by the command line of their process, so that it cannot name one of several, and its scheduler
+/// plugin would keep interrupts off isolated CPUs as well.
 fn profile(about: &str, settings: &[Setting]) -> (String, Vec<Setting>) {
     let (mut sysctl, mut sysfs, mut net, mut rest) =
         (String::new(), String::new(), String::new(), Vec::new());

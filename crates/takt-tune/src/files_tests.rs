@@ -154,7 +154,8 @@ fn systemd_takes_the_drop_in() {
     }
 }
 
-/// As tuned reads a profile (`tuned.profiles.loader`), with tuned's own reader where it is installed; prints what it found.
+/// As tuned reads a profile (`tuned.profiles.loader`), with tuned's own reader where it is
+/// installed; prints what it found.
 const READ: &str = r#"
 import collections, json, sys
 try:
@@ -202,7 +203,8 @@ fn tuned_reads_the_profile() {
 #[test]
 fn the_script_does_what_tuned_asks() {
     let folder = tempfile::tempdir().unwrap();
-    // A program that says how it was called, at a place that a shell would read as more than one word.
+    // A program that says how it was called, at a place that a shell would read as more than one
+    // word.
     let takt = folder.path().join("it's takt");
     fs::write(&takt, "#!/bin/sh\nprintf '%s|' \"$@\"\n").unwrap();
     let script = folder.path().join("takt.sh");

@@ -20,7 +20,8 @@ struct Shared {
     failed: Mutex<Option<io::Error>>,
 }
 
-/// A watchdog that is started anew where it ends. In a thread of its own: a change of many threads takes longer than it may be away.
+/// A watchdog that is started anew where it ends. In a thread of its own: a change of many threads
+/// takes longer than it may be away.
 #[derive(Debug)]
 pub(crate) struct Guard {
     shared: Arc<Shared>,

@@ -1,5 +1,6 @@
-//! Which settings of a machine make a loop less late, found by experiment: blocks under settings drawn by lot, interleaved within the same
-//! minutes, with placebos; what is kept is what hurts when it is removed once again. Everything is taken back.
+//! Which settings of a machine make a loop less late, found by experiment: blocks under settings
+//! drawn by lot, interleaved within the same minutes, with placebos; what is kept is what hurts
+//! when it is removed once again. Everything is taken back.
 //!
 //! ```text
 //! catalog (what can be set here, tried) -> search (screening, halving, ablation: design, effects) -> tuned (table), files (to apply it)

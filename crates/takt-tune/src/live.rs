@@ -1,4 +1,5 @@
-//! The running machine: settings made and taken back through the journal, the loop's cycles from the kernel's events, block by block.
+//! The running machine: settings made and taken back through the journal, the loop's cycles from
+//! the kernel's events, block by block.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -35,7 +36,8 @@ pub struct LiveOptions {
     pub block: Option<Duration>,
     /// The file that everything is taken back by.
     pub state: PathBuf,
-    /// The command that takes everything back after a kill: it calls [`takt_doctor::journal::watchdog`] with the state file.
+    /// The command that takes everything back after a kill: it calls
+    /// [`takt_doctor::journal::watchdog`] with the state file.
     pub watchdog: Option<Vec<OsString>>,
 }
 
@@ -49,7 +51,8 @@ const CYCLES: f64 = 200.0;
 const LEAST_BLOCK: Duration = Duration::from_millis(300);
 /// Nor longer: drift is to be slow against it.
 const MOST_BLOCK: Duration = Duration::from_secs(5);
-/// After a change this passes before it counts: caches, timers that were armed before, work that was put off.
+/// After a change this passes before it counts: caches, timers that were armed before, work that
+/// was put off.
 const SETTLE: Duration = Duration::from_millis(40);
 /// And so many periods.
 const SETTLE_PERIODS: f64 = 3.0;
@@ -104,7 +107,8 @@ impl<'a> Live<'a> {
             late_ns: Some(u64::MAX),
             deadline_ns: Some(u64::MAX),
             windows: 1,
-            // Blocks are as short as a part: what the kernel would hold back comes too late for them.
+            // Blocks are as short as a part: what the kernel would hold back comes too late for
+            // them.
             follow: FollowBy::Events,
             ..WatchSettings::default()
         };
@@ -247,7 +251,8 @@ impl<'a> Live<'a> {
         if given_up {
             journal.free_inherited();
         }
-        // Taking back one setting of a thread takes back all of it, and a policy changes its slack: they are made again.
+        // Taking back one setting of a thread takes back all of it, and a policy changes its slack:
+        // they are made again.
         for action in &wanted {
             if !journal.is_set(action) || matches!(action, Action::File(_)) && !self.on.contains(action) {
                 refused.extend(journal.set(action).err().map(|why| why.to_string()));
@@ -317,7 +322,8 @@ impl<'a> Live<'a> {
         };
         let mut values: Vec<f64> = inside.clone().map(pick).collect();
         let releases = values.len() as u64;
-        // A loop that did not get to run at all has no cycles to tell of: from its last release to the end it was kept waiting.
+        // A loop that did not get to run at all has no cycles to tell of: from its last release to
+        // the end it was kept waiting.
         let last_ns = inside.map(|cycle| cycle.0).max().unwrap_or(from_ns);
         let patience_ns = self.about.period_ns.map_or(f64::INFINITY, |ns| 3.0 * ns);
         let silent_ns = to_ns.saturating_sub(last_ns) as f64;
@@ -376,7 +382,8 @@ impl Drop for Live<'_> {
     }
 }
 
-/// The loop that is meant: of the threads that the aim names, or of all, the fastest that has a period.
+/// The loop that is meant: of the threads that the aim names, or of all, the fastest that has a
+/// period.
 fn choose<'r>(report: &'r Report, aim: &Aim) -> Result<&'r ThreadReport, String> {
     type Names = fn(&ThreadReport) -> &str;
     // A thread's own name before that of its process, which others have as well.

@@ -1,4 +1,5 @@
-//! The search: screening and successive halving, then ablation of what is left, with placebos throughout.
+//! The search: screening and successive halving, then ablation of what is left, with placebos
+//! throughout.
 
 use serde::Serialize;
 use takt_stats::paired::{self, Paired};
@@ -9,9 +10,11 @@ use crate::effects::{self, Effect, Pair};
 /// How to search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchSettings {
-    /// Pairs of each stage of screening and halving. 32: an effect of twice the noise's standard deviation stands out of them.
+    /// Pairs of each stage of screening and halving. 32: an effect of twice the noise's standard
+    /// deviation stands out of them.
     pub pairs: usize,
-    /// Cycles of each round of ablation; a cycle measures every arm once. 16: the randomisation test can say 1 in 65,536.
+    /// Cycles of each round of ablation; a cycle measures every arm once. 16: the randomisation
+    /// test can say 1 in 65,536.
     pub cycles: usize,
     /// Settings that come into ablation at most. 4: each round of it costs a block more for each.
     pub most: usize,
@@ -86,7 +89,8 @@ pub struct Found {
     pub total: Option<Paired>,
     /// Blocks as found, and with what is kept: those of the last round, interleaved.
     pub blocks: [Vec<Block>; 2],
-    /// A placebo was credited to the last, although it was measured for longer: the gains are not to be believed.
+    /// A placebo was credited to the last, although it was measured for longer: the gains are not
+    /// to be believed.
     pub placebo_credited: bool,
     /// Blocks in all.
     pub measured: usize,
@@ -98,11 +102,14 @@ pub struct Found {
 
 /// Stages of halving at most: from sixteen settings to two.
 const MOST_STAGES: usize = 4;
-/// A finalist's gain, in standard errors: one of five without effect comes so far, and one of fifty with two standard errors does not.
+/// A finalist's gain, in standard errors: one of five without effect comes so far, and one of fifty
+/// with two standard errors does not.
 const FINALIST: f64 = 0.85;
-/// A placebo further out than this in screening, in standard errors, says that something is wrong with all of them.
+/// A placebo further out than this in screening, in standard errors, says that something is wrong
+/// with all of them.
 const PLACEBO_STANDS_OUT: f64 = 4.0;
-/// The first arm of ablation that lacks one thing; before it are those with all, with nothing, and with what is kept and no placebo.
+/// The first arm of ablation that lacks one thing; before it are those with all, with nothing, and
+/// with what is kept and no placebo.
 const FIRST_REMOVED: usize = 3;
 /// A search that credits a placebo measures longer, so often.
 const LONGER: usize = 2;
@@ -153,8 +160,9 @@ struct Search<'a, B: Bench> {
 }
 
 impl<B: Bench> Search<'_, B> {
-    /// Measures groups of configurations, each group's members next to each other in random order, and those that lost too much time to the
-    /// hypervisor once more: told by the stolen time alone, before anybody has looked at a latency.
+    /// Measures groups of configurations, each group's members next to each other in random order,
+    /// and those that lost too much time to the hypervisor once more: told by the stolen time
+    /// alone, before anybody has looked at a latency.
     fn measure(&mut self, groups: &[Vec<Config>]) -> Result<Vec<Vec<Block>>, B::Error> {
         let members = groups.first().map_or(0, Vec::len);
         let mut blocks = self.measure_once(groups)?;
@@ -198,7 +206,8 @@ impl<B: Bench> Search<'_, B> {
         }
     }
 
-    /// Screening, then halving: all settings vary together in folded pairs, the worse half of settings and of their ways falls out.
+    /// Screening, then halving: all settings vary together in folded pairs, the worse half of
+    /// settings and of their ways falls out.
     fn screen(&mut self) -> Result<Vec<(usize, usize)>, B::Error> {
         let mut live: Live = self.factors.iter().map(|factor| (0..factor.options.len()).collect()).collect();
         let (mut pairs, mut logs) = (Vec::new(), Vec::new());
@@ -282,7 +291,8 @@ impl<B: Bench> Search<'_, B> {
         columns.any(|column| effects[column].t().abs() > PLACEBO_STANDS_OUT)
     }
 
-    /// Drops the worse half of the ways of each setting, and the worse half of the settings by their best way. Placebos stay.
+    /// Drops the worse half of the ways of each setting, and the worse half of the settings by
+    /// their best way. Placebos stay.
     fn halve(&self, live: &mut Live, effects: &[Effect]) {
         let mut contenders = self.contenders(live);
         for &factor in &contenders {
@@ -319,8 +329,9 @@ impl<B: Bench> Search<'_, B> {
         }
     }
 
-    /// Every setting that is left is removed once again; those go whose removal does not hurt, one at a time, since of two that cure the
-    /// same thing neither would be missed while the other is there.
+    /// Every setting that is left is removed once again; those go whose removal does not hurt, one
+    /// at a time, since of two that cure the same thing neither would be missed while the other is
+    /// there.
     fn ablate(&mut self, mut kept: Vec<(usize, usize)>) -> Result<(), B::Error> {
         let nothing: Config = vec![None; self.factors.len()];
         let placebos: Vec<(usize, usize)> = (0..self.factors.len())
@@ -341,8 +352,8 @@ impl<B: Bench> Search<'_, B> {
                 }
                 config
             };
-            // Arms: all, as found, what is kept, then without each. Placebos are set and removed as all others are: whatever makes a removal
-            // look harmful makes theirs look so.
+            // Arms: all, as found, what is kept, then without each. Placebos are set and removed as
+            // all others are: whatever makes a removal look harmful makes theirs look so.
             let all: Vec<(usize, usize)> = placebos.iter().chain(&kept).copied().collect();
             let mut arms = vec![with(&all), nothing.clone(), with(&kept)];
             for without in 0..all.len() {
@@ -360,7 +371,8 @@ impl<B: Bench> Search<'_, B> {
             };
             let reached = geometric_mean(values.iter().map(|cycle| cycle[0]));
             let least_us = self.settings.least_gain_us.max(self.settings.least_gain * reached);
-            // One-sided, and shared among all that are judged; half of it is left for the rounds before.
+            // One-sided, and shared among all that are judged; half of it is left for the rounds
+            // before.
             let level = 0.5 * self.settings.error / kept.len().max(1) as f64;
             let helps = |gain: &Paired| gain.p <= level && gain.low > 0.0 && gain.gain >= least_us;
             let without = |at: usize| compare(FIRST_REMOVED + at, 0);

@@ -1,4 +1,5 @@
-//! The search on simulated machines: planted cures are found, nothing is credited where none is planted, and why each precaution is there.
+//! The search on simulated machines: planted cures are found, nothing is credited where none is
+//! planted, and why each precaution is there.
 
 use super::*;
 use crate::simulated::{Hindrance, Simulated, factors};
@@ -82,8 +83,8 @@ fn nothing_is_credited_where_nothing_is_planted() {
     assert!(drifting <= 2, "{drifting} of 40");
 }
 
-/// The usual way of trying settings: one long measurement of each, one after the other. On a machine that gets slower meanwhile it credits
-/// whatever was measured early, and placebos tell.
+/// The usual way of trying settings: one long measurement of each, one after the other. On a
+/// machine that gets slower meanwhile it credits whatever was measured early, and placebos tell.
 #[test]
 fn without_interleaving_drift_is_credited_and_placebos_tell() {
     const SEEDS: u64 = 30;

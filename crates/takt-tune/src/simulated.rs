@@ -1,5 +1,6 @@
-//! A machine that is simulated, for tests of the search: usual latencies with a heavy tail, drift, time stolen in bursts, load that comes and
-//! goes, and hindrances that are planted with what cures them.
+//! A machine that is simulated, for tests of the search: usual latencies with a heavy tail, drift,
+//! time stolen in bursts, load that comes and goes, and hindrances that are planted with what cures
+//! them.
 
 use crate::design::{Bench, Block, Config, Factor, Lot};
 

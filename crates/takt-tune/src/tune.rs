@@ -1,4 +1,5 @@
-//! From a target to the table: the loop is found, knobs are tried, searched, and everything is taken back.
+//! From a target to the table: the loop is found, knobs are tried, searched, and everything is
+//! taken back.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -24,13 +25,15 @@ pub struct Options {
     pub links: Vec<String>,
     /// About so long at most.
     pub budget: Duration,
-    /// Only knobs and ways whose name contains one of these; all when empty. Placebos are always among them.
+    /// Only knobs and ways whose name contains one of these; all when empty. Placebos are always
+    /// among them.
     pub only: Vec<String>,
     /// Only the knobs are tried, and nothing is searched.
     pub only_list: bool,
 }
 
-/// Stages of screening and halving, and arms of all rounds of ablation, as a search has them that finds four and keeps one.
+/// Stages of screening and halving, and arms of all rounds of ablation, as a search has them that
+/// finds four and keeps one.
 const STAGES: usize = 3;
 const ARMS: usize = 9 + 8 + 7 + 6;
 /// Fewer pairs and cycles than these say nothing.

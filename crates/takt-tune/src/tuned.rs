@@ -11,8 +11,8 @@ use crate::search::Stage;
 pub struct KnobRow {
     /// The knob and its way.
     pub name: String,
-    /// What it gains, microseconds of the typical block's statistic (the geometric mean over blocks): positive helps. Null where it could
-    /// not be set.
+    /// What it gains, microseconds of the typical block's statistic (the geometric mean over
+    /// blocks): positive helps. Null where it could not be set.
     pub gain_us: Option<f64>,
     /// Lower end of the gain's interval (95 %).
     pub low: Option<f64>,
@@ -81,7 +81,8 @@ pub struct Tunes {
 pub struct Proposed {
     /// As on the kernel's command line.
     pub parameters: String,
-    /// The same for a guest of two CPUs whose loop is on the second, name and value; empty where a guest cannot show what they do.
+    /// The same for a guest of two CPUs whose loop is on the second, name and value; empty where a
+    /// guest cannot show what they do.
     #[serde(skip)]
     pub for_guest: Vec<(String, String)>,
     /// What virtual kernels showed, where they were asked.
@@ -131,7 +132,8 @@ pub struct TuneReport {
     pub tunes: Tunes,
     /// All knobs, the kept ones first.
     pub knobs: Vec<KnobRow>,
-    /// All that is kept against as found, microseconds with the interval's ends; null where nothing is kept.
+    /// All that is kept against as found, microseconds with the interval's ends; null where nothing
+    /// is kept.
     pub gain_us: Option<[f64; 3]>,
     /// As found, in the last round.
     pub before: Side,

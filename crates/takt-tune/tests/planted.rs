@@ -1,6 +1,8 @@
-//! Hindrances planted beside or in a loop, on this machine: the search must find what cures them, and everything must be as before.
+//! Hindrances planted beside or in a loop, on this machine: the search must find what cures them,
+//! and everything must be as before.
 //!
-//! The two short tests search a few knobs; the campaign (`--ignored`) searches all that the machine offers, several seeds of each plant.
+//! The two short tests search a few knobs; the campaign (`--ignored`) searches all that the machine
+//! offers, several seeds of each plant.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +38,8 @@ fn spin(ns: u64) {
     }
 }
 
-/// The roles of this program: `loop POLICY CPU SLACK_NS`, `noise THREADS CPU`, `hog`, `frames`; a CPU of `-` is any. They end with their input.
+/// The roles of this program: `loop POLICY CPU SLACK_NS`, `noise THREADS CPU`, `hog`, `frames`; a
+/// CPU of `-` is any. They end with their input.
 #[test]
 fn a_role() {
     let Ok(role) = std::env::var("TAKT_TUNE_ROLE") else { return };
@@ -106,7 +109,8 @@ fn a_role() {
     std::process::exit(0);
 }
 
-/// Frames of the loopback interface are received on [`CPU`], by interrupts from the one that sends them.
+/// Frames of the loopback interface are received on [`CPU`], by interrupts from the one that sends
+/// them.
 struct Steered(String);
 
 const STEERING: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
@@ -125,7 +129,8 @@ impl Drop for Steered {
     }
 }
 
-/// With its output, into which the harness of a test that takes long says so: without a reader it would end.
+/// With its output, into which the harness of a test that takes long says so: without a reader it
+/// would end.
 struct Role(Child, #[expect(dead_code, reason = "kept open")] BufReader<ChildStdout>);
 
 impl Role {
@@ -254,8 +259,9 @@ fn kept(report: &TuneReport) -> Vec<&str> {
     report.kept().map(|knob| knob.name.as_str()).collect()
 }
 
-/// A short search of `only` one knob, which cures what is planted. A few times, since what else this machine does may hide it; a machine that is
-/// disturbed all along says nothing, and one on which the knob clearly does not help fails.
+/// A short search of `only` one knob, which cures what is planted. A few times, since what else
+/// this machine does may hide it; a machine that is disturbed all along says nothing, and one on
+/// which the knob clearly does not help fails.
 fn finds(victim: &Role, only: &str) {
     let mut seen = Vec::new();
     for attempt in 1..=2 {
@@ -292,7 +298,8 @@ fn a_loop_among_noise_needs_its_policy() {
     finds(&victim, "policy of the loop: fifo:80");
 }
 
-/// Every plant with all that this machine offers. TAKT_TUNE_PLANT chooses one, TAKT_TUNE_SEEDS which seeds (1-2).
+/// Every plant with all that this machine offers. TAKT_TUNE_PLANT chooses one, TAKT_TUNE_SEEDS
+/// which seeds (1-2).
 #[test]
 #[ignore = "a campaign: some minutes for each seed"]
 fn planted_hindrances_are_cured() {

@@ -1,7 +1,8 @@
-//! One HTTP/1.1 connection without blocking: reads one GET request at a time, writes one answer at a time.
+//! One HTTP/1.1 connection without blocking: reads one GET request at a time, writes one answer at
+//! a time.
 //!
-//! Everything a client controls is bounded: the size of a request head, the time to send it, the time to
-//! take the answer, and the time to sit idle. Parsing is [`httparse`]'s.
+//! Everything a client controls is bounded: the size of a request head, the time to send it, the
+//! time to take the answer, and the time to sit idle. Parsing is [`httparse`]'s.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -211,7 +212,8 @@ impl Connection {
                         self.step = match close {
                             false => Step::Reading { since_ns: now_ns },
                             true => {
-                                // An error means that the client has gone; the next read says so, too.
+                                // An error means that the client has gone; the next read says so,
+                                // too.
                                 let _ = self.stream.shutdown(Shutdown::Write);
                                 Step::Lingering { since_ns: now_ns }
                             }
@@ -227,9 +229,9 @@ impl Connection {
                         Err(error) => return waiting(&error),
                     }
                 }
-                // What still comes is thrown away: closing with unread input would reset the connection and
-                // the client might lose the answer. A client that keeps sending is cut off by the deadline,
-                // and gets one chunk a turn.
+                // What still comes is thrown away: closing with unread input would reset the
+                // connection and the client might lose the answer. A client that keeps sending is
+                // cut off by the deadline, and gets one chunk a turn.
                 Step::Lingering { .. } => match self.stream.read(&mut [0; 2048]) {
                     Ok(0) => return Fate::Closed,
                     Ok(_) => return Fate::Open,
@@ -240,8 +242,9 @@ impl Connection {
     }
 }
 
-/// Takes one request off the input and answers it; `None` while it is incomplete. The flag says whether
-/// the connection must close, which it does whenever it is unclear where the next request begins.
+/// Takes one request off the input and answers it; `None` while it is incomplete. The flag says
+/// whether the connection must close, which it does whenever it is unclear where the next request
+/// begins.
 fn parse(
     received: &mut Vec<u8>,
     hosts: &[String],
@@ -265,7 +268,8 @@ fn parse(
     Some((reply, close))
 }
 
-/// The heads of the answers to all that a client of `localhost` sends on one connection, each page being empty. For tests and fuzzing.
+/// The heads of the answers to all that a client of `localhost` sends on one connection, each page
+/// being empty. For tests and fuzzing.
 pub fn answer_heads(sent: &[u8]) -> Vec<String> {
     let mut received = sent.to_vec();
     let hosts = ["localhost".to_owned()];
@@ -289,7 +293,8 @@ fn respond(
         let first = values.next().map(|h| std::str::from_utf8(h.value).unwrap_or("?").trim());
         (first, values.next().is_some())
     };
-    // Another name for this machine in `Host` means that a foreign page was led here (DNS rebinding).
+    // Another name for this machine in `Host` means that a foreign page was led here (DNS
+    // rebinding).
     match field("host") {
         (_, true) | (None, _) => return (Answer::text(400, "exactly one Host field is needed"), true),
         (Some(host), _) if !hosts.iter().any(|served| served.eq_ignore_ascii_case(host)) => {

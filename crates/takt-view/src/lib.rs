@@ -1,8 +1,9 @@
-//! What all views share: HTTP on the loopback interface, a screen in the terminal, threads of the lowest urgency. What is shown is
-//! the affair of whoever shows it: the safety cell, the latency manager, the watch.
+//! What all views share: HTTP on the loopback interface, a screen in the terminal, threads of the
+//! lowest urgency. What is shown is the affair of whoever shows it: the safety cell, the latency
+//! manager, the watch.
 //!
-//! A view must never delay what it looks at, and no client may wear it down: one thread serves all connections, and requests, time
-//! and the number of connections are bounded.
+//! A view must never delay what it looks at, and no client may wear it down: one thread serves all
+//! connections, and requests, time and the number of connections are bounded.
 
 mod error;
 mod http;

@@ -1,4 +1,5 @@
-//! HTTP on a loopback address: one thread with an event loop that owns all connections and what they ask for.
+//! HTTP on a loopback address: one thread with an event loop that owns all connections and what
+//! they ask for.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -46,7 +47,8 @@ impl Server {
     /// Listens on a loopback address and starts the thread `name`. Port 0 takes any free port.
     ///
     /// # Errors
-    /// An address that is not loopback or cannot be listened on; a thread that cannot be made or cannot be given its urgency.
+    /// An address that is not loopback or cannot be listened on; a thread that cannot be made or
+    /// cannot be given its urgency.
     pub fn start(name: &str, bind: SocketAddr, urgency: Urgency, pages: impl Pages) -> Result<Self, Error> {
         if !bind.ip().is_loopback() {
             return Err(Error::NotLoopback { received: bind });
@@ -165,7 +167,8 @@ impl<P: Pages> EventLoop<P> {
                 connections.extend(Connection::new(stream, now_ns));
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            // Out of descriptors, say: the listener stays ready, and trying at once again would spin.
+            // Out of descriptors, say: the listener stays ready, and trying at once again would
+            // spin.
             Err(_) => self.accept_after_ns = now_ns + 1_000_000_000,
         }
     }

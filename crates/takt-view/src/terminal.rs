@@ -29,7 +29,8 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// How the terminal view ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewExit {
-    /// The user pressed `q`, Escape or Ctrl-C. Raw mode turns Ctrl-C into a key, so no signal was sent.
+    /// The user pressed `q`, Escape or Ctrl-C. Raw mode turns Ctrl-C into a key, so no signal was
+    /// sent.
     UserQuit,
     /// The `stop` flag was set, or a panic on another thread has taken the terminal back.
     Stopped,
@@ -40,8 +41,9 @@ pub fn is_possible() -> bool {
     std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
 }
 
-/// Draws a screen of any kind several times a second until the user quits or `stop` is set, and then restores the terminal. A
-/// panic on any thread restores it, too, before the message is printed.
+/// Draws a screen of any kind several times a second until the user quits or `stop` is set, and
+/// then restores the terminal. A panic on any thread restores it, too, before the message is
+/// printed.
 ///
 /// # Errors
 /// [`Error::Terminal`] where standard output or input is not a terminal, or it fails.
@@ -56,7 +58,8 @@ pub fn show(stop: &AtomicBool, mut draw: impl FnMut(&mut Frame<'_>)) -> Result<V
         if stop.load(Ordering::Relaxed) {
             return Ok(ViewExit::Stopped);
         }
-        // A panic on another thread has given the terminal back: drawing on would cover its message.
+        // A panic on another thread has given the terminal back: drawing on would cover its
+        // message.
         if !is_raw_mode_enabled().map_err(Error::Terminal)? {
             return Ok(ViewExit::Stopped);
         }
@@ -90,7 +93,8 @@ impl Drop for Restore {
     }
 }
 
-/// A terminal view in its own thread `view-terminal`. Dropping it stops it and restores the terminal.
+/// A terminal view in its own thread `view-terminal`. Dropping it stops it and restores the
+/// terminal.
 pub struct TerminalView {
     stop: Arc<AtomicBool>,
     exit: Arc<AtomicBool>,
@@ -102,8 +106,8 @@ impl TerminalView {
     /// Starts the thread, which calls `draw` several times a second.
     ///
     /// # Errors
-    /// [`Error::Thread`] or [`Error::Idle`] where the thread cannot be made or given its urgency. What goes wrong with
-    /// the terminal comes out of [`Self::stop`].
+    /// [`Error::Thread`] or [`Error::Idle`] where the thread cannot be made or given its urgency.
+    /// What goes wrong with the terminal comes out of [`Self::stop`].
     pub fn start(urgency: Urgency, draw: impl FnMut(&mut Frame<'_>) + Send + 'static) -> Result<Self, Error> {
         let (stop, exit) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (send, result) = std::sync::mpsc::sync_channel(1);

@@ -16,7 +16,8 @@ pub enum Urgency {
     /// SCHED_OTHER with nice 19: a small share of what other best-effort threads get.
     #[default]
     Low,
-    /// SCHED_IDLE: runs only where a CPU would else be idle. The page may stand still on a loaded machine.
+    /// SCHED_IDLE: runs only where a CPU would else be idle. The page may stand still on a loaded
+    /// machine.
     Idle,
 }
 
@@ -35,11 +36,12 @@ impl Urgency {
     }
 }
 
-/// Starts a thread `name`, exempt from the fallback policy of the thread census, that takes on `urgency` before
-/// it runs `body`, whatever policy its creator has.
+/// Starts a thread `name`, exempt from the fallback policy of the thread census, that takes on
+/// `urgency` before it runs `body`, whatever policy its creator has.
 ///
 /// # Errors
-/// When the thread cannot be made or the kernel refuses the urgency: a view never runs at another one.
+/// When the thread cannot be made or the kernel refuses the urgency: a view never runs at another
+/// one.
 pub(crate) fn spawn(
     name: &str,
     urgency: Urgency,
@@ -56,7 +58,8 @@ pub(crate) fn spawn(
         }
     })
     .map_err(Error::Thread)?;
-    // No answer would mean that the thread ended before the body ran; then nothing runs at a wrong urgency.
+    // No answer would mean that the thread ended before the body ran; then nothing runs at a wrong
+    // urgency.
     granted.recv().unwrap_or(Ok(()))?;
     Ok(thread)
 }

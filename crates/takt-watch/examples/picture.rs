@@ -1,4 +1,5 @@
-//! The live view of a watch as a picture: draws what a run directory's `watch.json` tells, and writes SVG on standard output.
+//! The live view of a watch as a picture: draws what a run directory's `watch.json` tells, and
+//! writes SVG on standard output.
 //!
 //! `cargo run -p takt-watch --example picture -- takt-runs/NAME/watch.json > docs/src/watch.svg`
 

@@ -1,4 +1,5 @@
-//! Activations to cycles: which wake-ups of a thread begin a cycle of its loop, and which only go on with one.
+//! Activations to cycles: which wake-ups of a thread begin a cycle of its loop, and which only go
+//! on with one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +11,8 @@ use crate::period::{self, Period};
 
 /// Times that are kept of each kind of wake-up: as many as the period is told from.
 const MOST_TIMES: usize = period::MOST;
-/// Kinds of wake-ups of one thread that are told apart; a thread that makes a new timer for each wait has ever new ones.
+/// Kinds of wake-ups of one thread that are told apart; a thread that makes a new timer for each
+/// wait has ever new ones.
 const MOST_SOURCES: usize = 64;
 
 /// A kind of wake-up must be one of so many to begin the cycles.
@@ -30,7 +32,8 @@ pub struct Rhythm {
 struct Series {
     times: VecDeque<u64>,
     count: u64,
-    /// The search costs milliseconds where there is no period, so it is made anew only when there is much more to see.
+    /// The search costs milliseconds where there is no period, so it is made anew only when there
+    /// is much more to see.
     try_at: u64,
     period: Option<Period>,
 }
@@ -84,8 +87,8 @@ fn push<T>(queue: &mut VecDeque<T>, value: T, most: usize) {
 }
 
 impl Cycles {
-    /// Takes the activations of one stretch of time; `told` is a period that the user gave, and `own_process` tells whether a thread is of the
-    /// same process. Returns the finished cycles.
+    /// Takes the activations of one stretch of time; `told` is a period that the user gave, and
+    /// `own_process` tells whether a thread is of the same process. Returns the finished cycles.
     pub fn add(
         &mut self,
         activations: &[Activation],
@@ -117,7 +120,8 @@ impl Cycles {
         wakers
     }
 
-    /// What begins the cycles: the most frequent kind of wake-up that has a period, or that has the told one; else all of them together.
+    /// What begins the cycles: the most frequent kind of wake-up that has a period, or that has the
+    /// told one; else all of them together.
     fn find_rhythm(&mut self, told: Option<f64>) {
         // What wakes it seldom begins no cycle of it, and each search costs.
         let least = self.all.count / LEAST_PART;
@@ -137,12 +141,14 @@ impl Cycles {
                 let near_told =
                     |period: &Period| told.is_none_or(|told| (period.ns / told - 1.0).abs() < 0.25);
                 let period = self.all.period().filter(near_told);
-                // A period that the wake-ups have only together: by turns from several threads, say.
+                // A period that the wake-ups have only together: by turns from several threads,
+                // say.
                 Some(Rhythm { source: None, period })
             }
             None => None,
         };
-        // A loop that once had a rhythm keeps it through a disturbance: the newest times alone may be too few or too late.
+        // A loop that once had a rhythm keeps it through a disturbance: the newest times alone may
+        // be too few or too late.
         let keep = matches!(
             (self.rhythm, found),
             (Some(Rhythm { period: Some(_), .. }), Some(Rhythm { period: None, .. }) | None)
@@ -174,9 +180,11 @@ impl Cycles {
             return;
         }
         let goes_on = match (source, self.open) {
-            // Asleep on something else than its timer, which it has not even set again: in the middle of a cycle.
+            // Asleep on something else than its timer, which it has not even set again: in the
+            // middle of a cycle.
             (Some(Source::Timer(timer)), Some(open)) => open.last.slept_on != Some(timer),
-            // Woken by its own process in a cycle that an outside input began: a lock, or work that it had given away.
+            // Woken by its own process in a cycle that an outside input began: a lock, or work that
+            // it had given away.
             (Some(Source::Interrupt(_) | Source::Softirq(_) | Source::Other), Some(_)) => {
                 matches!(one.source, Source::Thread(waker) if own_process(waker))
             }

@@ -1,4 +1,5 @@
-//! The events of the last seconds, from which late cycles are judged, and the worst windows of the whole time.
+//! The events of the last seconds, from which late cycles are judged, and the worst windows of the
+//! whole time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,8 @@ use crate::target::Thread;
 
 /// Events that are kept at most: some 50 MB.
 const MOST_EVENTS: usize = 1 << 20;
-/// Time that is kept at least, and periods of the slowest loop: a cycle is judged from the end of the one before it on.
+/// Time that is kept at least, and periods of the slowest loop: a cycle is judged from the end of
+/// the one before it on.
 const KEPT_NS: u64 = 4_000_000_000;
 const KEPT_PERIODS: f64 = 3.0;
 /// Kept around a window for a picture, before and after.
@@ -53,7 +55,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds a part, whose events are in `events`; `slowest_ns` is the longest period of a watched loop.
+    /// Adds a part, whose events are in `events`; `slowest_ns` is the longest period of a watched
+    /// loop.
     pub(crate) fn add(
         &mut self,
         mut events: Vec<Event>,
@@ -122,8 +125,8 @@ impl History {
         }
     }
 
-    /// Takes the place of all events that were there: those of some windows, which are the trace's spans. What is known of threads, interrupts
-    /// and counters stays.
+    /// Takes the place of all events that were there: those of some windows, which are the trace's
+    /// spans. What is known of threads, interrupts and counters stays.
     pub(crate) fn load(&mut self, mut windows: Trace) {
         to_monotonic(&mut windows.events);
         let cpus: BTreeSet<u16> = windows.events.iter().map(|event| event.cpu).collect();
@@ -301,7 +304,8 @@ fn hole(time_ns: u64, cpu: u16) -> Event {
     Event { time_ns, tid: 0, cpu, kind: Kind::Lost { count: 0 } }
 }
 
-/// Appends the events of a span of a trace that has holes, `within`, so that each CPU is known to begin and to end with it.
+/// Appends the events of a span of a trace that has holes, `within`, so that each CPU is known to
+/// begin and to end with it.
 fn piece(within: &[Event], span: &Span, cpus: &BTreeSet<u16>, events: &mut Vec<Event>) {
     // At the very begin, so that no cycle looks as if it were in the hole.
     events.extend(cpus.iter().map(|&cpu| hole(span.from_ns, cpu)));
@@ -341,8 +345,8 @@ const USUAL: usize = 32;
 /// Looked at before the cycle before a late one.
 const LEAD_NS: u64 = 3_000_000;
 
-/// Of the trace, what is needed to judge the late cycles; None for all of it. A judgement passes over all events, and there are hundreds of
-/// thousands in a second.
+/// Of the trace, what is needed to judge the late cycles; None for all of it. A judgement passes
+/// over all events, and there are hundreds of thousands in a second.
 fn cut(trace: &Trace, tid: i32, jobs: &[JobRecord], late: &[JobRecord]) -> (Option<Trace>, Vec<JobRecord>) {
     if jobs.len() <= USUAL {
         return (None, jobs.to_vec());
@@ -402,7 +406,8 @@ fn cut(trace: &Trace, tid: i32, jobs: &[JobRecord], late: &[JobRecord]) -> (Opti
     (Some(cut), jobs)
 }
 
-/// Brings expiries of CLOCK_REALTIME to CLOCK_MONOTONIC: what a wait of a condition variable asks for is often of that clock.
+/// Brings expiries of CLOCK_REALTIME to CLOCK_MONOTONIC: what a wait of a condition variable asks
+/// for is often of that clock.
 fn to_monotonic(events: &mut [Event]) {
     let ahead_ns = ahead_ns();
     for event in events {

@@ -1,5 +1,6 @@
-//! Any program's loops, watched from outside: which of its threads are periodic or driven by an input, how late they are, and whose fault
-//! that is. Nothing is added to the watched program; everything comes from the kernel's events.
+//! Any program's loops, watched from outside: which of its threads are periodic or driven by an
+//! input, how late they are, and whose fault that is. Nothing is added to the watched program;
+//! everything comes from the kernel's events.
 //!
 //! ```text
 //! takt-trace (parts of a capture; follow: wake-up to sleep) -> cycles (period, cycles) -> history (late ones judged by takt-trace)

@@ -1,12 +1,14 @@
 //! The period of a series of wake-ups, found from their times alone.
 //!
-//! The measure is the phase coherence of Rayleigh's test for periodicity (Mardia and Jupp, Directional Statistics, 2000, chapter 6): the
-//! times are put on a circle of the length of a candidate period, and what is periodic gathers on one side. It is taken over blocks of
-//! 16 periods and averaged without phase (Welch's way), because a loop that sleeps for a time, and not until one, drifts. Its square
-//! is corrected for the number of times in a block, so that random times come out at zero.
+//! The measure is the phase coherence of Rayleigh's test for periodicity (Mardia and Jupp,
+//! Directional Statistics, 2000, chapter 6): the times are put on a circle of the length of a
+//! candidate period, and what is periodic gathers on one side. It is taken over blocks of 16
+//! periods and averaged without phase (Welch's way), because a loop that sleeps for a time, and not
+//! until one, drifts. Its square is corrected for the number of times in a block, so that random
+//! times come out at zero.
 //!
-//! What a person would not call periodic has no period: random times, and times on a grid of which most places are empty (the kernel's
-//! tick is such a grid).
+//! What a person would not call periodic has no period: random times, and times on a grid of which
+//! most places are empty (the kernel's tick is such a grid).
 
 use std::collections::BTreeSet;
 
@@ -18,13 +20,17 @@ pub const MOST: usize = 1024;
 const SHORTEST_NS: f64 = 1e9 / 8_000.0 * 0.8;
 /// Longest period, nanoseconds: 1 Hz, with room for a relative sleep that takes longer.
 const LONGEST_NS: f64 = 1e9 * 1.3;
-/// Periods of one block: long enough to tell neighbouring periods apart, short enough for a loop that drifts.
+/// Periods of one block: long enough to tell neighbouring periods apart, short enough for a loop
+/// that drifts.
 const BLOCK: f64 = 16.0;
-/// Candidates lie this close to each other, as a share: over one block the phase is then wrong by a 24th of a period at most.
+/// Candidates lie this close to each other, as a share: over one block the phase is then wrong by a
+/// 24th of a period at most.
 const STEPS_PER_E: f64 = 192.0;
-/// Least squared coherence of many times. Releases spread evenly over 60 % of the period (30 % to either side) have 0.26.
+/// Least squared coherence of many times. Releases spread evenly over 60 % of the period (30 % to
+/// either side) have 0.26.
 const LEAST_COHERENCE: f64 = 0.15;
-/// More is asked of few times: n times of one block, spread at random, reach x / n with a probability of exp(-x).
+/// More is asked of few times: n times of one block, spread at random, reach x / n with a
+/// probability of exp(-x).
 const COHERENCE_OF_FEW: f64 = 8.0;
 /// Least share of the places of the grid at which there was a release.
 const LEAST_FILLED: f64 = 0.5;
@@ -40,8 +46,9 @@ pub struct Period {
     pub filled: f64,
 }
 
-/// The period of `times` (nanoseconds, in order); `None` where they have none. Several wake-ups in one cycle (bursts), dropped cycles and a
-/// drifting phase are expected; of two periods in one series the more coherent one is told, or none.
+/// The period of `times` (nanoseconds, in order); `None` where they have none. Several wake-ups in
+/// one cycle (bursts), dropped cycles and a drifting phase are expected; of two periods in one
+/// series the more coherent one is told, or none.
 pub fn find(times: &[u64]) -> Option<Period> {
     let times = &times[times.len().saturating_sub(MOST)..];
     let first = *times.first()?;
@@ -75,7 +82,8 @@ fn in_range(ns: f64) -> bool {
     (SHORTEST_NS..=LONGEST_NS).contains(&ns)
 }
 
-/// The period of a series whose distances are nearly all a whole number of it: what most loops have, for little work.
+/// The period of a series whose distances are nearly all a whole number of it: what most loops
+/// have, for little work.
 fn steady(distances: &[f64]) -> Option<f64> {
     let mut sorted = distances.to_vec();
     let median = median(&mut sorted)?;
@@ -97,8 +105,8 @@ fn median(values: &mut [f64]) -> Option<f64> {
     Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
-/// Periods worth a look: about every distance that is frequent, and about the distances of times that are two to six apart (of wake-ups that
-/// come in bursts).
+/// Periods worth a look: about every distance that is frequent, and about the distances of times
+/// that are two to six apart (of wake-ups that come in bursts).
 fn candidates(at: &[f64], distances: &[f64]) -> Vec<f64> {
     // Quarter octaves: `FREQUENT` of a hundred distances must lie in one.
     const FREQUENT: usize = 8;

@@ -71,7 +71,8 @@ pub struct ThreadReport {
     pub period_us: Option<f64>,
     /// Cycles a second, as they came.
     pub rate_hz: f64,
-    /// Median and worst of how far releases are off a whole number of periods; null without a period.
+    /// Median and worst of how far releases are off a whole number of periods; null without a
+    /// period.
     pub jitter_us: Option<[f64; 2]>,
     /// Cycles that were seen.
     pub releases: u64,
@@ -84,7 +85,8 @@ pub struct ThreadReport {
     pub unjudged: u64,
     /// A wake-up counted as late beyond this.
     pub late_beyond_us: f64,
-    /// An end counted as late beyond this after the release; null where nothing says when it should be over.
+    /// An end counted as late beyond this after the release; null where nothing says when it should
+    /// be over.
     pub deadline_us: Option<f64>,
     /// From the release to the CPU.
     pub lateness_us: Summary,
@@ -98,7 +100,8 @@ pub struct ThreadReport {
     pub cpus: String,
     /// CPUs that it ran on.
     pub ran_on: String,
-    /// How much later than it asked the kernel may wake it from a sleep: its timer slack; null for real-time threads.
+    /// How much later than it asked the kernel may wake it from a sleep: its timer slack; null for
+    /// real-time threads.
     pub timer_slack_us: Option<f64>,
     /// So often did it lose its CPU in a cycle.
     pub preempted: u64,
@@ -130,7 +133,8 @@ pub struct Report {
     pub target: String,
     /// For how long, seconds.
     pub seconds: f64,
-    /// The threads: periodic ones first, then those that somebody drives, then the others; the most frequent first.
+    /// The threads: periodic ones first, then those that somebody drives, then the others; the most
+    /// frequent first.
     pub threads: Vec<ThreadReport>,
     /// The links that were asked for.
     pub links: Vec<crate::link::LinkReport>,
@@ -143,11 +147,13 @@ pub struct Report {
     pub events: u64,
     /// Kernel events that were lost: nothing is said about the cycles that they belong to.
     pub lost_events: u64,
-    /// What the watching program itself took, percent of one CPU; what the kernel's tracepoints cost is beside that.
+    /// What the watching program itself took, percent of one CPU; what the kernel's tracepoints
+    /// cost is beside that.
     pub watcher_cpu_percent: f64,
     /// CPUs that were kept out of idle, because their idle time leaves no events.
     pub kept_awake: Vec<u16>,
-    /// Why kernel events could not be had, with the way out; null where they could. Without them there are neither periods nor causes.
+    /// Why kernel events could not be had, with the way out; null where they could. Without them
+    /// there are neither periods nor causes.
     pub untraced: Option<String>,
     /// The watched programs in Python.
     #[serde(default)]

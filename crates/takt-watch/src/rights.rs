@@ -1,4 +1,5 @@
-//! What this process lacks to see kernel events, and how to give it: on the machine, in Docker, in Kubernetes.
+//! What this process lacks to see kernel events, and how to give it: on the machine, in Docker, in
+//! Kubernetes.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What a watch leaves behind, as every other run: cycles of each thread, the report, the worst windows for ui.perfetto.dev.
+//! What a watch leaves behind, as every other run: cycles of each thread, the report, the worst
+//! windows for ui.perfetto.dev.
 
 use std::collections::BTreeMap;
 use std::io::BufWriter;
@@ -19,10 +20,12 @@ use crate::report::{Report, ThreadReport};
 pub const WATCH_FILE: &str = "watch.json";
 /// The worst windows, as a flight recorder leaves them.
 pub const LATE_FILE: &str = "late.perfetto-trace";
-/// Analysis of the thread with the most lateness, in the form of `takt trace`'s, which reports show.
+/// Analysis of the thread with the most lateness, in the form of `takt trace`'s, which reports
+/// show.
 pub const TRACE_FILE: &str = "trace.json";
 
-/// Rows that are written of one thread: 10 hours of 1 kHz take some 1.5 GB. What is beyond is in the report's figures alone.
+/// Rows that are written of one thread: 10 hours of 1 kHz take some 1.5 GB. What is beyond is in
+/// the report's figures alone.
 const MOST_ROWS: u64 = 36_000_000;
 /// Threads whose cycles are written.
 const MOST_THREADS: usize = 64;
@@ -64,7 +67,8 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Keeps no row for each cycle: figures and the worst windows alone, which do not grow with time (a flight recorder, for days).
+    /// Keeps no row for each cycle: figures and the worst windows alone, which do not grow with
+    /// time (a flight recorder, for days).
     pub fn without_rows(mut self) -> Self {
         self.rows = false;
         self

@@ -36,8 +36,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A process is looked for so often: its end ends the watch.
 const ALIVE: Duration = Duration::from_millis(500);
 
-/// Watches until the time is over, `stop` is set or nothing of it runs any more; `see` gets a report after every part. Cycles are written to
-/// `recording` as they come, where there is one. Where kernel events cannot be had, it goes on with what /proc tells and the report says why.
+/// Watches until the time is over, `stop` is set or nothing of it runs any more; `see` gets a
+/// report after every part. Cycles are written to `recording` as they come, where there is one.
+/// Where kernel events cannot be had, it goes on with what /proc tells and the report says why.
 ///
 /// # Errors
 /// [`WatchError`].
@@ -273,7 +274,8 @@ fn untraced(
     }
 }
 
-/// CPU time of this program, without the threads that keep CPUs awake: those run only where nobody else wants to.
+/// CPU time of this program, without the threads that keep CPUs awake: those run only where nobody
+/// else wants to.
 fn own_cpu_ns() -> u64 {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
     let spent = tasks.flatten().filter_map(|task| {

@@ -1,4 +1,5 @@
-//! Which threads are watched, by what the user named; looked up again as processes and threads come and go.
+//! Which threads are watched, by what the user named; looked up again as processes and threads come
+//! and go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +16,8 @@ pub enum Target {
     Process(i32),
     /// A process and all that it starts: a command.
     Tree(i32),
-    /// Threads whose name, or whose process's name or command line, contains this text; `*` stands for any characters.
+    /// Threads whose name, or whose process's name or command line, contains this text; `*` stands
+    /// for any characters.
     Name(String),
     /// The processes of a control group and of those below it: a container, a systemd unit.
     Cgroup(PathBuf),
@@ -45,7 +47,8 @@ impl Target {
     /// [`WatchError::NoCgroup`].
     pub fn cgroup(path: &Path) -> Result<Self, WatchError> {
         let below = path.strip_prefix("/").unwrap_or(path);
-        // Beside the older hierarchies the newer one lies in a folder of its own, and so does systemd's.
+        // Beside the older hierarchies the newer one lies in a folder of its own, and so does
+        // systemd's.
         let places = ["", "unified", "systemd"].map(|place| Path::new(CGROUPS).join(place).join(below));
         let found =
             std::iter::once(path.to_owned()).chain(places).find(|path| path.join("cgroup.procs").is_file());
@@ -130,7 +133,8 @@ impl Watched {
             Target::Tree(root) => {
                 self.tree.insert(*root);
                 let all = processes();
-                // A child may have a lower number than its parent, when numbers have begun anew: until nothing is added.
+                // A child may have a lower number than its parent, when numbers have begun anew:
+                // until nothing is added.
                 let parents: Vec<(i32, i32)> =
                     all.iter().filter_map(|&pid| Some((pid, parent(pid)?))).collect();
                 loop {
@@ -151,7 +155,8 @@ impl Watched {
                     let named = |tid| matches(pattern, &procfs::thread_name(pid, tid).unwrap_or_default());
                     matches(pattern, &command_line(pid)) || procfs::threads::<i32>(pid).any(named)
                 };
-                // Whoever started this program (sudo, timeout, a shell) has the pattern in its command line.
+                // Whoever started this program (sudo, timeout, a shell) has the pattern in its
+                // command line.
                 let starters: Vec<i32> =
                     std::iter::successors(Some(self.own), |&pid| parent(pid)).take(DEEPEST).collect();
                 processes().into_iter().filter(|pid| !starters.contains(pid)).filter(named).collect()

@@ -25,19 +25,20 @@ use crate::target::{Target, Watched};
 pub struct Settings {
     /// The period, where the user told it.
     pub period_ns: Option<f64>,
-    /// A wake-up more than this after its release is late. None: a tenth of the period, at least 100 us and at most 1 ms; 1 ms where
-    /// there is no period.
+    /// A wake-up more than this after its release is late. None: a tenth of the period, at least
+    /// 100 us and at most 1 ms; 1 ms where there is no period.
     pub late_ns: Option<u64>,
     /// An end more than this after the release is late. None: the period.
     pub deadline_ns: Option<u64>,
-    /// Late cycles of each thread that are told one by one, the worst: 20. All are in the tables of causes.
+    /// Late cycles of each thread that are told one by one, the worst: 20. All are in the tables of
+    /// causes.
     pub windows: usize,
     /// Who follows the threads.
     pub follow: FollowBy,
     /// Links whose packets are followed.
     pub links: [Option<Endpoint>; 4],
-    /// Whether breakpoints may be set where a watched program in Python collects its garbage. Off: nothing is added to a watched program
-    /// unless it is asked for.
+    /// Whether breakpoints may be set where a watched program in Python collects its garbage. Off:
+    /// nothing is added to a watched program unless it is asked for.
     pub probes: bool,
     /// Whether a report is made after every part, for somebody who looks on.
     pub live: bool,
@@ -50,9 +51,11 @@ pub enum FollowBy {
     /// The kernel, where it takes programs for that (BPF), else [`Self::Events`].
     #[default]
     Auto,
-    /// The kernel: one record for each cycle is read, and the events round late cycles. The cheapest.
+    /// The kernel: one record for each cycle is read, and the events round late cycles. The
+    /// cheapest.
     Kernel,
-    /// This program, from all events of the machine: it needs no right to load programs into the kernel.
+    /// This program, from all events of the machine: it needs no right to load programs into the
+    /// kernel.
     Events,
 }
 
@@ -101,7 +104,8 @@ const MOST_NAMES: usize = 256;
 /// Threads in a report.
 pub const MOST_THREADS: usize = 64;
 
-/// A late cycle, with what counted as late when it ended: a period that was found since may say otherwise.
+/// A late cycle, with what counted as late when it ended: a period that was found since may say
+/// otherwise.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pending {
     pub(crate) job: JobRecord,
@@ -225,7 +229,8 @@ impl Watcher {
         }
     }
 
-    /// Where the kernel follows the threads, no event brings the names of those that wake them or keep them from running.
+    /// Where the kernel follows the threads, no event brings the names of those that wake them or
+    /// keep them from running.
     fn name_the_others(&mut self) {
         for (tid, known) in &self.known {
             let Some(followed) = self.follower.threads.get_mut(tid) else { continue };
@@ -243,7 +248,8 @@ impl Watcher {
         }
     }
 
-    /// Memory is bounded, for days: of threads that have ended, those that did least are forgotten first.
+    /// Memory is bounded, for days: of threads that have ended, those that did least are forgotten
+    /// first.
     fn forget_ended(&mut self) {
         let known = &self.known;
         for threads in [
@@ -267,7 +273,8 @@ impl Watcher {
         }
     }
 
-    /// Takes the next part of the trace; `last` where no other follows. Finished cycles are told to `sink` by thread.
+    /// Takes the next part of the trace; `last` where no other follows. Finished cycles are told to
+    /// `sink` by thread.
     pub fn feed(&mut self, mut part: Trace, last: bool, sink: &mut dyn FnMut(i32, &[JobRecord])) {
         let to_ns = part.spans.last().map_or(u64::MAX, |span| span.to_ns);
         if let Some(span) = part.spans.first() {
@@ -327,7 +334,8 @@ impl Watcher {
         self.links[index].blame(&violation);
     }
 
-    /// On the whole machine a thread is watched as soon as it is seen; what it is called is looked up later.
+    /// On the whole machine a thread is watched as soon as it is seen; what it is called is looked
+    /// up later.
     fn watch_whoever_runs(&mut self, events: &[Event]) {
         let own = std::process::id() as i32;
         for event in events {
@@ -399,7 +407,8 @@ impl Watcher {
         finished
     }
 
-    /// Finds out why the cycles in `late` were late, of the thread's `jobs`, and counts their causes, which are the answer.
+    /// Finds out why the cycles in `late` were late, of the thread's `jobs`, and counts their
+    /// causes, which are the answer.
     pub(crate) fn judge(&mut self, tid: i32, jobs: &[JobRecord], late: &[Pending]) -> Vec<Cause> {
         let cycles: Vec<JobRecord> = late.iter().map(|one| one.job).collect();
         // The strictest of them, so that none of them is taken for one in time.

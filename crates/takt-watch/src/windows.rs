@@ -1,4 +1,5 @@
-//! Where the kernel follows threads itself: cycles are made of its records, and events are read round late cycles alone.
+//! Where the kernel follows threads itself: cycles are made of its records, and events are read
+//! round late cycles alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,22 +14,26 @@ use takt_trace::{Cause, Trace, TraceError, TraceOptions, Tracer};
 use crate::link::Exchange;
 use crate::watcher::{Pending, Watcher};
 
-/// Records are taken so often, and windows read: the rings hold a second of a busy CPU, and few windows of a tenth.
+/// Records are taken so often, and windows read: the rings hold a second of a busy CPU, and few
+/// windows of a tenth.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 /// What belongs to a late cycle is in the ring so long after its end.
 const AFTER_NS: u64 = 5_000_000;
 /// Looked at before the cycle before a late one, and after a late one.
 const LEAD_NS: u64 = 3_000_000;
-/// Cycles before a late one that tell what is usual: so many, as far as they lie within this time, and at least the fewest.
+/// Cycles before a late one that tell what is usual: so many, as far as they lie within this time,
+/// and at least the fewest.
 const USUAL: usize = 16;
 const USUAL_NS: u64 = 50_000_000;
 const FEWEST: usize = 3;
-/// Time whose events may be read at once, and what may be read of each second from then on: reading all costs some 7 % of a CPU.
+/// Time whose events may be read at once, and what may be read of each second from then on: reading
+/// all costs some 7 % of a CPU.
 const BURST_NS: u64 = 3_000_000_000;
 const SHARE: u64 = 20;
 /// The counters of stolen time are read so often, where nothing is late.
 const COUNTERS_NS: u64 = 1_000_000_000;
-/// A late cycle is judged so long after its events were read: the counter of stolen time speaks a while later.
+/// A late cycle is judged so long after its events were read: the counter of stolen time speaks a
+/// while later.
 const RIPE_NS: u64 = 1_100_000_000;
 /// Read round a packet and its answer.
 const AROUND_NS: u64 = 1_000_000;
@@ -92,7 +97,8 @@ impl Windows {
         self.tracer.follow(processes);
     }
 
-    /// Threads for whose wake-ups the kernel's stacks are worth their cost: something could not be interrupted.
+    /// Threads for whose wake-ups the kernel's stacks are worth their cost: something could not be
+    /// interrupted.
     fn stacks_of(&mut self, tid: i32) {
         const MOST: usize = 16;
         if self.stacks.len() < MOST && !self.stacks.contains(&tid) {
@@ -143,8 +149,9 @@ fn joined(mut spans: Vec<Span>) -> Vec<Span> {
 }
 
 impl Watcher {
-    /// Takes what the kernel has followed since the last time, reads the events round late cycles and judges those that are ripe; `last` where no
-    /// other time follows. Finished cycles are told to `sink` by thread.
+    /// Takes what the kernel has followed since the last time, reads the events round late cycles
+    /// and judges those that are ripe; `last` where no other time follows. Finished cycles are told
+    /// to `sink` by thread.
     ///
     /// # Errors
     /// [`TraceError::Ended`].
@@ -250,14 +257,16 @@ impl Watcher {
                 };
                 let mut with = spans.clone();
                 with.extend(usual.iter().chain([&one]).map(around));
-                // A send is late by what happened since the one before: when its timer was set, say.
+                // A send is late by what happened since the one before: when its timer was set,
+                // say.
                 if let Some(before) = usual.first().filter(|_| one.is_late_send()) {
                     with.push(Span { from_ns: before.arrived_ns, to_ns: one.arrived_ns });
                 }
                 let with = joined(with);
                 let length = |spans: &[Span]| spans.iter().map(|span| span.to_ns - span.from_ns).sum::<u64>();
                 let more_ns = length(&with).saturating_sub(length(&spans));
-                // Of its own: late cycles of threads must not leave links without, whose windows are short.
+                // Of its own: late cycles of threads must not leave links without, whose windows
+                // are short.
                 if more_ns <= windows.link_room_ns {
                     windows.link_room_ns -= more_ns;
                     spans = with;

@@ -74,9 +74,11 @@ pub enum Command {
     Doctor(Doctor),
     /// Run a robot with the kernel traced: activation paths, and the cause of every late release
     Trace(Trace),
-    /// Watch any program's loops from outside: which threads are periodic, how late they are, and whose fault that is
+    /// Watch any program's loops from outside: which threads are periodic, how late they are, and
+    /// whose fault that is
     Watch(Watch),
-    /// Search the settings of this machine that make a loop less late, by experiment, and take all of them back
+    /// Search the settings of this machine that make a loop less late, by experiment, and take all
+    /// of them back
     Tune(tune::Tune),
     /// Write a report about run directories: one HTML file and the same as Markdown
     Report(Report),
@@ -86,7 +88,8 @@ pub enum Command {
     Gate(gate::Gate),
     /// Find since when a measure is worse: change points over kernels, versions or days
     History(gate::History),
-    /// Write a run's samples for other tools: cyclictest's histogram, CSV, or MCAP for Foxglove and Rerun
+    /// Write a run's samples for other tools: cyclictest's histogram, CSV, or MCAP for Foxglove and
+    /// Rerun
     Export(Export),
     /// Show everything: recorded pedestrians, simulated robot, view, short bench, verdict
     #[cfg(feature = "cell")]
@@ -99,13 +102,15 @@ pub enum Command {
     /// Record the cameras of a configuration to MCAP, for replay and for Foxglove
     #[cfg(feature = "cell")]
     Record(Record),
-    /// Learn which parts of the pictures of standing cameras never have depth, while nobody is there
+    /// Learn which parts of the pictures of standing cameras never have depth, while nobody is
+    /// there
     #[cfg(feature = "cell")]
     Background(Background),
     /// Serve simulated EtherCAT devices at an interface, for any master
     #[cfg(feature = "humanoid")]
     Segment(Segment),
-    /// Capture EtherCAT traffic, and find who is to blame for slow, late and missing frames of any master
+    /// Capture EtherCAT traffic, and find who is to blame for slow, late and missing frames of any
+    /// master
     #[cfg(feature = "humanoid")]
     Ethercat {
         #[command(subcommand)]
@@ -127,7 +132,8 @@ pub enum Command {
     /// Run processes that behave like ROS 2 nodes, with known costs, for the latency manager
     #[cfg(feature = "ros")]
     Workload(Workload),
-    /// Answer how far the clocks of two machines are apart, for managers on the other ones; with --ask: ask
+    /// Answer how far the clocks of two machines are apart, for managers on the other ones; with
+    /// --ask: ask
     #[cfg(feature = "ros")]
     Clock(Clock),
     /// Check a GPU before it is used, and compile kernels for machines without a compiler
@@ -156,7 +162,8 @@ pub enum Command {
     #[cfg(feature = "cell")]
     #[command(hide = true)]
     PerceptionWorker,
-    /// The plant at the far end of a DAQ link, whose near end starts it; its standard input is their socket
+    /// The plant at the far end of a DAQ link, whose near end starts it; its standard input is
+    /// their socket
     #[cfg(feature = "daq")]
     #[command(hide = true)]
     DaqFarEnd,
@@ -225,7 +232,8 @@ pub struct Run {
     /// Stop after so many seconds; without, Ctrl-C stops
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
-    /// Scheduler configuration of the safety cell instead of the file's: CFS+CFS, DL+CFS, DL+RR, RR+RR
+    /// Scheduler configuration of the safety cell instead of the file's: CFS+CFS, DL+CFS, DL+RR,
+    /// RR+RR
     #[arg(long)]
     pub policy: Option<String>,
     /// Noise threads (SCHED_OTHER)
@@ -252,8 +260,8 @@ pub struct Run {
     /// Go on in this run directory, which a kill left (all robots but ros)
     #[arg(long, conflicts_with_all = ["runs", "run_dir"])]
     pub resume: Option<PathBuf>,
-    /// Record what the kernel does, keep the last seconds and the windows of late releases, and name their causes (cell,
-    /// uav, cyclic, humanoid)
+    /// Record what the kernel does, keep the last seconds and the windows of late releases, and
+    /// name their causes (cell, uav, cyclic, humanoid)
     #[arg(long)]
     pub flight_recorder: bool,
     /// With the flight recorder: wake-ups later than this are late, microseconds
@@ -300,8 +308,8 @@ pub struct Segment {
     /// Interface to serve at; a veth pair of its own when absent
     #[arg(long)]
     pub interface: Option<String>,
-    /// Record all frames at both ends into this new file (pcapng), for `takt ethercat analyse` and Wireshark; with --interface
-    /// at that end alone
+    /// Record all frames at both ends into this new file (pcapng), for `takt ethercat analyse` and
+    /// Wireshark; with --interface at that end alone
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Policy of its thread, such as fifo:98; it stands for hardware
@@ -338,7 +346,8 @@ pub struct Doctor {
     /// Time for measurements, seconds; 0 only reads settings
     #[arg(long, default_value_t = 3.0, value_parser = clap::value_parser!(f64))]
     pub seconds: f64,
-    /// Make the safe changes, or exactly those of a file that `takt tune` left; what was there before is kept for --revert
+    /// Make the safe changes, or exactly those of a file that `takt tune` left; what was there
+    /// before is kept for --revert
     #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "revert")]
     pub apply: Option<Option<PathBuf>>,
     /// Put back what --apply changed
@@ -347,7 +356,8 @@ pub struct Doctor {
     /// With --apply FILE: wait so many seconds at most until the threads run that it names
     #[arg(long, value_name = "SECONDS", requires = "apply", value_parser = positive_seconds)]
     pub wait: Option<f64>,
-    /// File that keeps the settings from before --apply; for root /var/lib/takt/doctor.json unless said otherwise
+    /// File that keeps the settings from before --apply; for root /var/lib/takt/doctor.json unless
+    /// said otherwise
     #[arg(long)]
     pub state: Option<PathBuf>,
     /// Print the findings as JSON
@@ -365,7 +375,8 @@ pub struct Watch {
     /// This process, with its threads
     #[arg(long, value_name = "N", conflicts_with_all = ["name", "cgroup", "command"])]
     pub pid: Option<i32>,
-    /// Threads whose name, or whose process's name or command line, contains this; `*` stands for any characters
+    /// Threads whose name, or whose process's name or command line, contains this; `*` stands for
+    /// any characters
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["cgroup", "command"])]
     pub name: Option<String>,
     /// The processes of this control group and of those below it: a container, a systemd unit
@@ -377,25 +388,31 @@ pub struct Watch {
     /// The period of the loop, where it is known (2ms, 500us); it is found otherwise
     #[arg(long, value_name = "TIME", value_parser = watched_period)]
     pub period: Option<Duration>,
-    /// A wake-up later than this is late; a tenth of the period otherwise, at least 100 us and at most 1 ms
+    /// A wake-up later than this is late; a tenth of the period otherwise, at least 100 us and at
+    /// most 1 ms
     #[arg(long, value_name = "US", value_parser = microseconds)]
     pub late_us: Option<f64>,
     /// A cycle that ends later than this after its release is late; the period otherwise
     #[arg(long, value_name = "US", value_parser = microseconds)]
     pub deadline_us: Option<f64>,
-    /// Let CPUs go idle although their idle time leaves no events on this kernel: fewer causes are known then
+    /// Let CPUs go idle although their idle time leaves no events on this kernel: fewer causes are
+    /// known then
     #[arg(long)]
     pub let_idle: bool,
-    /// Follow the packets of a robot's loop: udp:PORT (the program's own port) or tcp:HOST:PORT (the robot's, IPv4); up to four
+    /// Follow the packets of a robot's loop: udp:PORT (the program's own port) or tcp:HOST:PORT
+    /// (the robot's, IPv4); up to four
     #[arg(long, value_name = "LINK")]
     pub link: Vec<takt_watch::link::Endpoint>,
-    /// Read all events of the machine instead of letting the kernel follow the threads (BPF): dearer, and every late cycle is looked at
+    /// Read all events of the machine instead of letting the kernel follow the threads (BPF):
+    /// dearer, and every late cycle is looked at
     #[arg(long)]
     pub all_events: bool,
-    /// Follow the garbage collector of watched programs in Python: two breakpoints (uprobes) in the interpreter for the time of the watch
+    /// Follow the garbage collector of watched programs in Python: two breakpoints (uprobes) in the
+    /// interpreter for the time of the watch
     #[arg(long)]
     pub gc: bool,
-    /// Keep no row for each cycle, for days: figures and the worst windows alone, which do not grow with time
+    /// Keep no row for each cycle, for days: figures and the worst windows alone, which do not grow
+    /// with time
     #[arg(long)]
     pub flight_recorder: bool,
     /// Show it on the terminal while it goes on
@@ -410,7 +427,8 @@ pub struct Watch {
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
-    /// The command to run and to watch, after `--`; without any of these, the whole machine is watched
+    /// The command to run and to watch, after `--`; without any of these, the whole machine is
+    /// watched
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
@@ -424,7 +442,8 @@ pub struct Report {
     /// Folder for report.html and report.md; the first of the folders when absent
     #[arg(long)]
     pub out: Option<PathBuf>,
-    /// Instead of a report: sum each run up in a small file of this folder, which is shipped with the documentation
+    /// Instead of a report: sum each run up in a small file of this folder, which is shipped with
+    /// the documentation
     #[arg(long, value_name = "FOLDER", requires = "page", conflicts_with = "out")]
     pub results: Option<PathBuf>,
     /// The page (Markdown) that is written from all summaries in the folder of --results
@@ -435,7 +454,8 @@ pub struct Report {
 /// `takt compare`
 #[derive(Debug, clap::Args)]
 pub struct Compare {
-    /// Two or more sides: run directories or folders of them; the first is what the others are compared with
+    /// Two or more sides: run directories or folders of them; the first is what the others are
+    /// compared with
     #[arg(required = true, num_args = 2..)]
     pub sides: Vec<PathBuf>,
     /// Only this measure
@@ -519,7 +539,8 @@ pub struct Record {
 /// `takt background`
 #[derive(Debug, clap::Args)]
 pub struct Background {
-    /// Configuration file (TOML); nobody may stand in the pictures, and the robot only where it always has depth
+    /// Configuration file (TOML); nobody may stand in the pictures, and the robot only where it
+    /// always has depth
     pub config: PathBuf,
     /// Folder for the backgrounds, one file a camera
     #[arg(long)]

@@ -22,8 +22,8 @@ use takt_rt::clock::monotonic_ns;
 /// What the kernel sends a run whose bench or campaign has ended.
 pub const PARENT_GONE: Signal = Signal::USR2;
 
-/// Ask for the end in order. SIGXCPU and SIGXFSZ are of limits (RLIMIT_CPU, RLIMIT_RTTIME, RLIMIT_FSIZE) that would end the
-/// process without a word.
+/// Ask for the end in order. SIGXCPU and SIGXFSZ are of limits (RLIMIT_CPU, RLIMIT_RTTIME,
+/// RLIMIT_FSIZE) that would end the process without a word.
 const ORDERED: [i32; 11] = [
     consts::SIGINT,
     consts::SIGTERM,
@@ -42,8 +42,8 @@ const ORDERED: [i32; 11] = [
 /// Typed by somebody who will not wait.
 const IMPATIENT: [i32; 2] = [consts::SIGINT, consts::SIGQUIT];
 
-/// A second signal before that is the same request: a terminal and a shell both tell of a hang-up, and `timeout` signals
-/// the process and its group.
+/// A second signal before that is the same request: a terminal and a shell both tell of a hang-up,
+/// and `timeout` signals the process and its group.
 const SAME_REQUEST_NS: u64 = 500_000_000;
 
 /// After these the process dies.
@@ -79,7 +79,8 @@ pub fn flag() -> io::Result<Arc<AtomicBool>> {
                 signal_hook::low_level::exit(130);
             }
         };
-        // SAFETY: reads a clock, touches atomics and sends on a socket without blocking: all of it async-signal-safe.
+        // SAFETY: reads a clock, touches atomics and sends on a socket without blocking: all of it
+        // async-signal-safe.
         unsafe { signal_hook::low_level::register(signal, asked) }?;
     }
     let parent_gone = || {
@@ -139,8 +140,8 @@ extern "C" fn fatal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
     // SAFETY: installs what was installed before, by the runtime with these flags, or the default.
     unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
     if !is_fault {
-        // Sent by somebody or by abort(3). The instruction of a fault is tried again and faults again by itself.
-        // SAFETY: raise takes an integer.
+        // Sent by somebody or by abort(3). The instruction of a fault is tried again and faults
+        // again by itself. SAFETY: raise takes an integer.
         unsafe { libc::raise(signal) };
     }
 }

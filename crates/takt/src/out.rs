@@ -1,9 +1,9 @@
-//! Printing to streams that may close or fill. The standard macros panic then, and a run must neither end because `| tee` has
-//! died nor stay unsealed because a disk is full: what cannot be printed is counted, the program goes on, and its exit
-//! status tells.
+//! Printing to streams that may close or fill. The standard macros panic then, and a run must
+//! neither end because `| tee` has died nor stay unsealed because a disk is full: what cannot be
+//! printed is counted, the program goes on, and its exit status tells.
 //!
-//! The macros of this file take the place of the standard ones in this whole crate. What is printed for people has its verdicts in
-//! colour on a terminal ([`crate::print::colour`]).
+//! The macros of this file take the place of the standard ones in this whole crate. What is printed
+//! for people has its verdicts in colour on a terminal ([`crate::print::colour`]).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};

@@ -2,7 +2,8 @@
 
 use takt_lab::Registry;
 
-/// The robots. Without the key `robot`, a file is of the safety cell, which has a table of that name: its arm.
+/// The robots. Without the key `robot`, a file is of the safety cell, which has a table of that
+/// name: its arm.
 pub static ROBOTS: Registry = Registry::new(&[
     #[cfg(feature = "cell")]
     &takt_robot_cell::lab::KIND,

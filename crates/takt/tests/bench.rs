@@ -18,7 +18,8 @@ fn cells(answer: &Value) -> Vec<(&str, u64)> {
     for row in rows {
         assert!(row["reaction_ms"]["mean"].as_f64() > Some(0.0), "{row}");
         assert!(row["reaction_ms"]["worst"].as_f64() >= row["reaction_ms"]["mean"].as_f64(), "{row}");
-        // Misses are also the frames that were past their deadline, and unanswered, when the run ended.
+        // Misses are also the frames that were past their deadline, and unanswered, when the run
+        // ended.
         let dirs = row["run_dirs"].as_array().unwrap().iter().map(|dir| Path::new(dir.as_str().unwrap()));
         let unanswered = |dir: &Path| takt::read_json(&dir.join("summary.json"))["unanswered_late"].as_u64();
         let unanswered: u64 = dirs.map(|dir| unanswered(dir).unwrap()).sum();

@@ -1,5 +1,6 @@
-//! README, ARCHITECTURE and the book (`docs/`) against the tree and the program: what they name is there, every command that they show is
-//! one that the program takes, and crates depend on each other as the invariants say.
+//! README, ARCHITECTURE and the book (`docs/`) against the tree and the program: what they name is
+//! there, every command that they show is one that the program takes, and crates depend on each
+//! other as the invariants say.
 
 #![allow(clippy::unwrap_used)]
 
@@ -121,8 +122,8 @@ fn the_page_of_results_is_what_the_command_makes() {
     );
 }
 
-/// Dependencies that ARCHITECTURE.md's invariants forbid: of the crates on the left (a name, or the beginning of names) upon those on
-/// the right. Tests and build scripts may use what they like.
+/// Dependencies that ARCHITECTURE.md's invariants forbid: of the crates on the left (a name, or the
+/// beginning of names) upon those on the right. Tests and build scripts may use what they like.
 const FORBIDDEN: [(&str, &[&str]); 21] = [
     ("takt-files", &["takt-"]),
     ("takt-rt", &["takt-"]),
@@ -152,7 +153,8 @@ const FORBIDDEN: [(&str, &[&str]); 21] = [
     ("takt-model", &["takt-manager", "takt-lab"]),
     ("takt-faults", &["takt-robot-", "takt-perception", "takt-lab"]),
     ("takt-view", &["takt-robot-", "takt-lab", "takt-report", "takt-perception", "takt-link-", "takt-m"]),
-    // It watches programs that know nothing of Takt, and must know nothing of ours. How EtherCAT frames are read is no part of a program.
+    // It watches programs that know nothing of Takt, and must know nothing of ours. How EtherCAT
+    // frames are read is no part of a program.
     (
         "takt-watch",
         &[

@@ -1,4 +1,5 @@
-//! `takt demo`, as somebody types it first: one JSON object, and a run directory that holds what it says.
+//! `takt demo`, as somebody types it first: one JSON object, and a run directory that holds what it
+//! says.
 
 #![allow(clippy::unwrap_used)]
 
@@ -86,7 +87,8 @@ fn the_demonstration_runs_headless_and_keeps_what_it_measured() {
     check_threads(&read_json(&dir.join("run.json")), &demo["not_granted"]);
 }
 
-/// The verdict is no better than the tasks, the cameras and the frames: a machine that loses time fails, and says so.
+/// The verdict is no better than the tasks, the cameras and the frames: a machine that loses time
+/// fails, and says so.
 fn check_verdict(demo: &Value) {
     let count = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} is no count"));
     let tasks = demo["tasks"].as_array().unwrap();

@@ -1,5 +1,5 @@
-//! However a run is ended from outside, the robot is told to stop first: judged at the controller, by a reader that shares
-//! nothing with Takt's own.
+//! However a run is ended from outside, the robot is told to stop first: judged at the controller,
+//! by a reader that shares nothing with Takt's own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -73,7 +73,8 @@ impl Robot {
                 let size = u16::from_be_bytes([header[0], header[1]]);
                 let mut body = vec![0; usize::from(size) - 3];
                 stream.read_exact(&mut body).unwrap();
-                // Texts may come between; the answer to `start` is awaited as the first data packet.
+                // Texts may come between; the answer to `start` is awaited as the first data
+                // packet.
                 if header[2] == kind || kind == b'S' && header[2] == b'U' {
                     if kind == b'S' && header[2] == b'S' {
                         continue;

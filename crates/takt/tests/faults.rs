@@ -36,8 +36,8 @@ fn planted_faults_stop_the_robot_by_the_controllers_own_log() {
     let cases = cases::all();
     assert!(cases.len() >= 100, "{} cases", cases.len());
     let report = try_all(&cases);
-    // Eight cases beside each other on two shared cores take more from each other than any witness sees: whoever failed is tried
-    // again alone. A defect shows again.
+    // Eight cases beside each other on two shared cores take more from each other than any witness
+    // sees: whoever failed is tried again alone. A defect shows again.
     let failed: Vec<&str> = report
         .details
         .iter()

@@ -1,5 +1,6 @@
-//! A controller that is stopped for a while (SIGSTOP: what a hypervisor, a debugger or a frozen cgroup does) through the binary: every
-//! release that did not run is a miss of its own, for every robot.
+//! A controller that is stopped for a while (SIGSTOP: what a hypervisor, a debugger or a frozen
+//! cgroup does) through the binary: every release that did not run is a miss of its own, for every
+//! robot.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,8 +18,8 @@ use takt::{Beside, alone, missing, read_json, root, takt as run, wait_for};
 /// How long the controller stands still.
 const STILL: Duration = Duration::from_millis(600);
 
-/// Runs `file` for some seconds, stops the process in the middle of the measured window, and returns the summary and how many seconds it
-/// stood still at least.
+/// Runs `file` for some seconds, stops the process in the middle of the measured window, and
+/// returns the summary and how many seconds it stood still at least.
 fn frozen(folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) {
     let path = folder.join(file);
     fs::write(&path, text).unwrap();
@@ -37,7 +38,8 @@ fn frozen(folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) 
     (read_json(&dir.join("summary.json")), still_s)
 }
 
-/// Waits for the measured window of the only run below `runs`: it is open once it stands in the header of the run.
+/// Waits for the measured window of the only run below `runs`: it is open once it stands in the
+/// header of the run.
 fn measuring(beside: &mut Beside, runs: &Path) -> PathBuf {
     wait_for("the measured window", || {
         assert!(beside.runs(), "it ended: {}", beside.said("stderr"));
@@ -77,7 +79,8 @@ fn a_stop_by_a_signal_is_the_cause_of_the_releases_that_it_cost() {
     if missing("the kernel cannot be traced here", trace["untraced"].is_null()) {
         return;
     }
-    // Others may be late besides on a busy machine; of these each cost about twenty releases of 1 ms.
+    // Others may be late besides on a busy machine; of these each cost about twenty releases of 1
+    // ms.
     let causes = trace["causes"].as_array().unwrap();
     let stopped = causes.iter().find(|row| row["cause"] == "stopped").unwrap_or_else(|| panic!("{trace:#}"));
     assert!(stopped["count"].as_u64().unwrap() >= u64::from(STOPS / 2), "{stopped}");
@@ -90,10 +93,12 @@ fn measure<'a>(summary: &'a Value, name: &str) -> &'a Value {
     measures.iter().find(|m| m["name"] == name).unwrap_or_else(|| panic!("no {name} in {summary}"))
 }
 
-/// That about as many releases were missed as fit into the time, all in one row, and that verdict and problems say so.
+/// That about as many releases were missed as fit into the time, all in one row, and that verdict
+/// and problems say so.
 fn told(summary: &Value, name: &str, rate_hz: f64, still_s: f64) {
     let measure = measure(summary, name);
-    // The signal takes some time to every thread, on a machine that does much else: a tenth less is still each release for itself.
+    // The signal takes some time to every thread, on a machine that does much else: a tenth less is
+    // still each release for itself.
     let least = (0.9 * still_s * rate_hz) as u64;
     let misses = measure["misses"].as_u64().unwrap();
     assert!(misses >= least, "{name}: {misses} of at least {least}: {summary:#}");
@@ -159,7 +164,8 @@ fn the_daq_loop_misses_each_release() {
 fn the_humanoid_stops_when_nobody_controls_it() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
-    // Other processes may keep the controller from its CPU for a while, and only the freeze is to stop it.
+    // Other processes may keep the controller from its CPU for a while, and only the freeze is to
+    // stop it.
     let changes = [
         ("kind = \"veth\"", "kind = \"in_process\""),
         ("rate_hz = 1000", "rate_hz = 500"),
@@ -199,7 +205,8 @@ fn the_cell_misses_each_release() {
 fn the_servo_stream_misses_each_release_and_ends() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
-    // Stopped with the stream, as under a hypervisor, or a computer of its own that goes on: its packets then wait for the stream.
+    // Stopped with the stream, as under a hypervisor, or a computer of its own that goes on: its
+    // packets then wait for the stream.
     for (pacing, own_controller) in [("locked", false), ("locked", true), ("free", true)] {
         let folder = folder.path().join(format!("{pacing}-{own_controller}"));
         fs::create_dir(&folder).unwrap();
@@ -213,7 +220,8 @@ fn the_servo_stream_misses_each_release_and_ends() {
             let address = said.split(',').next().unwrap();
             address.parse::<std::net::SocketAddr>().unwrap().port()
         });
-        // Other processes may keep the stream from its CPU for a while, and only the freeze is to end it.
+        // Other processes may keep the stream from its CPU for a while, and only the freeze is to
+        // end it.
         let mut text = shipped(
             "servo.toml",
             &[

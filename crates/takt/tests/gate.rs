@@ -1,5 +1,6 @@
-//! `takt gate` and `takt history` on run directories that were made up, and `takt export --format mcap` on real ones; held against
-//! programs from outside: a reader of JUnit XML, Apache Otava, the reader of MCAP by its makers.
+//! `takt gate` and `takt history` on run directories that were made up, and
+//! `takt export --format mcap` on real ones; held against programs from outside: a reader of JUnit
+//! XML, Apache Otava, the reader of MCAP by its makers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -233,7 +234,8 @@ fn a_history_names_the_first_bad_kernel_as_otava_does() {
     }
 }
 
-/// Reads an MCAP file with its makers' library and holds it against the sealed samples: counts, times, values, schemas.
+/// Reads an MCAP file with its makers' library and holds it against the sealed samples: counts,
+/// times, values, schemas.
 const MCAP: &str = "
 import sys, json, math, pathlib, collections
 import pyarrow.parquet as parquet
@@ -287,7 +289,8 @@ for measure in header['measures']:
 print(json.dumps({'counts': counts, 'logs': [log['message'] for log in logs], 'columns': {n: list(t) for n, t in tables.items()}}))
 ";
 
-/// Runs a shipped robot for a moment and holds its MCAP against its samples. Returns what the reader saw.
+/// Runs a shipped robot for a moment and holds its MCAP against its samples. Returns what the
+/// reader saw.
 fn exported(robot: &str, changes: &[(&str, &str)]) -> Option<Value> {
     let folder = tempfile::tempdir().unwrap();
     let mut text = fs::read_to_string(root().join("robots").join(robot).with_extension("toml")).unwrap();

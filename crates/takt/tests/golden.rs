@@ -1,14 +1,16 @@
-//! What users and their programs build on, frozen: the keys of `run.json` and `summary.json` of each robot, the columns of its samples,
-//! the shape of what commands print with `--json`, exit codes. Values are no part of it, but for names that programs compare with.
+//! What users and their programs build on, frozen: the keys of `run.json` and `summary.json` of
+//! each robot, the columns of its samples, the shape of what commands print with `--json`, exit
+//! codes. Values are no part of it, but for names that programs compare with.
 //!
-//! A file under `golden/` has a line for each place of a JSON value, with the types that were seen there. It changes on purpose only:
+//! A file under `golden/` has a line for each place of a JSON value, with the types that were seen
+//! there. It changes on purpose only:
 //!
 //! ```text
 //! TAKT_GOLDEN=renew cargo test -p takt --test golden
 //! ```
 //!
-//! adds what is new and takes away what is gone; then read the difference. What is there only where something happened, or where the
-//! machine has it, is in [`FREEDOMS`], each with its reason.
+//! adds what is new and takes away what is gone; then read the difference. What is there only where
+//! something happened, or where the machine has it, is in [`FREEDOMS`], each with its reason.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +36,8 @@ fn answer(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
 }
 
-/// Runs a shipped robot for a moment with some of its text changed, and holds what it prints and leaves. Returns its run directory.
+/// Runs a shipped robot for a moment with some of its text changed, and holds what it prints and
+/// leaves. Returns its run directory.
 fn robot(name: &str, changes: &[(&str, &str)], seconds: &str, runs: &Path) -> PathBuf {
     let shipped = match name {
         "cell" => "synthetic",
@@ -62,7 +65,8 @@ fn robot(name: &str, changes: &[(&str, &str)], seconds: &str, runs: &Path) -> Pa
 fn the_bare_task_and_what_is_made_of_runs() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
-    // SCHED_DEADLINE on a part of the CPUs is refused to everybody: a run with what was not granted.
+    // SCHED_DEADLINE on a part of the CPUs is refused to everybody: a run with what was not
+    // granted.
     let refused = [("fifo:80\"", "deadline:100us/1ms/1ms\"\ncpus = \"0\"")];
     let first = robot("cyclic", &refused, "0.5", runs.path());
     let second = robot("cyclic", &refused, "0.5", runs.path());

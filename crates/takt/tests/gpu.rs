@@ -1,4 +1,5 @@
-//! The safety cell with its perception in a process of its own, and what it says where there is no GPU.
+//! The safety cell with its perception in a process of its own, and what it says where there is no
+//! GPU.
 
 #![allow(clippy::unwrap_used)]
 
@@ -161,7 +162,8 @@ fn the_bench_names_everything_that_could_not_be_run() {
     assert_eq!(bench(&["--check"]).status.code(), Some(1));
     let answer: Value = serde_json::from_slice(&bench(&["--json"]).stdout).unwrap();
     assert!(answer["device"].is_null() && answer["requirements"].as_array().unwrap().len() == 4, "{answer}");
-    // A requirement that was measured is of the same type; to measure one takes minutes where the device is emulated.
+    // A requirement that was measured is of the same type; to measure one takes minutes where the
+    // device is emulated.
     let mut seen = golden::shape("--json", &answer);
     let measured = Requirement::measured("what", "figures".to_owned(), true);
     for requirement in [measured.clone(), measured.does_not_count("why")] {

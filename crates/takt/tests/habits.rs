@@ -1,5 +1,5 @@
-//! Habits of the command line, through the binary: colour, lines that are folded, what comes first, time left, exit statuses, folders that
-//! a refusal leaves.
+//! Habits of the command line, through the binary: colour, lines that are folded, what comes first,
+//! time left, exit statuses, folders that a refusal leaves.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,8 @@ use std::process::{Command, Output};
 
 use takt::{TAKT, alone, folders, has, missing, read_json, refusal, root, stderr, stdout, takt as run};
 
-/// What a program says to a terminal of 120 columns (util-linux `script` makes one), with both streams on it; `None` without `script`.
+/// What a program says to a terminal of 120 columns (util-linux `script` makes one), with both
+/// streams on it; `None` without `script`.
 fn on_a_terminal(args: &[&str], variables: &[(&str, &str)], folder: &Path) -> Option<String> {
     let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();
     let line = format!("stty cols 120 rows 40; exec {TAKT} {}", quoted.join(" "));
@@ -29,7 +30,8 @@ fn on_a_terminal(args: &[&str], variables: &[(&str, &str)], folder: &Path) -> Op
     }
 }
 
-/// A bare task that everybody may run, with what is not granted to anybody: SCHED_DEADLINE on a part of the CPUs.
+/// A bare task that everybody may run, with what is not granted to anybody: SCHED_DEADLINE on a
+/// part of the CPUs.
 fn refused_task(folder: &Path, more: &str) -> String {
     let path = folder.join("task.toml");
     let text = "robot = 'cyclic'\nlock_memory = 'off'\npolicy = 'deadline:100us/1ms/1ms'\ncpus = '0'\n";
@@ -95,7 +97,8 @@ fn the_time_left_is_that_of_the_window_and_falls_within_a_run() {
     let Some(shown) = on_a_terminal(&args, &[], folder.path()) else { return };
     let left: Vec<u32> =
         shown.split(" s left").filter_map(|before| before.rsplit(' ').next()?.parse().ok()).collect();
-    // As many draws as the terminal got; none says more than there is, and none more than one before.
+    // As many draws as the terminal got; none says more than there is, and none more than one
+    // before.
     assert!(left.len() > 3 && left[0] <= 4 && left.is_sorted_by(|a, b| a >= b), "{left:?}: {shown:?}");
     assert!(left[0] > left[left.len() - 1], "it stands still: {left:?}");
 }

@@ -1,5 +1,6 @@
-//! What another user names or plants, given to the program as a whole: nothing blocks, nothing is read without end, nothing is
-//! echoed by the megabyte, nothing is followed, and nothing of theirs is believed.
+//! What another user names or plants, given to the program as a whole: nothing blocks, nothing is
+//! read without end, nothing is echoed by the megabyte, nothing is followed, and nothing of theirs
+//! is believed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +18,8 @@ use takt::{TAKT, has, refusal, root, stderr, takt as run};
 /// A user that owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// What a command says that must come to its end by itself: one that waits for a FIFO, or reads without end, never does.
+/// What a command says that must come to its end by itself: one that waits for a FIFO, or reads
+/// without end, never does.
 fn ended(mut command: Command, what: &str) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(120);
@@ -132,7 +134,8 @@ fn a_report_by_root_follows_no_link_of_another_user() {
     assert!(dir.join("report.html").symlink_metadata().unwrap().is_file(), "{}", stderr(&output));
 }
 
-/// A copy of the program with CAP_SYS_NICE from its file, started by another user who names a library.
+/// A copy of the program with CAP_SYS_NICE from its file, started by another user who names a
+/// library.
 #[test]
 fn a_binary_with_capabilities_does_not_believe_its_users_environment() {
     let desk = tempfile::tempdir().unwrap();
@@ -140,7 +143,8 @@ fn a_binary_with_capabilities_does_not_believe_its_users_environment() {
     let copy = desk.path().join("takt");
     fs::copy(TAKT, &copy).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
-    // VFS_CAP_REVISION_2 with the effective bit (include/uapi/linux/capability.h), CAP_SYS_NICE (23) permitted.
+    // VFS_CAP_REVISION_2 with the effective bit (include/uapi/linux/capability.h), CAP_SYS_NICE
+    // (23) permitted.
     let mut capability = [0u8; 20];
     capability[..4].copy_from_slice(&0x0200_0001_u32.to_le_bytes());
     capability[4..8].copy_from_slice(&(1_u32 << 23).to_le_bytes());

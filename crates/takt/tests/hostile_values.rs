@@ -1,6 +1,6 @@
-//! Every number of every shipped robot file, replaced by what no robot can mean. What `takt check` and `takt run` read
-//! (both by `Registry::parse`) must refuse it, in bounded memory and without a panic, unless it stands below among
-//! the values that are harmless.
+//! Every number of every shipped robot file, replaced by what no robot can mean. What `takt check`
+//! and `takt run` read (both by `Registry::parse`) must refuse it, in bounded memory and without a
+//! panic, unless it stands below among the values that are harmless.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +45,8 @@ const MAY_BE_MINUS_ONE: &[&str] = &[
     "reference",
 ];
 
-/// Counts and lengths by which nothing is allocated: ten million seconds, microseconds, releases or edges.
+/// Counts and lengths by which nothing is allocated: ten million seconds, microseconds, releases or
+/// edges.
 const MAY_BE_TEN_MILLION: &[&str] = &[
     "cycle_ns",
     "deadline_us",

@@ -1,4 +1,5 @@
-//! The humanoid and its simulated segment through the binary, and under a master that nobody here wrote.
+//! The humanoid and its simulated segment through the binary, and under a master that nobody here
+//! wrote.
 
 #![allow(clippy::unwrap_used)]
 
@@ -86,7 +87,8 @@ fn all_devices_walk_and_the_papers_figures_are_there() {
 /// The thread whose doing late frames are.
 const HOG: &str = "takt-hog";
 
-/// A thread above the simulated segment's, on its CPU, that takes 2.5 ms of every 100, until `done`.
+/// A thread above the simulated segment's, on its CPU, that takes 2.5 ms of every 100, until
+/// `done`.
 fn hog(done: &Arc<AtomicBool>) -> Option<Handle<()>> {
     let settings = ThreadSettings {
         policy: Policy::Fifo { priority: 99 },
@@ -130,7 +132,8 @@ fn late_frames_are_explained_by_what_was_planted() {
         let each = told["each"].as_array().unwrap();
         let hogged = |frame: &&serde_json::Value| frame["who"].as_str().is_some_and(|who| who.contains(HOG));
         let by_hog: Vec<_> = each.iter().filter(hogged).collect();
-        // Thirty times two or three frames; the machine may add some of its own, and they are not blamed on it.
+        // Thirty times two or three frames; the machine may add some of its own, and they are not
+        // blamed on it.
         assert!(by_hog.len() >= 5, "{} of {} late frames: {told}", by_hog.len(), each.len());
         for frame in by_hog {
             assert_eq!(
@@ -138,14 +141,15 @@ fn late_frames_are_explained_by_what_was_planted() {
                 (&"higher_priority".into(), &"host_stack".into()),
                 "{frame}"
             );
-            // Not taken up yet, or the one before was not, for which the controller waited, or with the devices just then.
+            // Not taken up yet, or the one before was not, for which the controller waited, or with
+            // the devices just then.
             assert!(["outward", "before", "segment"].map(Into::into).contains(&frame["place"]), "{frame}");
         }
     }
 }
 
-/// What a run with the exchange `mode`, whose segment is held up on CPU 1, says of its late frames; `None` where the kernel cannot be
-/// traced.
+/// What a run with the exchange `mode`, whose segment is held up on CPU 1, says of its late frames;
+/// `None` where the kernel cannot be traced.
 fn hogged_run(runs: &std::path::Path, mode: &str) -> Option<serde_json::Value> {
     let config = runs.join("humanoid.toml");
     let text = format!(

@@ -98,7 +98,8 @@ fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
         (Some(1), String::new()),
         "{table:#}"
     );
-    // Too little memory for its image: it dies before it has a console, and is told by its early one.
+    // Too little memory for its image: it dies before it has a console, and is told by its early
+    // one.
     let starved = texts(&rows[1], "problems");
     assert!(rows[1]["measured"] == 0, "{starved}");
     assert!(starved.contains("ran out of memory") && starved.contains("mem=96M"), "{starved}");
@@ -223,7 +224,8 @@ fn an_interrupted_campaign_of_guests_goes_on_with_a_kernel_by_path() {
     let mut cut = Beside::start(desk.command(&[]));
     let dir = wait_for("the campaign", || folders(&desk.runs()).into_iter().next());
     let consoles = || folders(&dir.join("guests")).into_iter().map(|guest| guest.join("console.log"));
-    // The second guest has begun to boot, however long the first takes on a busy computer: the campaign has a limit of its own.
+    // The second guest has begun to boot, however long the first takes on a busy computer: the
+    // campaign has a limit of its own.
     while consoles().filter(|console| fs::metadata(console).is_ok_and(|facts| facts.len() > 0)).count() < 2 {
         assert!(cut.runs(), "{}", cut.said("stderr"));
         std::thread::sleep(Duration::from_millis(50));
@@ -268,7 +270,8 @@ fn a_manager_in_a_guest_reserves_and_restores() {
     let shipped = fs::read_to_string(root().join("goals/turtlebot.toml")).unwrap();
     fs::write(&roots, format!("{shipped}\n[options]\nways = [\"partition-roots\"]\n")).unwrap();
     let settings = |name: &str| Job::new(name, "/bin/sh", &["-c", SETTINGS]);
-    // The first plan comes after six seconds, within the first load phase of the nodes: more load is more for the host to emulate.
+    // The first plan comes after six seconds, within the first load phase of the nodes: more load
+    // is more for the host to emulate.
     let manage =
         ["manage", goals, "--json", "--seconds", "8", "--", TAKT_PATH, "workload", "--seconds", "30"];
     let jobs = vec![
@@ -280,7 +283,8 @@ fn a_manager_in_a_guest_reserves_and_restores() {
     let outcome = run_in_guest(
         &GuestRun {
             kernel: kernel.unwrap(),
-            // One for the system and two for reservations: of two, the manager takes both, and a partition cannot take all.
+            // One for the system and two for reservations: of two, the manager takes both, and a
+            // partition cannot take all.
             settings: Settings { cpus: 3, memory_mib: 1024, ..Settings::default() },
             init: TAKT.into(),
             programs: vec![Brought::same("/bin/sh"), Brought::same("/bin/cat")],

@@ -52,7 +52,8 @@ fn observing_shows_the_graph_and_the_chains_and_changes_nothing() {
         }),
         "{edges:?}"
     );
-    // Localization publishes to a topic that it subscribes to; the model has no cycle all the same (section V.a).
+    // Localization publishes to a topic that it subscribes to; the model has no cycle all the same
+    // (section V.a).
     assert!(!edges.iter().any(|edge| edge["from"] == edge["to"]), "{edges:?}");
     let chains = all["status"]["chains"].as_array().unwrap();
     assert_eq!(chains.len(), 7);
@@ -223,8 +224,9 @@ fn reserved_elsewhere() -> BTreeSet<(u32, u32)> {
     found
 }
 
-/// What runs in a container has numbers of its own for its processes and threads, a root that is not ours, and a user whose rights end there. The
-/// manager on the host observes it and reserves for it all the same.
+/// What runs in a container has numbers of its own for its processes and threads, a root that is
+/// not ours, and a user whose rights end there. The manager on the host observes it and reserves
+/// for it all the same.
 #[test]
 fn a_robot_in_namespaces_of_its_own_gets_a_reservation_from_the_host() {
     let _machine = alone();
@@ -294,7 +296,8 @@ fn nodes_on_rclcpp_are_taken_where_they_are_built() {
     assert_eq!(all["nodes"][0], "rclcpp of ROS 2 jazzy on its own middleware", "{all:#}");
     let started = fs::read_to_string(desk.path().join("started")).unwrap();
     assert!(started.lines().any(|node| node == "amcl"), "{started}");
-    // In one second: chains that did not complete are rows all the same, and no PASS is made up for them.
+    // In one second: chains that did not complete are rows all the same, and no PASS is made up for
+    // them.
     let chains = all["rows"].as_array().unwrap();
     assert_eq!(chains.len(), 7, "{chains:?}");
     let first = PathBuf::from(all["run_dirs"][0].as_str().unwrap());

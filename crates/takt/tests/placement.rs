@@ -1,4 +1,5 @@
-//! Placement in a guest whose kernel was told to isolate a CPU: what a two-CPU machine with `isolcpus=1` shows of a run and of the doctor.
+//! Placement in a guest whose kernel was told to isolate a CPU: what a two-CPU machine with
+//! `isolcpus=1` shows of a run and of the doctor.
 
 #![allow(clippy::unwrap_used)]
 
@@ -92,7 +93,8 @@ fn an_isolated_cpu_is_the_attitude_loops_and_the_doctor_measures_it() {
         let told = run["not_granted"].to_string();
         assert!(!told.contains("cpus") && !told.contains("policy"), "{name}: {told}");
     }
-    // One isolated CPU is a scheduling domain of its own, so that a reservation may be pinned there as it is.
+    // One isolated CPU is a scheduling domain of its own, so that a reservation may be pinned there
+    // as it is.
     let run = read_json(&outcome.results.join("reserved/run.json"));
     assert_eq!(run["reservations"]["way"], "own-domain", "{:#}", run["reservations"]);
     assert!(run["label"].as_str().unwrap().contains("pinned"), "{}", run["label"]);

@@ -1,5 +1,5 @@
-//! A run of any robot that is killed at any time goes on, any number of times: no sample older than a second is lost, and none is
-//! counted twice.
+//! A run of any robot that is killed at any time goes on, any number of times: no sample older than
+//! a second is lost, and none is counted twice.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,8 @@ use takt_rundir::{RunDir, SealState};
 
 use takt::{Beside, alone, json, patient_cell, read_json, refusal, rows, takt as run, wait_for};
 
-/// A robot, its main sample file, and the column that tells a sample from all others and when it was.
+/// A robot, its main sample file, and the column that tells a sample from all others and when it
+/// was.
 struct Case {
     config: PathBuf,
     samples: &'static str,
@@ -31,8 +32,8 @@ fn left(dir: &Path, case: &Case) -> BTreeSet<u64> {
     columns[0].iter().copied().collect()
 }
 
-/// Starts or goes on, kills once there are samples of this part, and `after` more. Returns what was sampled a second before the kill or
-/// earlier.
+/// Starts or goes on, kills once there are samples of this part, and `after` more. Returns what was
+/// sampled a second before the kill or earlier.
 fn kill(case: &Case, dir: &Path, seconds: f64, first: bool, after: Duration) -> BTreeSet<u64> {
     let mut command =
         run(["run", case.config.to_str().unwrap(), "--seconds", &seconds.to_string(), "--json"]);

@@ -1,8 +1,10 @@
-//! `takt manage` on real ROS 2, held against what the nodes themselves wrote down (`ros2/takt_truth`).
+//! `takt manage` on real ROS 2, held against what the nodes themselves wrote down
+//! (`ros2/takt_truth`).
 //!
-//! What takes long is ignored, and told here: the campaign, the ten runs, and the pairs without and with the manager, each as
-//! `cargo test -p takt --test ros2_truth -- --ignored --nocapture NAME`. The campaign leaves everything in `TAKT_TRUTH_KEEP` while it runs,
-//! and `TAKT_TRUTH_READ=1` judges what an earlier one, broken off or not, left there.
+//! What takes long is ignored, and told here: the campaign, the ten runs, and the pairs without and
+//! with the manager, each as `cargo test -p takt --test ros2_truth -- --ignored --nocapture NAME`.
+//! The campaign leaves everything in `TAKT_TRUTH_KEEP` while it runs, and `TAKT_TRUTH_READ=1`
+//! judges what an earlier one, broken off or not, left there.
 
 #![allow(clippy::unwrap_used)]
 
@@ -61,9 +63,11 @@ const SOMETIMES: &[(&str, &str)] = &[
     ("static: median ", "the same"),
 ];
 
-/// Whether a difference fails the test. All do where `TAKT_TRUTH_STRICT=1` asks for it. Otherwise structure does, costs do, a latency above a
-/// guaranteed bound does, and where no event was lost the completions and latencies of chains: whether there is a
-/// bound depends on what else the CPUs did, and so does how much of the executor's work falls into one activation. Everything is printed.
+/// Whether a difference fails the test. All do where `TAKT_TRUTH_STRICT=1` asks for it. Otherwise
+/// structure does, costs do, a latency above a guaranteed bound does, and where no event was lost
+/// the completions and latencies of chains: whether there is a bound depends on what else the CPUs
+/// did, and so does how much of the executor's work falls into one activation. Everything is
+/// printed.
 fn judged(difference: &str, lost: u64) -> bool {
     if std::env::var_os("TAKT_TRUTH_STRICT").is_some_and(|value| value == "1") {
         return true;
@@ -117,7 +121,8 @@ fn the_model_and_the_measurements_are_what_the_nodes_wrote_down() {
     }
     assert!(unknown.is_empty(), "{} differences:\n{unknown:#?}", unknown.len());
 
-    // Were the last callbacks of a chain three milliseconds later than the nodes say, it would be noticed.
+    // Were the last callbacks of a chain three milliseconds later than the nodes say, it would be
+    // noticed.
     let runs = managed.truth.runs.clone();
     let of_gauge = |run: &&mut Run| run.callback == "/gauge subscription /charge";
     for run in managed.truth.runs.iter_mut().filter(of_gauge) {
@@ -173,8 +178,8 @@ fn the_model_and_the_measurements_are_what_the_nodes_wrote_down() {
     }
 }
 
-/// Under reservations, for a short time: everything that was said to be guaranteed was kept by the nodes' own clock, and the same chains can be
-/// analysed as in a run without.
+/// Under reservations, for a short time: everything that was said to be guaranteed was kept by the
+/// nodes' own clock, and the same chains can be analysed as in a run without.
 #[test]
 fn what_is_guaranteed_is_kept_by_the_clock_of_the_nodes() {
     let Some(environment) = ros2::environment() else { return };
@@ -234,7 +239,8 @@ fn what_is_guaranteed_is_kept_by_the_clock_of_the_nodes() {
     println!("{guaranteed} latencies were guaranteed");
 }
 
-/// The check itself: bounds that are half of what they must be, and a word that is kept when it was taken, are seen.
+/// The check itself: bounds that are half of what they must be, and a word that is kept when it was
+/// taken, are seen.
 #[test]
 fn a_false_guarantee_is_seen() {
     let ms = |ms: f64| (ms * 1e6) as u64;
@@ -272,7 +278,8 @@ fn a_false_guarantee_is_seen() {
     let given = word(950.0, "guaranteed", Some(10.0));
     // Taken before the first long one began.
     assert_eq!(judge(&[learning.clone(), given.clone(), word(4990.0, "refuted", None)]), (40, 0));
-    // Kept too long: for three of the long ones, for ever, and while the first of them was under way.
+    // Kept too long: for three of the long ones, for ever, and while the first of them was under
+    // way.
     assert_eq!(judge(&[learning.clone(), given.clone(), word(5250.0, "refuted", None)]), (43, 3));
     assert_eq!(judge(&[learning.clone(), given.clone()]), (90, 50));
     assert_eq!(judge(&[learning.clone(), given.clone(), word(5020.0, "refuted", None)]), (40, 0));
@@ -296,7 +303,8 @@ fn a_false_guarantee_is_seen() {
     assert_eq!(one(&[(ms(5020.0), ms(5.0))]), (1, 0));
     assert_eq!(one(&[(ms(4000.0), ms(20.0))]), (1, 0));
 
-    // What was said is read from the log: a plan's bound, states between plans, and the status of each period, when they were written.
+    // What was said is read from the log: a plan's bound, states between plans, and the status of
+    // each period, when they were written.
     let log = [
         json!({"kind": "plan", "at_ns": 1_000, "wall_s": 100.0, "chains": [{"name": "it", "bound_ns": 5_000_000, "path_names": ["a", "b"]}]}),
         json!({"kind": "chain", "at_ns": 1_000, "wall_s": 100.5, "chain": "it", "state": "guaranteed"}),
@@ -335,11 +343,13 @@ fn the_same_system_gives_the_same_answer_each_time() {
     assert!(others.is_empty(), "{others:#?}");
 }
 
-/// The campaign: three levels of load, each for `TAKT_TRUTH_SECONDS` (600 unless set), under reservations; how many latencies that the
-/// nodes wrote down were above a bound that was called guaranteed at that time, and for how long each chain was.
+/// The campaign: three levels of load, each for `TAKT_TRUTH_SECONDS` (600 unless set), under
+/// reservations; how many latencies that the nodes wrote down were above a bound that was called
+/// guaranteed at that time, and for how long each chain was.
 ///
-/// With `TAKT_TRUTH_KEEP=FOLDER` everything is in `FOLDER/load-SCALE` while it runs; `TAKT_TRUTH_READ=1` judges what is there instead of running.
-/// `TAKT_TRUTH_SCALES=0.5` runs one level.
+/// With `TAKT_TRUTH_KEEP=FOLDER` everything is in `FOLDER/load-SCALE` while it runs;
+/// `TAKT_TRUTH_READ=1` judges what is there instead of running. `TAKT_TRUTH_SCALES=0.5` runs one
+/// level.
 #[test]
 #[ignore = "half an hour"]
 fn no_latency_is_above_a_bound_that_is_called_guaranteed() {
@@ -372,8 +382,9 @@ fn no_latency_is_above_a_bound_that_is_called_guaranteed() {
     assert_eq!(above, 0);
 }
 
-/// `TAKT_TRUTH_RUNS` pairs (5 unless set) of 30 s, in turns without and with the manager: the medians of each chain by the nodes' own stamps, and the
-/// median of the pairs' ratios. Printed, not asserted: on a machine that does nothing else they are to be within 1.3.
+/// `TAKT_TRUTH_RUNS` pairs (5 unless set) of 30 s, in turns without and with the manager: the
+/// medians of each chain by the nodes' own stamps, and the median of the pairs' ratios. Printed,
+/// not asserted: on a machine that does nothing else they are to be within 1.3.
 #[test]
 #[ignore = "minutes"]
 fn typical_latencies_without_and_with_the_manager() {
@@ -397,7 +408,8 @@ fn typical_latencies_without_and_with_the_manager() {
         }
         let (alone, managed) = (Managed::read(&folders[0]), Managed::read(&folders[1]));
         let first_ns = |one: &Managed| one.truth.runs.iter().map(|run| run.start_ns).min().unwrap();
-        // As long after the start as the first reservations came, and a second for what had been waiting.
+        // As long after the start as the first reservations came, and a second for what had been
+        // waiting.
         let Some(from_ns) = managed.reserved_from_ns() else {
             eprintln!("SKIPPED: nothing was reserved: {}", managed.status()["differences"]);
             return;

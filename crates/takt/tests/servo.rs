@@ -1,5 +1,5 @@
-//! `takt run robots/servo.toml`: a stream of joint targets to the simulated controller, as a user starts it; what its run directory says
-//! is held against the controller's own log.
+//! `takt run robots/servo.toml`: a stream of joint targets to the simulated controller, as a user
+//! starts it; what its run directory says is held against the controller's own log.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -13,8 +13,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The shipped file with patience: on a loaded machine sender and controller may be kept from running for longer than an arm
-/// would be left without a command.
+/// The shipped file with patience: on a loaded machine sender and controller may be kept from
+/// running for longer than an arm would be left without a command.
 fn patient(folder: &Path) -> PathBuf {
     let text = fs::read_to_string(root().join("robots/servo.toml")).unwrap();
     let keys =
@@ -60,7 +60,8 @@ fn a_run_says_what_the_controllers_own_log_says() {
         header["figures"][name].as_f64().unwrap_or_else(|| panic!("{name}: {}", header["figures"]))
     };
     assert!(figure("commands") > 500.0);
-    // Of the whole stream, and of the window: what the controller missed in the window it missed in the stream.
+    // Of the whole stream, and of the window: what the controller missed in the window it missed in
+    // the stream.
     let missed =
         header["losses"].as_array().unwrap().iter().find(|loss| loss["name"] == "missed_commands").unwrap();
     assert!(missed["lost"].as_f64().unwrap() <= figure("controller_cycles_without_command") + 1.0);

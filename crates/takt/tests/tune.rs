@@ -47,7 +47,8 @@ fn python() -> Option<Ended> {
     }
 }
 
-/// Whatever a search may change: files, and scheduling, CPUs and slack of the loop and of the first process.
+/// Whatever a search may change: files, and scheduling, CPUs and slack of the loop and of the first
+/// process.
 fn snapshot(pid: u32) -> Vec<(String, String)> {
     let mut paths: Vec<String> = [
         "/proc/sys/kernel/sched_rt_runtime_us",
@@ -313,7 +314,8 @@ fn what_cannot_be_tuned_is_refused_and_leaves_nothing() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// A search of one setting in short blocks: what is asserted is that it comes to its end, not what it finds.
+/// A search of one setting in short blocks: what is asserted is that it comes to its end, not what
+/// it finds.
 #[test]
 fn robots_are_run_tuned_and_ended() {
     let _machine = alone();

@@ -107,7 +107,8 @@ fn the_page_shows_five_live_pictures_of_real_people() {
     let Some(browser) = browser() else { return };
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
-    // At the pace of life, a third of the demonstration's: a browser without a GPU needs the CPUs, too.
+    // At the pace of life, a third of the demonstration's: a browser without a GPU needs the CPUs,
+    // too.
     let config = runs.path().join("cell.toml");
     let text = demo_text().replace("rate_fps = 30.0", "rate_fps = 10.0");
     std::fs::write(&config, text.replacen("[ssm]", "[ssm]\nstale_after_ms = 300", 1)).unwrap();

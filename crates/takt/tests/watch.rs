@@ -68,7 +68,8 @@ fn a_python_loop_is_found_and_leaves_a_run() {
     }
     golden::hold("watch", &golden::shape("--json", &report));
     assert!(thread["releases"].as_u64().unwrap() > 10, "{thread}");
-    // A machine that does much else may drop cycles, and a loop that sleeps for a time has no grid to fall back on.
+    // A machine that does much else may drop cycles, and a loop that sleeps for a time has no grid
+    // to fall back on.
     if let Some(period_us) = thread["period_us"].as_f64() {
         assert!((10_000.0..25_000.0).contains(&period_us), "{thread}");
         assert_eq!(thread["kind"], "periodic");

@@ -1,6 +1,7 @@
-//! `takt watch` on programs that nobody here wrote: cyclictest, a loop in Python, ur_rtde against the simulated controller, pysoem on a
-//! simulated segment. Their threads are found with their periods, whichever way they are named to the watch; and where nothing is planted,
-//! nothing is called by a name that only a plant would deserve.
+//! `takt watch` on programs that nobody here wrote: cyclictest, a loop in Python, ur_rtde against
+//! the simulated controller, pysoem on a simulated segment. Their threads are found with their
+//! periods, whichever way they are named to the watch; and where nothing is planted, nothing is
+//! called by a name that only a plant would deserve.
 
 #![allow(clippy::unwrap_used)]
 
@@ -87,7 +88,8 @@ fn loops(report: &Value, pid: u32, period_us: f64) -> Vec<&Value> {
     threads.filter(near).collect()
 }
 
-/// Nothing was planted, so none of what only a plant does is named; every late cycle has a cause all the same.
+/// Nothing was planted, so none of what only a plant does is named; every late cycle has a cause
+/// all the same.
 fn assert_nothing_made_up(report: &Value) {
     for thread in report["threads"].as_array().unwrap() {
         for cause in thread["causes"].as_array().unwrap() {
@@ -111,7 +113,8 @@ fn loops_are_found_by_process_by_name_and_on_the_whole_machine() {
             let Some(report) = watched("4", arguments) else { return };
             assert_nothing_made_up(&report);
             let (two, one) = (loops(&report, cyclictest, 2000.0), loops(&report, python, 10_150.0));
-            // Python sleeps for a time and not until one: what it does meanwhile, and the timer slack, come on top.
+            // Python sleeps for a time and not until one: what it does meanwhile, and the timer
+            // slack, come on top.
             if (!fast || two.len() == 2) && (!slow || one.len() == 1) {
                 assert!(two.iter().chain(&one).all(|thread| thread["kind"] == "periodic"), "{report}");
                 assert!(two.iter().chain(&one).all(|thread| thread["woken_by"][0]["who"] == "its timer"));
@@ -133,7 +136,8 @@ while True:
     time.sleep(0.02)
     for _ in range(100): pass
 ";
-/// A loop of 20 ms that leaves cycles of objects behind, and much that is looked at in each collection.
+/// A loop of 20 ms that leaves cycles of objects behind, and much that is looked at in each
+/// collection.
 const WASTEFUL: &str = "
 import gc, time
 kept = [[i] for i in range(400000)]
@@ -255,7 +259,8 @@ fn a_control_group_is_watched_with_those_below_it_and_nobody_else() {
     drop((inside, outside));
 }
 
-/// The simulated controller on a loopback address of its own: ur_rtde knows the standard ports alone.
+/// The simulated controller on a loopback address of its own: ur_rtde knows the standard ports
+/// alone.
 fn controller() -> (Beside, String) {
     for last in 1..=8 {
         let address = format!("127.0.9.{last}");
@@ -273,7 +278,8 @@ fn controller() -> (Beside, String) {
     panic!("no loopback address is free");
 }
 
-/// A script of `tests/clients`, once it has said `ready`; None where what it needs is not installed.
+/// A script of `tests/clients`, once it has said `ready`; None where what it needs is not
+/// installed.
 fn client(script: &str, arguments: &[&str], ready: &str) -> Option<Beside> {
     let mut command = Command::new("python3");
     command.arg(root().join("tests/clients").join(script)).args(arguments);
@@ -318,7 +324,8 @@ fn ur_rtde_s_loop_and_its_link_are_followed() {
         }
         assert!(attempt < ATTEMPTS, "{report}");
     }
-    // The robot stands still for a while, again and again: that is the robot's fault, and nobody else's.
+    // The robot stands still for a while, again and again: that is the robot's fault, and nobody
+    // else's.
     let stop = std::thread::spawn(move || {
         for _ in 0..8 {
             std::thread::sleep(Duration::from_millis(400));

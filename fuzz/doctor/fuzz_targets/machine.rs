@@ -1,4 +1,5 @@
-//! The doctor before a machine whose files say anything. Parts: the files, in the order of the list.
+//! The doctor before a machine whose files say anything. Parts: the files, in the order of the
+//! list.
 #![no_main]
 
 use std::fs;

@@ -1,4 +1,5 @@
-//! What a guest sends: any bytes, in pieces of any size, are messages or an error, and the pieces make no difference.
+//! What a guest sends: any bytes, in pieces of any size, are messages or an error, and the pieces
+//! make no difference.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

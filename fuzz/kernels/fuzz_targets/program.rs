@@ -1,4 +1,5 @@
-//! A program and the dynamic linker's cache: which libraries it names, or a sentence why it is none.
+//! A program and the dynamic linker's cache: which libraries it names, or a sentence why it is
+//! none.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any text is a campaign or a clear error; one that is accepted resolves, or says why not, and survives being written.
+//! Any text is a campaign or a clear error; one that is accepted resolves, or says why not, and
+//! survives being written.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

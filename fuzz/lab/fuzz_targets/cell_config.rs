@@ -7,7 +7,8 @@ use libfuzzer_sys::fuzz_target;
 use takt_robot_cell::lab::CellFile;
 
 fuzz_target!(|text: &str| {
-    // Recordings that are built in would be unpacked into the user's cache folder: a side effect, no parsing.
+    // Recordings that are built in would be unpacked into the user's cache folder: a side effect,
+    // no parsing.
     if text.contains("builtin") {
         return;
     }

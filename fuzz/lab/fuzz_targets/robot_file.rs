@@ -1,4 +1,5 @@
-//! Any text is a robot of one of the kinds, or a clear error; one that is accepted survives being written and read.
+//! Any text is a robot of one of the kinds, or a clear error; one that is accepted survives being
+//! written and read.
 #![no_main]
 
 use std::path::Path;
@@ -11,7 +12,8 @@ mod registry;
 use registry::ROBOTS;
 
 fuzz_target!(|text: &str| {
-    // Recordings that are built in would be unpacked into the user's cache folder: a side effect, no parsing.
+    // Recordings that are built in would be unpacked into the user's cache folder: a side effect,
+    // no parsing.
     if text.contains("builtin") {
         return;
     }

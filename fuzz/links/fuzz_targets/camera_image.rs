@@ -1,4 +1,5 @@
-//! What a camera delivers: images of each kind, of any size, from any bytes. The first four bytes say kind, width, height, stride.
+//! What a camera delivers: images of each kind, of any size, from any bytes. The first four bytes
+//! say kind, width, height, stride.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

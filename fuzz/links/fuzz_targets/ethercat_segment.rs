@@ -1,7 +1,7 @@
 //! Frames from the wire into the simulated EtherCAT segment.
 //!
-//! The input is a sequence of frames, each with its length (u16) before it; every frame goes in raw, and once more
-//! with sound headers, so that the fuzzer gets to the datagrams.
+//! The input is a sequence of frames, each with its length (u16) before it; every frame goes in
+//! raw, and once more with sound headers, so that the fuzzer gets to the datagrams.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,9 @@
-//! The replay reader over arbitrary bytes: whatever a recording contains, an error or frames, no panic.
+//! The replay reader over arbitrary bytes: whatever a recording contains, an error or frames, no
+//! panic.
 //!
-//! The MCAP magic is put in front, so that the fuzzer need not find it; the first byte chooses the options. Seeds:
-//! files written by the recorder, without their first eight bytes and with a byte in front.
+//! The MCAP magic is put in front, so that the fuzzer need not find it; the first byte chooses the
+//! options. Seeds: files written by the recorder, without their first eight bytes and with a byte
+//! in front.
 #![no_main]
 
 use std::io::Cursor;

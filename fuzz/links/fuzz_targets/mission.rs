@@ -1,4 +1,5 @@
-//! Any text is a mission or a clear error; a mission that is accepted survives being written and read.
+//! Any text is a mission or a clear error; a mission that is accepted survives being written and
+//! read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Whatever comes over the network ends in packets or in an error, and what parses packs to the same bytes.
+//! Whatever comes over the network ends in packets or in an error, and what parses packs to the
+//! same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

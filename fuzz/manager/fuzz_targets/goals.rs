@@ -1,4 +1,5 @@
-//! Any text is goals or a clear error; goals that are accepted are whole, and a manager survives them on an empty model.
+//! Any text is goals or a clear error; goals that are accepted are whole, and a manager survives
+//! them on an empty model.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! `takt manage --restore` with any state file, on a system that notes what is asked of it: only what a manager changes is written.
+//! `takt manage --restore` with any state file, on a system that notes what is asked of it: only
+//! what a manager changes is written.
 #![no_main]
 
 use std::cell::Cell;

@@ -1,5 +1,6 @@
-//! One input that stands for several files: they stand one behind the other with [`BETWEEN`] between them, so that seeds are made by
-//! `cat` and a byte more or less in one part does not move the others.
+//! One input that stands for several files: they stand one behind the other with [`BETWEEN`]
+//! between them, so that seeds are made by `cat` and a byte more or less in one part does not move
+//! the others.
 
 /// What stands between two parts.
 pub const BETWEEN: &[u8] = b"\n%%%%\n";

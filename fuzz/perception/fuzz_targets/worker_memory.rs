@@ -1,4 +1,5 @@
-//! The memory that the cell and the worker of perception share, whatever a broken side writes there.
+//! The memory that the cell and the worker of perception share, whatever a broken side writes
+//! there.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Recorded traces: metadata and one stream file, whatever they hold. The first two bytes say where one ends.
+//! Recorded traces: metadata and one stream file, whatever they hold. The first two bytes say where
+//! one ends.
 
 #![no_main]
 

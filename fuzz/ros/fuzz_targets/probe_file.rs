@@ -1,7 +1,8 @@
-//! The file of an observed process, whatever that process writes into it: events, or the process is given up with a reason.
+//! The file of an observed process, whatever that process writes into it: events, or the process is
+//! given up with a reason.
 //!
-//! Parts: the file's header; then for each ring the beginning of its header, its positions (head, lost, tail), its words. Flags in
-//! the first byte: the beginning of the header is made right.
+//! Parts: the file's header; then for each ring the beginning of its header, its positions (head,
+//! lost, tail), its words. Flags in the first byte: the beginning of the header is made right.
 #![no_main]
 
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! A ring that another process has written, byte by byte and as records with plausible beginnings: events or an error.
+//! A ring that another process has written, byte by byte and as records with plausible beginnings:
+//! events or an error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +7,8 @@ use takt_ros::preload::read_image;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = read_image(bytes);
-    // Records whose first words are right: code, flags and length are the input's, as is all that follows.
+    // Records whose first words are right: code, flags and length are the input's, as is all that
+    // follows.
     let mut words: Vec<u64> = Vec::new();
     let mut rest = bytes;
     while let Some((&[code, flags, length], left)) = rest.split_first_chunk::<3>() {

@@ -1,4 +1,5 @@
-//! Records of the kernel's ring buffer with calls of `ros_trace` functions, and the memory that their arguments point into.
+//! Records of the kernel's ring buffer with calls of `ros_trace` functions, and the memory that
+//! their arguments point into.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

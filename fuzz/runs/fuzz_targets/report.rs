@@ -1,4 +1,5 @@
-//! A report over a run directory that says anything of itself. Parts: header, journal, trace, recorder.
+//! A report over a run directory that says anything of itself. Parts: header, journal, trace,
+//! recorder.
 #![no_main]
 
 use std::fs;

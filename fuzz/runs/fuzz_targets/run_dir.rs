@@ -1,5 +1,5 @@
-//! Whatever lies in a run directory: an answer or an error that names the file, and never a panic. Parts: header, journal, sealed
-//! samples, hashes.
+//! Whatever lies in a run directory: an answer or an error that names the file, and never a panic.
+//! Parts: header, journal, sealed samples, hashes.
 #![no_main]
 
 use std::fs;
@@ -12,8 +12,8 @@ use takt_rundir::{Measure, RunDir};
 static QUIET: Once = Once::new();
 
 fuzz_target!(|data: &[u8]| {
-    // The reader of Parquet fails in ways of its own, which are caught; libFuzzer's hook would end the process before. A panic that
-    // nobody catches still does.
+    // The reader of Parquet fails in ways of its own, which are caught; libFuzzer's hook would end
+    // the process before. A panic that nobody catches still does.
     QUIET.call_once(|| std::panic::set_hook(Box::new(|info| eprintln!("{info}"))));
     let [header, journal, sealed, hashes] = parts(data);
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,5 @@
-//! Any bytes are a trace, in the order of time, or a clear error; and whatever stands in a trace, it can be analysed.
+//! Any bytes are a trace, in the order of time, or a clear error; and whatever stands in a trace,
+//! it can be analysed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

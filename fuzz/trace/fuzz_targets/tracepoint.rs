@@ -1,4 +1,5 @@
-//! The kernel's description of a tracepoint, and a record of it: the first byte says which tracepoint it is.
+//! The kernel's description of a tracepoint, and a record of it: the first byte says which
+//! tracepoint it is.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

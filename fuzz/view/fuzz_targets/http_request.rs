@@ -1,4 +1,5 @@
-//! What a client of the view sends: answers with a head each, and never one to a foreign name of this machine.
+//! What a client of the view sends: answers with a head each, and never one to a foreign name of
+//! this machine.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

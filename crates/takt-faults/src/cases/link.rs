@@ -115,7 +115,8 @@ fn delays() -> Vec<Case> {
             ],
         });
     }
-    // 250 ms a second: the limit of the state's age is passed after 160 ms, with the filter's tolerance after 400.
+    // 250 ms a second: the limit of the state's age is passed after 160 ms, with the filter's
+    // tolerance after 400.
     cases.push(
         link("states-creep-to-500-ms", vec![Creep(ToCell, 250, 500)])
             .within_ms(1000 * CLOCK_MS / 250)
@@ -154,7 +155,8 @@ fn damage() -> Vec<Case> {
                 .fails()
         })
         .collect();
-    // The highest bit of the exponent of the controller's time, of an angle, of the commanded fraction.
+    // The highest bit of the exponent of the controller's time, of an angle, of the commanded
+    // fraction.
     cases.push(link("bit-flipped-in-the-controller-time", vec![Flip(ToCell, 4, 0x40)]).within_ms(CLOCK_MS));
     cases.push(
         link("bit-flipped-in-the-commanded-speed", vec![Flip(ToRobot, 8, 0x40)])
@@ -188,14 +190,16 @@ fn damage() -> Vec<Case> {
             "repeats itself",
         ]),
     );
-    // No stop gets through. The echo stays away for 40 ms, that lasts for 100 ms, and the dashboard's stop takes a round trip.
+    // No stop gets through. The echo stays away for 40 ms, that lasts for 100 ms, and the
+    // dashboard's stop takes a round trip.
     cases.push(
         link("same-command-at-500-hz", vec![Replay(ToRobot)]).within_ms(40 + 100 + 20).hold_ms(LONG_MS),
     );
     cases
 }
 
-/// The robot does not do what it is told. The stop that it is told comes from a person in the recording.
+/// The robot does not do what it is told. The stop that it is told comes from a person in the
+/// recording.
 fn commands() -> Vec<Case> {
     let slider = "speed_slider_fraction";
     let disobeys = |name: &str, faults| {

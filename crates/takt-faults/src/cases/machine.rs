@@ -3,7 +3,8 @@
 use super::limits::SILENCE_MS;
 use crate::case::{Act, After, Case, Denial, Kind, Plant, Stop, Words};
 
-/// How long a polite end may take to command the stop: main threads look at their flags twenty times a second.
+/// How long a polite end may take to command the stop: main threads look at their flags twenty
+/// times a second.
 const POLITE_MS: u64 = 200;
 
 fn process(name: impl AsRef<str>, act: Act) -> Case {

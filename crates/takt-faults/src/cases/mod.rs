@@ -1,5 +1,5 @@
-//! The cases. Every limit is a documented one: of the monitor's configuration, of the controller's watchdog, or of the
-//! check that the fault must meet (see [`limits`]).
+//! The cases. Every limit is a documented one: of the monitor's configuration, of the controller's
+//! watchdog, or of the check that the fault must meet (see [`limits`]).
 
 mod camera;
 mod link;
@@ -20,18 +20,21 @@ pub mod limits {
     pub(crate) const FRAME_MS: u64 = CAMERA_STALE_MS;
     /// The controller's own watchdog.
     pub(crate) const SILENCE_MS: u64 = WATCHDOG_MS;
-    /// A command's echo comes back within `ssm.ack_after_ms`; after it the controller's watchdog needs its time, where
-    /// only silence still reaches the robot.
+    /// A command's echo comes back within `ssm.ack_after_ms`; after it the controller's watchdog
+    /// needs its time, where only silence still reaches the robot.
     pub(crate) const ECHO_MS: u64 = 40;
-    /// What the robot does not obey (`ssm.ack_after_ms`, `protective.controller_time_s`, `protective.stopping_time_s`) is
-    /// ended by silence or through the dashboard, within the watchdog's time.
+    /// What the robot does not obey (`ssm.ack_after_ms`, `protective.controller_time_s`,
+    /// `protective.stopping_time_s`) is ended by silence or through the dashboard, within the
+    /// watchdog's time.
     pub(crate) const DISOBEDIENCE_MS: u64 = ECHO_MS + 10 + 300 + WATCHDOG_MS;
-    /// A controller's clock that stands, runs back or runs wrong shows in the age of the state: the state's own limit,
-    /// and as much again for the filter that follows the clock.
+    /// A controller's clock that stands, runs back or runs wrong shows in the age of the state: the
+    /// state's own limit, and as much again for the filter that follows the clock.
     pub(crate) const CLOCK_MS: u64 = 2 * ROBOT_STALE_MS + 20;
-    /// Content that does not change (`perception.health.frozen_after_ms`), and a frame's period until the next one shows it.
+    /// Content that does not change (`perception.health.frozen_after_ms`), and a frame's period
+    /// until the next one shows it.
     pub(crate) const FROZEN_MS: u64 = 120 + 34;
-    /// What a frame shows is known with its judgement: half a frame's period more than the mark's took.
+    /// What a frame shows is known with its judgement: half a frame's period more than the mark's
+    /// took.
     pub(crate) const CONTENT_MS: u64 = 17;
 }
 
@@ -57,7 +60,8 @@ pub fn named(part: &str) -> Result<Vec<Case>, FaultError> {
     Ok(found)
 }
 
-/// Without a fault the robot moves and does not stop: a test that sees no motion would see no stop either.
+/// Without a fault the robot moves and does not stop: a test that sees no motion would see no stop
+/// either.
 fn controls() -> Vec<Case> {
     let control = |name: &str, plant| {
         Case::new(Kind::Control, name, plant).expect(Stop::Never, After::Moves).hold_ms(1500)
@@ -73,14 +77,14 @@ fn controls() -> Vec<Case> {
     ]
 }
 
-/// Cases that must end in violations: what is planted cannot be known, or nothing is planted where a stop is asked for.
-/// A test that finds nothing here would find nothing anywhere.
+/// Cases that must end in violations: what is planted cannot be known, or nothing is planted where
+/// a stop is asked for. A test that finds nothing here would find nothing anywhere.
 pub fn mutations() -> Vec<Case> {
     let command = |name| Disturbance::Set(Direction::ToRobot, name, Value::Number(1.0));
     let freeze = |name| Disturbance::Freeze(Direction::ToCell, name);
     let zero = |name| Disturbance::Set(Direction::ToCell, name, Value::Number(0.0));
-    // A controller that is deaf and lies: full speed is commanded on the wire, and everything that it says of the robot
-    // is what a robot would say that obeys.
+    // A controller that is deaf and lies: full speed is commanded on the wire, and everything that
+    // it says of the robot is what a robot would say that obeys.
     let liar = vec![
         Disturbance::Map(Direction::ToRobot, "speed_slider_fraction", 0.0, 1.0),
         command("speed_slider_mask"),

@@ -1,8 +1,9 @@
-//! A proxy between the cell and the controller that knows RTDE: it learns the recipes that are agreed on through it, and
-//! so can change any variable by its name.
+//! A proxy between the cell and the controller that knows RTDE: it learns the recipes that are
+//! agreed on through it, and so can change any variable by its name.
 //!
-//! Two threads a connection, one a direction. They stand for the wire, so they ask for a real-time priority; where that is
-//! not granted, what they wait too long is part of the time that the witness sees.
+//! Two threads a connection, one a direction. They stand for the wire, so they ask for a real-time
+//! priority; where that is not granted, what they wait too long is part of the time that the
+//! witness sees.
 
 mod disturbance;
 mod packet;
@@ -62,8 +63,8 @@ impl LinkState {
     fn reset(&self) {
         use std::os::fd::AsRawFd;
         let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-        // SAFETY: the descriptor is open as long as `self` lives, and the pointer and its length are those of a live
-        // `linger`.
+        // SAFETY: the descriptor is open as long as `self` lives, and the pointer and its length
+        // are those of a live `linger`.
         unsafe {
             libc::setsockopt(
                 self.cell.as_raw_fd(),
@@ -135,8 +136,8 @@ impl Proxy {
         monotonic_ns()
     }
 
-    /// Ends all faults; what was delayed is sent at once. Connections that were half open are reset, as they are once
-    /// packets reach a peer that knows nothing of them.
+    /// Ends all faults; what was delayed is sent at once. Connections that were half open are
+    /// reset, as they are once packets reach a peer that knows nothing of them.
     pub(crate) fn heal(&self) -> u64 {
         self.links(|link| {
             if link.dead.load(Ordering::Acquire) {
@@ -223,7 +224,7 @@ fn connect(
 /// Asks for a real-time priority, for the calling thread.
 fn as_the_wire() {
     let param = libc::sched_param { sched_priority: WIRE_PRIORITY };
-    // SAFETY: `param` is a valid sched_param, and 0 names the calling thread. A refusal leaves the thread as it was: the
-    // witness sees what it waits.
+    // SAFETY: `param` is a valid sched_param, and 0 names the calling thread. A refusal leaves the
+    // thread as it was: the witness sees what it waits.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &param) };
 }

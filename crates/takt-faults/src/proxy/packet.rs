@@ -2,7 +2,8 @@
 
 use takt_link_rtde::wire::{Answer, DataType, HEADER_BYTES, PacketType, names};
 
-/// Longest time a recipe may lie between question and answer is one exchange: questions wait in a queue.
+/// Longest time a recipe may lie between question and answer is one exchange: questions wait in a
+/// queue.
 #[derive(Debug, Default)]
 pub(crate) struct Recipes {
     asked_outputs: Vec<Vec<String>>,

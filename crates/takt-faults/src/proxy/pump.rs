@@ -19,7 +19,8 @@ const NS_PER_MS: u64 = 1_000_000;
 /// Longest sleep: a new plan or the end is noticed within it.
 const LONGEST_WAIT_MS: i32 = 5;
 
-/// Bytes of a lie that no RTDE peer understands: a packet of an unknown type, then one that is too short.
+/// Bytes of a lie that no RTDE peer understands: a packet of an unknown type, then one that is too
+/// short.
 const GARBAGE: [u8; 9] = [0, 7, b'?', 1, 2, 3, 4, 0, 1];
 
 #[derive(Debug)]
@@ -73,7 +74,8 @@ impl<'a> Pump<'a> {
                 Ok(true) => match reading.read(&mut room) {
                     Ok(0) => return,
                     Ok(read) => {
-                        // The plan may have changed while nothing came: what came later is under the new one.
+                        // The plan may have changed while nothing came: what came later is under
+                        // the new one.
                         self.look_at_plan();
                         self.received.extend_from_slice(&room[..read]);
                         if !self.take_packets() {
@@ -278,7 +280,8 @@ fn is_temporary(error: &io::Error) -> bool {
 fn wait(stream: &TcpStream, most_ms: i32, stalled: bool) -> io::Result<bool> {
     let mut polled = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let count = libc::nfds_t::from(!stalled);
-    // SAFETY: pointer and length are those of one live pollfd (or length 0); the call only writes `revents`.
+    // SAFETY: pointer and length are those of one live pollfd (or length 0); the call only writes
+    // `revents`.
     let ready = unsafe { libc::poll(&raw mut polled, count, most_ms) };
     if ready < 0 {
         let error = io::Error::last_os_error();

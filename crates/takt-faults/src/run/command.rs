@@ -11,7 +11,8 @@ pub(super) fn command(takt: &Path, case: &Case, folder: &Path, config: &Path) ->
     let run = folder.join("run");
     let mut command = Command::new(takt);
     if case.plant == Plant::Machine(Denial::Disk) {
-        // A small file system of its own, in a mount namespace of its own, which ends with the process.
+        // A small file system of its own, in a mount namespace of its own, which ends with the
+        // process.
         let script = "mkdir -p \"$0\" && mount -t tmpfs -o size=300k none \"$0\" && exec \"$@\"";
         command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(&run).arg(takt);
@@ -36,8 +37,8 @@ pub(super) fn command(takt: &Path, case: &Case, folder: &Path, config: &Path) ->
 /// Has the process start without standard output and error.
 fn close_streams(command: &mut Command) -> &mut Command {
     use std::os::unix::process::CommandExt;
-    // SAFETY: between fork and exec only `close` is called, which is async-signal-safe, on descriptors that the child
-    // inherited and does not use before exec.
+    // SAFETY: between fork and exec only `close` is called, which is async-signal-safe, on
+    // descriptors that the child inherited and does not use before exec.
     unsafe {
         command.pre_exec(|| {
             libc::close(1);

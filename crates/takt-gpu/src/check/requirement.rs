@@ -9,7 +9,8 @@ pub struct Requirement {
     pub what: String,
     /// What was measured, in words with figures; `None` when it could not be.
     pub measured: Option<String>,
-    /// Whether that reaches it; `None` where nothing was measured, or where it says nothing about a GPU.
+    /// Whether that reaches it; `None` where nothing was measured, or where it says nothing about a
+    /// GPU.
     pub reached: Option<bool>,
     /// Why it was not measured, or does not count.
     pub why_not: Option<String>,

@@ -1,5 +1,6 @@
-//! The steps of `takt gpu check`, one process after the other, each with a time limit, each with a small file of results. A step that
-//! hangs, crashes or loses the device loses itself; what is complete is not run again.
+//! The steps of `takt gpu check`, one process after the other, each with a time limit, each with a
+//! small file of results. A step that hangs, crashes or loses the device loses itself; what is
+//! complete is not run again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -161,8 +162,9 @@ impl RunnerOptions {
     }
 }
 
-/// Runs the steps. `command` makes a step's process, which tells on its standard output what it finds (`step::Said`); `program` says which program that is,
-/// so that a folder is not gone on with by another.
+/// Runs the steps. `command` makes a step's process, which tells on its standard output what it
+/// finds (`step::Said`); `program` says which program that is, so that a folder is not gone on with
+/// by another.
 ///
 /// # Errors
 /// [`RunnerError`]; what was complete is in the folder. Without a device nothing is left behind.
@@ -290,7 +292,8 @@ impl Folder {
         self.put(&Self::file(number, step), report)
     }
 
-    /// Time for measuring, and the limit: what is left of the whole for the step that takes the rest.
+    /// Time for measuring, and the limit: what is left of the whole for the step that takes the
+    /// rest.
     fn time_for(&self, steps: &[Plan], number: usize, seconds: f64) -> (f64, f64) {
         let (step, share) = (&steps[number], seconds / WHOLE_S);
         if step.work_s > 0.0 {

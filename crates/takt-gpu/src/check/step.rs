@@ -1,4 +1,5 @@
-//! One step of `takt gpu check`, in a process of its own: what it says while it works, a line of JSON each.
+//! One step of `takt gpu check`, in a process of its own: what it says while it works, a line of
+//! JSON each.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,7 +117,8 @@ impl<'a> Step<'a> {
 }
 
 impl Said {
-    /// Prints it as a line; a reader that is gone is the runner's end, which takes this process with it.
+    /// Prints it as a line; a reader that is gone is the runner's end, which takes this process
+    /// with it.
     pub fn print(&self) {
         if let Ok(text) = serde_json::to_string(self) {
             let mut out = std::io::stdout().lock();
@@ -128,8 +130,8 @@ impl Said {
 /// This process is a step's.
 static OWN_PROCESS: AtomicBool = AtomicBool::new(false);
 
-/// The error of work that does not end. The process of a step ends at once, without destructors: a driver that unloads a module or
-/// frees memory waits for what runs, and so for ever.
+/// The error of work that does not end. The process of a step ends at once, without destructors: a
+/// driver that unloads a module or frees memory waits for what runs, and so for ever.
 pub fn hung(what: &str, seconds: u64) -> String {
     let why = format!("{what}: has not ended within {seconds} s");
     if OWN_PROCESS.load(Ordering::Relaxed) {
@@ -140,7 +142,8 @@ pub fn hung(what: &str, seconds: u64) -> String {
     why
 }
 
-/// Runs `body` as the step of this process; its words go to standard output. Whether it was complete.
+/// Runs `body` as the step of this process; its words go to standard output. Whether it was
+/// complete.
 pub fn run(ordinal: u32, work_s: f64, body: impl FnOnce(&mut Step<'_>) -> Result<(), StepError>) -> bool {
     OWN_PROCESS.store(true, Ordering::Relaxed);
     let mut say = |said: Said| said.print();

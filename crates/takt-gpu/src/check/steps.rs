@@ -1,5 +1,5 @@
-//! The steps that need the device alone: what it is, its kernels, clock, streams, budgets, and what is left of it after a hang and a
-//! loss.
+//! The steps that need the device alone: what it is, its kernels, clock, streams, budgets, and what
+//! is left of it after a hang and a loss.
 
 mod budgets;
 mod clock;
@@ -34,7 +34,8 @@ fn open(step: &mut Step<'_>) -> Result<Gpu, GpuError> {
     Ok(gpu)
 }
 
-/// Waits for everything in `stream`; what does not end within [`HUNG_NS`] is an error that says at what.
+/// Waits for everything in `stream`; what does not end within [`HUNG_NS`] is an error that says at
+/// what.
 fn finish(stream: &Stream, what: &'static str) -> Result<(), GpuError> {
     match stream.drain(monotonic_ns() + HUNG_NS, Wait::Block)? {
         Waited::Done => Ok(()),

@@ -1,5 +1,5 @@
-//! What ends with this process, however that ends: a shell waits on a pipe from it, and when the pipe closes it ends the service or
-//! restores the setting.
+//! What ends with this process, however that ends: a shell waits on a pipe from it, and when the
+//! pipe closes it ends the service or restores the setting.
 
 use std::fs::File;
 use std::io;
@@ -15,8 +15,8 @@ use crate::mps::{self, LOG_VARIABLE, Mps, PIPE_VARIABLE};
 /// The service's control program.
 const CONTROL: &str = "nvidia-cuda-mps-control";
 
-/// Runs the service in the foreground, asks it to end when nobody holds standard input any more, kills it where it does not within five
-/// seconds, and takes its folder away.
+/// Runs the service in the foreground, asks it to end when nobody holds standard input any more,
+/// kills it where it does not within five seconds, and takes its folder away.
 const SERVE: &str = r#"trap '' HUP INT TERM
 ( "$1" -f </dev/null >"$2/said" 2>&1; echo "$?" >"$2/ended" ) >/dev/null &
 read -r line
@@ -40,8 +40,8 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> SharingError {
     move |error| SharingError::System { what, why: error.to_string() }
 }
 
-/// Keeps other runs from sharing the same device in another way. Whoever has the file open holds it: this process, and the shell that
-/// outlives it until everything is restored.
+/// Keeps other runs from sharing the same device in another way. Whoever has the file open holds
+/// it: this process, and the shell that outlives it until everything is restored.
 #[derive(Debug)]
 pub(super) struct Lock(File);
 

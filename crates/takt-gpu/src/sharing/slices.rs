@@ -1,4 +1,5 @@
-//! Time slices: how long a program has the device when others wait (`nvidia-smi compute-policy`, driver R455 and newer).
+//! Time slices: how long a program has the device when others wait (`nvidia-smi compute-policy`,
+//! driver R455 and newer).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,8 @@ impl Slice {
         self as u32
     }
 
-    /// The one that the tool names. What it prints is made for people: one word of the four, or it is not believed.
+    /// The one that the tool names. What it prints is made for people: one word of the four, or it
+    /// is not believed.
     fn in_text(text: &str) -> Option<Self> {
         let lower = text.to_lowercase();
         let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphanumeric()).collect();

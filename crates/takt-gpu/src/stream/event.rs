@@ -10,7 +10,8 @@ use crate::error::GpuError;
 use crate::gpu::Device;
 use crate::wait::{self, Wait, Waited};
 
-/// A moment in a stream: reached when all work before it has ended. It belongs to the stream that made it.
+/// A moment in a stream: reached when all work before it has ended. It belongs to the stream that
+/// made it.
 #[derive(Debug)]
 pub struct Event(pub(crate) Arc<Moment>);
 
@@ -22,7 +23,8 @@ pub(crate) struct Moment {
     pub(super) timed: bool,
     /// How much of the stream is before it; 0 until it is recorded.
     pub(super) number: AtomicU64,
-    /// Recorded by a graph. Until a launch comes to it, the driver says of such an event what the launch before left.
+    /// Recorded by a graph. Until a launch comes to it, the driver says of such an event what the
+    /// launch before left.
     pub(super) in_graph: AtomicBool,
 }
 
@@ -35,7 +37,8 @@ impl Event {
     /// Whether the moment is reached; so is an event that was never recorded.
     ///
     /// # Errors
-    /// [`GpuError::Invalid`] for an event inside a graph, [`GpuError::Lost`] or what else the work before it has led to.
+    /// [`GpuError::Invalid`] for an event inside a graph, [`GpuError::Lost`] or what else the work
+    /// before it has led to.
     pub fn is_reached(&self) -> Result<bool, GpuError> {
         let moment = &*self.0;
         moment.device.bind()?;
@@ -59,8 +62,8 @@ impl Event {
         }
     }
 
-    /// Waits until the moment is reached or `deadline_ns` of CLOCK_MONOTONIC has passed. The work goes on after an overrun, and
-    /// what it uses stays taken.
+    /// Waits until the moment is reached or `deadline_ns` of CLOCK_MONOTONIC has passed. The work
+    /// goes on after an overrun, and what it uses stays taken.
     ///
     /// # Errors
     /// As [`Event::is_reached`].
@@ -68,11 +71,12 @@ impl Event {
         wait::until(deadline_ns, wait, || self.is_reached())
     }
 
-    /// Time from `earlier` to this event on the device's clock, both reached. Single precision of milliseconds: 60 ns at one second,
-    /// 1 us at 16 s.
+    /// Time from `earlier` to this event on the device's clock, both reached. Single precision of
+    /// milliseconds: 60 ns at one second, 1 us at 16 s.
     ///
     /// # Errors
-    /// [`GpuError::InFlight`] when one is not reached, or what the driver refuses (events without time).
+    /// [`GpuError::InFlight`] when one is not reached, or what the driver refuses (events without
+    /// time).
     pub fn since(&self, earlier: &Event) -> Result<i64, GpuError> {
         self.0.device.bind()?;
         if !self.0.timed || !earlier.0.timed {
@@ -101,7 +105,8 @@ impl Event {
 impl Drop for Moment {
     fn drop(&mut self) {
         if self.device.bind().is_ok() {
-            // SAFETY: made once, used by nobody any more; the driver keeps it until pending records are done.
+            // SAFETY: made once, used by nobody any more; the driver keeps it until pending records
+            // are done.
             unsafe { (self.device.api.event_destroy)(self.raw) };
         }
     }

@@ -1,5 +1,6 @@
-//! The guest's first process: Takt itself, started by the kernel as `/init`. It mounts what programs expect, loads modules,
-//! does what the order says and sends what came of it to the host. It always switches the machine off, whatever happens.
+//! The guest's first process: Takt itself, started by the kernel as `/init`. It mounts what
+//! programs expect, loads modules, does what the order says and sends what came of it to the host.
+//! It always switches the machine off, whatever happens.
 //!
 //! A program becomes an init by one line at its beginning:
 //!
@@ -26,10 +27,12 @@ pub use port::PORT_NAME;
 use crate::transport::{FRAME_PAYLOAD_MAX_BYTES, JobEnd, JobEnding, JobStart, Sender};
 use port::Port;
 
-/// What the guest writes on the console before an error, for whoever reads it when nothing else came out.
+/// What the guest writes on the console before an error, for whoever reads it when nothing else
+/// came out.
 pub(crate) const CONSOLE_ERROR: &str = "takt-guest: error: ";
 
-/// Whether this process is the first of a machine that Takt made: id 1, called `/init`, with an order at hand.
+/// Whether this process is the first of a machine that Takt made: id 1, called `/init`, with an
+/// order at hand.
 #[must_use]
 pub fn is_init() -> bool {
     std::process::id() == 1
@@ -51,7 +54,8 @@ fn work() {
         eprintln!("{CONSOLE_ERROR}{error}");
         return;
     }
-    // Standard streams to the console of the mounted /dev; the kernel's own node may be missing in an image.
+    // Standard streams to the console of the mounted /dev; the kernel's own node may be missing in
+    // an image.
     if let Err(error) = port::console() {
         eprintln!("{CONSOLE_ERROR}no console: {error}");
     }

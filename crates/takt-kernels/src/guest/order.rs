@@ -23,14 +23,16 @@ pub const JOBS_DIRECTORY: &str = "jobs";
 pub struct Order {
     /// The guest's name. Default `takt-guest`: a run directory names the machine it was made on.
     pub hostname: String,
-    /// Guest time between start-up and the first job, milliseconds. Default 2000: the kernel refines its clock a second after
-    /// start-up and stops all CPUs to change over; and idle time costs the host nothing.
+    /// Guest time between start-up and the first job, milliseconds. Default 2000: the kernel
+    /// refines its clock a second after start-up and stops all CPUs to change over; and idle time
+    /// costs the host nothing.
     pub settle_ms: u64,
-    /// Guest time between two signs of life while a job runs, seconds. Default 10: rare enough to disturb one release in
-    /// thousands.
+    /// Guest time between two signs of life while a job runs, seconds. Default 10: rare enough to
+    /// disturb one release in thousands.
     pub heartbeat_s: u64,
-    /// Files to write before the first job, mostly below `/proc/sys`, in this order. Default none. A refusal ends the
-    /// guest: figures under other settings than asked would be figures of something else.
+    /// Files to write before the first job, mostly below `/proc/sys`, in this order. Default none.
+    /// A refusal ends the guest: figures under other settings than asked would be figures of
+    /// something else.
     pub settings: Vec<Setting>,
     /// What to run, one after the other. Default none, which is refused.
     pub jobs: Vec<Job>,
@@ -69,7 +71,8 @@ pub struct Job {
     /// Its environment beside PATH, HOME, LANG and TMPDIR.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Where it runs; made when it is missing. Default [`RESULTS_PATH`], so that what it writes is brought out.
+    /// Where it runs; made when it is missing. Default [`RESULTS_PATH`], so that what it writes is
+    /// brought out.
     #[serde(default = "results")]
     pub directory: PathBuf,
     /// Guest time that it gets, seconds; then it is ended and the next one is run. Default 600.

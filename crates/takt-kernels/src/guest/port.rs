@@ -1,4 +1,5 @@
-//! The ways out of the guest: the virtio port, or a second serial line for kernels without its driver.
+//! The ways out of the guest: the virtio port, or a second serial line for kernels without its
+//! driver.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! What an init does before anything can run: file systems, modules, loopback, and the end of it all.
+//! What an init does before anything can run: file systems, modules, loopback, and the end of it
+//! all.
 
 use std::fs;
 use std::io;
@@ -57,7 +58,8 @@ pub(crate) fn mount_all() -> Result<(), SystemError> {
         }
     }
     for Mount { kind, at, options, optional } in MOUNTS {
-        // Below /sys the directories are the kernel's, and missing where it has no such file system.
+        // Below /sys the directories are the kernel's, and missing where it has no such file
+        // system.
         let made = fs::create_dir_all(at);
         let done = made.and_then(|()| {
             rustix::mount::mount(kind, at, kind, MountFlags::empty(), options).map_err(io::Error::from)
@@ -109,7 +111,8 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Locked memory and real-time priorities without limits, as a service file of a robot would grant them.
+/// Locked memory and real-time priorities without limits, as a service file of a robot would grant
+/// them.
 pub(crate) fn lift_limits() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let unlimited = Rlimit { current: None, maximum: None };

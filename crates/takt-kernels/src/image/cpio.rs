@@ -1,7 +1,8 @@
 //! The archive format that kernels unpack at start: "newc" cpio.
 //!
-//! Nothing of the host gets in: times are 0, owners are root, inode numbers count up, names are in order. So the same
-//! content is the same image, bit by bit, and a guest's run does not depend on when its image was made.
+//! Nothing of the host gets in: times are 0, owners are root, inode numbers count up, names are in
+//! order. So the same content is the same image, bit by bit, and a guest's run does not depend on
+//! when its image was made.
 
 use std::io::{self, Read, Write};
 
@@ -28,8 +29,8 @@ impl<W: Write> Writer<W> {
         Self { out, written: 0, inode: 0 }
     }
 
-    /// One entry. `name` has no leading slash; `content` gives exactly `size` bytes. `device` is the number of a
-    /// device node.
+    /// One entry. `name` has no leading slash; `content` gives exactly `size` bytes. `device` is
+    /// the number of a device node.
     pub fn entry(
         &mut self,
         name: &str,

@@ -1,7 +1,8 @@
-//! What a program needs to run: its interpreter and shared libraries, found as the dynamic linker finds them.
+//! What a program needs to run: its interpreter and shared libraries, found as the dynamic linker
+//! finds them.
 //!
-//! Libraries that are opened later with `dlopen` are not seen; who needs one names it. LD_LIBRARY_PATH is not asked, so
-//! that an image does not depend on the shell that made it.
+//! Libraries that are opened later with `dlopen` are not seen; who needs one names it.
+//! LD_LIBRARY_PATH is not asked, so that an image does not depend on the shell that made it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -59,7 +60,8 @@ pub(super) fn needs(bytes: &[u8]) -> Result<Needs, ElfError> {
     let segments = header.program_headers(endian, bytes)?;
     let mut needs = Needs::default();
     let mut rpath = Vec::new();
-    // Names lie at addresses: the string table's place in the file follows from the segment that loads it.
+    // Names lie at addresses: the string table's place in the file follows from the segment that
+    // loads it.
     let in_file = |address: u64| {
         segments.iter().find_map(|segment| {
             let start = segment.p_vaddr(endian);
@@ -104,7 +106,8 @@ pub(super) fn needs(bytes: &[u8]) -> Result<Needs, ElfError> {
     Ok(needs)
 }
 
-/// How many libraries the program `bytes` names, and how many of them the linker's cache knows. For tests and fuzzing.
+/// How many libraries the program `bytes` names, and how many of them the linker's cache knows. For
+/// tests and fuzzing.
 ///
 /// # Errors
 /// Why it is no program.
@@ -125,7 +128,8 @@ pub(super) fn closure(program: &Path) -> Result<BTreeMap<PathBuf, PathBuf>, Imag
         let bytes = fs::read(&file).map_err(|source| ImageError::Read { path: file.clone(), source })?;
         let needs = needs(&bytes).map_err(|reason| ImageError::NotAProgram { path: file.clone(), reason })?;
         if let Some(interpreter) = needs.interpreter {
-            // The interpreter is also a library that others name: it must not be taken a second time from elsewhere.
+            // The interpreter is also a library that others name: it must not be taken a second
+            // time from elsewhere.
             if let Some(name) = interpreter.file_name() {
                 by_name.entry(name.to_string_lossy().into_owned()).or_insert_with(|| interpreter.clone());
             }

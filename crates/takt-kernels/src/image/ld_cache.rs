@@ -1,4 +1,5 @@
-//! The dynamic linker's cache, `/etc/ld.so.cache`: where libraries outside the standard folders are.
+//! The dynamic linker's cache, `/etc/ld.so.cache`: where libraries outside the standard folders
+//! are.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,8 +10,8 @@ const ENTRY_BYTES: usize = 24;
 /// `FLAG_ELF_LIBC6 | FLAG_X8664_LIB64` of glibc.
 const X86_64: u32 = 0x0303;
 
-/// The plain libraries of x86-64: name and path. Variants for newer processors are left out, since the guest's
-/// processor is not the host's. A damaged cache gives what can be read of it.
+/// The plain libraries of x86-64: name and path. Variants for newer processors are left out, since
+/// the guest's processor is not the host's. A damaged cache gives what can be read of it.
 pub(super) fn parse(bytes: &[u8]) -> BTreeMap<String, PathBuf> {
     let mut libraries = BTreeMap::new();
     // An old format may stand before the present one.

@@ -1,4 +1,5 @@
-//! What a guest boots from: an initramfs in memory, with programs, their libraries and kernel modules.
+//! What a guest boots from: an initramfs in memory, with programs, their libraries and kernel
+//! modules.
 //!
 //! ```no_run
 //! use takt_kernels::image::Initramfs;
@@ -27,17 +28,20 @@ use cpio::{Mode, Writer};
 pub use elf::{ElfError, read_program};
 pub use error::ImageError;
 
-/// The list of modules in the image, in load order, one path a line: what the guest's first process loads.
+/// The list of modules in the image, in load order, one path a line: what the guest's first process
+/// loads.
 pub(crate) const MODULE_LIST: &str = "/etc/takt/modules";
 
 /// How an image is packed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Packing {
-    /// Not at all, the default: the virtual machine's memory gets the file as it is, and the guest has nothing to
-    /// unpack. Where every instruction is emulated, unpacking costs far more than reading a larger file.
+    /// Not at all, the default: the virtual machine's memory gets the file as it is, and the guest
+    /// has nothing to unpack. Where every instruction is emulated, unpacking costs far more than
+    /// reading a larger file.
     #[default]
     Plain,
-    /// gzip, which every kernel reads: a tenth to a third of the size, for an image that is kept or sent.
+    /// gzip, which every kernel reads: a tenth to a third of the size, for an image that is kept or
+    /// sent.
     Gzip,
 }
 
@@ -68,7 +72,8 @@ impl Default for Initramfs {
 }
 
 impl Initramfs {
-    /// An image with `/dev/console` only, which the kernel opens for the first process before anything is mounted.
+    /// An image with `/dev/console` only, which the kernel opens for the first process before
+    /// anything is mounted.
     pub fn new() -> Self {
         let mut image = Self { nodes: BTreeMap::new(), modules: Vec::new(), packing: Packing::default() };
         let folder = Node { permissions: 0o755, content: Content::Directory };
@@ -98,7 +103,8 @@ impl Initramfs {
         self.insert(path, 0o777, Content::Link(target.to_owned()))
     }
 
-    /// A file of the host, or a folder with all that is in it. Links are followed; permissions are kept.
+    /// A file of the host, or a folder with all that is in it. Links are followed; permissions are
+    /// kept.
     pub fn copy(&mut self, host: &Path, path: &str) -> Result<&mut Self, ImageError> {
         let read = |source| ImageError::Read { path: host.to_path_buf(), source };
         let facts = fs::metadata(host).map_err(read)?;
@@ -115,7 +121,8 @@ impl Initramfs {
         Ok(self)
     }
 
-    /// A program of the host, with its interpreter and all shared libraries it needs, which keep their own paths.
+    /// A program of the host, with its interpreter and all shared libraries it needs, which keep
+    /// their own paths.
     pub fn program(&mut self, host: &Path, path: &str) -> Result<&mut Self, ImageError> {
         let read = |source| ImageError::Read { path: host.to_path_buf(), source };
         // `/proc/self/exe` and the like: what is read later must still be this file.
@@ -126,8 +133,9 @@ impl Initramfs {
         self.insert(path, 0o755, Content::Host(host))
     }
 
-    /// Modules of a kernel with all they need, uncompressed, and their place in [`MODULE_LIST`]. What is built into the
-    /// kernel needs no file; a kernel given without modules is taken to have everything built in.
+    /// Modules of a kernel with all they need, uncompressed, and their place in [`MODULE_LIST`].
+    /// What is built into the kernel needs no file; a kernel given without modules is taken to have
+    /// everything built in.
     pub(crate) fn kernel_modules(
         &mut self,
         kernel: &Kernel,

@@ -38,7 +38,8 @@ pub enum Event {
     Line(String),
     /// Bytes of results so far.
     Results(u64),
-    /// Nothing new; told several times a second, so that a listener can end a run that says nothing.
+    /// Nothing new; told several times a second, so that a listener can end a run that says
+    /// nothing.
     Waiting,
 }
 
@@ -69,7 +70,8 @@ pub struct Outcome {
 }
 
 impl Machine {
-    /// Boots, waits for the end and unpacks what came out. `progress` is called with what goes on and may end it by returning false.
+    /// Boots, waits for the end and unpacks what came out. `progress` is called with what goes on
+    /// and may end it by returning false.
     ///
     /// # Errors
     /// [`MachineError`]; QEMU has ended then, and its logs are kept in the machine's directory.
@@ -328,7 +330,8 @@ impl<'a> Run<'a> {
         text
     }
 
-    /// An end that was ours, unless the console knows better: a kernel that ran out of memory hangs, too.
+    /// An end that was ours, unless the console knows better: a kernel that ran out of memory
+    /// hangs, too.
     fn explain(&self, error: MachineError) -> MachineError {
         if !matches!(error, MachineError::Hung { .. } | MachineError::TooLong { .. }) {
             return error;
@@ -394,8 +397,8 @@ impl<'a> Run<'a> {
         let failed = |source| file_error("results", &results, source);
         fs::create_dir_all(&results).map_err(failed)?;
         self.archive.seek(SeekFrom::Start(0)).map_err(failed)?;
-        // The guest ran programs as its root: neither its owners nor its special files come out, and tar refuses paths that
-        // leave the directory.
+        // The guest ran programs as its root: neither its owners nor its special files come out,
+        // and tar refuses paths that leave the directory.
         let mut archive = tar::Archive::new(&self.archive);
         archive.set_preserve_permissions(false);
         archive.set_preserve_mtime(true);

@@ -15,36 +15,41 @@ pub(super) const LINE: &str = "stream-line";
 
 const CPU_MODEL: &str = "qemu64";
 
-/// Its features: a fixed set. No entropy instructions, and no features that QEMU's translator gained later; its vendor is AMD's, so
-/// that no kernel spends instructions on Meltdown, which the machine does not have. `xsave` is left out: kernel 6.1 does
-/// not come up with it on QEMU 7.2 under a counted clock.
+/// Its features: a fixed set. No entropy instructions, and no features that QEMU's translator
+/// gained later; its vendor is AMD's, so that no kernel spends instructions on Meltdown, which the
+/// machine does not have. `xsave` is left out: kernel 6.1 does not come up with it on QEMU 7.2
+/// under a counted clock.
 const CPU_FEATURES: &str = "+ssse3,+sse4.1,+sse4.2,+popcnt,+smep,+smap,+fsgsbase,-rdrand,-rdseed,-kvm";
 
 /// Takt's boot parameters.
 ///
-/// `nokaslr norandmaps`: addresses decide about collisions in hash tables and thus about instructions.
-/// `random.trust_cpu=off random.trust_bootloader=off`: no entropy of the host. `panic=-1` with QEMU's `-no-reboot`: a panic
-/// ends the machine. `earlyprintk=ttyS0`: the words of a kernel that dies before it has a console. `loglevel=6`: enough for a sign of life, little enough to boot fast; the guest lowers it later.
-/// `cryptomgr.notests`: self-tests of ciphers cost seconds. `rdinit=/init`: no search.
+/// `nokaslr norandmaps`: addresses decide about collisions in hash tables and thus about
+/// instructions. `random.trust_cpu=off random.trust_bootloader=off`: no entropy of the host.
+/// `panic=-1` with QEMU's `-no-reboot`: a panic ends the machine. `earlyprintk=ttyS0`: the words of
+/// a kernel that dies before it has a console. `loglevel=6`: enough for a sign of life, little
+/// enough to boot fast; the guest lowers it later. `cryptomgr.notests`: self-tests of ciphers cost
+/// seconds. `rdinit=/init`: no search.
 const PARAMETERS: &str = "console=ttyS0 earlyprintk=ttyS0 panic=-1 loglevel=6 nokaslr norandmaps random.trust_cpu=off \
                           random.trust_bootloader=off cryptomgr.notests rdinit=/init";
 
-/// The time-stamp counter is exactly the virtual clock: nothing to calibrate, and no watchdog that compares it with a
-/// device's.
+/// The time-stamp counter is exactly the virtual clock: nothing to calibrate, and no watchdog that
+/// compares it with a device's.
 const COUNTED_PARAMETERS: &str = "tsc=reliable no_timer_check";
 
-/// Longest turn of one CPU, microseconds. Without it, a turn ends where the next timer is due, a tenth of a second later if
-/// nobody has set one, and a CPU whose timer has just expired learns of it that much later. A network filter that has no
-/// network is QEMU's one device with a periodic timer on the virtual clock that the guest does not see. A shorter one costs
-/// the host more and the guest nothing.
+/// Longest turn of one CPU, microseconds. Without it, a turn ends where the next timer is due, a
+/// tenth of a second later if nobody has set one, and a CPU whose timer has just expired learns of
+/// it that much later. A network filter that has no network is QEMU's one device with a periodic
+/// timer on the virtual clock that the guest does not see. A shorter one costs the host more and
+/// the guest nothing.
 const TURN_US: u32 = 25;
 
-/// The order in which QEMU takes turns between CPUs under a counted clock, by their numbers in the guest: between two of
-/// the guest's (`0..cpus`), one that the guest never starts.
+/// The order in which QEMU takes turns between CPUs under a counted clock, by their numbers in the
+/// guest: between two of the guest's (`0..cpus`), one that the guest never starts.
 ///
-/// A turn ends at the next timer of any CPU. Up to QEMU 8.0 the turn after that has no time left and only sets off the timer; if
-/// it were a CPU of the guest's, that CPU would stand still as long as the one before it is busy, and a guest with two
-/// CPUs would not even start. So the empty turn is given to a CPU that has nothing to do.
+/// A turn ends at the next timer of any CPU. Up to QEMU 8.0 the turn after that has no time left
+/// and only sets off the timer; if it were a CPU of the guest's, that CPU would stand still as long
+/// as the one before it is busy, and a guest with two CPUs would not even start. So the empty turn
+/// is given to a CPU that has nothing to do.
 fn order_of_cpus(cpus: u32) -> impl Iterator<Item = u32> {
     (0..cpus).flat_map(move |cpu| std::iter::once(cpu).chain((cpu + 1 < cpus).then_some(cpus + cpu)))
 }
@@ -130,7 +135,8 @@ pub(super) fn arguments(machine: &Machine, kernel: &Path) -> Vec<OsString> {
     add("-serial", "chardev:console".into());
     add("-chardev", with_path("file,id=line,path=", &directory.join(LINE)));
     add("-serial", "chardev:line".into());
-    // Without ioeventfd, QEMU takes the guest's bytes in the CPU's own thread, at the instruction that sends them.
+    // Without ioeventfd, QEMU takes the guest's bytes in the CPU's own thread, at the instruction
+    // that sends them.
     add("-device", "virtio-serial-pci,id=ports,ioeventfd=off,max_ports=2".into());
     add("-chardev", with_path("file,id=results,path=", &directory.join(STREAM)));
     add("-device", format!("virtserialport,bus=ports.0,chardev=results,name={PORT_NAME}").into());

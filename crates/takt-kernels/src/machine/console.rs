@@ -18,7 +18,8 @@ pub enum Judgement {
     Nothing,
 }
 
-/// A kernel without memory says that in many ways, and often panics about the consequence; so memory goes before panics.
+/// A kernel without memory says that in many ways, and often panics about the consequence; so
+/// memory goes before panics.
 const MEMORY: [&str; 7] = [
     "Cannot find place for new RAMDISK",
     "Out of memory: Killed process",

@@ -1,16 +1,19 @@
 //! The virtual machine: QEMU, driven so that a run depends on nothing outside.
 //!
-//! With [`Accelerator::Counted`] (QEMU's translator with `-icount`), one guest instruction takes one nanosecond and an idle
-//! guest jumps to its next timer. Every source of chance is shut: a fixed start of the clock that follows virtual
-//! time, no entropy instructions, a fixed seed for what QEMU makes up, no address randomisation, devices that act at
-//! once in the virtual CPU's own thread, results that go to a file and never make the guest wait. Two runs of the same
-//! image on the same version of QEMU are then equal to the bit, however busy the host is.
+//! With [`Accelerator::Counted`] (QEMU's translator with `-icount`), one guest instruction takes
+//! one nanosecond and an idle guest jumps to its next timer. Every source of chance is shut: a
+//! fixed start of the clock that follows virtual time, no entropy instructions, a fixed seed for
+//! what QEMU makes up, no address randomisation, devices that act at once in the virtual CPU's own
+//! thread, results that go to a file and never make the guest wait. Two runs of the same image on
+//! the same version of QEMU are then equal to the bit, however busy the host is.
 //!
-//! Several CPUs take turns of at most 25 us. They never run at the same moment, and virtual time is the sum of what all of
-//! them do: work in parallel takes as long as work in a row, and a release or a wake-up from another CPU can come a turn late.
-//! So more than one CPU shows what a kernel puts where (`isolcpus`, `threadirqs`, `rcu_nocbs`), not how fast it is there.
+//! Several CPUs take turns of at most 25 us. They never run at the same moment, and virtual time is
+//! the sum of what all of them do: work in parallel takes as long as work in a row, and a release
+//! or a wake-up from another CPU can come a turn late. So more than one CPU shows what a kernel
+//! puts where (`isolcpus`, `threadirqs`, `rcu_nocbs`), not how fast it is there.
 //!
-//! With [`Accelerator::Kvm`] the guest runs on the host's CPU in real time: fast, and as noisy as the host.
+//! With [`Accelerator::Kvm`] the guest runs on the host's CPU in real time: fast, and as noisy as
+//! the host.
 
 mod boot;
 mod command;
@@ -57,18 +60,20 @@ pub struct Settings {
     pub accelerator: Accelerator,
     /// CPUs of the guest. Default 1: several take turns, see the module.
     pub cpus: u32,
-    /// Memory, MiB. Default 1024: an unpacked image of 60 MB, its copy while it is unpacked, stress and results.
+    /// Memory, MiB. Default 1024: an unpacked image of 60 MB, its copy while it is unpacked, stress
+    /// and results.
     pub memory_mib: u32,
     /// Boot parameters after Takt's own (`isolcpus=1 nohz_full=1 preempt=full`). Default none.
     pub boot_parameters: String,
-    /// Host time that a whole run gets, seconds. Default 1800: a busy second of the guest takes about ten of the host, and
-    /// a run of 1000 releases under stress a few minutes.
+    /// Host time that a whole run gets, seconds. Default 1800: a busy second of the guest takes
+    /// about ten of the host, and a run of 1000 releases under stress a few minutes.
     pub wall_limit_s: u64,
-    /// Time without a sign of life before the guest counts as hung, seconds, in which QEMU runs or sleeps; what it waits for a CPU
-    /// of the host does not count. Default 300: the guest gives a sign every ten seconds of its own time, which take
-    /// some 100 s under full load.
+    /// Time without a sign of life before the guest counts as hung, seconds, in which QEMU runs or
+    /// sleeps; what it waits for a CPU of the host does not count. Default 300: the guest gives a
+    /// sign every ten seconds of its own time, which take some 100 s under full load.
     pub quiet_limit_s: u64,
-    /// Seed of everything that QEMU makes up. Default 1; another one gives another sequence of the same kind.
+    /// Seed of everything that QEMU makes up. Default 1; another one gives another sequence of the
+    /// same kind.
     pub seed: u32,
     /// QEMU's program. Default `qemu-system-x86_64`, looked for in PATH.
     pub qemu: PathBuf,
@@ -147,11 +152,13 @@ pub struct Machine {
     pub initramfs: PathBuf,
     /// The rest.
     pub settings: Settings,
-    /// An empty or new directory that keeps what a run leaves: `console.log`, `qemu.log`, `stream`, `results/`.
+    /// An empty or new directory that keeps what a run leaves: `console.log`, `qemu.log`, `stream`,
+    /// `results/`.
     pub directory: PathBuf,
 }
 
-/// Why a guest did not come back with its results. The console's log is kept in every case in which QEMU ran.
+/// Why a guest did not come back with its results. The console's log is kept in every case in which
+/// QEMU ran.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// The machine cannot be made.

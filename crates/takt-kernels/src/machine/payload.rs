@@ -1,12 +1,13 @@
-//! The kernel inside a compressed kernel file. A translated guest needs 4 s of its time to unpack itself, most of its whole
-//! start; the host does it in one. QEMU starts the unpacked kernel by its PVH entry, where it has one.
+//! The kernel inside a compressed kernel file. A translated guest needs 4 s of its time to unpack
+//! itself, most of its whole start; the host does it in one. QEMU starts the unpacked kernel by its
+//! PVH entry, where it has one.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Offsets of the boot protocol (Documentation/arch/x86/boot.rst): sectors of the setup part, its mark, the protocol's
-/// version, place and length of the payload.
+/// Offsets of the boot protocol (Documentation/arch/x86/boot.rst): sectors of the setup part, its
+/// mark, the protocol's version, place and length of the payload.
 const SETUP_SECTORS_AT: usize = 0x1f1;
 const MAGIC_AT: usize = 0x202;
 const VERSION_AT: usize = 0x206;
@@ -21,16 +22,16 @@ const UNPACKED_MAX_BYTES: u64 = 512 << 20;
 /// Type of the note that holds the entry, in the name space "Xen".
 const PVH_ENTRY: u32 = 18;
 
-/// The kernel as an ELF file, if this file is a compressed one whose packing is known and whose kernel starts without its
-/// own unpacker. `None` in all other cases: it is started as it is then.
+/// The kernel as an ELF file, if this file is a compressed one whose packing is known and whose
+/// kernel starts without its own unpacker. `None` in all other cases: it is started as it is then.
 pub(super) fn unpack(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut file = Vec::new();
     File::open(path)?.take(UNPACKED_MAX_BYTES).read_to_end(&mut file)?;
     Ok(kernel_within(&file, UNPACKED_MAX_BYTES))
 }
 
-/// The kernel as an ELF file within a compressed kernel file, of at most `most_bytes`; `None` where there is none that starts by
-/// itself.
+/// The kernel as an ELF file within a compressed kernel file, of at most `most_bytes`; `None` where
+/// there is none that starts by itself.
 #[must_use]
 pub fn kernel_within(file: &[u8], most_bytes: u64) -> Option<Vec<u8>> {
     payload(file).and_then(|payload| unpacked(payload, most_bytes)).filter(|elf| has_pvh_entry(elf))
@@ -59,7 +60,8 @@ fn payload(file: &[u8]) -> Option<&[u8]> {
 
 fn unpacked(payload: &[u8], most_bytes: u64) -> Option<Vec<u8>> {
     let mut elf = Vec::new();
-    // The kernel's build appends the unpacked length to most formats; readers of one stream stop before it.
+    // The kernel's build appends the unpacked length to most formats; readers of one stream stop
+    // before it.
     let read = match payload {
         [0x1f, 0x8b, ..] => flate2::bufread::GzDecoder::new(payload).take(most_bytes).read_to_end(&mut elf),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {

@@ -1,7 +1,8 @@
 //! How long a guest has said nothing while it could have said something.
 //!
-//! On a busy host QEMU may wait for a CPU for minutes, and its guest is none the worse for it. So time counts only when
-//! QEMU runs (its guest loops) or sleeps (its guest waits for what never comes), and not while it is ready to run and does not.
+//! On a busy host QEMU may wait for a CPU for minutes, and its guest is none the worse for it. So
+//! time counts only when QEMU runs (its guest loops) or sleeps (its guest waits for what never
+//! comes), and not while it is ready to run and does not.
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +32,8 @@ impl Quiet {
         Self { process: PathBuf::from(format!("/proc/{id}")), last: None, said: 0, counted: Duration::ZERO }
     }
 
-    /// Looks again. `said`: bytes of all that came from the guest. The time that counts since they last grew.
+    /// Looks again. `said`: bytes of all that came from the guest. The time that counts since they
+    /// last grew.
     pub(super) fn look(&mut self, said: u64) -> Duration {
         let now = Instant::now();
         let look = self.ask();

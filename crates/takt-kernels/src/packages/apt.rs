@@ -1,5 +1,5 @@
-//! What the distribution offers, asked of apt. Reads its lists and downloads into a folder; installs nothing and needs
-//! no rights.
+//! What the distribution offers, asked of apt. Reads its lists and downloads into a folder;
+//! installs nothing and needs no rights.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,8 @@ impl Source for Apt {
         if packages.is_empty() {
             return Ok(Vec::new());
         }
-        // A name that is not there makes it say so and go on; none at all makes it fail, which is no error here.
+        // A name that is not there makes it say so and go on; none at all makes it fail, which is
+        // no error here.
         let arguments = [&["show", "--no-all-versions"], packages].concat();
         Ok(parse(&String::from_utf8_lossy(&run("apt-cache", &arguments, None)?.stdout)))
     }

@@ -14,7 +14,8 @@ const HEAD_BYTES: u64 = 32 * 1024 + 0x200;
 /// Protocol 2.03 and later load an initramfs of any place below 2 GiB.
 const VERSION_MIN: u16 = 0x0203;
 
-/// The kernel's own name of itself, "6.1.0-56-amd64 (...) #1 SMP PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-11-16)".
+/// The kernel's own name of itself, "6.1.0-56-amd64 (...) #1 SMP PREEMPT_DYNAMIC Debian 6.1.192-2
+/// (2026-11-16)".
 pub(super) fn describe(path: &Path) -> io::Result<Result<String, String>> {
     let mut head = Vec::new();
     File::open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;

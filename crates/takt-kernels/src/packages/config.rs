@@ -1,4 +1,5 @@
-//! What a kernel's configuration says: how it preempts, and whether it can run in a machine without disks.
+//! What a kernel's configuration says: how it preempts, and whether it can run in a machine without
+//! disks.
 
 use std::fmt;
 

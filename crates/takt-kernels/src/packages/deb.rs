@@ -1,5 +1,5 @@
-//! Unpacks what a virtual machine needs of a kernel package, without the package manager: a `.deb` is an `ar` archive
-//! that holds a packed `tar`.
+//! Unpacks what a virtual machine needs of a kernel package, without the package manager: a `.deb`
+//! is an `ar` archive that holds a packed `tar`.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -25,8 +25,8 @@ impl Default for Limits {
     }
 }
 
-/// The modules that are kept, below `kernel/`: virtual devices and what tests of real-time code use. All 4,000 of a
-/// distribution would be 400 MB for each kernel.
+/// The modules that are kept, below `kernel/`: virtual devices and what tests of real-time code
+/// use. All 4,000 of a distribution would be 400 MB for each kernel.
 const KEPT: &[&str] = &[
     "drivers/virtio/",
     "drivers/char/virtio_console",
@@ -187,8 +187,9 @@ pub fn unpack(source: impl Read, folder: &Path, limits: Limits) -> Result<Unpack
     Err(DebError::TooManyParts { most: MOST_PARTS })
 }
 
-/// Name and length of a part, from its head (deb(5): the common archive format, with names that fit in the head). The crate for
-/// such archives believes what a head says of names and lengths elsewhere.
+/// Name and length of a part, from its head (deb(5): the common archive format, with names that fit
+/// in the head). The crate for such archives believes what a head says of names and lengths
+/// elsewhere.
 fn part(head: &[u8; AR_HEAD_BYTES]) -> Result<(String, u64), DebError> {
     let text = |from: usize, to: usize| String::from_utf8_lossy(&head[from..to]).trim_end().to_owned();
     let (name, size) = (text(0, 16), text(48, 58));

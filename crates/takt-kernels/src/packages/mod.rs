@@ -9,8 +9,9 @@
 //! # Ok::<(), takt_kernels::packages::PackageError>(())
 //! ```
 //!
-//! Nothing is installed, and no boot setting changes: a package is downloaded into a cache folder, checked against the
-//! distribution's lists, and the kernel with the modules of virtual devices is taken out of it.
+//! Nothing is installed, and no boot setting changes: a package is downloaded into a cache folder,
+//! checked against the distribution's lists, and the kernel with the modules of virtual devices is
+//! taken out of it.
 
 mod apt;
 mod bzimage;
@@ -67,8 +68,8 @@ pub struct Package {
 }
 
 impl Kernel {
-    /// A kernel given as a file. Modules and configuration are taken from where distributions put them beside it, or from
-    /// `modules`, a `lib/modules/RELEASE`.
+    /// A kernel given as a file. Modules and configuration are taken from where distributions put
+    /// them beside it, or from `modules`, a `lib/modules/RELEASE`.
     pub fn from_path(vmlinuz: &Path, modules: Option<&Path>) -> Result<Self, PackageError> {
         let io = |source| PackageError::Io { path: vmlinuz.to_path_buf(), source };
         let vmlinuz = &vmlinuz.canonicalize().map_err(io)?;
@@ -115,8 +116,8 @@ impl Kernel {
     }
 }
 
-/// The preemption of a kernel without a configuration, from "#1 SMP PREEMPT_RT ...". A dynamic one does not say its
-/// default there.
+/// The preemption of a kernel without a configuration, from "#1 SMP PREEMPT_RT ...". A dynamic one
+/// does not say its default there.
 fn of_version(version: &str) -> Option<Preemption> {
     let words: Vec<&str> = version.split_whitespace().collect();
     let has = |word: &str| words.contains(&word);

@@ -1,7 +1,7 @@
 //! The modules of a kernel: which there are, what each needs, and in which order they load.
 //!
-//! Packages carry no `modules.dep`, as `depmod` makes it at installation. What each module needs is therefore read from
-//! the modules themselves where there is none.
+//! Packages carry no `modules.dep`, as `depmod` makes it at installation. What each module needs is
+//! therefore read from the modules themselves where there is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -111,7 +111,8 @@ impl Index {
         self.modules.contains_key(&name) || self.built_in.contains(&name)
     }
 
-    /// The files of these modules and of all they need, below the folder of the release, in load order.
+    /// The files of these modules and of all they need, below the folder of the release, in load
+    /// order.
     pub fn closure(&self, release: &str, names: &[&str]) -> Result<Vec<String>, ImageError> {
         let mut order = Vec::new();
         let mut visited = BTreeSet::new();
@@ -121,7 +122,8 @@ impl Index {
         Ok(order)
     }
 
-    /// Depth first without recursion: a chain in a damaged list may be of any length, and may close on itself.
+    /// Depth first without recursion: a chain in a damaged list may be of any length, and may close
+    /// on itself.
     fn visit(
         &self,
         release: &str,

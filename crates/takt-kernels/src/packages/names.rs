@@ -27,7 +27,8 @@ pub struct Listed {
     pub size_bytes: Option<u64>,
     /// Whether the distribution offers it now.
     pub offered: bool,
-    /// Its preemption: as configured where it is in the cache, else PREEMPT_RT where the package says so.
+    /// Its preemption: as configured where it is in the cache, else PREEMPT_RT where the package
+    /// says so.
     pub preemption: Option<Preemption>,
     /// The kernel, where it is in the cache.
     pub cached: Option<Kernel>,
@@ -39,7 +40,8 @@ pub(super) fn short(package: &str) -> String {
     name.strip_suffix(&format!("-{ARCHITECTURE}")).unwrap_or(name).to_owned()
 }
 
-/// Whether this is a kernel to start: no debugging symbols, no template, not the unsigned counterpart of a signed one.
+/// Whether this is a kernel to start: no debugging symbols, no template, not the unsigned
+/// counterpart of a signed one.
 fn is_kernel(package: &str) -> bool {
     let noise = ["-dbg", "-dbgsym", "-signed-template", "-unsigned"];
     !noise.iter().any(|suffix| package.ends_with(suffix)) && !package.starts_with("linux-image-unsigned-")
@@ -67,7 +69,8 @@ pub(super) fn offered(source: &dyn Source) -> Result<Vec<(Stanza, Vec<String>)>,
     Ok(kernels)
 }
 
-/// The package that a name means: an exact package, an alias, a short name, or the newest of a version ("6.1", "6.1-rt").
+/// The package that a name means: an exact package, an alias, a short name, or the newest of a
+/// version ("6.1", "6.1-rt").
 pub(super) fn resolve(source: &dyn Source, name: &str) -> Result<Stanza, PackageError> {
     let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
     let mut candidates: Vec<String> = match alias {

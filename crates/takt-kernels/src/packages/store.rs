@@ -1,4 +1,5 @@
-//! The cache of kernels. A kernel is in it whole or not at all: it is put together in a folder of its own and renamed.
+//! The cache of kernels. A kernel is in it whole or not at all: it is put together in a folder of
+//! its own and renamed.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -23,7 +24,8 @@ const PART_AGE: Duration = Duration::from_secs(24 * 3600);
 #[serde(deny_unknown_fields)]
 struct Facts {
     package: Package,
-    /// Names that meant this kernel when it was fetched, so that they can be used without the lists.
+    /// Names that meant this kernel when it was fetched, so that they can be used without the
+    /// lists.
     asked_as: Vec<String>,
     /// SHA-256 of `vmlinuz`.
     sha256: String,
@@ -36,7 +38,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// The cache in `folder`, or in `takt/kernels` of the user's cache folder. It is made when something is fetched.
+    /// The cache in `folder`, or in `takt/kernels` of the user's cache folder. It is made when
+    /// something is fetched.
     pub fn open(folder: Option<&Path>) -> Result<Self, PackageError> {
         let folder = match folder {
             Some(folder) => folder.to_path_buf(),
@@ -56,8 +59,8 @@ impl Store {
         &self.folder
     }
 
-    /// What is offered and what is in the cache, newest first. Without a package manager, what is in the cache; the
-    /// error then says why it is not more.
+    /// What is offered and what is in the cache, newest first. Without a package manager, what is
+    /// in the cache; the error then says why it is not more.
     pub fn list(&self) -> Result<(Vec<Listed>, Option<PackageError>), PackageError> {
         let (offered, error) = match names::offered(self.source.as_ref()) {
             Ok(offered) => (offered, None),
@@ -96,7 +99,8 @@ impl Store {
         Ok((listed, error))
     }
 
-    /// The kernel of that name, from the cache or fetched: a path (anything with a slash), a short name or a package.
+    /// The kernel of that name, from the cache or fetched: a path (anything with a slash), a short
+    /// name or a package.
     pub fn get(&self, name: &str, progress: &mut dyn FnMut(&str)) -> Result<Kernel, PackageError> {
         if name.contains('/') {
             let kernel = Kernel::from_path(Path::new(name), None)?;
@@ -120,7 +124,8 @@ impl Store {
         })
     }
 
-    /// The newest kernel in the cache that was fetched as `name`, or whose package or short name it is.
+    /// The newest kernel in the cache that was fetched as `name`, or whose package or short name it
+    /// is.
     fn by_name(&self, name: &str) -> Result<Option<Kernel>, PackageError> {
         let mut matching = self.cached()?;
         matching.retain(|(_, facts)| {
@@ -133,7 +138,8 @@ impl Store {
         Ok(matching.pop().map(|(kernel, _)| Kernel { name: name.to_owned(), ..kernel }))
     }
 
-    /// All whole kernels of the cache. What cannot be read is passed over, as it is fetched again when asked for.
+    /// All whole kernels of the cache. What cannot be read is passed over, as it is fetched again
+    /// when asked for.
     fn cached(&self) -> Result<Vec<(Kernel, Facts)>, PackageError> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
@@ -182,7 +188,8 @@ impl Store {
         let facts = Facts { package, asked_as: vec![name.to_owned()], sha256: kernel.sha256 };
         write_facts(&whole, &facts).map_err(|source| io(&whole, source))?;
         if folder.exists() {
-            // What is there was not readable, or another process was faster: one of both is whole, this one surely.
+            // What is there was not readable, or another process was faster: one of both is whole,
+            // this one surely.
             let aside = part.path().join("aside");
             fs::rename(&folder, &aside).map_err(|source| io(&folder, source))?;
         }

@@ -65,7 +65,8 @@ impl Kind {
     }
 }
 
-/// Why bytes are no frame. The stream has no way back to frames after that: nothing of ours can have written it.
+/// Why bytes are no frame. The stream has no way back to frames after that: nothing of ours can
+/// have written it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// Other bytes where a frame should begin.
@@ -170,7 +171,8 @@ pub struct FrameReader {
 impl FrameReader {
     /// The next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
-        // Moved only when most of the buffer is read, so that many small frames in a large piece stay linear.
+        // Moved only when most of the buffer is read, so that many small frames in a large piece
+        // stay linear.
         if self.taken > self.buffer.len() / 2 {
             self.buffer.drain(..self.taken);
             self.taken = 0;

@@ -17,7 +17,8 @@ pub struct Hello {
     pub version: String,
     /// `/sys/kernel/realtime`, where the kernel has it.
     pub realtime: Option<bool>,
-    /// `/sys/kernel/debug/sched/preempt`, where the kernel has it: the models, the one in force in brackets.
+    /// `/sys/kernel/debug/sched/preempt`, where the kernel has it: the models, the one in force in
+    /// brackets.
     pub preempt: Option<String>,
     /// `/proc/cmdline`.
     pub command_line: String,
@@ -33,7 +34,8 @@ pub struct Hello {
 
 /// The preemption model of a kernel as `uname -v` and the scheduler's file tell it.
 impl Hello {
-    /// `PREEMPT_RT`, `PREEMPT_DYNAMIC (voluntary)`, `PREEMPT`, or `voluntary or none` where the kernel does not say.
+    /// `PREEMPT_RT`, `PREEMPT_DYNAMIC (voluntary)`, `PREEMPT`, or `voluntary or none` where the
+    /// kernel does not say.
     #[must_use]
     pub fn preemption(&self) -> String {
         let word = self

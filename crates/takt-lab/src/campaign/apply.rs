@@ -1,4 +1,5 @@
-//! Putting the value of a factor into a run: into the robot's configuration, or into what goes on around it.
+//! Putting the value of a factor into a run: into the robot's configuration, or into what goes on
+//! around it.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ pub const BOOT: &str = "boot.";
 /// What the name of any other label begins with.
 const LABEL: &str = "label.";
 
-/// Sets `name` to `value` for one run. In a `guest`, kernel and boot parameters are what it is booted with; elsewhere they
-/// are labels, since only a reboot can change them.
+/// Sets `name` to `value` for one run. In a `guest`, kernel and boot parameters are what it is
+/// booted with; elsewhere they are labels, since only a reboot can change them.
 ///
 /// # Errors
 /// A sentence with the factor, its value and what is accepted.
@@ -72,8 +73,8 @@ pub fn apply(
     Ok(())
 }
 
-/// Sets a boot parameter: `true` gives it alone (`threadirqs`), a text or number as its value; `false` and
-/// "default" leave the kernel to its default ("off" is a value of many parameters).
+/// Sets a boot parameter: `true` gives it alone (`threadirqs`), a text or number as its value;
+/// `false` and "default" leave the kernel to its default ("off" is a value of many parameters).
 fn set_boot(boot: &mut BTreeMap<String, String>, parameter: &str, value: &Value) -> Result<(), String> {
     let name_fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let value_fits = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'');
@@ -101,8 +102,8 @@ fn set_boot(boot: &mut BTreeMap<String, String>, parameter: &str, value: &Value)
     Ok(())
 }
 
-/// Sets the value at a dotted path; tables on the way are made where they are missing. Whether the robot knows the
-/// key is for its own parser to say.
+/// Sets the value at a dotted path; tables on the way are made where they are missing. Whether the
+/// robot knows the key is for its own parser to say.
 fn set(config: &mut Table, path: &str, value: &Value) -> Result<(), String> {
     let (mut table, mut rest) = (config, path);
     while let Some((head, tail)) = rest.split_once('.') {

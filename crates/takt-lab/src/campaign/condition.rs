@@ -1,4 +1,5 @@
-//! Rows of a campaign about test conditions, in the shape of the DAQ paper's Tables 1 to 4, and with what those leave out.
+//! Rows of a campaign about test conditions, in the shape of the DAQ paper's Tables 1 to 4, and
+//! with what those leave out.
 
 use std::collections::BTreeMap;
 

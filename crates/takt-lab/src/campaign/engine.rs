@@ -1,4 +1,5 @@
-//! A campaign on disk: which runs it has, which are made, and what became of each; an [`Executor`] makes them.
+//! A campaign on disk: which runs it has, which are made, and what became of each; an [`Executor`]
+//! makes them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -39,7 +40,8 @@ struct Stored {
     plan: Plan,
 }
 
-/// Length of a run from which on it goes on after a cut, seconds. Ten minutes: what a person would rather not lose.
+/// Length of a run from which on it goes on after a cut, seconds. Ten minutes: what a person would
+/// rather not lose.
 const LONG_S: f64 = 600.0;
 
 /// A campaign on disk.
@@ -130,8 +132,9 @@ impl Campaign {
         &self.version
     }
 
-    /// Facts in which this machine differs from the one that the finished runs were made on. What a kernel factor varies
-    /// on purpose is left out. Guests bring their own machine: there is none then.
+    /// Facts in which this machine differs from the one that the finished runs were made on. What a
+    /// kernel factor varies on purpose is left out. Guests bring their own machine: there is none
+    /// then.
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -156,11 +159,12 @@ impl Campaign {
         differences
     }
 
-    /// Has the runs made that are not made yet, by `executor`. A run that fails is a row of the table, and the campaign goes on with
-    /// the next. Runs that the executor does not take wait.
+    /// Has the runs made that are not made yet, by `executor`. A run that fails is a row of the
+    /// table, and the campaign goes on with the next. Runs that the executor does not take wait.
     ///
     /// # Errors
-    /// [`LabError::Config`] where another takt measures this campaign now; what the executor refuses or ends with; [`LabError::Files`].
+    /// [`LabError::Config`] where another takt measures this campaign now; what the executor
+    /// refuses or ends with; [`LabError::Files`].
     pub fn measure(
         &self,
         executor: &dyn Executor,
@@ -215,7 +219,8 @@ impl Campaign {
         Ok(table)
     }
 
-    /// Holds the campaign for this process. Two that make its runs would each set the other's aside.
+    /// Holds the campaign for this process. Two that make its runs would each set the other's
+    /// aside.
     fn lock(&self) -> Result<Option<File>, LabError> {
         let path = self.path.join(LOCK_FILE);
         let file = takt_files::append(&path).map_err(LabError::io(&path))?;
@@ -252,8 +257,9 @@ impl Campaign {
         Err("the run ended without a seal".to_owned())
     }
 
-    /// Whether a run that was cut off goes on where it was: a test of weeks must not begin anew after a power cut. A short one
-    /// begins anew, because uncut runs compare better; and one that failed, because it would fail again.
+    /// Whether a run that was cut off goes on where it was: a test of weeks must not begin anew
+    /// after a power cut. A short one begins anew, because uncut runs compare better; and one that
+    /// failed, because it would fail again.
     fn goes_on(&self, run: &CellRun, config: &Path, dir: &Path) -> bool {
         let failed: BTreeMap<String, String> = read_json(&self.path.join(FAILURES_FILE)).unwrap_or_default();
         run.expected_s >= LONG_S
@@ -279,7 +285,8 @@ fn is_whole(dir: &Path) -> bool {
     RunDir::open(dir).is_ok_and(|dir| dir.is_complete())
 }
 
-/// Whether samples were sealed and their journals are gone: the run came to its end, though nobody counts it, and nothing can be added.
+/// Whether samples were sealed and their journals are gone: the run came to its end, though nobody
+/// counts it, and nothing can be added.
 fn has_sealed_samples(dir: &Path) -> bool {
     let entries = fs::read_dir(dir.join(takt_rundir::SAMPLES_FOLDER)).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).any(|path| {

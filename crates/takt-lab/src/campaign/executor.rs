@@ -1,4 +1,5 @@
-//! Who makes the runs of a campaign: this machine ([`Local`]), or whoever else implements [`Executor`].
+//! Who makes the runs of a campaign: this machine ([`Local`]), or whoever else implements
+//! [`Executor`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -131,15 +132,16 @@ pub trait Executor {
     /// Whether `run` can be made now; others wait.
     fn takes(&self, run: &CellRun) -> bool;
 
-    /// Has the `open` runs made, each into its place in the campaign, and tells what becomes of each.
+    /// Has the `open` runs made, each into its place in the campaign, and tells what becomes of
+    /// each.
     ///
     /// # Errors
     /// [`LabError::Stopped`] and others where it ended before the last of them.
     fn execute(&self, campaign: &Campaign, open: &[&CellRun], tell: Tell<'_>) -> Result<(), LabError>;
 }
 
-/// Makes runs on this machine, one after the other; guests, whose time does not pass with the host's, as many at once as the campaign
-/// says.
+/// Makes runs on this machine, one after the other; guests, whose time does not pass with the
+/// host's, as many at once as the campaign says.
 pub struct Local<'a> {
     /// Which conditions hold now (`kernel` and others): runs for other conditions wait.
     pub labels: &'a BTreeMap<String, String>,

@@ -26,7 +26,8 @@
 //! ]
 //! ```
 //!
-//! With a table `[virtual]` every run is made in a virtual machine of its own, which boots the run's `kernel`:
+//! With a table `[virtual]` every run is made in a virtual machine of its own, which boots the
+//! run's `kernel`:
 //!
 //! ```toml
 //! [virtual]
@@ -52,7 +53,8 @@ use crate::guests::Guests;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Shuffled anew in every repetition (by `seed`): slow changes of the machine then fall on all configurations alike.
+    /// Shuffled anew in every repetition (by `seed`): slow changes of the machine then fall on all
+    /// configurations alike.
     #[default]
     Random,
     /// As the factors are listed, the last one changing fastest.
@@ -117,9 +119,10 @@ impl Level {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FactorSpec {
-    /// `policy`, `rate`, `placement`: by these names for every robot. `stress`, `noise`, `load_cpus`, `seconds`: of the
-    /// run. `kernel`, `boot.PARAMETER` and `label.NAME`: conditions that only a person or a reboot can change; runs for another
-    /// condition than the present one wait for it. In a virtual campaign, kernel and boot parameters are what each run boots.
+    /// `policy`, `rate`, `placement`: by these names for every robot. `stress`, `noise`,
+    /// `load_cpus`, `seconds`: of the run. `kernel`, `boot.PARAMETER` and `label.NAME`: conditions
+    /// that only a person or a reboot can change; runs for another condition than the present one
+    /// wait for it. In a virtual campaign, kernel and boot parameters are what each run boots.
     /// Anything else: a key of the robot's configuration, dots between the levels.
     pub name: String,
     /// Its values.
@@ -208,7 +211,8 @@ impl CampaignFile {
         LabError::Config(format!("campaign {}: {what}: {error}", self.name))
     }
 
-    /// Sets a key in all runs, from `key=value`; the value is read as TOML, or as text where it is none.
+    /// Sets a key in all runs, from `key=value`; the value is read as TOML, or as text where it is
+    /// none.
     ///
     /// # Errors
     /// [`LabError::Config`].

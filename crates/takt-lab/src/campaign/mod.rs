@@ -1,11 +1,12 @@
-//! Campaigns: a robot under every combination of some factors, each combination measured several times.
+//! Campaigns: a robot under every combination of some factors, each combination measured several
+//! times.
 //!
 //! ```text
 //! CampaignFile ─► Plan (every run, validated before the first) ─► Campaign (runs, kill, resume) ─► Table
 //! ```
 //!
-//! A campaign directory holds `campaign.json` (the whole plan), `configs/` (the resolved configuration of every run),
-//! one run directory per run, `failures.json` and `table.json`.
+//! A campaign directory holds `campaign.json` (the whole plan), `configs/` (the resolved
+//! configuration of every run), one run directory per run, `failures.json` and `table.json`.
 
 mod apply;
 mod condition;

@@ -37,7 +37,8 @@ pub struct RunSetup {
     /// Boot parameters of a virtual run, with their values; an empty one stands alone.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub boot: BTreeMap<String, String>,
-    /// Conditions that only a person or a reboot can change, and that the run is for: `kernel`, and others by their names.
+    /// Conditions that only a person or a reboot can change, and that the run is for: `kernel`, and
+    /// others by their names.
     pub labels: BTreeMap<String, String>,
     /// Where the run stands in the campaign.
     pub experiment: Experiment,
@@ -83,7 +84,8 @@ pub struct Plan {
     pub runs: Vec<CellRun>,
     /// Resolved configurations: name and TOML text.
     pub configs: Vec<(String, String)>,
-    /// What all runs give up because this machine cannot carry it, where the robot's configuration asks for that.
+    /// What all runs give up because this machine cannot carry it, where the robot's configuration
+    /// asks for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<Scaled>,
 }
@@ -100,8 +102,9 @@ struct Combination {
 }
 
 impl Plan {
-    /// Resolves a campaign: every combination of factors becomes a configuration, and every configuration is read by
-    /// its robot, so that an unknown factor or an impossible combination is found now and not after an hour.
+    /// Resolves a campaign: every combination of factors becomes a configuration, and every
+    /// configuration is read by its robot, so that an unknown factor or an impossible combination
+    /// is found now and not after an hour.
     ///
     /// # Errors
     /// [`LabError::Config`] with the combination and its error; [`LabError::Files`].
@@ -109,8 +112,8 @@ impl Plan {
         Self::resolve_with(registry, file, &mut |robot| robot.settle())
     }
 
-    /// As [`resolve`](Self::resolve), with a decision of the caller's own about configurations with a `[scale]`. It is made once,
-    /// before the factors, so that all runs do the same work.
+    /// As [`resolve`](Self::resolve), with a decision of the caller's own about configurations with
+    /// a `[scale]`. It is made once, before the factors, so that all runs do the same work.
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
@@ -246,7 +249,8 @@ impl Plan {
                     place: None,
                 };
                 runs.push(CellRun {
-                    // The number keeps names apart whose special characters were all that told them apart.
+                    // The number keeps names apart whose special characters were all that told them
+                    // apart.
                     name: format!(
                         "{:03}-{}-r{repetition}",
                         index + 1,
@@ -299,7 +303,8 @@ impl Plan {
         }
     }
 
-    /// The configurations, each with its runs in the order of repetitions, in the order of the factors' values.
+    /// The configurations, each with its runs in the order of repetitions, in the order of the
+    /// factors' values.
     pub fn configurations(&self) -> Vec<(Vec<Factor>, Vec<&CellRun>)> {
         let mut all: Vec<(Vec<Factor>, Vec<&CellRun>)> = product(&self.file)
             .map(|levels| {

@@ -10,7 +10,8 @@ use super::table::{Row, Table};
 pub struct SchedulerRow {
     /// `OTHER`, `FIFO`, `RR` or `DEADLINE`.
     pub policy: String,
-    /// `nice 0`, `priority 50`, `R400 D4000`: runtime and deadline in microseconds, as in the paper.
+    /// `nice 0`, `priority 50`, `R400 D4000`: runtime and deadline in microseconds, as in the
+    /// paper.
     pub parameter: String,
     /// Stress profile; `off` for none.
     pub stress: String,
@@ -37,9 +38,11 @@ pub struct SchedulerRow {
     pub sentence: Option<String>,
     /// Root mean square of the position error, metres; null for a robot that has none.
     pub position_rms_m: Option<f64>,
-    /// Root mean square of the distance from the same flight with punctual jobs, metres: what lateness alone cost.
+    /// Root mean square of the distance from the same flight with punctual jobs, metres: what
+    /// lateness alone cost.
     pub deviation_rms_m: Option<f64>,
-    /// Share of the repetitions whose vehicle was lost, 0..=1; their position errors are of the time until then.
+    /// Share of the repetitions whose vehicle was lost, 0..=1; their position errors are of the
+    /// time until then.
     pub diverged: Option<f64>,
     /// Greatest share of the processor time that the hypervisor took, 0..=1.
     pub stolen: Option<f64>,

@@ -24,7 +24,8 @@ pub struct Row {
     pub planned: u32,
     /// Name of the measure; the first of the robot's.
     pub measure: String,
-    /// Its values over all repetitions, microseconds; null where nothing was measured, as all figures.
+    /// Its values over all repetitions, microseconds; null where nothing was measured, as all
+    /// figures.
     pub us: Summary,
     /// Means of the repetitions: least and greatest, microseconds.
     pub mean_range_us: Option<[f64; 2]>,
@@ -34,7 +35,8 @@ pub struct Row {
     pub deadline_us: Option<f64>,
     /// Values beyond the deadline, and those that were skipped or dropped.
     pub misses: Option<u64>,
-    /// Of these, the skipped releases, and inputs that were dropped or unanswered. Mean to maximum are of the others.
+    /// Of these, the skipped releases, and inputs that were dropped or unanswered. Mean to maximum
+    /// are of the others.
     #[serde(default, rename = "never")]
     pub skipped: Option<u64>,
     /// Longest row of misses in one repetition.
@@ -60,7 +62,8 @@ pub struct Row {
     pub problems: Vec<String>,
     /// The run directories.
     pub run_dirs: Vec<String>,
-    /// The cluster's nodes that made them, one for each; empty where they were made on this machine.
+    /// The cluster's nodes that made them, one for each; empty where they were made on this
+    /// machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node: Vec<String>,
     /// The scheduler's jobs that made them, one for each.
@@ -134,10 +137,11 @@ pub struct Table {
     pub robot: String,
     /// A row per configuration, in the order of the factors' values.
     pub rows: Vec<Row>,
-    /// Facts in which the machine was not the same for all runs, beyond what a factor varies. Figures on both sides of
-    /// such a difference are not comparable.
+    /// Facts in which the machine was not the same for all runs, beyond what a factor varies.
+    /// Figures on both sides of such a difference are not comparable.
     pub machine_differences: Vec<FactDifference>,
-    /// Blocks whose runs were not all made on one node, a sentence each: within these, nodes are noise.
+    /// Blocks whose runs were not all made on one node, a sentence each: within these, nodes are
+    /// noise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub split_blocks: Vec<String>,
     /// The campaign's folder.

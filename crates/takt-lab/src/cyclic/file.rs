@@ -24,13 +24,15 @@ pub struct CyclicFile {
     pub envelope: Envelope,
     /// Releases a second. 1000: the motion controller's rate in the humanoid paper.
     pub rate_hz: f64,
-    /// Length of a run, seconds, when the command says nothing. 10 s give 10,000 releases, as in the UAV paper.
+    /// Length of a run, seconds, when the command says nothing. 10 s give 10,000 releases, as in
+    /// the UAV paper.
     pub seconds: f64,
     /// Busy time of a job, microseconds. 0: wake-ups alone, as cyclictest.
     pub work_us: f64,
     /// Deadline of a job after its release, milliseconds; the period when absent.
     pub deadline_ms: Option<f64>,
-    /// Scheduling policy. FIFO 80: above threaded interrupt handlers (50), below the kernel's own (99).
+    /// Scheduling policy. FIFO 80: above threaded interrupt handlers (50), below the kernel's own
+    /// (99).
     pub policy: Policy,
     /// CPUs; the inherited ones when absent.
     pub cpus: Option<CpuSet>,
@@ -38,8 +40,8 @@ pub struct CyclicFile {
     pub lock_memory: MemoryLock,
     /// How the loop waits. Kernel: the CPU is free meanwhile.
     pub sleep: SleepStrategy,
-    /// Holds the CPUs out of deep sleep (`/dev/cpu_dma_latency` at 0). True: exit latencies of idle states are
-    /// power saving and not scheduling.
+    /// Holds the CPUs out of deep sleep (`/dev/cpu_dma_latency` at 0). True: exit latencies of idle
+    /// states are power saving and not scheduling.
     pub no_deep_idle: bool,
     /// Refuse to run when the kernel grants less than asked.
     pub strict: bool,

@@ -105,7 +105,8 @@ impl Robot for CyclicFile {
         }
         session.header.measures = measures(self);
         let window = session.new_window(options.watch.clone());
-        // Two seconds of records: a collector that is starved under stress loses none for that long.
+        // Two seconds of records: a collector that is starved under stress loses none for that
+        // long.
         let (producer, records) = ring((2.0 * self.rate_hz) as usize + 64);
         let collector = CyclicCollector::new(self, session, records, &window)?;
         let collecting = Collecting::start("takt-collector", "drains job records", |end| collector.run(end))?;

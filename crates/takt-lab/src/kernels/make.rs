@@ -75,7 +75,8 @@ impl Maker {
         })
     }
 
-    /// Fetches kernels before the first run needs them. One that is not to be had fails its own runs only.
+    /// Fetches kernels before the first run needs them. One that is not to be had fails its own
+    /// runs only.
     pub fn fetch<'a>(&self, names: impl Iterator<Item = &'a str>, progress: &mut dyn FnMut(&str)) {
         for name in names {
             if let Err(error) = self.kernel(name, progress) {
@@ -95,8 +96,9 @@ impl Maker {
         Ok(kernel)
     }
 
-    /// Makes one run: boots its kernel, runs the robot there and leaves the run directory where the campaign wants it. What
-    /// the guest left beside it, its console first of all, is kept in the campaign's folder, whatever happens.
+    /// Makes one run: boots its kernel, runs the robot there and leaves the run directory where the
+    /// campaign wants it. What the guest left beside it, its console first of all, is kept in the
+    /// campaign's folder, whatever happens.
     ///
     /// # Errors
     /// What went wrong, in a sentence, with the console's place.
@@ -277,7 +279,8 @@ fn in_path(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_absolute() && file.is_file())
 }
 
-/// Files and folders of the host that a configuration names: recordings, models. Devices are not among them.
+/// Files and folders of the host that a configuration names: recordings, models. Devices are not
+/// among them.
 fn files_named_in(config: &str) -> Vec<PathBuf> {
     fn texts(value: &toml::Value, found: &mut Vec<PathBuf>) {
         match value {

@@ -19,7 +19,8 @@ pub struct KernelRow {
     pub kernel: String,
     /// Its release; empty where no run came to its end, as the next two.
     pub release: String,
-    /// How it preempts, as it said itself while it ran: `PREEMPT_RT`, `PREEMPT_DYNAMIC (voluntary)`.
+    /// How it preempts, as it said itself while it ran: `PREEMPT_RT`,
+    /// `PREEMPT_DYNAMIC (voluntary)`.
     pub preemption: String,
     /// What counted time: `virtual` (instructions) or `real`.
     pub time: String,
@@ -43,7 +44,8 @@ pub struct KernelRow {
     pub stddev: Option<f64>,
     /// Releases that missed their deadline, were skipped or dropped.
     pub misses: Option<u64>,
-    /// Of these, the skipped releases, and frames that were dropped or unanswered. Mean to maximum are of the others.
+    /// Of these, the skipped releases, and frames that were dropped or unanswered. Mean to maximum
+    /// are of the others.
     #[serde(rename = "never")]
     pub skipped: Option<u64>,
     /// The verdict on all repetitions in one sentence; null without a deadline.
@@ -61,7 +63,8 @@ pub struct KernelRow {
     pub run_dirs: Vec<String>,
 }
 
-/// The rows of `table`, in its order. `kernel` is the one of all rows, where the campaign does not vary it.
+/// The rows of `table`, in its order. `kernel` is the one of all rows, where the campaign does not
+/// vary it.
 pub fn kernel_rows(table: &Table, kernel: Option<&str>) -> Vec<KernelRow> {
     table.rows.iter().map(|row| kernel_row(row, kernel.unwrap_or("unknown"))).collect()
 }

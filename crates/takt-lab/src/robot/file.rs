@@ -10,7 +10,8 @@ use super::Robot;
 use crate::LabError;
 use crate::envelope::ROBOT;
 
-/// What can be done with a robot's file whatever its type; every type that is a file has it by itself.
+/// What can be done with a robot's file whatever its type; every type that is a file has it by
+/// itself.
 pub trait Erased: Any {
     /// Another one of the same.
     fn boxed(&self) -> Box<dyn Robot>;

@@ -1,8 +1,10 @@
-//! Intel RealSense D4xx: colour, and depth aligned to it, through librealsense2 (cargo feature `realsense`).
+//! Intel RealSense D4xx: colour, and depth aligned to it, through librealsense2 (cargo feature
+//! `realsense`).
 //!
-//! The library is loaded at run time, so that one binary runs with and without it. Depth is aligned to the colour
-//! image by the library's align block in this thread; its own threads are helpers in the sense of the thread census.
-//! Colour is taken as an ideal pinhole image: the lens distortion left in a D4xx's colour is not corrected.
+//! The library is loaded at run time, so that one binary runs with and without it. Depth is aligned
+//! to the colour image by the library's align block in this thread; its own threads are helpers in
+//! the sense of the thread census. Colour is taken as an ideal pinhole image: the lens distortion
+//! left in a D4xx's colour is not corrected.
 
 mod stamp;
 mod sys;
@@ -72,8 +74,8 @@ pub struct RealsenseCamera {
     sequence: u64,
 }
 
-// SAFETY: the objects are used by one thread at a time (all methods take `&mut self`), and librealsense2's objects
-// have no tie to the thread that made them.
+// SAFETY: the objects are used by one thread at a time (all methods take `&mut self`), and
+// librealsense2's objects have no tie to the thread that made them.
 unsafe impl Send for RealsenseCamera {}
 
 /// A started pipeline; it is stopped before it is deleted.
@@ -90,8 +92,8 @@ impl RealsenseCamera {
     /// Loads the library, opens the camera and waits for its first frame.
     ///
     /// # Errors
-    /// When the library is missing (with how to install it) or too old, or no such camera is there, or it cannot
-    /// stream at this size and rate.
+    /// When the library is missing (with how to install it) or too old, or no such camera is there,
+    /// or it cannot stream at this size and rate.
     pub fn open(config: &RealsenseConfig) -> Result<Self, CameraError> {
         let bad = |key, value: u64, expected| {
             Err(CameraError::BadConfig { key, value: value.to_string(), expected })
@@ -204,8 +206,8 @@ impl RealsenseCamera {
         Ok((aligned, arrival_ns))
     }
 
-    /// Why a wait for a frame failed: the library says "Frame didn't arrive within N" when its time is up, and
-    /// something else when the device is gone.
+    /// Why a wait for a frame failed: the library says "Frame didn't arrive within N" when its time
+    /// is up, and something else when the device is gone.
     fn no_frame(&self, reason: String, timeout_ms: u32) -> CameraError {
         if reason.contains("arrive") {
             CameraError::Timeout { device: self.device.clone(), timeout_ms: timeout_ms.into() }
@@ -214,8 +216,9 @@ impl RealsenseCamera {
         }
     }
 
-    /// When the library had an image, where it says so: before any thread of ours woke up for it. Its whole milliseconds are rounded
-    /// down, which makes a reaction longer, never shorter. A wall clock that was set meanwhile says nothing.
+    /// When the library had an image, where it says so: before any thread of ours woke up for it.
+    /// Its whole milliseconds are rounded down, which makes a reaction longer, never shorter. A
+    /// wall clock that was set meanwhile says nothing.
     fn library_arrival_ns(&self, image: &Owned, clocks: &Clocks) -> Option<u64> {
         let api = &self.api;
         // SAFETY: the image is alive, for both calls.
@@ -308,7 +311,8 @@ impl RealsenseCamera {
                 found_height: height.unsigned_abs(),
             });
         }
-        // SAFETY: the library's frame has `height` rows of `stride` bytes, as its size says, which live as long as the frame.
+        // SAFETY: the library's frame has `height` rows of `stride` bytes, as its size says, which
+        // live as long as the frame.
         let bytes =
             unsafe { std::slice::from_raw_parts(data.cast::<u8>(), stride * expected_height as usize) };
         Ok((bytes, stride))
@@ -401,8 +405,9 @@ impl Camera for RealsenseCamera {
         let scale = (unit_m * 1e6).round() / 1e3;
         image::copy_depth(bytes, stride, width, height, scale, &mut frame.depth_mm).map_err(short)?;
 
-        // A set is new when one of its images is; that the other one stands still shows in its own stamp, which is the
-        // older one. A number that goes backwards adds nothing, and shows in its own image, too.
+        // A set is new when one of its images is; that the other one stands still shows in its own
+        // stamp, which is the older one. A number that goes backwards adds nothing, and shows in
+        // its own image, too.
         let last = self.last.unwrap_or_default();
         let advance = |new: StreamStamp, old: StreamStamp| new.number.saturating_sub(old.number);
         let advance = advance(streams.colour, last.colour).max(advance(streams.depth, last.depth));

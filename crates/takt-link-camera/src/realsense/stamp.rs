@@ -6,7 +6,8 @@
 //! | system time | arrival at the host, wall clock | offset of the two clocks, less the latency | the latency, unless configured |
 //! | hardware clock | exposure, on a clock of the device's own | least delay seen until arrival, less the latency | 1 ms of drift, and the latency unless configured |
 //!
-//! A stamp is never made to look better than it is: one of the future stays in the future, an old one stays old.
+//! A stamp is never made to look better than it is: one of the future stays in the future, an old
+//! one stays old.
 
 use std::ffi::c_int;
 
@@ -15,10 +16,12 @@ use takt_rt::clock::{monotonic_ns, realtime_ns};
 use super::sys;
 use crate::StreamStamp;
 
-/// The library fits the device's clock to the host's by requests over USB that take up to some milliseconds.
+/// The library fits the device's clock to the host's by requests over USB that take up to some
+/// milliseconds.
 const GLOBAL_ERROR_NS: u64 = 5_000_000;
 
-/// The device's clock drifts by at most 50 ppm against ours: 1 ms in the 20 s that the least delay is kept.
+/// The device's clock drifts by at most 50 ppm against ours: 1 ms in the 20 s that the least delay
+/// is kept.
 const DRIFT_ERROR_NS: u64 = 1_000_000;
 
 /// Half of the time that the least delay is kept.
@@ -27,7 +30,8 @@ const WINDOW_NS: u64 = 10_000_000_000;
 /// The device's clock counts microseconds in 32 bits: it starts again after 71.6 minutes.
 const WRAP_NS: i128 = (1 << 32) * 1000;
 
-/// Delays do not shrink by more than this from one frame to the next; the device's clock has jumped.
+/// Delays do not shrink by more than this from one frame to the next; the device's clock has
+/// jumped.
 const JUMP_NS: i128 = 100_000_000;
 
 /// Both of our clocks at one moment.
@@ -175,7 +179,8 @@ impl DeviceClock {
         }
         let (advance_ns, waited_ns) = (unwrapped_ns - last_ns, arrival_ns - last_arrival_ns);
         if advance_ns <= 0 || advance_ns - waited_ns > JUMP_NS {
-            // Backwards or ahead of time: dated by what was known, which shows the fault. What follows is dated anew.
+            // Backwards or ahead of time: dated by what was known, which shows the fault. What
+            // follows is dated anew.
             let capture_ns = unwrapped_ns + self.offset_ns();
             self.start(stamp_ns, arrival_ns);
             return capture_ns;
@@ -259,8 +264,8 @@ mod tests {
         assert!(error.contains("domain 3"), "{error}");
     }
 
-    /// A device whose clock stands at `device_ms` when ours stands at 5 000 000 ms, and whose images take 20 ms and
-    /// `jitter`.
+    /// A device whose clock stands at `device_ms` when ours stands at 5 000 000 ms, and whose
+    /// images take 20 ms and `jitter`.
     fn device(clock: &mut SensorClock, device_ms: f64, frame: u64, jitter_ms: u64) -> f64 {
         let at_ms = frame * 33;
         let stamp_ms = (device_ms + at_ms as f64) % (WRAP_NS as f64 / 1e6);

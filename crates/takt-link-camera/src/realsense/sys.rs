@@ -1,6 +1,8 @@
-//! The part of librealsense2's C interface (`librealsense2/rs.h`) that aligned streaming needs, loaded at run time.
+//! The part of librealsense2's C interface (`librealsense2/rs.h`) that aligned streaming needs,
+//! loaded at run time.
 //!
-//! Signatures are those of librealsense 2.39 and later; the interface is stable within major version 2.
+//! Signatures are those of librealsense 2.39 and later; the interface is stable within major
+//! version 2.
 
 use std::ffi::{CStr, c_char, c_float, c_int, c_longlong, c_uint, c_ulonglong, c_void};
 
@@ -21,13 +23,15 @@ pub const STREAM_COLOR: c_int = 2;
 pub const FORMAT_Z16: c_int = 1;
 /// `RS2_FORMAT_RGB8`.
 pub const FORMAT_RGB8: c_int = 5;
-/// `RS2_FRAME_METADATA_TIME_OF_ARRIVAL`: when the library had the image, milliseconds of the host's wall clock.
+/// `RS2_FRAME_METADATA_TIME_OF_ARRIVAL`: when the library had the image, milliseconds of the host's
+/// wall clock.
 pub const TIME_OF_ARRIVAL: c_int = 7;
 /// `RS2_TIMESTAMP_DOMAIN_HARDWARE_CLOCK`: milliseconds of a clock of the device's own.
 pub const DOMAIN_HARDWARE_CLOCK: c_int = 0;
 /// `RS2_TIMESTAMP_DOMAIN_SYSTEM_TIME`: arrival at the host, milliseconds of its wall clock.
 pub const DOMAIN_SYSTEM_TIME: c_int = 1;
-/// `RS2_TIMESTAMP_DOMAIN_GLOBAL_TIME`: exposure by the device's clock, carried over to the host's wall clock.
+/// `RS2_TIMESTAMP_DOMAIN_GLOBAL_TIME`: exposure by the device's clock, carried over to the host's
+/// wall clock.
 pub const DOMAIN_GLOBAL_TIME: c_int = 2;
 
 /// `rs2_intrinsics`.
@@ -65,7 +69,8 @@ macro_rules! api {
         impl Api {
             fn bind(library: Library) -> Result<Self, CameraError> {
                 Ok(Self {
-                    // SAFETY: the symbol of this name has this signature in librealsense2's C header.
+                    // SAFETY: the symbol of this name has this signature in librealsense2's C
+                    // header.
                     $($field: unsafe {
                         *library
                             .get(concat!(stringify!($name), "\0").as_bytes())
@@ -126,7 +131,8 @@ api! {
 impl Api {
     /// Loads the library.
     pub fn load() -> Result<Self, CameraError> {
-        // SAFETY: loading runs the library's initialisers; librealsense2's set up its own state only.
+        // SAFETY: loading runs the library's initialisers; librealsense2's set up its own state
+        // only.
         let library = unsafe { Library::new(LIBRARY).or_else(|_| Library::new("librealsense2.so.2")) };
         // The versioned names of current releases, for machines without the development link.
         let library = library.or_else(|first| {
@@ -156,7 +162,8 @@ impl Api {
         if error.is_null() {
             return Ok(result);
         }
-        // SAFETY: the library set `error` to an error object, which lives until it is freed here, once.
+        // SAFETY: the library set `error` to an error object, which lives until it is freed here,
+        // once.
         unsafe {
             let message = (self.get_error_message)(error);
             let text = if message.is_null() {

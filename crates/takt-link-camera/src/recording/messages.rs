@@ -1,6 +1,7 @@
 //! The Foxglove messages of a recording, in their protobuf encoding.
 //!
-//! Field numbers are those of the descriptors in `schema/`, which the recorder writes beside the data.
+//! Field numbers are those of the descriptors in `schema/`, which the recorder writes beside the
+//! data.
 
 use prost::Message;
 

@@ -20,9 +20,9 @@ use crate::{Frame, Intrinsics};
 pub struct RecorderOptions {
     /// JPEG quality of colour, 1 to 100.
     pub jpeg_quality: u8,
-    /// Frames after which a chunk is closed and handed to the operating system. A killed recorder loses at most
-    /// these; larger chunks compress depth better. (What the operating system holds survives a killed process,
-    /// not a power cut.)
+    /// Frames after which a chunk is closed and handed to the operating system. A killed recorder
+    /// loses at most these; larger chunks compress depth better. (What the operating system holds
+    /// survives a killed process, not a power cut.)
     pub frames_per_chunk: u32,
 }
 
@@ -46,8 +46,8 @@ struct Track {
 
 /// Writes cameras into one MCAP file, in the form that replay reads and Foxglove opens.
 ///
-/// Without [`finish`](Self::finish) (killed, out of disk) the file lacks its index; replay then reads it with
-/// `allow_truncated`, and `mcap recover` of the MCAP tools repairs it.
+/// Without [`finish`](Self::finish) (killed, out of disk) the file lacks its index; replay then
+/// reads it with `allow_truncated`, and `mcap recover` of the MCAP tools repairs it.
 pub struct Recorder {
     path: PathBuf,
     writer: Writer<BufWriter<File>>,
@@ -60,7 +60,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the file; `cameras` are topic prefixes (`/cam0`) with the intrinsics of their frames.
+    /// Creates the file; `cameras` are topic prefixes (`/cam0`) with the intrinsics of their
+    /// frames.
     ///
     /// # Errors
     /// When the file cannot be created, or an option or a prefix is impossible.
@@ -95,7 +96,8 @@ impl Recorder {
         let build = |file| -> Result<_, McapError> {
             let mut writer = WriteOptions::new()
                 .compression(Some(Compression::Zstd))
-                // Level 1 halves the CPU time of the default; depth of a still scene compresses well anyway.
+                // Level 1 halves the CPU time of the default; depth of a still scene compresses
+                // well anyway.
                 .compression_level(1)
                 // Chunks are closed by count of frames.
                 .chunk_size(None)
@@ -137,8 +139,8 @@ impl Recorder {
         })
     }
 
-    /// Appends a frame of the camera with the given index in `cameras`. The capture time becomes the time
-    /// stamp; the sequence number is kept, so that drops remain visible.
+    /// Appends a frame of the camera with the given index in `cameras`. The capture time becomes
+    /// the time stamp; the sequence number is kept, so that drops remain visible.
     ///
     /// # Errors
     /// When the frame has another size than announced, or the file cannot be written (disk full).
@@ -176,7 +178,8 @@ impl Recorder {
             self.writer.write_to_known_channel(&header, buffer).map_err(|e| write_error(&self.path, e))
         };
         if track.frames % self.options.frames_per_chunk == 0 {
-            // Again in every chunk: a file that starts in the middle (split, recovered) stays readable.
+            // Again in every chunk: a file that starts in the middle (split, recovered) stays
+            // readable.
             put(&mut self.buffer, track.calibration, &calibration(track, stamp))?;
         }
         if let Some(pose) = &frame.camera_in_base {

@@ -12,12 +12,12 @@ use crate::error::CameraError;
 use crate::pacing::Pacer;
 use crate::{Frame, Intrinsics};
 
-/// A pause in a recording is replayed shortened to this, so that a replay can be stopped soon and a wrong time
-/// stamp cannot halt it.
+/// A pause in a recording is replayed shortened to this, so that a replay can be stopped soon and a
+/// wrong time stamp cannot halt it.
 const LONGEST_GAP_NS: u64 = 1_000_000_000;
 
-/// Frames of one camera in a recording, one after the other without pacing: for tools and tests, and the part
-/// of the replay that reads untrusted bytes.
+/// Frames of one camera in a recording, one after the other without pacing: for tools and tests,
+/// and the part of the replay that reads untrusted bytes.
 pub struct FrameReader<R> {
     source: FrameSource<R>,
     intrinsics: Intrinsics,
@@ -27,7 +27,8 @@ pub struct FrameReader<R> {
     first_ns: Option<u64>,
     /// Whether frames before the start offset are still to be skipped.
     seeking: bool,
-    /// Time of the frame found last since the first one, over all rounds, and its distance to the one before.
+    /// Time of the frame found last since the first one, over all rounds, and its distance to the
+    /// one before.
     offset_ns: u64,
     interval_ns: u64,
     /// Frames found so far, over all rounds.
@@ -39,7 +40,8 @@ impl FrameReader<File> {
     /// Opens the recording that the configuration names.
     ///
     /// # Errors
-    /// When the file is foreign, truncated or lacks the camera, or a value of the configuration is impossible.
+    /// When the file is foreign, truncated or lacks the camera, or a value of the configuration is
+    /// impossible.
     pub fn open(config: &ReplayConfig) -> Result<Self, CameraError> {
         let file = takt_files::open(&config.path)
             .map_err(|source| CameraError::File { path: config.path.clone(), source })?;
@@ -75,7 +77,8 @@ impl<R: Read + Seek> FrameReader<R> {
             frames: 0,
             stamp_ns: 0,
         };
-        // One frame is decoded now, so that a recording that cannot be replayed is refused at the start.
+        // One frame is decoded now, so that a recording that cannot be replayed is refused at the
+        // start.
         let mut probe = Frame::new(0, 0);
         match reader.advance() {
             Ok(true) => reader.decode(&mut probe)?,
@@ -101,8 +104,8 @@ impl<R: Read + Seek> FrameReader<R> {
         self.intrinsics
     }
 
-    /// The next frame, decoded; `false` at the end. Sequence numbers count from 1; the three times are the
-    /// recording's.
+    /// The next frame, decoded; `false` at the end. Sequence numbers count from 1; the three times
+    /// are the recording's.
     ///
     /// # Errors
     /// When the recording is damaged or a message cannot be decoded.
@@ -133,8 +136,8 @@ impl<R: Read + Seek> FrameReader<R> {
             }
             self.seeking = false;
             if self.frames > 0 {
-                // The first frame of a round follows the last one at the distance that frames had. Stamps that
-                // step backwards stand still, so that due times never do.
+                // The first frame of a round follows the last one at the distance that frames had.
+                // Stamps that step backwards stand still, so that due times never do.
                 if !restarted {
                     self.interval_ns = stamp_ns.saturating_sub(self.stamp_ns).min(LONGEST_GAP_NS);
                 }
@@ -180,7 +183,8 @@ pub(crate) fn check(config: &ReplayConfig) -> Result<(), CameraError> {
     Ok(())
 }
 
-/// Most frames skipped before one is delivered nevertheless, when even skipping is slower than the rate.
+/// Most frames skipped before one is delivered nevertheless, when even skipping is slower than the
+/// rate.
 const MAX_SKIPPED: u32 = 100;
 
 /// A recording that is delivered at its own pace or at a set rate.
@@ -237,9 +241,10 @@ impl Camera for ReplayCamera {
 }
 
 impl ReplayCamera {
-    /// Goes to the next frame of a replay at a set rate, in which the content has no time of its own: a camera
-    /// that is late misses periods (a gap in `sequence`) and goes on in the recording where it was. Reading its
-    /// way through the frames of missed periods would make a starving driver thread later and later.
+    /// Goes to the next frame of a replay at a set rate, in which the content has no time of its
+    /// own: a camera that is late misses periods (a gap in `sequence`) and goes on in the recording
+    /// where it was. Reading its way through the frames of missed periods would make a starving
+    /// driver thread later and later.
     fn miss_periods(&mut self) -> Result<(), CameraError> {
         if !self.reader.advance()? {
             return Err(CameraError::Ended);
@@ -253,8 +258,8 @@ impl ReplayCamera {
         Ok(())
     }
 
-    /// Goes to the frame that is due now by the recorded time stamps, so that the views of one recording stay
-    /// together.
+    /// Goes to the frame that is due now by the recorded time stamps, so that the views of one
+    /// recording stay together.
     fn skip_frames(&mut self) -> Result<(), CameraError> {
         let mut skipped = 0;
         loop {

@@ -108,7 +108,8 @@ impl<R: Read + Seek> FrameSource<R> {
         Ok(())
     }
 
-    /// Finds the intrinsics in the recording's calibration, without images. Leaves the stream anywhere.
+    /// Finds the intrinsics in the recording's calibration, without images. Leaves the stream
+    /// anywhere.
     pub(super) fn find_intrinsics(&mut self) -> Result<Intrinsics, CameraError> {
         loop {
             match self.step(false)? {
@@ -218,7 +219,8 @@ impl<R: Read + Seek> FrameSource<R> {
             match self.reader.next_event() {
                 None => return Ok(Step::End),
                 Some(Ok(LinearReadEvent::ReadRequest(bytes))) => {
-                    // The hint comes from the file: read in bounded pieces, so that a lie costs no memory.
+                    // The hint comes from the file: read in bounded pieces, so that a lie costs no
+                    // memory.
                     let buffer = self.reader.insert(bytes.min(1 << 20));
                     let read = self.input.read(buffer).map_err(|e| file_error(&self.path, e))?;
                     self.reader.notify_read(read);
@@ -330,7 +332,8 @@ struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    /// Decodes one message; returns its time stamp (the log time where it has none), or what is wrong with it.
+    /// Decodes one message; returns its time stamp (the log time where it has none), or what is
+    /// wrong with it.
     fn take(self, role: Role, header: &MessageHeader, data: &[u8]) -> Result<u64, String> {
         fn merge<M: Message>(message: &mut M, data: &[u8]) -> Result<(), String> {
             // Not `decode`: clearing and merging keeps the buffers.

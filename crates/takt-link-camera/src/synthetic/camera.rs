@@ -13,9 +13,10 @@ use crate::{Frame, Intrinsics};
 
 /// A camera that renders its scene, in real time.
 ///
-/// [`Frame::source_ns`] is the time of the scene, which [`Scene::truth`] takes. It is the same for cameras started
-/// with the same origin, so they see the same people at the same places. [`Frame::capture_ns`] is the moment of
-/// exposure, `latency_ms` before the frame is due; [`Frame::camera_in_base`] is the pose then.
+/// [`Frame::source_ns`] is the time of the scene, which [`Scene::truth`] takes. It is the same for
+/// cameras started with the same origin, so they see the same people at the same places.
+/// [`Frame::capture_ns`] is the moment of exposure, `latency_ms` before the frame is due;
+/// [`Frame::camera_in_base`] is the pose then.
 pub struct SyntheticCamera {
     scene: Scene,
     renderer: Renderer,
@@ -81,7 +82,8 @@ impl Camera for SyntheticCamera {
         if !self.pacer.started() {
             self.pacer.start_at(clock::monotonic_ns() + self.latency_ns);
         }
-        // Frames whose successor is due already were never seen: a camera would have overwritten them.
+        // Frames whose successor is due already were never seen: a camera would have overwritten
+        // them.
         let now_ns = clock::monotonic_ns();
         while self.pacer.is_stale(now_ns, self.due_ns(self.next + 1)) {
             self.next += 1;

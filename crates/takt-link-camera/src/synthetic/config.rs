@@ -12,14 +12,15 @@ use crate::error::CameraError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SyntheticConfig {
-    /// Intrinsics of the rendered images. The default is a RealSense D435's colour sensor at 424x240.
+    /// Intrinsics of the rendered images. The default is a RealSense D435's colour sensor at
+    /// 424x240.
     #[serde(default = "default_intrinsics")]
     pub intrinsics: Intrinsics,
     /// Frames per second.
     #[serde(default = "default_rate_fps")]
     pub rate_fps: f64,
-    /// The image shows the scene this long before the frame arrives, milliseconds: exposure and transfer of a
-    /// real camera. Rendering happens in this time.
+    /// The image shows the scene this long before the frame arrives, milliseconds: exposure and
+    /// transfer of a real camera. Rendering happens in this time.
     #[serde(default = "default_latency_ms")]
     pub latency_ms: f64,
     /// Depths nearer than this are "no measurement", metres. A D435 measures from 0.105 at 424x240.
@@ -28,9 +29,10 @@ pub struct SyntheticConfig {
     /// Depths farther than this are "no measurement", metres; at most 65.
     #[serde(default = "default_max_depth_m")]
     pub max_depth_m: f64,
-    /// Standard deviation of the depth at one metre, metres. It grows with the square of the depth, as that of
-    /// stereo cameras does. 0: exact depth, rounded to millimetres, and exact colour; else half of the pixels have
-    /// one grey level more or less of green. Pictures without any noise look frozen while nothing moves.
+    /// Standard deviation of the depth at one metre, metres. It grows with the square of the depth,
+    /// as that of stereo cameras does. 0: exact depth, rounded to millimetres, and exact colour;
+    /// else half of the pixels have one grey level more or less of green. Pictures without any
+    /// noise look frozen while nothing moves.
     #[serde(default)]
     pub depth_noise_m: f64,
     /// Seed of the noise. The same seed gives the same frames.
@@ -132,8 +134,8 @@ pub struct PersonConfig {
     /// Height of the person, metres.
     #[serde(default = "default_height_m")]
     pub height_m: f64,
-    /// Points on the floor that the person walks along, to the last and back, without end: x and y in the robot
-    /// base frame, metres. A single point: the person stands there.
+    /// Points on the floor that the person walks along, to the last and back, without end: x and y
+    /// in the robot base frame, metres. A single point: the person stands there.
     pub path_m: Vec<[f64; 2]>,
     /// Walking speed, metres per second. The default is the human speed of ISO 13855.
     #[serde(default = "default_speed_m_s")]

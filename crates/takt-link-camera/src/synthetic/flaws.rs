@@ -13,13 +13,14 @@ use super::config::{expect, within};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Flaws {
-    /// Share of the pixels that lack depth at random places of every frame, 0..1. Stereo depth of a textured room lacks a
-    /// few per cent. 0.
+    /// Share of the pixels that lack depth at random places of every frame, 0..1. Stereo depth of a
+    /// textured room lacks a few per cent. 0.
     pub holes: f64,
     /// Side of each of these holes, pixels, 1 to 64. 1.
     pub hole_px: u32,
-    /// Share of the pixels nearer than `min_depth_m` that have a depth from anywhere in the camera's range in place of
-    /// none, 0..1: stereo matching of what is too near finds accidents. 0.
+    /// Share of the pixels nearer than `min_depth_m` that have a depth from anywhere in the
+    /// camera's range in place of none, 0..1: stereo matching of what is too near finds
+    /// accidents. 0.
     pub near_wrong: f64,
     /// What happens before the lens.
     pub events: Vec<LensEvent>,
@@ -62,7 +63,8 @@ pub enum LensEventKind {
         /// Width and height, metres. An open hand is 0.10 by 0.18.
         size_m: [f64; 2],
     },
-    /// Light that blinds the sensor: white, and no depth, from the left over this share of the width.
+    /// Light that blinds the sensor: white, and no depth, from the left over this share of the
+    /// width.
     Glare {
         /// Share of the width, 0..1.
         share: f64,
@@ -109,8 +111,8 @@ impl Flaws {
         self.holes <= 0.0 && self.near_wrong <= 0.0 && self.events.is_empty()
     }
 
-    /// Spoils a frame whose depth was written. `range_mm` is what the sensor measures, `too_near` says which pixels
-    /// showed something nearer.
+    /// Spoils a frame whose depth was written. `range_mm` is what the sensor measures, `too_near`
+    /// says which pixels showed something nearer.
     pub(super) fn spoil(
         &self,
         intrinsics: &Intrinsics,

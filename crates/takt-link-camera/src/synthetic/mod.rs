@@ -1,8 +1,10 @@
-//! A synthetic scene with exact ground truth: a room and walking people, seen by cameras that may move.
+//! A synthetic scene with exact ground truth: a room and walking people, seen by cameras that may
+//! move.
 //!
-//! People are upright pictures of real pedestrians that turn towards the camera. Colour is what a network can
-//! find people in; depth is geometrically exact (to rounding, and noise where configured); and [`Scene::truth`]
-//! says by independent ray casting which pixels belong to whom and how near everyone is.
+//! People are upright pictures of real pedestrians that turn towards the camera. Colour is what a
+//! network can find people in; depth is geometrically exact (to rounding, and noise where
+//! configured); and [`Scene::truth`] says by independent ray casting which pixels belong to whom
+//! and how near everyone is.
 
 mod camera;
 mod config;

@@ -1,7 +1,7 @@
 //! Rendering, cheap enough for five cameras on a part of one core.
 //!
-//! The room is ray cast per row in single precision, and kept while the camera stands still. People are
-//! rasterised over it within the bounds of their pictures.
+//! The room is ray cast per row in single precision, and kept while the camera stands still. People
+//! are rasterised over it within the bounds of their pictures.
 
 use nalgebra::{Isometry3, Point3, Vector3};
 
@@ -48,8 +48,9 @@ impl Renderer {
         }
     }
 
-    /// Draws what a camera with the pose `camera_in_base` sees at a time of the scene. Fills image, depth, size
-    /// and pose of the frame; the sequence number must be set before, it seeds the noise.
+    /// Draws what a camera with the pose `camera_in_base` sees at a time of the scene. Fills image,
+    /// depth, size and pose of the frame; the sequence number must be set before, it seeds the
+    /// noise.
     pub fn render(
         &mut self,
         scene: &Scene,
@@ -217,7 +218,8 @@ impl Renderer {
             let mut mm = depth_m * 1e3;
             if noisy {
                 let hash = SplitMix64::new(frame_seed.wrapping_add(pixel as u64)).bits();
-                // Every colour sensor has noise, too: one grey level of green is enough to show that it lives.
+                // Every colour sensor has noise, too: one grey level of green is enough to show
+                // that it lives.
                 frame.rgb[pixel * 3 + 1] ^= (hash >> 63) as u8;
                 mm += normal(hash) * self.noise_m * depth_m * depth_m * 1e3;
             }
@@ -226,16 +228,16 @@ impl Renderer {
     }
 }
 
-/// A normally distributed number from a hash: the sum of its eight uniform bytes, which has no values beyond 4.9
-/// standard deviations.
+/// A normally distributed number from a hash: the sum of its eight uniform bytes, which has no
+/// values beyond 4.9 standard deviations.
 fn normal(hash: u64) -> f32 {
     let sum: u32 = hash.to_le_bytes().into_iter().map(u32::from).sum();
     // A byte has mean 127.5 and variance (256^2 - 1) / 12.
     (sum as f32 - 8.0 * 127.5) / (8.0f32 * 65_535.0 / 12.0).sqrt()
 }
 
-/// Floor tiles, panelled walls, plain ceiling: enough structure not to look covered, quiet enough not to
-/// confuse a detector.
+/// Floor tiles, panelled walls, plain ceiling: enough structure not to look covered, quiet enough
+/// not to confuse a detector.
 fn room_colour(axis: usize, down: bool, hit: &Vector3<f32>) -> [u8; 3] {
     let cell = |v: f32, size: f32| (v / size).floor() as i32;
     let grain = |v: i32| ((v.wrapping_mul(73) & 7) - 4) as i16;

@@ -60,8 +60,8 @@ impl Scene {
         Ok(Self { room, people, still: config.solids.clone(), moving: Vec::with_capacity(64) })
     }
 
-    /// Sets the bodies of this moment anew, beside those that always stand in the scene. What cannot be drawn is
-    /// left out.
+    /// Sets the bodies of this moment anew, beside those that always stand in the scene. What
+    /// cannot be drawn is left out.
     pub fn place_solids(&mut self, fill: impl FnOnce(&mut Vec<Solid>)) {
         self.moving.clear();
         fill(&mut self.moving);
@@ -84,7 +84,8 @@ impl Scene {
         Some(Point3::new(x, y, self.room.low.z))
     }
 
-    /// A person's picture, turned towards a camera at `eye`; `None` when the camera is straight above.
+    /// A person's picture, turned towards a camera at `eye`; `None` when the camera is straight
+    /// above.
     pub(super) fn billboard(&self, person: usize, eye: &Point3<f64>, scene_ns: u64) -> Option<Billboard> {
         let foot = self.position_m(person, scene_ns)?;
         let person = &self.people[person];
@@ -142,8 +143,8 @@ fn distance(a: [f64; 2], b: [f64; 2]) -> f64 {
 }
 
 impl Billboard {
-    /// The picture coordinates at which a ray (from `eye` along `direction`) meets the picture's plane, and how
-    /// far along the ray, in units of `direction`.
+    /// The picture coordinates at which a ray (from `eye` along `direction`) meets the picture's
+    /// plane, and how far along the ray, in units of `direction`.
     pub fn meet(&self, eye: &Point3<f64>, direction: &Vector3<f64>) -> Option<(f64, f64, f64)> {
         let along = self.facing.dot(direction);
         // Facing points at the camera, so rays that reach the front run against it.

@@ -26,8 +26,8 @@ const fn grey() -> [u8; 3] {
     [176, 182, 190]
 }
 
-/// Says which bodies stand where at a CLOCK_MONOTONIC time in nanoseconds: the moving ones of a scene, for example an
-/// arm's links. Appends to the list, which is empty.
+/// Says which bodies stand where at a CLOCK_MONOTONIC time in nanoseconds: the moving ones of a
+/// scene, for example an arm's links. Appends to the list, which is empty.
 pub type SolidSource = Arc<dyn Fn(u64, &mut Vec<Solid>) + Send + Sync>;
 
 impl Solid {
@@ -87,7 +87,8 @@ impl Solid {
         first
     }
 
-    /// Pixels that it may cover: left, top, right, bottom (the latter two exclusive); `None` where it is not in view.
+    /// Pixels that it may cover: left, top, right, bottom (the latter two exclusive); `None` where
+    /// it is not in view.
     pub(super) fn bounds(
         &self,
         intrinsics: &Intrinsics,
@@ -103,7 +104,8 @@ impl Solid {
             // It reaches behind the camera: anything may be covered.
             return Some([0, 0, width as usize, height as usize]);
         }
-        // A ball lies within its middle's box, widened by its radius, at the least depth that it has.
+        // A ball lies within its middle's box, widened by its radius, at the least depth that it
+        // has.
         let mut bounds = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
         for end in ends {
             for z in [end.z - self.radius_m, end.z + self.radius_m] {
@@ -119,7 +121,8 @@ impl Solid {
         (left < right && top < bottom).then_some([left, top, right, bottom])
     }
 
-    /// Its colour where a ray meets it: lit from above, with some grain, so that no part looks like a covered lens.
+    /// Its colour where a ray meets it: lit from above, with some grain, so that no part looks like
+    /// a covered lens.
     pub(super) fn shade(&self, hit: &Point3<f64>) -> [u8; 3] {
         let axis = self.to_m - self.from_m;
         let length2 = axis.norm_squared();

@@ -1,4 +1,5 @@
-//! Pictures of people: cut-outs of real pedestrians, so that a network trained on photographs finds them.
+//! Pictures of people: cut-outs of real pedestrians, so that a network trained on photographs finds
+//! them.
 //!
 //! They come from `vtest.avi` of OpenCV's samples (Apache-2.0) and were made by
 //! `tools/recording/make_cutouts.py`; see `people/README.md`.

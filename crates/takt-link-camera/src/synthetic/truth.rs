@@ -21,11 +21,13 @@ pub struct PersonTruth {
 }
 
 impl Scene {
-    /// Everyone of whom the camera sees at least one pixel, nearest to `reference_m` (the TCP) first.
+    /// Everyone of whom the camera sees at least one pixel, nearest to `reference_m` (the TCP)
+    /// first.
     ///
-    /// A pixel shows what the ray through its centre meets first. Distances are of these points, exactly: no
-    /// rounding to millimetres, no noise, no range of the sensor. Casts every ray against every surface, so it
-    /// takes some milliseconds; it is for checking, not for the real-time path.
+    /// A pixel shows what the ray through its centre meets first. Distances are of these points,
+    /// exactly: no rounding to millimetres, no noise, no range of the sensor. Casts every ray
+    /// against every surface, so it takes some milliseconds; it is for checking, not for the
+    /// real-time path.
     pub fn truth(
         &self,
         intrinsics: &Intrinsics,

@@ -1,5 +1,5 @@
-//! A librealsense2 that plays a script, compiled and loaded by the tests. The backend finds it as it finds the real
-//! library: by its name, which the loader has under that name already.
+//! A librealsense2 that plays a script, compiled and loaded by the tests. The backend finds it as
+//! it finds the real library: by its name, which the loader has under that name already.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::Path;

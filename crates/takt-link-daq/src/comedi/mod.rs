@@ -1,4 +1,5 @@
-//! A board through comedi. The library is loaded at run time, so that one binary runs with and without it.
+//! A board through comedi. The library is loaded at run time, so that one binary runs with and
+//! without it.
 
 mod sys;
 
@@ -36,8 +37,9 @@ pub struct Comedi {
     facts: LinkFacts,
 }
 
-// SAFETY: comedilib keeps the state of a device behind its handle and is used here by one thread at a time (`&mut
-// self`); a handle is not bound to the thread that made it. Only the error number is per process.
+// SAFETY: comedilib keeps the state of a device behind its handle and is used here by one thread at
+// a time (`&mut self`); a handle is not bound to the thread that made it. Only the error number is
+// per process.
 unsafe impl Send for Comedi {}
 
 impl Comedi {
@@ -50,9 +52,8 @@ impl Comedi {
         // The library's own messages would go to standard error; ours carry the same words.
         // SAFETY: a number is set.
         unsafe { (api.loglevel)(0) };
-        // By default the library turns the lowest and the highest code into NaN, and those are just the levels of a
-        // pulse from 0 V to 5 V on a range of 0 V to 5 V.
-        // SAFETY: a number is set.
+        // By default the library turns the lowest and the highest code into NaN, and those are just
+        // the levels of a pulse from 0 V to 5 V on a range of 0 V to 5 V. SAFETY: a number is set.
         unsafe { (api.set_global_oor_behavior)(sys::OOR_NUMBER) };
         // SAFETY: the name is a C string that outlives the call.
         let device = unsafe { (api.open)(name.as_ptr()) };
@@ -157,8 +158,8 @@ impl Comedi {
     }
 
     fn range(&self, subdevice: u32, channel: u32, number: u32) -> Option<Range> {
-        // SAFETY: subdevice, channel and number exist; the library keeps the range until the device is closed, and it
-        // is copied here.
+        // SAFETY: subdevice, channel and number exist; the library keeps the range until the device
+        // is closed, and it is copied here.
         unsafe { (self.api.get_range)(self.device, subdevice, channel, number).as_ref() }.copied()
     }
 
@@ -225,7 +226,8 @@ fn open_fix(path: &std::path::Path, errno: &io::Error) -> String {
 impl Comedi {
     fn write(&self, to: Channel, level_v: f64) -> Result<(), LinkError> {
         let Channel { subdevice, channel, range_number, aref, mut range, maxdata } = to;
-        // SAFETY: the range is a copy that outlives the call; the device is open and the channel was checked.
+        // SAFETY: the range is a copy that outlives the call; the device is open and the channel
+        // was checked.
         let rc = unsafe {
             let data = (self.api.from_phys)(level_v, &mut range, maxdata);
             (self.api.data_write)(self.device, subdevice, channel, range_number, aref, data)

@@ -1,5 +1,6 @@
-//! The part of comedilib's C interface (`comedilib.h`) that reading and writing single samples needs, loaded at run
-//! time. Its binary interface has been the same since 0.7.18 (library version 0).
+//! The part of comedilib's C interface (`comedilib.h`) that reading and writing single samples
+//! needs, loaded at run time. Its binary interface has been the same since 0.7.18 (library version
+//! 0).
 
 use std::ffi::{CStr, c_char, c_double, c_int, c_uint, c_void};
 use std::fmt;
@@ -88,7 +89,8 @@ macro_rules! api {
 
         impl Api {
             fn bind(library: Library) -> Result<Self, libloading::Error> {
-                // SAFETY: the types are those of comedilib.h, and the library stays loaded with the pointers.
+                // SAFETY: the types are those of comedilib.h, and the library stays loaded with the
+                // pointers.
                 unsafe {
                     Ok(Self {
                         $($field: *library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>($name)?,)*
@@ -137,7 +139,8 @@ impl Api {
         } else {
             path.to_owned()
         };
-        // SAFETY: loading runs the library's initialisers; comedilib's do nothing but set up a version string.
+        // SAFETY: loading runs the library's initialisers; comedilib's do nothing but set up a
+        // version string.
         let library = unsafe { Library::new(&checked) }.map_err(failed)?;
         Self::bind(library).map_err(failed)
     }

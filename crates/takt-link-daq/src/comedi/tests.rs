@@ -9,8 +9,9 @@ use super::*;
 use crate::config::Aref;
 use crate::testing::edges;
 
-/// A board of three subdevices: digital lines, analog input (2 channels, ranges ±10 V and 0 V to 5 V, 16 bits), analog
-/// output (1 channel, ranges 0 V to 5 V and 4 mA to 20 mA, 12 bits), with AO0 wired to AI0.
+/// A board of three subdevices: digital lines, analog input (2 channels, ranges ±10 V and 0 V to 5
+/// V, 16 bits), analog output (1 channel, ranges 0 V to 5 V and 4 mA to 20 mA, 12 bits), with AO0
+/// wired to AI0.
 const SOURCE: &str = include_str!("fake.c");
 
 /// The compiled library; None where there is no C compiler.
@@ -76,7 +77,8 @@ fn channel_range_reference_and_pause_reach_the_library() {
     config.input = ComediChannel { subdevice: Some(1), channel: 1, range: 0, aref: Aref::Diff };
     config.settling = Duration::from_micros(7);
     let mut board = Comedi::open(&config, false).unwrap();
-    // Channel 1 of the fake tells how it was asked: code = range * 1000 + aref * 100 + pause in microseconds.
+    // Channel 1 of the fake tells how it was asked: code = range * 1000 + aref * 100 + pause in
+    // microseconds.
     let code = ((board.read_v().unwrap() + 10.0) / 20.0 * 65535.0).round();
     assert_eq!(code, 207.0);
 }

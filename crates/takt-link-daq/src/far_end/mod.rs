@@ -1,9 +1,10 @@
 //! A plant at the far end of a link, in a process of its own.
 //!
-//! A loopback without a controller has an echo thread at its far end. A controller needs something to steer, and that must
-//! not stand in its own process: simulated beside the controller, a plant waits for it, and lateness never shows. So the far
-//! end becomes a process that keeps its own time: it gets the drive level with each pulse level, and sends back the pulse level
-//! with what its sensors show. What it does between two of these is [`FarEnd`]'s.
+//! A loopback without a controller has an echo thread at its far end. A controller needs something
+//! to steer, and that must not stand in its own process: simulated beside the controller, a plant
+//! waits for it, and lateness never shows. So the far end becomes a process that keeps its own
+//! time: it gets the drive level with each pulse level, and sends back the pulse level with what
+//! its sensors show. What it does between two of these is [`FarEnd`]'s.
 
 mod near;
 mod serve;
@@ -23,8 +24,9 @@ use crate::config::EchoConfig;
 
 /// What stands at the far end and keeps its own time.
 pub trait FarEnd: Send {
-    /// The levels of both sensors at `now_ns` (CLOCK_MONOTONIC). Until then the input had the level of the call before, from
-    /// then on it has `drive_v`. Called by a real-time thread: no allocation, no blocking.
+    /// The levels of both sensors at `now_ns` (CLOCK_MONOTONIC). Until then the input had the level
+    /// of the call before, from then on it has `drive_v`. Called by a real-time thread: no
+    /// allocation, no blocking.
     fn exchange(&mut self, now_ns: u64, drive_v: f64) -> [f64; 2];
 
     /// What it has seen, for the run directory.
@@ -47,8 +49,9 @@ pub struct Program {
 
 static PROGRAM: OnceLock<Program> = OnceLock::new();
 
-/// Names the program of far ends for this process, once. By default it is this very program with [`FAR_END_COMMAND`]; programs
-/// that have no such subcommand (tests) say what to start instead. False where it was named before.
+/// Names the program of far ends for this process, once. By default it is this very program with
+/// [`FAR_END_COMMAND`]; programs that have no such subcommand (tests) say what to start instead.
+/// False where it was named before.
 pub fn set_program(program: Program) -> bool {
     PROGRAM.set(program).is_ok()
 }
@@ -71,7 +74,8 @@ pub struct FarEndSetup {
 }
 
 impl FarEndSetup {
-    /// Settings of the thread that serves: those of the echo thread, and the memory lock that a process of its own needs.
+    /// Settings of the thread that serves: those of the echo thread, and the memory lock that a
+    /// process of its own needs.
     pub(crate) fn settings(&self, echo: &EchoConfig) -> ThreadSettings {
         ThreadSettings { lock_memory: self.lock_memory, ..echo.settings() }
     }

@@ -24,7 +24,8 @@ const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// Largest answer that is read.
 const ANSWER_BYTES: u64 = 1 << 20;
 
-/// A far end that runs. Dropping it ends it; it also ends by itself when this process does, however that comes.
+/// A far end that runs. Dropping it ends it; it also ends by itself when this process does, however
+/// that comes.
 pub struct FarProcess {
     child: Child,
     stream: BufReader<UnixStream>,
@@ -116,7 +117,8 @@ impl FarProcess {
         }
     }
 
-    /// As [`ended`](Self::ended), for who has found the wire broken: sockets close a moment before their process has ended.
+    /// As [`ended`](Self::ended), for who has found the wire broken: sockets close a moment before
+    /// their process has ended.
     pub fn gone(&mut self) -> Option<String> {
         let until = Instant::now() + GONE_WITHIN;
         loop {

@@ -27,8 +27,9 @@ const HELLO_BYTES: u64 = 1 << 20;
 /// Builds what stands at a far end from its description, or says why it cannot.
 pub type Make = dyn Fn(&serde_json::Value) -> Result<Box<dyn FarEnd>, Box<dyn std::error::Error>>;
 
-/// Is the far end of a link: what the hidden subcommand [`FAR_END_COMMAND`](super::FAR_END_COMMAND) does. Standard input is the
-/// near end's socket, which sends the description. Ends when the near end asks, or is gone.
+/// Is the far end of a link: what the hidden subcommand [`FAR_END_COMMAND`](super::FAR_END_COMMAND)
+/// does. Standard input is the near end's socket, which sends the description. Ends when the near
+/// end asks, or is gone.
 pub fn serve(make: &Make) -> ExitCode {
     match serve_wire(make) {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,8 @@ use takt_link_ethercat::segment::veth::VethPair;
 pub struct Served(Child);
 
 impl Served {
-    /// Starts this program anew with `serve` and the segment's end of `pair`; it has said `bound` by then.
+    /// Starts this program anew with `serve` and the segment's end of `pair`; it has said `bound`
+    /// by then.
     pub fn start(pair: &VethPair) -> Result<Self, Box<dyn Error>> {
         let program = std::env::current_exe()?;
         let start = || {

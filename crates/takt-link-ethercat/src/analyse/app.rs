@@ -53,8 +53,9 @@ pub enum LogError {
 const COLUMNS: [&str; 4] = ["planned_ns", "wake_ns", "sent_ns", "taken_ns"];
 
 impl AppLog {
-    /// A log out of columns by name: of a run's cycles, or of any program's. Where the answer was taken no later than the frame
-    /// was sent, it was the answer to the frame of the cycle before (a pipelined exchange).
+    /// A log out of columns by name: of a run's cycles, or of any program's. Where the answer was
+    /// taken no later than the frame was sent, it was the answer to the frame of the cycle before
+    /// (a pipelined exchange).
     ///
     /// # Errors
     /// [`LogError::Columns`].

@@ -26,7 +26,8 @@ pub enum Blame {
     Wire,
     /// The devices were slow, lost it, or did not take part.
     Device,
-    /// Beyond the master's interface; a capture at one end alone cannot separate the wire from the devices.
+    /// Beyond the master's interface; a capture at one end alone cannot separate the wire from the
+    /// devices.
     WireOrDevice,
 }
 
@@ -88,7 +89,8 @@ pub struct Counter {
 /// A frame that something happened to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Number of its first sighting in the file, from 1, as Wireshark shows it; 0 for one that was never seen.
+    /// Number of its first sighting in the file, from 1, as Wireshark shows it; 0 for one that was
+    /// never seen.
     pub frame: u64,
     /// Since the first frame of the capture, seconds.
     pub at_s: f64,
@@ -159,7 +161,8 @@ pub struct Report {
     pub kinds: BTreeMap<Kind, u64>,
     /// Findings by who is to blame.
     pub blames: BTreeMap<Blame, u64>,
-    /// Frames that were sent late because the answer before was late or missing; that one is the finding.
+    /// Frames that were sent late because the answer before was late or missing; that one is the
+    /// finding.
     pub held_up: u64,
     /// Answers that nobody waited for: doubled on the way, or sent before the capture began.
     pub unasked: u64,
@@ -301,7 +304,8 @@ fn notes(ways: &Ways, cycles_found: Option<usize>) -> Vec<String> {
     notes
 }
 
-/// The first frame of each cycle: of those with process data, those that lead with what most lead with.
+/// The first frame of each cycle: of those with process data, those that lead with what most lead
+/// with.
 fn cycle_starts(ways: &Ways) -> Vec<usize> {
     let seen = |way: &Way| way.cyclic && (way.sent_ns.is_some() || !ways.has_master);
     let Some(first) = ways.ways.iter().position(seen) else { return Vec::new() };
@@ -350,7 +354,8 @@ fn found(log: &AppLog, ways: &Ways, starts: &[usize]) -> Vec<(AppCycle, usize)> 
         }
         let Some(&start) = starts.get(at) else { break };
         let sent = ways.ways[start].first_ns();
-        // A log that begins before the capture has cycles without a frame; so has a frame that the interface refused.
+        // A log that begins before the capture has cycles without a frame; so has a frame that the
+        // interface refused.
         if sent < to && sent - from < 1_000_000_000 {
             found.push((*cycle, start));
             at += 1;
@@ -359,8 +364,8 @@ fn found(log: &AppLog, ways: &Ways, starts: &[usize]) -> Vec<(AppCycle, usize)> 
     found
 }
 
-/// Cycles of the application whose frames no capture at its own interface has. Those before the first and after the last that was found
-/// may have been sent while nobody captured.
+/// Cycles of the application whose frames no capture at its own interface has. Those before the
+/// first and after the last that was found may have been sent while nobody captured.
 fn unseen(log: &AppLog, found: &[(AppCycle, usize)], ways: &Ways) -> Vec<AppCycle> {
     let (Some(&(first, _)), Some(&(last, _)), true) = (found.first(), found.last(), ways.has_master) else {
         return Vec::new();
@@ -443,7 +448,8 @@ impl LateFrameJudge<'_> {
         if way.from_segment_ns.or(way.returned_ns).is_none() {
             return;
         }
-        // Requests of the bring-up ask who is there: there the answer is the counter. Process data have a usual one.
+        // Requests of the bring-up ask who is there: there the answer is the counter. Process data
+        // have a usual one.
         let usual = self.usual_counters.get(&way.shape).copied();
         if way.cyclic && usual.is_some_and(|usual| usual != way.counters) {
             let usual = self.traffic.counters(usual.unwrap_or_default()).to_vec();
@@ -498,7 +504,8 @@ impl LateFrameJudge<'_> {
         self.tell(way, Kind::Missing, blame, None, why.to_owned());
     }
 
-    /// Frames that the application sent and that did not get as far as its own interface. Where the answer came, the capture has a hole.
+    /// Frames that the application sent and that did not get as far as its own interface. Where the
+    /// answer came, the capture has a hole.
     fn never_left(&mut self, log: &AppLog, unseen: &[AppCycle]) {
         let lost = unseen.iter().filter(|cycle| cycle.taken_ns == 0);
         self.findings.extend(lost.map(|cycle| Finding {
@@ -514,7 +521,8 @@ impl LateFrameJudge<'_> {
         }));
     }
 
-    /// Cycles that began after their time, counted from the cycle before: also from one of `unseen`.
+    /// Cycles that began after their time, counted from the cycle before: also from one of
+    /// `unseen`.
     fn sends(
         &mut self,
         starts: &[usize],

@@ -1,27 +1,30 @@
-//! Why an answer came too late, from the stamps of its way: of the application itself, of this host's kernel, and of the segment
-//! where it is a simulated one that tells the truth.
+//! Why an answer came too late, from the stamps of its way: of the application itself, of this
+//! host's kernel, and of the segment where it is a simulated one that tells the truth.
 //!
 //! ```text
 //!  planned ─► awake ─► begun ─► sent ─► handed over ─► at the segment ─► left it ─► arrived here ─► (given up) ─► taken
 //!     own wake-up  own work  frame before  handing over   way out      segment      way back     host
 //! ```
 //!
-//! What took longest beyond what it usually takes is named, if the answer would have been there without it; or what always takes so long
-//! that no answer could be there in time. Where no such part is seen, nothing is guessed.
+//! What took longest beyond what it usually takes is named, if the answer would have been there
+//! without it; or what always takes so long that no answer could be there in time. Where no such
+//! part is seen, nothing is guessed.
 
 use serde::{Deserialize, Serialize};
 
 use super::blame::Blame;
 
-/// The stamps of a frame whose answer came late, CLOCK_MONOTONIC; 0 where nothing is known. What comes before sending is 0, too,
-/// where the wait for the answer begins with sending: whatever was late then, the answer had all of its time.
+/// The stamps of a frame whose answer came late, CLOCK_MONOTONIC; 0 where nothing is known. What
+/// comes before sending is 0, too, where the wait for the answer begins with sending: whatever was
+/// late then, the answer had all of its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LateWay {
     /// When the application was to wake up.
     pub planned_ns: u64,
     /// When it was awake.
     pub wake_ns: u64,
-    /// When its exchange began: in a pipelined one it waits from then on for the frames of the cycle before.
+    /// When its exchange began: in a pipelined one it waits from then on for the frames of the
+    /// cycle before.
     pub begun_ns: u64,
     /// When it was about to hand the frame to the system.
     pub sent_ns: u64,
@@ -66,7 +69,8 @@ pub struct Usual {
 pub enum Place {
     /// The application's own thread woke up late.
     WakeUp,
-    /// From its wake-up to the exchange; to sending, where the beginning of the exchange is not known.
+    /// From its wake-up to the exchange; to sending, where the beginning of the exchange is not
+    /// known.
     Work,
     /// Waiting for the answer to the frame before, and taking it.
     Before,
@@ -78,8 +82,9 @@ pub enum Place {
     Segment,
     /// Between the segment and this host's kernel.
     Homeward,
-    /// Between handing over and this host's receive path: wire, card, device, or this host's own interrupts and softirqs, as the
-    /// kernel stamps an answer in software. Only the segment's own stamps tell them apart.
+    /// Between handing over and this host's receive path: wire, card, device, or this host's own
+    /// interrupts and softirqs, as the kernel stamps an answer in software. Only the segment's own
+    /// stamps tell them apart.
     Beyond,
     /// The answer was in this host, and the application did not get it.
     Untaken,
@@ -132,7 +137,8 @@ pub struct LateCause {
     pub missed_by_ns: u64,
 }
 
-/// An answer that was here so long before it was given up was not looked for well enough; shorter is a race of two stamps.
+/// An answer that was here so long before it was given up was not looked for well enough; shorter
+/// is a race of two stamps.
 const RACE_NS: u64 = 20_000;
 
 impl LateWay {
@@ -157,7 +163,8 @@ impl LateWay {
             let waited_ns = self.gave_up_ns - self.arrived_ns;
             return cause(Place::Untaken, self.arrived_ns, self.gave_up_ns, waited_ns);
         }
-        // Handing over ends where the next thing is seen, if that is before: the segment may be faster than the system call's return.
+        // Handing over ends where the next thing is seen, if that is before: the segment may be
+        // faster than the system call's return.
         let next_ns = [self.at_segment_ns, self.arrived_ns].into_iter().find(|&ns| ns > 0);
         let handed_ns = next_ns.map_or(handed_ns, |next_ns| next_ns.min(handed_ns));
         let parts = [
@@ -184,7 +191,8 @@ impl LateWay {
         let seen = seen.map(|(place, from_ns, to_ns, usual_ns)| {
             cause(place, from_ns, to_ns, (to_ns - from_ns).saturating_sub(usual_ns))
         });
-        // Without it the answer would have been there; or late all the same, and most of the time must be its, to name it alone.
+        // Without it the answer would have been there; or late all the same, and most of the time
+        // must be its, to name it alone.
         let is_enough = |took_ns: u64| {
             took_ns >= missed_by_ns.max(RACE_NS) || (took_ns > RACE_NS && took_ns >= missed_by_ns / 2)
         };
@@ -192,7 +200,8 @@ impl LateWay {
         if let Some(greatest) = greatest.filter(|greatest| is_enough(greatest.excess_ns)) {
             return greatest;
         }
-        // What takes so long in every cycle is no excess, and makes every answer late all the same: most of the whole way must be its.
+        // What takes so long in every cycle is no excess, and makes every answer late all the same:
+        // most of the whole way must be its.
         let longest = seen.max_by_key(|cause| cause.to_ns - cause.from_ns);
         let is_most = |cause: &LateCause| {
             let took_ns = cause.to_ns - cause.from_ns;
@@ -218,8 +227,9 @@ mod tests {
         beyond_ns: 55 * US,
     };
 
-    /// A frame that took `parts` (µs) for waking, working (and nothing for the frame before), handing over, way out, segment, way back; the next cycle gives up 1060 µs
-    /// after this one was planned.
+    /// A frame that took `parts` (µs) for waking, working (and nothing for the frame before),
+    /// handing over, way out, segment, way back; the next cycle gives up 1060 µs after this one was
+    /// planned.
     fn way(parts: [u64; 6]) -> LateWay {
         let mut at_ns = 1_000_000_000;
         let mut next = |us: u64| {

@@ -1,4 +1,5 @@
-//! What a capture tells of any master: for each slow or missing frame its round trip, its working counters, and who is to blame.
+//! What a capture tells of any master: for each slow or missing frame its round trip, its working
+//! counters, and who is to blame.
 //!
 //! ```text
 //!   application ──send──► host stack ──► NIC, wire ──► devices ──► wire, NIC ──► host stack ──taken──► application
@@ -6,9 +7,9 @@
 //!        └ log of the run (sent, taken)          sightings of a capture                   log of the run ┘
 //! ```
 //!
-//! A frame is recognised by its datagrams' commands, indices, addresses and lengths, which devices leave alone (but for the
-//! device half of counted addresses). Whatever lies between two sightings is charged to what lies there; what no sighting
-//! separates is said to be so, and never guessed.
+//! A frame is recognised by its datagrams' commands, indices, addresses and lengths, which devices
+//! leave alone (but for the device half of counted addresses). Whatever lies between two sightings
+//! is charged to what lies there; what no sighting separates is said to be so, and never guessed.
 
 mod app;
 mod blame;
@@ -27,11 +28,11 @@ pub use ways::{Traffic, Way};
 /// From when on something is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Round trips longer than this are slow. Half the master's period where absent: the answer of a cycle that is not there by
-    /// then is late for most masters.
+    /// Round trips longer than this are slow. Half the master's period where absent: the answer of
+    /// a cycle that is not there by then is late for most masters.
     pub slow_ns: Option<u64>,
-    /// Sends later than this after their time are late, and so much is too long in the host's stack. A quarter of the master's
-    /// period where absent.
+    /// Sends later than this after their time are late, and so much is too long in the host's
+    /// stack. A quarter of the master's period where absent.
     pub late_ns: Option<u64>,
 }
 

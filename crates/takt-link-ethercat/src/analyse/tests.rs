@@ -24,7 +24,8 @@ fn frame(index: u8, counter: Option<u16>, source: u8) -> Vec<u8> {
     bytes
 }
 
-/// The stamps of a cycle: sent by the application, at the interface, at and from the segment, back, taken. Zero: never.
+/// The stamps of a cycle: sent by the application, at the interface, at and from the segment, back,
+/// taken. Zero: never.
 #[derive(Clone, Copy)]
 struct Cycle {
     planned: u64,
@@ -200,7 +201,8 @@ fn what_never_left_the_host_is_charged_to_its_stack() {
             assert_eq!(told(&report), [(Kind::Missing, Blame::HostStack)], "{:?}", report.findings);
             assert_eq!((report.findings[0].frame, report.held_up), (0, u64::from(waiting)));
             assert!(report.text(5, false).contains("        -   0.0"), "{}", report.text(5, false));
-            // Without the application's word nobody knows that there was one, and the report says so.
+            // Without the application's word nobody knows that there was one, and the report says
+            // so.
             let report = judged(&cycles, points, false);
             assert!(report.notes.iter().any(|note| note.contains("dropped there")), "{:?}", report.notes);
         }

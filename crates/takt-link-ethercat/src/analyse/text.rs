@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use super::blame::{Report, Spread};
 
 impl Report {
-    /// Whether there is anything to judge: without a cyclic frame, nothing is not found because nothing was looked at.
+    /// Whether there is anything to judge: without a cyclic frame, nothing is not found because
+    /// nothing was looked at.
     pub fn judges(&self) -> bool {
         self.cyclic_frames > 0
     }
 
-    /// For people: figures, then findings, at most `most` of them, the worst of each kind. `cut`: the file breaks off after what
-    /// is judged here.
+    /// For people: figures, then findings, at most `most` of them, the worst of each kind. `cut`:
+    /// the file breaks off after what is judged here.
     pub fn text(&self, most: usize, cut: bool) -> String {
         let mut text = String::new();
         let period = self.period_us.map_or(String::new(), |us| format!(", period {us:.0} µs"));

@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::capture::{Packet, Side};
 use crate::frame::{self, command};
 
-/// Longest time from a sending to its answer: what comes later counts as never come. A second: masters give up far sooner.
+/// Longest time from a sending to its answer: what comes later counts as never come. A second:
+/// masters give up far sooner.
 const LONGEST_NS: u64 = 1_000_000_000;
 
 /// Where a frame was seen.
@@ -76,7 +77,8 @@ impl Way {
         self.sent_ns.or(self.at_segment_ns).or(self.from_segment_ns).or(self.returned_ns).unwrap_or(0)
     }
 
-    /// From the master's interface and back to it; at the segment where the capture has nothing else.
+    /// From the master's interface and back to it; at the segment where the capture has nothing
+    /// else.
     pub fn round_trip_ns(&self) -> Option<u64> {
         match (self.sent_ns, self.returned_ns) {
             (Some(sent), Some(returned)) => Some(returned.saturating_sub(sent)),
@@ -151,8 +153,9 @@ impl Traffic {
         self.counters.get(counters as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Stations whose frames are marked before they have been round: those whose own address has the bit set. Their answers are
-    /// told by working counters, which are zero before the first device.
+    /// Stations whose frames are marked before they have been round: those whose own address has
+    /// the bit set. Their answers are told by working counters, which are zero before the first
+    /// device.
     fn always_marked(&self) -> BTreeSet<u64> {
         let all: BTreeSet<u64> = self.sightings.iter().map(|sighting| sighting.source).collect();
         let unmarked: BTreeSet<u64> = self
@@ -218,7 +221,8 @@ impl Traffic {
             let taken: BTreeSet<usize> = pairs.iter().flatten().copied().collect();
             (0..list.len()).filter(|at| !taken.contains(at)).collect::<Vec<usize>>()
         };
-        // Starts of ways: frames that the master sent, and those that only the segment has seen coming.
+        // Starts of ways: frames that the master sent, and those that only the segment has seen
+        // coming.
         let reached = if result.has_segment { pair(&sent_t, &at_t) } else { vec![None; sent.len()] };
         let mut starts: Vec<(Option<usize>, Option<usize>)> =
             reached.iter().enumerate().map(|(at, &reached)| (Some(at), reached)).collect();
@@ -277,8 +281,9 @@ fn intern<T: Clone + Eq + Hash>(list: &mut Vec<T>, places: &mut HashMap<T, u32>,
     place
 }
 
-/// For each of `first` the one of `second` that follows from it; both in order of time. Frames do not overtake each other, so
-/// what comes last belongs to what went last: an index that is used again after a loss does not shift all answers by one.
+/// For each of `first` the one of `second` that follows from it; both in order of time. Frames do
+/// not overtake each other, so what comes last belongs to what went last: an index that is used
+/// again after a loss does not shift all answers by one.
 fn pair(first: &[u64], second: &[u64]) -> Vec<Option<usize>> {
     let mut pairs = vec![None; first.len()];
     let mut open = first.len();

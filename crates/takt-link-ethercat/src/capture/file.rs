@@ -20,7 +20,8 @@ use pcap_file::pcapng::{PcapNgReader, PcapNgWriter};
 
 use crate::segment::raw::InterfaceError;
 
-/// Most packets read from one file: hours of a bus at 1 kHz. Their analysis takes about 100 bytes each.
+/// Most packets read from one file: hours of a bus at 1 kHz. Their analysis takes about 100 bytes
+/// each.
 pub const MOST_PACKETS: u64 = 20_000_000;
 
 /// Words before the clock's offset in the section's comment.
@@ -134,7 +135,8 @@ impl<W: Write> std::fmt::Debug for Writer<W> {
 }
 
 impl Writer<BufWriter<File>> {
-    /// A new file at `path`, which must not exist: a capture is evidence, and is not followed through a link of somebody else's.
+    /// A new file at `path`, which must not exist: a capture is evidence, and is not followed
+    /// through a link of somebody else's.
     ///
     /// # Errors
     /// [`CaptureError::File`].
@@ -243,8 +245,8 @@ impl<W: Write> Writer<W> {
 /// Reads the capture at `path`, whoever wrote it; `each` gets its EtherCAT frames.
 ///
 /// # Errors
-/// [`CaptureError`] when it is no capture at all. A file that breaks off later is read that far, and its
-/// [`cut`](CaptureFacts::cut) says so.
+/// [`CaptureError`] when it is no capture at all. A file that breaks off later is read that far,
+/// and its [`cut`](CaptureFacts::cut) says so.
 pub fn read(path: &Path, each: &mut dyn FnMut(Packet<'_>)) -> Result<CaptureFacts, CaptureError> {
     let failed = |source| CaptureError::File { path: path.to_owned(), source };
     let file = BufReader::new(takt_files::open(path).map_err(failed)?);

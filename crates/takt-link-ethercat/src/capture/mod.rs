@@ -1,8 +1,9 @@
-//! Captures of EtherCAT traffic: recording at both ends of a wire with the kernel's time stamps ([`Recorder`]), and reading any
-//! program's pcapng or pcap file ([`read`]).
+//! Captures of EtherCAT traffic: recording at both ends of a wire with the kernel's time stamps
+//! ([`Recorder`]), and reading any program's pcapng or pcap file ([`read`]).
 //!
-//! A frame is seen up to four times: leaving the master's host, reaching the segment, leaving it, and back at the master's host.
-//! One host can take all four only at a simulated segment; at real devices the capture has the first and the last.
+//! A frame is seen up to four times: leaving the master's host, reaching the segment, leaving it,
+//! and back at the master's host. One host can take all four only at a simulated segment; at real
+//! devices the capture has the first and the last.
 
 mod file;
 mod recorder;
@@ -14,8 +15,8 @@ pub use file::{
 pub use recorder::Recorder;
 pub use tap::{Sighted, Tap};
 
-/// CLOCK_REALTIME less CLOCK_MONOTONIC now, nanoseconds: captures use the one, run directories the other. The best of some
-/// bracketed readings.
+/// CLOCK_REALTIME less CLOCK_MONOTONIC now, nanoseconds: captures use the one, run directories the
+/// other. The best of some bracketed readings.
 pub fn clock_offset_ns() -> i64 {
     let once = || {
         let before = takt_rt::clock::monotonic_ns();

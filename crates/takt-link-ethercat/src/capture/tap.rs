@@ -13,8 +13,8 @@ const ROOM_BYTES: libc::c_int = 16 << 20;
 /// A frame as a tap saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sighted {
-    /// CLOCK_REALTIME, nanoseconds. For a received frame when the network stack got it, before any thread woke up; for a sent one
-    /// when it was handed to the driver.
+    /// CLOCK_REALTIME, nanoseconds. For a received frame when the network stack got it, before any
+    /// thread woke up; for a sent one when it was handed to the driver.
     pub time_ns: u64,
     /// Whether this host sent it.
     pub outgoing: bool,
@@ -30,7 +30,8 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Opens a tap on interface `name`. The segment's end of a pair of this process is found in the pair's network namespace.
+    /// Opens a tap on interface `name`. The segment's end of a pair of this process is found in the
+    /// pair's network namespace.
     ///
     /// # Errors
     /// [`InterfaceError`].

@@ -1,13 +1,17 @@
-//! When the answer of a cycle usually is there: a waiting exchange sleeps until then and looks once.
+//! When the answer of a cycle usually is there: a waiting exchange sleeps until then and looks
+//! once.
 //!
-//! Who blocks in the kernel until a frame comes sets a timer for the case that none comes, and cancels it: two writes to the timer's
-//! hardware, which a virtual machine pays for with two exits. A sleep that ends by itself costs one. So the time by which
-//! [`IN_TIME`] of all answers are there is estimated, cycle by cycle, by stochastic approximation of a quantile (Robbins and Monro,
-//! Ann. Math. Statist. 22, 1951): a step down with each answer that is there, [`IN_TIME`] times as many up with each that is not.
+//! Who blocks in the kernel until a frame comes sets a timer for the case that none comes, and
+//! cancels it: two writes to the timer's hardware, which a virtual machine pays for with two exits.
+//! A sleep that ends by itself costs one. So the time by which [`IN_TIME`] of all answers are there
+//! is estimated, cycle by cycle, by stochastic approximation of a quantile (Robbins and Monro, Ann.
+//! Math. Statist. 22, 1951): a step down with each answer that is there, [`IN_TIME`] times as many
+//! up with each that is not.
 
 /// So many answers are to be there when the sleep ends for one that is not, and is blocked for.
 const IN_TIME: u64 = 19;
-/// A step down. Follows a bus that became 50 us faster within 500 cycles, and holds the estimate within 2 us.
+/// A step down. Follows a bus that became 50 us faster within 500 cycles, and holds the estimate
+/// within 2 us.
 const STEP_NS: u64 = 100;
 /// Shortest sleep worth the call.
 const LEAST_NS: u64 = 5_000;
@@ -29,13 +33,15 @@ impl AnswerTime {
         self.usual_ns = self.usual_ns.saturating_sub(STEP_NS);
     }
 
-    /// Everything expected had come after `after_ns`, and it was blocked for. A frame that never came says nothing.
+    /// Everything expected had come after `after_ns`, and it was blocked for. A frame that never
+    /// came says nothing.
     pub fn came(&mut self, after_ns: u64) {
         if after_ns < self.usual_ns {
             // Nobody slept: the estimate was beyond the waiting time.
             return self.was_there();
         }
-        // However much later it came: one cycle in which the segment was held up says little of the next.
+        // However much later it came: one cycle in which the segment was held up says little of the
+        // next.
         self.usual_ns += IN_TIME * STEP_NS;
     }
 }
@@ -46,7 +52,8 @@ mod tests {
 
     use super::*;
 
-    /// One cycle with an answer after `answer_ns`, for a sleep that ends `late_ns` late; whether it was there.
+    /// One cycle with an answer after `answer_ns`, for a sleep that ends `late_ns` late; whether it
+    /// was there.
     fn cycle(estimate: &mut AnswerTime, answer_ns: u64, late_ns: u64) -> bool {
         let there = estimate.sleep_ns().is_some_and(|sleep_ns| sleep_ns + late_ns >= answer_ns);
         if there {
@@ -60,7 +67,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The share that is there is the quantile, whatever the bus and however late sleeps end, and it follows a change.
+        /// The share that is there is the quantile, whatever the bus and however late sleeps end,
+        /// and it follows a change.
         #[test]
         fn nineteen_of_twenty_answers_are_there_after_the_sleep(
             seed in any::<u64>(),

@@ -39,9 +39,11 @@ const DC_SYNC_START: u16 = 0x0990;
 const DC_SYNC0_CYCLE: u16 = 0x09A0;
 /// From the setting of Sync0 to its first pulse: later than the setting can take.
 const SYNC0_AHEAD_NS: u64 = 100_000_000;
-/// Cycles before Sync0 is set and states are changed: the clocks, which nobody compared while objects were written, come together.
+/// Cycles before Sync0 is set and states are changed: the clocks, which nobody compared while
+/// objects were written, come together.
 const FIRST_CYCLES: u32 = 64;
-/// Events kept until somebody takes them: more than those of a whole segment that falls out of OP and comes back.
+/// Events kept until somebody takes them: more than those of a whole segment that falls out of OP
+/// and comes back.
 const EVENTS: usize = 1024;
 /// Late answers kept for a reader that is slow: seconds of a wire on which every frame is late.
 const LATE: usize = 8192;
@@ -95,7 +97,8 @@ pub struct Link {
 type Mapped = SubDeviceGroup<MOST_DEVICES, MOST_IMAGE, ethercrab::DefaultLock, PreOpPdi>;
 type Group = SubDeviceGroup<MOST_DEVICES, MOST_IMAGE, ethercrab::DefaultLock, PreOp>;
 
-/// Brings the devices on `wire` to OP. Call it from a thread without real-time policy: it takes seconds and allocates.
+/// Brings the devices on `wire` to OP. Call it from a thread without real-time policy: it takes
+/// seconds and allocates.
 ///
 /// # Errors
 /// [`ControlError`]: nobody there, other devices than configured, a device that refuses.
@@ -116,7 +119,8 @@ pub fn bring_up(
     let mut tries = 1;
     let Prepared { group, devices, clocks, addresses, image_bytes } = loop {
         match prepare(&mut master, config, &limits, &mut report) {
-            // A frame was lost, be it the first of all: begin again, with all devices in INIT. Who is not there costs `attempts` silences.
+            // A frame was lost, be it the first of all: begin again, with all devices in INIT. Who
+            // is not there costs `attempts` silences.
             Err(ControlError::Silent { .. }) if tries < config.attempts => tries += 1,
             outcome => break outcome?,
         }
@@ -175,7 +179,8 @@ struct Prepared {
     image_bytes: usize,
 }
 
-/// From a wire to devices in PRE-OP. No cycle is under way yet, so that all of it can be done again.
+/// From a wire to devices in PRE-OP. No cycle is under way yet, so that all of it can be done
+/// again.
 fn prepare(
     master: &mut Master,
     config: &ControlConfig,
@@ -276,7 +281,8 @@ fn go_up(
     })?;
 
     report("going to OP", devices.len(), 0, cycling.port.now_ns());
-    // The group goes on living in the devices' registers alone: process data are exchanged by `Port`.
+    // The group goes on living in the devices' registers alone: process data are exchanged by
+    // `Port`.
     let _ = cycling.run("going to OP", limits, group.request_into_op(device))?;
     reach_op(&mut cycling, events, limits, devices, report)
 }
@@ -452,7 +458,8 @@ fn check_mapping(
     }
 }
 
-/// Reads where a device's data lie from its own memory management units: what holds on the wire, whoever wrote it.
+/// Reads where a device's data lie from its own memory management units: what holds on the wire,
+/// whoever wrote it.
 fn read_place(master: &mut Master, limits: &Limits, address: u16) -> Result<Place, ControlError> {
     let device = master.device();
     let mut place = Place::default();

@@ -1,8 +1,9 @@
 //! The cache of the last cycle: the controller writes it, any number of other threads read it.
 //!
-//! Behind a priority-inheritance mutex a controller that finds it locked waits for the one reader inside, which runs at the controller's
-//! priority meanwhile; readers that queued earlier come later (Figure 3 of the paper). With delayed locking a reader does not
-//! even enter when it might still be inside at the next release (section 4).
+//! Behind a priority-inheritance mutex a controller that finds it locked waits for the one reader
+//! inside, which runs at the controller's priority meanwhile; readers that queued earlier come
+//! later (Figure 3 of the paper). With delayed locking a reader does not even enter when it might
+//! still be inside at the next release (section 4).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,7 +79,8 @@ pub struct CacheReader {
     reader: Option<exchange::Reader<Snapshot>>,
 }
 
-/// A cache and its readers. A wait-free cache has `config.readers` of them; of the others more can be made.
+/// A cache and its readers. A wait-free cache has `config.readers` of them; of the others more can
+/// be made.
 pub fn cache(config: &ControlConfig, image_bytes: usize) -> Result<(Publisher, Vec<CacheReader>), LockError> {
     let empty = || Snapshot::empty(image_bytes);
     let store = match config.cache {
@@ -116,7 +118,8 @@ pub struct Published {
 }
 
 impl Publisher {
-    /// Stores `snapshot`. Waits for at most one reader, and at most the configured time (a plain mutex: without bound).
+    /// Stores `snapshot`. Waits for at most one reader, and at most the configured time (a plain
+    /// mutex: without bound).
     pub fn publish(&mut self, snapshot: &Snapshot) -> Published {
         let done = |contended, wait_ns| Published { stored: true, contended, wait_ns };
         if let Some(writer) = &mut self.writer {
@@ -168,7 +171,8 @@ impl Publisher {
 }
 
 impl CacheReader {
-    /// Another reader of the same cache; `None` for a wait-free cache, whose readers are counted beforehand.
+    /// Another reader of the same cache; `None` for a wait-free cache, whose readers are counted
+    /// beforehand.
     pub fn another(&self) -> Option<Self> {
         (!matches!(self.shared.store, Store::Free))
             .then(|| Self { shared: Arc::clone(&self.shared), reader: None })
@@ -204,7 +208,8 @@ impl CacheReader {
                 return;
             }
             self.shared.delayed.fetch_add(1, Ordering::Relaxed);
-            // The controller publishes soon after its release; it wins the race for the lock by its priority.
+            // The controller publishes soon after its release; it wins the race for the lock by its
+            // priority.
             takt_rt::clock::sleep_until(next_ns + leave_ns / 2);
         }
     }

@@ -1,10 +1,11 @@
 //! The controller's cycle, locked to the reference clock of the distributed clocks.
 //!
-//! Each cycle's frame carries the reference clock's time to all other devices (FRMW of 0x0910), and brings it back here. From that
-//! and the time at which the frame was sent, the lock estimates how the reference clock runs against ours: an offset and a drift,
-//! as a second-order loop. Then it tells by how much the next release must be moved so that frames pass the reference clock at
-//! whole multiples of the cycle in its time. What the wake-up's lateness does to a frame is not mistaken for drift: the estimate is
-//! of clocks, and lateness changes neither.
+//! Each cycle's frame carries the reference clock's time to all other devices (FRMW of 0x0910), and
+//! brings it back here. From that and the time at which the frame was sent, the lock estimates how
+//! the reference clock runs against ours: an offset and a drift, as a second-order loop. Then it
+//! tells by how much the next release must be moved so that frames pass the reference clock at
+//! whole multiples of the cycle in its time. What the wake-up's lateness does to a frame is not
+//! mistaken for drift: the estimate is of clocks, and lateness changes neither.
 
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, within};
@@ -13,14 +14,16 @@ use takt_rt::config::{SettingError, within};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClockConfig {
-    /// Whether the cycle follows the reference clock. True: drives that act at Sync0 want their outputs in the same phase of each
-    /// cycle, and two quartzes drift through a cycle of 1 ms within seconds. Without effect where no device has a clock.
+    /// Whether the cycle follows the reference clock. True: drives that act at Sync0 want their
+    /// outputs in the same phase of each cycle, and two quartzes drift through a cycle of 1 ms
+    /// within seconds. Without effect where no device has a clock.
     pub follow: bool,
-    /// The cycle, nanoseconds; 1000000, 1 ms, when absent. The humanoid's is that of its `rate_hz`: another one given here is refused.
+    /// The cycle, nanoseconds; 1000000, 1 ms, when absent. The humanoid's is that of its `rate_hz`:
+    /// another one given here is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycle_ns: Option<u32>,
-    /// Most that a release is moved by, nanoseconds a cycle. 10000: 1 % of 1 ms, which drives' interpolation does not feel, and a
-    /// hundred times what quartzes drift.
+    /// Most that a release is moved by, nanoseconds a cycle. 10000: 1 % of 1 ms, which drives'
+    /// interpolation does not feel, and a hundred times what quartzes drift.
     pub most_shift_ns: u32,
 }
 
@@ -52,25 +55,29 @@ impl ClockConfig {
     }
 }
 
-/// Sync0 of a device: it takes its outputs and samples its inputs at this pulse, and not when a frame passes.
+/// Sync0 of a device: it takes its outputs and samples its inputs at this pulse, and not when a
+/// frame passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sync0 {
     /// Time between pulses, microseconds; 0: the cycle.
     pub cycle_us: u32,
-    /// Time from the frame to the pulse, microseconds; half a cycle when absent: as far as can be from both frames.
+    /// Time from the frame to the pulse, microseconds; half a cycle when absent: as far as can be
+    /// from both frames.
     pub shift_us: Option<u32>,
 }
 
 /// Where the cycle stands against the reference clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Phase {
-    /// When the frame passed the reference clock, from the nearest whole cycle of its time; the lateness of the wake-up included.
+    /// When the frame passed the reference clock, from the nearest whole cycle of its time; the
+    /// lateness of the wake-up included.
     pub frame_ns: i32,
     /// The same for the planned release, as estimated.
     pub release_ns: i32,
-    /// Whether the releases have been within [`LOCKED_NS`] for [`LOCKED_CYCLES`], and the reference clock bears them out: it has
-    /// answered within `SILENT_CYCLES`, and at most `MOST_FAR` of its last 64 answers lie far from the estimate.
+    /// Whether the releases have been within [`LOCKED_NS`] for [`LOCKED_CYCLES`], and the reference
+    /// clock bears them out: it has answered within `SILENT_CYCLES`, and at most `MOST_FAR` of its
+    /// last 64 answers lie far from the estimate.
     pub locked: bool,
 }
 
@@ -97,13 +104,14 @@ pub const LOCKED_NS: u32 = 20_000;
 pub const LOCKED_CYCLES: u32 = 50;
 /// Answers before releases are moved: fewer say nothing of the drift.
 const LEAST_ANSWERS: u64 = 8;
-/// Cycles without an answer of the reference clock after which the estimate is nobody's word but our own. 64: at 100 ppm the
-/// clocks part by 6 us meanwhile, well within [`LOCKED_NS`].
+/// Cycles without an answer of the reference clock after which the estimate is nobody's word but
+/// our own. 64: at 100 ppm the clocks part by 6 us meanwhile, well within [`LOCKED_NS`].
 pub const SILENT_CYCLES: u32 = 64;
-/// Most of the last 64 answers that may be far while the cycle counts as locked. 8: frames that are held up on a busy host, and
-/// not a clock that says something else.
+/// Most of the last 64 answers that may be far while the cycle counts as locked. 8: frames that are
+/// held up on a busy host, and not a clock that says something else.
 pub const MOST_FAR: u32 = 8;
-/// An answer that is farther off was held up on its way, or is wrong, and does not move the estimate.
+/// An answer that is farther off was held up on its way, or is wrong, and does not move the
+/// estimate.
 const MOST_INNOVATION_NS: f64 = 20_000.0;
 /// So many of them in a row that agree with each other, and it is the clock that has jumped.
 const JUMP_AFTER: usize = 64;
@@ -155,7 +163,8 @@ impl ClockLock {
         }
     }
 
-    /// The reference clock showed `reference_ns` to a frame that was sent at `sent_ns` of our clock.
+    /// The reference clock showed `reference_ns` to a frame that was sent at `sent_ns` of our
+    /// clock.
     pub fn answer(&mut self, sent_ns: u64, reference_ns: u64) {
         let totals = &mut self.totals;
         totals.answers += 1;
@@ -171,7 +180,8 @@ impl ClockLock {
             return;
         }
         let expected = self.offset_ns + self.drift * elapsed_ns as f64;
-        // Clocks of 32 bits begin anew every 4.3 s: the low half is taken as near to what is expected as it can be.
+        // Clocks of 32 bits begin anew every 4.3 s: the low half is taken as near to what is
+        // expected as it can be.
         let expected_ns = sent_ns.wrapping_add_signed(self.base_ns).wrapping_add_signed(expected as i64);
         let off = (reference_ns as u32).wrapping_sub(expected_ns as u32) as i32;
         self.reference_ns = expected_ns.wrapping_add_signed(off.into());
@@ -182,7 +192,8 @@ impl ClockLock {
         let far = innovation.abs() > MOST_INNOVATION_NS && !first;
         self.lately_far = self.lately_far << 1 | u64::from(far);
         if far {
-            // The estimate goes on as it was: many wrong answers would drag it along, however little each of them may.
+            // The estimate goes on as it was: many wrong answers would drag it along, however
+            // little each of them may.
             self.offset_ns = expected;
             self.far_ns[self.far] = innovation;
             self.far += 1;
@@ -221,7 +232,8 @@ impl ClockLock {
         self.lead_ns += (after_ns - self.lead_ns).clamp(-1000.0, 1000.0) / 64.0;
     }
 
-    /// What the reference clock will show when a frame of the release planned for `local_ns` passes.
+    /// What the reference clock will show when a frame of the release planned for `local_ns`
+    /// passes.
     fn at(&self, local_ns: u64) -> u64 {
         let elapsed_ns = local_ns.wrapping_sub(self.local_ns) as i64 as f64;
         let beyond = self.offset_ns + self.drift * elapsed_ns + self.lead_ns;
@@ -283,8 +295,9 @@ impl ClockLock {
     }
 }
 
-/// By how much the clock has jumped, when so many answers say the same: all in one direction, and most of them as far, but for
-/// the drift meanwhile. A clock that stands still or says anything does not agree with itself.
+/// By how much the clock has jumped, when so many answers say the same: all in one direction, and
+/// most of them as far, but for the drift meanwhile. A clock that stands still or says anything
+/// does not agree with itself.
 fn agreed(far_ns: &mut [f64; JUMP_AFTER]) -> Option<f64> {
     far_ns.sort_unstable_by(f64::total_cmp);
     let (least, median, most) = (far_ns[0], far_ns[JUMP_AFTER / 2], far_ns[JUMP_AFTER - 1]);
@@ -297,8 +310,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Runs a lock for `cycles` against a clock with `drift_ppm` and `start`; the farthest phase of a frame's passage after the
-    /// first second, by the clock's own truth.
+    /// Runs a lock for `cycles` against a clock with `drift_ppm` and `start`; the farthest phase of
+    /// a frame's passage after the first second, by the clock's own truth.
     fn farthest(drift_ppm: f64, start: u64, wide: bool, cycles: u64, jitter: &[u64]) -> i64 {
         let mut lock = ClockLock::new(&ClockConfig::default());
         let clock = |at_ns: u64| {
@@ -334,7 +347,8 @@ mod tests {
             let most = farthest(drift_ppm, 1 << 59, true, 60_000, &[2000, 0, 5000, 1000]);
             assert!(most < 10_000, "{drift_ppm} ppm: {most} ns");
         }
-        // A clock of 32 bits begins anew every 4.3 s, which no whole number of cycles fits. Its cycle is kept.
+        // A clock of 32 bits begins anew every 4.3 s, which no whole number of cycles fits. Its
+        // cycle is kept.
         let most = farthest(100.0, 12_345, false, 10_000, &[0]);
         assert!(most < 10_000, "{most} ns");
     }
@@ -362,8 +376,9 @@ mod tests {
     /// What a reference clock shows: the cycle's number and its true time; `None`: nothing.
     type Shows<'a> = &'a mut dyn FnMut(u64, u64) -> Option<u64>;
 
-    /// Runs a lock against a clock at +50 ppm that is sound for 2000 cycles, and then `shows` something for 6000. Returns in how
-    /// many of these the cycle counted as locked, and the farthest that a release was from its true phase.
+    /// Runs a lock against a clock at +50 ppm that is sound for 2000 cycles, and then `shows`
+    /// something for 6000. Returns in how many of these the cycle counted as locked, and the
+    /// farthest that a release was from its true phase.
     fn spoilt(shows: Shows<'_>) -> (u64, i64) {
         let mut lock = ClockLock::new(&ClockConfig::default());
         let truth = |at_ns: u64| at_ns + at_ns / 20_000;

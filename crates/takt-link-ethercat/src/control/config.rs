@@ -46,7 +46,8 @@ impl fmt::Display for Identity {
     }
 }
 
-/// A write to a device's object dictionary before it leaves PRE-OP: a number (`bytes`, `value`) or `data` of any length.
+/// A write to a device's object dictionary before it leaves PRE-OP: a number (`bytes`, `value`) or
+/// `data` of any length.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectWrite {
@@ -61,10 +62,12 @@ pub struct ObjectWrite {
     /// The value.
     #[serde(default)]
     pub value: u32,
-    /// Instead of a number, the object's bytes, 1 to 1 MiB: longer ones than a mailbox go in segments.
+    /// Instead of a number, the object's bytes, 1 to 1 MiB: longer ones than a mailbox go in
+    /// segments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Vec<u8>>,
-    /// Whether the object is read back and must hold what was written. Off: some objects are write only.
+    /// Whether the object is read back and must hold what was written. Off: some objects are write
+    /// only.
     #[serde(default)]
     pub verify: bool,
 }
@@ -119,7 +122,8 @@ pub struct DeviceConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExchangeMode {
-    /// The frame sent in a cycle is fetched in the next: the controller never waits for the wire (the paper's way).
+    /// The frame sent in a cycle is fetched in the next: the controller never waits for the wire
+    /// (the paper's way).
     #[default]
     Pipelined,
     /// The frame is waited for: data are a cycle fresher, and the wire's time is part of the cycle.
@@ -133,8 +137,9 @@ pub enum ProcessCommands {
     /// One logical read-write of the whole image: the least bytes on the wire.
     #[default]
     Lrw,
-    /// A logical read of the inputs and a logical write of the outputs, in one frame where they fit: for devices that cannot
-    /// do LRW (those with two separate process data interfaces, and some gateways).
+    /// A logical read of the inputs and a logical write of the outputs, in one frame where they
+    /// fit: for devices that cannot do LRW (those with two separate process data interfaces, and
+    /// some gateways).
     LrdLwr,
 }
 
@@ -142,10 +147,12 @@ pub enum ProcessCommands {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheKind {
-    /// A mutex with priority inheritance: the controller waits for at most one reader (the paper's way).
+    /// A mutex with priority inheritance: the controller waits for at most one reader (the paper's
+    /// way).
     #[default]
     PiMutex,
-    /// A mutex without it, for comparison: a reader that is preempted holds the controller up without bound.
+    /// A mutex without it, for comparison: a reader that is preempted holds the controller up
+    /// without bound.
     PlainMutex,
     /// Takt's wait-free exchange: nobody waits.
     Exchange,
@@ -161,20 +168,24 @@ pub struct ControlConfig {
     pub mode: ExchangeMode,
     /// How process data travel. `lrw`; `lrd_lwr` for devices that cannot do LRW.
     pub process: ProcessCommands,
-    /// Cycles from one status request to all devices to the next. 1: working counters do not tell of a device in SAFE-OP, whose
-    /// outputs nobody applies; the request is a broadcast read of 14 bytes in the same frame.
+    /// Cycles from one status request to all devices to the next. 1: working counters do not tell
+    /// of a device in SAFE-OP, whose outputs nobody applies; the request is a broadcast read of 14
+    /// bytes in the same frame.
     pub status_cycles: u32,
-    /// How long a cycle waits for a frame of the cycle before that is not there yet, microseconds. 50: a tenth of what
-    /// the motion controller may use; a frame on a wire of 59 devices takes about 150, long over by then.
+    /// How long a cycle waits for a frame of the cycle before that is not there yet, microseconds.
+    /// 50: a tenth of what the motion controller may use; a frame on a wire of 59 devices takes
+    /// about 150, long over by then.
     pub grace_us: u32,
-    /// How long a waiting exchange waits, microseconds: what a frame costs that does not come. 500: half a period of 1 ms.
+    /// How long a waiting exchange waits, microseconds: what a frame costs that does not come. 500:
+    /// half a period of 1 ms.
     pub timeout_us: u32,
-    /// Silence during bring-up after which a frame counts as lost, milliseconds. 100: many times a round trip under load.
+    /// Silence during bring-up after which a frame counts as lost, milliseconds. 100: many times a
+    /// round trip under load.
     pub silence_ms: u32,
     /// Time for all devices to reach OP, milliseconds. 5000: what is asked of 59 devices.
     pub bring_up_ms: u32,
-    /// Tries of the search for devices when frames are lost in it, the first included: nobody on the wire is told after as many times
-    /// `silence_ms`. 3.
+    /// Tries of the search for devices when frames are lost in it, the first included: nobody on
+    /// the wire is told after as many times `silence_ms`. 3.
     pub attempts: u32,
     /// Frames of the static clock alignment. 200: enough for offsets; drift is followed later.
     pub clock_frames: u32,
@@ -182,8 +193,8 @@ pub struct ControlConfig {
     pub clock: ClockConfig,
     /// How readers share the last cycle. A PI mutex, as the paper.
     pub cache: CacheKind,
-    /// Delayed locking: a reader enters only when it will have left this many microseconds before the next release.
-    /// Off when absent.
+    /// Delayed locking: a reader enters only when it will have left this many microseconds before
+    /// the next release. Off when absent.
     pub delayed_locking_us: Option<u32>,
     /// Longest wait for a reader before the cycle goes on without publishing, microseconds. 200.
     pub most_lock_wait_us: u32,

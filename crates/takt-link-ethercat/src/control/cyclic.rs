@@ -1,8 +1,9 @@
 //! The frames of a cycle: what goes out together, and what came back of it.
 //!
-//! Process data, the status of all devices and the status of one share a frame as long as they fit. The frames of a cycle have a
-//! source address of their own, which tells them from the master's, and say which cycle they belong to: its low 8 bits are every
-//! datagram's index, and the low 32 are the data of a last datagram without effect (NOP, ETG.1000.4 section 5.4), which devices pass
+//! Process data, the status of all devices and the status of one share a frame as long as they fit.
+//! The frames of a cycle have a source address of their own, which tells them from the master's,
+//! and say which cycle they belong to: its low 8 bits are every datagram's index, and the low 32
+//! are the data of a last datagram without effect (NOP, ETG.1000.4 section 5.4), which devices pass
 //! on as it is. Indices alone would take an answer that is 256 cycles late for a new one.
 
 use std::ops::Range;
@@ -42,15 +43,16 @@ pub(super) fn is_cyclic(frame: &[u8]) -> bool {
 pub(super) struct Piece {
     pub command: u8,
     pub range: Range<usize>,
-    /// Working counter when all devices take part: reading 1; writing 1, and 2 in a datagram that reads, too.
+    /// Working counter when all devices take part: reading 1; writing 1, and 2 in a datagram that
+    /// reads, too.
     pub expected: u16,
     /// Working counter of the cycle waited for.
     pub answer: Option<u16>,
     /// The newest cycle that was answered, and its working counter.
     pub newest: u64,
     pub counter: u16,
-    /// An answer that was taken since the cycle was sent had another working counter than expected: a newer one that is right does
-    /// not undo that.
+    /// An answer that was taken since the cycle was sent had another working counter than expected:
+    /// a newer one that is right does not undo that.
     pub wrong: bool,
     /// Which of the cycle's frames it is in.
     frame: u8,
@@ -186,7 +188,8 @@ impl Cyclic {
         self.pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.counter))
     }
 
-    /// Whether an answer that came since the cycle was sent has another working counter than expected.
+    /// Whether an answer that came since the cycle was sent has another working counter than
+    /// expected.
     pub fn counter_wrong(&self) -> bool {
         self.pieces.iter().any(|piece| piece.wrong)
     }
@@ -206,8 +209,9 @@ impl Cyclic {
         self.flights.settle(self.cycle);
     }
 
-    /// Makes the next cycle's frames out of `image` and hands them to `send`. `all` asks for the status of all devices, `one`
-    /// for that of a device by its station address. Returns how many frames are given up as lost by now.
+    /// Makes the next cycle's frames out of `image` and hands them to `send`. `all` asks for the
+    /// status of all devices, `one` for that of a device by its station address. Returns how many
+    /// frames are given up as lost by now.
     pub fn launch(
         &mut self,
         now_ns: u64,
@@ -265,7 +269,8 @@ impl Cyclic {
         self.flights.open(self.cycle, now_ns, self.waited_for)
     }
 
-    /// Takes a frame for which [`is_cyclic`] holds; inputs go to `inputs`, which begins where the image does.
+    /// Takes a frame for which [`is_cyclic`] holds; inputs go to `inputs`, which begins where the
+    /// image does.
     pub fn take(&mut self, bytes: &[u8], mut inputs: impl FnMut(Range<usize>, &[u8])) -> Came {
         let Some(mark) = frame::cycle(bytes) else { return Came::Broken };
         let age = (self.cycle as u32).wrapping_sub(mark);
@@ -293,7 +298,8 @@ impl Cyclic {
                     if age == 0 {
                         piece.answer = Some(datagram.working_counter);
                     }
-                    // A late answer is better than the one before it, and no better than a newer one.
+                    // A late answer is better than the one before it, and no better than a newer
+                    // one.
                     if cycle > piece.newest {
                         piece.newest = cycle;
                         piece.counter = datagram.working_counter;

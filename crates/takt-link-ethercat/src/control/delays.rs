@@ -1,7 +1,7 @@
 //! Propagation delays and offsets of the distributed clocks (ET1100 data sheet, section 9.1).
 //!
-//! The master measures them too, and errs behind the second branch of a fork: it adds up the delays of the branch before. So they
-//! are measured again here and written over its own.
+//! The master measures them too, and errs behind the second branch of a fork: it adds up the delays
+//! of the branch before. So they are measured again here and written over its own.
 
 use ethercrab::Command;
 
@@ -40,8 +40,9 @@ impl Passage {
     }
 }
 
-/// Time from the reference clock to each device. Devices are in the order of the wire. One without a clock measures nothing: it
-/// and what is behind it get their parent's delay, which is some hundred nanoseconds too little for each.
+/// Time from the reference clock to each device. Devices are in the order of the wire. One without
+/// a clock measures nothing: it and what is behind it get their parent's delay, which is some
+/// hundred nanoseconds too little for each.
 fn delays(devices: &[Passage]) -> Vec<u32> {
     let mut found: Vec<u32> = Vec::with_capacity(devices.len());
     // Devices with ports whose branch has not come yet.
@@ -77,8 +78,8 @@ fn delays(devices: &[Passage]) -> Vec<u32> {
     found.iter().map(|delay| delay.saturating_sub(reference)).collect()
 }
 
-/// Measures the delays to the devices at `addresses`, of which those with `clocks` have one, and sets delay and offset of each, so
-/// that all show the time of the first.
+/// Measures the delays to the devices at `addresses`, of which those with `clocks` have one, and
+/// sets delay and offset of each, so that all show the time of the first.
 pub(super) fn align_clocks(
     master: &mut Master,
     limits: &Limits,

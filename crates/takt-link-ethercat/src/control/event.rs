@@ -48,7 +48,8 @@ pub enum EventKind {
     DeviceState {
         /// Place on the wire, from 0.
         device: u16,
-        /// AL status: 1 INIT, 2 PRE-OP, 4 SAFE-OP, 8 OP, 16 with an error; 0 when it does not answer.
+        /// AL status: 1 INIT, 2 PRE-OP, 4 SAFE-OP, 8 OP, 16 with an error; 0 when it does not
+        /// answer.
         state: u8,
         /// AL status code.
         code: u16,

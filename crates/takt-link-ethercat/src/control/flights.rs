@@ -1,10 +1,10 @@
 //! Which frames of which cycle are under way, came late, or never came.
 //!
-//! A frame that is not there when its cycle is fetched is *missing*. When it comes after all it was *late*; only one that has not
-//! come [`LOST_AFTER`] cycles later is *lost*.
+//! A frame that is not there when its cycle is fetched is *missing*. When it comes after all it was
+//! *late*; only one that has not come [`LOST_AFTER`] cycles later is *lost*.
 
-/// Cycles after which a frame that has not come counts as lost. 16: far beyond what a host that is held up for some milliseconds
-/// delays frames by, and soon enough to be told in the same second.
+/// Cycles after which a frame that has not come counts as lost. 16: far beyond what a host that is
+/// held up for some milliseconds delays frames by, and soon enough to be told in the same second.
 pub(super) const LOST_AFTER: u64 = 16;
 
 /// A cycle's frames.
@@ -42,7 +42,8 @@ impl Flights {
         (cycle % LOST_AFTER) as usize
     }
 
-    /// `frames` frames of `cycle` were sent at `sent_ns`. Returns how many of the cycle that falls out never came.
+    /// `frames` frames of `cycle` were sent at `sent_ns`. Returns how many of the cycle that falls
+    /// out never came.
     pub fn open(&mut self, cycle: u64, sent_ns: u64, frames: usize) -> u32 {
         let sent = u32::MAX.checked_shr(32_u32.saturating_sub(frames as u32)).unwrap_or(0);
         let new = Flight { cycle, sent_ns, sent, came: 0 };

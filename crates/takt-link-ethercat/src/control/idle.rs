@@ -1,4 +1,5 @@
-//! Cycles between the bring-up and the controller: devices in OP whose outputs dry up fall out of it within their watchdog's time.
+//! Cycles between the bring-up and the controller: devices in OP whose outputs dry up fall out of
+//! it within their watchdog's time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,8 @@ use takt_rt::thread::{self, Handle};
 use super::port::Port;
 use super::states::Cycling;
 
-/// Cycles a port with the outputs set last until somebody takes it. Dropping it asks the devices down first.
+/// Cycles a port with the outputs set last until somebody takes it. Dropping it asks the devices
+/// down first.
 pub struct Idle {
     stop: Arc<AtomicBool>,
     thread: Option<Handle<Port>>,
@@ -18,7 +20,8 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Cycles `port` from now on in thread `ethercat-idle` with `settings`: those of the controller, whose place it holds.
+    /// Cycles `port` from now on in thread `ethercat-idle` with `settings`: those of the
+    /// controller, whose place it holds.
     ///
     /// # Errors
     /// When the thread cannot be started, or `settings` are strict and not granted.
@@ -36,7 +39,8 @@ impl Idle {
         Ok(Self { stop, thread: Some(thread), period })
     }
 
-    /// Ends after the cycle under way and gives the port back, with what was counted so far forgotten. Cycle it on at once.
+    /// Ends after the cycle under way and gives the port back, with what was counted so far
+    /// forgotten. Cycle it on at once.
     ///
     /// # Errors
     /// [`takt_rt::Error::Panicked`].

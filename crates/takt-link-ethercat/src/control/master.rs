@@ -1,11 +1,14 @@
-//! The master (`ethercrab`) with its frames carried in the calling thread: no thread, timer or wake-up of its own.
+//! The master (`ethercrab`) with its frames carried in the calling thread: no thread, timer or
+//! wake-up of its own.
 //!
-//! The master's futures are polled here. A first poll queues a frame, which [`Master::send_all`] hands to the wire; the poll
-//! after [`Master::receive`] has found the answer completes the future. So sending and fetching are split by holding the future
-//! in between, which is what lets a frame return in the next cycle.
+//! The master's futures are polled here. A first poll queues a frame, which [`Master::send_all`]
+//! hands to the wire; the poll after [`Master::receive`] has found the answer completes the future.
+//! So sending and fetching are split by holding the future in between, which is what lets a frame
+//! return in the next cycle.
 //!
-//! The master's own time-outs are switched off (`Duration::MAX` makes its timers ones that never fire): a timer would
-//! register with a reactor in another thread, by an eventfd write each cycle. Time is watched here instead.
+//! The master's own time-outs are switched off (`Duration::MAX` makes its timers ones that never
+//! fire): a timer would register with a reactor in another thread, by an eventfd write each cycle.
+//! Time is watched here instead.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,12 +38,14 @@ struct Memory {
     storage: *mut Storage,
 }
 
-// SAFETY: both pointers come from boxes that this struct alone frees; the values behind them are Sync.
+// SAFETY: both pointers come from boxes that this struct alone frees; the values behind them are
+// Sync.
 unsafe impl Send for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw`; `Master` and `Port` drop their references before this field.
+        // SAFETY: made by `Box::into_raw`; `Master` and `Port` drop their references before this
+        // field.
         unsafe {
             drop(Box::from_raw(self.device));
             drop(Box::from_raw(self.storage));
@@ -106,7 +111,8 @@ impl Master {
         })
     }
 
-    /// The master's handle. It must not outlive `self`: holders keep `self` in a field below the handle's.
+    /// The master's handle. It must not outlive `self`: holders keep `self` in a field below the
+    /// handle's.
     pub fn device(&self) -> &'static MainDevice<'static> {
         // SAFETY: valid until `Memory` is dropped, see above; shared references alone are made.
         unsafe { &*self.memory.device }
@@ -137,8 +143,9 @@ impl Master {
         }
     }
 
-    /// Sends those of the master's own frames again that were sent `after_ns` ago or earlier and have not come back. Only for requests
-    /// that a device may get twice: those that read and write registers. A mailbox takes each message for a new one.
+    /// Sends those of the master's own frames again that were sent `after_ns` ago or earlier and
+    /// have not come back. Only for requests that a device may get twice: those that read and write
+    /// registers. A mailbox takes each message for a new one.
     pub fn send_again(&mut self, after_ns: u64) {
         let now_ns = self.wire.now_ns();
         while let Some(frame) = self.requests.overdue(now_ns, after_ns) {
@@ -163,8 +170,9 @@ impl Master {
         }
     }
 
-    /// Takes frames that have come back until `enough` says so or none is there; `enough` is given the cyclic ones, and what tells
-    /// when they came to this host, as far as the wire knows, and the time now. The master's own go to its requests. True if one came.
+    /// Takes frames that have come back until `enough` says so or none is there; `enough` is given
+    /// the cyclic ones, and what tells when they came to this host, as far as the wire knows, and
+    /// the time now. The master's own go to its requests. True if one came.
     pub fn receive(
         &mut self,
         mut enough: impl FnMut(&[u8], &dyn Fn() -> (Option<u64>, u64)) -> bool,
@@ -233,7 +241,8 @@ pub(super) trait Carrier {
     fn send_queued(&mut self);
     /// Takes what has come back; true if anything had.
     fn take_answers(&mut self) -> bool;
-    /// Waits until something may have come, or `deadline_ns`; earlier where there is something else to do.
+    /// Waits until something may have come, or `deadline_ns`; earlier where there is something else
+    /// to do.
     fn wait(&mut self, deadline_ns: u64);
 
     /// Runs a request of the master to its end, within `limits`.
@@ -250,7 +259,8 @@ pub(super) trait Carrier {
         let silence_ns = limits.silence.as_nanos() as u64;
         let mut heard_ns = self.now_ns();
         loop {
-            // The master adds up lengths from EEPROMs unchecked: absurd ones overflow. Nothing of it is used afterwards.
+            // The master adds up lengths from EEPROMs unchecked: absurd ones overflow. Nothing of
+            // it is used afterwards.
             let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
             let failed = |message: String| ControlError::Master { phase, message };
             match polled {

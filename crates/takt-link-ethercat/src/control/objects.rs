@@ -59,9 +59,11 @@ fn read(
     })
 }
 
-/// Reads an object of the device at `position` of the wire, counted from 0; devices are taken to PRE-OP and left there.
+/// Reads an object of the device at `position` of the wire, counted from 0; devices are taken to
+/// PRE-OP and left there.
 ///
-/// Call it before [`bring_up`](super::bring_up), from a thread without real-time policy. Time limits are those of `config`.
+/// Call it before [`bring_up`](super::bring_up), from a thread without real-time policy. Time
+/// limits are those of `config`.
 ///
 /// # Errors
 /// [`ControlError`]: nobody there, no such device, a device that refuses.

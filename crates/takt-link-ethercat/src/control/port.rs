@@ -37,18 +37,21 @@ pub struct Exchanged {
     pub answered: bool,
     /// Cycles by which the inputs in use are older than fresh ones; 0 when they are fresh.
     pub stale: u32,
-    /// Where the cycle stands against the reference clock; `None` without one, or before it is known.
+    /// Where the cycle stands against the reference clock; `None` without one, or before it is
+    /// known.
     pub phase: Option<Phase>,
-    /// By how much the next release is to be moved so that the cycle keeps its phase to the reference clock.
+    /// By how much the next release is to be moved so that the cycle keeps its phase to the
+    /// reference clock.
     pub shift_ns: i64,
     /// Working counter of the newest answers, over all frames of process data; 0 when none came.
     pub working_counter: u16,
     /// What it must be.
     pub expected_counter: u16,
-    /// Whether an answer that this exchange took tells of a device that did not take part. An older one that does may still be the newest
-    /// there is (`working_counter`); it has been told before.
+    /// Whether an answer that this exchange took tells of a device that did not take part. An older
+    /// one that does may still be the newest there is (`working_counter`); it has been told before.
     pub counter_wrong: bool,
-    /// Whether every device that was brought up answers and is in OP. Holds its last value when the frame was lost.
+    /// Whether every device that was brought up answers and is in OP. Holds its last value when the
+    /// frame was lost.
     pub all_op: bool,
     /// Devices that answered the status request last.
     pub devices: u16,
@@ -56,14 +59,15 @@ pub struct Exchanged {
     pub fetch_ns: u64,
     /// Time for sending.
     pub send_ns: u64,
-    /// When the exchange began, in CLOCK_MONOTONIC: a pipelined one waits from then on for the frames of the cycle before.
+    /// When the exchange began, in CLOCK_MONOTONIC: a pipelined one waits from then on for the
+    /// frames of the cycle before.
     pub begun_at_ns: u64,
     /// When this cycle's frames were about to be handed to the wire, likewise.
     pub sent_at_ns: u64,
     /// When the last of them had been handed over.
     pub handed_at_ns: u64,
-    /// When the answer that this exchange fetched had been taken: of the cycle before in a pipelined exchange, of this one in a
-    /// waiting one. 0 when it was not there.
+    /// When the answer that this exchange fetched had been taken: of the cycle before in a
+    /// pipelined exchange, of this one in a waiting one. 0 when it was not there.
     pub taken_at_ns: u64,
     /// Time waited for a reader of the cache.
     pub lock_wait_ns: u64,
@@ -90,7 +94,8 @@ pub struct Totals {
     pub cycles: u64,
     /// Frames of process data that never came back: not within 16 cycles.
     pub lost_frames: u64,
-    /// Frames of process data that came back after the cycle that waited for them; their data were used.
+    /// Frames of process data that came back after the cycle that waited for them; their data were
+    /// used.
     pub late_frames: u64,
     /// Exchanges that went on with inputs of an earlier cycle.
     pub stale_cycles: u64,
@@ -121,11 +126,13 @@ pub struct Totals {
 pub struct Strays {
     /// Of our cycles, for a second time: something on the wire doubles frames.
     pub twice: u64,
-    /// Of our cycles, after they had been given up: each is one of the lost ones that came after all.
+    /// Of our cycles, after they had been given up: each is one of the lost ones that came after
+    /// all.
     pub after_lost: u64,
     /// Of our cycles, changed on the way.
     pub broken: u64,
-    /// EtherCAT frames of nobody here: answers to requests that were given up, or another master on the wire.
+    /// EtherCAT frames of nobody here: answers to requests that were given up, or another master on
+    /// the wire.
     pub foreign: u64,
 }
 
@@ -136,17 +143,19 @@ impl Strays {
     }
 }
 
-/// A frame of process data whose answer came after the exchange that waited for it; of every 64th cycle one that came in time, too, to
-/// know what is usual.
+/// A frame of process data whose answer came after the exchange that waited for it; of every 64th
+/// cycle one that came in time, too, to know what is usual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct LateAnswer {
-    /// When its cycle's frames were about to be handed to the wire: [`Exchanged::sent_at_ns`] of that exchange.
+    /// When its cycle's frames were about to be handed to the wire: [`Exchanged::sent_at_ns`] of
+    /// that exchange.
     pub sent_ns: u64,
     /// Cycles by which it came late; 0: in time.
     pub cycles: u8,
     /// The low 32 bits of the number of its cycle, which the frame carries.
     pub cycle: u32,
-    /// Where its first process data lie in the logical address space: tells frames of one cycle apart.
+    /// Where its first process data lie in the logical address space: tells frames of one cycle
+    /// apart.
     pub address: u32,
     /// When it came to this host, as far as the wire can say.
     pub arrived_ns: Option<u64>,
@@ -159,17 +168,20 @@ fn possible(arrived_ns: Option<u64>, sent_ns: u64, taken_ns: u64) -> Option<u64>
     arrived_ns.filter(|arrived_ns| (sent_ns..=taken_ns).contains(arrived_ns))
 }
 
-/// Cycles from one whose answers in time are told to the next: the question for the kernel's stamp is a system call.
+/// Cycles from one whose answers in time are told to the next: the question for the kernel's stamp
+/// is a system call.
 const SAMPLE_CYCLES: u64 = 64;
 /// Lost exchanges in a row that make the link count as lost.
 const LINK_LOST_AFTER: u32 = 3;
-/// Most by which the grace for a frame grows with our own lateness: more than this, and control is late itself.
+/// Most by which the grace for a frame grows with our own lateness: more than this, and control is
+/// late itself.
 const MOST_GRACE_NS: u64 = 500_000;
 
 /// The motion controller's end of the control interface.
 ///
-/// After the bring-up nothing here allocates, takes a lock other than the cache's, or blocks, but for the wire's own system
-/// calls and the waits that the configuration allows (see `tests/control.rs`, which counts both).
+/// After the bring-up nothing here allocates, takes a lock other than the cache's, or blocks, but
+/// for the wire's own system calls and the waits that the configuration allows (see
+/// `tests/control.rs`, which counts both).
 pub struct Port {
     cyclic: Cyclic,
     status_cycles: u64,
@@ -291,7 +303,8 @@ impl Port {
         &self.places
     }
 
-    /// What [`Exchanged::lost`] and [`Exchanged::late`] count: this many frames with process data in each cycle.
+    /// What [`Exchanged::lost`] and [`Exchanged::late`] count: this many frames with process data
+    /// in each cycle.
     pub fn frames_per_cycle(&self) -> usize {
         self.cyclic.frames()
     }
@@ -329,9 +342,10 @@ impl Port {
         &self.timing
     }
 
-    /// The cycle's one read-write request: fetches what the devices said, sends what [`outputs_mut`](Self::outputs_mut)
-    /// holds, and then lets readers see it. `next_release_ns` is when the next exchange will come, as far as is known; delayed
-    /// locking keeps readers away from it.
+    /// The cycle's one read-write request: fetches what the devices said, sends what
+    /// [`outputs_mut`](Self::outputs_mut) holds, and then lets readers see it. `next_release_ns` is
+    /// when the next exchange will come, as far as is known; delayed locking keeps readers away
+    /// from it.
     pub fn exchange(&mut self, next_release_ns: u64) -> Exchanged {
         let begun_ns = self.master.now_ns();
         let late_ns = if self.announced_ns > 0 { begun_ns.saturating_sub(self.announced_ns) } else { 0 };
@@ -348,7 +362,8 @@ impl Port {
                     let (devices, all_op) = (self.watch.devices, self.watch.all_op);
                     Exchanged { devices, all_op, ..Exchanged::default() }
                 } else {
-                    // Who was held up was not alone: the frame before went out late, or its way back was held up with us.
+                    // Who was held up was not alone: the frame before went out late, or its way
+                    // back was held up with us.
                     let grown_ns = self.late_ns.max(late_ns).min(MOST_GRACE_NS);
                     let late = self.collect(begun_ns + self.wait_ns + grown_ns);
                     self.judge(begun_ns, late)
@@ -388,7 +403,8 @@ impl Port {
         result
     }
 
-    /// The first release at or after `from_ns` that is in phase with the reference clock; `from_ns` without one.
+    /// The first release at or after `from_ns` that is in phase with the reference clock; `from_ns`
+    /// without one.
     pub fn align(&self, from_ns: u64) -> u64 {
         self.clock.as_ref().map_or(from_ns, |clock| clock.align(from_ns))
     }
@@ -435,8 +451,9 @@ impl Port {
         lost
     }
 
-    /// Takes the answers to frames that were sent at `sent_ns`, all of them or what has come within the waiting time. Nothing comes back
-    /// before somebody has carried it: the first look is after a wait, and not before it.
+    /// Takes the answers to frames that were sent at `sent_ns`, all of them or what has come within
+    /// the waiting time. Nothing comes back before somebody has carried it: the first look is after
+    /// a wait, and not before it.
     fn await_answers(&mut self, sent_ns: u64) -> u32 {
         let deadline_ns = sent_ns + self.wait_ns;
         let mut late = 0;
@@ -459,8 +476,8 @@ impl Port {
         late
     }
 
-    /// Takes the answers of the frames under way, waiting for them until `deadline_ns`. Once everything expected has come the
-    /// wire is not asked again. Returns how many came late.
+    /// Takes the answers of the frames under way, waiting for them until `deadline_ns`. Once
+    /// everything expected has come the wire is not asked again. Returns how many came late.
     fn collect(&mut self, deadline_ns: u64) -> u32 {
         let mut late = 0;
         loop {
@@ -485,14 +502,16 @@ impl Port {
         }
     }
 
-    /// Takes what is there of answers; whether anything was, and how many frames of process data came late.
+    /// Takes what is there of answers; whether anything was, and how many frames of process data
+    /// came late.
     pub(super) fn receive(&mut self) -> (bool, u32) {
         let Self { cyclic, current, next, totals, input_bytes, master, late: told, .. } = self;
         let mut late = 0;
         let came = {
             master.receive(|frame, times| {
                 let came = cyclic.take(frame, |range, data| {
-                    // Inputs lie first. Those of devices that did not take part come back as they were sent: as before.
+                    // Inputs lie first. Those of devices that did not take part come back as they
+                    // were sent: as before.
                     let length = range.end.min(*input_bytes).saturating_sub(range.start);
                     if let Some(data) = data.get(..length) {
                         current.image[range.start..range.start + length].copy_from_slice(data);
@@ -507,7 +526,8 @@ impl Port {
                 if let Some(ago) = ago {
                     let (arrived_ns, taken_ns) = times();
                     let sent_ns = cyclic.sent_ns(ago).unwrap_or(0);
-                    // The kernel's stamp is of CLOCK_REALTIME: one that a step of it moved says nothing.
+                    // The kernel's stamp is of CLOCK_REALTIME: one that a step of it moved says
+                    // nothing.
                     let arrived_ns = possible(arrived_ns, sent_ns, taken_ns);
                     told.push(LateAnswer {
                         sent_ns,
@@ -649,7 +669,8 @@ impl Port {
         self.events.push(LinkEvent { cycle: self.totals.cycles, at_ns: self.master.now_ns(), kind });
     }
 
-    /// Whether all devices answer and are in OP, and the devices that are not, as far as they have been looked at.
+    /// Whether all devices answer and are in OP, and the devices that are not, as far as they have
+    /// been looked at.
     pub(super) fn not_in_op(&self) -> (bool, Vec<(usize, u8)>) {
         let behind = self.watch.states.iter().enumerate().filter(|&(_, &state)| state != OP);
         (self.watch.all_op, behind.map(|(device, &state)| (device, state)).collect())

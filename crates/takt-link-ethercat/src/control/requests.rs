@@ -1,4 +1,5 @@
-//! Frames of the master's own requests that are under way, kept so that one that was lost can be sent again.
+//! Frames of the master's own requests that are under way, kept so that one that was lost can be
+//! sent again.
 
 use super::wire::MOST_FRAME_BYTES;
 use crate::frame;

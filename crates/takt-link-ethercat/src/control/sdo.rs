@@ -1,7 +1,9 @@
-//! SDO transfers of any length (ETG.1000.6, 5.6.2): expedited, normal and segmented, through a device's mailboxes.
+//! SDO transfers of any length (ETG.1000.6, 5.6.2): expedited, normal and segmented, through a
+//! device's mailboxes.
 //!
-//! The master's own transfers end at four bytes when they write. Requests carry the mailbox counter 0, which no device takes for
-//! a repetition of the master's last one (IgH's master sends nothing else).
+//! The master's own transfers end at four bytes when they write. Requests carry the mailbox counter
+//! 0, which no device takes for a repetition of the master's last one (IgH's master sends nothing
+//! else).
 
 use ethercrab::error::Error;
 use ethercrab::{Command, MainDevice};
@@ -26,7 +28,8 @@ const COE: u8 = 3;
 const EMERGENCY: u16 = 1;
 const REQUEST: u16 = 2;
 const RESPONSE: u16 = 3;
-/// Responses to something else (emergencies, answers to an earlier request) that are read over before one gives up.
+/// Responses to something else (emergencies, answers to an earlier request) that are read over
+/// before one gives up.
 const MOST_FOREIGN: usize = 16;
 /// Longest object, bytes: a device that tells no end must have one.
 pub(super) const MOST_OBJECT: usize = 1 << 20;

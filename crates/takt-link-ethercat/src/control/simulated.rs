@@ -1,5 +1,5 @@
-//! A segment in the same process whose time is not that of the clock: an hour of cycles takes a minute, and a machine that is
-//! busy changes nothing.
+//! A segment in the same process whose time is not that of the clock: an hour of cycles takes a
+//! minute, and a machine that is busy changes nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ const QUEUE: usize = 64;
 struct Simulated<D> {
     segment: Segment,
     time: SimulatedTime,
-    /// How long each frame's way back takes beside what the segment's own faults do; `None`: it does not come.
+    /// How long each frame's way back takes beside what the segment's own faults do; `None`: it
+    /// does not come.
     delay: D,
     /// When a frame comes back, its number, its bytes.
     under_way: Vec<(u64, u64, Vec<u8>)>,
@@ -44,8 +45,8 @@ struct Simulated<D> {
     arrived_ns: Option<u64>,
 }
 
-/// `segment` behind a wire in `time`. `delay_ns` says for each frame, numbered from 0, how long it takes to come back; `None` for
-/// one that is lost on the way back.
+/// `segment` behind a wire in `time`. `delay_ns` says for each frame, numbered from 0, how long it
+/// takes to come back; `None` for one that is lost on the way back.
 pub fn in_simulated_time(
     segment: Segment,
     time: SimulatedTime,

@@ -32,7 +32,8 @@ impl<'a> Cycling<'a> {
         Self { port, period_ns, next_ns, last: Exchanged::default() }
     }
 
-    /// Runs a cycle if its time has come. Masters' requests have no grid of their own: a cycle that was missed is not made up.
+    /// Runs a cycle if its time has come. Masters' requests have no grid of their own: a cycle that
+    /// was missed is not made up.
     fn cycle(&mut self) {
         let now_ns = self.port.now_ns();
         if now_ns >= self.next_ns {
@@ -65,8 +66,9 @@ impl Carrier for Cycling<'_> {
         self.cycle();
         let master = self.port.master();
         master.send_all();
-        // Answers of cycles keep the line from being silent, so that nobody else notices a request that was lost: it is by the same
-        // measure as a cycle's frame, and all that is asked for beside the cycles is registers.
+        // Answers of cycles keep the line from being silent, so that nobody else notices a request
+        // that was lost: it is by the same measure as a cycle's frame, and all that is asked for
+        // beside the cycles is registers.
         master.send_again(LOST_AFTER * self.period_ns);
     }
 
@@ -85,12 +87,13 @@ impl Carrier for Cycling<'_> {
 const STEP: Duration = Duration::from_secs(1);
 
 impl Port {
-    /// Asks all devices down to INIT, state by state and device by device in the order of the wire, while cycles go on with a period
-    /// of `period` until the last has left SAFE-OP. Outputs are those set last: stop the drives first. It allocates and takes
-    /// some milliseconds.
+    /// Asks all devices down to INIT, state by state and device by device in the order of the wire,
+    /// while cycles go on with a period of `period` until the last has left SAFE-OP. Outputs are
+    /// those set last: stop the drives first. It allocates and takes some milliseconds.
     ///
     /// # Errors
-    /// [`ControlError::TooLong`] when devices do not answer or do not go; the others have been asked all the same.
+    /// [`ControlError::TooLong`] when devices do not answer or do not go; the others have been
+    /// asked all the same.
     pub fn shut_down(&mut self, period: Duration) -> Result<(), ControlError> {
         let mut failed = Ok(());
         for (state, phase) in
@@ -124,12 +127,13 @@ impl Port {
                         Command::fprd(address, AL_STATUS).ignore_wkc().receive::<u16>(device).await? & 0x0F
                     }
                 };
-                // After a bring-up that failed some have never been up there: nobody is asked up. Down to INIT everybody is
-                // asked, those too that do not answer.
+                // After a bring-up that failed some have never been up there: nobody is asked up.
+                // Down to INIT everybody is asked, those too that do not answer.
                 if state > 1 && now < u16::from(state) {
                     continue;
                 }
-                // A device that is gone or has an error is asked like the others, and not waited for here.
+                // A device that is gone or has an error is asked like the others, and not waited
+                // for here.
                 let word = u16::from(state) | ACKNOWLEDGE;
                 let _ =
                     Command::fpwr(address, AL_CONTROL).ignore_wkc().send_receive::<u16>(device, word).await?;

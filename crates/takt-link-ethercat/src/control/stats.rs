@@ -151,7 +151,8 @@ pub(super) fn channel() -> (TimingWriter, TimingReader) {
     }
 }
 
-/// Writes the timing into a text file while the robot runs. The file is replaced whole: a reader never sees half of it.
+/// Writes the timing into a text file while the robot runs. The file is replaced whole: a reader
+/// never sees half of it.
 pub struct Exporter {
     stop: Arc<AtomicBool>,
     thread: Handle<io::Result<TimingReader>>,

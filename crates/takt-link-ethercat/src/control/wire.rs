@@ -15,8 +15,8 @@ pub const MOST_FRAME_BYTES: usize = 1518;
 
 pub use crate::frame::ETHERCAT;
 
-/// Carries Ethernet frames to a segment and back. None of its methods may allocate or lock: they run in the motion
-/// controller's thread.
+/// Carries Ethernet frames to a segment and back. None of its methods may allocate or lock: they
+/// run in the motion controller's thread.
 pub trait Wire: Send {
     /// Sends one frame.
     ///
@@ -33,13 +33,14 @@ pub trait Wire: Send {
     /// Waits until a frame may have come, or `deadline_ns` of CLOCK_MONOTONIC has passed.
     fn wait(&mut self, deadline_ns: u64);
 
-    /// When the frame that was received last came to this host, in the time of [`now_ns`](Self::now_ns): asked for late ones alone.
-    /// `None` where nobody knows.
+    /// When the frame that was received last came to this host, in the time of
+    /// [`now_ns`](Self::now_ns): asked for late ones alone. `None` where nobody knows.
     fn arrived_ns(&self) -> Option<u64> {
         None
     }
 
-    /// The time that deadlines and cycles are told in: CLOCK_MONOTONIC, but for a simulation in a time of its own.
+    /// The time that deadlines and cycles are told in: CLOCK_MONOTONIC, but for a simulation in a
+    /// time of its own.
     fn now_ns(&self) -> u64 {
         monotonic_ns()
     }
@@ -52,8 +53,9 @@ pub trait Wire: Send {
 
 /// A network interface, through a packet socket.
 ///
-/// The socket's own buffer is what the paper's modified driver was made for: the kernel puts the answer there, and the
-/// controller fetches it when its cycle begins. So sending and fetching need no thread of their own, and no wake-up.
+/// The socket's own buffer is what the paper's modified driver was made for: the kernel puts the
+/// answer there, and the controller fetches it when its cycle begins. So sending and fetching need
+/// no thread of their own, and no wake-up.
 #[derive(Debug)]
 pub struct Interface {
     name: String,
@@ -64,7 +66,8 @@ impl Interface {
     /// Opens interface `name`.
     ///
     /// # Errors
-    /// [`ControlError::UnknownInterface`], [`ControlError::InterfaceDown`], [`ControlError::NoRawSocket`].
+    /// [`ControlError::UnknownInterface`], [`ControlError::InterfaceDown`],
+    /// [`ControlError::NoRawSocket`].
     pub fn open(name: &str) -> Result<Self, ControlError> {
         let given = || name.to_owned();
         let index = index_of(name)?;
@@ -75,9 +78,11 @@ impl Interface {
         };
         let socket = packet::open(0).map_err(failed)?;
         packet::bind(&socket, index, ETHERCAT).map_err(failed)?;
-        // What this host sends must not come back as if received, where the kernel can say so (5.4 and later).
+        // What this host sends must not come back as if received, where the kernel can say so (5.4
+        // and later).
         let one: libc::c_int = 1;
-        // SAFETY: the option value is valid for the length given; a kernel without the option refuses it.
+        // SAFETY: the option value is valid for the length given; a kernel without the option
+        // refuses it.
         unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
@@ -87,7 +92,8 @@ impl Interface {
                 size_of::<libc::c_int>() as libc::socklen_t,
             );
         }
-        // From now on the kernel stamps what comes: the first question for a stamp has no answer, and switches them on.
+        // From now on the kernel stamps what comes: the first question for a stamp has no answer,
+        // and switches them on.
         let _ = last_stamp_ns(&socket);
         must_be_up(name)?;
         Ok(Self { name: given(), socket })
@@ -102,9 +108,11 @@ impl Interface {
 /// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// When the kernel got the frame that was received from `socket` last, CLOCK_REALTIME; `None` before the first.
+/// When the kernel got the frame that was received from `socket` last, CLOCK_REALTIME; `None`
+/// before the first.
 fn last_stamp_ns(socket: &OwnedFd) -> Option<u64> {
-    // Of 64 bits on every architecture: SIOCGSTAMPNS_NEW of linux/sockios.h, _IOR(0x89, 0x07, long long[2]).
+    // Of 64 bits on every architecture: SIOCGSTAMPNS_NEW of linux/sockios.h, _IOR(0x89, 0x07, long
+    // long[2]).
     let request = libc::_IOR::<[i64; 2]>(0x89, 0x07);
     let mut stamp = [0_i64; 2];
     // SAFETY: the kernel writes two 64-bit numbers.
@@ -191,7 +199,8 @@ impl Wire for Interface {
 
 /// A segment in the same process.
 ///
-/// What `answer` does with a frame is done at once, in the sender's thread; the answer waits here until it is fetched.
+/// What `answer` does with a frame is done at once, in the sender's thread; the answer waits here
+/// until it is fetched.
 pub struct InProcess<F> {
     answer: F,
     /// Answers on their way.
@@ -218,12 +227,13 @@ struct Answer {
     bytes: [u8; MOST_FRAME_BYTES],
 }
 
-/// Answers that can be on their way at once. Several times those of two cycles; what is beyond is lost.
+/// Answers that can be on their way at once. Several times those of two cycles; what is beyond is
+/// lost.
 const QUEUE: usize = 32;
 
 impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> InProcess<F> {
-    /// A segment that changes a frame in place by `answer(frame, now_ns)`, as the way through all devices would; `None` when
-    /// it does not come back.
+    /// A segment that changes a frame in place by `answer(frame, now_ns)`, as the way through all
+    /// devices would; `None` when it does not come back.
     pub fn new(answer: F) -> Self {
         let empty = || Answer { due: None, length: 0, bytes: [0; MOST_FRAME_BYTES] };
         Self { answer, places: (0..QUEUE).map(|_| empty()).collect(), sent: 0, arrived_ns: None }

@@ -153,7 +153,8 @@ impl Sensor {
     fn sample(&mut self) {
         let [position, velocity, torque] = self.joint;
         let clean = match self.index {
-            // Milliradians per second about the joint's axis (y); acceleration in mm/s², gravity turned with it.
+            // Milliradians per second about the joint's axis (y); acceleration in mm/s², gravity
+            // turned with it.
             IMU => {
                 let (sin, cos) = position.sin_cos();
                 [0.0, velocity * 1000.0, 0.0, 9806.65 * sin, 0.0, 9806.65 * cos]

@@ -1,4 +1,5 @@
-//! A device's distributed clock: local time, system time and its control, Sync0 (ET1100 data sheet, section 9).
+//! A device's distributed clock: local time, system time and its control, Sync0 (ET1100 data sheet,
+//! section 9).
 
 use super::config::SegmentConfig;
 use super::device::{AlState, Device};
@@ -26,7 +27,8 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn new(index: usize, segment: &SegmentConfig) -> Self {
         Self {
-            // Clocks start when their device gets power: some microseconds apart and at no common zero.
+            // Clocks start when their device gets power: some microseconds apart and at no common
+            // zero.
             start_ns: 1_000_000 + 37_013 * index as u64,
             drift_ppb: segment.clock_drift_ppb * ((index as i64 * 7) % 11 - 5) / 5,
             swing_ns: u64::from(segment.clock_swing_s) * 1_000_000_000,
@@ -54,7 +56,8 @@ impl Clock {
 /// The cyclic unit's Sync0.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sync0 {
-    /// System time of the next pulse; `None` while it is off, or when its start had passed as it was switched on.
+    /// System time of the next pulse; `None` while it is off, or when its start had passed as it
+    /// was switched on.
     next: Option<u64>,
     cycle_ns: u64,
     on: bool,
@@ -99,8 +102,8 @@ impl Device {
         self.esc.set(DC_SYSTEM_TIME, &time.to_le_bytes());
     }
 
-    /// The reference clock's time has come by (ARMW, FRMW): tell the difference, and close an eighth of it, as the
-    /// filter of a real clock does over some rounds.
+    /// The reference clock's time has come by (ARMW, FRMW): tell the difference, and close an
+    /// eighth of it, as the filter of a real clock does over some rounds.
     pub(super) fn compare_system_time(&mut self, now_ns: u64) {
         let delay = u64::from(u32_at(&self.esc.memory, usize::from(DC_DELAY)));
         // 32 bits are compared: a master may write no more.

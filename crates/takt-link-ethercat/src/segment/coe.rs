@@ -1,4 +1,5 @@
-//! The mailbox and CoE: SDO upload and download, expedited, normal and segmented (ETG.1000.6, 5.6.2).
+//! The mailbox and CoE: SDO upload and download, expedited, normal and segmented (ETG.1000.6,
+//! 5.6.2).
 
 use super::device::{AlState, Device};
 use super::esc::SyncManager;

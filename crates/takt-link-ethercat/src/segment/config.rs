@@ -6,8 +6,8 @@ use super::drive::JointConfig;
 use super::objects::{DeviceKind, VENDOR};
 use super::sii::{Identity, MAX_NAME};
 
-/// Most devices of one segment. EtherCAT allows 65535; masters give up far earlier, and a frame has room for few
-/// hundred.
+/// Most devices of one segment. EtherCAT allows 65535; masters give up far earlier, and a frame has
+/// room for few hundred.
 pub const MAX_DEVICES: usize = 512;
 /// Branches below one device: ports 3, 1 and 2.
 pub(super) const MAX_CHILDREN: usize = 3;
@@ -97,8 +97,8 @@ pub enum ConfigError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "mode", deny_unknown_fields)]
 pub enum Update {
-    /// So long after the frame has passed (the ESC's interrupt starts it). With 500 µs at 1 kHz: the paper's half
-    /// cycle.
+    /// So long after the frame has passed (the ESC's interrupt starts it). With 500 µs at 1 kHz:
+    /// the paper's half cycle.
     AfterFrame {
         /// From the frame to the new inputs.
         delay_us: u32,
@@ -118,7 +118,8 @@ pub struct DeviceConfig {
     pub name: String,
     /// What it is. Default a drive.
     pub kind: DeviceKind,
-    /// Name of the device it is connected behind. Default the one before it in the list: a daisy chain.
+    /// Name of the device it is connected behind. Default the one before it in the list: a daisy
+    /// chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// Vendor. Default "TAKT" in ASCII, which no vendor has.
@@ -187,22 +188,23 @@ impl DeviceConfig {
 pub struct SegmentConfig {
     /// The devices in the order in which a frame passes them. Default the humanoid's 59.
     pub devices: Vec<DeviceConfig>,
-    /// When the micro-controllers run. Default 500 µs after the frame: half a cycle at 1 kHz, as in the paper.
+    /// When the micro-controllers run. Default 500 µs after the frame: half a cycle at 1 kHz, as in
+    /// the paper.
     pub update: Update,
     /// Process-data watchdog. Default 100 ms, as an ESC has it after power-on.
     pub watchdog_ms: u32,
     /// Whether devices have distributed clocks. Default true, as an ET1100.
     pub distributed_clocks: bool,
-    /// How much the fastest device's clock is faster than the fastest's opposite, in parts per 10⁹. Default 20000
-    /// (20 ppm): common quartzes.
+    /// How much the fastest device's clock is faster than the fastest's opposite, in parts per 10⁹.
+    /// Default 20000 (20 ppm): common quartzes.
     pub clock_drift_ppb: i64,
-    /// Period in which each clock's drift swings between its greatest and the opposite, seconds; 0: it stays. Default 0.
-    /// Quartzes drift with their temperature, which changes in minutes.
+    /// Period in which each clock's drift swings between its greatest and the opposite, seconds; 0:
+    /// it stays. Default 0. Quartzes drift with their temperature, which changes in minutes.
     pub clock_swing_s: u32,
     /// Time of a frame through one device. Default 300 ns: MII ports, ET1100 data sheet.
     pub hop_ns: u32,
-    /// Between two events at an event probe; 0: only events that are asked for. Default 7.3 ms: not a multiple of a
-    /// usual cycle, so that events fall on all phases of it.
+    /// Between two events at an event probe; 0: only events that are asked for. Default 7.3 ms: not
+    /// a multiple of a usual cycle, so that events fall on all phases of it.
     pub event_period_us: u32,
     /// Start of the pseudo-random faults. Default 1.
     pub seed: u64,
@@ -225,7 +227,8 @@ impl Default for SegmentConfig {
 }
 
 impl SegmentConfig {
-    /// The humanoid with its first `devices` devices; above 59, digital I/O is appended to the last.
+    /// The humanoid with its first `devices` devices; above 59, digital I/O is appended to the
+    /// last.
     pub fn humanoid(devices: usize) -> Self {
         let mut list = humanoid_devices();
         list.truncate(devices);
@@ -245,7 +248,8 @@ impl SegmentConfig {
         self.devices.iter().map(|device| device.kind.input_bytes()).sum()
     }
 
-    /// Working counter of one LRW over all process data: 1 for every device with inputs, 2 for outputs.
+    /// Working counter of one LRW over all process data: 1 for every device with inputs, 2 for
+    /// outputs.
     pub fn working_counter(&self) -> u16 {
         let count = |device: &DeviceConfig| {
             u16::from(device.kind.input_bytes() > 0) + 2 * u16::from(device.kind.output_bytes() > 0)
@@ -309,7 +313,8 @@ impl SegmentConfig {
                 }
             };
             if let Some(parent) = parent {
-                // A frame leaves a branch for good: the parent must be on the way back from the last device.
+                // A frame leaves a branch for good: the parent must be on the way back from the
+                // last device.
                 let mut way = index.checked_sub(1);
                 while way.is_some_and(|at| at != parent) {
                     way = way.and_then(|at| parents.get(at).copied().flatten());
@@ -398,8 +403,8 @@ fn sized(inertia_kg_m2: f64, rated_torque_nm: f64) -> JointConfig {
     }
 }
 
-/// 59 devices as the paper's robot has them: 43 drives and 16 sensors and boards in torso, head, arms and legs. Three
-/// boards are the branches' hubs.
+/// 59 devices as the paper's robot has them: 43 drives and 16 sensors and boards in torso, head,
+/// arms and legs. Three boards are the branches' hubs.
 fn humanoid_devices() -> Vec<DeviceConfig> {
     use DeviceKind::{DigitalIo, Drive, EventProbe, ImuSensor};
     let mut body = Body(Vec::with_capacity(59));

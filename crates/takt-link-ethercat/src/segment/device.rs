@@ -152,7 +152,8 @@ impl Device {
         self.esc.set(AL_STATUS_CODE, &code.to_le_bytes());
     }
 
-    /// Runs what the access has set off. Returns whether the segment must look at the routing again.
+    /// Runs what the access has set off. Returns whether the segment must look at the routing
+    /// again.
     pub(super) fn handle(&mut self, events: Events, now_ns: u64) -> bool {
         if events.has(Events::CLOCK_RESET) {
             self.clock.restart();
@@ -210,7 +211,8 @@ impl Device {
         self.show_state(code);
     }
 
-    /// Whether the way from this state to `wanted` is open: upwards step by step, and only with what it needs.
+    /// Whether the way from this state to `wanted` is open: upwards step by step, and only with
+    /// what it needs.
     fn check(&self, wanted: AlState) -> Result<(), u16> {
         if wanted <= self.state {
             return Ok(());
@@ -303,7 +305,8 @@ impl Device {
         self.tick_ns.map_or(expiry, |tick| tick.min(expiry))
     }
 
-    /// Lets the watchdog expire and the micro-controller run, if their time has come. Returns whether routing changed.
+    /// Lets the watchdog expire and the micro-controller run, if their time has come. Returns
+    /// whether routing changed.
     pub(super) fn run_due(
         &mut self,
         now_ns: u64,

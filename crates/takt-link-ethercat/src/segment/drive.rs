@@ -1,4 +1,5 @@
-//! A servo drive: the state machine and objects of CiA 402 (IEC 61800-7-201), and the joint behind it.
+//! A servo drive: the state machine and objects of CiA 402 (IEC 61800-7-201), and the joint behind
+//! it.
 
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
@@ -13,11 +14,13 @@ pub struct JointConfig {
     pub viscous_nm_s_per_rad: f64,
     /// Coulomb friction. Default 0.3 N m, for the same reason.
     pub coulomb_nm: f64,
-    /// Greatest gravity torque, when the link is horizontal (position ±90°). Default 0: links are balanced.
+    /// Greatest gravity torque, when the link is horizontal (position ±90°). Default 0: links are
+    /// balanced.
     pub gravity_nm: f64,
     /// Rated torque, the unit of 0x6071 and 0x6077 (per mille). Default 30 N m.
     pub rated_torque_nm: f64,
-    /// Greatest torque. Default 90 N m: three times the rated one, as servo drives allow for seconds.
+    /// Greatest torque. Default 90 N m: three times the rated one, as servo drives allow for
+    /// seconds.
     pub max_torque_nm: f64,
     /// Greatest speed. Default 12 rad/s.
     pub max_velocity_rad_s: f64,
@@ -29,15 +32,18 @@ pub struct JointConfig {
     pub counts_per_turn: u32,
     /// Turns of the encoder per turn of the joint. Default 1: the encoder sits on the joint.
     pub gear: f64,
-    /// What the encoder shows when the joint stands at 0 rad. Default 0; absolute encoders show what they were mounted at.
+    /// What the encoder shows when the joint stands at 0 rad. Default 0; absolute encoders show
+    /// what they were mounted at.
     pub encoder_zero_counts: i32,
-    /// Whether the encoder counts down when the joint turns in its positive direction. Torque and speed are reversed with it.
+    /// Whether the encoder counts down when the joint turns in its positive direction. Torque and
+    /// speed are reversed with it.
     pub encoder_reversed: bool,
     /// Where the joint stands at power-on. Default 0 rad.
     pub start_rad: f64,
     /// Bandwidth of the position control. Default 25 Hz.
     pub bandwidth_hz: f64,
-    /// Greatest following error (0x6065). Default 0.35 rad: far beyond any lag of a sound reference.
+    /// Greatest following error (0x6065). Default 0.35 rad: far beyond any lag of a sound
+    /// reference.
     pub following_error_rad: f64,
     /// How long it may last (0x6066). Default 50 ms.
     pub following_error_ms: u32,
@@ -285,7 +291,8 @@ impl Drive {
         self.limited = self.torque_nm != wanted;
         let drive = self.torque_nm - joint.gravity_nm * self.position_rad.sin();
         let mut velocity = self.velocity_rad_s + drive / joint.inertia_kg_m2 * dt;
-        // Implicit viscous friction is stable at any step; Coulomb friction may stop the joint but not turn it.
+        // Implicit viscous friction is stable at any step; Coulomb friction may stop the joint but
+        // not turn it.
         velocity /= 1.0 + joint.viscous_nm_s_per_rad / joint.inertia_kg_m2 * dt;
         let dry = joint.coulomb_nm / joint.inertia_kg_m2 * dt;
         velocity = if velocity.abs() <= dry { 0.0 } else { velocity - dry * velocity.signum() };

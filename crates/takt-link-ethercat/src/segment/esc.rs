@@ -1,4 +1,5 @@
-//! The EtherCAT sub-device controller: registers and memory with their side effects, sync managers, FMMUs.
+//! The EtherCAT sub-device controller: registers and memory with their side effects, sync managers,
+//! FMMUs.
 
 use super::fmmu::{Fmmu, copy_bits};
 use super::registers::{
@@ -100,7 +101,8 @@ impl Esc {
         let mut memory = vec![0; MEMORY].into_boxed_slice();
         // ET1100, revision 0, build 2; 8 FMMUs, 8 sync managers, 8 KiB; all four ports MII.
         memory[..8].copy_from_slice(&[0x11, 0, 2, 0, FMMUS as u8, SYNC_MANAGERS as u8, 8, 0xFF]);
-        // FMMU in bytes and bits; distributed clocks: bit 2, 64 bits wide: bit 3; enhanced DC SYNC: bit 8.
+        // FMMU in bytes and bits; distributed clocks: bit 2, 64 bits wide: bit 3; enhanced DC SYNC:
+        // bit 8.
         memory[8..10].copy_from_slice(&if clocks { 0x010C_u16 } else { 0 }.to_le_bytes());
         let fmmus = [Fmmu::default(); FMMUS];
         Self { memory, sync_managers: Default::default(), fmmus, process_data: false, clocks }
@@ -305,8 +307,9 @@ fn mapped_address(unit: &Fmmu, offset: usize) -> Option<u16> {
     u16::try_from(usize::from(unit.physical) + offset).ok()
 }
 
-/// Of a bit-wise unit, for datagram bytes `offset..offset + length` of its logical range: first bit in the device's
-/// memory (from the byte address returned), first bit in the datagram's part, number of bits, byte address, bytes.
+/// Of a bit-wise unit, for datagram bytes `offset..offset + length` of its logical range: first bit
+/// in the device's memory (from the byte address returned), first bit in the datagram's part,
+/// number of bits, byte address, bytes.
 fn bit_span(unit: &Fmmu, offset: usize, length: usize) -> Option<(u32, u32, u32, u16, usize)> {
     let part = (offset as u32 * 8)..((offset + length) as u32 * 8);
     let mapped = unit.bits();

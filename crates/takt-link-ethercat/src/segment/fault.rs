@@ -266,8 +266,8 @@ impl ControlState {
     }
 }
 
-/// Switches faults and looks at a running segment. Any number of clones, from any thread; orders take effect before
-/// the next frame.
+/// Switches faults and looks at a running segment. Any number of clones, from any thread; orders
+/// take effect before the next frame.
 #[derive(Debug, Clone)]
 pub struct SegmentControl(pub(super) Arc<ControlState>);
 
@@ -313,7 +313,8 @@ impl SegmentControl {
         self.device_order(device, Order::Plug(device))
     }
 
-    /// Takes the device's power for a moment: it is back at once, in INIT, and knows nothing of its configuration.
+    /// Takes the device's power for a moment: it is back at once, in INIT, and knows nothing of its
+    /// configuration.
     pub fn power_cycle(&self, device: usize) -> Result<(), ControlError> {
         self.device_order(device, Order::PowerCycle(device))
     }

@@ -1,4 +1,5 @@
-//! Fieldbus memory management units: from logical addresses of the process image to a device's memory.
+//! Fieldbus memory management units: from logical addresses of the process image to a device's
+//! memory.
 
 use super::wire::{u16_at, u32_at};
 
@@ -48,8 +49,8 @@ impl Fmmu {
         u32::from(self.start_bit)..end
     }
 
-    /// The part of a datagram of `length` bytes at `address` that this unit maps: offset in the datagram, offset
-    /// in the unit, bytes.
+    /// The part of a datagram of `length` bytes at `address` that this unit maps: offset in the
+    /// datagram, offset in the unit, bytes.
     pub(super) fn overlap(&self, address: u32, length: usize) -> Option<(usize, usize, usize)> {
         let own = u64::from(self.logical)..u64::from(self.logical) + u64::from(self.length);
         let asked = u64::from(address)..u64::from(address) + length as u64;

@@ -18,8 +18,8 @@ use super::wire::MAX_FRAME;
 /// How long the thread sleeps at most before it looks whether it shall stop.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// A thread that is the wire: takes ethercrab's frames, lets the segment execute them, hands them back. Dropping stops
-/// it.
+/// A thread that is the wire: takes ethercrab's frames, lets the segment execute them, hands them
+/// back. Dropping stops it.
 #[derive(Debug)]
 pub struct InProcess {
     shared: Arc<InProcessState>,
@@ -44,8 +44,8 @@ impl Wake for InProcessState {
 }
 
 impl InProcess {
-    /// Starts thread `name` with `settings` between ethercrab's two ends and `segment`. A frame that the master
-    /// makes sendable wakes it.
+    /// Starts thread `name` with `settings` between ethercrab's two ends and `segment`. A frame
+    /// that the master makes sendable wakes it.
     ///
     /// # Errors
     /// [`takt_rt::Error`] when the thread cannot be started or strict settings are not granted.
@@ -62,7 +62,8 @@ impl InProcess {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Frames that ethercrab would not take back: late or double ones, whose place is no longer waiting.
+    /// Frames that ethercrab would not take back: late or double ones, whose place is no longer
+    /// waiting.
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::Relaxed)
     }

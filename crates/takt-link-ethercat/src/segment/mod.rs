@@ -1,13 +1,15 @@
-//! A segment of EtherCAT sub-devices in software: any number of them, in process or behind a veth pair.
+//! A segment of EtherCAT sub-devices in software: any number of them, in process or behind a veth
+//! pair.
 //!
-//! [`Segment`] is pure: it takes a frame and the time, executes the frame in place as the wire through all devices
-//! would, and says what becomes of it. It opens nothing, asks no clock and, once built, allocates nothing
-//! per frame. The fronts carry frames to it: [`inprocess`] from ethercrab in the same process, [`veth`] from any master
-//! over a network interface.
+//! [`Segment`] is pure: it takes a frame and the time, executes the frame in place as the wire
+//! through all devices would, and says what becomes of it. It opens nothing, asks no clock and,
+//! once built, allocates nothing per frame. The fronts carry frames to it: [`inprocess`] from
+//! ethercrab in the same process, [`veth`] from any master over a network interface.
 //!
-//! Behind every device is a micro-controller with a rate of its own ([`Update`]): outputs take effect and inputs
-//! are renewed when it runs, not when the frame passes. [`Segment::truth`] tells when events really happened and commands
-//! really took effect, so that a master's latencies can be told in cycles.
+//! Behind every device is a micro-controller with a rate of its own ([`Update`]): outputs take
+//! effect and inputs are renewed when it runs, not when the frame passes. [`Segment::truth`] tells
+//! when events really happened and commands really took effect, so that a master's latencies can be
+//! told in cycles.
 
 mod app;
 mod clock;

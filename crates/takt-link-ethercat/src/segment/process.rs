@@ -132,7 +132,8 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The handle that switches faults and looks inside; works from any thread, wherever the segment goes.
+    /// The handle that switches faults and looks inside; works from any thread, wherever the
+    /// segment goes.
     pub fn control(&self) -> SegmentControl {
         SegmentControl(Arc::clone(&self.shared))
     }
@@ -157,7 +158,8 @@ impl Segment {
         self.devices.iter().map(view)
     }
 
-    /// Keeps when `frame`, which has been processed, came to the segment and left it, for those who read the truth.
+    /// Keeps when `frame`, which has been processed, came to the segment and left it, for those who
+    /// read the truth.
     pub fn passed(&mut self, frame: &[u8], at_ns: u64, left_ns: u64) {
         if !self.log.is_open() {
             return;

@@ -77,11 +77,12 @@ pub(super) fn check_name(name: &str) -> Result<(), InterfaceError> {
     }
 }
 
-/// Checks that `name` is an Ethernet interface that is up, of this thread's network namespace. The socket is asked: `/sys/class/net` may
-/// show another namespace.
+/// Checks that `name` is an Ethernet interface that is up, of this thread's network namespace. The
+/// socket is asked: `/sys/class/net` may show another namespace.
 ///
 /// # Errors
-/// [`InterfaceError::Name`], [`InterfaceError::NoInterface`], [`InterfaceError::NotEthernet`], [`InterfaceError::Down`].
+/// [`InterfaceError::Name`], [`InterfaceError::NoInterface`], [`InterfaceError::NotEthernet`],
+/// [`InterfaceError::Down`].
 pub fn check_interface(name: &str) -> Result<(), InterfaceError> {
     check_name(name)?;
     let own = || name.to_owned();
@@ -108,8 +109,9 @@ pub struct RawSocket(OwnedFd);
 const IGNORE_OUTGOING: libc::c_int = 23;
 
 impl RawSocket {
-    /// Opens a socket on interface `name`, whose [`receive`](Self::receive) waits at most `patience` (0: does not wait). The segment's
-    /// end of a [`VethPair`](super::veth::VethPair) of this process is found where it is, in the pair's network namespace.
+    /// Opens a socket on interface `name`, whose [`receive`](Self::receive) waits at most
+    /// `patience` (0: does not wait). The segment's end of a [`VethPair`](super::veth::VethPair) of
+    /// this process is found where it is, in the pair's network namespace.
     ///
     /// # Errors
     /// [`InterfaceError`].

@@ -1,4 +1,5 @@
-//! Addresses of the ESC's registers that this segment gives a meaning (ETG.1000.4 section 6, ET1100 data sheet).
+//! Addresses of the ESC's registers that this segment gives a meaning (ETG.1000.4 section 6, ET1100
+//! data sheet).
 
 pub(super) const STATION: u16 = 0x0010;
 pub(super) const ALIAS: u16 = 0x0012;

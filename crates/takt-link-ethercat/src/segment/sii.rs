@@ -1,16 +1,18 @@
-//! The SII EEPROM (ETG.2010): its image, built from the device's description, and the ESC's access to it.
+//! The SII EEPROM (ETG.2010): its image, built from the device's description, and the ESC's access
+//! to it.
 
 use super::esc::Esc;
 use super::objects::{Pdo, Profile};
 use super::registers::{ALIAS, SII_ADDRESS, SII_CONFIG, SII_CONTROL, SII_DATA};
 use super::wire::{put, u16_at, u32_at};
 
-/// Where the master's requests go (sync manager 0). Low in the 8 KiB of memory, as in the sample code of the ETG.
+/// Where the master's requests go (sync manager 0). Low in the 8 KiB of memory, as in the sample
+/// code of the ETG.
 pub(super) const REQUEST: u16 = 0x1000;
 /// Where the device's responses are (sync manager 1).
 pub(super) const RESPONSE: u16 = 0x1080;
-/// Length of both mailboxes: room for an SDO of more than 100 bytes, and small enough that a bring-up of many
-/// devices stays short.
+/// Length of both mailboxes: room for an SDO of more than 100 bytes, and small enough that a
+/// bring-up of many devices stays short.
 pub(super) const MAILBOX: u16 = 128;
 /// Outputs (sync manager 2).
 pub(super) const OUTPUTS: u16 = 0x1100;

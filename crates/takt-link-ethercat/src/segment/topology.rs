@@ -97,8 +97,9 @@ impl Topology {
         });
     }
 
-    /// The frame reaches `index` `after` nanoseconds after it came; returns when it leaves towards the master. `tell` gets
-    /// each device and when the frame comes in at its ports; 0 for closed ones.
+    /// The frame reaches `index` `after` nanoseconds after it came; returns when it leaves towards
+    /// the master. `tell` gets each device and when the frame comes in at its ports; 0 for closed
+    /// ones.
     fn visit(
         &self,
         devices: &mut [Device],

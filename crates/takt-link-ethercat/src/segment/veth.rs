@@ -1,10 +1,12 @@
 //! The segment behind a network interface: any master can be on the other end.
 //!
-//! [`VethPair`] makes two interfaces with a cable between them; [`serve`] puts the segment at one end. A master must not
-//! open its end before the segment is bound, else its first frames meet nobody.
+//! [`VethPair`] makes two interfaces with a cable between them; [`serve`] puts the segment at one
+//! end. A master must not open its end before the segment is bound, else its first frames meet
+//! nobody.
 //!
-//! The segment's end lies in a network namespace that the process alone holds. However the process ends, SIGKILL included, the kernel takes
-//! the namespace down, with it that end, and with one end of a pair the other: nothing stays behind.
+//! The segment's end lies in a network namespace that the process alone holds. However the process
+//! ends, SIGKILL included, the kernel takes the namespace down, with it that end, and with one end
+//! of a pair the other: nothing stays behind.
 
 use std::io::Write;
 use std::process::Command;
@@ -25,8 +27,8 @@ use super::raw::{InterfaceError, RawSocket, check_name};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Longest frame taken: more than any master sends, so that a too long one is seen as such.
 const BUFFER: usize = 2048;
-/// MTU of a pair. With the usual 1500 ethercrab's transport cuts frames of more than 1500 bytes, Ethernet header
-/// included.
+/// MTU of a pair. With the usual 1500 ethercrab's transport cuts frames of more than 1500 bytes,
+/// Ethernet header included.
 pub const MTU: u32 = 1518;
 
 /// Why a segment cannot be put at an interface, or a pair not be made.
@@ -83,7 +85,8 @@ impl VethPair {
         }
         let namespace = match Namespace::new() {
             Ok(namespace) => Some(Arc::new(namespace)),
-            // CAP_NET_ADMIN alone makes a pair, and no namespace: then both ends are here, and a kill leaves them to the next start.
+            // CAP_NET_ADMIN alone makes a pair, and no namespace: then both ends are here, and a
+            // kill leaves them to the next start.
             Err(_) => None,
         };
         let path = namespace.as_ref().map(|namespace| namespace.path().display().to_string());
@@ -102,7 +105,8 @@ impl VethPair {
         Ok(pair)
     }
 
-    /// Runs `body` where the segment's end is: sockets that it opens and programs that it starts see that end.
+    /// Runs `body` where the segment's end is: sockets that it opens and programs that it starts
+    /// see that end.
     ///
     /// # Errors
     /// [`VethError::Namespace`].
@@ -118,8 +122,8 @@ impl VethPair {
         self.namespace.is_some()
     }
 
-    /// As [`create`](Self::create), with names of this process. Pairs that killed processes could leave, for want of a namespace, are removed
-    /// first.
+    /// As [`create`](Self::create), with names of this process. Pairs that killed processes could
+    /// leave, for want of a namespace, are removed first.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -203,7 +207,8 @@ pub struct Server {
     thread: Option<Handle<Segment>>,
 }
 
-/// Puts `segment` at `interface`, in thread `name` with `settings`. On return it is bound: the master may start.
+/// Puts `segment` at `interface`, in thread `name` with `settings`. On return it is bound: the
+/// master may start.
 ///
 /// # Errors
 /// [`VethError`].

@@ -2,7 +2,8 @@
 
 /// EtherType of EtherCAT.
 pub const ETHERTYPE: u16 = 0x88A4;
-/// Longest frame that a segment takes: Ethernet header and 1500 bytes, without VLAN tag and checksum.
+/// Longest frame that a segment takes: Ethernet header and 1500 bytes, without VLAN tag and
+/// checksum.
 pub const MAX_FRAME: usize = 1514;
 /// Ethernet and EtherCAT header.
 pub(super) const FIRST_DATAGRAM: usize = 16;
@@ -11,8 +12,8 @@ pub(super) const DATAGRAM_HEADER: usize = 10;
 /// Datagram header and working counter.
 pub(super) const DATAGRAM_OVERHEAD: usize = 12;
 
-/// Bit of the first source byte ("locally administered") that the first sub-device sets: masters take a frame
-/// with their own address for one of their own that never went round.
+/// Bit of the first source byte ("locally administered") that the first sub-device sets: masters
+/// take a frame with their own address for one of their own that never went round.
 const PASSED: u8 = 0x02;
 
 /// Why a frame was left alone.
@@ -146,7 +147,8 @@ pub(super) fn has_passed(frame: &[u8]) -> bool {
     frame.get(6).is_some_and(|byte| byte & PASSED != 0)
 }
 
-/// Checks the whole frame, so that a bad one is not half executed; returns the end of its datagrams.
+/// Checks the whole frame, so that a bad one is not half executed; returns the end of its
+/// datagrams.
 pub(super) fn check(frame: &[u8]) -> Result<usize, Malformed> {
     let least = FIRST_DATAGRAM + DATAGRAM_OVERHEAD;
     if frame.len() < least {

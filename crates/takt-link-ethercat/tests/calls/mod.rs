@@ -1,5 +1,5 @@
-//! What a cycle asks of the kernel: each method of a network interface's wire is one system call, and calls of a wire in simulated time
-//! are the same in every run.
+//! What a cycle asks of the kernel: each method of a network interface's wire is one system call,
+//! and calls of a wire in simulated time are the same in every run.
 
 use std::io;
 
@@ -88,7 +88,8 @@ fn a_cycle_makes_two_system_calls_pipelined_and_three_waiting_and_a_lost_frame_c
         assert!(sleep == CYCLES && wait <= CYCLES * 6 / 100, "slept {sleep}, waited {wait} times");
         assert_eq!(receive, CYCLES + wait);
         assert!((60..=90).contains(&longest_us), "{longest_us} us");
-        // The time of a frame that never comes is kept to the nanosecond, whatever was slept before.
+        // The time of a frame that never comes is kept to the nanosecond, whatever was slept
+        // before.
         let begun_ns = bench.next_ns;
         assert!(!bench.cycle(0, NEVER).fresh);
         assert_eq!(bench.time.now_ns(), begun_ns + u64::from(config.timeout_us) * 1000);

@@ -22,7 +22,8 @@ pub struct Mission {
     /// Speed of the leading joint in rad/s, where a step says none. Default 1.05, URScript's own.
     #[serde(default = "default_speed")]
     pub speed_rad_s: f64,
-    /// Acceleration of the leading joint in rad/s², where a step says none. Default 1.4, URScript's own.
+    /// Acceleration of the leading joint in rad/s², where a step says none. Default 1.4, URScript's
+    /// own.
     #[serde(default = "default_acceleration")]
     pub acceleration_rad_s2: f64,
     /// Joint angles in degrees, base to wrist 3, by name.

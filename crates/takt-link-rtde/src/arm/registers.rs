@@ -1,7 +1,8 @@
 //! The general purpose registers through which Takt and the program on the robot talk.
 //!
-//! Registers 24 to 47 belong to external RTDE clients (RTDE guide); 0 to 23 belong to fieldbuses. Every input
-//! has one owner: the safety job's connection owns the heartbeat, the mission's connection owns the rest.
+//! Registers 24 to 47 belong to external RTDE clients (RTDE guide); 0 to 23 belong to fieldbuses.
+//! Every input has one owner: the safety job's connection owns the heartbeat, the mission's
+//! connection owns the rest.
 //!
 //! | register | who writes | what |
 //! |---|---|---|
@@ -17,9 +18,10 @@
 //! | `output_int_register_27` | program's watchdog | answer to the challenge: three times it, and seven |
 //! | `output_int_register_28` | program's watchdog | ten times its version, and 1 while it is armed |
 //!
-//! **What stays after a client has gone.** The maker's RTDE guide promises no clearing: input registers, the speed
-//! slider and the outputs keep what was written last. So the program on the robot never takes an old number for a
-//! new one, and does not move before it has seen a heartbeat change and a challenge after its own start.
+//! **What stays after a client has gone.** The maker's RTDE guide promises no clearing: input
+//! registers, the speed slider and the outputs keep what was written last. So the program on the
+//! robot never takes an old number for a new one, and does not move before it has seen a heartbeat
+//! change and a challenge after its own start.
 
 /// Input integer register of the heartbeat.
 pub const HEARTBEAT: usize = 24;

@@ -43,8 +43,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Silence after which the connection counts as lost.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Packets (at [`FREQUENCY_HZ`]: 0.5 s) after which a running program that has not taken a step in is told
-/// again, under a new number: it was started afresh and takes the number that it found for an old one.
+/// Packets (at [`FREQUENCY_HZ`]: 0.5 s) after which a running program that has not taken a step in
+/// is told again, under a new number: it was started afresh and takes the number that it found for
+/// an old one.
 const PACKETS_UNTIL_TOLD_AGAIN: u32 = 13;
 
 /// `runtime_state`: a program runs.
@@ -118,7 +119,8 @@ impl Arm {
         Ok(arm)
     }
 
-    /// Executes one step of `mission` and waits until the program has finished it, or `stop` is set.
+    /// Executes one step of `mission` and waits until the program has finished it, or `stop` is
+    /// set.
     ///
     /// # Errors
     /// The connection fails, or the step is not executable.
@@ -232,8 +234,8 @@ impl Arm {
 
 /// Repeats `mission` until `stop` is set, and connects again when the link is lost.
 ///
-/// A step that was under way when the link was lost is asked for again: moves go to joint angles, so that a
-/// repeated one changes nothing.
+/// A step that was under way when the link was lost is asked for again: moves go to joint angles,
+/// so that a repeated one changes nothing.
 pub fn run(mission: &Mission, config: &RtdeConfig, stop: &AtomicBool, mut report: impl FnMut(MissionEvent)) {
     let mut next = 0;
     let mut pause = Duration::from_millis(config.reconnect_min_ms);
@@ -297,8 +299,8 @@ pub struct MissionProgress {
     pub last_problem: Option<String>,
 }
 
-/// A mission that repeats on a thread of its own, `arm-mission`; dropping it ends the thread. The robot
-/// finishes the step that it has taken in.
+/// A mission that repeats on a thread of its own, `arm-mission`; dropping it ends the thread. The
+/// robot finishes the step that it has taken in.
 #[derive(Debug)]
 pub struct MissionThread {
     stop: Arc<AtomicBool>,

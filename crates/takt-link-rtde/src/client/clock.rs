@@ -1,20 +1,21 @@
 //! The controller's clock as seen from here: how old a state is by its content, not by its arrival.
 //!
-//! Every packet says when the controller measured it (`timestamp`, its own clock). Arrival minus that stamp is
-//! the clocks' offset plus the packet's delay, and a delay is never negative: so the least difference seen is the
-//! best knowledge of the offset (minimum-delay filter). Clocks drift, so the estimate may rise again, but no faster
-//! than clocks drift ([`MAX_DRIFT_PPM`]); a delay that creeps up faster than that shows as age. What this cannot see
-//! is a delay that was there from the first packet on and never varied: the round trip of the heartbeat bounds that.
+//! Every packet says when the controller measured it (`timestamp`, its own clock). Arrival minus
+//! that stamp is the clocks' offset plus the packet's delay, and a delay is never negative: so the
+//! least difference seen is the best knowledge of the offset (minimum-delay filter). Clocks drift,
+//! so the estimate may rise again, but no faster than clocks drift ([`MAX_DRIFT_PPM`]); a delay
+//! that creeps up faster than that shows as age. What this cannot see is a delay that was there
+//! from the first packet on and never varied: the round trip of the heartbeat bounds that.
 
 use serde::Serialize;
 
-/// Fastest drift between two clocks that is believed, parts per million. Crystals differ by less than 100 and time
-/// synchronisation slews by some more; a delay that creeps at 200 ppm needs half a minute for 6 ms, and the round
-/// trip judges it, too.
+/// Fastest drift between two clocks that is believed, parts per million. Crystals differ by less
+/// than 100 and time synchronisation slews by some more; a delay that creeps at 200 ppm needs half
+/// a minute for 6 ms, and the round trip judges it, too.
 pub const MAX_DRIFT_PPM: u64 = 200;
 
-/// A leap of the controller's clock that is no jitter of delivery: beyond this, states before it were older than
-/// believed, or the clock is none.
+/// A leap of the controller's clock that is no jitter of delivery: beyond this, states before it
+/// were older than believed, or the clock is none.
 const LEAP_NS: i64 = 100_000_000;
 
 /// What a packet says of its own time.
@@ -62,8 +63,8 @@ pub struct Followed {
 }
 
 impl ClockFollower {
-    /// Takes a packet with the time stamp `controller_s`, received at `received_ns`; `same` says whether all of its
-    /// values are those of the packet before.
+    /// Takes a packet with the time stamp `controller_s`, received at `received_ns`; `same` says
+    /// whether all of its values are those of the packet before.
     pub fn follow(&mut self, controller_s: f64, received_ns: u64, same: bool) -> Followed {
         let received = i64::try_from(received_ns).unwrap_or(i64::MAX);
         // A century of uptime: what is no such number is no time.
@@ -82,7 +83,8 @@ impl ClockFollower {
             return self.old(received, content);
         }
         if controller_ns < last.controller_ns {
-            // The new time is followed from here on: one fault, not a lock-out until the old time comes again.
+            // The new time is followed from here on: one fault, not a lock-out until the old time
+            // comes again.
             self.anchor(controller_ns, received);
             return self.told(received, Content::ClockBackwards);
         }

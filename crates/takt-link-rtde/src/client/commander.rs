@@ -58,9 +58,9 @@ impl Commander {
         }
     }
 
-    /// What the robot is to be told last, a stop: when this is dropped, when its thread panics, and by
-    /// [`send_final_stop`](super::send_final_stop). Without it the last command stays in force until the robot's own
-    /// watchdog ends it.
+    /// What the robot is to be told last, a stop: when this is dropped, when its thread panics, and
+    /// by [`send_final_stop`](super::send_final_stop). Without it the last command stays in force
+    /// until the robot's own watchdog ends it.
     pub fn at_end(&mut self, command: Command) {
         self.at_end = Some(command);
         self.arm();
@@ -74,10 +74,11 @@ impl Commander {
         self.final_stop.arm(&current.socket, &packet);
     }
 
-    /// Sends a command: at most one `send(2)` with `MSG_DONTWAIT`, no lock, no allocation, no close.
+    /// Sends a command: at most one `send(2)` with `MSG_DONTWAIT`, no lock, no allocation, no
+    /// close.
     ///
-    /// A speed fraction that is no number is sent as 0 (stop); others are cut to 0 to 1. The stream stays
-    /// whole whatever the kernel takes: a packet that was begun is finished first.
+    /// A speed fraction that is no number is sent as 0 (stop); others are cut to 0 to 1. The stream
+    /// stays whole whatever the kernel takes: a packet that was begun is finished first.
     pub fn send(&mut self, command: &Command) -> SendOutcome {
         if final_stop::is_over() {
             return SendOutcome::Disconnected;
@@ -107,7 +108,8 @@ const LAST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 impl Drop for Commander {
     fn drop(&mut self) {
         if let Some(stop) = self.at_end.take() {
-            // Best effort: without a connection the robot's watchdog stops it. A full socket takes it a moment later.
+            // Best effort: without a connection the robot's watchdog stops it. A full socket takes
+            // it a moment later.
             for _ in 0..LAST_TRIES {
                 match self.send(&stop) {
                     SendOutcome::WouldBlock | SendOutcome::Partial => std::thread::sleep(LAST_PAUSE),
@@ -216,7 +218,8 @@ mod tests {
     fn a_closed_link_is_an_outcome() {
         let (mut commander, far) = commander();
         drop(far);
-        // The first send after the close may still be taken by the kernel; the reset it provokes is not.
+        // The first send after the close may still be taken by the kernel; the reset it provokes is
+        // not.
         let outcomes: Vec<_> = (0..10_000).map(|beat| commander.send(&command(beat))).collect();
         assert_eq!(outcomes.last(), Some(&SendOutcome::Disconnected));
     }

@@ -9,24 +9,24 @@ use takt_rt::config::SettingError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RtdeConfig {
-    /// Robot's name or address. Default `127.0.0.1`: the simulator. A real robot belongs on a network of its
-    /// own; RTDE has no authentication.
+    /// Robot's name or address. Default `127.0.0.1`: the simulator. A real robot belongs on a
+    /// network of its own; RTDE has no authentication.
     pub host: String,
     /// RTDE port. Default 30004, fixed on a real robot.
     pub port: u16,
-    /// Output packets per second. Default 500, an e-Series controller's cycle and the safety job's rate; a
-    /// CB-series controller gives at most 125.
+    /// Output packets per second. Default 500, an e-Series controller's cycle and the safety job's
+    /// rate; a CB-series controller gives at most 125.
     pub frequency_hz: f64,
-    /// Time for connecting and for every answer of the set-up. Default 1000 ms: a controller that boots
-    /// answers late, a robot that is not there should be reported soon.
+    /// Time for connecting and for every answer of the set-up. Default 1000 ms: a controller that
+    /// boots answers late, a robot that is not there should be reported soon.
     pub connect_timeout_ms: u64,
-    /// Silence after which the link counts as lost. Default 100 ms: 50 missing packets at 500 Hz. The safety
-    /// job judges the age of the state by itself, every cycle, and stops long before.
+    /// Silence after which the link counts as lost. Default 100 ms: 50 missing packets at 500 Hz.
+    /// The safety job judges the age of the state by itself, every cycle, and stops long before.
     pub silence_timeout_ms: u64,
     /// First pause before connecting again. Default 50 ms; it doubles with every failure.
     pub reconnect_min_ms: u64,
-    /// Longest pause before connecting again. Default 2000 ms: a rebooted robot is back soon enough, and its
-    /// boot is not disturbed by connection storms.
+    /// Longest pause before connecting again. Default 2000 ms: a rebooted robot is back soon
+    /// enough, and its boot is not disturbed by connection storms.
     pub reconnect_max_ms: u64,
 }
 

@@ -1,10 +1,11 @@
-//! The stop that is sent when the program has no time left for anything else: from a handler of a fatal signal, or when
-//! somebody ends the program for good while it still ends in order.
+//! The stop that is sent when the program has no time left for anything else: from a handler of a
+//! fatal signal, or when somebody ends the program for good while it still ends in order.
 //!
-//! Every commander keeps here, ready to be sent, its connection's descriptor and the packet that stops the robot. No
-//! lock, no allocation: [`send_final_stop`] may be called from a signal handler. It is best effort. A packet of which
-//! the kernel took only a part stands in the way of it, and so does a connection that was lost a moment ago; then the
-//! robot's own watchdog stops it, since no heartbeat comes any more.
+//! Every commander keeps here, ready to be sent, its connection's descriptor and the packet that
+//! stops the robot. No lock, no allocation: [`send_final_stop`] may be called from a signal
+//! handler. It is best effort. A packet of which the kernel took only a part stands in the way of
+//! it, and so does a connection that was lost a moment ago; then the robot's own watchdog stops it,
+//! since no heartbeat comes any more.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,14 +14,15 @@ use std::time::Duration;
 use super::recipe::COMMAND_BYTES;
 use crate::socket;
 
-/// Commanders at a time that are served. A program has one; tests that run side by side have some more.
+/// Commanders at a time that are served. A program has one; tests that run side by side have some
+/// more.
 const SLOTS: usize = 16;
 
 /// Words that a packet takes.
 const WORDS: usize = COMMAND_BYTES.div_ceil(8);
 
-/// How long the packet has before the process may die: a closed connection can take unread data with it, and the
-/// controller reads every 2 ms.
+/// How long the packet has before the process may die: a closed connection can take unread data
+/// with it, and the controller reads every 2 ms.
 const TIME_TO_BE_READ: Duration = Duration::from_millis(10);
 
 /// Bit 63 set: bits 0..32 are a descriptor.
@@ -48,8 +50,8 @@ pub(super) fn is_over() -> bool {
     OVER.load(Ordering::Acquire)
 }
 
-/// Sends every connected robot the stop and gives it 10 ms to be read; nothing is commanded in this process after it.
-/// For the end of the process: may be called from a signal handler.
+/// Sends every connected robot the stop and gives it 10 ms to be read; nothing is commanded in this
+/// process after it. For the end of the process: may be called from a signal handler.
 pub fn send_final_stop() {
     OVER.store(true, Ordering::Release);
     if TABLE.iter().filter(|slot| slot.send()).count() > 0 {
@@ -70,9 +72,10 @@ impl Slot {
         for (bytes, word) in packet.chunks_exact_mut(8).zip(&self.packet) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
-        // SAFETY: the owner disarms the slot before it gives the descriptor up. Where that happens between the load
-        // above and the call, in the moment in which a connection is replaced, the number may name nothing or another
-        // socket, to which some bytes are sent while the process dies; no memory is touched through it.
+        // SAFETY: the owner disarms the slot before it gives the descriptor up. Where that happens
+        // between the load above and the call, in the moment in which a connection is replaced, the
+        // number may name nothing or another socket, to which some bytes are sent while the process
+        // dies; no memory is touched through it.
         let socket = unsafe { BorrowedFd::borrow_raw(word as u32 as i32) };
         socket::send_now(socket, &packet[..COMMAND_BYTES]).is_ok()
     }

@@ -1,10 +1,11 @@
-//! The robot's recent states, published by the receiver thread itself: whoever needs the pose at a past moment
-//! (perception, a rendered scene, the arm's own shape) has it without any other task having to run.
+//! The robot's recent states, published by the receiver thread itself: whoever needs the pose at a
+//! past moment (perception, a rendered scene, the arm's own shape) has it without any other task
+//! having to run.
 
 use crate::RobotState;
 
-/// States that a [`StateHistory`] keeps: 256 ms at 500 Hz. A frame is judged up to 120 ms after its capture, and
-/// a perception thread that was late by as much again still finds the pose.
+/// States that a [`StateHistory`] keeps: 256 ms at 500 Hz. A frame is judged up to 120 ms after its
+/// capture, and a perception thread that was late by as much again still finds the pose.
 pub const STATE_HISTORY: usize = 128;
 
 /// One past state.
@@ -14,8 +15,8 @@ pub struct StateSample {
     pub sequence: u64,
     /// When the packet was read, CLOCK_MONOTONIC nanoseconds.
     pub received_ns: u64,
-    /// When the controller measured it, as far as that can be told from here, CLOCK_MONOTONIC nanoseconds:
-    /// [`RobotState::measured_ns`]. Rises strictly within a history.
+    /// When the controller measured it, as far as that can be told from here, CLOCK_MONOTONIC
+    /// nanoseconds: [`RobotState::measured_ns`]. Rises strictly within a history.
     pub measured_ns: u64,
     /// Joint angles in radians.
     pub joints_rad: [f64; 6],
@@ -43,7 +44,8 @@ impl Default for StateHistory {
 }
 
 impl StateHistory {
-    /// Adds a state; false for one that is no newer measurement than the newest here, or from a lost link.
+    /// Adds a state; false for one that is no newer measurement than the newest here, or from a
+    /// lost link.
     pub fn push(&mut self, state: &RobotState) -> bool {
         let newer = self.newest().is_none_or(|newest| state.measured_ns > newest.measured_ns);
         if !state.connected || state.sequence == 0 || !newer {

@@ -1,4 +1,5 @@
-//! Receives the robot's state in a thread of its own, and sets the connection up anew when it is lost.
+//! Receives the robot's state in a thread of its own, and sets the connection up anew when it is
+//! lost.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -16,17 +17,18 @@ use crate::session::RtdeSession;
 use crate::wire::{ControllerVersion, PacketType, Reply, WireError};
 use crate::{RobotState, RtdeError, socket};
 
-/// Send buffer asked of the kernel. Small, so that a controller that takes in one packet per cycle after a
-/// pause is not fed with the past for long; large enough (some tens of small packets, each of which costs the
-/// kernel about a kilobyte) to ride out a pause of some tens of milliseconds without refusing the newest.
+/// Send buffer asked of the kernel. Small, so that a controller that takes in one packet per cycle
+/// after a pause is not fed with the past for long; large enough (some tens of small packets, each
+/// of which costs the kernel about a kilobyte) to ride out a pause of some tens of milliseconds
+/// without refusing the newest.
 const SEND_BUFFER_BYTES: i32 = 16 * 1024;
 
 /// A packet older than this by its content is no live state.
 const AGED_NS: u64 = 100_000_000;
 
-/// When only such packets came for so long, the link is set up anew: a queue that does not drain ends with its
-/// connection, and a clock that has lost time is followed afresh. The robot stands meanwhile, and the round
-/// trip of the heartbeat judges the new connection.
+/// When only such packets came for so long, the link is set up anew: a queue that does not drain
+/// ends with its connection, and a clock that has lost time is followed afresh. The robot stands
+/// meanwhile, and the round trip of the heartbeat judges the new connection.
 const AGED_FOR_NS: u64 = 5_000_000_000;
 
 /// Events that are kept until someone asks for them; older ones go first.
@@ -75,8 +77,8 @@ struct Control {
     connections: u64,
 }
 
-/// What the receiver and the owner of the link share. Locked on connect, loss and messages only, never per
-/// packet, and never by the commander.
+/// What the receiver and the owner of the link share. Locked on connect, loss and messages only,
+/// never per packet, and never by the commander.
 #[derive(Debug, Default)]
 struct LinkState {
     control: Mutex<Control>,
@@ -121,13 +123,13 @@ pub struct Link {
 impl Link {
     /// Connects, sets the recipes up and starts the receiver thread `rtde-recv`.
     ///
-    /// `states` and `histories` are how many readers of the robot's newest state and of its recent states are
-    /// handed out. Blocks for a few connect time-outs at most. From the first state on, the link reconnects by
-    /// itself.
+    /// `states` and `histories` are how many readers of the robot's newest state and of its recent
+    /// states are handed out. Blocks for a few connect time-outs at most. From the first state on,
+    /// the link reconnects by itself.
     ///
     /// # Errors
-    /// A setting out of range, no connection, a controller that refuses, is too old, lacks a variable
-    /// (`NOT_FOUND`) or has given an input to someone else (`IN_USE`).
+    /// A setting out of range, no connection, a controller that refuses, is too old, lacks a
+    /// variable (`NOT_FOUND`) or has given an input to someone else (`IN_USE`).
     pub fn open(config: &RtdeConfig, states: usize, histories: usize) -> Result<Opened, RtdeError> {
         config.check()?;
         let mailbox = Arc::new(Mailbox::default());
@@ -267,7 +269,8 @@ impl Receiver {
                     self.shared.record(LinkEvent::Retry { at_ns: monotonic_ns(), reason: error.to_string() });
                 }
             }
-            // Also after a connection that delivers nothing: else that would be tried without pause.
+            // Also after a connection that delivers nothing: else that would be tried without
+            // pause.
             pause = (pause * 2).min(Duration::from_millis(self.config.reconnect_max_ms));
         }
     }

@@ -1,17 +1,18 @@
 //! Handing sockets between the receiver and the commander without a lock and without a race.
 //!
-//! A descriptor number is reused by the kernel as soon as it is closed; a thread that still sends on it would
-//! write a command into whatever was opened next. So every descriptor has exactly one owner at any time, and
-//! only the owner may use or close it:
+//! A descriptor number is reused by the kernel as soon as it is closed; a thread that still sends
+//! on it would write a command into whatever was opened next. So every descriptor has exactly one
+//! owner at any time, and only the owner may use or close it:
 //!
 //! ```text
 //!  receiver --- incoming ---> commander --- retired ---> receiver, which closes it
 //! ```
 //!
-//! The commander sends on its own duplicate (`dup(2)`) of the receiver's socket. Each arrow is one atomic
-//! word that owns at most one descriptor. Both sides only swap words: wait-free, and `close(2)`, which may
-//! take long, never runs on the commander's thread. The receiver breaks a connection by `shutdown(2)` on its
-//! own duplicate: the commander's next send then fails with EPIPE, which is safe at any time.
+//! The commander sends on its own duplicate (`dup(2)`) of the receiver's socket. Each arrow is one
+//! atomic word that owns at most one descriptor. Both sides only swap words: wait-free, and
+//! `close(2)`, which may take long, never runs on the commander's thread. The receiver breaks a
+//! connection by `shutdown(2)` on its own duplicate: the commander's next send then fails with
+//! EPIPE, which is safe at any time.
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,8 @@ pub(super) struct CommandSocket {
     pub(super) recipe: u8,
 }
 
-/// A word that owns no descriptor, or one: bit 63 set, recipe in bits 32..40, descriptor in bits 0..32.
+/// A word that owns no descriptor, or one: bit 63 set, recipe in bits 32..40, descriptor in bits
+/// 0..32.
 #[derive(Debug, Default)]
 struct Slot(AtomicU64);
 
@@ -33,8 +35,8 @@ impl Slot {
     fn put(&self, socket: CommandSocket) -> Option<CommandSocket> {
         let fd = socket.socket.into_raw_fd() as u32;
         let word = FULL | u64::from(socket.recipe) << 32 | u64::from(fd);
-        // Release: what was done with the socket so far happens before its new owner uses it; Acquire: the
-        // same for a socket that comes back.
+        // Release: what was done with the socket so far happens before its new owner uses it;
+        // Acquire: the same for a socket that comes back.
         Self::unpack(self.0.swap(word, Ordering::AcqRel))
     }
 
@@ -51,8 +53,8 @@ impl Slot {
             return None;
         }
         let fd = word as u32 as RawFd;
-        // SAFETY: only `put` stores words with FULL set, from a descriptor that it owned and gave up; swapping
-        // a word out hands it to exactly one caller.
+        // SAFETY: only `put` stores words with FULL set, from a descriptor that it owned and gave
+        // up; swapping a word out hands it to exactly one caller.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         Some(CommandSocket { socket, recipe: (word >> 32) as u8 })
     }
@@ -72,7 +74,8 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Receiver: hands over the socket of a new connection. One that was never taken is closed here.
+    /// Receiver: hands over the socket of a new connection. One that was never taken is closed
+    /// here.
     pub(super) fn offer(&self, socket: CommandSocket) {
         drop(self.incoming.put(socket));
     }
@@ -87,10 +90,11 @@ impl Mailbox {
         drop(self.retired.take());
     }
 
-    /// Commander: takes the newest socket, if there is a new one, into `current`, and puts the old one aside.
+    /// Commander: takes the newest socket, if there is a new one, into `current`, and puts the old
+    /// one aside.
     ///
-    /// While the receiver has not closed the last one the exchange waits, so that nothing is closed here;
-    /// the receiver closes it with every packet and at least once per silence time-out.
+    /// While the receiver has not closed the last one the exchange waits, so that nothing is closed
+    /// here; the receiver closes it with every packet and at least once per silence time-out.
     pub(super) fn renew(&self, current: &mut Option<CommandSocket>) -> bool {
         if self.incoming.0.load(Ordering::Relaxed) == 0 {
             return false;

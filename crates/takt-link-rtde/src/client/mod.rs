@@ -2,14 +2,16 @@
 //!
 //! [`Link::open`] connects, sets the recipes up and splits the connection in two:
 //!
-//! - a receiver thread, `rtde-recv`, decodes every output packet and publishes it as [`RobotState`](crate::RobotState) into a
-//!   wait-free exchange buffer, and the last ones as [`StateHistory`] into another; it also reconnects;
+//! - a receiver thread, `rtde-recv`, decodes every output packet and publishes it as
+//!   [`RobotState`](crate::RobotState) into a wait-free exchange buffer, and the last ones as
+//!   [`StateHistory`] into another; it also reconnects;
 //! - a [`Commander`], owned by the safety thread, sends one pre-laid-out packet per cycle with one
-//!   non-blocking `send(2)`: it never blocks, locks or allocates. Its last command is the stop it was given, however
-//!   it ends; [`send_final_stop`] is for handlers of fatal signals.
+//!   non-blocking `send(2)`: it never blocks, locks or allocates. Its last command is the stop it
+//!   was given, however it ends; [`send_final_stop`] is for handlers of fatal signals.
 //!
-//! When the link is lost, a state with `connected = false` is published at once and the commander answers
-//! [`SendOutcome::Disconnected`]; the robot-side watchdog (see `urscript/takt_cell.script`) stops the robot.
+//! When the link is lost, a state with `connected = false` is published at once and the commander
+//! answers [`SendOutcome::Disconnected`]; the robot-side watchdog (see `urscript/takt_cell.script`)
+//! stops the robot.
 //!
 //! The speed slider and ordinary outputs that this link sets are **not safety-rated**.
 

@@ -20,7 +20,8 @@ pub struct LinkCapsule {
     pub radius_m: f64,
 }
 
-/// One link's shape: two places along an axis that belongs to the link (see [`Body`]), and a radius.
+/// One link's shape: two places along an axis that belongs to the link (see [`Body`]), and a
+/// radius.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkShape {
     /// Where the capsule's axis begins, metres.
@@ -51,10 +52,12 @@ pub struct Body {
     shapes: [LinkShape; LINKS],
     shoulder_offset_m: f64,
     elbow_offset_m: f64,
-    /// The maker's frame of each joint (before its own rotation), as seen from the frame of the arm's own parameters.
+    /// The maker's frame of each joint (before its own rotation), as seen from the frame of the
+    /// arm's own parameters.
     ///
-    /// A calibration describes axes. Those of joints 2 to 4 are so nearly parallel that the parameters' origins
-    /// may lie metres off along them. Housings do not: they are where the nominal arm has them, on the calibrated axes.
+    /// A calibration describes axes. Those of joints 2 to 4 are so nearly parallel that the
+    /// parameters' origins may lie metres off along them. Housings do not: they are where the
+    /// nominal arm has them, on the calibrated axes.
     frames: [Isometry3<f64>; 6],
 }
 
@@ -79,7 +82,8 @@ impl Body {
     /// How many joints, from the base on, move each link.
     pub const MOVED_BY: [usize; LINKS] = [0, 1, 2, 2, 3, 3, 4, 5];
 
-    /// The links of a model that is calibrated as `arm` says; [`Model::arm`] where that is not known.
+    /// The links of a model that is calibrated as `arm` says; [`Model::arm`] where that is not
+    /// known.
     pub fn new(model: Model, arm: &Arm) -> Self {
         let (shoulder_offset_m, elbow_offset_m) = model.offsets_m();
         let (nominal, real) = (joint_frames(&model.arm(), &[0.0; 6]), joint_frames(arm, &[0.0; 6]));
@@ -131,13 +135,15 @@ impl Body {
 }
 
 impl Links {
-    /// Direction of a joint's axis; joints count from 0. The last one's where there is no such joint.
+    /// Direction of a joint's axis; joints count from 0. The last one's where there is no such
+    /// joint.
     pub fn axis(&self, joint: usize) -> Vector3<f64> {
         self.axes[joint.min(5)]
     }
 
-    /// How far a point that these joints (from 0) move can be from where it seems to be, when each joint's angle is
-    /// wrong by `errors_rad` at most: to first order, the sum over the joints of angle times lever.
+    /// How far a point that these joints (from 0) move can be from where it seems to be, when each
+    /// joint's angle is wrong by `errors_rad` at most: to first order, the sum over the joints of
+    /// angle times lever.
     pub fn displacement_m(&self, point: &Point3<f64>, joints: Range<usize>, errors_rad: &[f64; 6]) -> f64 {
         (joints.start..joints.end.min(6))
             .map(|joint| {
@@ -165,8 +171,8 @@ fn joint_frames(arm: &Arm, joints_rad: &[f64; 6]) -> [Isometry3<f64>; 6] {
     })
 }
 
-/// The nominal frame, moved onto the real axis: z along that axis, the origin at its point nearest to the nominal
-/// origin, x as near to the nominal x as it can be.
+/// The nominal frame, moved onto the real axis: z along that axis, the origin at its point nearest
+/// to the nominal origin, x as near to the nominal x as it can be.
 fn anchor(nominal: &Isometry3<f64>, real: &Isometry3<f64>) -> Isometry3<f64> {
     let z = real.rotation * Vector3::z();
     let off = nominal.translation.vector - real.translation.vector;

@@ -1,10 +1,11 @@
 //! The models of Universal Robots, with the maker's numbers.
 //!
-//! Kinematics: Universal Robots, "DH Parameters for calculations of kinematics and dynamics", and `config/*/` of the
-//! maker's ROS 2 description, which also has offsets and joint speeds. Shapes: fitted to the maker's visual meshes in
-//! the same description (`meshes/*/visual`), each link's surface sampled at 40 000 points and all its vertices: the
-//! capsules of a link and its neighbours hold every point, with 1 to 2 mm to spare, at the least sum of volumes. A
-//! capsule ends round where a housing ends flat, so it stands up to some centimetres beyond it.
+//! Kinematics: Universal Robots, "DH Parameters for calculations of kinematics and dynamics", and
+//! `config/*/` of the maker's ROS 2 description, which also has offsets and joint speeds. Shapes:
+//! fitted to the maker's visual meshes in the same description (`meshes/*/visual`), each link's
+//! surface sampled at 40 000 points and all its vertices: the capsules of a link and its neighbours
+//! hold every point, with 1 to 2 mm to spare, at the least sum of volumes. A capsule ends round
+//! where a housing ends flat, so it stands up to some centimetres beyond it.
 
 use std::f64::consts::PI;
 

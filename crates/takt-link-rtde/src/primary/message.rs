@@ -12,7 +12,8 @@ pub(crate) const HEAD_BYTES: usize = 5;
 /// Longest message that is taken. Robot states are below 2 kB; some other messages carry texts.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
-/// A sane arm: links and offsets below this, metres. Offsets of nearly parallel axes may be far larger than the arm.
+/// A sane arm: links and offsets below this, metres. Offsets of nearly parallel axes may be far
+/// larger than the arm.
 const MAX_LENGTH_M: f64 = 10.0;
 const MAX_OFFSET_M: f64 = 10_000.0;
 const MAX_ANGLE_RAD: f64 = 4.0 * std::f64::consts::PI;
@@ -62,7 +63,8 @@ pub struct KinematicsInfo {
     pub d_m: [f64; 6],
     /// Link twists, radians.
     pub alpha_rad: [f64; 6],
-    /// Status of the calibration as the controller tells it. The guide names no values that could be judged.
+    /// Status of the calibration as the controller tells it. The guide names no values that could
+    /// be judged.
     pub calibration_status: u32,
 }
 
@@ -96,7 +98,8 @@ impl KinematicsInfo {
             a_m: fields.doubles()?,
             d_m: fields.doubles()?,
             alpha_rad: fields.doubles()?,
-            // The guide says one byte, controllers send four: what follows the parameters is of no use here.
+            // The guide says one byte, controllers send four: what follows the parameters is of no
+            // use here.
             calibration_status: fields.u32().unwrap_or_default(),
         };
         let within = |values: &[f64; 6], limit: f64| values.iter().all(|value| value.abs() <= limit);
@@ -137,7 +140,8 @@ pub(crate) fn framed(kind: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The kinematics in the content of a robot state (what follows size and type); `None` where it holds none.
+/// The kinematics in the content of a robot state (what follows size and type); `None` where it
+/// holds none.
 ///
 /// # Errors
 /// Sub-packages that do not fit, or numbers that are no arm.

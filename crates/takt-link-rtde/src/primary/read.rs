@@ -10,11 +10,13 @@ use crate::session::connect;
 /// Port of the primary client interface, fixed on a real robot.
 pub const PRIMARY_PORT: u16 = 30001;
 
-/// Reads the calibrated kinematics: connects, reads until a robot state has brought them, closes. Blocks for
-/// `timeout` at most (a controller sends them within a tenth of a second); nothing is written.
+/// Reads the calibrated kinematics: connects, reads until a robot state has brought them, closes.
+/// Blocks for `timeout` at most (a controller sends them within a tenth of a second); nothing is
+/// written.
 ///
 /// # Errors
-/// No connection, nothing that is the client interface's, or no kinematics within the time: an old controller.
+/// No connection, nothing that is the client interface's, or no kinematics within the time: an old
+/// controller.
 pub fn read_kinematics(host: &str, port: u16, timeout: Duration) -> Result<KinematicsInfo, RtdeError> {
     let doing = "reading the arm's kinematics";
     let deadline = Instant::now() + timeout;

@@ -14,7 +14,8 @@ use crate::session::RtdeSession;
 use crate::wire::{ControllerVersion, FrameBuffer, PacketType, WireError};
 use crate::{RtdeError, socket};
 
-/// Send buffer asked of the kernel: some tens of commands. More would feed a controller that hangs with the past.
+/// Send buffer asked of the kernel: some tens of commands. More would feed a controller that hangs
+/// with the past.
 const SEND_BUFFER_BYTES: i32 = 16 * 1024;
 
 /// The connection of one stream, used by one thread.
@@ -33,11 +34,12 @@ pub struct ServoLink {
 }
 
 impl ServoLink {
-    /// Connects, sets the recipes up, starts the controller's packets. Blocks for a few connect time-outs at most.
+    /// Connects, sets the recipes up, starts the controller's packets. Blocks for a few connect
+    /// time-outs at most.
     ///
     /// # Errors
-    /// A setting out of range, no connection, a controller that refuses protocol version 2, is too old, lacks a variable, or
-    /// has given an input register to another client (`IN_USE`).
+    /// A setting out of range, no connection, a controller that refuses protocol version 2, is too
+    /// old, lacks a variable, or has given an input register to another client (`IN_USE`).
     pub fn open(config: &RtdeConfig) -> Result<Self, RtdeError> {
         config.check()?;
         let mut session = RtdeSession::open(&config.host, config.port, config.connect_timeout())?;
@@ -79,8 +81,9 @@ impl ServoLink {
         self.texts
     }
 
-    /// Takes what has come; where no packet has, waits for one until `deadline_ns` (CLOCK_MONOTONIC; 0: does not wait).
-    /// Returns how many packets came; [`state`](Self::state) is the newest.
+    /// Takes what has come; where no packet has, waits for one until `deadline_ns`
+    /// (CLOCK_MONOTONIC; 0: does not wait). Returns how many packets came; [`state`](Self::state)
+    /// is the newest.
     ///
     /// # Errors
     /// The connection is gone, or its peer sends what RTDE does not allow.
@@ -133,7 +136,8 @@ impl ServoLink {
         Ok(packets)
     }
 
-    /// Sends a command: at most one `send(2)` that does not wait. A packet that was begun is finished first.
+    /// Sends a command: at most one `send(2)` that does not wait. A packet that was begun is
+    /// finished first.
     pub fn send(&mut self, command: &ServoCommand) -> SendOutcome {
         let mut packet = [0; COMMAND_BYTES];
         recipe::encode(command, self.input_recipe, &mut packet);

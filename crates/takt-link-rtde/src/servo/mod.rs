@@ -1,7 +1,9 @@
-//! Joint streaming: a target for every joint in every control cycle, which `urscript/takt_servo.script` hands to servoj.
+//! Joint streaming: a target for every joint in every control cycle, which
+//! `urscript/takt_servo.script` hands to servoj.
 //!
-//! [`ServoLink`] is for one real-time thread that reads the controller's packets and answers them by itself, without a
-//! receiver thread between the packet and the command. It does not reconnect: a stream that breaks is a stop.
+//! [`ServoLink`] is for one real-time thread that reads the controller's packets and answers them
+//! by itself, without a receiver thread between the packet and the command. It does not reconnect:
+//! a stream that breaks is a stop.
 
 mod link;
 mod recipe;

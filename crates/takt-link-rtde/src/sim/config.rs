@@ -55,7 +55,8 @@ pub enum SimProgram {
     /// `takt_watchdog.script` and `takt_cell.script`: moves as the mission says.
     #[default]
     TaktCell,
-    /// A user's own program that swings the base joint by itself and includes `takt_watchdog.script`.
+    /// A user's own program that swings the base joint by itself and includes
+    /// `takt_watchdog.script`.
     OwnWithWatchdog,
     /// A user's own program that swings the base joint by itself and knows nothing of Takt.
     Own,
@@ -74,18 +75,19 @@ impl SimProgram {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimConfig {
-    /// Address to listen on. Default 127.0.0.1; RTDE has no authentication, so only loopback is accepted.
+    /// Address to listen on. Default 127.0.0.1; RTDE has no authentication, so only loopback is
+    /// accepted.
     pub address: IpAddr,
     /// RTDE port. Default 30004, as on a robot; 0 takes a free one.
     pub rtde_port: u16,
     /// Dashboard port. Default 29999, as on a robot; 0 takes a free one.
     pub dashboard_port: u16,
-    /// Port of the primary client interface, which tells the arm's kinematics. Default: 30001 as on a robot, where
-    /// `rtde_port` is a robot's, too; else, and for 0, a free one.
+    /// Port of the primary client interface, which tells the arm's kinematics. Default: 30001 as on
+    /// a robot, where `rtde_port` is a robot's, too; else, and for 0, a free one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub primary_port: Option<u16>,
-    /// Version that the controller tells: major, minor, bug fix, build. Default 5.12.2.1101534, an e-Series
-    /// version that current clients accept.
+    /// Version that the controller tells: major, minor, bug fix, build. Default 5.12.2.1101534, an
+    /// e-Series version that current clients accept.
     pub controller_version: [u32; 4],
     /// Variables that this controller lacks, to see how clients take it. Default none.
     pub missing_variables: Vec<String>,
@@ -93,40 +95,44 @@ pub struct SimConfig {
     pub model: Model,
     /// How this arm differs from the nominal one, as every real arm does. Default: not at all.
     pub calibration: Calibration,
-    /// Whether rendered cameras see this arm. Default false: a cell whose cameras do not look at the arm is cheaper
-    /// to render.
+    /// Whether rendered cameras see this arm. Default false: a cell whose cameras do not look at
+    /// the arm is cheaper to render.
     pub drawn: bool,
     /// Joint angles at the start, in radians. Default: tool down, in front of the base.
     pub start_joints_rad: [f64; 6],
-    /// Tool centre point in the flange frame: metres and rotation vector. Default 0.2 m along the flange
-    /// axis: a suction gripper with the camera ring behind it.
+    /// Tool centre point in the flange frame: metres and rotation vector. Default 0.2 m along the
+    /// flange axis: a suction gripper with the camera ring behind it.
     pub tcp: [f64; 6],
-    /// How fast the speed fraction changes with the slider, per second. Default 4: full speed to standstill in
-    /// 0.25 s. A modelling choice near a stop of category 1 or 2 at moderate speed; a real arm's stop time and
-    /// way come from the maker's stop data for its speed, payload and reach.
+    /// How fast the speed fraction changes with the slider, per second. Default 4: full speed to
+    /// standstill in 0.25 s. A modelling choice near a stop of category 1 or 2 at moderate speed; a
+    /// real arm's stop time and way come from the maker's stop data for its speed, payload and
+    /// reach.
     pub slider_rate_per_s: f64,
-    /// How fast a pause, a stop or the watchdog slows the arm, per second. Default 4, for the same reason.
+    /// How fast a pause, a stop or the watchdog slows the arm, per second. Default 4, for the same
+    /// reason.
     pub pause_rate_per_s: f64,
-    /// How fast protective stop, emergency stop and power-off slow the arm, per second. Default 10: brakes.
+    /// How fast protective stop, emergency stop and power-off slow the arm, per second. Default 10:
+    /// brakes.
     pub emergency_rate_per_s: f64,
     /// Whether a program runs at the start. Default true: nobody stands at the simulated pendant.
     pub autoplay: bool,
     /// The program that it plays. Default `takt-cell`.
     pub program: SimProgram,
-    /// Least rate of heartbeats in Hz, as in `takt_watchdog.script`. Default 10: a safety job at 500 Hz misses
-    /// 50 cycles before the robot stops by itself.
+    /// Least rate of heartbeats in Hz, as in `takt_watchdog.script`. Default 10: a safety job at
+    /// 500 Hz misses 50 cycles before the robot stops by itself.
     pub watchdog_min_hz: f64,
     /// What the watchdog does. Default stop, as the shipped script.
     pub watchdog_action: WatchdogAction,
-    /// Whether the program plays again by itself once the heartbeat is back. Default false, as on a real
-    /// robot, where a person or the dashboard presses play.
+    /// Whether the program plays again by itself once the heartbeat is back. Default false, as on a
+    /// real robot, where a person or the dashboard presses play.
     pub watchdog_auto_resume: bool,
-    /// Real-time priority (SCHED_FIFO, 1 to 99) of the simulator's thread, 0 for none. Default 0. The real
-    /// controller has a computer of its own: under heavy interference give the simulator a priority, else it
-    /// starves and looks like a lost link. Without the privilege the simulator runs without and says so.
+    /// Real-time priority (SCHED_FIFO, 1 to 99) of the simulator's thread, 0 for none. Default 0.
+    /// The real controller has a computer of its own: under heavy interference give the simulator a
+    /// priority, else it starves and looks like a lost link. Without the privilege the simulator
+    /// runs without and says so.
     pub fifo_priority: u8,
-    /// Where the controller writes a log of its own, a CSV row for every cycle: commands as they arrived, what the arm
-    /// did, and when (CLOCK_MONOTONIC). Default none: 60 kB a second.
+    /// Where the controller writes a log of its own, a CSV row for every cycle: commands as they
+    /// arrived, what the arm did, and when (CLOCK_MONOTONIC). Default none: 60 kB a second.
     pub log: Option<PathBuf>,
 }
 

@@ -10,7 +10,8 @@ use crate::arm::registers as reg;
 use crate::kinematics::{Arm, pose_from_vector, pose_to_vector};
 use crate::{RobotMode, SafetyMode};
 
-/// Program state (`runtime_state`, RTDE guide). Resuming (5) is not modelled: play takes effect at once.
+/// Program state (`runtime_state`, RTDE guide). Resuming (5) is not modelled: play takes effect at
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum RuntimeState {
@@ -193,8 +194,8 @@ impl Controller {
                 self.heartbeat_ns = self.heartbeat_ns.map(|_| takt_rt::clock::monotonic_ns());
             }
             RuntimeState::Stopped => {
-                // As `takt_cell.script` begins: a move number that is there already is an old one, and the
-                // watchdog is armed with the first heartbeat.
+                // As `takt_cell.script` begins: a move number that is there already is an old one,
+                // and the watchdog is armed with the first heartbeat.
                 self.taken = self.registers.input_int[reg::MOVE_NUMBER];
                 self.registers.output_int[reg::FINISHED] = 0;
                 self.registers.output_int[reg::TAKEN] = 0;
@@ -271,7 +272,8 @@ impl Controller {
         }
     }
 
-    /// What the script does at its start and when the heartbeat is silent: red light, slider at its stop.
+    /// What the script does at its start and when the heartbeat is silent: red light, slider at its
+    /// stop.
     fn show_stop(&mut self) {
         self.set_outputs(0, LIGHTS, RED);
         self.slider = 0.0;
@@ -284,8 +286,8 @@ impl Controller {
         }
     }
 
-    /// One cycle. `now_ns` (CLOCK_MONOTONIC) only judges the heartbeat, since its writers live in real time; `made_up`
-    /// says that the simulator was kept from running when the cycle was due.
+    /// One cycle. `now_ns` (CLOCK_MONOTONIC) only judges the heartbeat, since its writers live in
+    /// real time; `made_up` says that the simulator was kept from running when the cycle was due.
     pub(super) fn step(&mut self, now_ns: u64, made_up: bool) {
         self.cycles += 1;
         self.watch(now_ns);

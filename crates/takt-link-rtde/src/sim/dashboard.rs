@@ -1,7 +1,7 @@
 //! The dashboard server of the simulated controller.
 //!
-//! Source: Universal Robots, "Dashboard Server e-Series" (commands and answers). Powering on and releasing
-//! the brakes take no time here.
+//! Source: Universal Robots, "Dashboard Server e-Series" (commands and answers). Powering on and
+//! releasing the brakes take no time here.
 
 use std::io;
 use std::net::TcpStream;

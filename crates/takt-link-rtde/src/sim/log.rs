@@ -1,8 +1,9 @@
-//! The simulated controller's own log: one CSV row a cycle, so that a test can judge what the robot did without asking
-//! the program that controls it.
+//! The simulated controller's own log: one CSV row a cycle, so that a test can judge what the robot
+//! did without asking the program that controls it.
 //!
-//! The simulator's thread only pushes a row into a ring; another thread, `ursim-log`, writes the file. Rows that did not
-//! fit are counted in the column `lost`, and whoever judges a log refuses one with losses.
+//! The simulator's thread only pushes a row into a ring; another thread, `ursim-log`, writes the
+//! file. Rows that did not fit are counted in the column `lost`, and whoever judges a log refuses
+//! one with losses.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -22,16 +23,18 @@ use crate::servo::registers as servo;
 pub const COLUMNS: &str = "mono_ns,cycle,steps,slider,slider_followed,run_scale,joint_speed_rad_s,tcp_speed_m_s,\
      tcp_way_m,digital_outputs,heartbeat,runtime,robot_mode,safety_mode,clients,watchdog_armed,watchdog_trips,lost";
 
-/// Columns that follow them where the controller plays `takt_servo.script`: targets that its servoj follows and joints (rad),
-/// what was asked, the program's state and its count of cycles without a command, the controller's time after the cycle, and
-/// the time of the state that the newest command answers.
+/// Columns that follow them where the controller plays `takt_servo.script`: targets that its servoj
+/// follows and joints (rad), what was asked, the program's state and its count of cycles without a
+/// command, the controller's time after the cycle, and the time of the state that the newest
+/// command answers.
 pub const SERVO_COLUMNS: &str = "target_0,target_1,target_2,target_3,target_4,target_5,joint_0,joint_1,joint_2,joint_3,\
      joint_4,joint_5,asked,servo_state,servo_missed,servo_longest,controller_s,answered_s";
 
 /// Rows that wait for the disk: 16 s at 500 Hz.
 const CAPACITY: usize = 1 << 13;
 
-/// How often the file is written: a test that follows the log is not much behind, and the disk is left alone.
+/// How often the file is written: a test that follows the log is not much behind, and the disk is
+/// left alone.
 const WRITE_EVERY: Duration = Duration::from_millis(10);
 
 /// What one cycle of the controller was.

@@ -1,13 +1,15 @@
-//! A simulated controller on loopback: RTDE, a dashboard server, the arm's kinematics and an arm that moves.
+//! A simulated controller on loopback: RTDE, a dashboard server, the arm's kinematics and an arm
+//! that moves.
 //!
-//! It stands in for the robot, so that the whole cell runs where there is none: it speaks the same protocol
-//! as the controller (third-party clients connect to it), executes the registers of
-//! `urscript/takt_cell.script` and answers as `urscript/takt_watchdog.script` (or plays a program without it, on
-//! request; or follows joint targets as `urscript/takt_servo.script` does), obeys the speed slider with a limited rate of change, so that stopping takes time and way, and
-//! stops when the heartbeat dries up.
+//! It stands in for the robot, so that the whole cell runs where there is none: it speaks the same
+//! protocol as the controller (third-party clients connect to it), executes the registers of
+//! `urscript/takt_cell.script` and answers as `urscript/takt_watchdog.script` (or plays a program
+//! without it, on request; or follows joint targets as `urscript/takt_servo.script` does), obeys
+//! the speed slider with a limited rate of change, so that stopping takes time and way, and stops
+//! when the heartbeat dries up.
 //!
-//! One thread, `ursim`, does everything once per 2 ms cycle, as the controller does: take inputs in, move,
-//! send outputs. It sleeps in between.
+//! One thread, `ursim`, does everything once per 2 ms cycle, as the controller does: take inputs
+//! in, move, send outputs. It sleeps in between.
 //!
 //! What it does not model: forces, dynamics, collisions, self-collision, tool payload.
 
@@ -52,7 +54,8 @@ pub enum Fault {
     Freeze(bool),
     /// Protective stop, as after a collision.
     ProtectiveStop,
-    /// The emergency stop button: pressed (true) or released (false). After release, power on again.
+    /// The emergency stop button: pressed (true) or released (false). After release, power on
+    /// again.
     EmergencyStop(bool),
     /// Power off.
     PowerOff,
@@ -68,7 +71,8 @@ pub enum Fault {
     SplitPackets(u32),
     /// Sends half a data packet to every client and closes the connection.
     CutPacket,
-    /// The arm disregards the speed slider while true, though the controller reports it as taken over.
+    /// The arm disregards the speed slider while true, though the controller reports it as taken
+    /// over.
     IgnoreSlider(bool),
     /// The thread of the program's watchdog hangs while true: no echo, no answer, no watch.
     HangWatchdog(bool),
@@ -105,7 +109,8 @@ pub struct SimState {
     pub digital_outputs: u64,
     /// Newest value of the heartbeat register.
     pub heartbeat: i32,
-    /// Whether the program's watchdog is armed: heartbeat and challenge have changed since the program started.
+    /// Whether the program's watchdog is armed: heartbeat and challenge have changed since the
+    /// program started.
     pub watchdog_armed: bool,
     /// How often the watchdog has stopped the robot.
     pub watchdog_trips: u64,
@@ -197,8 +202,8 @@ impl Simulator {
 
     /// Kernel thread identifier of `ursim`, 0 until it runs: for giving it a scheduling policy.
     ///
-    /// The real robot has a computer of its own; where noise threads compete for the CPU, a simulator without
-    /// a real-time policy starves and looks like a lost link.
+    /// The real robot has a computer of its own; where noise threads compete for the CPU, a
+    /// simulator without a real-time policy starves and looks like a lost link.
     pub fn thread_id(&self) -> i32 {
         self.shared.thread_id.load(Ordering::Acquire)
     }

@@ -2,8 +2,8 @@
 
 use crate::kinematics::Arm;
 
-/// A joint move: all joints start and end together; the one with the longest way follows a trapezoid of
-/// speed and the others scale with it, as `movej` does.
+/// A joint move: all joints start and end together; the one with the longest way follows a
+/// trapezoid of speed and the others scale with it, as `movej` does.
 #[derive(Clone, Debug)]
 pub(super) struct Move {
     from: [f64; 6],

@@ -1,4 +1,5 @@
-//! The primary client interface of the simulated controller: tells the arm's kinematics, and takes in nothing.
+//! The primary client interface of the simulated controller: tells the arm's kinematics, and takes
+//! in nothing.
 
 use std::net::TcpListener;
 
@@ -8,7 +9,8 @@ use super::server::{MAX_CLIENTS, accept};
 use crate::kinematics::Arm;
 use crate::primary::KinematicsInfo;
 
-/// Cycles between two states: ten a second, as a robot sends them. New clients are looked for as often.
+/// Cycles between two states: ten a second, as a robot sends them. New clients are looked for as
+/// often.
 const EVERY: u32 = CYCLE_HZ / 10;
 
 /// Bytes that wait for a client that does not read, before it is closed.

@@ -1,4 +1,5 @@
-//! What the program on the simulated controller does: `takt_watchdog.script`, and a user's own motion.
+//! What the program on the simulated controller does: `takt_watchdog.script`, and a user's own
+//! motion.
 
 use super::controller::Registers;
 use super::motion::Move;

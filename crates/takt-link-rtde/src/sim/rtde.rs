@@ -71,8 +71,8 @@ impl Client {
         self.inputs.iter().flatten().any(|owned| *owned == input)
     }
 
-    /// Reads and answers all that has come. `taken` tells whether another client owns an input. Returns how
-    /// many packets were refused.
+    /// Reads and answers all that has come. `taken` tells whether another client owns an input.
+    /// Returns how many packets were refused.
     pub(super) fn serve(
         &mut self,
         controller: &mut Controller,
@@ -95,7 +95,8 @@ impl Client {
                     break;
                 }
             };
-            // Taken out while packets borrow from it, so that answers can borrow the rest of the client.
+            // Taken out while packets borrow from it, so that answers can borrow the rest of the
+            // client.
             let mut frames = std::mem::replace(&mut self.frames, FrameBuffer::new(HEADER_BYTES));
             loop {
                 match frames.next_packet() {

@@ -17,8 +17,8 @@ use crate::RtdeError;
 
 const CYCLE_NS: u64 = 1_000_000_000 / CYCLE_HZ as u64;
 
-/// Cycles that are made up for after the thread was kept from running: 0.1 s. What is missed beyond that is
-/// lost, as simulated time may be.
+/// Cycles that are made up for after the thread was kept from running: 0.1 s. What is missed beyond
+/// that is lost, as simulated time may be.
 const MAX_CATCH_UP: u64 = 50;
 
 /// Clients of each kind at a time; more are closed at once.
@@ -165,7 +165,8 @@ impl Server {
         self.polled.push(entry(self.dashboard.as_raw_fd()));
         self.polled.extend(self.clients.iter().map(|client| entry(client.connection.fd())));
         self.polled.extend(self.dashboards.iter().map(|client| entry(client.connection.fd())));
-        // SAFETY: pointer and length are those of a live vector of pollfd; the call only writes `revents`.
+        // SAFETY: pointer and length are those of a live vector of pollfd; the call only writes
+        // `revents`.
         let ready = unsafe { libc::poll(self.polled.as_mut_ptr(), self.polled.len() as libc::nfds_t, 0) };
         if ready <= 0 {
             return;

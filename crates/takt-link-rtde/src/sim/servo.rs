@@ -1,13 +1,16 @@
 //! What `takt_servo.script` does on the simulated controller, and how the arm follows servoj.
 //!
-//! The maker says of servoj (URScript manual, article "ServoJ command"): `gain` works as the P-term of a PID controller, and
-//! `lookahead_time` projects the current position forward in time with the current velocity. Taken literally, and for each
-//! joint: acceleration = gain * (target - (q + lookahead_time * velocity)), in rad/s2 with the gain in 1/s2; the unit is not
-//! published. It follows a target of constant speed with a lag of `lookahead_time`: users measured 34 ms on a UR10e with
-//! lookahead_time 0.03 s and gain 1200, 4 to 6 ms of it without servoj (Universal_Robots_Client_Library, issue 86).
+//! The maker says of servoj (URScript manual, article "ServoJ command"): `gain` works as the P-term
+//! of a PID controller, and `lookahead_time` projects the current position forward in time with the
+//! current velocity. Taken literally, and for each joint: acceleration = gain * (target - (q +
+//! lookahead_time * velocity)), in rad/s2 with the gain in 1/s2; the unit is not published. It
+//! follows a target of constant speed with a lag of `lookahead_time`: users measured 34 ms on a
+//! UR10e with lookahead_time 0.03 s and gain 1200, 4 to 6 ms of it without servoj
+//! (Universal_Robots_Client_Library, issue 86).
 //!
-//! Speed scaling stretches servoj: at 50 % a call of 2 ms takes 4 ms (maker's article "Trajectory improvements for
-//! servoj()"). Targets that would need more acceleration or speed than the arm has end in a protective stop, C204A1.
+//! Speed scaling stretches servoj: at 50 % a call of 2 ms takes 4 ms (maker's article "Trajectory
+//! improvements for servoj()"). Targets that would need more acceleration or speed than the arm has
+//! end in a protective stop, C204A1.
 
 use super::controller::Registers;
 use super::motion::approach;
@@ -15,11 +18,12 @@ use crate::kinematics::Arm;
 use crate::servo::ProgramState;
 use crate::servo::registers as reg;
 
-/// Acceleration at which the controller calls a target's change sudden, rad/s2. A modelling choice: the maker publishes
-/// none; joints of these arms accelerate by some tens of rad/s2 at most.
+/// Acceleration at which the controller calls a target's change sudden, rad/s2. A modelling choice:
+/// the maker publishes none; joints of these arms accelerate by some tens of rad/s2 at most.
 const SUDDEN_RAD_S2: f64 = 40.0;
 
-/// How far a servoj in progress may be from its end and still count as over: rounding of the speed fraction.
+/// How far a servoj in progress may be from its end and still count as over: rounding of the speed
+/// fraction.
 const OVER: f64 = 1e-9;
 
 /// What the program wants of the arm in this cycle.
@@ -69,8 +73,9 @@ impl ServoProgram {
         (self.state == ProgramState::Following).then_some(hz)
     }
 
-    /// One control cycle. `made_up` says that it is one of several that the simulator makes up for at once: no sender could
-    /// have been heard in it, so it is no silence. `fraction` is how much of a servoj passes in a cycle.
+    /// One control cycle. `made_up` says that it is one of several that the simulator makes up for
+    /// at once: no sender could have been heard in it, so it is no silence. `fraction` is how much
+    /// of a servoj passes in a cycle.
     pub(super) fn cycle(
         &mut self,
         registers: &mut Registers,
@@ -156,8 +161,8 @@ impl ServoProgram {
         }
     }
 
-    /// One cycle of servoj: moves joints and speeds on by `dt_s` of the path. False when the controller would call the
-    /// target's change sudden; then nothing has moved.
+    /// One cycle of servoj: moves joints and speeds on by `dt_s` of the path. False when the
+    /// controller would call the target's change sudden; then nothing has moved.
     pub(super) fn follow(
         &self,
         arm: &Arm,
@@ -275,8 +280,9 @@ mod tests {
 
     #[test]
     fn the_arm_is_behind_its_targets_as_users_measured_it() {
-        // Universal_Robots_Client_Library, issue 86: servoj(q, 0, 0, 0.002, 0.03, 1200) on a UR10e was 17 cycles behind by
-        // cross-correlation of sent and received joints, 2 or 3 of them without servoj.
+        // Universal_Robots_Client_Library, issue 86: servoj(q, 0, 0, 0.002, 0.03, 1200) on a UR10e
+        // was 17 cycles behind by cross-correlation of sent and received joints, 2 or 3 of them
+        // without servoj.
         let mut bench = Bench::new(0.03, 1200.0, 10);
         let start = bench.targets_rad[0];
         let (mut sent, mut seen) = (Vec::new(), Vec::new());
@@ -347,7 +353,8 @@ mod tests {
 
     #[test]
     fn what_no_joint_can_follow_is_a_protective_stop_of_the_controller() {
-        // Within what the script takes for motion, from rest at once: the stiffest servoj would need 60 rad/s2.
+        // Within what the script takes for motion, from rest at once: the stiffest servoj would
+        // need 60 rad/s2.
         let mut bench = Bench::new(0.03, 2000.0, 10);
         bench.streamed(5);
         for _ in 0..30 {

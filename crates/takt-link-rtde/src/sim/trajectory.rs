@@ -20,11 +20,12 @@ pub struct MissionSample {
     pub suction: bool,
 }
 
-/// Samples of one round of a mission, `step_s` apart, at full speed; the first at `start_rad`. At most as many as two
-/// hours hold.
+/// Samples of one round of a mission, `step_s` apart, at full speed; the first at `start_rad`. At
+/// most as many as two hours hold.
 ///
 /// # Errors
-/// A mission that [`Mission::check`] refuses, a move that the arm cannot make, or a `step_s` below 0.1 ms.
+/// A mission that [`Mission::check`] refuses, a move that the arm cannot make, or a `step_s` below
+/// 0.1 ms.
 pub fn trajectory(
     arm: &Arm,
     mission: &Mission,

@@ -1,7 +1,9 @@
-//! The variables that the simulated controller knows: names, types, where outputs come from and inputs go.
+//! The variables that the simulated controller knows: names, types, where outputs come from and
+//! inputs go.
 //!
-//! Source: RTDE guide, "Field names and associated types". Those whose physics is not modelled (currents,
-//! temperatures, forces) have plausible constants, since clients ask for them as a block.
+//! Source: RTDE guide, "Field names and associated types". Those whose physics is not modelled
+//! (currents, temperatures, forces) have plausible constants, since clients ask for them as a
+//! block.
 
 use super::controller::{Controller, REGISTERS};
 use crate::arm::registers as reg;
@@ -155,7 +157,8 @@ fn robot_status_bits(c: &Controller) -> u32 {
     u32::from(powered) | u32::from(running) << 1 | u32::from(powered) << 3
 }
 
-/// Bit 0 normal, 2 protective stop, 6 robot emergency stop, 7 any emergency stop, 10 stopped for safety.
+/// Bit 0 normal, 2 protective stop, 6 robot emergency stop, 7 any emergency stop, 10 stopped for
+/// safety.
 fn safety_status_bits(c: &Controller) -> u32 {
     match c.safety_mode {
         SafetyMode::Normal => 1,
@@ -277,8 +280,8 @@ impl Input {
 
 /// Takes the values of one input packet in.
 ///
-/// Masks say which of the other values of the same packet count; they do not last beyond it. Nothing is
-/// taken from a packet of the wrong length.
+/// Masks say which of the other values of the same packet count; they do not last beyond it.
+/// Nothing is taken from a packet of the wrong length.
 pub(super) fn apply(
     inputs: &[Input],
     values: &[u8],

@@ -107,7 +107,8 @@ impl Answer {
     }
 }
 
-/// The entries of a comma-separated list. Blank entries are skipped: `ur_rtde` ends its lists with a comma.
+/// The entries of a comma-separated list. Blank entries are skipped: `ur_rtde` ends its lists with
+/// a comma.
 pub fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
@@ -197,7 +198,8 @@ impl<'a> Fields<'a> {
 
 /// Packs one packet into a buffer that the caller owns.
 ///
-/// A value that does not fit is remembered, and [`Self::finish`] says so: the steps between need no check.
+/// A value that does not fit is remembered, and [`Self::finish`] says so: the steps between need no
+/// check.
 #[derive(Debug)]
 pub struct PacketWriter<'a> {
     buffer: &'a mut [u8],

@@ -57,11 +57,12 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// Splits the first packet off `bytes`: the packet and its size, or `None` while it is still incomplete.
+/// Splits the first packet off `bytes`: the packet and its size, or `None` while it is still
+/// incomplete.
 ///
 /// # Errors
-/// A header that no RTDE peer sends, as soon as its bytes are there: the size is judged before the type, and
-/// both before the payload has come, so that a foreign peer is noticed at once.
+/// A header that no RTDE peer sends, as soon as its bytes are there: the size is judged before the
+/// type, and both before the payload has come, so that a foreign peer is noticed at once.
 pub fn split(bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>, WireError> {
     let [high, low, rest @ ..] = bytes else { return Ok(None) };
     let announced = u16::from_be_bytes([*high, *low]);
@@ -74,7 +75,8 @@ pub fn split(bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>, WireError> {
     Ok(bytes.get(HEADER_BYTES..size).map(|payload| (Packet { kind, payload }, size)))
 }
 
-/// Bytes as they arrive, handed out as packets: the receive buffer of one connection, allocated once.
+/// Bytes as they arrive, handed out as packets: the receive buffer of one connection, allocated
+/// once.
 #[derive(Debug)]
 pub struct FrameBuffer {
     bytes: Box<[u8]>,

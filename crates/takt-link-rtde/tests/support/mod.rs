@@ -31,7 +31,8 @@ pub fn config_for(simulator: &Simulator) -> RtdeConfig {
     RtdeConfig {
         host: address.ip().to_string(),
         port: address.port(),
-        // On a machine where many tests share few cores the simulator may be kept from running for a while.
+        // On a machine where many tests share few cores the simulator may be kept from running for
+        // a while.
         silence_timeout_ms: 2000,
         connect_timeout_ms: 10_000,
         reconnect_min_ms: 5,

@@ -1,5 +1,5 @@
-//! GPU interference as a child process: the driver, which can hang and takes its process with it when the device is lost, never comes
-//! into the process with the robot's threads.
+//! GPU interference as a child process: the driver, which can hang and takes its process with it
+//! when the device is lost, never comes into the process with the robot's threads.
 
 use std::path::Path;
 use std::time::Instant;

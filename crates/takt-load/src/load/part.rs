@@ -82,7 +82,8 @@ impl Part {
         Ok(())
     }
 
-    /// Looks whether the component still works whole. `oom_kills`: what the kernel had killed before it began.
+    /// Looks whether the component still works whole. `oom_kills`: what the kernel had killed
+    /// before it began.
     pub(super) fn watch(&mut self, after_s: f64, oom_kills: u64) {
         if self.died.is_some() {
             return;

@@ -21,8 +21,8 @@ use crate::profile::{Component, Profile};
 use crate::system::{self, Counters, Memory};
 use crate::tool::{self, HACKBENCH_SIDE, Hackbench, StressNg, Tools};
 
-/// How long the components of a profile may take to come to run, all together. On a small computer that a load of
-/// noise occupies already, 800 processes of hackbench take seconds.
+/// How long the components of a profile may take to come to run, all together. On a small computer
+/// that a load of noise occupies already, 800 processes of hackbench take seconds.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Most threads that stand in for hackbench: its 40 processes per group would be many stacks.
@@ -153,8 +153,8 @@ impl Starter<'_> {
                     Ok((version, group)) => {
                         let (stressor, extra) = match component {
                             Component::Memory { .. } => {
-                                // All workers together. A worker that the OOM killer takes stays dead, and is
-                                // reported.
+                                // All workers together. A worker that the OOM killer takes stays
+                                // dead, and is reported.
                                 let bytes =
                                     ["--vm-bytes".into(), format!("{}m", memory / MIB), "--oomable".into()];
                                 ("vm", bytes.to_vec())
@@ -207,8 +207,8 @@ impl Starter<'_> {
         }
     }
 
-    /// The tool's version and the process group for it; the reason for a stand-in when it is not there; an error when
-    /// the profile insists on it.
+    /// The tool's version and the process group for it; the reason for a stand-in when it is not
+    /// there; an error when the profile insists on it.
     #[allow(clippy::type_complexity)]
     fn look_for(&mut self, tool: &'static str) -> Result<Result<(String, i32), String>, LoadError> {
         let (program, argument, package) = match tool {
@@ -259,7 +259,8 @@ impl Starter<'_> {
                 fix: "name a scratch folder on a disk with room",
             });
         }
-        // In such a file system the file would lie in memory, which only the memory component may fill.
+        // In such a file system the file would lie in memory, which only the memory component may
+        // fill.
         if matches!(system.f_type as u64, TMPFS | RAMFS) {
             let source = io::Error::other("is kept in memory (tmpfs or ramfs), so no disk would be written");
             return Err(error(source));

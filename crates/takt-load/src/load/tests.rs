@@ -9,7 +9,8 @@ use crate::{processes, tool};
 
 const CHILD: &str = "TAKT_LOAD_TEST_CHILD";
 
-/// Whether `tool` is installed; without it a test is skipped, or fails where outside tools are required.
+/// Whether `tool` is installed; without it a test is skipped, or fails where outside tools are
+/// required.
 fn has(tool: &str, argument: &str) -> bool {
     match tool::version(Path::new(tool), argument) {
         Ok(_) => true,

@@ -1,15 +1,19 @@
 //! Best cases of chains: what no latency is below, and so how far latencies can be apart.
 //!
-//! A chain's **jitter** is its longest less its shortest latency, and at most its bound less its best case. (As for fixed priorities: Bril
-//! and others, "Best-case response times and jitter analysis of real-time tasks", Journal of Scheduling 2004. Under reservations, and
-//! without knowing when budgets are full, nothing better than this is sound.) In the best case nothing waits: not for
-//! the executor, not for the budget, not for the middleware. Then each callback but the last takes from its start to its first message to the next one,
-//! or to its end where one thread runs both, and the last one to its end. Those times are the shortest that were measured
-//! ([`takt_model::Shortest`]), so this rests on observation as execution-time curves do, and is refuted as they are: by the first latency below it.
+//! A chain's **jitter** is its longest less its shortest latency, and at most its bound less its
+//! best case. (As for fixed priorities: Bril and others, "Best-case response times and jitter
+//! analysis of real-time tasks", Journal of Scheduling 2004. Under reservations, and without
+//! knowing when budgets are full, nothing better than this is sound.) In the best case nothing
+//! waits: not for the executor, not for the budget, not for the middleware. Then each callback but
+//! the last takes from its start to its first message to the next one, or to its end where one
+//! thread runs both, and the last one to its end. Those times are the shortest that were measured
+//! ([`takt_model::Shortest`]), so this rests on observation as execution-time curves do, and is
+//! refuted as they are: by the first latency below it.
 
 use takt_model::{CallbackId, CallbackKind, ExecutorKind, Model, TopicId};
 
-/// The least latency of a path of callbacks, from the release of the first to the end of the last. What was never seen counts as nothing.
+/// The least latency of a path of callbacks, from the release of the first to the end of the last.
+/// What was never seen counts as nothing.
 #[must_use]
 pub fn best_case(model: &Model, path: &[usize]) -> u64 {
     let steps = path.windows(2).map(|pair| before_next(model, pair[0], pair[1]));
@@ -37,7 +41,8 @@ fn before_next(model: &Model, from: usize, to: usize) -> u64 {
         .executors
         .get(one.executor.0)
         .is_some_and(|executor| executor.threads.len() == 1 && executor.kind != ExecutorKind::MultiThreaded);
-    // One thread runs one callback after the other. But what runs inside another callback is part of it.
+    // One thread runs one callback after the other. But what runs inside another callback is part
+    // of it.
     let same = one.executor == other.executor && alone && from != to;
     if same { sent.max(shortest(model, from, None)) } else { sent }
 }

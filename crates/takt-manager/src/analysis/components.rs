@@ -1,7 +1,7 @@
 //! Executors that influence each other, and in which order groups of them can be analysed.
 //!
-//! Influence goes from publishers to subscribers. Executors on a common cycle of influence need a fixed point together; all others are
-//! analysed once, after those upstream of them.
+//! Influence goes from publishers to subscribers. Executors on a common cycle of influence need a
+//! fixed point together; all others are analysed once, after those upstream of them.
 
 use crate::workload::Workload;
 

@@ -1,8 +1,9 @@
 //! Arrivals as the analysis asks for them, with the last answers at hand.
 //!
-//! A search for a fixed point asks for the arrivals in nearly the same two intervals again and again: up to the activation under analysis,
-//! and up to where the search is. Counts change only where something arrives, so the stretches in
-//! which the last two answers hold save most of the work.
+//! A search for a fixed point asks for the arrivals in nearly the same two intervals again and
+//! again: up to the activation under analysis, and up to where the search is. Counts change only
+//! where something arrives, so the stretches in which the last two answers hold save most of the
+//! work.
 
 use std::cell::Cell;
 

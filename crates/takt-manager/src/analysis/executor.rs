@@ -1,17 +1,23 @@
-//! One executor under one budget and given arrivals: ECRTS'19 and RTSS'21, with self-suspension and any supply.
+//! One executor under one budget and given arrivals: ECRTS'19 and RTSS'21, with self-suspension and
+//! any supply.
 //!
-//! The equations are those of the crate `response-time-analysis` ([`super`] says which), which knows neither suspension nor ticks; a test holds
-//! these here against the crate's where both apply. Where the crate inverts the supply for so much *work*, here a load is inverted:
-//! work, length and number of suspensions ([`super::supply`]). Executors do not preempt callbacks, so a callback that suspends itself holds up all
-//! others, and everything that runs before the callback under analysis counts with its suspensions.
+//! The equations are those of the crate `response-time-analysis` ([`super`] says which), which
+//! knows neither suspension nor ticks; a test holds these here against the crate's where both
+//! apply. Where the crate inverts the supply for so much *work*, here a load is inverted: work,
+//! length and number of suspensions ([`super::supply`]). Executors do not preempt callbacks, so a
+//! callback that suspends itself holds up all others, and everything that runs before the callback
+//! under analysis counts with its suspensions.
 //!
-//! **Events executors** run what was activated in the order of activation, so a callback waits for what arrived before it and at the same moment,
-//! and for nothing that came later: in a busy window that begins at 0, an activation at `A` is done by `F(A)`, the time for all
-//! that arrives in `[0, A]`.
+//! **Events executors** run what was activated in the order of activation, so a callback waits for
+//! what arrived before it and at the same moment, and for nothing that came later: in a busy window
+//! that begins at 0, an activation at `A` is done by `F(A)`, the time for all that arrives in
+//! `[0, A]`.
 //!
-//! **Static executors** of Jazzy run one callback for each wait, subscriptions first, in an order of hash tables: a timer can wait for any number of
-//! messages, and RTSS'21, which counts rounds of the wait set, does not hold. ECRTS'19, Lemmas 4 and 5 do: they count for a
-//! callback all that arrives before it starts, whatever the order, and need no more than that the executor does not idle or preempt.
+//! **Static executors** of Jazzy run one callback for each wait, subscriptions first, in an order
+//! of hash tables: a timer can wait for any number of messages, and RTSS'21, which counts rounds of
+//! the wait set, does not hold. ECRTS'19, Lemmas 4 and 5 do: they count for a callback all that
+//! arrives before it starts, whatever the order, and need no more than that the executor does not
+//! idle or preempt.
 
 use std::rc::Rc;
 
@@ -22,14 +28,15 @@ use super::{Bound, Load, Method, Parts};
 use crate::curves::Flows;
 use crate::workload::{Activity, Order, Workload};
 
-/// Busy windows of more activations are not analysed: far more than a robot's busiest executor has within its goals, and still a matter
-/// of milliseconds.
+/// Busy windows of more activations are not analysed: far more than a robot's busiest executor has
+/// within its goals, and still a matter of milliseconds.
 const MOST_ACTIVATIONS: u64 = 5_000;
 
 /// Steps of a time line at most: those of a busy window, and of what lies right behind it.
 const MOST_STEPS: usize = 2 * MOST_ACTIVATIONS as usize;
 
-/// Times the RTSS'21 bound is put in where a bound goes in. Two or three suffice in practice, and every one is safe.
+/// Times the RTSS'21 bound is put in where a bound goes in. Two or three suffice in practice, and
+/// every one is safe.
 const REFINEMENTS: usize = 8;
 
 /// One callback with its arrivals.
@@ -81,8 +88,8 @@ impl<'a> Served<'a> {
         self.demands.iter().position(|demand| demand.callback == callback)
     }
 
-    /// The longest busy window; `None`: without bound, or of so many activations that searches for the worst of them would take
-    /// for ever.
+    /// The longest busy window; `None`: without bound, or of so many activations that searches for
+    /// the worst of them would take for ever.
     fn window(&self, on: Supply) -> Option<u64> {
         let mut all = self.line.sum(None);
         let window = search(on, 0, 1, |delta| all.load(delta))?;
@@ -152,7 +159,8 @@ impl<'a> Served<'a> {
         bound
     }
 
-    /// ECRTS'19, Lemmas 4 and 5: of an executor that is never idle while something is ready, in whatever order.
+    /// ECRTS'19, Lemmas 4 and 5: of an executor that is never idle while something is ready, in
+    /// whatever order.
     fn polled(&self, on: Supply, own: usize, window: u64) -> Option<Bound> {
         let own_load = |count| self.marginal(own, count);
         self.polled_members(on, own, window, own_load)
@@ -180,7 +188,8 @@ impl<'a> Served<'a> {
         worst.or(Some(Bound::NONE))
     }
 
-    /// Until when others can come in between: until the callback starts, as it is not preempted then.
+    /// Until when others can come in between: until the callback starts, as it is not preempted
+    /// then.
     fn interfered(&self, demand: &Demand<'_>, offset: u64, finish: u64) -> u64 {
         let finish = finish.max(offset);
         let least = demand.activity.cost.least(demand.arrivals.count(finish));
@@ -193,7 +202,8 @@ impl<'a> Served<'a> {
         activity.load(count).without(activity.load(count.saturating_sub(1)))
     }
 
-    /// RTSS'21 takes a safe bound and returns a safe bound: put in the better of both until nothing is gained.
+    /// RTSS'21 takes a safe bound and returns a safe bound: put in the better of both until nothing
+    /// is gained.
     fn refine(&self, on: Supply, own: usize, first: Bound, last: u64) -> Bound {
         let mut best = first;
         let mut polled = None;
@@ -229,8 +239,8 @@ impl<'a> Served<'a> {
             .collect()
     }
 
-    /// RTSS'21, Lemma 18: activations later than this in a busy window need not be looked at. At that moment all that arrived counts, so that
-    /// it is the same for every callback.
+    /// RTSS'21, Lemma 18: activations later than this in a busy window need not be looked at. At
+    /// that moment all that arrived counts, so that it is the same for every callback.
     fn last_offset(&self, on: Supply) -> Option<u64> {
         let mut all = self.line.sum(None);
         search(on, 0, 1, |at| Some(Load::INSTANT + all.load(at)?))
@@ -265,7 +275,8 @@ impl<'a> Served<'a> {
         let mut worst = None;
         let mut before = 1;
         for offset in offsets.into_iter().take_while(|offset| *offset < last) {
-            // Whatever arrives before `last` is done by then (that is how it was found), so that nothing behind this is worse.
+            // Whatever arrives before `last` is done by then (that is how it was found), so that
+            // nothing behind this is worse.
             if single && last <= on.limit_ns && worst.is_some_and(|w: Bound| last - offset <= w.ns) {
                 break;
             }
@@ -317,7 +328,8 @@ impl<'a> Served<'a> {
     }
 }
 
-/// What others than the callback under analysis ask for until it starts (RTSS'21, definition 5), as its offset and the start grow.
+/// What others than the callback under analysis ask for until it starts (RTSS'21, definition 5), as
+/// its offset and the start grow.
 struct Others<'t, 'a> {
     served: &'t Served<'a>,
     kinds: &'t [Interference],
@@ -327,7 +339,8 @@ struct Others<'t, 'a> {
     /// Up to the offset.
     offset: Place<'t, 'a>,
     arrived: Vec<u64>,
-    /// Instances of a polled callback that count at most, those that arrived before the offset among them.
+    /// Instances of a polled callback that count at most, those that arrived before the offset
+    /// among them.
     most: Vec<u64>,
     parts: Vec<Load>,
     total: Load,
@@ -353,7 +366,8 @@ impl<'t, 'a> Others<'t, 'a> {
         }
     }
 
-    /// The activation under analysis comes so late in the busy window; not earlier than the one before.
+    /// The activation under analysis comes so late in the busy window; not earlier than the one
+    /// before.
     fn offset(&mut self, offset_ns: u64) -> Option<()> {
         let Self { served, kinds, points, offset, arrived, most, parts, total, .. } = self;
         offset.advance(offset_ns, |step| {
@@ -390,7 +404,8 @@ impl<'t, 'a> Others<'t, 'a> {
     }
 }
 
-/// The least time by which what is needed until then is done; `None`: none within the limit after `offset`.
+/// The least time by which what is needed until then is done; `None`: none within the limit after
+/// `offset`.
 fn search(on: Supply, offset: u64, start: u64, mut need: impl FnMut(u64) -> Option<Load>) -> Option<u64> {
     let mut finish = start;
     loop {
@@ -405,7 +420,8 @@ fn search(on: Supply, offset: u64, start: u64, mut need: impl FnMut(u64) -> Opti
     }
 }
 
-/// The response time of an activation at `offset` that is done with this load, `own` of which is its own.
+/// The response time of an activation at `offset` that is done with this load, `own` of which is
+/// its own.
 fn bound(on: Supply, load: Load, own: Load, offset: u64, by: Method) -> Option<Bound> {
     let done = on.done(load);
     let ns = done.saturating_sub(offset);

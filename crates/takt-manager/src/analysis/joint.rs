@@ -1,29 +1,32 @@
-//! Several hops of a chain together, on shared cores: what the cores have to do counts once along the chain, and not
-//! anew for every hop.
+//! Several hops of a chain together, on shared cores: what the cores have to do counts once along
+//! the chain, and not anew for every hop.
 //!
-//! The bound of one callback on a shared core ([`super::shared`]) begins with a moment at which the core has nothing
-//! to do, and puts all that arrives from then on before its completion. The sum of such bounds along a chain lets
-//! every hop wait for the same bursts, the same neighbours and the same disturbances again ("pay bursts only once":
-//! Le Boudec and Thiran, Network Calculus, 2001; for chains on one processor Schlatow and Ernst, RTAS 2016, for
-//! executors Tang and others, RTSS 2020). Here an instance is followed from the activation of one of its callbacks,
-//! at `a`, to the completion of a later one, at `a + L`. At every moment between, it is pending on one of the cores,
-//! or its message is on its way, the latter for at most the sum `D` of what is allowed for these messages. Of a core
-//! `p` let `A` be the set of its executors as there, but with those that the chain passes in it, and `r = a - b` the
-//! last moment at or before `a` at which nothing of `A` is pending. From `r` to `a`, and whenever the instance is
-//! pending there, the core runs something of `A` or outside of it, or what is pending in `A` is suspended. What is
-//! run and suspended from `r` to `a + L` is no more than the demand `W_p` of what arrives meanwhile, so that the
-//! instance is pending on `p` for at most `W_p(b + L) - b`, and
+//! The bound of one callback on a shared core ([`super::shared`]) begins with a moment at which the
+//! core has nothing to do, and puts all that arrives from then on before its completion. The sum of
+//! such bounds along a chain lets every hop wait for the same bursts, the same neighbours and the
+//! same disturbances again ("pay bursts only once": Le Boudec and Thiran, Network Calculus, 2001;
+//! for chains on one processor Schlatow and Ernst, RTAS 2016, for executors Tang and others, RTSS
+//! 2020). Here an instance is followed from the activation of one of its callbacks, at `a`, to the
+//! completion of a later one, at `a + L`. At every moment between, it is pending on one of the
+//! cores, or its message is on its way, the latter for at most the sum `D` of what is allowed for
+//! these messages. Of a core `p` let `A` be the set of its executors as there, but with those that
+//! the chain passes in it, and `r = a - b` the last moment at or before `a` at which nothing of `A`
+//! is pending. From `r` to `a`, and whenever the instance is pending there, the core runs something
+//! of `A` or outside of it, or what is pending in `A` is suspended. What is run and suspended from
+//! `r` to `a + L` is no more than the demand `W_p` of what arrives meanwhile, so that the instance
+//! is pending on `p` for at most `W_p(b + L) - b`, and
 //!
 //! ```text
 //! L <= D + sum over cores of max over b (W_p(b + L) - b)
 //! ```
 //!
-//! For one core, `b = 0` is the worst: `L + b` is at most the least `F` with `D + W_p(F) <= F`, whatever `b` is. The
-//! order in which a core runs what is pending does not matter, nor how often the chain comes to it. Demands are those
-//! of closed intervals, so that at the least solution all that has arrived is done, the instance among it.
+//! For one core, `b = 0` is the worst: `L + b` is at most the least `F` with `D + W_p(F) <= F`,
+//! whatever `b` is. The order in which a core runs what is pending does not matter, nor how often
+//! the chain comes to it. Demands are those of closed intervals, so that at the least solution all
+//! that has arrived is done, the instance among it.
 //!
-//! A chain is cut into such parts where the sum is least. Parts of one callback, and of several of one executor, have
-//! the bounds of their executor's analysis.
+//! A chain is cut into such parts where the sum is least. Parts of one callback, and of several of
+//! one executor, have the bounds of their executor's analysis.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -86,7 +89,8 @@ impl Busy {
         Self { steps, to_ns }
     }
 
-    /// The least interval that has room for all demand and so much time; `None`: none that was looked at.
+    /// The least interval that has room for all demand and so much time; `None`: none that was
+    /// looked at.
     fn done(&self, more_ns: u64) -> Option<u64> {
         let index = self.steps.partition_point(|step| step.fits_ns <= more_ns);
         let step = self.steps.get(index)?;
@@ -94,8 +98,8 @@ impl Busy {
         (end_ns <= self.to_ns).then_some(end_ns)
     }
 
-    /// What can be left to do at most in an interval of this length that begins within a busy window; `None`: that
-    /// was not looked at.
+    /// What can be left to do at most in an interval of this length that begins within a busy
+    /// window; `None`: that was not looked at.
     fn left(&self, length_ns: u64) -> Option<u64> {
         if length_ns > self.to_ns {
             return None;
@@ -109,8 +113,8 @@ impl Busy {
     }
 }
 
-/// How long it can take from the activation of one callback to the completion of another, whatever is between, by the
-/// cores of all of them and what their messages are allowed.
+/// How long it can take from the activation of one callback to the completion of another, whatever
+/// is between, by the cores of all of them and what their messages are allowed.
 #[derive(Debug)]
 pub(super) struct Travels {
     /// By core.
@@ -156,12 +160,13 @@ fn longest(busy: &[Rc<Busy>], way_ns: u64, limit_ns: u64) -> Option<u64> {
 }
 
 impl Analysis<'_> {
-    /// What a flow's jitter is behind a publisher of this executor and response time, and a message's way: the sum,
-    /// or what several hops take together.
+    /// What a flow's jitter is behind a publisher of this executor and response time, and a
+    /// message's way: the sum, or what several hops take together.
     pub(super) fn after(&self, flow: &Flow, server: usize, response_ns: u64, way_ns: u64) -> (u64, Travel) {
         let apart_ns = flow.jitter_ns.saturating_add(response_ns);
         let core = self.shared_cores.get(server).copied().flatten().filter(|core| *core < 63);
-        // Where executors sleep more than they work, a core's demand is another one for a chain that passes them.
+        // Where executors sleep more than they work, a core's demand is another one for a chain
+        // that passes them.
         let bit = match core {
             Some(core) if !self.sleeps[server] => 1 << core,
             _ => Travel::SOMEWHERE,
@@ -196,7 +201,8 @@ impl Analysis<'_> {
         for part in &apart {
             begins.push(begins[begins.len() - 1] + part.callbacks.len());
         }
-        // Up to each part: the least sum, where its last part begins, and that part if it is one of several.
+        // Up to each part: the least sum, where its last part begins, and that part if it is one of
+        // several.
         let mut least: Vec<(u64, usize, Option<PathPart<'p>>)> = vec![(0, 0, None)];
         for end in 1..=apart.len() {
             let alone = least[end - 1].0.saturating_add(apart[end - 1].ns());
@@ -231,8 +237,8 @@ impl Analysis<'_> {
         chosen
     }
 
-    /// From the activation of the first of these callbacks to the completion of the last, less the time that messages
-    /// are allowed between them.
+    /// From the activation of the first of these callbacks to the completion of the last, less the
+    /// time that messages are allowed between them.
     fn together(&mut self, callbacks: &[usize], inner_ns: u64, solution: &Solution) -> Option<Bound> {
         let workload = self.workload;
         let server = |callback: &usize| workload.callbacks[*callback].server;

@@ -1,23 +1,27 @@
 //! Response-time bounds of all callbacks under given budgets, and latency bounds of chains.
 //!
-//! The analyses of one executor are ECRTS'19 (Casini and others: "Response-Time Analysis of ROS 2 Processing Chains under Reservation-Based
-//! Scheduling") and RTSS'21 (Blass and others: "A ROS 2 Response-Time Analysis Exploiting Starvation Freedom and Execution-Time Variance"),
-//! as in the crate `response-time-analysis`, with self-suspension and the kernel's supply added ([`executor`](self) and `supply`
-//! have the arguments). Here is what they leave to the caller: arrivals propagated over the graph, the fixed point
-//! over all executors, and the sum along a chain.
+//! The analyses of one executor are ECRTS'19 (Casini and others: "Response-Time Analysis of ROS 2
+//! Processing Chains under Reservation-Based Scheduling") and RTSS'21 (Blass and others: "A ROS 2
+//! Response-Time Analysis Exploiting Starvation Freedom and Execution-Time Variance"), as in the
+//! crate `response-time-analysis`, with self-suspension and the kernel's supply added
+//! ([`executor`](self) and `supply` have the arguments). Here is what they leave to the caller:
+//! arrivals propagated over the graph, the fixed point over all executors, and the sum along a
+//! chain.
 //!
-//! - **Messages**: `n` activations of a publisher cause at most as many as were ever counted of `n` in a row
-//!   ([`crate::curves::Counts`]), never their mean.
-//! - **Arrivals** of a callback are sums of root arrivals, each with the response-time bounds gathered on the way as
-//!   jitter. Within an executor an activation adds no jitter: at the start of a busy window nothing
-//!   is pending there, so whatever is activated inside descends from what arrived inside (RTSS'21, definition 4).
-//! - **The fixed point** is reached from below: all bounds start at nothing and grow until none changes. What exceeds the limit
-//!   has no bound, nor has anything downstream.
-//! - **Timers** are analysed as polled callbacks of the highest priority. ECRTS'19 lets a timer run after at most one other
-//!   callback, as the executors of its day did; since then they take timers from the ready set as everything
-//!   else, so a timer waits for a whole round. As interference, timers count without limit, which covers both.
-//! - **Priorities** other than those of timers are taken as unknown: the order of registration is lost in hash tables of newer
-//!   executors.
+//! - **Messages**: `n` activations of a publisher cause at most as many as were ever counted of `n`
+//!   in a row ([`crate::curves::Counts`]), never their mean.
+//! - **Arrivals** of a callback are sums of root arrivals, each with the response-time bounds
+//!   gathered on the way as jitter. Within an executor an activation adds no jitter: at the start
+//!   of a busy window nothing is pending there, so whatever is activated inside descends from what
+//!   arrived inside (RTSS'21, definition 4).
+//! - **The fixed point** is reached from below: all bounds start at nothing and grow until none
+//!   changes. What exceeds the limit has no bound, nor has anything downstream.
+//! - **Timers** are analysed as polled callbacks of the highest priority. ECRTS'19 lets a timer run
+//!   after at most one other callback, as the executors of its day did; since then they take timers
+//!   from the ready set as everything else, so a timer waits for a whole round. As interference,
+//!   timers count without limit, which covers both.
+//! - **Priorities** other than those of timers are taken as unknown: the order of registration is
+//!   lost in hash tables of newer executors.
 
 mod best;
 mod components;
@@ -102,7 +106,8 @@ pub struct Parts {
     pub executor_ns: u64,
     /// Waiting for the reservation, on shared cores for their other executors.
     pub supply_ns: u64,
-    /// What is allowed for what callbacks of a shared core take beyond their curves ([`Disturbance`]).
+    /// What is allowed for what callbacks of a shared core take beyond their curves
+    /// ([`Disturbance`]).
     pub disturbed_ns: u64,
 }
 
@@ -190,7 +195,8 @@ impl std::iter::Sum for Load {
 /// Bounds of one executor's callbacks, in its order; `None`: without bound.
 type Bounds = Rc<Vec<Option<Bound>>>;
 
-/// What one executor's analysis depends on: itself, its budget, and per callback root, jitter and multiplicity of every flow.
+/// What one executor's analysis depends on: itself, its budget, and per callback root, jitter and
+/// multiplicity of every flow.
 type Key = Box<[u64]>;
 
 /// What a subchain's analysis depends on.
@@ -201,8 +207,9 @@ struct ChainKey {
     bounds: Vec<u64>,
 }
 
-/// Analyses of one workload, remembered: an executor whose budget and arrivals are unchanged is not analysed again, and a component whose
-/// budgets and surroundings are unchanged is not even looked at.
+/// Analyses of one workload, remembered: an executor whose budget and arrivals are unchanged is not
+/// analysed again, and a component whose budgets and surroundings are unchanged is not even looked
+/// at.
 #[derive(Debug)]
 pub struct Analysis<'w> {
     workload: &'w Workload,
@@ -243,8 +250,8 @@ pub struct Analysis<'w> {
     pub work: Work,
 }
 
-/// What all callbacks of a shared core together may take beyond their curves, in execution and suspension: interrupts, page faults and cold caches hit
-/// any of them, but not all at once.
+/// What all callbacks of a shared core together may take beyond their curves, in execution and
+/// suspension: interrupts, page faults and cold caches hit any of them, but not all at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Disturbance {
     /// So much at most,
@@ -254,8 +261,10 @@ pub struct Disturbance {
 }
 
 impl Disturbance {
-    /// In an interval of this length at most. What exceeds a curve is noticed when an activation ends, and may have happened from its start on. No activation
-    /// takes longer than half a window ([`Analysis::share`] sees to it), so that what happens within half a window is noticed within one.
+    /// In an interval of this length at most. What exceeds a curve is noticed when an activation
+    /// ends, and may have happened from its start on. No activation takes longer than half a window
+    /// ([`Analysis::share`] sees to it), so that what happens within half a window is noticed
+    /// within one.
     #[must_use]
     pub fn within_ns(self, delta_ns: u64) -> u64 {
         match self.window_ns / 2 {
@@ -295,13 +304,14 @@ pub struct Solution {
     pub responses: Vec<Option<Bound>>,
     /// Per callback, busy-window-aware arrivals; `None`: without bound, or not asked for.
     pub arrivals: Vec<Option<Rc<Flows>>>,
-    /// Executors without bound though all that arrives there is bounded: where more budget may help.
+    /// Executors without bound though all that arrives there is bounded: where more budget may
+    /// help.
     pub diverged: Vec<usize>,
 }
 
 impl<'w> Analysis<'w> {
-    /// For reservations of this period. Response times beyond `limit_ns` count as unbounded; `transport_ns` is allowed for every hop
-    /// between executors.
+    /// For reservations of this period. Response times beyond `limit_ns` count as unbounded;
+    /// `transport_ns` is allowed for every hop between executors.
     #[must_use]
     pub fn new(workload: &'w Workload, period_ns: u64, limit_ns: u64, transport_ns: u64) -> Self {
         let mut outputs = vec![Vec::new(); workload.callbacks.len()];
@@ -434,8 +444,8 @@ impl<'w> Analysis<'w> {
         Some(supply)
     }
 
-    /// Bound on the latency of a path of callbacks, from the activation of the first to the completion of the last, and
-    /// the analyses that gave it.
+    /// Bound on the latency of a path of callbacks, from the activation of the first to the
+    /// completion of the last, and the analyses that gave it.
     #[must_use]
     pub fn latency(
         &mut self,
@@ -492,8 +502,9 @@ impl<'w> Analysis<'w> {
         Some(parts)
     }
 
-    /// What messages are allowed on their way to the callback at this place of a path: by the options for every hop,
-    /// and by what the middleware was seen to take. A chain that begins with a message begins with its publication.
+    /// What messages are allowed on their way to the callback at this place of a path: by the
+    /// options for every hop, and by what the middleware was seen to take. A chain that begins with
+    /// a message begins with its publication.
     fn way_to(&self, path: &[usize], place: usize) -> u64 {
         let callback = &self.workload.callbacks[path[place]];
         let before = place.checked_sub(1).map(|before| self.workload.callbacks[path[before]].server);
@@ -535,8 +546,8 @@ impl<'w> Analysis<'w> {
         bound
     }
 
-    /// By how much response times of an executor's callbacks would shrink in sum if it had a core of its own (budget-shortage delay,
-    /// Algorithm 2, line 4); `None`: without bound.
+    /// By how much response times of an executor's callbacks would shrink in sum if it had a core
+    /// of its own (budget-shortage delay, Algorithm 2, line 4); `None`: without bound.
     #[must_use]
     pub fn shortage(&mut self, server: usize, solution: &Solution) -> Option<u64> {
         let callbacks = &self.workload.executors[server].callbacks;

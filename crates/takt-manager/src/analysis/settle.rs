@@ -1,4 +1,5 @@
-//! The fixed point: response times are the jitter of what follows, and arrivals decide response times.
+//! The fixed point: response times are the jitter of what follows, and arrivals decide response
+//! times.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use super::{Analysis, Bound};
 use crate::curves::{Counts, Flow, Flows, Travel};
 use crate::workload::Order;
 
-/// Fixed points are looked for in at most so many rounds; a component that has not settled then is taken as unbounded.
+/// Fixed points are looked for in at most so many rounds; a component that has not settled then is
+/// taken as unbounded.
 const ROUNDS: usize = 500;
 
 /// What is known of all callbacks; `None`: without bound, or not looked at.
@@ -115,7 +117,8 @@ impl Analysis<'_> {
                 }
                 for (callback, new) in callbacks.iter().zip(bounds.iter()) {
                     let old = state.responses[*callback];
-                    // From below: a bound never shrinks, although a tighter analysis may win in a later round.
+                    // From below: a bound never shrinks, although a tighter analysis may win in a
+                    // later round.
                     let now = match (old, *new) {
                         (Some(old), Some(new)) if new.ns >= old.ns => Some(new),
                         (Some(old), Some(_)) => Some(old),
@@ -129,7 +132,8 @@ impl Analysis<'_> {
                 }
             }
             if !changed {
-                // Whatever the last executor changed has been propagated before it, or it changed nothing.
+                // Whatever the last executor changed has been propagated before it, or it changed
+                // nothing.
                 break;
             }
         }
@@ -182,9 +186,11 @@ impl Analysis<'_> {
         // The same unless something comes from the executor itself.
         let mut inside: Option<Flows> = None;
         for (publisher, counts) in &callback.inputs {
-            // With several threads, instances of before a busy window's part under analysis count, too.
+            // With several threads, instances of before a busy window's part under analysis count,
+            // too.
             let threads = matches!(self.workload.executors[callback.server].order, Order::Threads { .. });
-            // What comes later by way of the middleware does not descend from the busy window that it is published in.
+            // What comes later by way of the middleware does not descend from the busy window that
+            // it is published in.
             let own_ns = callback.allowed_own_delivery_ns();
             let same = callbacks[*publisher].server == callback.server && !threads && own_ns == 0;
             let hop = callbacks[*publisher].server != callback.server;

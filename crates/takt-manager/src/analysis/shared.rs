@@ -1,39 +1,57 @@
-//! Cores that are shared by known demands: bounds that need neither short periods nor exact budgets.
+//! Cores that are shared by known demands: bounds that need neither short periods nor exact
+//! budgets.
 //!
-//! A reservation alone promises a thread its budget whatever others on its core do, and that costs: after every wake-up up to a period less the budget
-//! may pass, and where budgets are enforced at ticks, a tick for each neighbour. With milliseconds of work in dozens of milliseconds, threads that
-//! suspend themselves now and then, and a tick of 4 ms, nothing is left of a core. But the neighbours are measured, too. Where the demand of *all* reservations
-//! of a core is known, and each budget is so great that its thread never uses it up, a core is work-conserving, whatever the order in which its threads run:
+//! A reservation alone promises a thread its budget whatever others on its core do, and that costs:
+//! after every wake-up up to a period less the budget may pass, and where budgets are enforced at
+//! ticks, a tick for each neighbour. With milliseconds of work in dozens of milliseconds, threads
+//! that suspend themselves now and then, and a tick of 4 ms, nothing is left of a core. But the
+//! neighbours are measured, too. Where the demand of *all* reservations of a core is known, and
+//! each budget is so great that its thread never uses it up, a core is work-conserving, whatever
+//! the order in which its threads run:
 //!
-//! 1. **No budget runs out.** A thread is throttled only if since a wake-up that gave it a full budget it has run for `k Q` within less than `k P`
-//!    (a wake-up that keeps the budget is ahead of its share, and goes on counting from there). If it never runs for as long as `k Q` in `k P`, for all `k`,
-//!    it is never throttled, owes nothing, and ticks do not matter. After such a wake-up it runs for no longer than what arrives takes, and, where it may have
-//!    suspended itself, what arrived within a response time before: [`Analysis::most_work_ns`]. (Reclaiming makes budgets last longer.)
-//! 2. **Response times.** Let `A` be a set of executors of the core, the one under analysis among them, and `r` the last moment before an activation at which
-//!    none of them had anything pending. From `r` to its completion at `r + F`, at every moment one of them runs, or an executor outside of `A` does, or whatever
-//!    is pending in `A` is suspended. So `F` is at most the least with
+//! 1. **No budget runs out.** A thread is throttled only if since a wake-up that gave it a full
+//!    budget it has run for `k Q` within less than `k P` (a wake-up that keeps the budget is ahead
+//!    of its share, and goes on counting from there). If it never runs for as long as `k Q` in
+//!    `k P`, for all `k`, it is never throttled, owes nothing, and ticks do not matter. After such
+//!    a wake-up it runs for no longer than what arrives takes, and, where it may have suspended
+//!    itself, what arrived within a response time before: [`Analysis::most_work_ns`]. (Reclaiming
+//!    makes budgets last longer.)
+//! 2. **Response times.** Let `A` be a set of executors of the core, the one under analysis among
+//!    them, and `r` the last moment before an activation at which none of them had anything
+//!    pending. From `r` to its completion at `r + F`, at every moment one of them runs, or an
+//!    executor outside of `A` does, or whatever is pending in `A` is suspended. So `F` is at most
+//!    the least with
 //!
 //! ```text
 //! x + sum over others in A (work(F) + suspension(F)) + sum over those outside of A (work(F + R)) <= F
 //! ```
 //!
-//!    where `x` is the executor's own load that its analysis (ECRTS'19, RTSS'21, order of activation) puts before the completion, suspensions included, and
-//!    `R` are response times: what an executor outside of `A` still has to do at `r` arrived within its response time. Executors that suspend themselves for
-//!    longer than they work are outside, the others are in `A`. It is the busy-period argument of uniprocessor scheduling for any work-conserving order; only
-//!    the inversion of the supply is another one, so the analyses of an executor stay as they are, with windows that begin at `r`.
-//! 3. Response times, arrivals and demands are one fixed point over all executors of the shared cores, reached from below. (The first activation to exceed
-//!    its bound would have met none that had.)
+//!    where `x` is the executor's own load that its analysis (ECRTS'19, RTSS'21, order of
+//!    activation) puts before the completion, suspensions included, and `R` are response times:
+//!    what an executor outside of `A` still has to do at `r` arrived within its response time.
+//!    Executors that suspend themselves for longer than they work are outside, the others are in
+//!    `A`. It is the busy-period argument of uniprocessor scheduling for any work-conserving order;
+//!    only the inversion of the supply is another one, so the analyses of an executor stay as they
+//!    are, with windows that begin at `r`.
+//! 3. Response times, arrivals and demands are one fixed point over all executors of the shared
+//!    cores, reached from below. (The first activation to exceed its bound would have met none that
+//!    had.)
 //!
-//! **Disturbances** ([`Disturbance`]): activations may take longer than their curves, and be suspended for longer, as long as all that the callbacks of a
-//! core take beyond stays within an allowance for any window. What an activation takes beyond its curve is told from it as it comes (the least that must be
-//! left out so that the rest is within the curve), so that the rest of the argument is about curves, and the allowance is one more executor of `A`: it
-//! is added to the demand beside *every* executor of the core once, since it may hit the one under analysis, and to the work of each that its budget must
-//! suffice for.
+//! **Disturbances** ([`Disturbance`]): activations may take longer than their curves, and be
+//! suspended for longer, as long as all that the callbacks of a core take beyond stays within an
+//! allowance for any window. What an activation takes beyond its curve is told from it as it comes
+//! (the least that must be left out so that the rest is within the curve), so that the rest of the
+//! argument is about curves, and the allowance is one more executor of `A`: it is added to the
+//! demand beside *every* executor of the core once, since it may hit the one under analysis, and to
+//! the work of each that its budget must suffice for.
 //!
-//! What is lost is isolation: a neighbour that does more than was ever measured can break a bound. So all of the cores' executors are grounds of each bound, held
-//! against every event, and the budgets limit what comes of it. Threads of multi-threaded executors look for work without end while a group is
-//! busy, so that their demand is not known, and who yields loses what is left of its budget: they take no part. The kernel's server for SCHED_OTHER (since 6.12) runs before reservations only after
-//! threads without them were starved for most of a second, which demands below nine tenths of a core do not do.
+//! What is lost is isolation: a neighbour that does more than was ever measured can break a bound.
+//! So all of the cores' executors are grounds of each bound, held against every event, and the
+//! budgets limit what comes of it. Threads of multi-threaded executors look for work without end
+//! while a group is busy, so that their demand is not known, and who yields loses what is left of
+//! its budget: they take no part. The kernel's server for SCHED_OTHER (since 6.12) runs before
+//! reservations only after threads without them were starved for most of a second, which demands
+//! below nine tenths of a core do not do.
 
 use std::rc::Rc;
 
@@ -47,11 +65,13 @@ use crate::workload::{Order, Workload};
 
 /// Rounds of the fixed point over all executors.
 const ROUNDS: usize = 100;
-/// Rounds in which bounds that hold already are made tighter; each counts, and two give nearly all that there is.
+/// Rounds in which bounds that hold already are made tighter; each counts, and two give nearly all
+/// that there is.
 const TIGHTER: usize = 3;
 /// More steps of one core's demand are not looked at.
 const MOST_STEPS: usize = 50_000;
-/// Multiples of the period in which a demand is held against its budget. As demands of longer intervals are at most sums of those of shorter ones, one would do.
+/// Multiples of the period in which a demand is held against its budget. As demands of longer
+/// intervals are at most sums of those of shorter ones, one would do.
 const PERIODS: u64 = 32;
 
 /// What others on the core do, in an interval from the beginning of a busy window on.
@@ -93,7 +113,8 @@ impl Beside {
         Self { steps }
     }
 
-    /// The least interval in which so much is done beside the others; `u64::MAX`: none that was looked at.
+    /// The least interval in which so much is done beside the others; `u64::MAX`: none that was
+    /// looked at.
     pub fn done(&self, length_ns: u64) -> u64 {
         if length_ns == 0 {
             return 0;
@@ -105,8 +126,8 @@ impl Beside {
     }
 }
 
-/// What a core's demand is made of: bounds and arrivals of all callbacks, inside a busy window of their executor and in
-/// any interval.
+/// What a core's demand is made of: bounds and arrivals of all callbacks, inside a busy window of
+/// their executor and in any interval.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known<'s> {
     pub responses: &'s [Option<Bound>],
@@ -124,8 +145,9 @@ impl Open {
 }
 
 impl Analysis<'_> {
-    /// Response times where executors share cores as their only reservations there: `cores` has the core of each, `None` for those that take
-    /// no part. All that influence them must take part. Afterwards [`Self::latency`] and [`Self::parts`] are those of the shared cores.
+    /// Response times where executors share cores as their only reservations there: `cores` has the
+    /// core of each, `None` for those that take no part. All that influence them must take part.
+    /// Afterwards [`Self::latency`] and [`Self::parts`] are those of the shared cores.
     #[must_use]
     pub fn share(&mut self, cores: &[Option<usize>]) -> Solution {
         let workload = self.workload;
@@ -220,8 +242,9 @@ impl Analysis<'_> {
         Solution { responses: state.responses, arrivals: state.inside, diverged }
     }
 
-    /// Bounds that hold make arrivals that hold, and these make bounds again, the better of which are kept: with the
-    /// jitter of several hops together, which is less than the sum of their bounds.
+    /// Bounds that hold make arrivals that hold, and these make bounds again, the better of which
+    /// are kept: with the jitter of several hops together, which is less than the sum of their
+    /// bounds.
     fn tighten(&mut self, state: &mut State, order: &[usize], servers: &[usize]) {
         for _ in 0..TIGHTER {
             self.travels = Some(self.travels(state));
@@ -274,9 +297,9 @@ impl Analysis<'_> {
         Some(Beside::new(first_ns, more, self.limit_ns.saturating_mul(2)))
     }
 
-    /// What a core has to do but for one executor, from the beginning of a busy window on: at once, and what is added
-    /// in intervals of at least so many nanoseconds. Executors that are in the set `A` in any case are `inside`.
-    /// `None`: that is not known.
+    /// What a core has to do but for one executor, from the beginning of a busy window on: at once,
+    /// and what is added in intervals of at least so many nanoseconds. Executors that are in the
+    /// set `A` in any case are `inside`. `None`: that is not known.
     pub(super) fn demand(
         &self,
         known: Known<'_>,
@@ -332,8 +355,8 @@ impl Analysis<'_> {
         Some((first_ns, more))
     }
 
-    /// The longest that an executor's thread runs in an interval of this length that begins with a wake-up which gives it a full budget; after
-    /// [`Self::share`]. `None`: that is not known.
+    /// The longest that an executor's thread runs in an interval of this length that begins with a
+    /// wake-up which gives it a full budget; after [`Self::share`]. `None`: that is not known.
     #[must_use]
     pub fn most_work_ns(&self, server: usize, delta_ns: u64, solution: &Solution) -> Option<u64> {
         let callbacks = &self.workload.executors[server].callbacks;
@@ -345,7 +368,8 @@ impl Analysis<'_> {
         for &callback in callbacks {
             longest_ns = longest_ns.max(solution.responses[callback]?.ns);
             let count = if suspends {
-                // It may wake up in the middle of a busy window, with all that arrived within a response time before.
+                // It may wake up in the middle of a busy window, with all that arrived within a
+                // response time before.
                 let back_ns = solution.responses[callback]?.ns.saturating_add(1);
                 self.shared_full.get(callback)?.as_ref()?.count(delta_ns.saturating_add(back_ns))
             } else {

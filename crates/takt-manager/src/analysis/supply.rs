@@ -1,45 +1,59 @@
 //! What the kernel's SCHED_DEADLINE supplies to one thread, budgets enforced exactly or at ticks.
 //!
-//! **Anchor.** When a thread wakes up, the kernel (`update_dl_entity`) gives it a full budget `Q` and a deadline one period `P` from now, or keeps what
-//! is left, `q` until `d`, if that does not exceed its bandwidth: `q <= (d - t) Q / P`. Let `r` be the last wake-up of the first kind. From then on deadlines
-//! lie on a grid, and by `r + n P` a thread that always wanted more has received `n Q`, so that work `x` is done at the latest by
+//! **Anchor.** When a thread wakes up, the kernel (`update_dl_entity`) gives it a full budget `Q`
+//! and a deadline one period `P` from now, or keeps what is left, `q` until `d`, if that does not
+//! exceed its bandwidth: `q <= (d - t) Q / P`. Let `r` be the last wake-up of the first kind. From
+//! then on deadlines lie on a grid, and by `r + n P` a thread that always wanted more has received
+//! `n Q`, so that work `x` is done at the latest by
 //!
 //! ```text
 //! T(x) = x + (P - Q) ceil(x / Q)            after r
 //! ```
 //!
-//! A wake-up at `t` that keeps the budget has used `A >= (t - r) Q / P` since `r`, hence `t <= r + T(A)`: it lies in the busy window that
-//! begins at `r`, as the analysis sees it, so a response-time analysis that looks at all offsets in busy windows from `r` on covers it. The
-//! periodic resource of Shin and Lee (RTSS 2003), which is for intervals that begin anywhere, has `P - Q` more: [`Supply::time_anywhere`].
+//! A wake-up at `t` that keeps the budget has used `A >= (t - r) Q / P` since `r`, hence
+//! `t <= r + T(A)`: it lies in the busy window that begins at `r`, as the analysis sees it, so a
+//! response-time analysis that looks at all offsets in busy windows from `r` on covers it. The
+//! periodic resource of Shin and Lee (RTSS 2003), which is for intervals that begin anywhere, has
+//! `P - Q` more: [`Supply::time_anywhere`].
 //!
-//! **Enforcement at ticks.** Without `HRTICK_DL` the kernel looks at budgets when the tick comes, so that a thread runs on for up to a tick
-//! `e`. It is then throttled until its deadline, where `replenish_dl_entity` adds budgets *and periods* until the debt `o <= e` is paid: `k` of them, the
-//! least with `k Q > o`, so nothing is owed at the deadlines that it skips, and by `r + n P` it still has had `n Q` (what it ran too much came
-//! early). A wake-up that keeps a budget has used its share of the time since `r` as before. So its own overruns cost a thread nothing
-//! beyond `T`, long as it may be away: 0.5 ms in 10 ms was seen to run 3.9 ms and to be away for 79, and by then had had no less than was due.
-//! From any moment on, where the debt may be a tick, twice `floor(e / Q)` periods can pass:
+//! **Enforcement at ticks.** Without `HRTICK_DL` the kernel looks at budgets when the tick comes,
+//! so that a thread runs on for up to a tick `e`. It is then throttled until its deadline, where
+//! `replenish_dl_entity` adds budgets *and periods* until the debt `o <= e` is paid: `k` of them,
+//! the least with `k Q > o`, so nothing is owed at the deadlines that it skips, and by `r + n P` it
+//! still has had `n Q` (what it ran too much came early). A wake-up that keeps a budget has used
+//! its share of the time since `r` as before. So its own overruns cost a thread nothing beyond `T`,
+//! long as it may be away: 0.5 ms in 10 ms was seen to run 3.9 ms and to be away for 79, and by
+//! then had had no less than was due. From any moment on, where the debt may be a tick, twice
+//! `floor(e / Q)` periods can pass:
 //!
 //! ```text
 //! T'(x) = x + e + (P - Q) (1 + floor(e / Q) + ceil((x + e) / Q))
 //! ```
 //!
-//! **Neighbours.** On the same core others run on for up to a tick each. What they run too much is at most their debts, each at most
-//! `e`, so that what is due by a deadline comes by `D` later, `D = e` times the number of others (earliest deadline first: the
-//! demand of each in any interval grows by at most its debt). The grid of deadlines stays as long as `D < P`; for more there is no bound.
+//! **Neighbours.** On the same core others run on for up to a tick each. What they run too much is
+//! at most their debts, each at most `e`, so that what is due by a deadline comes by `D` later,
+//! `D = e` times the number of others (earliest deadline first: the demand of each in any interval
+//! grows by at most its debt). The grid of deadlines stays as long as `D < P`; for more there is no
+//! bound.
 //!
-//! **Self-suspension** (a sleep, a lock, a device inside of a callback). Each of its wake-ups may be a new anchor: work `x` from there takes `T(x) + D`. As
-//! `ceil(a) + ceil(b) <= ceil(a + b) + 1`, work `x` in parts with `m` suspensions between, of length `s` together, takes at most
+//! **Self-suspension** (a sleep, a lock, a device inside of a callback). Each of its wake-ups may
+//! be a new anchor: work `x` from there takes `T(x) + D`. As
+//! `ceil(a) + ceil(b) <= ceil(a + b) + 1`, work `x` in parts with `m` suspensions between, of
+//! length `s` together, takes at most
 //!
 //! ```text
 //! T(x) + D + s + m (P - Q + D)
 //! ```
 //!
-//! **Yields.** `sched_yield` of a thread with a reservation throws away what is left of its budget: it goes on at its deadline with a full one
-//! (`yield_task_dl`; 9.97 of 10 ms away were measured). A part of work `x` from an anchor that ends in a yield is over, wait included, after at most
-//! `P max(1, ceil(x / Q)) <= P + x + (P - Q) floor(x / Q)`, and what follows begins at an anchor, so that `k` yields cost at most `k (P + D)`.
+//! **Yields.** `sched_yield` of a thread with a reservation throws away what is left of its budget:
+//! it goes on at its deadline with a full one (`yield_task_dl`; 9.97 of 10 ms away were measured).
+//! A part of work `x` from an anchor that ends in a yield is over, wait included, after at most
+//! `P max(1, ceil(x / Q)) <= P + x + (P - Q) floor(x / Q)`, and what follows begins at an anchor,
+//! so that `k` yields cost at most `k (P + D)`.
 //!
-//! This is suspension-oblivious analysis (Chen and others, "Many suspensions, many problems", Real-Time Systems 55, 2019) but for one thing:
-//! the time of suspension is not taken from the budget, so it is added as time and not as demand.
+//! This is suspension-oblivious analysis (Chen and others, "Many suspensions, many problems",
+//! Real-Time Systems 55, 2019) but for one thing: the time of suspension is not taken from the
+//! budget, so it is added as time and not as demand.
 
 use super::Load;
 use super::shared::Beside;
@@ -55,7 +69,8 @@ pub(super) struct Supply<'a> {
     delay_ns: u64,
     /// Response times beyond count as unbounded.
     pub limit_ns: u64,
-    /// The budget is never used up, and what else the core has to do is this; `None`: others take all that is not reserved.
+    /// The budget is never used up, and what else the core has to do is this; `None`: others take
+    /// all that is not reserved.
     beside: Option<&'a Beside>,
 }
 
@@ -74,7 +89,8 @@ impl<'a> Supply<'a> {
         let budget_ns = budget_ns.min(period_ns);
         let tick_ns = enforcement.granularity_ns;
         let delay_ns = tick_ns.saturating_mul(enforcement.neighbours);
-        // Below a ten-thousandth of the period nothing useful is supplied, and products of times could overflow.
+        // Below a ten-thousandth of the period nothing useful is supplied, and products of times
+        // could overflow.
         let useful = budget_ns > 0 && budget_ns >= period_ns / 10_000;
         (useful && (delay_ns == 0 || delay_ns < period_ns)).then_some(Self {
             budget_ns,
@@ -136,8 +152,8 @@ impl<'a> Supply<'a> {
         load.suspended_ns.saturating_add(wake_ups_ns).saturating_add(yields_ns)
     }
 
-    /// The longest time, in sum, of `parts` pieces of work that begin at any moment each: `T'` of each, with
-    /// `ceil(a) + ceil(b) <= floor(a + b) + 2`.
+    /// The longest time, in sum, of `parts` pieces of work that begin at any moment each: `T'` of
+    /// each, with `ceil(a) + ceil(b) <= floor(a + b) + 2`.
     pub fn time_of_parts(&self, work_ns: u64, parts: u64) -> u64 {
         let each = self.tick_ns.saturating_add(self.delay_ns);
         let work = work_ns.saturating_add(self.tick_ns.saturating_mul(parts));
@@ -170,7 +186,8 @@ mod tests {
         }
     }
 
-    /// When work in parts is done, of which all but the last end in a yield, and the budget of each period comes at its begin or at its end.
+    /// When work in parts is done, of which all but the last end in a yield, and the budget of each
+    /// period comes at its begin or at its end.
     fn done_with_yields(budget: u64, period: u64, parts: &[u64], early: &[bool]) -> u64 {
         let (mut number, mut left, mut done) = (0, budget, 0);
         for (index, &part) in parts.iter().enumerate() {

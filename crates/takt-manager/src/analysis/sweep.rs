@@ -1,8 +1,10 @@
 //! Arrivals of all callbacks of an executor on one time line.
 //!
-//! The searches of one executor's analysis ask what arrives in intervals that only grow: from one trial of a fixed point to the next, and from
-//! one activation under analysis to the next. So each keeps a place on the time line and adds what lies up to the next place, instead of
-//! summing over all callbacks for every trial. The time line is made once for all callbacks of the executor, and no further than it is asked for.
+//! The searches of one executor's analysis ask what arrives in intervals that only grow: from one
+//! trial of a fixed point to the next, and from one activation under analysis to the next. So each
+//! keeps a place on the time line and adds what lies up to the next place, instead of summing over
+//! all callbacks for every trial. The time line is made once for all callbacks of the executor, and
+//! no further than it is asked for.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -206,7 +208,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked in whatever order: what arrives is what each callback's own arrivals say.
+        /// Whatever is asked in whatever order: what arrives is what each callback's own arrivals
+        /// say.
         #[test]
         fn a_sum_is_that_of_the_callbacks(
             curves in prop::collection::vec((prop::collection::vec(0_u64..60, 1..6), prop::collection::vec(1_u64..9, 1..4)), 1..5),

@@ -1,38 +1,46 @@
 //! Multi-threaded executors, each thread of which has a reservation of its own.
 //!
-//! Published analyses (Jiang and others, RTSS 2022; Sobhani, Choi and Kim, RTAS 2023, arXiv 2408.08440) give every thread a core of its own. Under
-//! reservations two things are different: a thread may be without budget wherever it is, also while it holds the executor's lock (`wait_mutex_`, without
-//! priority inheritance) and looks for work for all; and idle threads use up budgets, since a ready callback whose group is busy
-//! makes `rcl_wait` return at once. So this bound follows the time that a pending activation `J` waits instead of the work of one thread. From
-//! its activation to its start, at every moment one of these holds:
+//! Published analyses (Jiang and others, RTSS 2022; Sobhani, Choi and Kim, RTAS 2023, arXiv
+//! 2408.08440) give every thread a core of its own. Under reservations two things are different: a
+//! thread may be without budget wherever it is, also while it holds the executor's lock
+//! (`wait_mutex_`, without priority inheritance) and looks for work for all; and idle threads use
+//! up budgets, since a ready callback whose group is busy makes `rcl_wait` return at once. So this
+//! bound follows the time that a pending activation `J` waits instead of the work of one thread.
+//! From its activation to its start, at every moment one of these holds:
 //!
-//! 1. A callback that excludes `J` (of its mutually exclusive group, itself included) runs. Each such instance `K` takes at most the
-//!    time in which its thread, from any moment on, is supplied with its cost, and its suspensions ([`super::supply`]).
+//! 1. A callback that excludes `J` (of its mutually exclusive group, itself included) runs. Each
+//!    such instance `K` takes at most the time in which its thread, from any moment on, is supplied
+//!    with its cost, and its suspensions ([`super::supply`]).
 //! 2. All `m` threads run callbacks: at most an `m`-th of the sum of those times.
-//! 3. A thread looks for work. Every look starts an instance, or finds nothing; it finds nothing although `J` could run only if it had begun before
-//!    the group of `J` became free. So there are at most as many as instances before `J`, as instances of 1, and two: one that had begun, and the
-//!    one that takes `J`. Each takes at most the supply time of [`Workload::allowed_dispatch_ns`](crate::workload::Workload::allowed_dispatch_ns).
+//! 3. A thread looks for work. Every look starts an instance, or finds nothing; it finds nothing
+//!    although `J` could run only if it had begun before the group of `J` became free. So there are
+//!    at most as many as instances before `J`, as instances of 1, and two: one that had begun, and
+//!    the one that takes `J`. Each takes at most the supply time of
+//!    [`Workload::allowed_dispatch_ns`](crate::workload::Workload::allowed_dispatch_ns).
 //!
-//! Any order is allowed: groups that are busy are passed over and lose their place in the wait set, so a callback may be overtaken by any
-//! that arrives before it starts. Instances that arrived before `J` and may still be there arrived within their own response times: the bounds of all
-//! callbacks of the executor are a fixed point. (The first activation to exceed its bound would have met none that had.) Once started, `J` takes the
-//! supply time of its own cost. Callbacks whose group is not known count as excluding all.
+//! Any order is allowed: groups that are busy are passed over and lose their place in the wait set,
+//! so a callback may be overtaken by any that arrives before it starts. Instances that arrived
+//! before `J` and may still be there arrived within their own response times: the bounds of all
+//! callbacks of the executor are a fixed point. (The first activation to exceed its bound would
+//! have met none that had.) Once started, `J` takes the supply time of its own cost. Callbacks
+//! whose group is not known count as excluding all.
 
 use super::counted::Arrivals;
 use super::executor::Served;
 use super::supply::Supply;
 use super::{Bound, Load, Method, Parts};
 
-/// CPU time of looking for work once (collecting what is ready, asking the middleware, taking), where it was not measured: by sources
-/// without the threads' CPU clock. Measured values replace it, with a margin.
+/// CPU time of looking for work once (collecting what is ready, asking the middleware, taking),
+/// where it was not measured: by sources without the threads' CPU clock. Measured values replace
+/// it, with a margin.
 pub const DISPATCH_NS: u64 = 200_000;
 
 /// Rounds of the fixed point over an executor's callbacks.
 const ROUNDS: usize = 200;
 
 impl Served<'_> {
-    /// Response times of the callbacks of an executor of `threads` threads; `excludes` is by callback, in the executor's order, and has their
-    /// numbers.
+    /// Response times of the callbacks of an executor of `threads` threads; `excludes` is by
+    /// callback, in the executor's order, and has their numbers.
     pub(super) fn analyse_threads(
         &self,
         on: Supply,
@@ -120,7 +128,8 @@ impl Served<'_> {
         }
     }
 
-    /// The time that `n` instances of a callback take in sum, each on any thread and from any moment on.
+    /// The time that `n` instances of a callback take in sum, each on any thread and from any
+    /// moment on.
     fn time_of(&self, on: Supply, callback: usize, n: u64) -> u64 {
         let activity = self.demands[callback].activity;
         let load = activity.load(n);

@@ -1,4 +1,5 @@
-//! Budgets for one chain after the other: Algorithms 1 and 2 of *ROS-Llama*, section IV.C. Line numbers are the paper's.
+//! Budgets for one chain after the other: Algorithms 1 and 2 of *ROS-Llama*, section IV.C. Line
+//! numbers are the paper's.
 
 use std::cmp::Reverse;
 
@@ -16,8 +17,8 @@ pub use words::percent;
 /// Least budget as a share of the period: below, the switching costs more than the work.
 const LEAST_SHARE: u64 = 100;
 
-/// Trials of less budget per search. Enough for some twenty executors; in bigger systems the rest of the budgets stays as it is, so
-/// that a plan comes in time.
+/// Trials of less budget per search. Enough for some twenty executors; in bigger systems the rest
+/// of the budgets stays as it is, so that a plan comes in time.
 const MOST_TRIALS: usize = 200;
 
 /// What budgets may be.
@@ -168,8 +169,9 @@ impl<'a, 'w> Search<'a, 'w> {
         workload.influencing(chain.paths.iter().flatten().map(|c| workload.callbacks[*c].server))
     }
 
-    /// Takes back from every executor what the chains guaranteed so far do not need: Algorithm 2 raises in whole steps and the one that is
-    /// short most, and what it raised first is often more than needed in the end. Not in the paper; done only when a chain would be degraded
+    /// Takes back from every executor what the chains guaranteed so far do not need: Algorithm 2
+    /// raises in whole steps and the one that is short most, and what it raised first is often more
+    /// than needed in the end. Not in the paper; done only when a chain would be degraded
     /// otherwise. Returns whether anything was gained.
     fn trim(&mut self, chain: &Request<'_>) -> bool {
         let mut order: Vec<usize> = (0..self.budgets_ns.len()).filter(|s| self.budgets_ns[*s] > 0).collect();
@@ -214,8 +216,8 @@ impl<'a, 'w> Search<'a, 'w> {
         })
     }
 
-    /// All influencing executors with as much as there is: what no budget can beat. The paper's algorithms come to the same end
-    /// for a hopeless chain, only later.
+    /// All influencing executors with as much as there is: what no budget can beat. The paper's
+    /// algorithms come to the same end for a hopeless chain, only later.
     fn best_case(&mut self, chain: &Request<'_>, servers: &[usize]) -> Result<Solution, Refusal> {
         let mut budgets = vec![0; self.budgets_ns.len()];
         for server in servers {
@@ -238,7 +240,8 @@ impl<'a, 'w> Search<'a, 'w> {
         }
     }
 
-    /// Algorithm 1, lines 1 to 3. `best` is the solution with all others at full budget, from which demand is taken.
+    /// Algorithm 1, lines 1 to 3. `best` is the solution with all others at full budget, from which
+    /// demand is taken.
     fn initial(&mut self, chain: &Request<'_>, servers: &[usize], best: &Solution) -> Result<(), Refusal> {
         for &server in servers {
             // 1: for all influencing executors without a budget
@@ -264,7 +267,8 @@ impl<'a, 'w> Search<'a, 'w> {
     /// Algorithm 1, lines 4 to 11.
     fn stabilise(&mut self, chain: &Request<'_>, servers: &[usize]) -> Result<Solution, Refusal> {
         loop {
-            // 11: if no partitioning is found then degrade. Budgets only grow, so there is no need to wait for the end.
+            // 11: if no partitioning is found then degrade. Budgets only grow, so there is no need
+            // to wait for the end.
             if self.places().is_none() {
                 return Err(Refusal {
                     why: format!(
@@ -277,7 +281,8 @@ impl<'a, 'w> Search<'a, 'w> {
                 });
             }
             let solution = self.analysis.solve(&self.budgets_ns, servers);
-            // 4: for any callback with unbounded response time. Only the first in line: others have no bound because of it.
+            // 4: for any callback with unbounded response time. Only the first in line: others have
+            // no bound because of it.
             let Some(&server) = solution.diverged.first() else {
                 if self.worst(chain, &self.budgets_ns.clone(), &solution).is_none() {
                     return Err(Refusal {
@@ -301,9 +306,10 @@ impl<'a, 'w> Search<'a, 'w> {
                     crowded: false,
                 });
             }
-            // 6: needed <- rbf(horizon) - sbf(horizon), with the sbf of the periodic resource. The paper stops here when demand is met at
-            // the horizon; a response time beyond the analysis' limit then still counts as unbounded, so a fifth
-            // of a step is the least that is added.
+            // 6: needed <- rbf(horizon) - sbf(horizon), with the sbf of the periodic resource. The
+            // paper stops here when demand is met at the horizon; a response time beyond the
+            // analysis' limit then still counts as unbounded, so a fifth of a step is the least
+            // that is added.
             let period = self.analysis.period_ns();
             let supplied = supplied_ns(old, period, self.limits.horizon_ns);
             let needed = self

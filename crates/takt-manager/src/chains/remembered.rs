@@ -1,5 +1,5 @@
-//! Ways of chains, looked up once for each graph: names and edges stay the same from one plan to the next, and comparing them is a hundred times
-//! cheaper than looking for names.
+//! Ways of chains, looked up once for each graph: names and edges stay the same from one plan to
+//! the next, and comparing them is a hundred times cheaper than looking for names.
 
 use takt_model::{CallbackId, CallbackKind, Model, Node, NodeId, Subscribed, TopicId};
 
@@ -16,7 +16,8 @@ pub struct Remembered {
 }
 
 impl Remembered {
-    /// The ways of these chains in this model, each by its start and end. Chains must be the same at each call.
+    /// The ways of these chains in this model, each by its start and end. Chains must be the same
+    /// at each call.
     pub fn of<'a>(&mut self, model: &Model, chains: impl Iterator<Item = (&'a str, &'a str)>) -> &[Found] {
         if !self.graph.is_of(model) {
             (self.graph, self.ways) = (Graph::of(model), None);
@@ -87,7 +88,8 @@ fn takes(kind: CallbackKind) -> Option<TopicId> {
 mod tests {
     use super::*;
 
-    /// A model whose every name and edge differs from the one before is looked at anew: as if nothing were remembered.
+    /// A model whose every name and edge differs from the one before is looked at anew: as if
+    /// nothing were remembered.
     #[test]
     fn what_is_remembered_is_what_would_be_found() {
         let callback = |name: &str, node: usize, topic: Option<usize>| {

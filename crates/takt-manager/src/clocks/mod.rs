@@ -1,9 +1,11 @@
-//! How far the clocks of two machines are apart: what a latency that begins on one and ends on the other is true to.
+//! How far the clocks of two machines are apart: what a latency that begins on one and ends on the
+//! other is true to.
 //!
-//! The release of such a chain is the source time stamp of its message, which is of the sender's CLOCK_REALTIME. Nothing on one machine alone
-//! tells how wrong that is. So the error is stated by whoever synchronises the clocks, or measured by round trips to
-//! the other machine ([`roundtrip`]), or it cannot be known; what this machine's own synchronisation says of itself ([`synchronised`]) is
-//! only half of it, and told beside.
+//! The release of such a chain is the source time stamp of its message, which is of the sender's
+//! CLOCK_REALTIME. Nothing on one machine alone tells how wrong that is. So the error is stated by
+//! whoever synchronises the clocks, or measured by round trips to the other machine
+//! ([`roundtrip`]), or it cannot be known; what this machine's own synchronisation says of itself
+//! ([`synchronised`]) is only half of it, and told beside.
 
 pub mod roundtrip;
 pub mod synchronised;
@@ -18,10 +20,11 @@ use crate::goals::Network;
 
 /// Where `takt clock` answers.
 pub const PORT: u16 = 7117;
-/// Time between two measurements of a peer. A second: in that time the clocks drift apart by [`DRIFT_PPM`] of it.
+/// Time between two measurements of a peer. A second: in that time the clocks drift apart by
+/// [`DRIFT_PPM`] of it.
 const EVERY: Duration = Duration::from_secs(1);
-/// Two clocks drift apart by no more than this: 100 ppm is more than any quartz of a computer, and what chrony and ptp4l correct
-/// in steady state is less.
+/// Two clocks drift apart by no more than this: 100 ppm is more than any quartz of a computer, and
+/// what chrony and ptp4l correct in steady state is less.
 const DRIFT_PPM: u64 = 100;
 /// An answer that is older than this says nothing any more.
 const STALE: Duration = Duration::from_secs(5);

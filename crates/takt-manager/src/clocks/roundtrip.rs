@@ -1,5 +1,6 @@
-//! The offset of another machine's clock by round trips, as NTP measures it (RFC 5905, section 8), with the bound that holds whatever the way
-//! there and back take: half of what the round trip took beyond the other side's own time.
+//! The offset of another machine's clock by round trips, as NTP measures it (RFC 5905, section 8),
+//! with the bound that holds whatever the way there and back take: half of what the round trip took
+//! beyond the other side's own time.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};

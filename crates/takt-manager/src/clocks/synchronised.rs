@@ -29,8 +29,8 @@ fn from_s(s: f64) -> Option<u64> {
     (s.is_finite() && (0.0..1e6).contains(&s)).then_some((s * 1e9).ceil() as u64)
 }
 
-/// `chronyc -c tracking`: the clock's error is at most the offset that is being corrected, plus the root dispersion, plus half of the root
-/// delay (chrony's manual, `tracking`).
+/// `chronyc -c tracking`: the clock's error is at most the offset that is being corrected, plus the
+/// root dispersion, plus half of the root delay (chrony's manual, `tracking`).
 #[must_use]
 pub fn chrony(text: &str) -> Option<Own> {
     let fields: Vec<&str> = text.trim().split(',').collect();
@@ -42,8 +42,9 @@ pub fn chrony(text: &str) -> Option<Own> {
     Some(Own { error_ns, by: "chrony" })
 }
 
-/// `pmc 'GET CURRENT_DATA_SET'` of linuxptp: the offset from the master, plus the mean path delay, which is how wrong that is at most where the
-/// way there and back differ. What `phc2sys` adds between the card's clock and the system's is not in it.
+/// `pmc 'GET CURRENT_DATA_SET'` of linuxptp: the offset from the master, plus the mean path delay,
+/// which is how wrong that is at most where the way there and back differ. What `phc2sys` adds
+/// between the card's clock and the system's is not in it.
 #[must_use]
 pub fn ptp(text: &str) -> Option<Own> {
     let value = |key: &str| {

@@ -1,5 +1,6 @@
-//! Whether reservations are still what they were made: anybody with the right to may change them (`chrt`, `taskset`, another manager, a thread that
-//! sets its own policy), and no event tells. So they are read back between plans, too.
+//! Whether reservations are still what they were made: anybody with the right to may change them
+//! (`chrt`, `taskset`, another manager, a thread that sets its own policy), and no event tells. So
+//! they are read back between plans, too.
 
 use super::{Difference, Enactor};
 use crate::enact::order::Held;
@@ -7,15 +8,15 @@ use crate::system::{self, Attributes, Kernel};
 use takt_rt::placement::CpuSet;
 
 impl<K: Kernel> Enactor<K> {
-    /// Reads every reservation back: policy, budget, period, deadline, flags, CPUs. Two system calls for each thread. What was changed and
-    /// changed back between two calls goes unseen.
+    /// Reads every reservation back: policy, budget, period, deadline, flags, CPUs. Two system
+    /// calls for each thread. What was changed and changed back between two calls goes unseen.
     #[must_use]
     pub fn check(&self) -> Vec<Difference> {
         self.kept.keys().filter_map(|tid| self.difference_of(*tid)).collect()
     }
 
-    /// How a thread's reservation differs from what it was given. A thread that has ended has none that could, also while its number is
-    /// still there.
+    /// How a thread's reservation differs from what it was given. A thread that has ended has none
+    /// that could, also while its number is still there.
     pub(super) fn difference_of(&self, tid: u32) -> Option<Difference> {
         let kept = self.kept.get(&tid)?;
         let (Ok(has), Ok(cpus)) = (self.kernel.attributes(tid), self.kernel.affinity(tid)) else {

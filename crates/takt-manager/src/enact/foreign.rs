@@ -7,7 +7,8 @@ use takt_rt::placement::CpuSet;
 use super::{Difference, Enacted, Enactor, Mode};
 use crate::system::Kernel;
 
-/// `SCHED_FLAG_SUGOV`: the kernel's thread that sets frequencies. Its parameters are for show, and it has no bandwidth.
+/// `SCHED_FLAG_SUGOV`: the kernel's thread that sets frequencies. Its parameters are for show, and
+/// it has no bandwidth.
 const SUGOV: u64 = 0x1000_0000;
 /// What is left of a core beside reservations and the fair server (50 ms in a second).
 const ROOM: f64 = 1.0 - 0.05;
@@ -41,7 +42,8 @@ impl<K: Kernel> Enactor<K> {
         found
     }
 
-    /// Says which cores are overfilled with the reservations of others, and that nothing is bound where nothing is.
+    /// Says which cores are overfilled with the reservations of others, and that nothing is bound
+    /// where nothing is.
     pub(super) fn foreign(
         &mut self,
         report: &mut Enacted,

@@ -1,16 +1,19 @@
-//! Everything around the executors: threads of the middleware, of pools and of drivers in the managed processes, and what the kernel does in
-//! threads of its own. They keep the CPUs and the policy that they had, or get better ones; what they get is decided by what they are
-//! measured to do, and again every second:
+//! Everything around the executors: threads of the middleware, of pools and of drivers in the
+//! managed processes, and what the kernel does in threads of its own. They keep the CPUs and the
+//! policy that they had, or get better ones; what they get is decided by what they are measured to
+//! do, and again every second:
 //!
-//! - A **messenger** wakes often, runs briefly and needs little: threads of the middleware, through which every message of a chain passes. It gets
-//!   [`super::Options::helper_policy`], so that no computation makes it wait, on all the CPUs it had: the kernel finds the
-//!   one that is free. Together they get no more than [`super::Options::most_helper_share`].
-//! - Whatever **computes** (pools of OpenMP, inference, compression) stays as it was: at real-time priority it would starve others. Where the
-//!   kernel does not balance, it goes to the place that leaves it most time, as a best-effort executor does.
+//! - A **messenger** wakes often, runs briefly and needs little: threads of the middleware, through
+//!   which every message of a chain passes. It gets [`super::Options::helper_policy`], so that no
+//!   computation makes it wait, on all the CPUs it had: the kernel finds the one that is free.
+//!   Together they get no more than [`super::Options::most_helper_share`].
+//! - Whatever **computes** (pools of OpenMP, inference, compression) stays as it was: at real-time
+//!   priority it would starve others. Where the kernel does not balance, it goes to the place that
+//!   leaves it most time, as a best-effort executor does.
 //! - What is **not known yet**, or asleep all the time, stays as it was until it is.
 //!
-//! A thread that a reserved thread creates inherits its single CPU. It is found within a poll by the number of threads of its process, and
-//! gets the CPUs of its process.
+//! A thread that a reserved thread creates inherits its single CPU. It is found within a poll by
+//! the number of threads of its process, and gets the CPUs of its process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,11 +26,13 @@ use crate::restore::ThreadBefore;
 use crate::system::{Attributes, Kernel, RESET_ON_FORK, Usage};
 use takt_reserve::{Trouble, WORKERS_FILE, partition};
 
-/// A helper is not judged by a shorter time: whatever just woke has used all of the last millisecond.
+/// A helper is not judged by a shorter time: whatever just woke has used all of the last
+/// millisecond.
 const LEAST_WATCHED_NS: u64 = 200_000_000;
 /// Between two looks at all helpers: reading a hundred of them takes a quarter of a millisecond.
 const LOOK_NS: u64 = 1_000_000_000;
-/// A messenger runs no longer than this at a time, on average: copies of a large image take a millisecond.
+/// A messenger runs no longer than this at a time, on average: copies of a large image take a
+/// millisecond.
 const MOST_TURN_NS: u64 = 1_000_000;
 /// And no more than this share of a CPU.
 const MOST_MESSENGER_SHARE: f64 = 0.05;
@@ -66,7 +71,8 @@ pub(super) struct Helpers {
     processes: BTreeMap<u32, usize>,
     /// Threads that serve or publish: not helpers.
     named: BTreeSet<u32>,
-    /// Processes with helpers that are not asleep, and those in which a messenger is raised, as of the last look at all.
+    /// Processes with helpers that are not asleep, and those in which a messenger is raised, as of
+    /// the last look at all.
     awake: BTreeSet<u32>,
     carried: BTreeSet<u32>,
 }
@@ -128,7 +134,8 @@ impl<K: Kernel> Enactor<K> {
         processes.flat_map(threads).filter(|(_, tid)| !named.contains(tid)).collect()
     }
 
-    /// A look between plans: threads that were made meanwhile, and every second what all of them do.
+    /// A look between plans: threads that were made meanwhile, and every second what all of them
+    /// do.
     pub(super) fn attend(&mut self, now_ns: u64) -> Result<(), Error> {
         if !self.options.helpers || self.helpers.processes.is_empty() {
             return Ok(());
@@ -160,13 +167,15 @@ impl<K: Kernel> Enactor<K> {
             && before.is_some_and(|before| self.kernel.is_alive(&before.thread))
     }
 
-    /// What a thread has used, with the time of its start; it is recorded first where it was not yet.
+    /// What a thread has used, with the time of its start; it is recorded first where it was not
+    /// yet.
     fn usage(&self, pid: u32, tid: u32) -> Option<(u64, Usage)> {
         let thread = self.journal.before(pid, tid)?.thread;
         Some((thread.start_ticks, self.kernel.usage(&thread).ok()?))
     }
 
-    /// What each helper has been doing, measured since it was last looked at, at least [`LEAST_WATCHED_NS`] ago. `all`: there are no others.
+    /// What each helper has been doing, measured since it was last looked at, at least
+    /// [`LEAST_WATCHED_NS`] ago. `all`: there are no others.
     fn measure(&mut self, threads: &[(u32, u32)], now_ns: u64, all: bool) -> Result<(), Error> {
         let used: Vec<Option<(u64, Usage)>> =
             threads.iter().map(|&(pid, tid)| self.usage(pid, tid)).collect();
@@ -265,11 +274,14 @@ impl<K: Kernel> Enactor<K> {
                 self.helpers.carried.insert(pid);
             }
             let policy = if raised { asked } else { before.attributes };
-            // One that was made since the last plan has no place yet: it goes where its process may run.
+            // One that was made since the last plan has no place yet: it goes where its process may
+            // run.
             let spread = !chosen && self.spreads(kind) && self.spread.knows(pid, tid);
-            // Nor does it push messengers to a free CPU then: the system core is the one that has room.
+            // Nor does it push messengers to a free CPU then: the system core is the one that has
+            // room.
             let cpus = if raised && !self.partition.balances() { system } else { before.cpus };
-            // A thread that had a reservation of ours and no longer serves anything comes by here too.
+            // A thread that had a reservation of ours and no longer serves anything comes by here
+            // too.
             let outcome = (|| {
                 let now = self.kernel.attributes(tid)?;
                 let same = now == policy || (now.serves(&policy) && raised);
@@ -300,29 +312,32 @@ impl<K: Kernel> Enactor<K> {
         Ok(())
     }
 
-    /// Whether the application gave this thread its policy or its nice value. What its process runs at was given to the process (`nice`, `Nice=` of
-    /// a systemd unit), and a thread that a reserved one makes begins at 0 (SCHED_FLAG_RESET_ON_FORK).
+    /// Whether the application gave this thread its policy or its nice value. What its process runs
+    /// at was given to the process (`nice`, `Nice=` of a systemd unit), and a thread that a
+    /// reserved one makes begins at 0 (SCHED_FLAG_RESET_ON_FORK).
     fn is_chosen(&self, before: &ThreadBefore) -> bool {
         let pid = before.thread.pid;
         let of_process = self.journal.before(pid, pid).map_or(0, |leader| leader.attributes.nice);
         before.attributes.policy != 0 || ![0, of_process].contains(&before.attributes.nice)
     }
 
-    /// Managed processes whose helpers work while none of them has the policy of messengers: how long messages wait there is up to everybody else on
-    /// the machine.
+    /// Managed processes whose helpers work while none of them has the policy of messengers: how
+    /// long messages wait there is up to everybody else on the machine.
     #[must_use]
     pub fn uncarried(&self) -> BTreeSet<u32> {
         self.helpers.awake.difference(&self.helpers.carried).copied().collect()
     }
 
-    /// Whether a helper at real-time priority that begins to spin still leaves time to the manager, which would take that back. With the
-    /// admission test off there is no throttling of real-time threads; the fair server, which came with 6.12, then sees to it.
+    /// Whether a helper at real-time priority that begins to spin still leaves time to the manager,
+    /// which would take that back. With the admission test off there is no throttling of real-time
+    /// threads; the fair server, which came with 6.12, then sees to it.
     fn may_raise(&self) -> bool {
         self.mode() != Mode::AdmissionOff || self.has_fair_server
     }
 
-    /// Whether helpers of this kind are spread with the best-effort executors, once a plan. With exclusive sets the kernel balances
-    /// nobody; beside partition roots it does so on the CPUs that are left.
+    /// Whether helpers of this kind are spread with the best-effort executors, once a plan. With
+    /// exclusive sets the kernel balances nobody; beside partition roots it does so on the CPUs
+    /// that are left.
     fn spreads(&self, kind: Kind) -> bool {
         match self.mode() {
             Mode::AdmissionOff => false,
@@ -343,7 +358,8 @@ impl<K: Kernel> Enactor<K> {
     /// Unbound kernel workers, and kernel threads that may run anywhere.
     pub(super) fn kernel_helpers(&mut self, report: &mut Enacted) -> Result<(), Error> {
         let core = self.platform.system_core;
-        // Where the system core takes reservations, too, a thread shut in there is worse off than one that may go anywhere.
+        // Where the system core takes reservations, too, a thread shut in there is worse off than
+        // one that may go anywhere.
         if self.platform.cores.contains(&core) {
             return Ok(());
         }
@@ -373,7 +389,8 @@ impl<K: Kernel> Enactor<K> {
         let Ok(system) = CpuSet::single(core) else {
             return Err(Error::Core { core, online: Box::new(online) });
         };
-        // Those bound to CPUs belong there, and interrupt threads go where their interrupts are sent.
+        // Those bound to CPUs belong there, and interrupt threads go where their interrupts are
+        // sent.
         let may_move = |&tid: &u32| {
             self.kernel.affinity(tid).is_ok_and(|cpus| cpus.len() > 1)
                 && self.kernel.thread_name(tid, tid).is_ok_and(|name| !name.starts_with("irq/"))

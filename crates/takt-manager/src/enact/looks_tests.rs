@@ -1,4 +1,5 @@
-//! What a look asks of the kernel, counted: a manager that reads all of `/proc` forty times a second keeps its goals, too, and takes a CPU for it.
+//! What a look asks of the kernel, counted: a manager that reads all of `/proc` forty times a
+//! second keeps its goals, too, and takes a CPU for it.
 
 use std::cell::RefCell;
 use std::io;
@@ -121,7 +122,8 @@ impl Kernel for Counted {
     }
 }
 
-/// Some processes of many threads, of which the first has a reservation and the second serves at best effort.
+/// Some processes of many threads, of which the first has a reservation and the second serves at
+/// best effort.
 fn managed(folder: &Path) -> (Enactor<Counted>, Target) {
     let mut sim = Sim::new(4);
     let pids = (1..=PROCESSES).map(|process| process * 1000);
@@ -205,7 +207,8 @@ fn a_new_thread_is_found_within_a_poll_and_costs_what_it_costs_alone() {
     let kernel = &enactor.kernel;
     assert!(kernel.count("set_affinity") == 1 && kernel.count("thread_name") <= 1, "{:?}", kernel.asked);
     assert!(kernel.count("start_ticks") <= 2, "its own and its process's: {:?}", kernel.asked);
-    // One that ends and one that comes instead leave the number of threads as it was: found by the look at all.
+    // One that ends and one that comes instead leave the number of threads as it was: found by the
+    // look at all.
     enactor.kernel.sim.threads.remove(&1010);
     enactor.kernel.sim.fork(1000, 1501);
     a_second(&mut enactor, now_ns + POLL_NS);

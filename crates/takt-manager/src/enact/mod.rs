@@ -1,11 +1,13 @@
-//! Making a plan so: reservations on their cores, best-effort executors beside them, middleware and kernel helpers on the system core.
+//! Making a plan so: reservations on their cores, best-effort executors beside them, middleware and
+//! kernel helpers on the system core.
 //!
-//! Every thread's state is on disk before it is changed ([`crate::restore`]). Changes are ordered so that admission control refuses none of
-//! them ([`order`]), and everything is read back; where the kernel has something else than asked, the [`Enacted`] report says so.
+//! Every thread's state is on disk before it is changed ([`crate::restore`]). Changes are ordered
+//! so that admission control refuses none of them ([`order`]), and everything is read back; where
+//! the kernel has something else than asked, the [`Enacted`] report says so.
 //!
-//! A reservation carries SCHED_FLAG_RESET_ON_FORK: without it the kernel refuses a SCHED_DEADLINE thread that makes a thread
-//! (`EAGAIN`), which would break the application. New threads start as SCHED_OTHER, on the CPU of their creator; the next
-//! [`Enactor::enact`] finds them.
+//! A reservation carries SCHED_FLAG_RESET_ON_FORK: without it the kernel refuses a SCHED_DEADLINE
+//! thread that makes a thread (`EAGAIN`), which would break the application. New threads start as
+//! SCHED_OTHER, on the CPU of their creator; the next [`Enactor::enact`] finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,7 +78,8 @@ pub struct Enactor<K: Kernel> {
 }
 
 impl<K: Kernel> Enactor<K> {
-    /// Finds a way of reserving that works here. What an earlier manager left behind is undone first.
+    /// Finds a way of reserving that works here. What an earlier manager left behind is undone
+    /// first.
     ///
     /// # Errors
     ///
@@ -172,7 +175,8 @@ impl<K: Kernel> Enactor<K> {
         self.no_reclaim.as_deref()
     }
 
-    /// Whether threads of others had reservations on the cores at the last enactment, where nothing keeps them away.
+    /// Whether threads of others had reservations on the cores at the last enactment, where nothing
+    /// keeps them away.
     #[must_use]
     pub fn has_others(&self) -> bool {
         self.has_others
@@ -236,7 +240,8 @@ impl<K: Kernel> Enactor<K> {
             .or_else(|| system::identify(&self.kernel, pid, tid))
     }
 
-    /// Forgets reservations whose thread is gone, or that somebody else has ended or changed: they are given anew.
+    /// Forgets reservations whose thread is gone, or that somebody else has ended or changed: they
+    /// are given anew.
     fn notice_what_changed(&mut self) {
         let differs = |tid: &u32| self.difference_of(*tid).is_some();
         let changed: Vec<u32> = self.kept.keys().copied().filter(differs).collect();
@@ -352,7 +357,8 @@ impl<K: Kernel> Enactor<K> {
         let _ = self.kernel.set_attributes(tid, &attributes);
     }
 
-    /// Makes the sums of reservations equal on all CPUs, which reclaiming needs where they share one domain ([`reclaim`]).
+    /// Makes the sums of reservations equal on all CPUs, which reclaiming needs where they share
+    /// one domain ([`reclaim`]).
     fn fill(&mut self, report: &mut Enacted) {
         // Those that were given before somebody else came, or before he went.
         let differs =
@@ -395,11 +401,12 @@ impl<K: Kernel> Enactor<K> {
         }
     }
 
-    /// Looks for threads that have used up their budget since the last call; in soft mode helps them where the kernel does not.
-    /// To be called every few periods.
+    /// Looks for threads that have used up their budget since the last call; in soft mode helps
+    /// them where the kernel does not. To be called every few periods.
     pub fn watch(&mut self, now_ns: u64) -> Vec<Overrun> {
         self.wake();
-        // A state file that cannot be written is told at the next plan; nothing is changed until then.
+        // A state file that cannot be written is told at the next plan; nothing is changed until
+        // then.
         let _ = self.attend(now_ns);
         let answer = match (self.options.soft, &self.no_reclaim) {
             (Soft::Reclaim, _) | (Soft::Soft, Some(_)) => overrun::Answer::Release,
@@ -432,7 +439,8 @@ impl<K: Kernel> Enactor<K> {
     ///
     /// # Errors
     ///
-    /// The state file cannot be deleted. What could not be undone is in the result, and the file stays for another attempt.
+    /// The state file cannot be deleted. What could not be undone is in the result, and the file
+    /// stays for another attempt.
     pub fn restore(mut self) -> Result<Restored, Error> {
         self.end_fillers();
         Ok(self.journal.undo(&mut self.kernel)?)

@@ -1,9 +1,10 @@
-//! The order of changes: such that the kernel's admission test, which looks at every single step, refuses none of them when the
-//! whole fits.
+//! The order of changes: such that the kernel's admission test, which looks at every single step,
+//! refuses none of them when the whole fits.
 //!
-//! Threads that lose their reservation and those whose bandwidth shrinks come first; then whatever fits its core at the moment (moves,
-//! growth, new reservations). Where nothing fits although the whole does (two threads that swap full cores), the one with
-//! the least bandwidth is lifted: it gives up its reservation for the rest of the change, a matter of microseconds.
+//! Threads that lose their reservation and those whose bandwidth shrinks come first; then whatever
+//! fits its core at the moment (moves, growth, new reservations). Where nothing fits although the
+//! whole does (two threads that swap full cores), the one with the least bandwidth is lifted: it
+//! gives up its reservation for the rest of the change, a matter of microseconds.
 
 use std::collections::BTreeMap;
 
@@ -50,8 +51,8 @@ pub enum Step {
     },
 }
 
-/// The steps from `now` to `wanted`, where reservations on one core may together have `room` (in [`ratio`] units). What can never fit comes at the
-/// end all the same, for the kernel to judge.
+/// The steps from `now` to `wanted`, where reservations on one core may together have `room` (in
+/// [`ratio`] units). What can never fit comes at the end all the same, for the kernel to judge.
 #[must_use]
 pub fn steps(now: &BTreeMap<u32, Held>, wanted: &BTreeMap<u32, Held>, room: u64) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -62,7 +63,8 @@ pub fn steps(now: &BTreeMap<u32, Held>, wanted: &BTreeMap<u32, Held>, room: u64)
             None => steps.push(Step::Release { tid }),
             Some(to) => {
                 let mut has = has;
-                // Also one that is to move: it makes room where it is. A change of the period alone is made here too.
+                // Also one that is to move: it makes room where it is. A change of the period alone
+                // is made here too.
                 if to.ratio() <= has.ratio() && (to.budget_ns, to.period_ns) != (has.budget_ns, has.period_ns)
                 {
                     has = Held { core: has.core, ..*to };
@@ -75,7 +77,8 @@ pub fn steps(now: &BTreeMap<u32, Held>, wanted: &BTreeMap<u32, Held>, room: u64)
     }
     let mut open: Vec<(u32, Held)> =
         wanted.iter().filter(|(tid, to)| held.get(tid) != Some(to)).map(|(&tid, &to)| (tid, to)).collect();
-    // The greatest first: they are the hardest to place. Equal ones by number, so that the order is always the same.
+    // The greatest first: they are the hardest to place. Equal ones by number, so that the order is
+    // always the same.
     open.sort_by_key(|(tid, to)| (std::cmp::Reverse(to.ratio()), *tid));
     while !open.is_empty() {
         let fits = |(tid, to): &(u32, Held)| {

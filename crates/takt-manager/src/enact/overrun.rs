@@ -1,24 +1,30 @@
 //! Budgets that do not suffice: noticed, and softened where that is asked for.
 //!
-//! **Noticing.** The kernel can send SIGXCPU at an overrun (SCHED_FLAG_DL_OVERRUN), but to the *reserved* process, whose default
-//! action is to die, and never to us. For processes of others this is out of the question. So the manager compares, every few periods, the
-//! CPU time of each reserved thread with its budget: one that wants to run and has had all that its budget allows is held back. That alone
-//! is as planned: a callback of 22 ms on 4 ms in 10 is held back five times. It is an overrun when the thread has not
-//! caught up for as long as the tightest goal that it serves ([`super::Wanted::patience_ns`]). An
-//! overrun within one period that is over before the next look goes unseen here; the probes see it, as a longer callback. The account is
-//! kept as the kernel keeps it, with debts: it looks at budgets on scheduler ticks only, so a small budget is first overdrawn by
-//! up to a tick and then paid back over several periods.
+//! **Noticing.** The kernel can send SIGXCPU at an overrun (SCHED_FLAG_DL_OVERRUN), but to the
+//! *reserved* process, whose default action is to die, and never to us. For processes of others
+//! this is out of the question. So the manager compares, every few periods, the CPU time of each
+//! reserved thread with its budget: one that wants to run and has had all that its budget allows is
+//! held back. That alone is as planned: a callback of 22 ms on 4 ms in 10 is held back five times.
+//! It is an overrun when the thread has not caught up for as long as the tightest goal that it
+//! serves ([`super::Wanted::patience_ns`]). An overrun within one period that is over before the
+//! next look goes unseen here; the probes see it, as a longer callback. The account is kept as the
+//! kernel keeps it, with debts: it looks at budgets on scheduler ticks only, so a small budget is
+//! first overdrawn by up to a tick and then paid back over several periods.
 //!
-//! **Reclaiming.** A hard reservation holds a thread back also while its CPU idles: a callback of 5 ms on 1 ms in 10 takes 50 ms. With
-//! SCHED_FLAG_RECLAIM (GRUB) a thread's budget drains more slowly, by what the core's other reservations leave unused: 5 ms again (both
-//! measured on 6.18). Every other reservation stays whole ([`takt_reserve::reclaim`], which says where). What is reclaimed is taken
-//! from threads without a reservation, so [`Soft::Reclaim`] takes it away from a thread that wants more for longer than that patience.
+//! **Reclaiming.** A hard reservation holds a thread back also while its CPU idles: a callback of 5
+//! ms on 1 ms in 10 takes 50 ms. With SCHED_FLAG_RECLAIM (GRUB) a thread's budget drains more
+//! slowly, by what the core's other reservations leave unused: 5 ms again (both measured on 6.18).
+//! Every other reservation stays whole ([`takt_reserve::reclaim`], which says where). What is
+//! reclaimed is taken from threads without a reservation, so [`Soft::Reclaim`] takes it away from a
+//! thread that wants more for longer than that patience.
 //!
-//! **Softening.** Mainline Linux has hard reservations only (section VII.B.d of the paper): a thread that needs more than was learnt would be
-//! worse off than without a manager, as the main thread of an OpenMP loop is that does the work of helpers which do not get a CPU (frames
-//! of 52 ms instead of 29). So the manager lets a thread that is found to overrun go on as what it was before it was managed, on all its
-//! CPUs, until it has caught up (it sleeps, or gets less than its bandwidth), and then gives the reservation back. This takes
-//! effect after that patience, not at once, and costs the guarantee for that time, which the log says. [`Soft::Soft`] lets it reclaim
+//! **Softening.** Mainline Linux has hard reservations only (section VII.B.d of the paper): a
+//! thread that needs more than was learnt would be worse off than without a manager, as the main
+//! thread of an OpenMP loop is that does the work of helpers which do not get a CPU (frames of 52
+//! ms instead of 29). So the manager lets a thread that is found to overrun go on as what it was
+//! before it was managed, on all its CPUs, until it has caught up (it sleeps, or gets less than its
+//! bandwidth), and then gives the reservation back. This takes effect after that patience, not at
+//! once, and costs the guarantee for that time, which the log says. [`Soft::Soft`] lets it reclaim
 //! without end where that is sound; [`Soft::Hard`] holds it to its budget.
 
 use std::collections::BTreeMap;
@@ -34,8 +40,9 @@ use crate::system::{Kernel, Usage};
 pub enum Soft {
     /// It waits for the next period, also when nobody else wants the CPU.
     Hard,
-    /// It goes on in time that nobody has reserved or that others leave, until it has wanted more for longer than its patience; then it
-    /// goes on as what it was before it was managed, until it has caught up.
+    /// It goes on in time that nobody has reserved or that others leave, until it has wanted more
+    /// for longer than its patience; then it goes on as what it was before it was managed, until it
+    /// has caught up.
     #[default]
     Reclaim,
     /// It goes on as best effort.
@@ -115,7 +122,8 @@ impl Watch {
         self.seen.retain(|tid, _| kept.contains_key(tid));
         for (&tid, one) in kept {
             let pid = one.thread.pid;
-            // Looking costs system calls; more than once in two periods shows little more, and nobody answers within less.
+            // Looking costs system calls; more than once in two periods shows little more, and
+            // nobody answers within less.
             let least_ns = one.held.period_ns.saturating_mul(2).max(LEAST_NS);
             let known = self.seen.get(&tid).filter(|seen| seen.start_ticks == one.thread.start_ticks);
             if known.is_some_and(|seen| now_ns.saturating_sub(seen.at_ns) < least_ns) {
@@ -144,8 +152,8 @@ impl Watch {
             let earned_ns = (share * passed_ns as f64) as i64;
             let left_ns = seen.left_ns.saturating_add(earned_ns).saturating_sub_unsigned(used_ns);
             seen.left_ns = left_ns.clamp(budget_ns.saturating_mul(-MOST_DEBT), budget_ns);
-            // More than one budget cannot be saved up: who has less than that left, or debt, left nothing unused. A fiftieth, because the kernel
-            // accounts budgets at its own grain.
+            // More than one budget cannot be saved up: who has less than that left, or debt, left
+            // nothing unused. A fiftieth, because the kernel accounts budgets at its own grain.
             let spent = left_ns <= budget_ns + budget_ns / 50;
             if !spent && !seen.released {
                 seen.behind_since_ns = None;
@@ -197,7 +205,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// One thread with 1 ms in 10; each look is 20 ms after the one before, in which it ran as long as given.
+    /// One thread with 1 ms in 10; each look is 20 ms after the one before, in which it ran as long
+    /// as given.
     fn looks(ran_ms: &[(u64, bool)], answer: Answer) -> Vec<(usize, Vec<Action>)> {
         let mut sim = Sim::new(2);
         sim.spawn(10, 10, "busy");
@@ -228,7 +237,8 @@ mod tests {
 
     #[test]
     fn a_burst_beyond_the_budget_counts_until_it_is_paid_back() {
-        // 6 ms at once are six periods' worth: held back for three looks, then there is budget again.
+        // 6 ms at once are six periods' worth: held back for three looks, then there is budget
+        // again.
         let told = looks(&[(6, true), (0, true), (0, true), (0, true)], Answer::Tell);
         assert_eq!(told.iter().map(|told| told.0).collect::<Vec<_>>(), [0, 1, 1, 0]);
         assert!(told.iter().all(|told| told.1.is_empty()));

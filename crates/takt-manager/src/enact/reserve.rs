@@ -51,7 +51,8 @@ impl<K: Kernel> Enactor<K> {
         }
     }
 
-    /// Back to how the thread was, but for reservations of its own. The kernel's account is right at once ([`Kernel::set_attributes`]).
+    /// Back to how the thread was, but for reservations of its own. The kernel's account is right
+    /// at once ([`Kernel::set_attributes`]).
     pub(super) fn end_reservation(&mut self, tid: u32, before: Option<&ThreadBefore>) -> std::io::Result<()> {
         let mut was = before.map_or(Attributes::other(0), |before| before.attributes);
         if was.is_deadline() {
@@ -70,7 +71,8 @@ impl<K: Kernel> Enactor<K> {
         let attributes = self.attributes_of(&to);
         let outcome = self.patiently(|enactor| enactor.kernel.set_attributes(tid, &attributes));
         match outcome {
-            // It moved in its sleep and has not woken on its new core yet: anew, then, which disturbs no sleeper.
+            // It moved in its sleep and has not woken on its new core yet: anew, then, which
+            // disturbs no sleeper.
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 self.release(tid, false)?;
                 self.place_and_reserve(wanted, tid, to)

@@ -1,5 +1,5 @@
-//! Where best-effort threads go when the kernel does not balance between the domains: each to the core, or to the CPUs outside of the
-//! partition, that leaves it most time.
+//! Where best-effort threads go when the kernel does not balance between the domains: each to the
+//! core, or to the CPUs outside of the partition, that leaves it most time.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,7 +8,8 @@ use takt_rt::placement::CpuSet;
 
 use crate::system::Kernel;
 
-/// A thread stays where it is unless another place is better by this share of a CPU: moves cost caches, and shares fluctuate.
+/// A thread stays where it is unless another place is better by this share of a CPU: moves cost
+/// caches, and shares fluctuate.
 const HYSTERESIS: f64 = 0.15;
 
 #[derive(Debug, Default)]

@@ -1,4 +1,5 @@
-//! Enactment on the simulated kernel: sequences of plans, threads that come, go and sleep, and an end at every single step.
+//! Enactment on the simulated kernel: sequences of plans, threads that come, go and sleep, and an
+//! end at every single step.
 
 use std::path::Path;
 
@@ -201,7 +202,8 @@ fn a_nice_value_of_the_whole_process_keeps_no_messenger_from_being_raised() {
     for tid in 10..16 {
         sim.threads.get_mut(&tid).unwrap().attributes = Attributes::other(5);
     }
-    // One that is nicer than its process, by its own choice, and one that is alone in that in its process.
+    // One that is nicer than its process, by its own choice, and one that is alone in that in its
+    // process.
     sim.threads.get_mut(&12).unwrap().attributes = Attributes::other(10);
     sim.threads.get_mut(&21).unwrap().attributes = Attributes::other(-5);
     let mut enactor = Enactor::new(sim, &platform(), options(folder.path(), &[Mode::AdmissionOff])).unwrap();
@@ -344,7 +346,8 @@ fn plans() -> impl Strategy<Value = Vec<(Target, Vec<u32>)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Wherever the manager is stopped, the state file brings everything back, for threads made meanwhile too.
+    /// Wherever the manager is stopped, the state file brings everything back, for threads made
+    /// meanwhile too.
     #[test]
     fn an_end_at_any_step_is_undone(
         plans in plans(),
@@ -385,7 +388,8 @@ proptest! {
         prop_assert_eq!(kernel.settings(), before);
     }
 
-    /// Whatever follows whatever, a plan that fits holds; nobody who was asleep is an exception but those who sleep in a full domain.
+    /// Whatever follows whatever, a plan that fits holds; nobody who was asleep is an exception but
+    /// those who sleep in a full domain.
     #[test]
     fn plans_that_fit_are_enacted(plans in plans(), mode in proptest::sample::select(vec![Mode::ExclusiveSets, Mode::AdmissionOff])) {
         let folder = tempfile::tempdir().unwrap();

@@ -17,27 +17,34 @@ use crate::restore;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Ways of binding reservations to cores, tried in this order. All of them by default, best first.
+    /// Ways of binding reservations to cores, tried in this order. All of them by default, best
+    /// first.
     pub modes: Vec<Mode>,
-    /// What happens to a thread that has used up its budget. It reclaims by default: other reservations are harmed no more than by
-    /// the paper's hard ones, and on an idle machine latencies stay what they were.
+    /// What happens to a thread that has used up its budget. It reclaims by default: other
+    /// reservations are harmed no more than by the paper's hard ones, and on an idle machine
+    /// latencies stay what they were.
     pub soft: Soft,
-    /// Policy of helper threads that wake often and run briefly, as those of the middleware do. Above all fair threads by default,
-    /// because messages pass through them and their time is not in the bounds; low among real-time priorities, so that drivers and
-    /// interrupt threads (50) stay above them.
+    /// Policy of helper threads that wake often and run briefly, as those of the middleware do.
+    /// Above all fair threads by default, because messages pass through them and their time is not
+    /// in the bounds; low among real-time priorities, so that drivers and interrupt threads (50)
+    /// stay above them.
     pub helper_policy: Policy,
-    /// A helper that uses more than this share of a CPU in a second computes, and goes back for good to what it was: at real-time
-    /// priority it would starve others. All that have that priority get no more than this together. A fifth by default.
+    /// A helper that uses more than this share of a CPU in a second computes, and goes back for
+    /// good to what it was: at real-time priority it would starve others. All that have that
+    /// priority get no more than this together. A fifth by default.
     pub most_helper_share: f64,
     /// Whether helper threads are touched at all.
     pub helpers: bool,
-    /// Whether unbound kernel workers go to the system core. On by default: data of serial ports and others pass through them, and
-    /// reservations starve them (section VII.B.a of the paper). Not where the system core takes reservations, too: they stay everywhere then.
+    /// Whether unbound kernel workers go to the system core. On by default: data of serial ports
+    /// and others pass through them, and reservations starve them (section VII.B.a of the paper).
+    /// Not where the system core takes reservations, too: they stay everywhere then.
     pub kernel_workers: bool,
-    /// Whether other kernel threads that may run anywhere go there too. On by default, for the same reason.
+    /// Whether other kernel threads that may run anywhere go there too. On by default, for the same
+    /// reason.
     pub kernel_threads: bool,
-    /// Whether the kernel is asked to enforce budgets exactly (`HRTICK_DL`) instead of on its ticks. On by default: it costs one timer
-    /// interrupt for each budget that is used up, and bounds become shorter by ticks.
+    /// Whether the kernel is asked to enforce budgets exactly (`HRTICK_DL`) instead of on its
+    /// ticks. On by default: it costs one timer interrupt for each budget that is used up, and
+    /// bounds become shorter by ticks.
     pub exact_budgets: bool,
     pub state: PathBuf,
 }
@@ -137,8 +144,8 @@ pub struct Wanted {
     pub name: String,
     /// Budget, period and core.
     pub held: Held,
-    /// How long it may want more than its budget before that is an overrun: the tightest goal that it serves. A callback longer
-    /// than the budget is held back by design.
+    /// How long it may want more than its budget before that is an overrun: the tightest goal that
+    /// it serves. A callback longer than the budget is held back by design.
     pub patience_ns: u64,
 }
 

@@ -1,8 +1,9 @@
 //! A system without goals: which chains it has, how long they take, and a goals file to begin from.
 //!
-//! [`Learner`] only looks. Chains are looked for again and again while the model grows ([`select`]), and every way of each is measured from the
-//! moment on that it is known; [`Learnt`] holds what came of it, with goals proposed from what was measured and a plan for them. The
-//! text of the goals file is [`Learnt::goals_text`].
+//! [`Learner`] only looks. Chains are looked for again and again while the model grows
+//! ([`select`]), and every way of each is measured from the moment on that it is known; [`Learnt`]
+//! holds what came of it, with goals proposed from what was measured and a plan for them. The text
+//! of the goals file is [`Learnt::goals_text`].
 
 mod propose;
 pub(crate) mod select;
@@ -78,7 +79,9 @@ pub struct LearntChain {
     pub goal_ns: Option<u64>,
     /// Bound with the reservations that a plan for all proposed goals makes.
     pub bound_ns: Option<u64>,
-    /// What reservations would make of it; nothing is promised, since nothing is reserved yet. `could_be_kept`, `degraded`, `not_analysable` or `not_found` under that plan; `not_measured` without goal.
+    /// What reservations would make of it; nothing is promised, since nothing is reserved yet.
+    /// `could_be_kept`, `degraded`, `not_analysable` or `not_found` under that plan; `not_measured`
+    /// without goal.
     pub state: String,
     /// Why, for all that could not be kept.
     pub why: String,
@@ -195,7 +198,8 @@ impl<S: Source> Learner<S> {
     }
 }
 
-/// Learns from a recording that `open` opens, each time from its beginning: first the chains, then what they took.
+/// Learns from a recording that `open` opens, each time from its beginning: first the chains, then
+/// what they took.
 ///
 /// # Errors
 ///

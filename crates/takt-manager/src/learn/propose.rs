@@ -7,19 +7,21 @@ use crate::goals::{Chain, GOAL_RANGE_NS, Goals, Options};
 use crate::manager::Manager;
 use crate::plan::{ChainState, Plan, Platform};
 
-/// A proposed goal over the longest latency that was measured. The worst so far is not the worst to come, and a goal at the edge of what is
-/// measured says nothing about need; half as much again is room without being another requirement.
+/// A proposed goal over the longest latency that was measured. The worst so far is not the worst to
+/// come, and a goal at the edge of what is measured says nothing about need; half as much again is
+/// room without being another requirement.
 pub const GOAL_FACTOR: f64 = 1.5;
-/// Where the analysis cannot promise the proposal, a goal is relaxed up to so many times of it, or up to the mean time between two activations
-/// of the chain's start, which is its implicit deadline: beyond both it is another requirement.
+/// Where the analysis cannot promise the proposal, a goal is relaxed up to so many times of it, or
+/// up to the mean time between two activations of the chain's start, which is its implicit
+/// deadline: beyond both it is another requirement.
 const MOST_RELAXED: u64 = 16;
 /// Rounds of relaxing.
 const ROUNDS: usize = 4;
 /// Digits of goals: what a person would write.
 const STEPS: [u64; 12] = [100, 120, 150, 200, 250, 300, 400, 500, 600, 700, 800, 900];
 
-/// Proposes a goal for each measured chain, and fills in what a plan for all of them says. The first to be given up is what
-/// cannot be analysed or kept, then the chain with the longest goal.
+/// Proposes a goal for each measured chain, and fills in what a plan for all of them says. The
+/// first to be given up is what cannot be analysed or kept, then the chain with the longest goal.
 pub(super) fn propose(
     model: &Model,
     chains: &mut [LearntChain],

@@ -1,8 +1,8 @@
 //! Which chains a model shows, those first that are worth a goal.
 //!
-//! A chain runs from a callback that nothing observed activates (a timer, a source, a subscription whose publishers are not observed) to one
-//! that activates nothing. What every node of ROS 2 brings along (parameter services and events, log, simulated time, life cycle) is no
-//! part of any.
+//! A chain runs from a callback that nothing observed activates (a timer, a source, a subscription
+//! whose publishers are not observed) to one that activates nothing. What every node of ROS 2
+//! brings along (parameter services and events, log, simulated time, life cycle) is no part of any.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use takt_model::{Callback, CallbackKind, Model};
 
 use crate::chains;
 
-/// Pairs of ends that are looked at for each chain that is wanted: enough to choose from, and a bound on a dense graph's cost.
+/// Pairs of ends that are looked at for each chain that is wanted: enough to choose from, and a
+/// bound on a dense graph's cost.
 const LOOKED_AT: usize = 4;
 
 /// Topics that every node has, whatever it is for (`rclcpp` 28, `rclcpp_lifecycle` 28).
@@ -53,8 +54,8 @@ pub struct Selected {
     pub left_out: usize,
 }
 
-/// The chains of `model`, at most `most`: those first that cross most executors, then those with most callbacks, then those that are activated
-/// most often.
+/// The chains of `model`, at most `most`: those first that cross most executors, then those with
+/// most callbacks, then those that are activated most often.
 #[must_use]
 pub fn select(model: &Model, most: usize) -> Selected {
     let count = model.callbacks.len();
@@ -130,7 +131,8 @@ fn activating<'m>(model: &'m Model, callback: &Callback) -> Option<&'m str> {
 }
 
 fn is_infrastructure(topic: &str) -> bool {
-    // Hidden topics of services are named after the service, with a word behind it; parts of cut cycles end in a number.
+    // Hidden topics of services are named after the service, with a word behind it; parts of cut
+    // cycles end in a number.
     let service = topic.split([' ', '#']).next().unwrap_or(topic);
     INFRASTRUCTURE_TOPICS.contains(&service)
         || INFRASTRUCTURE_ENDINGS.iter().any(|ending| service.ends_with(ending))

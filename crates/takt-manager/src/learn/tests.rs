@@ -157,8 +157,8 @@ fn what_cannot_be_promised_is_relaxed_and_then_first_to_be_given_up() {
         let (goals, _) = propose::propose(&model, &mut chains, &platform);
         (chains, goals)
     };
-    // Measured 2 ms; a reservation of a period of 10 ms cannot promise that for two callbacks of 1 ms each in two executors, but something
-    // near to it.
+    // Measured 2 ms; a reservation of a period of 10 ms cannot promise that for two callbacks of 1
+    // ms each in two executors, but something near to it.
     let (chains, goals) = measured(2_000_000, 0.9);
     assert!(chains.iter().all(|chain| chain.state == "could_be_kept"), "{chains:?}");
     assert!(chains[0].goal_ns.unwrap() > 2_000_000 && chains[0].goal_ns.unwrap() <= 48_000_000, "{chains:?}");
@@ -210,7 +210,8 @@ fn a_real_recording_gives_a_goals_file_that_finds_its_chains() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Any graph, cycles among it, ends in at most so many chains, each of which is found by its text.
+    /// Any graph, cycles among it, ends in at most so many chains, each of which is found by its
+    /// text.
     #[test]
     fn any_graph_is_selected_from(
         edges in proptest::collection::vec((0_usize..9, 0_usize..9), 0..30), most in 0_usize..6,

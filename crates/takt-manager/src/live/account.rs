@@ -1,5 +1,6 @@
-//! Whom a launched program belongs to: the user who typed the command, not the root that `sudo` made of him. Only the manager needs privilege
-//! (SCHED_DEADLINE, the journal of changes); nodes, their files and their logs are the user's.
+//! Whom a launched program belongs to: the user who typed the command, not the root that `sudo`
+//! made of him. Only the manager needs privilege (SCHED_DEADLINE, the journal of changes); nodes,
+//! their files and their logs are the user's.
 
 use std::ffi::{CStr, CString, OsString};
 use std::io;
@@ -25,7 +26,8 @@ fn owned(text: *const libc::c_char) -> Option<OsString> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: not null, and the library ends such strings with a zero byte within the buffer that the caller still holds.
+    // SAFETY: not null, and the library ends such strings with a zero byte within the buffer that
+    // the caller still holds.
     Some(OsString::from_vec(unsafe { CStr::from_ptr(text) }.to_bytes().to_vec()))
 }
 
@@ -33,7 +35,8 @@ fn owned(text: *const libc::c_char) -> Option<OsString> {
 fn entry(
     mut look: impl FnMut(*mut libc::passwd, &mut [libc::c_char], *mut *mut libc::passwd) -> i32,
 ) -> Option<(u32, u32, OsString, Option<OsString>)> {
-    // Entries of networks can be long; a page is twice as much as any that the library itself would take.
+    // Entries of networks can be long; a page is twice as much as any that the library itself would
+    // take.
     let mut buffer = vec![0 as libc::c_char; 1 << 16];
     // SAFETY: all zeros is a valid passwd of null pointers, to be overwritten.
     let mut passwd: libc::passwd = unsafe { std::mem::zeroed() };
@@ -45,7 +48,8 @@ fn entry(
 }
 
 impl Account {
-    /// The user with this number, in these groups. One that no list knows has the group given alone.
+    /// The user with this number, in these groups. One that no list knows has the group given
+    /// alone.
     #[must_use]
     pub fn numbered(uid: u32, gid: Option<u32>) -> Self {
         let found = entry(|passwd, buffer, found| {
@@ -64,7 +68,8 @@ impl Account {
         }
     }
 
-    /// The user who became root by `sudo` or `pkexec` to start this program; `None` where nobody did.
+    /// The user who became root by `sudo` or `pkexec` to start this program; `None` where nobody
+    /// did.
     #[must_use]
     pub fn invoking() -> Option<Self> {
         // SAFETY: geteuid has no preconditions.
@@ -76,7 +81,8 @@ impl Account {
         Some(Self::numbered(uid, number("SUDO_GID")))
     }
 
-    /// Makes `command` run as this user. Its environment names the user's home and name; all else stays as it is.
+    /// Makes `command` run as this user. Its environment names the user's home and name; all else
+    /// stays as it is.
     pub fn apply(&self, command: &mut Command) {
         if let Some(home) = &self.home {
             command.env("HOME", home);
@@ -87,8 +93,9 @@ impl Account {
             command.env_remove(name);
         }
         let (uid, gid, groups) = (self.uid, self.gid, self.groups.clone());
-        // SAFETY: system calls only, in the child, on memory that was made before the fork. Raw, because the library's own would
-        // change all threads of a process, which the child is not yet.
+        // SAFETY: system calls only, in the child, on memory that was made before the fork. Raw,
+        // because the library's own would change all threads of a process, which the child is not
+        // yet.
         unsafe {
             command.pre_exec(move || {
                 let done = |rc: libc::c_long| if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };

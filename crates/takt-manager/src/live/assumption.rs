@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Not enough is known yet: before the first plan, or before an instance was seen to end under it.
+    /// Not enough is known yet: before the first plan, or before an instance was seen to end under
+    /// it.
     #[default]
     Learning,
     /// Only observed: with the plan's reservations it would be guaranteed. Nothing is reserved.
@@ -67,8 +68,8 @@ impl std::fmt::Display for State {
     }
 }
 
-/// An assumption behind the word "guaranteed". All of them must be observed to hold; the first observation against one takes the word
-/// back.
+/// An assumption behind the word "guaranteed". All of them must be observed to hold; the first
+/// observation against one takes the word back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Assumption {
@@ -76,7 +77,8 @@ pub enum Assumption {
     Bounded,
     /// Everything on the chain's way runs.
     Running,
-    /// No process on its way is starting, and every timer there has run: bounds are those of the steady state.
+    /// No process on its way is starting, and every timer there has run: bounds are those of the
+    /// steady state.
     Started,
     /// Every reservation is in force, as read back from the kernel.
     Reserved,
@@ -90,7 +92,8 @@ pub enum Assumption {
     Outputs,
     /// No callback suspended itself or yielded for longer or more often than was known.
     Suspensions,
-    /// The middleware, whose threads have no reservation, delivered no message later than was seen before, with a margin.
+    /// The middleware, whose threads have no reservation, delivered no message later than was seen
+    /// before, with a margin.
     Delivery,
     /// No callback ran in the chain's executors that the plan did not know.
     Graph,

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A timer every 50 ms in process 10 whose message process 20 takes, received `after_ns(step)` after its stamp.
+/// A timer every 50 ms in process 10 whose message process 20 takes, received `after_ns(step)`
+/// after its stamp.
 fn two(from_ns: u64, after_ns: impl Fn(u64) -> u64) -> Script {
     let mut events = Vec::new();
     let mut push = |pid: u32, at_ns: u64, cpu_ns: u64, kind: Kind| {
@@ -82,7 +83,8 @@ fn a_late_delivery_takes_the_word_back_and_the_next_bound_has_it() {
     assert!(again.bound_ns.unwrap() >= before.bound_ns.unwrap() + 8 * MS);
 }
 
-/// Threads of the middleware that wait for a CPU that long have no bound: the longest wait so far is none.
+/// Threads of the middleware that wait for a CPU that long have no bound: the longest wait so far
+/// is none.
 #[test]
 fn where_the_middleware_waits_for_a_cpu_nothing_is_guaranteed() {
     for (held_ms, expected) in [(20, "guaranteed"), (30, "not_analysable")] {
@@ -157,7 +159,8 @@ fn a_delivery_that_is_late_while_threads_are_moved_takes_the_word_and_widens_not
     assert_eq!(parts.iter().map(|part| part.transport_ns).collect::<Vec<_>>(), [0, 550_000]);
 }
 
-/// Before Jazzy messages carry no stamp when they are published: nothing tells which one a callback works on.
+/// Before Jazzy messages carry no stamp when they are published: nothing tells which one a callback
+/// works on.
 #[test]
 fn without_stamps_of_publications_a_chain_over_two_processes_is_not_measurable() {
     let goals = Goals::parse(

@@ -12,8 +12,8 @@ use crate::enact::{Overrun, Reserved};
 use crate::plan::Plan;
 use crate::system::Kernel;
 
-/// An observation against the plan is answered with another one at the earliest so long after the last one: what is noticed together is
-/// answered together.
+/// An observation against the plan is answered with another one at the earliest so long after the
+/// last one: what is noticed together is answered together.
 const TOGETHER_NS: u64 = 250_000_000;
 /// Plans made because of observations take at most one part in so many of a CPU.
 const PLANS_SHARE: u64 = 50;
@@ -31,7 +31,8 @@ pub(super) fn overrun_words(overrun: &Overrun) -> String {
 }
 
 impl<S: Source, K: Kernel> Live<S, K> {
-    /// What was seen since the last call: refuted chains lose the word at once, and the next plan is made at once.
+    /// What was seen since the last call: refuted chains lose the word at once, and the next plan
+    /// is made at once.
     pub(super) fn follow(&mut self, now_ns: u64) {
         let mut findings: Findings = std::mem::take(&mut self.found);
         let lost = self.extractor.counters().lost_events;
@@ -96,8 +97,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
         if !plan.cached {
             self.extractor.assume_with(&grounds.assumed, &grounds.allowances);
         }
-        // One that grows where it is disturbs nobody: until its next replenishment the thread has what the plan of before gave it, which was
-        // enough, and afterwards more. With budgets that run out the period has to be the same; on shared cores they do not.
+        // One that grows where it is disturbs nobody: until its next replenishment the thread has
+        // what the plan of before gave it, which was enough, and afterwards more. With budgets that
+        // run out the period has to be the same; on shared cores they do not.
         let both = self.plan.as_ref().is_some_and(|before| before.shared == plan.shared);
         let grown = |before: &Reserved, one: &Reserved| {
             both && before.budget_ns <= one.budget_ns
@@ -129,8 +131,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.promise(now_ns);
     }
 
-    /// Up to when all events were read at `now_ns`: what is held back yet may be the end of an instance. A source that has ended holds
-    /// nothing back.
+    /// Up to when all events were read at `now_ns`: what is held back yet may be the end of an
+    /// instance. A source that has ended holds nothing back.
     pub(super) fn read_until(&self, now_ns: u64) -> u64 {
         if self.source.ended() && self.order.held() == 0 {
             now_ns
@@ -150,7 +152,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         status.bound_ms = chain.bound_ns.map(ms);
         status.worst_ms = (status.worst_ns > 0).then(|| ms(status.worst_ns));
         status.assumptions = self.ledger.standings(index, now_ns);
-        // Instances that pass each other are how some chains are; where each comes to its end, one past its goal is late.
+        // Instances that pass each other are how some chains are; where each comes to its end, one
+        // past its goal is late.
         let regular = status.dropped.saturating_mul(20) <= status.completions;
         let given_up = chain.state == super::State::Degraded && !self.ledger.observes;
         let overdue = if regular && !given_up { status.overdue as u64 } else { 0 };

@@ -1,4 +1,5 @@
-//! What the kernel has against what was asked, between plans; budgets that do not suffice; and back to the word.
+//! What the kernel has against what was asked, between plans; budgets that do not suffice; and back
+//! to the word.
 
 use super::*;
 use crate::system::Attributes;
@@ -8,7 +9,8 @@ fn state(setup: &Setup, at_s: f64) -> ChainStatus {
     setup.live.status(setup.from_ns + (at_s * 1e9) as u64).chains[0].clone()
 }
 
-/// Somebody changes a reservation at 9.9 s: at the next look the word is gone and the reservation is whole again.
+/// Somebody changes a reservation at 9.9 s: at the next look the word is gone and the reservation
+/// is whole again.
 fn tampered(change: impl FnOnce(&mut Sim, Attributes)) -> ChainStatus {
     let mut setup = setup(100, false);
     setup.pass(0.0, 9.5);

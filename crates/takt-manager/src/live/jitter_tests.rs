@@ -73,7 +73,8 @@ fn a_latency_below_the_best_case_takes_the_word_back_until_a_plan_has_it() {
     assert_eq!(chain.run.intervals.iter().filter(|one| one.state == State::Refuted).count(), 1, "{chain:#?}");
 }
 
-/// The latency goal is kept all the time: jitter alone fails the run. Without a goal for it nothing is said.
+/// The latency goal is kept all the time: jitter alone fails the run. Without a goal for it nothing
+/// is said.
 #[test]
 fn a_missed_jitter_goal_fails_the_run() {
     let took = |step: u64| if step == 300 { 20 * MS } else { 2 * MS };

@@ -1,6 +1,8 @@
-//! The managed program: started with the probe in its environment, as the user who asked for it, and ended in order, with all that it
-//! started: its process group is asked by SIGINT, SIGTERM and SIGKILL ([`Launched::end`]); what is left then, also in other groups and
-//! sessions, by SIGTERM and SIGKILL ([`Launched::end_rest`]). What cleared its environment and was left by its parent is not found.
+//! The managed program: started with the probe in its environment, as the user who asked for it,
+//! and ended in order, with all that it started: its process group is asked by SIGINT, SIGTERM and
+//! SIGKILL ([`Launched::end`]); what is left then, also in other groups and sessions, by SIGTERM
+//! and SIGKILL ([`Launched::end_rest`]). What cleared its environment and was left by its parent is
+//! not found.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -26,7 +28,8 @@ pub struct Launched {
 const REST: [(i32, Duration); 2] =
     [(libc::SIGTERM, Duration::from_secs(5)), (libc::SIGKILL, Duration::from_secs(2))];
 
-/// How a program is asked to end: more and more firmly. `ros2 launch` ends its nodes at SIGINT and needs time for it.
+/// How a program is asked to end: more and more firmly. `ros2 launch` ends its nodes at SIGINT and
+/// needs time for it.
 const ASKING: [(i32, Duration); 3] = [
     (libc::SIGINT, Duration::from_secs(10)),
     (libc::SIGTERM, Duration::from_secs(5)),
@@ -34,9 +37,11 @@ const ASKING: [(i32, Duration); 3] = [
 ];
 
 impl Launched {
-    /// Starts `command` in the session, as the user who became root to start this program ([`Account::invoking`]). It gets a process group of its own: a Ctrl-C in the terminal comes to it once, from
-    /// [`Launched::end`], and not a second time, which `ros2 launch` takes for impatience. Its standard input is empty for the same reason (a
-    /// background group must not read the terminal).
+    /// Starts `command` in the session, as the user who became root to start this program
+    /// ([`Account::invoking`]). It gets a process group of its own: a Ctrl-C in the terminal comes
+    /// to it once, from [`Launched::end`], and not a second time, which `ros2 launch` takes for
+    /// impatience. Its standard input is empty for the same reason (a background group must not
+    /// read the terminal).
     ///
     /// # Errors
     ///
@@ -61,8 +66,9 @@ impl Launched {
             account.apply(&mut command);
         }
         command.process_group(0).stdin(Stdio::null());
-        // A shell starts its background jobs with SIGINT ignored; a program that inherits that could not be ended in order.
-        // SAFETY: signal is async-signal-safe and has no memory effects.
+        // A shell starts its background jobs with SIGINT ignored; a program that inherits that
+        // could not be ended in order. SAFETY: signal is async-signal-safe and has no memory
+        // effects.
         unsafe {
             command.pre_exec(|| {
                 libc::signal(libc::SIGINT, libc::SIG_DFL);
@@ -78,7 +84,8 @@ impl Launched {
         self.child.id()
     }
 
-    /// How it ended; `None` while it runs. What it leaves behind in its group is ended with it (SIGTERM).
+    /// How it ended; `None` while it runs. What it leaves behind in its group is ended with it
+    /// (SIGTERM).
     ///
     /// # Errors
     ///
@@ -97,13 +104,15 @@ impl Launched {
         // SAFETY: an all-zero siginfo_t is a valid one to be overwritten.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        // SAFETY: `info` is a valid place for the answer; WNOWAIT leaves the child to be waited for.
+        // SAFETY: `info` is a valid place for the answer; WNOWAIT leaves the child to be waited
+        // for.
         let rc = unsafe { libc::waitid(libc::P_PID, self.child.id(), &mut info, flags) };
         // SAFETY: after success the field is set, to 0 where no child has ended.
         rc == 0 && unsafe { info.si_pid() } != 0
     }
 
-    /// Asks it to end; to be called again and again until [`Launched::ended`]: it becomes firmer with time. Its whole group is asked.
+    /// Asks it to end; to be called again and again until [`Launched::ended`]: it becomes firmer
+    /// with time. Its whole group is asked.
     pub fn end(&mut self) {
         let now = Instant::now();
         let step = match self.asked {
@@ -126,7 +135,8 @@ impl Launched {
 }
 
 impl Launched {
-    /// Ends what the program has left, once it has ended itself: SIGTERM, and SIGKILL after five seconds. Returns how many would not go.
+    /// Ends what the program has left, once it has ended itself: SIGTERM, and SIGKILL after five
+    /// seconds. Returns how many would not go.
     pub fn end_rest(&mut self) -> usize {
         let mut left = strays::of_session(&self.directory);
         for (signal, patience) in REST {

@@ -1,7 +1,8 @@
-//! How each chain stood over the whole run: a small state machine for each, fed by plans, by events that break an assumption and
-//! by what is measured.
+//! How each chain stood over the whole run: a small state machine for each, fed by plans, by events
+//! that break an assumption and by what is measured.
 //!
-//! A plan says what *can* be kept. The word "guaranteed" is said here, and only while every [`Assumption`] is observed to hold.
+//! A plan says what *can* be kept. The word "guaranteed" is said here, and only while every
+//! [`Assumption`] is observed to hold.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +16,17 @@ use crate::words::ms;
 
 /// Instances that must have begun before it is said that none is seen to end.
 const BEGUN: u64 = 10;
-/// Nothing is said about a chain that is silent for less than this: the first of three reasons to wait, with ten goals and ten times the
-/// longest time between two ends.
+/// Nothing is said about a chain that is silent for less than this: the first of three reasons to
+/// wait, with ten goals and ten times the longest time between two ends.
 const QUIET_NS: u64 = 3_000_000_000;
-/// How often the beginning of a plan may be waited out: latencies above the bound that began just after it was enacted come from the
-/// backlog of before, but not time and again.
+/// How often the beginning of a plan may be waited out: latencies above the bound that began just
+/// after it was enacted come from the backlog of before, but not time and again.
 const SETTLES: u32 = 20;
-/// Intervals kept; of a chain whose state changes more often, the shortest neighbours are put together.
+/// Intervals kept; of a chain whose state changes more often, the shortest neighbours are put
+/// together.
 const INTERVALS: usize = 128;
-/// Processes of one system end one after another, and ROS 2's launch gives them some seconds for it.
+/// Processes of one system end one after another, and ROS 2's launch gives them some seconds for
+/// it.
 pub(super) const ALL_END_NS: u64 = 2_000_000_000;
 /// Broken assumptions kept in words.
 const TOLD: usize = 16;
@@ -67,8 +70,8 @@ pub(super) struct Chain {
     in_force_ns: u64,
     settles: u32,
     broken: Vec<Broken>,
-    /// When an assumption was last seen broken. Curves grow piece by piece: after a change, first one activation is longer than ever,
-    /// then two in a row.
+    /// When an assumption was last seen broken. Curves grow piece by piece: after a change, first
+    /// one activation is longer than ever, then two in a row.
     broken_ns: Option<u64>,
     exceeded: Option<Exceeded>,
     overrun: Option<String>,
@@ -151,8 +154,9 @@ impl Ledger {
         }
     }
 
-    /// A plan was made and, unless it is only looked, enacted. `moved`: threads whose reservation was changed by it. Returns chains of which a
-    /// latency was measured that the new bound does not reach, and by how much.
+    /// A plan was made and, unless it is only looked, enacted. `moved`: threads whose reservation
+    /// was changed by it. Returns chains of which a latency was measured that the new bound does
+    /// not reach, and by how much.
     pub fn planned(
         &mut self,
         now_ns: u64,
@@ -206,7 +210,8 @@ impl Ledger {
                 chain.exceeded = None;
                 chain.begin(now_ns);
             }
-            // What was broken explained the latency, and the plan that covers that does not reach it.
+            // What was broken explained the latency, and the plan that covers that does not reach
+            // it.
             if let (Some(exceeded), Some(bound_ns), false) = (&chain.exceeded, chain.bound_ns, plan.cached) {
                 too_short.push((index, exceeded.latency_ns().saturating_sub(bound_ns)));
             }
@@ -214,7 +219,8 @@ impl Ledger {
         too_short
     }
 
-    /// These processes are starting, or have just done so: whoever began that after the plan is no longer in the steady state of its bounds.
+    /// These processes are starting, or have just done so: whoever began that after the plan is no
+    /// longer in the steady state of its bounds.
     pub fn starting(&mut self, pids: &[u32]) {
         for grounds in self.chains.iter_mut().map(|chain| &mut chain.grounds) {
             for pid in pids.iter().filter(|pid| grounds.processes.contains(pid)) {
@@ -240,14 +246,16 @@ impl Ledger {
         }
     }
 
-    /// A reservation was found exhausted for as long as a goal that it serves: the next plan gives it more.
+    /// A reservation was found exhausted for as long as a goal that it serves: the next plan gives
+    /// it more.
     pub fn overrun(&mut self, now_ns: u64, tid: u32, words: &str, findings: &mut Findings) {
         for chain in self.chains.iter_mut().filter(|chain| chain.grounds.threads.contains(&tid)) {
             if !chain.stands() {
                 continue;
             }
             findings.replan = true;
-            // As after any broken assumption, the next plan has to hold for a while first, and without another overrun.
+            // As after any broken assumption, the next plan has to hold for a while first, and
+            // without another overrun.
             chain.broken_ns = chain.broken_ns.max(Some(now_ns));
             if chain.overrun.is_none() {
                 chain.refute(now_ns, words.to_owned());
@@ -305,7 +313,8 @@ impl Ledger {
         }
     }
 
-    /// Takes what was measured since the last look, and says what has changed. `paths`: the measurements of each chain.
+    /// Takes what was measured since the last look, and says what has changed. `paths`: the
+    /// measurements of each chain.
     pub fn look<'a>(
         &mut self,
         now_ns: u64,
@@ -387,7 +396,8 @@ impl Ledger {
         ended.into_iter().any(|(at_ns, _)| now_ns.saturating_sub(at_ns) < ALL_END_NS)
     }
 
-    /// The run is over, and so is all that was managed: what ended with it stood to the end as it stood before.
+    /// The run is over, and so is all that was managed: what ended with it stood to the end as it
+    /// stood before.
     pub fn all_over(&mut self, now_ns: u64) {
         let last_ns = self.chains.iter().filter_map(|chain| chain.ended).map(|(at_ns, _)| at_ns).max();
         for chain in &mut self.chains {
@@ -434,7 +444,8 @@ impl Chain {
         (self.began_in_force, self.ended_in_force) = (self.began, false);
     }
 
-    /// A plan has a shorter bound, and moved nothing: the longer one stays until all that began under it has ended.
+    /// A plan has a shorter bound, and moved nothing: the longer one stays until all that began
+    /// under it has ended.
     fn lower_later(&mut self, now_ns: u64, bound_ns: Option<u64>) -> bool {
         let (Some(bound_ns), Some(longer_ns)) = (bound_ns, self.bound_ns) else { return false };
         if self.shorter.is_none_or(|(_, known_ns)| known_ns != bound_ns) {
@@ -500,7 +511,8 @@ impl Chain {
                 self.worst_false = Some(exceeded);
             }
         }
-        // A broken assumption explains it, and the backlog of before a plan does so for its first instances.
+        // A broken assumption explains it, and the backlog of before a plan does so for its first
+        // instances.
         let explained = !self.broken.is_empty() || self.overrun.is_some() || self.difference.is_some();
         let settling = !said && instance.began_ns < self.in_force_ns.saturating_add(bound_ns);
         if settling && !explained && self.settles < SETTLES {
@@ -790,7 +802,8 @@ impl Chain {
     }
 }
 
-/// Puts the shortest interval together with the one before it, so that nothing that was counted is lost.
+/// Puts the shortest interval together with the one before it, so that nothing that was counted is
+/// lost.
 fn thin(intervals: &mut Vec<Interval>) {
     let length = |interval: &Interval| interval.to_s - interval.from_s;
     let shortest =

@@ -4,7 +4,8 @@ use takt_model::ChainStats;
 
 use super::{BUCKETS_NS, ChainStatus};
 
-/// Fills in what was measured, over all paths that the chain took. Quantiles are those of the path that was taken most.
+/// Fills in what was measured, over all paths that the chain took. Quantiles are those of the path
+/// that was taken most.
 pub(super) fn measure(chain: &mut ChainStatus, paths: &[&ChainStats], now_ns: u64) {
     let Some(most) = paths.iter().max_by_key(|stats| stats.completions) else { return };
     let mut bounds: Vec<u64> = BUCKETS_NS.to_vec();

@@ -1,7 +1,8 @@
 //! The status as Prometheus metrics, over HTTP on a loopback address.
 //!
-//! A client that dawdles delays nobody, and only requests that name this address are answered: a page in a browser on this machine
-//! could have been led here otherwise. The thread has the lowest urgency that still runs.
+//! A client that dawdles delays nobody, and only requests that name this address are answered: a
+//! page in a browser on this machine could have been led here otherwise. The thread has the lowest
+//! urgency that still runs.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -373,7 +374,8 @@ mod tests {
         assert!(ask(address, &format!("POST / HTTP/1.1\r\nHost: {address}\r\n\r\n")).contains(" 405 "));
     }
 
-    /// Five silent clients once delayed a scrape by ten seconds: two for each, until each was given up.
+    /// Five silent clients once delayed a scrape by ten seconds: two for each, until each was given
+    /// up.
     #[test]
     fn silent_clients_delay_no_scrape() {
         let server = Server::start(([127, 0, 0, 1], 0).into(), Board::default()).unwrap();
@@ -384,7 +386,8 @@ mod tests {
             let _ = stream.write_all(b"GET /metrics HTT");
             stream
         };
-        // Answered while all five still have their time: nobody was waited for. The machine may stall for that long by itself.
+        // Answered while all five still have their time: nobody was waited for. The machine may
+        // stall for that long by itself.
         let answered_beside = || {
             let mut clients: Vec<TcpStream> = (0..5).map(|_| silent()).collect();
             assert!(scrape().contains(" 200 "));

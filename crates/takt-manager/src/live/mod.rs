@@ -1,8 +1,10 @@
-//! The loop: events in, a plan every few seconds, enacted and watched; what holds and what it costs, for all to see.
+//! The loop: events in, a plan every few seconds, enacted and watched; what holds and what it
+//! costs, for all to see.
 //!
-//! One thread does all of it, on the system core and without urgency: a manager that is late makes a plan later, and nothing else. It looks
-//! at events every few milliseconds (rings must not overflow, and exhausted budgets should be noticed), which costs little
-//! where there is nothing to see.
+//! One thread does all of it, on the system core and without urgency: a manager that is late makes
+//! a plan later, and nothing else. It looks at events every few milliseconds (rings must not
+//! overflow, and exhausted budgets should be noticed), which costs little where there is nothing to
+//! see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,8 +49,9 @@ use measure::measure;
 /// Time from the first event to the first plan where the model of an earlier run is known.
 const KNOWN_PLAN_NS: u64 = 1_000_000_000;
 
-/// Reservations are read back so often: two system calls for each thread, which is less than a ten-thousandth of a CPU for thirty of
-/// them, and a word that is no longer true stands no longer than it takes a person to read it.
+/// Reservations are read back so often: two system calls for each thread, which is less than a
+/// ten-thousandth of a CPU for thirty of them, and a word that is no longer true stands no longer
+/// than it takes a person to read it.
 const CHECK_NS: u64 = 250_000_000;
 
 /// A chain's measurement.
@@ -75,8 +78,8 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     plan: Option<Plan>,
     model: Model,
     enacted: Enacted,
-    /// Every path that a chain ever took, by its place in the goals: what was measured is not forgotten when another path is the
-    /// longest.
+    /// Every path that a chain ever took, by its place in the goals: what was measured is not
+    /// forgotten when another path is the longest.
     watched: BTreeMap<usize, Vec<Watched>>,
     overruns: BTreeMap<u32, u64>,
     /// Since the last plan, for the log.
@@ -87,14 +90,16 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     cached: u64,
     /// Wall clock less monotonic clock.
     clock_offset_ns: i64,
-    /// Where chains begin on other machines: how far the clocks are apart, and what was known of it last.
+    /// Where chains begin on other machines: how far the clocks are apart, and what was known of it
+    /// last.
     clocks: Option<crate::clocks::Watch>,
     clock: crate::clocks::ClockError,
     /// How each chain stood over the whole run.
     ledger: Ledger,
     /// Events lost at the last look.
     lost: u64,
-    /// When the last plan was made, and what it took: an observation against it is answered at once, but not with all of a CPU.
+    /// When the last plan was made, and what it took: an observation against it is answered at
+    /// once, but not with all of a CPU.
     planned: Option<(u64, u64)>,
     /// What must be done about what was seen since the last look.
     found: Findings,
@@ -261,8 +266,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.ledger.chains.get(chain).map_or(State::Learning, |chain| chain.state)
     }
 
-    /// Releases of chains' first timers that never ran, since the last call, by the chains' places in the goals. Of a chain with several
-    /// paths each was seen on all of them.
+    /// Releases of chains' first timers that never ran, since the last call, by the chains' places
+    /// in the goals. Of a chain with several paths each was seen on all of them.
     pub fn skips(&mut self) -> Vec<(usize, Vec<Skip>)> {
         let extractor = &mut self.extractor;
         let mut drained = Vec::new();
@@ -281,7 +286,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         drained
     }
 
-    /// Runs until `stop` is set or the source ends. The thread goes to the system core unless it only observes.
+    /// Runs until `stop` is set or the source ends. The thread goes to the system core unless it
+    /// only observes.
     ///
     /// # Errors
     ///
@@ -313,22 +319,24 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.plans
     }
 
-    /// Brings the calling thread to the system core, unless the manager only observes; returns where it was. [`Live::run`] does it
-    /// by itself.
+    /// Brings the calling thread to the system core, unless the manager only observes; returns
+    /// where it was. [`Live::run`] does it by itself.
     pub fn settle(&mut self) -> Option<CpuSet> {
         self.enactor.as_ref()?;
         let home = takt_rt::placement::affinity(0).ok()?;
         let platform = self.manager.platform();
         let core = platform.system_core;
-        // Where that takes reservations, too, a thread shut in there waits for them; the kernel finds a better place.
+        // Where that takes reservations, too, a thread shut in there waits for them; the kernel
+        // finds a better place.
         if !platform.cores.contains(&core) {
             let outcome = CpuSet::single(core).and_then(|cpus| takt_rt::placement::set_affinity(0, &cpus));
             if let Err(error) = outcome {
                 self.note(monotonic_ns(), &format!("the manager itself stays where it is: {error}"));
             }
         }
-        // Without urgency, but with weight: it needs a hundredth of the core, and on a crowded one a fair share of a twentieth comes in
-        // pieces that are seconds apart. Where that is not allowed, it goes without.
+        // Without urgency, but with weight: it needs a hundredth of the core, and on a crowded one
+        // a fair share of a twentieth comes in pieces that are seconds apart. Where that is not
+        // allowed, it goes without.
         let _ = Policy::Other { nice: -10 }.apply(0);
         Some(home)
     }
@@ -347,7 +355,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         });
         polled.map_err(|error| Error::Source(Box::new(error)))?;
         let ended = self.source.ended();
-        // Stamps of publishers that are not observed are of the day's clock: whether it was set must be known before they are read.
+        // Stamps of publishers that are not observed are of the day's clock: whether it was set
+        // must be known before they are read.
         self.extractor.clock(now_ns, network::ahead_ns());
         let extractor = &mut self.extractor;
         match ended {
@@ -387,7 +396,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(after_ns);
         }
         self.follow(now_ns);
-        // When everything has ended there is nothing left to plan for, but a look at what was there.
+        // When everything has ended there is nothing left to plan for, but a look at what was
+        // there.
         let due = self.next_plan_ns.is_some_and(|due_ns| now_ns >= due_ns);
         if (due && !ended) || (ended && self.plans == 0) {
             // A manager that was held up for long makes one plan, not many.
@@ -412,7 +422,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let model = self.extractor.snapshot(now_ns);
         let over = !model.threads.is_empty() && model.threads.iter().all(|thread| thread.ended);
         if over && self.enactor.is_none() && self.plan.is_some() {
-            // Who only looks keeps the plan for what was there; nothing runs that another one could be for.
+            // Who only looks keeps the plan for what was there; nothing runs that another one could
+            // be for.
             return Ok(());
         }
         if self.enactor.is_none() && self.plan.is_some() && self.ledger.is_ending(now_ns) {
@@ -487,7 +498,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         Ok(())
     }
 
-    /// All times are of the monotonic clock, but for the stamps of messages whose publishers are not observed ([`Extractor::clock`]).
+    /// All times are of the monotonic clock, but for the stamps of messages whose publishers are
+    /// not observed ([`Extractor::clock`]).
     fn notice_clock_step(&mut self, now_ns: u64) {
         let offset_ns = network::ahead_ns();
         let step_ns = offset_ns - self.clock_offset_ns;
@@ -502,7 +514,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
     }
 
-    /// Measures each chain that was found, along the path of its greatest bound, and awaits its instances on each way that it can still go.
+    /// Measures each chain that was found, along the path of its greatest bound, and awaits its
+    /// instances on each way that it can still go.
     fn watch_chains(&mut self, plan: &Plan) {
         let alive = |callback: &takt_model::Callback| {
             let executor = self.model.executors.get(callback.executor.0);

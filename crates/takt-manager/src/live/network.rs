@@ -1,4 +1,5 @@
-//! Chains that begin on another machine: what their latencies are true to, and what can be said of them.
+//! Chains that begin on another machine: what their latencies are true to, and what can be said of
+//! them.
 
 use takt_model::Outside;
 use takt_ros::Source;
@@ -14,7 +15,8 @@ use crate::system::Kernel;
 /// Two readings of clocks take less than this where nothing comes between.
 const NARROW_NS: u64 = 2_000;
 
-/// How far the day's clock is ahead of the monotonic one. A thread may be preempted between two readings: the narrowest of a few counts.
+/// How far the day's clock is ahead of the monotonic one. A thread may be preempted between two
+/// readings: the narrowest of a few counts.
 pub(super) fn ahead_ns() -> i64 {
     let mut best = (u64::MAX, 0);
     for _ in 0..8 {
@@ -47,7 +49,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
 
     /// Tells the measurements of this plan's chains how far the clocks are apart.
     pub(super) fn allow_for_clocks(&mut self, plan: &Plan) {
-        // When that is no longer known nothing more begins to be measured; what is under way began when it was.
+        // When that is no longer known nothing more begins to be measured; what is under way began
+        // when it was.
         let Some(error_ns) = self.clock.error_ns else { return };
         for index in 0..self.ledger.chains.len() {
             let foreign = self.begins_outside_by(plan, index).is_some();
@@ -59,7 +62,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
     }
 
-    /// What is known of the messages from other machines that a chain begins with; `None`: it begins here.
+    /// What is known of the messages from other machines that a chain begins with; `None`: it
+    /// begins here.
     fn begins_outside(&self, index: usize) -> Option<Outside> {
         self.begins_outside_by(self.plan.as_ref()?, index)
     }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::clocks::roundtrip::Responder;
 
-/// A subscription that gets a message every 50 ms from a publisher that is not observed: on its way for 1 ms, by a clock that is ahead by
-/// so much; its callback takes 2 ms, and once 30.
+/// A subscription that gets a message every 50 ms from a publisher that is not observed: on its way
+/// for 1 ms, by a clock that is ahead by so much; its callback takes 2 ms, and once 30.
 fn listening(from_ns: u64, ahead_ns: i64, way_ns: u64) -> Script {
     // The test's own clock may be set.
     let offset_ns = crate::live::network::ahead_ns() + ahead_ns;
@@ -60,7 +60,8 @@ fn near(ms: Option<f64>, wanted_ms: f64) -> bool {
 
 #[test]
 fn latencies_from_another_machine_are_told_with_their_error_and_never_guaranteed_without_a_bound() {
-    // 4 ms ahead, as is stated: messages seem to come from the future, and their releases are no later than their takes.
+    // 4 ms ahead, as is stated: messages seem to come from the future, and their releases are no
+    // later than their takes.
     let status = run("50 ms", "[network]\nclock_error = \"5 ms\"\n", -4_000_000, MS);
     let chain = &status.chains[0];
     assert!(near(chain.worst_ms, 7.0), "{chain:#?}");
@@ -186,7 +187,8 @@ fn the_greatest_error_of_the_run_is_told() {
 fn a_clock_that_was_set_while_the_manager_slept_is_noticed_before_stamps_are_read() {
     let mut setup = setup_with(goals("50 ms", ""), false, |from_ns| listening(from_ns, 0, MS));
     setup.pass(0.0, 10.0);
-    // The last look was of a clock whose distance was off by 50 ms, two seconds before: by it stamps of now seem 50 ms too old.
+    // The last look was of a clock whose distance was off by 50 ms, two seconds before: by it
+    // stamps of now seem 50 ms too old.
     let before_ns = crate::live::network::ahead_ns() + 50_000_000;
     setup.live.extractor.clock(setup.from_ns + 10_000 * MS, before_ns);
     setup.live.clock_offset_ns -= 10_000_000_000;
@@ -197,8 +199,9 @@ fn a_clock_that_was_set_while_the_manager_slept_is_noticed_before_stamps_are_rea
     assert!(log.contains("the wall clock was set by 10.0") && log.contains("not measured"), "{log}");
 }
 
-/// The day's clock is set by so much, 10.2 s after the start; messages are under way for `way_ns`, those taken at 13.5 s for 3.5 s. The clock is
-/// looked at each half second; `held_up`: not from 10 to 13 s, and it is set after 12.7 s.
+/// The day's clock is set by so much, 10.2 s after the start; messages are under way for `way_ns`,
+/// those taken at 13.5 s for 3.5 s. The clock is looked at each half second; `held_up`: not from 10
+/// to 13 s, and it is set after 12.7 s.
 fn set_by(by_ns: i64, way_ns: u64, held_up: bool) -> Setup {
     use crate::live::network::{ahead_ns, planted::SET_BY_NS};
     let set_at_ns = if held_up { 12_700 * MS } else { 10_200 * MS };
@@ -223,7 +226,8 @@ fn a_clock_that_is_set_makes_no_false_latencies_and_no_false_guarantees() {
             let setup = set_by(by_ns, way_ns, held_up);
             let chain = &setup.live.status(setup.from_ns + 30_000 * MS).chains[0];
             let what = format!("set by {by_ns} ns, {way_ns} ns under way, held up: {held_up}: {chain:#?}");
-            // Neither longer than it was nor shorter: what waited from before it was set until after is not measured.
+            // Neither longer than it was nor shorter: what waited from before it was set until
+            // after is not measured.
             assert!(near(chain.worst_ms, way_ns as f64 / 1e6 + 2.0), "{what}");
             assert!(near(chain.median_ns.map(|ns| ns as f64 / 1e6), way_ns as f64 / 1e6 + 2.0), "{what}");
             assert_eq!((chain.violations, chain.run.false_guarantees, chain.run.never), (0, 0, 0), "{what}");
@@ -233,7 +237,8 @@ fn a_clock_that_is_set_makes_no_false_latencies_and_no_false_guarantees() {
     }
 }
 
-/// Examines a recording of `listening`, in whose process a node publishes every 50 ms as well, which tells how far the clocks are apart.
+/// Examines a recording of `listening`, in whose process a node publishes every 50 ms as well,
+/// which tells how far the clocks are apart.
 fn examined(
     network: &str,
     goal: &str,
@@ -279,7 +284,8 @@ fn a_recording_honours_the_network_of_the_goals() {
     let verdict = open.verdict();
     assert_ne!(verdict.verdict, Verdict::Pass, "{verdict:?}");
     assert!(verdict.reasons.join("; ").contains("may be apart"), "{verdict:?}");
-    // The bound is part of the chain's, and nothing is kept without one, or where messages took longer.
+    // The bound is part of the chain's, and nothing is kept without one, or where messages took
+    // longer.
     let alone = examined("", "50 ms", MS, 0).unwrap().plan.chains[0].bound_ns.unwrap();
     let kept = examined("[network]\nclock_error = \"1 ms\"\nbound = \"3 ms\"\n", "50 ms", MS, 0).unwrap();
     assert_eq!(kept.plan.chains[0].state, ChainState::Guaranteed);

@@ -1,4 +1,5 @@
-//! Suspensions, yields and messages beyond what a plan assumed: the word goes at once, the callback is named, and the next plan has it.
+//! Suspensions, yields and messages beyond what a plan assumed: the word goes at once, the callback
+//! is named, and the next plan has it.
 
 use super::*;
 use takt_ros::event::Event;
@@ -78,8 +79,8 @@ fn chain() -> Goals {
     Goals::parse(text, "test").unwrap()
 }
 
-/// Kept until step 200, at 10 s, when the driver does more than ever before: what is then told. The next plan has it, as the word is there again
-/// 20 s later.
+/// Kept until step 200, at 10 s, when the driver does more than ever before: what is then told. The
+/// next plan has it, as the word is there again 20 s later.
 fn broken(before: Does, after: Does) -> String {
     let does = move |step| if step < 200 { before } else { after };
     let mut setup = setup_with(chain(), false, |from_ns| talking(from_ns, does));

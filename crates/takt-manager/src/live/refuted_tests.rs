@@ -17,7 +17,8 @@ fn scripted(from_ns: u64, fill: impl FnOnce(Push<'_>)) -> Script {
     Script { events: events.into(), now_ns: 0, ..Script::default() }
 }
 
-/// One timer of 50 ms; `took` says for each step how long the callback runs and takes to its end, `more` what happens besides.
+/// One timer of 50 ms; `took` says for each step how long the callback runs and takes to its end,
+/// `more` what happens besides.
 pub(super) fn beating(
     from_ns: u64,
     took: impl Fn(u64) -> (u64, u64),
@@ -100,7 +101,8 @@ fn a_cost_above_its_curve_takes_the_word_back_and_the_next_plan_has_it() {
     assert_eq!(course(&again), [Learning, Guaranteed, Refuted, Learning, Guaranteed], "{:#?}", again.run);
     let log = setup.text.text();
     assert!(log.contains("chain beat: REFUTED: /driver timer 50ms: one activation took 5.000 ms"), "{log}");
-    // Its goal was kept all the time: the broken assumption is told, and the goal is what the verdict is about.
+    // Its goal was kept all the time: the broken assumption is told, and the goal is what the
+    // verdict is about.
     assert_eq!((again.run.late, again.run.false_guarantees), (0, 0));
 }
 
@@ -133,7 +135,8 @@ fn a_callback_that_no_plan_knew_takes_the_word_back() {
     assert_eq!(state(&setup, 20.0).state, "guaranteed", "it is planned for");
 }
 
-/// Late though no curve was left: something is missing in the model, which is said, and counted against the bound from then on.
+/// Late though no curve was left: something is missing in the model, which is said, and counted
+/// against the bound from then on.
 #[test]
 fn a_latency_that_nothing_explains_takes_the_word_back_until_the_bound_covers_it() {
     let slow = |step| if step == 200 { (2 * MS, 80 * MS) } else { (2 * MS, 3 * MS) };
@@ -243,7 +246,8 @@ fn instances_that_are_never_seen_to_end_are_not_guaranteed() {
     assert!(chain.why.contains("instances began and none was seen to come to its end"), "{}", chain.why);
 }
 
-/// A stall of 80 ms in an activation that took 0.1 ms more than its curve allows: that explains nothing of the 80.
+/// A stall of 80 ms in an activation that took 0.1 ms more than its curve allows: that explains
+/// nothing of the 80.
 #[test]
 fn a_trifle_does_not_explain_a_stall() {
     let slow = |step| if step == 200 { (2 * MS + 300_000, 80 * MS) } else { (2 * MS, 3 * MS) };
@@ -256,7 +260,8 @@ fn a_trifle_does_not_explain_a_stall() {
     assert!(again.bound_ms >= Some(80.0), "80 ms were measured: {again:#?}");
 }
 
-/// The callback sleeps 40 ms at 12.5 s; before that a component is loaded into its process, or not. Plans are made at 6, 12, 18 s.
+/// The callback sleeps 40 ms at 12.5 s; before that a component is loaded into its process, or not.
+/// Plans are made at 6, 12, 18 s.
 #[test]
 fn a_component_that_is_loaded_takes_the_word_at_once() {
     for load in [false, true] {

@@ -1,9 +1,11 @@
-//! The room that goals leave: what happens within it is no news, what leaves it takes the word back.
+//! The room that goals leave: what happens within it is no news, what leaves it takes the word
+//! back.
 
 use super::refuted::{beating, nothing, state};
 use super::*;
 
-/// A timer of 50 ms whose callback runs for 2 ms, and from step 200 on, at 10 s, for `longest_ms` now and then; with this goal.
+/// A timer of 50 ms whose callback runs for 2 ms, and from step 200 on, at 10 s, for `longest_ms`
+/// now and then; with this goal.
 fn run(goal_ms: u64, longest_ms: u64) -> (Setup, ChainStatus, u64) {
     let cost = move |step: u64| {
         let runs_ns = if step >= 200 && step.is_multiple_of(8) { longest_ms * MS } else { 2 * MS };

@@ -1,4 +1,5 @@
-//! What the manager says of itself and of the chains while it runs: for screens, for metrics, for programs.
+//! What the manager says of itself and of the chains while it runs: for screens, for metrics, for
+//! programs.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +13,9 @@ use super::assumption::State;
 use super::assumption::{Interval, Standing};
 use crate::manager::Room;
 
-/// Upper bounds of the latency histograms: from a quarter of a millisecond to four seconds, doubling. Goals lie in between, and each chain's own
-/// goal is added, so that violations can be read from the histogram alone.
+/// Upper bounds of the latency histograms: from a quarter of a millisecond to four seconds,
+/// doubling. Goals lie in between, and each chain's own goal is added, so that violations can be
+/// read from the histogram alone.
 pub const BUCKETS_NS: [u64; 15] = {
     let mut bounds = [250_000; 15];
     let mut i = 1;
@@ -63,7 +65,8 @@ pub struct Status {
     /// Greatest share of a core that reservations may take.
     #[serde(default)]
     pub most_bandwidth: f64,
-    /// How far the assumptions of the bounds reach beyond what was measured; `None`: no further than the margins.
+    /// How far the assumptions of the bounds reach beyond what was measured; `None`: no further
+    /// than the margins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Room>,
     /// The last lines of the log, the oldest first.
@@ -115,7 +118,8 @@ pub struct ChainStatus {
     /// Its jitter goal, in milliseconds: how far its longest and its shortest latency may be apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter_goal_ms: Option<f64>,
-    /// The longest less the shortest measured latency, in milliseconds; `None`: nothing was measured.
+    /// The longest less the shortest measured latency, in milliseconds; `None`: nothing was
+    /// measured.
     #[serde(default)]
     pub jitter_ms: Option<f64>,
     /// Bound on it, where it has a goal.
@@ -133,10 +137,12 @@ pub struct ChainStatus {
     /// What its bound consists of; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_parts: Option<BoundSum>,
-    /// The bound for what was measured alone, in milliseconds, where its assumptions reach further ([`Status::room`]).
+    /// The bound for what was measured alone, in milliseconds, where its assumptions reach further
+    /// ([`Status::room`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_bound_ms: Option<f64>,
-    /// It begins on another machine: its latencies are true to so much, in milliseconds; the greatest error of the run while it was measured.
+    /// It begins on another machine: its latencies are true to so much, in milliseconds; the
+    /// greatest error of the run while it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_error_ms: Option<f64>,
     /// How that is known, or why not; empty: it begins here.
@@ -150,23 +156,27 @@ pub struct ChainStatus {
     pub run: Run,
 }
 
-/// What a chain's bound consists of, over all executors on its way, in milliseconds. Their sum is the bound.
+/// What a chain's bound consists of, over all executors on its way, in milliseconds. Their sum is
+/// the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct BoundSum {
     /// Execution and self-suspension of the chain's own activations.
     pub own_ms: f64,
-    /// The same of all that the executors run before: other callbacks, and what arrives in bursts because of jitter.
+    /// The same of all that the executors run before: other callbacks, and what arrives in bursts
+    /// because of jitter.
     pub executor_ms: f64,
     /// Waiting for reservations; on shared cores for their other executors.
     pub supply_ms: f64,
-    /// What is allowed on shared cores for what callbacks take beyond their curves ([`Status::room`]).
+    /// What is allowed on shared cores for what callbacks take beyond their curves
+    /// ([`Status::room`]).
     #[serde(default)]
     pub allowance_ms: f64,
     /// Delivery by the middleware.
     pub delivery_ms: f64,
     /// Latencies that were measured above the bound and that nothing explained.
     pub unexplained_ms: f64,
-    /// Of how many worst cases it is the sum, in each of which the chain waits for all that runs before it anew.
+    /// Of how many worst cases it is the sum, in each of which the chain waits for all that runs
+    /// before it anew.
     #[serde(default)]
     pub waits: usize,
 }
@@ -207,7 +217,8 @@ pub struct Run {
     /// Of these, so close to the goal that the clocks' error leaves open whether they were late.
     #[serde(default)]
     pub in_doubt: u64,
-    /// Releases that never ran, and instances that were past the goal at the end, while it was not given up.
+    /// Releases that never ran, and instances that were past the goal at the end, while it was not
+    /// given up.
     pub never: u64,
     /// The longest row of instances that were late or never came.
     pub longest_late_run: u64,

@@ -1,5 +1,5 @@
-//! What a launched program started and left: processes of other sessions and groups among them, found by the session of the probe in their
-//! environment, or as children of one that has it.
+//! What a launched program started and left: processes of other sessions and groups among them,
+//! found by the session of the probe in their environment, or as children of one that has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +21,8 @@ fn stat(pid: u32) -> Option<(u32, u64)> {
     Some((stat.parent()?, stat.start_ticks()?))
 }
 
-/// All that run in this session of the probe, and their children, whatever those did to their environment.
+/// All that run in this session of the probe, and their children, whatever those did to their
+/// environment.
 pub(super) fn of_session(directory: &Path) -> BTreeSet<Stray> {
     let mut marker = b"TAKT_PROBE_DIR=".to_vec();
     marker.extend_from_slice(directory.as_os_str().as_bytes());

@@ -17,8 +17,9 @@ use crate::restore::Restored;
 pub struct Options {
     /// Only look: model, bounds and what would be done.
     pub observe: bool,
-    /// Time between two looks at the events. 25 ms: rings hold seconds, a budget that does not suffice is noticed within a few reservation
-    /// periods, and every look costs system calls for each process and each reservation.
+    /// Time between two looks at the events. 25 ms: rings hold seconds, a budget that does not
+    /// suffice is noticed within a few reservation periods, and every look costs system calls for
+    /// each process and each reservation.
     pub poll: Duration,
     /// Time between two renewals of the status. Half a second: nobody reads faster.
     pub renew: Duration,
@@ -28,10 +29,11 @@ pub struct Options {
     pub model: takt_model::Options,
     /// Where to tell what happens.
     pub log: Log,
-    /// The program that calls [`takt_reserve::restore::watchdog::run`] with the state file, as `takt manage --watchdog FILE`; without it only the state
-    /// file remains of a killed manager.
+    /// The program that calls [`takt_reserve::restore::watchdog::run`] with the state file, as
+    /// `takt manage --watchdog FILE`; without it only the state file remains of a killed manager.
     pub watchdog: Option<fn(&std::path::Path) -> io::Result<Command>>,
-    /// What an earlier run learnt; with it the first plan is made as soon as everything that runs is known. Without: nothing is kept.
+    /// What an earlier run learnt; with it the first plan is made as soon as everything that runs
+    /// is known. Without: nothing is kept.
     pub kept: Option<Kept>,
 }
 

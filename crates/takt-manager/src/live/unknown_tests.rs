@@ -1,4 +1,5 @@
-//! What is not known yet: timers that have not run, the end of what is under way, threads that are no more.
+//! What is not known yet: timers that have not run, the end of what is under way, threads that are
+//! no more.
 
 use super::*;
 use crate::system::Attributes;
@@ -13,7 +14,8 @@ fn beside(period_ns: i64) -> [Kind; 4] {
     ]
 }
 
-/// The driver of `script`, and in its executor a slow timer: it runs `runs` times from 12 s on, each 20 s, and takes 10 ms.
+/// The driver of `script`, and in its executor a slow timer: it runs `runs` times from 12 s on,
+/// each 20 s, and takes 10 ms.
 fn with_a_slow_timer(from_ns: u64, runs: u64) -> Script {
     let mut script = script(from_ns, 40);
     let event =
@@ -118,8 +120,8 @@ fn a_thread_that_has_died_has_no_reservation_that_could_differ() {
     assert!(status.differences.is_empty(), "{:?}", status.differences);
 }
 
-/// A node of Python that comes 4 s later: for half a second each it loads libraries between what its node announces, ten messages at once at
-/// last, and then says something every 100 ms.
+/// A node of Python that comes 4 s later: for half a second each it loads libraries between what
+/// its node announces, ten messages at once at last, and then says something every 100 ms.
 fn with_python(from_ns: u64) -> Script {
     let mut script = script(from_ns, 40);
     let event = |pid: u32, at_ns: u64, cpu_ns: u64, kind: Kind| Event {

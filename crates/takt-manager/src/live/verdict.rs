@@ -5,7 +5,8 @@ use takt_stats::{Part, SeriesEvidence, Verdict, VerdictReport, judge_series, ove
 use super::{ChainStatus, State, Status};
 
 impl ChainStatus {
-    /// What the verdict on it rests on: all that was measured while it was not given up in order. What is in doubt says nothing for it.
+    /// What the verdict on it rests on: all that was measured while it was not given up in order.
+    /// What is in doubt says nothing for it.
     #[must_use]
     pub fn evidence(&self) -> SeriesEvidence {
         SeriesEvidence {
@@ -20,7 +21,8 @@ impl ChainStatus {
         }
     }
 
-    /// Why nothing that was measured counts: it was given up in the declared order for the whole time.
+    /// Why nothing that was measured counts: it was given up in the declared order for the whole
+    /// time.
     #[must_use]
     pub fn excuse(&self) -> Option<String> {
         let run = &self.run;
@@ -56,7 +58,8 @@ impl ChainStatus {
 }
 
 impl Status {
-    /// The verdict on all chains, over the whole run. FAIL: a goal was missed that was not given up in order.
+    /// The verdict on all chains, over the whole run. FAIL: a goal was missed that was not given up
+    /// in order.
     #[must_use]
     pub fn verdict(&self) -> VerdictReport {
         let judged: Vec<(VerdictReport, Option<String>)> = self

@@ -4,7 +4,8 @@ use super::*;
 use crate::simulate::{Machine, Supply, System, Trigger, events, simulate_on};
 use takt_stats::Verdict;
 
-/// A timer's messages go to two nodes, and from both to a third. The first of the two, over which the chain takes longer, ends after 15 s.
+/// A timer's messages go to two nodes, and from both to a third. The first of the two, over which
+/// the chain takes longer, ends after 15 s.
 #[test]
 fn instances_of_a_way_that_ended_are_not_awaited() {
     let mut system = System::default();

@@ -10,8 +10,10 @@ use crate::curves::Counts;
 use crate::plan::ChainState;
 use crate::workload::{Activity, Suspension};
 
-/// Threads of the middleware work for a fraction of this with any ordinary message. Where they were seen to take longer they waited for a CPU, which nothing
-/// promises them: they have no reservations, and run when those that have leave them something. The longest of such waits says nothing about the next.
+/// Threads of the middleware work for a fraction of this with any ordinary message. Where they were
+/// seen to take longer they waited for a CPU, which nothing promises them: they have no
+/// reservations, and run when those that have leave them something. The longest of such waits says
+/// nothing about the next.
 pub const MOST_DELIVERY_NS: u64 = 25_000_000;
 
 /// The grounds of a plan.
@@ -30,15 +32,18 @@ pub struct Grounds {
 pub struct ChainGrounds {
     /// Callbacks on its paths, by name.
     pub path: BTreeSet<String>,
-    /// Callbacks whose execution times and arrivals are in the bound: all that the influencing executors serve.
+    /// Callbacks whose execution times and arrivals are in the bound: all that the influencing
+    /// executors serve.
     pub callbacks: BTreeSet<String>,
     /// Threads whose reservations the bound needs.
     pub threads: BTreeSet<u32>,
-    /// Topics on its way with messages whose publishers are not observed, and of which nobody knows how long they waited.
+    /// Topics on its way with messages whose publishers are not observed, and of which nobody knows
+    /// how long they waited.
     pub unobserved: Vec<String>,
     /// Callbacks whose messages pass the middleware, and nobody knows how long that takes.
     pub undelivered: Vec<String>,
-    /// Callbacks on its way whose messages the middleware was seen to hold for longer than [`MOST_DELIVERY_NS`], and how long.
+    /// Callbacks on its way whose messages the middleware was seen to hold for longer than
+    /// [`MOST_DELIVERY_NS`], and how long.
     pub delayed: Vec<(String, u64)>,
     /// Processes on its way that messages of other threads come to by the middleware.
     pub receivers: BTreeSet<u32>,
@@ -53,7 +58,8 @@ pub struct ChainGrounds {
 }
 
 impl Manager {
-    /// What the present plan's bounds rest on; `model` is the snapshot that it was made from, or the present one where the plan was repeated.
+    /// What the present plan's bounds rest on; `model` is the snapshot that it was made from, or
+    /// the present one where the plan was repeated.
     #[must_use]
     pub fn grounds(&self, model: &Model) -> Grounds {
         let Some(present) = &self.present else { return Grounds::default() };
@@ -201,9 +207,10 @@ pub(super) fn declared(callback: &Callback) -> bool {
         && multiples.clone().all(|(span, k)| *span == k * period_ns)
 }
 
-/// What is seen of a timer are its starts, and its curve is that of its releases. After a late start the next comes no sooner than
-/// the next release, so that `n` starts after another take at least `n - 1` periods; with the same allowance as where the model
-/// decides whether a timer keeps its period.
+/// What is seen of a timer are its starts, and its curve is that of its releases. After a late
+/// start the next comes no sooner than the next release, so that `n` starts after another take at
+/// least `n - 1` periods; with the same allowance as where the model decides whether a timer keeps
+/// its period.
 fn timer_starts(spans_ns: &[u64]) -> Vec<u64> {
     let first_ns = spans_ns.first().copied().unwrap_or(0);
     let least = |span_ns: &u64| {

@@ -1,7 +1,8 @@
 //! Jitter goals: a chain's latencies are to be no further apart than so much.
 //!
-//! They are kept through the latency: between the best case and best case plus jitter goal lies the room of the bound. So budgets and
-//! periods of reservations are chosen for it as for a latency goal, and the chain is degraded in the same order where they cannot be.
+//! They are kept through the latency: between the best case and best case plus jitter goal lies the
+//! room of the bound. So budgets and periods of reservations are chosen for it as for a latency
+//! goal, and the chain is degraded in the same order where they cannot be.
 
 use takt_model::Model;
 
@@ -17,7 +18,8 @@ impl Manager {
         self.best_ns = candidates.iter().enumerate().map(best).collect();
     }
 
-    /// The best case of the quickest path of a chain, shortened as costs are lengthened; `None`: it has no jitter goal.
+    /// The best case of the quickest path of a chain, shortened as costs are lengthened; `None`: it
+    /// has no jitter goal.
     pub(super) fn best_of(&self, model: &Model, index: usize, paths: &[Vec<usize>]) -> Option<u64> {
         self.goals.chains.get(index)?.jitter_ns?;
         let shortest = paths.iter().map(|path| best_case(model, path)).min().unwrap_or(0);

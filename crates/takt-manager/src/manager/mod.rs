@@ -1,7 +1,7 @@
 //! The manager: goals and a platform in, a plan for every snapshot out.
 //!
-//! It does no harm: a plan is given up only for one that keeps more. And it earns its keep: while what runs stays within what was planned for,
-//! the plan is repeated without analysis.
+//! It does no harm: a plan is given up only for one that keeps more. And it earns its keep: while
+//! what runs stays within what was planned for, the plan is repeated without analysis.
 
 use takt_model::Model;
 use takt_rt::clock::thread_cpu_ns;
@@ -33,17 +33,21 @@ use present::{Held, carried, within};
 use widened::Widened;
 use write::{best_effort, not_analysable, not_found, reservations};
 
-/// A plan is repeated at most so often before everything is looked at again, so that degraded chains come back.
+/// A plan is repeated at most so often before everything is looked at again, so that degraded
+/// chains come back.
 const REPEATS: u32 = 10;
 /// Budgets are given back only when so many plans in a row needed a fifth less: loads come and go.
 const SHRINKS: u32 = 5;
-/// The analysis gives up on response times beyond this many of the longest goal, which cannot help any chain.
+/// The analysis gives up on response times beyond this many of the longest goal, which cannot help
+/// any chain.
 const LIMIT_GOALS: u64 = 2;
 
-/// Other periods are tried only if the declared one took no more executor analyses than this: a tenth of a second.
+/// Other periods are tried only if the declared one took no more executor analyses than this: a
+/// tenth of a second.
 const SMALL: u64 = 2000;
 
-/// What was seen and not explained widens bounds for so long: ten minutes, as the model keeps extremes.
+/// What was seen and not explained widens bounds for so long: ten minutes, as the model keeps
+/// extremes.
 const HORIZON_NS: u64 = 600_000_000_000;
 
 /// Makes plans.
@@ -70,7 +74,8 @@ pub struct Manager {
     others: bool,
     /// What the present plan rests on was seen broken, so that it is not repeated.
     broken: bool,
-    /// How wide the assumptions of the last plan were, and whether for shared cores: a place in [`room::ladder`].
+    /// How wide the assumptions of the last plan were, and whether for shared cores: a place in
+    /// [`room::ladder`].
     rung: Option<(bool, usize)>,
     ways: chains::Remembered,
 }
@@ -80,7 +85,8 @@ struct Present {
     plan: Plan,
     /// What it was made for, margins included.
     planned: Workload,
-    /// For each chain the callbacks of all paths that were found, which hold as long as the graph does.
+    /// For each chain the callbacks of all paths that were found, which hold as long as the graph
+    /// does.
     on_path: Vec<Vec<usize>>,
     /// The paths of chains with a jitter goal, none of others.
     jitter_paths: Vec<Vec<Vec<usize>>>,
@@ -179,7 +185,8 @@ impl Manager {
         self.present = None;
     }
 
-    /// How long what was seen and not explained widens bounds: as long as the model keeps extremes; `None`: for good.
+    /// How long what was seen and not explained widens bounds: as long as the model keeps extremes;
+    /// `None`: for good.
     #[must_use]
     pub fn keeping(mut self, horizon_ns: Option<u64>) -> Self {
         self.horizon_ns = horizon_ns.unwrap_or(u64::MAX);
@@ -231,8 +238,9 @@ impl Manager {
         }
     }
 
-    /// An assumption of the present plan was seen broken. The model need not have grown by that: several callbacks may have used up an allowance
-    /// together, or it was while threads were moved.
+    /// An assumption of the present plan was seen broken. The model need not have grown by that:
+    /// several callbacks may have used up an allowance together, or it was while threads were
+    /// moved.
     pub fn broken(&mut self) {
         self.broken = true;
     }
@@ -284,8 +292,8 @@ impl Manager {
         Slots::new(workload.executors.iter().map(|executor| executor.threads.len()), self.most_on_core)
     }
 
-    /// Where budgets are enforced at ticks, each reservation may delay all others of its core, so their number is limited: evenly spread,
-    /// and one more.
+    /// Where budgets are enforced at ticks, each reservation may delay all others of its core, so
+    /// their number is limited: evenly spread, and one more.
     fn limit_neighbours(&mut self, workload: &Workload, candidates: &[Candidate]) {
         self.most_on_core = usize::MAX;
         if self.platform.enforcement_ns == 0 {
@@ -416,7 +424,8 @@ impl Manager {
         quiet: bool,
     ) -> Attempt {
         let order = &self.goals.degradation_order;
-        // Cores that were shared before are first tried so: what else there is was looked at not long ago.
+        // Cores that were shared before are first tried so: what else there is was looked at not
+        // long ago.
         if !quiet && let Some(shared) = self.shared_again(workload, requests, held) {
             return shared;
         }
@@ -454,17 +463,20 @@ impl Manager {
         before.zip(kept).all(|(before, now)| now || !before).then_some(shared)
     }
 
-    /// Budgets at the declared period; where these cannot keep all chains, at a half and a quarter of it. Half the period is half the
-    /// wait for a budget, at twice the switches. Not in the paper, which leaves the period to be chosen.
+    /// Budgets at the declared period; where these cannot keep all chains, at a half and a quarter
+    /// of it. Half the period is half the wait for a budget, at twice the switches. Not in the
+    /// paper, which leaves the period to be chosen.
     fn best_attempt(&self, workload: &Workload, requests: &[Option<Request<'_>>]) -> Attempt {
         let declared = self.goals.options.period_ns();
         let mut best = self.attempt(workload, requests, declared);
         if !self.goals.options.adapt_period {
             return best;
         }
-        // Where budgets are enforced at ticks, short periods mean budgets below a tick: longer ones are tried.
+        // Where budgets are enforced at ticks, short periods mean budgets below a tick: longer ones
+        // are tried.
         let others = match self.platform.enforcement_ns {
-            // What a budget keeps waiting is most of a chain's jitter, so that such goals are worth more switches.
+            // What a budget keeps waiting is most of a chain's jitter, so that such goals are worth
+            // more switches.
             0 if self.goals.chains.iter().any(|chain| chain.jitter_ns.is_some()) => {
                 vec![declared / 2, declared / 4, declared / 8]
             }
@@ -472,7 +484,8 @@ impl Manager {
             _ => vec![declared * 2, declared * 4],
         };
         for period_ns in others {
-            // What only budget or period could help; below a millisecond switching costs more than it gains.
+            // What only budget or period could help; below a millisecond switching costs more than
+            // it gains.
             let ticks = self.platform.enforcement_ns > 0;
             let hopeful =
                 best.fates.iter().any(|f| matches!(f, Some(Err(refusal)) if refusal.crowded || ticks));

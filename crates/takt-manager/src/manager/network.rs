@@ -6,7 +6,8 @@ use super::{Candidate, Manager};
 use crate::plan::Plan;
 use crate::words::ms;
 
-/// The topic that a callback subscribes to and gets messages on from publishers that are not observed; `None`: it does not.
+/// The topic that a callback subscribes to and gets messages on from publishers that are not
+/// observed; `None`: it does not.
 #[must_use]
 pub fn outside_topic(model: &Model, callback: usize) -> Option<&Topic> {
     let foreign =
@@ -14,8 +15,8 @@ pub fn outside_topic(model: &Model, callback: usize) -> Option<&Topic> {
     model.topics.iter().find(foreign)
 }
 
-/// What keeps a chain from being guaranteed because it begins on another machine, with what is known of its messages from there and the bound
-/// that is declared for the network.
+/// What keeps a chain from being guaranteed because it begins on another machine, with what is
+/// known of its messages from there and the bound that is declared for the network.
 #[must_use]
 pub fn against(outside: Outside, bound_ns: Option<u64>) -> Option<String> {
     let Some(bound_ns) = bound_ns else {

@@ -70,7 +70,8 @@ impl Manager {
         (attempt, stays)
     }
 
-    /// Cores of all reservations: where they were as far as possible, since moving a thread costs its caches.
+    /// Cores of all reservations: where they were as far as possible, since moving a thread costs
+    /// its caches.
     pub(super) fn places(
         &self,
         slots: &Slots,
@@ -167,7 +168,8 @@ pub(super) fn carried(model: &Model, workload: &Workload, plan: &Plan) -> Held {
     held
 }
 
-/// Whether a workload is the planned one with no more arrivals and no more costs, but for `slack_ns`.
+/// Whether a workload is the planned one with no more arrivals and no more costs, but for
+/// `slack_ns`.
 pub(super) fn within(now: &Workload, planned: &Workload, slack_ns: u64) -> bool {
     let dispatch = |e: usize| match now.dispatch_ns[e] {
         Some(ns) => ns <= planned.allowed_dispatch_ns(e),

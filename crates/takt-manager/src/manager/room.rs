@@ -1,13 +1,17 @@
 //! The room that goals leave, given to the assumptions.
 //!
-//! Curves are extremes over the past, and records come: among `n` samples the next one is the longest with a probability of one in `n + 1`, so that with
-//! dozens of callbacks some curve is left every few seconds, and with it the word "guaranteed". What a bound leaves of its goal is of no use to
-//! anybody else. So the plan is made for a workload that does more than was ever seen: as much more as all chains bear that are kept for what was seen.
-//! Bounds, budgets and grounds are those of this workload. What happens within it is no news; what leaves it takes the word back, as before.
+//! Curves are extremes over the past, and records come: among `n` samples the next one is the
+//! longest with a probability of one in `n + 1`, so that with dozens of callbacks some curve is
+//! left every few seconds, and with it the word "guaranteed". What a bound leaves of its goal is of
+//! no use to anybody else. So the plan is made for a workload that does more than was ever seen: as
+//! much more as all chains bear that are kept for what was seen. Bounds, budgets and grounds are
+//! those of this workload. What happens within it is no news; what leaves it takes the word back,
+//! as before.
 //!
-//! How much more is a rung of [`ladder`], for all callbacks alike. It is a share of what was seen and a time: what an interrupt, a page fault or a
-//! cold cache adds to a callback of 20 us is not a share of these 20 us. On shared cores that time is one for all callbacks of a core together, in any
-//! window: whatever hits them hits them one at a time ([`Disturbance`]).
+//! How much more is a rung of [`ladder`], for all callbacks alike. It is a share of what was seen
+//! and a time: what an interrupt, a page fault or a cold cache adds to a callback of 20 us is not a
+//! share of these 20 us. On shared cores that time is one for all callbacks of a core together, in
+//! any window: whatever hits them hits them one at a time ([`Disturbance`]).
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -28,17 +32,19 @@ use crate::workload::{Activity, Suspension, Workload};
 pub struct Room {
     /// Execution times and self-suspensions may be so many times the longest seen,
     pub times: f64,
-    /// and one among 16 (`SPREAD`) activations in a row so much longer than that. Messages may be that much later, too, and arrivals from outside closer.
+    /// and one among 16 (`SPREAD`) activations in a row so much longer than that. Messages may be
+    /// that much later, too, and arrivals from outside closer.
     pub more_ns: u64,
-    /// What all callbacks of a core together may take beyond that, in any interval of one second; 0: nothing.
+    /// What all callbacks of a core together may take beyond that, in any interval of one second;
+    /// 0: nothing.
     #[serde(default)]
     pub disturbance_ns: u64,
     /// An activation may suspend itself so many times more often than was seen.
     pub suspensions: u64,
 }
 
-/// For reservations of each executor's own, from wide to narrow: times, and nanoseconds more. The narrowest is worth having only if it is more than
-/// the margin of costs (10 % unless declared).
+/// For reservations of each executor's own, from wide to narrow: times, and nanoseconds more. The
+/// narrowest is worth having only if it is more than the margin of costs (10 % unless declared).
 const OWN: [(f64, u64); 7] = [
     (4.0, 4_000_000),
     (3.0, 2_000_000),
@@ -48,8 +54,9 @@ const OWN: [(f64, u64); 7] = [
     (1.5, 500_000),
     (1.25, 250_000),
 ];
-/// For shared cores: times, and nanoseconds that all callbacks of a core together may take beyond. As records come one at a time, this costs a bound a
-/// tenth of what the same time for each callback does.
+/// For shared cores: times, and nanoseconds that all callbacks of a core together may take beyond.
+/// As records come one at a time, this costs a bound a tenth of what the same time for each
+/// callback does.
 const SHARED: [(f64, u64); 9] = [
     (3.0, 32_000_000),
     (2.0, 20_000_000),
@@ -69,16 +76,19 @@ pub(super) fn ladder(shared: bool) -> &'static [(f64, u64)] {
 
 /// More analyses than this are not made for a plan.
 const TRIALS: usize = 3;
-/// Of so many activations in a row, one more may take [`Room::more_ns`]: what disturbs from outside comes at some rate, and not with each.
+/// Of so many activations in a row, one more may take [`Room::more_ns`]: what disturbs from outside
+/// comes at some rate, and not with each.
 pub const SPREAD: u64 = 16;
 /// Suspensions more for each activation, where budgets do not suffer from them.
 const SUSPENSIONS: u64 = 2;
-/// What is suspended in addition is a fraction of what may be executed in addition: locks are held for shorter than callbacks run, and an executor that
-/// sleeps more than a quarter of its work is analysed less exactly.
+/// What is suspended in addition is a fraction of what may be executed in addition: locks are held
+/// for shorter than callbacks run, and an executor that sleeps more than a quarter of its work is
+/// analysed less exactly.
 const SUSPENDED_PART: u64 = 5;
 
-/// What is activated no more often than this is disturbed no more often, so that a fraction of [`Room::more_ns`] is enough: callbacks of
-/// `/parameter_events`, of which default nodes have one each.
+/// What is activated no more often than this is disturbed no more often, so that a fraction of
+/// [`Room::more_ns`] is enough: callbacks of `/parameter_events`, of which default nodes have one
+/// each.
 const RARE_NS: u64 = 10_000_000_000;
 /// Which fraction.
 const RARE_PART: u64 = 8;
@@ -89,13 +99,15 @@ const DISTURBED_PART: u64 = 8;
 const VARIES_NS: u64 = 1_000_000;
 /// Spans between arrivals from outside are shortened to this share.
 const DENSER: f64 = 0.9;
-/// What happens beyond the curves is counted over this: twice the longest response time that is allowed with it, which is long against goals.
+/// What happens beyond the curves is counted over this: twice the longest response time that is
+/// allowed with it, which is long against goals.
 pub const WINDOW_NS: u64 = 1_000_000_000;
 
 impl Room {
     fn of(rung: usize, shared: bool) -> Option<Self> {
         let &(times, more_ns) = ladder(shared).get(rung)?;
-        // After each suspension a reservation of its own may be without budget for most of a period, so that none is given away.
+        // After each suspension a reservation of its own may be without budget for most of a
+        // period, so that none is given away.
         Some(match shared {
             true => Self { times, more_ns: 0, disturbance_ns: more_ns, suspensions: SUSPENSIONS },
             false => Self { times, more_ns, disturbance_ns: 0, suspensions: 0 },
@@ -223,8 +235,9 @@ pub(super) struct Roomy {
 }
 
 impl Manager {
-    /// The same chains kept with the widest assumptions that are found in a few trials. `quiet`: nothing was seen against the present plan, so
-    /// that there is time to look whether there is room for more.
+    /// The same chains kept with the widest assumptions that are found in a few trials. `quiet`:
+    /// nothing was seen against the present plan, so that there is time to look whether there is
+    /// room for more.
     pub(super) fn with_room(
         &self,
         model: &Model,

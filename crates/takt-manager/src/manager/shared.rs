@@ -1,4 +1,5 @@
-//! Plans for cores that are shared by known demands ([`crate::analysis`], `shared`): budgets that never run out instead of periods that are short.
+//! Plans for cores that are shared by known demands ([`crate::analysis`], `shared`): budgets that
+//! never run out instead of periods that are short.
 
 use takt_model::ExecutorId;
 
@@ -12,12 +13,15 @@ use crate::plan::{Decision, Step};
 use crate::words::ms;
 use crate::workload::{Order, Workload};
 
-/// Interval over which demands are compared to spread executors over cores: about that of an ordinary goal.
+/// Interval over which demands are compared to spread executors over cores: about that of an
+/// ordinary goal.
 const SPREAD_NS: u64 = 100_000_000;
-/// Budgets are so many percent above what was seen, where there is room, so that one that grows a little changes no plan.
+/// Budgets are so many percent above what was seen, where there is room, so that one that grows a
+/// little changes no plan.
 const ROOM_PERCENT: u64 = 125;
-/// Longest period: two full budgets can adjoin, and within a second they must leave the kernel's server for SCHED_OTHER its 50 ms, or it runs
-/// before reservations. With budgets of nine tenths of a core these are 576 ms.
+/// Longest period: two full budgets can adjoin, and within a second they must leave the kernel's
+/// server for SCHED_OTHER its 50 ms, or it runs before reservations. With budgets of nine tenths of
+/// a core these are 576 ms.
 const LONGEST_PERIOD_NS: u64 = 320_000_000;
 /// Besides, all work of a core within a second is at most this.
 const MOST_OF_SECOND_NS: u64 = 900_000_000;
@@ -33,7 +37,8 @@ pub(super) struct Given<'p> {
 }
 
 impl Manager {
-    /// Budgets that never run out, for as many chains as that keeps. `held`: where they are now, which stays where it can.
+    /// Budgets that never run out, for as many chains as that keeps. `held`: where they are now,
+    /// which stays where it can.
     pub(super) fn shared_attempt(
         &self,
         workload: &Workload,
@@ -70,7 +75,8 @@ impl Manager {
         best.filter(|attempt| attempt.kept().iter().any(|kept| *kept))
     }
 
-    /// Threads of multi-threaded executors look for work without end while a group is busy, and who yields loses its budget.
+    /// Threads of multi-threaded executors look for work without end while a group is busy, and who
+    /// yields loses its budget.
     fn may_share(workload: &Workload, requests: &[Option<Request<'_>>], chain: usize) -> bool {
         let Some(Some(_)) = requests.get(chain) else { return false };
         Self::needed(workload, requests, &[chain]).iter().all(|server| {

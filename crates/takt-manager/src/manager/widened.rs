@@ -1,13 +1,19 @@
-//! What was seen and no measured curve explains: it widens the model, and is forgotten by a stated rule.
+//! What was seen and no measured curve explains: it widens the model, and is forgotten by a stated
+//! rule.
 //!
-//! - **A latency above its bound** that no broken assumption explains is added to that chain's bounds.
-//! - **An exhausted budget** of an executor whose execution times are within their curves (an activation that has not ended yet, work that no event
-//!   tells of): its execution times are taken to be a quarter longer, and once more with each plan that did not suffice, [`MOST_QUARTERS`] times
-//!   at most. As soon as a measured curve has grown it explains the overrun, and replaces this.
+//! - **A latency above its bound** that no broken assumption explains is added to that chain's
+//!   bounds.
+//! - **An exhausted budget** of an executor whose execution times are within their curves (an
+//!   activation that has not ended yet, work that no event tells of): its execution times are taken
+//!   to be a quarter longer, and once more with each plan that did not suffice, [`MOST_QUARTERS`]
+//!   times at most. As soon as a measured curve has grown it explains the overrun, and replaces
+//!   this.
 //!
-//! **Forgetting** is that of the curves' extremes: after the model's horizon (ten minutes), if the time since then is evidence: latencies
-//! were measured in it ([`EVIDENCE`] at least) and none needed the addition. A latency that did need it begins the time anew, and those of a
-//! chain without a bound are no evidence. For overruns the latencies are those of any chain: work was done.
+//! **Forgetting** is that of the curves' extremes: after the model's horizon (ten minutes), if the
+//! time since then is evidence: latencies were measured in it ([`EVIDENCE`] at least) and none
+//! needed the addition. A latency that did need it begins the time anew, and those of a chain
+//! without a bound are no evidence. For overruns the latencies are those of any chain: work was
+//! done.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +68,8 @@ impl Widened {
         self.latencies.iter_mut().for_each(|excess| excess.planned_ns = excess.ns);
     }
 
-    /// Lengthens execution times of executors that overran; what the curves explain by now is dropped.
+    /// Lengthens execution times of executors that overran; what the curves explain by now is
+    /// dropped.
     pub fn apply(&mut self, model: &Model, workload: &mut Workload, before: Option<&Workload>) {
         let grown = |workload: &Workload, server: usize| {
             before.is_some_and(|before| {
@@ -113,8 +120,9 @@ impl Widened {
 }
 
 impl Manager {
-    /// A latency of this chain was so much above its bound, and no measured curve explains it. Whatever the reason is, bounds of this chain are
-    /// longer by that until ten minutes have shown that they need not be.
+    /// A latency of this chain was so much above its bound, and no measured curve explains it.
+    /// Whatever the reason is, bounds of this chain are longer by that until ten minutes have shown
+    /// that they need not be.
     pub fn widen(&mut self, chain: usize, excess_ns: u64, now_ns: u64) {
         if let Some(known) = self.widened.latencies.get_mut(chain) {
             // Several instances of one stall exceed the same bound.
@@ -124,7 +132,8 @@ impl Manager {
         }
     }
 
-    /// So many instances of a chain ended, the longest after `worst_ns`: evidence on whether what its bounds were widened by is needed.
+    /// So many instances of a chain ended, the longest after `worst_ns`: evidence on whether what
+    /// its bounds were widened by is needed.
     pub fn measured(&mut self, chain: usize, completions: u64, worst_ns: u64, now_ns: u64) {
         let bound_ns = self.present.as_ref().and_then(|p| p.plan.chains.get(chain)?.bound_ns);
         for overrun in self.widened.overruns.values_mut() {
@@ -146,7 +155,8 @@ impl Manager {
         self.widened.latencies.get(chain).map_or(0, |known| known.ns)
     }
 
-    /// A thread's budget was exhausted for as long as a goal that it serves: what is assumed of its executor was too little.
+    /// A thread's budget was exhausted for as long as a goal that it serves: what is assumed of its
+    /// executor was too little.
     pub fn overrun(&mut self, tid: u32, now_ns: u64) {
         let decided = self.widened.decided;
         let fresh = Overrun { quarters: 0, under: u64::MAX, last_ns: now_ns, completions: 0 };

@@ -1,5 +1,6 @@
-//! What activations take beyond their curves now and then: at any time, by any callback, executing or suspended, as much and as often as the
-//! allowance of a core lets them, which is counted at their ends.
+//! What activations take beyond their curves now and then: at any time, by any callback, executing
+//! or suspended, as much and as often as the allowance of a core lets them, which is counted at
+//! their ends.
 
 use takt_rt::random::SplitMix64;
 

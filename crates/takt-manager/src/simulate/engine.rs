@@ -1,4 +1,5 @@
-//! The simulation itself: time, releases, messages. What the kernel does is in [`super::kernel`], what executors do in [`super::threads`].
+//! The simulation itself: time, releases, messages. What the kernel does is in [`super::kernel`],
+//! what executors do in [`super::threads`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,7 +16,8 @@ use super::{Machine, Supply, System, Trigger};
 pub struct Observed {
     /// Per callback: longest time from activation to completion, and how many completed.
     pub responses: Vec<(u64, u64)>,
-    /// Per path: longest time from the activation of the first callback to the completion of the last, and how many.
+    /// Per path: longest time from the activation of the first callback to the completion of the
+    /// last, and how many.
     pub latencies: Vec<(u64, u64)>,
     /// Per path: the shortest such time.
     pub shortest: Vec<Option<u64>>,
@@ -102,8 +104,8 @@ pub(super) struct Engine<'a> {
     trace: Vec<Traced>,
 }
 
-/// Runs `system` on reservations for `length_ns`, from random phases, with budgets enforced exactly. The rest of every core, up to
-/// `capacity_share` (in percent), is kept busy by others.
+/// Runs `system` on reservations for `length_ns`, from random phases, with budgets enforced
+/// exactly. The rest of every core, up to `capacity_share` (in percent), is kept busy by others.
 #[must_use]
 pub fn simulate(
     system: &System,
@@ -239,7 +241,8 @@ impl Engine<'_> {
             self.releases.pop();
             self.held.retain(|(_, held)| *held != callback);
             self.activate(callback, None, Vec::new());
-            // Releases with jitter may overtake each other; order within a callback does not matter to its curve.
+            // Releases with jitter may overtake each other; order within a callback does not matter
+            // to its curve.
             self.schedule(callback);
         }
         let now_ns = self.now_ns;
@@ -440,7 +443,8 @@ mod tests {
         assert!(seen.responses.iter().all(|(worst, n)| *worst <= 700 && *n >= 8900), "{seen:?}");
     }
 
-    /// Measured on Linux 6.18 at 250 Hz: 0.5 ms in 10 ms ran 3.9 ms at once and was away for 79 ms. The bound for 9 ms is 345 ms.
+    /// Measured on Linux 6.18 at 250 Hz: 0.5 ms in 10 ms ran 3.9 ms at once and was away for 79 ms.
+    /// The bound for 9 ms is 345 ms.
     #[test]
     fn a_budget_below_a_tick_is_overrun_and_paid_for() {
         const MS: u64 = 1_000_000;

@@ -1,4 +1,5 @@
-//! Simulated runs as ROS 2's tracepoints would have told them, so that the extractor learns its model from what it would see.
+//! Simulated runs as ROS 2's tracepoints would have told them, so that the extractor learns its
+//! model from what it would see.
 
 use takt_ros::event::{Event, Handle, Kind};
 

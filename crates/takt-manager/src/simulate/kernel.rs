@@ -1,6 +1,7 @@
-//! SCHED_DEADLINE as the kernel has it (`kernel/sched/deadline.c`): hard constant-bandwidth servers, earliest deadline first on each core,
-//! the rule at wake-ups, and budgets that are looked at exactly (`HRTICK_DL`) or at ticks and when a thread leaves the
-//! CPU. Nothing here knows of the analysis.
+//! SCHED_DEADLINE as the kernel has it (`kernel/sched/deadline.c`): hard constant-bandwidth
+//! servers, earliest deadline first on each core, the rule at wake-ups, and budgets that are looked
+//! at exactly (`HRTICK_DL`) or at ticks and when a thread leaves the CPU. Nothing here knows of the
+//! analysis.
 
 use takt_rt::random::SplitMix64;
 
@@ -78,7 +79,8 @@ impl Thread {
     }
 }
 
-/// Adds to each core servers that use up all that is left of it: one that never sleeps, or two that do now and then.
+/// Adds to each core servers that use up all that is left of it: one that never sleeps, or two that
+/// do now and then.
 pub(super) fn hogs(threads: &mut Vec<Thread>, machine: Machine, random: &mut SplitMix64) {
     let cores = threads.iter().map(|s| s.supply.core + 1).max().unwrap_or(0);
     for core in 0..cores {

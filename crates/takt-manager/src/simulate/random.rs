@@ -84,7 +84,8 @@ pub fn random_with(seed: u64, features: Features) -> System {
     system
 }
 
-/// A few executors and sources with timers, subscriptions, fan-out, fan-in, bursts, and costs that vary. Never cyclic.
+/// A few executors and sources with timers, subscriptions, fan-out, fan-in, bursts, and costs that
+/// vary. Never cyclic.
 #[must_use]
 pub fn random_system(seed: u64) -> System {
     let mut random = SplitMix64::new(seed);
@@ -107,7 +108,8 @@ pub fn random_system(seed: u64) -> System {
             system.callback(executor, &format!("node{number} timer{timer}"), trigger, costs, topics);
         }
         for subscription in 0..random.within(0, 4) {
-            // Only topics that exist are subscribed to, and only publishers that come later add new ones: no cycle.
+            // Only topics that exist are subscribed to, and only publishers that come later add new
+            // ones: no cycle.
             let known = system.topics.len() as u64;
             if known == 0 {
                 break;

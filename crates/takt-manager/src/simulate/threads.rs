@@ -45,7 +45,8 @@ pub(super) fn start(system: &System, supplies: &[Supply]) -> (Vec<Thread>, Vec<E
 }
 
 impl Engine<'_> {
-    /// Something arrived for an executor, or a group of it became free: whoever waits in its wait set wakes up.
+    /// Something arrived for an executor, or a group of it became free: whoever waits in its wait
+    /// set wakes up.
     pub fn notify(&mut self, executor: usize) {
         for position in 0..self.executors[executor].threads.len() {
             let thread = self.executors[executor].threads[position];
@@ -160,8 +161,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Of the wait set the first whose group is free; what is not free is passed over, and left out until the next polling
-    /// point unless it is a timer.
+    /// Of the wait set the first whose group is free; what is not free is passed over, and left out
+    /// until the next polling point unless it is a timer.
     fn take(&mut self, executor: usize) -> Option<usize> {
         let ready = std::mem::take(&mut self.executors[executor].ready);
         let mut kept = VecDeque::new();

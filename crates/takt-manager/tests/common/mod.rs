@@ -32,7 +32,8 @@ pub struct Checked {
     pub saved_percent: u64,
 }
 
-/// Budgets from scarce to plenty, the same for all threads of an executor, spread over cores that keep their capacity.
+/// Budgets from scarce to plenty, the same for all threads of an executor, spread over cores that
+/// keep their capacity.
 fn supplies(system: &System, random: &mut SplitMix64, tick_ns: u64) -> Vec<Supply> {
     let periods = if tick_ns == 0 { [5_000_000, 10_000_000] } else { [20_000_000, 40_000_000] };
     let period_ns = periods[usize::try_from(random.within(0, 1)).unwrap()];

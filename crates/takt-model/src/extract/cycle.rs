@@ -1,12 +1,13 @@
 //! Activation cycles, cut with virtual topics (*ROS-Llama*, section V.a).
 //!
-//! A callback that publishes to its own topic (the transform library's `/tf`) does not activate itself, or it would never stop. It is given a
-//! virtual topic instead, with all subscribers of the real one but itself. The same holds for several callbacks that all publish
-//! to the one topic that they all subscribe to: none of them activates another of them.
+//! A callback that publishes to its own topic (the transform library's `/tf`) does not activate
+//! itself, or it would never stop. It is given a virtual topic instead, with all subscribers of the
+//! real one but itself. The same holds for several callbacks that all publish to the one topic that
+//! they all subscribe to: none of them activates another of them.
 //!
-//! Any other cycle (`a` activates `b` by one topic and `b` activates `a` by another) also ends somewhere, or the robot would stand still, but
-//! nobody can tell where from outside. It is cut too, so that all others can be analysed, and its callbacks are named as not
-//! analysable.
+//! Any other cycle (`a` activates `b` by one topic and `b` activates `a` by another) also ends
+//! somewhere, or the robot would stand still, but nobody can tell where from outside. It is cut
+//! too, so that all others can be analysed, and its callbacks are named as not analysable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -105,7 +106,8 @@ fn back_edges(members: &[usize], inside: &[(usize, usize, usize)]) -> Vec<(usize
     back
 }
 
-/// Gives every callback of a removed edge a topic of its own, without the subscribers that it does not activate.
+/// Gives every callback of a removed edge a topic of its own, without the subscribers that it does
+/// not activate.
 fn insert_virtual_topics(model: &mut Model, removed: &BTreeSet<(usize, usize, usize)>) {
     let mut cut: BTreeMap<(usize, usize), BTreeSet<usize>> = BTreeMap::new();
     for &(from, topic, to) in removed {

@@ -1,16 +1,20 @@
 //! The middleware's part of a message's way: from its leaving to its receipt.
 //!
-//! A message leaves with the end of the activation that sends it (the bound on that activation's response time ends there too), or with its
-//! publication where no activation sends it. It is there when the middleware of the subscriber's process has received it: from then on the executor's
-//! own waiting is in its bound. Between the two, threads of the middleware work (listeners, flow controllers), which no analysis
-//! covers: they have no reservation. So what they take is measured for every message, added to bounds with a margin, and held against what was added.
+//! A message leaves with the end of the activation that sends it (the bound on that activation's
+//! response time ends there too), or with its publication where no activation sends it. It is there
+//! when the middleware of the subscriber's process has received it: from then on the executor's own
+//! waiting is in its bound. Between the two, threads of the middleware work (listeners, flow
+//! controllers), which no analysis covers: they have no reservation. So what they take is measured
+//! for every message, added to bounds with a margin, and held against what was added.
 //!
-//! - **Received** is what the middleware's message information says (`received_timestamp` of `rmw_message_info_t`), against the source time stamp of the
-//!   same message: one clock where both are on one machine.
-//! - **Where it says nothing** (other middleware, other probes), only a take by an executor that had been waiting for work since before the message left
-//!   tells something: the take is no earlier than the receipt. That counts the executor's waking as well.
-//! - **Start-up** is kept apart as for arrivals ([`super::startup`]), by whatever process: discovery holds the middleware up everywhere. It is held against
-//!   what is assumed all the same.
+//! - **Received** is what the middleware's message information says (`received_timestamp` of
+//!   `rmw_message_info_t`), against the source time stamp of the same message: one clock where both
+//!   are on one machine.
+//! - **Where it says nothing** (other middleware, other probes), only a take by an executor that
+//!   had been waiting for work since before the message left tells something: the take is no
+//!   earlier than the receipt. That counts the executor's waking as well.
+//! - **Start-up** is kept apart as for arrivals ([`super::startup`]), by whatever process:
+//!   discovery holds the middleware up everywhere. It is held against what is assumed all the same.
 //! - **While threads are moved** ([`super::unsettled`]) it is the same.
 //! - Messages within a process that pass no middleware take nothing.
 
@@ -21,8 +25,8 @@ use super::state::ThreadState;
 use crate::guard::{Excess, Noticed};
 use crate::{Delivery, GreatestRecorder};
 
-/// Activations of a thread whose ends are remembered: messages are taken before their publisher has run this often again, but where
-/// queues are long.
+/// Activations of a thread whose ends are remembered: messages are taken before their publisher has
+/// run this often again, but where queues are long.
 const ENDS: usize = 16;
 
 /// What was seen of messages to one callback.
@@ -30,11 +34,12 @@ const ENDS: usize = 16;
 pub(crate) struct Delivered {
     most: GreatestRecorder,
     seen: u64,
-    /// Those that the callback's own thread sent: many middlewares deliver them within the publication.
+    /// Those that the callback's own thread sent: many middlewares deliver them within the
+    /// publication.
     own_most: GreatestRecorder,
     own_seen: u64,
-    /// Those of start-up, of others and of its own: discovery and bursts hold up the middleware then. They are what there is to go by until
-    /// others come.
+    /// Those of start-up, of others and of its own: discovery and bursts hold up the middleware
+    /// then. They are what there is to go by until others come.
     apart: GreatestRecorder,
     apart_seen: u64,
     own_apart: GreatestRecorder,
@@ -70,7 +75,8 @@ impl Delivered {
         }
     }
 
-    /// Holds every message of others, and of its own thread, from now on against these; `None`: no longer.
+    /// Holds every message of others, and of its own thread, from now on against these; `None`: no
+    /// longer.
     pub(crate) fn limit(&mut self, most_ns: Option<u64>, own_most_ns: Option<u64>, noticed: &Noticed) {
         (self.limits_ns, self.excess) = ((most_ns, own_most_ns), None);
         self.noticed = noticed.clone();
@@ -119,7 +125,8 @@ impl ThreadState {
         self.ends.push_back((began_ns, at_ns));
     }
 
-    /// When what this thread published at `at_ns` had left it; `None`: the activation that published it goes on.
+    /// When what this thread published at `at_ns` had left it; `None`: the activation that
+    /// published it goes on.
     fn left_ns(&self, at_ns: u64) -> Option<u64> {
         if self.stack.first().is_some_and(|frame| frame.at_ns <= at_ns) {
             return None;
@@ -131,7 +138,8 @@ impl ThreadState {
 }
 
 impl Extractor {
-    /// The receipt of a message that is taken now. `after_ns`: how long after its source stamp the middleware says to have received it.
+    /// The receipt of a message that is taken now. `after_ns`: how long after its source stamp the
+    /// middleware says to have received it.
     pub(super) fn received(
         &self,
         thread: usize,

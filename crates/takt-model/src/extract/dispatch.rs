@@ -1,7 +1,8 @@
 //! What an executor's looks for work cost: collecting what is ready, asking the middleware, taking.
 //!
-//! One look goes from the end of an activation, or from a wait that found nothing, to the start of the next activation, or to the next wait. Its CPU
-//! time is what the thread's clock says at these events. Sources without that clock tell nothing.
+//! One look goes from the end of an activation, or from a wait that found nothing, to the start of
+//! the next activation, or to the next wait. Its CPU time is what the thread's clock says at these
+//! events. Sources without that clock tell nothing.
 
 use super::state::ThreadState;
 

@@ -46,7 +46,8 @@ impl Extractor {
     pub(super) fn executor_executed(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, told: bool) {
         let inferred = self.tables.threads[thread].stack.last().is_some_and(|frame| frame.inferred);
         let state = &self.tables.threads[thread];
-        // A subscription whose message another thread has taken, or a timer that another has called: nothing ran.
+        // A subscription whose message another thread has taken, or a timer that another has
+        // called: nothing ran.
         let (from, nothing) = (state.open, state.executed.is_some());
         self.executor_event(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
@@ -75,8 +76,8 @@ impl Extractor {
             state.looks(at_ns, cpu_ns, horizon_ns);
         }
         state.waiting_ns = Some(at_ns);
-        // Not between two selections: the thread's own code published, around a call of spin_some. What it announces while nodes come into being
-        // is no way of working.
+        // Not between two selections: the thread's own code published, around a call of spin_some.
+        // What it announces while nodes come into being is no way of working.
         state.own_publications += u64::from(!state.outside.is_empty() && !self.starting);
         state.outside.clear();
     }
@@ -87,7 +88,8 @@ impl Extractor {
         state.waits = true;
         let opened = state.open.replace((at_ns, cpu_ns));
         let outside = std::mem::take(&mut state.outside);
-        // Where ends are told, this was a wake-up for nothing: what it took is paid by the activation that follows.
+        // Where ends are told, this was a wake-up for nothing: what it took is paid by the
+        // activation that follows.
         let nothing = !state.stack.is_empty() || state.tells_ends;
         let Some(from) = opened.filter(|_| !nothing) else {
             let own = !outside.is_empty() && !self.starting;
@@ -106,8 +108,8 @@ impl Extractor {
         outside: Vec<usize>,
     ) {
         let state = &self.tables.threads[thread];
-        // Selected, nothing that has events ran, and selected again: a client's callback, an action, or a wake-up for
-        // nothing.
+        // Selected, nothing that has events ran, and selected again: a client's callback, an
+        // action, or a wake-up for nothing.
         let pid = state.pid;
         let index = match state.untraced {
             Some(index) => index,
@@ -210,8 +212,9 @@ impl Extractor {
         }
     }
 
-    /// A thread has ended. With the main thread the process has, unless others of its threads go on: their events may be younger than the
-    /// main thread's end, and a source that cannot tell threads has that one end only.
+    /// A thread has ended. With the main thread the process has, unless others of its threads go
+    /// on: their events may be younger than the main thread's end, and a source that cannot tell
+    /// threads has that one end only.
     pub(super) fn thread_end(&mut self, thread: usize, at_ns: u64) {
         let state = &mut self.tables.threads[thread];
         let (pid, main) = (state.pid, state.pid == state.tid);
@@ -237,7 +240,8 @@ impl Extractor {
         }
     }
 
-    /// Processes of which the main thread has ended and nothing else was heard for a while are gone.
+    /// Processes of which the main thread has ended and nothing else was heard for a while are
+    /// gone.
     pub(super) fn end_quiet_processes(&mut self, event: &Event) {
         if !matches!(event.kind, Kind::ThreadEnd | Kind::Lost { .. } | Kind::ThreadName { .. }) {
             let ending = self.ending.iter_mut().filter(|(pid, _)| *pid == event.pid);

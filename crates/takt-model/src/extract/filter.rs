@@ -1,14 +1,16 @@
-//! Message filters: several subscriptions of a node of which only the last one to get its message publishes (*ROS-Llama*, section
-//! VII.A.a).
+//! Message filters: several subscriptions of a node of which only the last one to get its message
+//! publishes (*ROS-Llama*, section VII.A.a).
 //!
-//! Each of them keeps its edge, since each may be the last, and so its cost and what it activates are covered. What is not covered is how long
-//! the first waits for the others: that no analysis at hand bounds. So a chain may end at such a subscription or begin behind
-//! the filter, but not pass through.
+//! Each of them keeps its edge, since each may be the last, and so its cost and what it activates
+//! are covered. What is not covered is how long the first waits for the others: that no analysis at
+//! hand bounds. So a chain may end at such a subscription or begin behind the filter, but not pass
+//! through.
 
 //!
-//! Where their symbols say that subscriptions are entrances to a filter, none of that is inferred from counts, and a chain may pass through
-//! the entrance that **leads**: what all others wait for comes to it by a longer way from where their own messages come from (an image and what
-//! was detected in it), and no joint message was ever published by another.
+//! Where their symbols say that subscriptions are entrances to a filter, none of that is inferred
+//! from counts, and a chain may pass through the entrance that **leads**: what all others wait for
+//! comes to it by a longer way from where their own messages come from (an image and what was
+//! detected in it), and no joint message was ever published by another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +40,8 @@ fn entrances(extractor: &Extractor, ids: &BTreeMap<usize, CallbackId>) -> BTreeM
     all
 }
 
-/// Each entrance to a filter may be the one whose message comes last: it publishes what any of them was seen to publish.
+/// Each entrance to a filter may be the one whose message comes last: it publishes what any of them
+/// was seen to publish.
 pub(super) fn spread(extractor: &Extractor, ids: &BTreeMap<usize, CallbackId>, model: &mut Model) {
     for members in entrances(extractor, ids).values() {
         let joint: BTreeSet<TopicId> =

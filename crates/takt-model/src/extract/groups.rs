@@ -18,7 +18,8 @@ pub(super) enum Type {
 }
 
 impl Type {
-    /// The type of `kind`, a mangled name. The events executor with callback groups (rclcpp after Kilted) can have several threads.
+    /// The type of `kind`, a mangled name. The events executor with callback groups (rclcpp after
+    /// Kilted) can have several threads.
     pub(super) fn of(kind: &str) -> Self {
         let is = |name: &str| kind.contains(name);
         match () {
@@ -60,7 +61,8 @@ impl Groups {
                     groups.join(first, thread);
                 }
             }
-            // One change of thread is a move (spin was called elsewhere); to and fro is several threads at work.
+            // One change of thread is a move (spin was called elsewhere); to and fro is several
+            // threads at work.
             if callback.switches < 2 {
                 continue;
             }
@@ -88,8 +90,8 @@ impl Groups {
         thread
     }
 
-    /// The thread that serves a callback: the one that ran it last; of one that never ran, whoever serves its node, or its process if
-    /// only one does.
+    /// The thread that serves a callback: the one that ran it last; of one that never ran, whoever
+    /// serves its node, or its process if only one does.
     pub(super) fn home(&self, extractor: &Extractor, slot: usize) -> Option<usize> {
         let tables = &extractor.tables;
         let callback = &tables.callbacks[slot];

@@ -11,7 +11,8 @@ use crate::guard::{
 
 /// Callbacks told at once that run where no plan knew them.
 const MOST_UNPLANNED: usize = 64;
-/// Messages of a topic whose publication was not seen, of which as many are no news: their events may have been lost.
+/// Messages of a topic whose publication was not seen, of which as many are no news: their events
+/// may have been lost.
 const UNSEEN: u64 = 3;
 
 /// What is watched.
@@ -27,7 +28,8 @@ pub(super) struct Guarded {
     /// Threads on which no other callbacks may run, and executors, each with one of its threads.
     threads: FxHashSet<usize>,
     executors: FxHashMap<Key, usize>,
-    /// Topics to which nobody may send who is not known to, each with the callbacks that it is told by.
+    /// Topics to which nobody may send who is not known to, each with the callbacks that it is told
+    /// by.
     senders: FxHashMap<usize, Vec<String>>,
     /// Messages of those whose publication was not seen.
     unseen: FxHashMap<usize, u64>,
@@ -89,7 +91,8 @@ impl Guarded {
 }
 
 impl Extractor {
-    /// Holds what happens from now on against these assumptions, and no longer against earlier ones.
+    /// Holds what happens from now on against these assumptions, and no longer against earlier
+    /// ones.
     pub fn assume(&mut self, assumed: &[Assumed]) {
         self.assume_with(assumed, &[]);
     }

@@ -1,16 +1,19 @@
-//! Message filters (`message_filters::TimeSynchronizer`, `ApproximateTime`): several subscriptions of a node whose messages wait for one another. A
-//! chain goes on from each of them, whichever comes last.
+//! Message filters (`message_filters::TimeSynchronizer`, `ApproximateTime`): several subscriptions
+//! of a node whose messages wait for one another. A chain goes on from each of them, whichever
+//! comes last.
 //!
-//! Their callbacks are known by their symbols. Which messages a joint one was made of is told by how messages begin ([`Kind::MessageHead`]),
-//! which for messages with headers is their time stamp: those that are closest to the one that the joint message repeats, or else to
-//! the one that came last. Without that the newest of each count.
+//! Their callbacks are known by their symbols. Which messages a joint one was made of is told by
+//! how messages begin ([`Kind::MessageHead`]), which for messages with headers is their time stamp:
+//! those that are closest to the one that the joint message repeats, or else to the one that came
+//! last. Without that the newest of each count.
 //!
 //! [`Kind::MessageHead`]: takt_ros::event::Kind::MessageHead
 
 use super::Extractor;
 use super::state::{CallbackState, Joint, Origin, Tag, Waiting};
 
-/// Messages that wait in one subscription's queue at most: what `message_filters` is given is ten as a rule.
+/// Messages that wait in one subscription's queue at most: what `message_filters` is given is ten
+/// as a rule.
 const MOST_WAITING: usize = 64;
 
 /// Whether a callback is the entrance to a message filter.
@@ -45,7 +48,8 @@ impl Extractor {
         callback.waiting.push_back(Waiting { head, tags: tags.to_vec() });
     }
 
-    /// The activation under way publishes a message that begins with `head`: if it is a filter's, finds what was joined.
+    /// The activation under way publishes a message that begins with `head`: if it is a filter's,
+    /// finds what was joined.
     pub(super) fn join_messages(&mut self, thread: usize, head: Option<u64>) -> Option<()> {
         let frame = self.tables.threads[thread].stack.last()?;
         let (index, own) = (frame.callback, frame.head);

@@ -1,7 +1,8 @@
 //! Messages under way: the join from a publication to whoever takes it.
 //!
-//! `rmw_publish` and `rmw_take` carry the same source time stamp. The stamps of the last so many publications are kept; two that
-//! fell into the same nanosecond on different topics are told apart by their topics.
+//! `rmw_publish` and `rmw_take` carry the same source time stamp. The stamps of the last so many
+//! publications are kept; two that fell into the same nanosecond on different topics are told apart
+//! by their topics.
 
 use rustc_hash::FxHashMap;
 
@@ -117,7 +118,8 @@ impl Messages {
         self.ring.get(self.slot(number)?)
     }
 
-    /// The messages with this stamp, newest first; the newest sixty-four, so that a broken clock that stands still costs no time.
+    /// The messages with this stamp, newest first; the newest sixty-four, so that a broken clock
+    /// that stands still costs no time.
     pub(crate) fn stamped(&self, stamp: i64) -> impl Iterator<Item = (u64, &Message)> {
         let mut next = self.by_stamp.get(&stamp).copied();
         std::iter::from_fn(move || {

@@ -1,4 +1,5 @@
-//! The model extractor (*ROS-Llama*, section IV.A): from a stream of events to a timing model, incrementally.
+//! The model extractor (*ROS-Llama*, section IV.A): from a stream of events to a timing model,
+//! incrementally.
 //!
 //! ```
 //! use takt_model::{Extractor, Options};
@@ -13,21 +14,26 @@
 //! ```
 //!
 //! # What is inferred, and how
-//! - **Activation edges**: whatever is published between a callback's start and its end, on its thread. A callback that publishes now and then
-//!   has the edge for good: it may.
-//! - **Execution time** of an activation: the CPU time of the thread since the end of the activation before, so that building wait
-//!   sets, taking and deserialising are paid by somebody ([`Options::charge_executor`]).
-//! - **Client callbacks** have no events before the service events of newer `tracetools`: where an executor selects
-//!   something and no callback starts before it selects again, it ran a client's callback or another thing without events.
-//! - **Self-suspension** is what an activation was off the CPU without being preempted: see [`Callback::suspension`](crate::Callback::suspension)
-//!   and the module `suspend`. Of work without events (clients before their events) only what passed between two selections is known, and counts as
-//!   undecided.
-//! - **Event sources**: a publication outside callbacks, on a thread that is no executor. The loop's activation lasts until a topic
-//!   comes a second time.
-//! - **Identity over restarts**: a callback is node name, kind, and topic, service or period. When a process has ended and another one brings
-//!   a callback of the same name, its curves go on (with a gap), because it is the same program doing the same work, and
-//!   would otherwise run without a budget until everything is learnt again.
-//! - **Lost events** end all windows of the process concerned; activations under way are dropped and counted, never guessed.
+//! - **Activation edges**: whatever is published between a callback's start and its end, on its
+//!   thread. A callback that publishes now and then has the edge for good: it may.
+//! - **Execution time** of an activation: the CPU time of the thread since the end of the
+//!   activation before, so that building wait sets, taking and deserialising are paid by somebody
+//!   ([`Options::charge_executor`]).
+//! - **Client callbacks** have no events before the service events of newer `tracetools`: where an
+//!   executor selects something and no callback starts before it selects again, it ran a client's
+//!   callback or another thing without events.
+//! - **Self-suspension** is what an activation was off the CPU without being preempted: see
+//!   [`Callback::suspension`](crate::Callback::suspension) and the module `suspend`. Of work
+//!   without events (clients before their events) only what passed between two selections is known,
+//!   and counts as undecided.
+//! - **Event sources**: a publication outside callbacks, on a thread that is no executor. The
+//!   loop's activation lasts until a topic comes a second time.
+//! - **Identity over restarts**: a callback is node name, kind, and topic, service or period. When
+//!   a process has ended and another one brings a callback of the same name, its curves go on (with
+//!   a gap), because it is the same program doing the same work, and would otherwise run without a
+//!   budget until everything is learnt again.
+//! - **Lost events** end all windows of the process concerned; activations under way are dropped
+//!   and counted, never guessed.
 
 mod cycle;
 mod delivery;
@@ -70,29 +76,33 @@ use crate::{ArrivalRecorder, CostRecorder, Latency, Model, ProbableRecorder};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// Longest window of arrival curves, in events. 64: beyond it the analysis extrapolates, and what bursts there are
-    /// in robots (a driver's messages, a queue worked off) are shorter.
+    /// Longest window of arrival curves, in events. 64: beyond it the analysis extrapolates, and
+    /// what bursts there are in robots (a driver's messages, a queue worked off) are shorter.
     pub arrival_events: usize,
-    /// Longest window of execution-time curves, in activations. 128: the paper's example needs 40 to see that expensive
-    /// activations are rare (figure 2).
+    /// Longest window of execution-time curves, in activations. 128: the paper's example needs 40
+    /// to see that expensive activations are rare (figure 2).
     pub cost_activations: usize,
-    /// Extremes older than this are forgotten, at the latest after twice as long, nanoseconds of activity; `None` keeps everything. Ten minutes: long
-    /// against what repeats in a mission, and yet a slow start does not bind budgets for a day.
+    /// Extremes older than this are forgotten, at the latest after twice as long, nanoseconds of
+    /// activity; `None` keeps everything. Ten minutes: long against what repeats in a mission, and
+    /// yet a slow start does not bind budgets for a day.
     pub horizon_ns: Option<u64>,
-    /// Exceedance probabilities for which probabilistic execution-time curves are kept. None by default: they cost 100 kB for every
-    /// callback.
+    /// Exceedance probabilities for which probabilistic execution-time curves are kept. None by
+    /// default: they cost 100 kB for every callback.
     pub exceedance: Vec<f64>,
-    /// Messages remembered until they are taken. 16384: more than a second at ten times the rates of the paper's robot.
+    /// Messages remembered until they are taken. 16384: more than a second at ten times the rates
+    /// of the paper's robot.
     pub messages: usize,
-    /// Objects of each kind (threads, callbacks, topics …) kept at most, as a guard against a stream that never stops naming new ones; what comes beyond is
-    /// counted as refused. 16384: a hundred times a large robot.
+    /// Objects of each kind (threads, callbacks, topics …) kept at most, as a guard against a
+    /// stream that never stops naming new ones; what comes beyond is counted as refused. 16384: a
+    /// hundred times a large robot.
     pub most_objects: usize,
     /// Callbacks of ended processes kept for their successors. 1024.
     pub most_ended: usize,
-    /// Ended processes stay in the model: for recordings, where everything has ended. Off: nothing can be reserved for them.
+    /// Ended processes stay in the model: for recordings, where everything has ended. Off: nothing
+    /// can be reserved for them.
     pub keep_ended: bool,
-    /// Charge the executor's own work (wait sets, taking messages) to the activation that follows it. On, because the reservation
-    /// must supply it.
+    /// Charge the executor's own work (wait sets, taking messages) to the activation that follows
+    /// it. On, because the reservation must supply it.
     pub charge_executor: bool,
 }
 
@@ -155,7 +165,8 @@ impl Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
     pub events: u64,
-    /// Events lost before they came here, where the source could tell; one for each gap where it could not.
+    /// Events lost before they came here, where the source could tell; one for each gap where it
+    /// could not.
     pub lost_events: u64,
     /// Gaps in the stream.
     pub gaps: u64,
@@ -167,8 +178,8 @@ pub struct Counters {
     pub clock_steps: u64,
     /// Messages taken whose publication was seen.
     pub joined: u64,
-    /// Messages taken whose publication was not: published outside the observed processes, before observation, or without
-    /// a time stamp (Humble).
+    /// Messages taken whose publication was not: published outside the observed processes, before
+    /// observation, or without a time stamp (Humble).
     pub unjoined: u64,
     /// Objects beyond [`Options::most_objects`].
     pub refused: u64,
@@ -287,7 +298,8 @@ impl Extractor {
         if let Some(cpu_ns) = event.cpu_ns {
             let state = &mut self.tables.threads[thread];
             if cpu_ns < state.last_cpu_ns {
-                // Another thread behind the same number, or a broken clock: what was under way cannot be told.
+                // Another thread behind the same number, or a broken clock: what was under way
+                // cannot be told.
                 self.counters.clock_steps += 1;
                 self.counters.dropped_activations += state.stack.len() as u64;
                 state.forget_course();
@@ -422,7 +434,8 @@ impl Extractor {
         }
     }
 
-    /// Observation of what begins to exist now starts now; what existed before the first event was seen, with it.
+    /// Observation of what begins to exist now starts now; what existed before the first event was
+    /// seen, with it.
     fn arrivals(&self) -> Arrivals {
         let started_ns = self.started_ns.unwrap_or(self.now_ns);
         let (events, horizon_ns) = (self.options.arrival_events, self.options.horizon_ns);
@@ -479,7 +492,8 @@ impl Extractor {
         self.ended.pop_front().is_some_and(|index| self.tables.callbacks.try_remove(index).is_some())
     }
 
-    /// Finds the callbacks of watched chains by their names, at most every ten milliseconds while names change.
+    /// Finds the callbacks of watched chains by their names, at most every ten milliseconds while
+    /// names change.
     fn look_up_chains(&mut self, at_ns: u64) {
         if !self.renamed || self.watches.is_empty() {
             return;

@@ -97,7 +97,8 @@ pub(super) fn names(extractor: &Extractor) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// The client that a thread's work without events must be: the only one of the nodes that the thread serves.
+/// The client that a thread's work without events must be: the only one of the nodes that the
+/// thread serves.
 pub(super) fn only_client(extractor: &Extractor, thread: usize) -> Option<usize> {
     let tables = &extractor.tables;
     let nodes: Vec<usize> = tables

@@ -1,10 +1,13 @@
-//! Messages whose publishers are not observed: they run on another machine, in a container, or were there before.
+//! Messages whose publishers are not observed: they run on another machine, in a container, or were
+//! there before.
 //!
-//! When such a message was published is told by its source time stamp alone, which is of the publisher's clock of the day
-//! (CLOCK_REALTIME). It is believed where no message seems to come from the future, and the quickest of a subscription's messages seems to
-//! have taken no longer than [`PLAUSIBLE_NS`]: a clock that is ahead by more than the quickest way takes would show, and one that is behind
-//! makes latencies longer, not shorter. How far the day's clock is from the monotonic one is told by messages published here,
-//! or by whoever reads events live ([`Extractor::clock`]).
+//! When such a message was published is told by its source time stamp alone, which is of the
+//! publisher's clock of the day (CLOCK_REALTIME). It is believed where no message seems to come
+//! from the future, and the quickest of a subscription's messages seems to have taken no longer
+//! than [`PLAUSIBLE_NS`]: a clock that is ahead by more than the quickest way takes would show, and
+//! one that is behind makes latencies longer, not shorter. How far the day's clock is from the
+//! monotonic one is told by messages published here, or by whoever reads events live
+//! ([`Extractor::clock`]).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +16,8 @@ use super::names::topic_name;
 use super::state::Origin;
 use crate::{CallbackId, Model, Outside, TopicId, Unanalysable};
 
-/// The quickest message may seem to have taken so long: more is a clock that is wrong, or a network that no bound holds on.
+/// The quickest message may seem to have taken so long: more is a clock that is wrong, or a network
+/// that no bound holds on.
 const PLAUSIBLE_NS: i64 = 100_000_000;
 /// Two clocks are not read at the same moment.
 const TOLERANCE_NS: i64 = 1_000_000;
@@ -21,10 +25,11 @@ const TOLERANCE_NS: i64 = 1_000_000;
 const RENEWED_NS: u64 = 10_000_000_000;
 /// After the day's clock was set, messages may be under way with stamps of before for so long.
 const SET_NS: u64 = 1_000_000_000;
-/// A distance that changed by more than this from one publication to the next is a clock that was set, and not a publisher that was held up
-/// between its stamp and its event.
+/// A distance that changed by more than this from one publication to the next is a clock that was
+/// set, and not a publisher that was held up between its stamp and its event.
 const SURELY_SET_NS: u64 = 500_000_000;
-/// A message waits no longer than this in a queue that is worth measuring: for so long at most nothing is measured after the clock was set back.
+/// A message waits no longer than this in a queue that is worth measuring: for so long at most
+/// nothing is measured after the clock was set back.
 const LONGEST_WAIT_NS: u64 = 10_000_000_000;
 /// Fewer messages than these are what was under way when observation began.
 const UNDER_WAY: u64 = 3;
@@ -58,7 +63,8 @@ enum Others {
 }
 
 impl Clocks {
-    /// A message was published here: its stamp was taken a moment before its event. Returns whether the clock was set since the last one.
+    /// A message was published here: its stamp was taken a moment before its event. Returns whether
+    /// the clock was set since the last one.
     pub(crate) fn published(&mut self, at_ns: u64, stamp: i64) -> bool {
         if self.told {
             return false;
@@ -82,7 +88,8 @@ impl Clocks {
         at_ns < self.unsure_until_ns
     }
 
-    /// The clock was set, at `at_ns` at the latest. By the new one, stamps of the old lie before that, and by as much later as it was set back.
+    /// The clock was set, at `at_ns` at the latest. By the new one, stamps of the old lie before
+    /// that, and by as much later as it was set back.
     fn was_set(&mut self, at_ns: u64, before_ns: i64, ahead_ns: i64) {
         let back_ns = u64::try_from(before_ns.saturating_sub(ahead_ns)).unwrap_or(0).min(LONGEST_WAIT_NS);
         (self.set_ns, self.unsure_until_ns) = (at_ns.saturating_add(back_ns), at_ns.saturating_add(SET_NS));
@@ -149,11 +156,14 @@ impl OutsideState {
 }
 
 impl Extractor {
-    /// How far the day's clock (CLOCK_REALTIME) is ahead of the monotonic one at `now_ns`: whoever reads events live can tell.
+    /// How far the day's clock (CLOCK_REALTIME) is ahead of the monotonic one at `now_ns`: whoever
+    /// reads events live can tell.
     ///
-    /// A clock that was set (by more than a millisecond; adjustments are smaller) makes stamps of before and after it worthless against each other: what
-    /// was learnt of other publishers' clocks is learnt anew, and what is taken until `SET_NS` after this look, or seems to have been sent before
-    /// it, is not measured: it was set at some time since the look before, and a reader can have been held up for long. Returns whether it was.
+    /// A clock that was set (by more than a millisecond; adjustments are smaller) makes stamps of
+    /// before and after it worthless against each other: what was learnt of other publishers'
+    /// clocks is learnt anew, and what is taken until `SET_NS` after this look, or seems to have
+    /// been sent before it, is not measured: it was set at some time since the look before, and a
+    /// reader can have been held up for long. Returns whether it was.
     pub fn clock(&mut self, now_ns: u64, ahead_ns: i64) -> bool {
         let before_ns = self.clocks.ahead_ns.replace(ahead_ns).filter(|_| self.clocks.told);
         self.clocks.told = true;
@@ -172,8 +182,9 @@ impl Extractor {
         }
     }
 
-    /// Who publishes what is not observed runs on other machines, whose clocks are no further from ours than this; `None`: that is not known,
-    /// and so their stamps say nothing. Without a call they are taken to run on this one.
+    /// Who publishes what is not observed runs on other machines, whose clocks are no further from
+    /// ours than this; `None`: that is not known, and so their stamps say nothing. Without a call
+    /// they are taken to run on this one.
     pub fn clock_error(&mut self, error_ns: Option<u64>) {
         let others = error_ns.map_or(Others::Unknown, Others::Within);
         if matches!((self.clocks.others, others), (Others::Unknown, Others::Within(_))) {
@@ -185,7 +196,8 @@ impl Extractor {
         self.clocks.others = others;
     }
 
-    /// Why latencies of a chain over these callbacks cannot be measured, if they cannot; `path` as in [`crate::ChainSpec`].
+    /// Why latencies of a chain over these callbacks cannot be measured, if they cannot; `path` as
+    /// in [`crate::ChainSpec`].
     #[must_use]
     pub fn unmeasurable(&self, path: &[String]) -> Option<String> {
         (path.len() > 1 && self.clocks.unstamped > 0).then(|| {
@@ -196,7 +208,8 @@ impl Extractor {
     }
 }
 
-/// Marks topics that get messages from outside, and says where that leaves their waiting times unknown.
+/// Marks topics that get messages from outside, and says where that leaves their waiting times
+/// unknown.
 pub(super) fn mark(
     extractor: &Extractor,
     ids: &BTreeMap<usize, CallbackId>,

@@ -176,8 +176,8 @@ impl Extractor {
             self.join_messages(thread, head);
             let frame = self.tables.threads[thread].stack.last()?;
             if !self.starting {
-                // What a message filter sends may belong to activations of other callbacks, and those may have been short. Who has no
-                // start of its own may have begun just now.
+                // What a message filter sends may belong to activations of other callbacks, and
+                // those may have been short. Who has no start of its own may have begun just now.
                 let whole = frame.joint.is_none() && !frame.inferred;
                 let after_ns = if whole { at_ns.saturating_sub(frame.at_ns) } else { 0 };
                 self.tables.callbacks[frame.callback].shortest.sent(topic, after_ns);
@@ -251,7 +251,8 @@ impl Extractor {
         Some(self.messages.publish(thread, topic, at_ns, &source.tags))
     }
 
-    /// The cost of one turn of a source's loop. Without a CPU clock it is unknown: the loop mostly waits.
+    /// The cost of one turn of a source's loop. Without a CPU clock it is unknown: the loop mostly
+    /// waits.
     pub(super) fn source_cost(
         &mut self,
         index: usize,
@@ -327,7 +328,8 @@ impl Extractor {
         }
         let (mut sent_ns, mut unknown) = (None, false);
         let (head, of_action) = self.taken(thread, subscription);
-        // The middleware's two stamps are of the day's clock; when that was set in between, they say nothing.
+        // The middleware's two stamps are of the day's clock; when that was set in between, they
+        // say nothing.
         let after_ns = self.tables.threads[thread].received.take().filter(|_| !self.clocks.is_unsure(at_ns));
         let mut receipt = exact.and_then(|(number, _)| self.received(thread, number, at_ns, after_ns));
         let state = &mut self.tables.subscriptions[subscription];
@@ -359,7 +361,8 @@ impl Extractor {
         }
     }
 
-    /// A message was taken: how it begins, where that is told, and whether it is one that an action takes without a callback's events.
+    /// A message was taken: how it begins, where that is told, and whether it is one that an action
+    /// takes without a callback's events.
     fn taken(&mut self, thread: usize, subscription: usize) -> (Option<u64>, bool) {
         let state = &mut self.tables.threads[thread];
         state.speaks = true;

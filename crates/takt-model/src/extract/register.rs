@@ -210,7 +210,8 @@ impl Extractor {
         }
     }
 
-    /// A callback group of the thread's process has a new member ([`Kind::GroupMember`] says how it is named).
+    /// A callback group of the thread's process has a new member ([`Kind::GroupMember`] says how it
+    /// is named).
     pub(super) fn group_member(
         &mut self,
         thread: usize,
@@ -258,8 +259,9 @@ impl Extractor {
         self.subscription_callback(pid, object);
     }
 
-    /// Both halves of an object may be known now. A subscription has two callbacks where messages may come from within the
-    /// process: two copies of one function, and one callback to everybody else.
+    /// Both halves of an object may be known now. A subscription has two callbacks where messages
+    /// may come from within the process: two copies of one function, and one callback to everybody
+    /// else.
     fn subscription_callback(&mut self, pid: u32, object: Handle) {
         let Some(&ObjectState { subscription: Some(subscription), callback: Some(callback) }) =
             self.tables.objects.get(&(pid, object))
@@ -280,7 +282,8 @@ impl Extractor {
         self.name_callback(pid, callback, index);
     }
 
-    /// The handle is this callback's from now on. Another one that had the same address before was destroyed.
+    /// The handle is this callback's from now on. Another one that had the same address before was
+    /// destroyed.
     fn name_callback(&mut self, pid: u32, handle: Handle, index: usize) {
         if let Some(symbol) = self.tables.symbol_of.remove(&(pid, handle)) {
             self.tables.callbacks[index].symbol = Some(symbol);

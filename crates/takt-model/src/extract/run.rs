@@ -42,7 +42,8 @@ impl Extractor {
         {
             state.charged = Some((cpu_ns, at_ns));
         }
-        // A callback does not run inside itself: the end of the earlier one is missing. Neither does anything nest without limit.
+        // A callback does not run inside itself: the end of the earlier one is missing. Neither
+        // does anything nest without limit.
         if let Some(stale) = state.stack.iter().position(|frame| frame.handle == handle) {
             self.counters.dropped_activations += (state.stack.len() - stale) as u64;
             state.stack.truncate(stale);
@@ -204,7 +205,8 @@ impl Extractor {
             return self.pay(thread, at_ns, cpu_ns.unwrap_or(0));
         }
         if frame.inferred && cpu_ns.is_none() && state.charged.is_some() {
-            // Its executor's events come without CPU time here: the next event with one says what it took.
+            // Its executor's events come without CPU time here: the next event with one says what
+            // it took.
             state.unpaid.push((frame.callback, wall_ns, off_cpu));
             self.tables.callbacks[frame.callback].shortest.ended(0);
             self.finish_tags(&frame.tags, at_ns);
@@ -220,7 +222,8 @@ impl Extractor {
                 }
                 let took_ns = to.saturating_sub(from);
                 let elapsed_ns = at_ns.saturating_sub(since_ns);
-                // A thread uses no more CPU time than passes; the two clocks are not read at the same moment.
+                // A thread uses no more CPU time than passes; the two clocks are not read at the
+                // same moment.
                 if took_ns > elapsed_ns.saturating_add(elapsed_ns / 16).saturating_add(1_000_000) {
                     None
                 } else {
@@ -272,8 +275,8 @@ impl Extractor {
         }
     }
 
-    /// An event with CPU time: activations that ended without one share what the thread used. Each is charged all of it,
-    /// since nobody can tell how much was whose.
+    /// An event with CPU time: activations that ended without one share what the thread used. Each
+    /// is charged all of it, since nobody can tell how much was whose.
     pub(super) fn pay(&mut self, thread: usize, at_ns: u64, cpu_ns: u64) {
         let state = &mut self.tables.threads[thread];
         let unpaid = std::mem::take(&mut state.unpaid);
@@ -310,8 +313,8 @@ impl Extractor {
         }
     }
 
-    /// The tags of an activation: those of its message that this callback is the next step of, and those of chains that
-    /// begin here.
+    /// The tags of an activation: those of its message that this callback is the next step of, and
+    /// those of chains that begin here.
     pub(super) fn step(
         &mut self,
         index: usize,
@@ -326,7 +329,8 @@ impl Extractor {
         let mut tags = Vec::new();
         for &(watch, position) in &callback.watched {
             if position == 0 && unknown {
-                // How long it has waited already cannot be known: no latency is better than one that is too short.
+                // How long it has waited already cannot be known: no latency is better than one
+                // that is too short.
                 if let Some(stats) = self.watches.get_mut(watch as usize) {
                     stats.unmeasured += 1;
                 }
@@ -362,7 +366,8 @@ impl Extractor {
         Some(index)
     }
 
-    /// A callback whose registration was missed: a message taken just before its start says what it is.
+    /// A callback whose registration was missed: a message taken just before its start says what it
+    /// is.
     pub(super) fn learn_unknown(&mut self, index: usize, pid: u32, taken: Option<usize>) {
         let Some(subscription) = taken else { return };
         let Some(state) = self.tables.subscriptions.get_mut(subscription) else { return };
@@ -373,7 +378,8 @@ impl Extractor {
         }
     }
 
-    /// At its first start a callback is fully registered: it takes over the curves of an ended one of its name.
+    /// At its first start a callback is fully registered: it takes over the curves of an ended one
+    /// of its name.
     pub(super) fn settle(&mut self, index: usize) {
         self.tables.callbacks[index].settled = true;
         if self.ended.is_empty() {
@@ -469,7 +475,8 @@ pub(super) fn edge_to(callback: &mut CallbackState, topic: usize, arrivals: Arri
     callback.publishes.get_mut(place)
 }
 
-/// The callback published to the topic at `at_ns`: it may do so again. Returns whether a plan knows that it does.
+/// The callback published to the topic at `at_ns`: it may do so again. Returns whether a plan knows
+/// that it does.
 pub(super) fn add_edge(
     callback: &mut CallbackState,
     topic: usize,

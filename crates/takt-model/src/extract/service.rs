@@ -114,7 +114,8 @@ impl Extractor {
                 let identity = if known == 0 { identity } else { known };
                 let message = self.only_message(topic, sequence, identity);
                 if let Some(answer) = message.and_then(|m| self.messages.get(m)) {
-                    // What the service's side calls this client: its requests are found by it from now on.
+                    // What the service's side calls this client: its requests are found by it from
+                    // now on.
                     self.tables.clients[client].identity = answer.client;
                 }
                 self.joined_service(topic, message, at_ns);
@@ -125,8 +126,9 @@ impl Extractor {
         }
     }
 
-    /// The message of this sequence number that is of this client (0: whose is not known). Clients count for themselves: where two have the
-    /// same number under way and nothing says which is whose, nobody can tell, and neither is joined.
+    /// The message of this sequence number that is of this client (0: whose is not known). Clients
+    /// count for themselves: where two have the same number under way and nothing says which is
+    /// whose, nobody can tell, and neither is joined.
     pub(super) fn only_message(&mut self, topic: usize, sequence: i64, client: u64) -> Option<u64> {
         let topic = self.tables.topic(topic);
         let on_topic =
@@ -134,8 +136,8 @@ impl Extractor {
         if let Some((number, _)) = on_topic().find(|(_, m)| client != 0 && m.client == client) {
             return Some(number);
         }
-        // What one side says of the process is compared where there is a choice; everywhere once both sides were seen to say it alike, which
-        // not every middleware does.
+        // What one side says of the process is compared where there is a choice; everywhere once
+        // both sides were seen to say it alike, which not every middleware does.
         let agree = self.tables.processes_agree;
         let same = |m: &Message| client >> 32 != 0 && m.client >> 32 == client >> 32;
         let open = |m: &Message| {
@@ -174,7 +176,8 @@ impl Extractor {
         transport.most_ns = transport.most_ns.max(late_ns);
     }
 
-    /// Something was taken by an executor whose callback has no events: it runs until the executor goes on.
+    /// Something was taken by an executor whose callback has no events: it runs until the executor
+    /// goes on.
     pub(super) fn inferred(
         &mut self,
         thread: usize,
@@ -253,12 +256,14 @@ fn is_whole(client: u64) -> bool {
     client & 0xffff_ffff != 0
 }
 
-/// Whether a topic or service belongs to an action: `rclcpp_action` runs what they bring without a callback's events.
+/// Whether a topic or service belongs to an action: `rclcpp_action` runs what they bring without a
+/// callback's events.
 pub(super) fn is_of_action(name: &str) -> bool {
     name.contains("/_action/")
 }
 
-/// Service messages are found by topic and sequence number, in the same table as others by their time stamps.
+/// Service messages are found by topic and sequence number, in the same table as others by their
+/// time stamps.
 fn service_stamp(topic: usize, sequence: i64) -> i64 {
     sequence ^ i64::MIN ^ ((topic as i64) << 40)
 }

@@ -1,6 +1,8 @@
-//! The shortest times that callbacks were seen to take, from their start to each message and to their end: what a best case rests on.
+//! The shortest times that callbacks were seen to take, from their start to each message and to
+//! their end: what a best case rests on.
 //!
-//! Wall time and not CPU time, since a latency is made of it. What starts up does less than what runs, and does not count.
+//! Wall time and not CPU time, since a latency is made of it. What starts up does less than what
+//! runs, and does not count.
 
 use std::collections::BTreeMap;
 

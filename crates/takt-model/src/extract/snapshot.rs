@@ -13,11 +13,13 @@ use crate::{
 
 /// Work without events that is shorter than this is a wake-up for nothing: some system calls.
 const NOTHING_NS: u64 = 200_000;
-/// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the rest.
+/// Entries of a timer's declared curve: it is linear, and extrapolation of any entry gives the
+/// rest.
 const TIMER_ENTRIES: u64 = 8;
 /// Activations on a thread before the lack of an executor's events means anything.
 const ENOUGH: u64 = 10;
-/// Times that the own code around a thread's executor published, before that is taken for its way of working rather than start-up.
+/// Times that the own code around a thread's executor published, before that is taken for its way
+/// of working rather than start-up.
 const OWN_LOOP: u64 = 3;
 
 /// Builds the model.
@@ -49,7 +51,8 @@ impl Builder<'_> {
                 Some(thread) => {
                     homes.insert(*slot, groups.root(thread));
                 }
-                // One that ran has lost its thread: with its process, or to be found again on another.
+                // One that ran has lost its thread: with its process, or to be found again on
+                // another.
                 None if ex.tables.callbacks[*slot].activations > 0 => {}
                 None => unserved.push(name.clone()),
             }
@@ -84,7 +87,8 @@ impl Builder<'_> {
         self.model
     }
 
-    /// Whether a slot belongs into the model. Work without events does where it is more than the executor's wake-ups for nothing.
+    /// Whether a slot belongs into the model. Work without events does where it is more than the
+    /// executor's wake-ups for nothing.
     fn counts(&self, slot: usize) -> bool {
         let ex = self.extractor;
         let callback = &ex.tables.callbacks[slot];
@@ -249,7 +253,8 @@ impl Builder<'_> {
             let slot = tables.topic(edge.topic);
             let Some(&topic) = topics.get(&slot) else { continue };
             if let Some(known) = outputs.iter_mut().find(|known| known.topic == topic) {
-                // Two that turned out to be one: whatever came on it was perhaps all this callback's.
+                // Two that turned out to be one: whatever came on it was perhaps all this
+                // callback's.
                 known.most_per_activation = known.most_per_activation.saturating_add(edge.most());
                 known.most.clear();
                 known.arrivals = tables.topics[slot].arrivals.curve(self.now_ns);
@@ -275,8 +280,8 @@ impl Builder<'_> {
                             (1..=TIMER_ENTRIES).map(|k| period_ns.saturating_mul(k)).collect();
                         CallbackKind::Timer { period_ns }
                     }
-                    // What an events executor ran late came at once, so that only the mean and the median tell of the period. Arrivals are those
-                    // seen.
+                    // What an events executor ran late came at once, so that only the mean and the
+                    // median tell of the period. Arrivals are those seen.
                     None => {
                         let measured_ns = measured_period(callback);
                         let agrees = |&ns: &u64| {
@@ -371,8 +376,9 @@ impl Builder<'_> {
         CallbackKind::Client { responses: responses.unwrap_or_else(|| self.nameless(name.to_owned())) }
     }
 
-    /// Work without events lasts from one selection to the next. Threads of one executor wait for each other's selection in between, which is no
-    /// suspension of that work, and cannot be told from one.
+    /// Work without events lasts from one selection to the next. Threads of one executor wait for
+    /// each other's selection in between, which is no suspension of that work, and cannot be told
+    /// from one.
     fn untold_suspensions(&mut self, ids: &BTreeMap<usize, CallbackId>) -> Vec<Unanalysable> {
         let mut untold = Vec::new();
         for (&slot, &id) in ids {
@@ -397,7 +403,8 @@ impl Builder<'_> {
 
     fn executor_kinds(&mut self, ids: &BTreeMap<usize, CallbackId>, threads: &BTreeMap<usize, ThreadId>) {
         let tables = &self.extractor.tables;
-        // What the threads' C++ executors are, and whether they run callbacks without an event of a wait set.
+        // What the threads' C++ executors are, and whether they run callbacks without an event of a
+        // wait set.
         let mut types: BTreeMap<usize, Type> = BTreeMap::new();
         let mut silent = BTreeSet::new();
         for (slot, id) in threads {
@@ -443,8 +450,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Who sends a service's requests, where no event tells: the client's node, if only one node has a client and only one of its callbacks
-    /// can be meant.
+    /// Who sends a service's requests, where no event tells: the client's node, if only one node
+    /// has a client and only one of its callbacks can be meant.
     fn request_edges(&mut self, ids: &BTreeMap<usize, CallbackId>, topics: &BTreeMap<usize, TopicId>) {
         let tables = &self.extractor.tables;
         for (_, service) in &tables.services {
@@ -585,7 +592,8 @@ impl Builder<'_> {
     }
 }
 
-/// What every node brings: parameter services and the subscription of parameter events. They send no requests.
+/// What every node brings: parameter services and the subscription of parameter events. They send
+/// no requests.
 fn is_parameter_plumbing(extractor: &Extractor, callback: &CallbackState) -> bool {
     let tables = &extractor.tables;
     match callback.origin {
@@ -606,9 +614,9 @@ fn is_parameter_plumbing(extractor: &Extractor, callback: &CallbackState) -> boo
     }
 }
 
-/// Whether a timer's starts agree with its declared period. After a late start the next call comes no sooner than the next period, so that
-/// `n` starts after another one take at least `n - 1` periods. Timers of a simulated
-/// clock do not keep to it.
+/// Whether a timer's starts agree with its declared period. After a late start the next call comes
+/// no sooner than the next period, so that `n` starts after another one take at least `n - 1`
+/// periods. Timers of a simulated clock do not keep to it.
 fn keeps_period(starts: &ArrivalCurve, period_ns: u64) -> bool {
     // The last entry may hold the start of observation, which is no start of the timer.
     let real = starts.least_span_ns.len().min(starts.seen.saturating_sub(1) as usize);
@@ -618,7 +626,8 @@ fn keeps_period(starts: &ArrivalCurve, period_ns: u64) -> bool {
     })
 }
 
-/// Whether many starts in a row took what the declared period says, to an eighth: what had waited came at once.
+/// Whether many starts in a row took what the declared period says, to an eighth: what had waited
+/// came at once.
 fn in_the_mean(starts: &ArrivalCurve, period_ns: u64) -> bool {
     let entries = starts.least_span_ns.len() as u64;
     let expected_ns = entries.saturating_mul(period_ns);

@@ -1,45 +1,57 @@
 //! Start-up and steady state.
 //!
-//! What nodes do when they come into being is not what they do afterwards: every parameter is announced on `/parameter_events` (about a
-//! hundred messages within milliseconds for six processes of default nodes), latched topics are handed to late subscribers, queues are worked off
-//! after discovery. Kept in arrival curves, that burst would be expected to come again at any moment.
+//! What nodes do when they come into being is not what they do afterwards: every parameter is
+//! announced on `/parameter_events` (about a hundred messages within milliseconds for six processes
+//! of default nodes), latched topics are handed to late subscribers, queues are worked off after
+//! discovery. Kept in arrival curves, that burst would be expected to come again at any moment.
 //!
 //! # The rule
-//! - **Evidence** is the registration of objects. A process is *starting* from `rcl_node_init` until nothing was registered (nodes, publishers,
-//!   subscriptions, services, clients, timers) for [`SETTLED_NS`], and for [`LONGEST_NS`] at most.
-//! - A process that makes a node later (a component is loaded) is starting again. Whoever goes on making nodes is at work and not starting:
-//!   only the first [`MOST_STARTS`] count, and only nodes begin one, so that a callback that makes a publisher at each call hides nothing.
-//! - Messages that a starting process publishes, activations by them anywhere, and all activations in a starting process are kept **apart**,
-//!   and so are activations by messages of unknown origin while some process is starting.
-//!   Curves of the steady state are made of what came before and after; no window of theirs reaches across.
-//! - What was kept apart is all that is known where nothing has come since, and is used until the process was not starting for [`SHOWN_NS`].
-//!   From then on it is **forgotten**; of a callback that was activated in start-up alone, one activation in all the time since then is
-//!   assumed. The same burst later, without a start, counts in full and for as long as everything else.
-//! - Suspensions in a starting process count until the callback has run several times afterwards (`super::suspend`).
-//! - Execution times of callbacks are never forgotten for this: a first activation may be slow, but so may a rare one. What a thread without
-//!   callbacks does between two messages that it sends while its process is starting is no turn of its loop, and not among its execution times: it
-//!   loads libraries and makes nodes (half a second in Python). It is held against what is assumed all the same.
+//! - **Evidence** is the registration of objects. A process is *starting* from `rcl_node_init`
+//!   until nothing was registered (nodes, publishers, subscriptions, services, clients, timers) for
+//!   [`SETTLED_NS`], and for [`LONGEST_NS`] at most.
+//! - A process that makes a node later (a component is loaded) is starting again. Whoever goes on
+//!   making nodes is at work and not starting: only the first [`MOST_STARTS`] count, and only nodes
+//!   begin one, so that a callback that makes a publisher at each call hides nothing.
+//! - Messages that a starting process publishes, activations by them anywhere, and all activations
+//!   in a starting process are kept **apart**, and so are activations by messages of unknown origin
+//!   while some process is starting. Curves of the steady state are made of what came before and
+//!   after; no window of theirs reaches across.
+//! - What was kept apart is all that is known where nothing has come since, and is used until the
+//!   process was not starting for [`SHOWN_NS`]. From then on it is **forgotten**; of a callback
+//!   that was activated in start-up alone, one activation in all the time since then is assumed.
+//!   The same burst later, without a start, counts in full and for as long as everything else.
+//! - Suspensions in a starting process count until the callback has run several times afterwards
+//!   (`super::suspend`).
+//! - Execution times of callbacks are never forgotten for this: a first activation may be slow, but
+//!   so may a rare one. What a thread without callbacks does between two messages that it sends
+//!   while its process is starting is no turn of its loop, and not among its execution times: it
+//!   loads libraries and makes nodes (half a second in Python). It is held against what is assumed
+//!   all the same.
 //!
 //! # What that means for a guarantee
-//! A chain is guaranteed for the steady state. While a process is starting, and until [`SHOWN_NS`] after, it is listed in
-//! [`Model::starting`](crate::Model::starting): what reaches its callbacks, or those that take its messages, may be more than the model says, and a
-//! node that is restarted starts anew. Processes whose registrations were not seen (attached late) are never starting: all that is seen
-//! of them counts.
+//! A chain is guaranteed for the steady state. While a process is starting, and until [`SHOWN_NS`]
+//! after, it is listed in [`Model::starting`](crate::Model::starting): what reaches its callbacks,
+//! or those that take its messages, may be more than the model says, and a node that is restarted
+//! starts anew. Processes whose registrations were not seen (attached late) are never starting: all
+//! that is seen of them counts.
 
 use rustc_hash::FxHashMap;
 
 use crate::guard::{Excess, SpanLimit};
 use crate::{ArrivalCurve, ArrivalRecorder};
 
-/// After so long without a registration a process has started. One second: discovery of DDS is through within a few hundred milliseconds on
-/// one machine, and announcements of parameters come with the registrations.
+/// After so long without a registration a process has started. One second: discovery of DDS is
+/// through within a few hundred milliseconds on one machine, and announcements of parameters come
+/// with the registrations.
 pub const SETTLED_NS: u64 = 1_000_000_000;
-/// A start takes no longer. Half a minute: loading a neural network between two registrations has ended by then.
+/// A start takes no longer. Half a minute: loading a neural network between two registrations has
+/// ended by then.
 pub const LONGEST_NS: u64 = 30_000_000_000;
-/// Starts of one process that count as such. 32: more components than a container loads, if each is loaded for itself.
+/// Starts of one process that count as such. 32: more components than a container loads, if each is
+/// loaded for itself.
 pub const MOST_STARTS: u32 = 32;
-/// After so long the steady state has shown itself. Three seconds: several periods of what is slow in robots, and less than the time to
-/// the first plan.
+/// After so long the steady state has shown itself. Three seconds: several periods of what is slow
+/// in robots, and less than the time to the first plan.
 pub const SHOWN_NS: u64 = 3_000_000_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -184,7 +196,8 @@ impl Arrivals {
         self.steady.median_gap_ns().or_else(|| apart.and_then(|apart| apart.recorder.median_gap_ns()))
     }
 
-    /// Of the steady state alone at `now_ns`, with the number of all: without a span where all came in start-up, however shortly before.
+    /// Of the steady state alone at `now_ns`, with the number of all: without a span where all came
+    /// in start-up, however shortly before.
     pub(crate) fn steady_curve(&self, now_ns: u64) -> ArrivalCurve {
         ArrivalCurve { seen: self.seen(), ..self.steady.curve(now_ns) }
     }
@@ -194,7 +207,8 @@ impl Arrivals {
         if self.is_apart(apart, now_ns) {
             return apart.recorder.curve(now_ns);
         }
-        // The number is that of all: of what came in start-up alone, the next may come once in the time since.
+        // The number is that of all: of what came in start-up alone, the next may come once in the
+        // time since.
         ArrivalCurve { seen: self.seen(), ..self.steady.curve(now_ns) }
     }
 }
@@ -250,7 +264,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever came outside of start-up is in the curve, and nothing that came in it is once the steady state has shown itself.
+        /// Whatever came outside of start-up is in the curve, and nothing that came in it is once
+        /// the steady state has shown itself.
         #[test]
         fn the_steady_state_is_covered(
             events in proptest::collection::vec((0u64..300_000_000, prop::bool::weighted(0.3)), 1..120),

@@ -38,7 +38,8 @@ pub(crate) struct ThreadState {
     pub last_cpu_ns: u64,
     /// CPU time up to which all is charged to some activation, and when that was.
     pub charged: Option<(u64, u64)>,
-    /// Activations that ended where no CPU time was told, until it is, and of each the wall time and what was said of it.
+    /// Activations that ended where no CPU time was told, until it is, and of each the wall time
+    /// and what was said of it.
     pub unpaid: Vec<(usize, u64, Option<OffCpu>)>,
     /// `get_next_ready` of which it is not known yet whether anything was run: when, and CPU time.
     pub open: Option<(u64, Option<u64>)>,
@@ -50,8 +51,9 @@ pub(crate) struct ThreadState {
     pub publication: Option<Publication>,
     /// Topics published to outside callbacks, until it is known by what.
     pub outside: Vec<usize>,
-    /// Between how many selections it published outside callbacks since it became an executor. A first goal of an action, which was taken before
-    /// the thread was known for an executor, brings several publications at once.
+    /// Between how many selections it published outside callbacks since it became an executor. A
+    /// first goal of an action, which was taken before the thread was known for an executor, brings
+    /// several publications at once.
     pub own_publications: u64,
     pub executed: Option<Handle>,
     /// How the message begins that comes next.
@@ -79,7 +81,8 @@ pub(crate) struct ThreadState {
     pub untraced: Option<usize>,
     /// CPU time when it last ended an activation, or (true) began to wait for work.
     pub look: Option<(u64, bool)>,
-    /// CPU time from the end of an activation to the wait that followed: a part of the look for work that follows.
+    /// CPU time from the end of an activation to the wait that followed: a part of the look for
+    /// work that follows.
     pub look_ns: u64,
     /// CPU time of looking for work once, at most.
     pub dispatch: GreatestRecorder,
@@ -172,7 +175,8 @@ pub(crate) struct Take {
 pub(crate) struct Publication {
     pub publisher: usize,
     pub message: u64,
-    /// Only the intra-process step was seen so far: the steps between processes may follow for the same message.
+    /// Only the intra-process step was seen so far: the steps between processes may follow for the
+    /// same message.
     pub intra_only: bool,
 }
 
@@ -342,7 +346,8 @@ pub(crate) struct Edge {
     pub most_apart: GreatestRecorder,
     /// Messages, as they were published.
     pub arrivals: Arrivals,
-    /// The same over activations instead of time: how many messages so many activations in a row send. Not of start-up.
+    /// The same over activations instead of time: how many messages so many activations in a row
+    /// send. Not of start-up.
     pub counts: ArrivalRecorder,
     /// What a plan assumed of that.
     pub limit: Option<Box<CountLimit>>,
@@ -362,8 +367,8 @@ impl Edge {
 pub(crate) struct CallbackState {
     pub pid: u32,
     pub origin: Origin,
-    /// The callback or its process is gone: its name, under which a successor finds its curves. Its origin must not be
-    /// followed any more.
+    /// The callback or its process is gone: its name, under which a successor finds its curves. Its
+    /// origin must not be followed any more.
     pub dead: Option<String>,
     /// Rank of registration.
     pub order: u64,
@@ -457,8 +462,8 @@ impl Tables {
         topic
     }
 
-    /// Two names of one topic, at least one of which is none. Returns the common one; `None` where both are named and
-    /// different.
+    /// Two names of one topic, at least one of which is none. Returns the common one; `None` where
+    /// both are named and different.
     pub(crate) fn merge(&mut self, a: usize, b: usize) -> Option<usize> {
         let (a, b) = (self.topic(a), self.topic(b));
         if a == b {

@@ -1,22 +1,31 @@
-//! Self-suspension: activations that were off the CPU by themselves, because they slept, waited for a lock, a device or a reply.
+//! Self-suspension: activations that were off the CPU by themselves, because they slept, waited for
+//! a lock, a device or a reply.
 //!
-//! Each voluntary switch, however short, can cost a thread with a reservation the wait for its next budget, so their number is kept apart from
-//! their length. An activation that gave the CPU up, or whose wall time is more than [`OFF_CPU_NS`] above its CPU time, is one of
-//! - **preemption**: the source counted that the thread never gave the CPU up by itself. Nothing is learnt from it;
-//! - **suspension**: it did, so often, and for how long it was ready all the same is known. The rest counts;
-//! - **undecided**: the source cannot tell, did not count from the activation's start, or knows that the thread gave the CPU up but not for
-//!   how long it was ready again. All of it counts as suspension, until another activation of the same callback that was off the CPU for
-//!   at least half as long has been decided (and suspended itself, if that one did), until [`SPOKEN`] activations have passed of which
-//!   the source would have told, or until the horizon has passed: a callback that suspends itself does so again, and is then seen to.
+//! Each voluntary switch, however short, can cost a thread with a reservation the wait for its next
+//! budget, so their number is kept apart from their length. An activation that gave the CPU up, or
+//! whose wall time is more than [`OFF_CPU_NS`] above its CPU time, is one of
+//! - **preemption**: the source counted that the thread never gave the CPU up by itself. Nothing is
+//!   learnt from it;
+//! - **suspension**: it did, so often, and for how long it was ready all the same is known. The
+//!   rest counts;
+//! - **undecided**: the source cannot tell, did not count from the activation's start, or knows
+//!   that the thread gave the CPU up but not for how long it was ready again. All of it counts as
+//!   suspension, until another activation of the same callback that was off the CPU for at least
+//!   half as long has been decided (and suspended itself, if that one did), until [`SPOKEN`]
+//!   activations have passed of which the source would have told, or until the horizon has passed:
+//!   a callback that suspends itself does so again, and is then seen to.
 //!
-//! **Yields** (`sched_yield`) are no voluntary switches for the kernel; under `SCHED_DEADLINE` they give the rest of the budget away, and are counted.
+//! **Yields** (`sched_yield`) are no voluntary switches for the kernel; under `SCHED_DEADLINE` they
+//! give the rest of the budget away, and are counted.
 //!
-//! Where execution times are wall times (no CPU clock) they contain suspension, but how often cannot be known; the same is so of activations
-//! that were off the CPU where the source never tells why, and of yields that it does not see. Such a callback is **blind**.
+//! Where execution times are wall times (no CPU clock) they contain suspension, but how often
+//! cannot be known; the same is so of activations that were off the CPU where the source never
+//! tells why, and of yields that it does not see. Such a callback is **blind**.
 //!
-//! **Start-up** is kept apart, as arrivals are ([`super::startup`]): the first message of a topic waits for discovery, for pages of libraries, for locks
-//! of the middleware, once. What was seen in it counts until the callback has been activated [`STEADY`] times in [`STEADY_NS`] afterwards, and is
-//! forgotten then.
+//! **Start-up** is kept apart, as arrivals are ([`super::startup`]): the first message of a topic
+//! waits for discovery, for pages of libraries, for locks of the middleware, once. What was seen in
+//! it counts until the callback has been activated [`STEADY`] times in [`STEADY_NS`] afterwards,
+//! and is forgotten then.
 
 use takt_ros::event::OFF_CPU_NS;
 
@@ -106,10 +115,11 @@ pub(crate) struct Suspended {
     pub blind: bool,
 }
 
-/// After so many activations that were decided or ordinary, what was undecided before says nothing. 100: a minute of an ordinary callback,
-/// in which whatever it waits for has been waited for again.
+/// After so many activations that were decided or ordinary, what was undecided before says nothing.
+/// 100: a minute of an ordinary callback, in which whatever it waits for has been waited for again.
 const SPOKEN: u64 = 100;
-/// So many activations after its process has started show what a callback does, as many as decide about what was undecided,
+/// So many activations after its process has started show what a callback does, as many as decide
+/// about what was undecided,
 const STEADY: u64 = SPOKEN;
 /// in so much time at least.
 const STEADY_NS: u64 = 10_000_000_000;
@@ -166,7 +176,8 @@ impl Suspensions {
         self.follow(ended, keep);
     }
 
-    /// One activation that says nothing about others: it is held against the limits, and is no part of the curves.
+    /// One activation that says nothing about others: it is held against the limits, and is no part
+    /// of the curves.
     #[cold]
     pub(crate) fn record_apart(&mut self, ended: Ended, keep: Keep) {
         let mut aside = Self { limit: self.limit.take(), ..Self::default() };
@@ -179,7 +190,8 @@ impl Suspensions {
     fn record_start(&mut self, ended: Ended, keep: Keep, starting: bool) {
         if starting {
             let mut apart = self.apart.take().unwrap_or_default();
-            // Windows of the steady state do not reach across. What a plan assumed is held against these, too.
+            // Windows of the steady state do not reach across. What a plan assumed is held against
+            // these, too.
             apart.suspensions.limit = self.limit.take();
             self.gap();
             apart.suspensions.record(ended, keep, false);
@@ -274,8 +286,9 @@ impl Suspensions {
         self.blind_ns = Some(at_ns);
     }
 
-    /// Holds every activation from now on against these suspensions: lengths, numbers and yields of 1, 2, 3 ... activations in a row, empty where
-    /// there are none; `None`: no longer. `account`: what is longer than that goes to an account.
+    /// Holds every activation from now on against these suspensions: lengths, numbers and yields of
+    /// 1, 2, 3 ... activations in a row, empty where there are none; `None`: no longer. `account`:
+    /// what is longer than that goes to an account.
     pub(crate) fn limit(&mut self, limits: Option<[Vec<u64>; 3]>, account: bool, noticed: &Noticed) {
         let limit = |mut most: Vec<u64>| {
             if most.is_empty() {

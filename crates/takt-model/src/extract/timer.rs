@@ -1,13 +1,15 @@
 //! When a timer was released: its starts are late, its releases are not.
 //!
-//! `rcl_timer_init` sets the first call one period ahead, `rcl_timer_call` moves the next call on by the period, and where that has passed already,
-//! by as many periods as bring it into the future. Releases are a grid with holes. Its phase comes from the timer's creation; where
-//! that was missed, from the least late start.
+//! `rcl_timer_init` sets the first call one period ahead, `rcl_timer_call` moves the next call on
+//! by the period, and where that has passed already, by as many periods as bring it into the
+//! future. Releases are a grid with holes. Its phase comes from the timer's creation; where that
+//! was missed, from the least late start.
 
-/// After so many starts straight out of waiting, all late by some time, the grid has moved by that time: the timer was reset. Only such starts
-/// count, since others may be late because of other callbacks, and many of them, because an overload makes all late for a
-/// while. And all of them equally late, within [`SAME_NS`]: what else holds a thread up after its wake-up (a neighbour on its CPU) is never
-/// twice the same.
+/// After so many starts straight out of waiting, all late by some time, the grid has moved by that
+/// time: the timer was reset. Only such starts count, since others may be late because of other
+/// callbacks, and many of them, because an overload makes all late for a while. And all of them
+/// equally late, within [`SAME_NS`]: what else holds a thread up after its wake-up (a neighbour on
+/// its CPU) is never twice the same.
 const STARTS: u32 = 256;
 /// How far wake-ups out of nothing lie apart: some timer slack and interrupts.
 const SAME_NS: u64 = 200_000;
@@ -19,7 +21,8 @@ pub(crate) struct TimerGrid {
     least_late_ns: u64,
     most_late_ns: u64,
     starts: u32,
-    /// Releases passed over by the last start, that are told once the next start shows that the grid has stayed.
+    /// Releases passed over by the last start, that are told once the next start shows that the
+    /// grid has stayed.
     open: Option<Passed>,
     /// Releases that never ran, and are known to have been due.
     told: Option<Passed>,
@@ -48,13 +51,15 @@ impl TimerGrid {
         }
     }
 
-    /// A start: returns when it was released. `waited_ns` is when the thread last began to wait, if it has not run anything since.
+    /// A start: returns when it was released. `waited_ns` is when the thread last began to wait, if
+    /// it has not run anything since.
     pub(crate) fn start(&mut self, at_ns: u64, waited_ns: Option<u64>) -> u64 {
         self.confirm(at_ns, waited_ns.is_some());
         let expected_ns = self.next_ns.unwrap_or(at_ns);
         let mut release = expected_ns;
-        // What was due when the thread began to wait would not have let it wait. So a release in between is the one, whatever the grid
-        // says: a call that skipped periods close to a boundary can leave it a period behind.
+        // What was due when the thread began to wait would not have let it wait. So a release in
+        // between is the one, whatever the grid says: a call that skipped periods close to a
+        // boundary can leave it a period behind.
         let tolerance_ns = (self.period_ns / 8).min(1_000_000);
         if let Some(waited_ns) = waited_ns.map(|waited_ns| waited_ns.saturating_sub(tolerance_ns))
             && expected_ns < waited_ns
@@ -96,9 +101,10 @@ impl TimerGrid {
         release
     }
 
-    /// Decides about releases that the last start passed over. Of a timer that was cancelled and started again, or reset, none was due: its
-    /// next start comes a period after that start, and not where the grid has it. Only a start straight out of waiting says so: where the
-    /// executor has more to do than it can, starts a period apart are chance.
+    /// Decides about releases that the last start passed over. Of a timer that was cancelled and
+    /// started again, or reset, none was due: its next start comes a period after that start, and
+    /// not where the grid has it. Only a start straight out of waiting says so: where the executor
+    /// has more to do than it can, starts a period apart are chance.
     fn confirm(&mut self, at_ns: u64, waited: bool) {
         let (Some(passed), Some(expected_ns)) = (self.open.take(), self.next_ns) else { return };
         let tolerance_ns = (self.period_ns / 8).min(1_000_000);
@@ -179,7 +185,8 @@ mod tests {
     fn starts_a_period_apart_are_chance_where_the_executor_never_waits() {
         let mut grid = TimerGrid::new(1000, Some(0));
         assert_eq!(grid.start(1000, None), 1000);
-        // Released at 2000, called at 3300: 3000 never ran. The next call comes a period after that one, and is that of 4000.
+        // Released at 2000, called at 3300: 3000 never ran. The next call comes a period after that
+        // one, and is that of 4000.
         assert_eq!(grid.start(3300, None), 2000);
         assert_eq!(grid.start(4300, None), 4000);
         assert_eq!(grid.passed().map(|passed| (passed.first_ns, passed.count)), Some((3000, 1)));
@@ -188,7 +195,8 @@ mod tests {
     #[test]
     fn a_grid_a_period_behind_catches_up_when_the_thread_waits() {
         let mut grid = TimerGrid::new(100, Some(0));
-        // Due at 100, called at 299.9, which to the timer was 300: 300 is skipped, and the grid does not know it.
+        // Due at 100, called at 299.9, which to the timer was 300: 300 is skipped, and the grid
+        // does not know it.
         assert_eq!(grid.start(299, None), 100);
         assert_eq!(grid.start(400, Some(330)), 400);
         // A release before the wait, and none in it: a callback of another came first.

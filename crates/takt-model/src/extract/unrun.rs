@@ -1,15 +1,17 @@
 //! Timers that have not run yet.
 //!
-//! Nodes that were there before the observer have timers that were never seen to run: a timer of a minute, seen for ten seconds. Its execution
-//! time is not zero but unknown, and its first run would break every bound that was built on zero. So it is told in
+//! Nodes that were there before the observer have timers that were never seen to run: a timer of a
+//! minute, seen for ten seconds. Its execution time is not zero but unknown, and its first run
+//! would break every bound that was built on zero. So it is told in
 //! [`Model::not_run`](crate::Model::not_run), and nothing is guaranteed beside it until it ran.
 //!
-//! Only timers: they come whatever else happens. A subscription or a service without a message so far was assumed to get none, which is
-//! watched like any other arrival (default nodes have half a dozen parameter services each that nobody ever calls).
+//! Only timers: they come whatever else happens. A subscription or a service without a message so
+//! far was assumed to get none, which is watched like any other arrival (default nodes have half a
+//! dozen parameter services each that nobody ever calls).
 //!
-//! A timer can be **cancelled**, and then never runs; no event tells. One that did not run for [`PERIODS`] of its periods, and for
-//! [`LEAST_NS`], while its executor ran other callbacks, is taken to stand still. Should it run after all, that is an execution time above its
-//! curve.
+//! A timer can be **cancelled**, and then never runs; no event tells. One that did not run for
+//! [`PERIODS`] of its periods, and for [`LEAST_NS`], while its executor ran other callbacks, is
+//! taken to stand still. Should it run after all, that is an execution time above its curve.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +19,8 @@ use super::Extractor;
 use super::state::Origin;
 use crate::{CallbackId, Model};
 
-/// So many periods without a run: ten, since a timer behind others in a crowded executor misses some, and not that many in a row.
+/// So many periods without a run: ten, since a timer behind others in a crowded executor misses
+/// some, and not that many in a row.
 const PERIODS: u64 = 10;
 /// And so long, whatever its period is: ten seconds, in which any executor gets round.
 const LEAST_NS: u64 = 10_000_000_000;

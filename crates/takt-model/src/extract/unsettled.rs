@@ -1,8 +1,10 @@
 //! While somebody moves threads.
 //!
-//! Whoever changes policies, CPUs and budgets of running threads holds them up: caches are cold, a thread waits for the CPU that it is moved to, and the
-//! middleware's threads with it. What is seen then says nothing about what follows. So execution times, suspensions and deliveries of
-//! that time are held against what was assumed, as all others are, but are no part of the model, except where nothing else is known.
+//! Whoever changes policies, CPUs and budgets of running threads holds them up: caches are cold, a
+//! thread waits for the CPU that it is moved to, and the middleware's threads with it. What is seen
+//! then says nothing about what follows. So execution times, suspensions and deliveries of that
+//! time are held against what was assumed, as all others are, but are no part of the model, except
+//! where nothing else is known.
 
 use rustc_hash::FxHashSet;
 
@@ -10,7 +12,8 @@ use super::Extractor;
 use super::state::{CallbackState, ThreadState};
 use super::suspend::{Ended, Keep};
 
-/// Most threads of the middleware run within this after they were moved, and have worked off what had come meanwhile.
+/// Most threads of the middleware run within this after they were moved, and have worked off what
+/// had come meanwhile.
 const AFTER_NS: u64 = 50_000_000;
 /// At most one part in so many of the time: most of what happens must be seen.
 const SHARE: u64 = 10;
@@ -42,7 +45,8 @@ impl Unsettled {
 }
 
 impl Extractor {
-    /// Threads were moved between these moments: others, or their reservations changed. `tids`: those that are known.
+    /// Threads were moved between these moments: others, or their reservations changed. `tids`:
+    /// those that are known.
     pub fn moved(&mut self, from_ns: u64, to_ns: u64, tids: &[u32]) {
         let before = &self.unsettled;
         let took_ns = before.until_ns.saturating_sub(before.from_ns);

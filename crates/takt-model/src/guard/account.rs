@@ -42,7 +42,8 @@ impl Account {
         Self { allowance, ..Self::default() }
     }
 
-    /// What was taken so. More than is allowed in any window that holds it: the sum and the allowance.
+    /// What was taken so. More than is allowed in any window that holds it: the sum and the
+    /// allowance.
     pub(crate) fn take(&mut self, taken: Taken) -> Option<(u64, Allowance)> {
         self.keep(taken);
         let window_ns = self.allowance.window_ns;

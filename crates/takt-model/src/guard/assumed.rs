@@ -11,22 +11,28 @@ pub struct Assumed {
     pub callback: String,
     /// The most execution time of 1, 2, 3 ... consecutive activations; `None`: nothing was assumed.
     pub cost_ns: Option<Vec<u64>>,
-    /// The least spans of 2, 3, 4 ... consecutive arrivals, empty where it was assumed never to be activated; `None`: nothing was assumed.
+    /// The least spans of 2, 3, 4 ... consecutive arrivals, empty where it was assumed never to be
+    /// activated; `None`: nothing was assumed.
     pub spans_ns: Option<Vec<u64>>,
-    /// The longest that 1, 2, 3 ... consecutive activations suspended themselves, empty: not at all; `None`: nothing was assumed.
+    /// The longest that 1, 2, 3 ... consecutive activations suspended themselves, empty: not at
+    /// all; `None`: nothing was assumed.
     pub suspension_ns: Option<Vec<u64>>,
     /// The longest that the middleware takes with a message to it; `None`: nothing was assumed.
     pub delivery_ns: Option<u64>,
     /// The same with a message that its own thread sent.
     pub own_delivery_ns: Option<u64>,
-    /// How often they did at most, and how often they yielded; counts where `suspension_ns` is something.
+    /// How often they did at most, and how often they yielded; counts where `suspension_ns` is
+    /// something.
     pub suspensions: Vec<u64>,
     pub yields: Vec<u64>,
-    /// Topics by name, and how many messages 1, 2, 3 ... consecutive activations send there at most. Topics that are not named are not looked at.
+    /// Topics by name, and how many messages 1, 2, 3 ... consecutive activations send there at
+    /// most. Topics that are not named are not looked at.
     pub outputs: Vec<(String, Vec<u64>)>,
-    /// Topics by name that it is activated by, to which nobody sends but who has them among its `outputs`.
+    /// Topics by name that it is activated by, to which nobody sends but who has them among its
+    /// `outputs`.
     pub senders: Vec<String>,
-    /// The account, by its place among those of the plan, that takes what is beyond its execution times and the lengths of its suspensions.
+    /// The account, by its place among those of the plan, that takes what is beyond its execution
+    /// times and the lengths of its suspensions.
     pub account: Option<usize>,
     /// Its executor is planned for: callbacks that are not among those assumed must not run there.
     pub closed: bool,

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Beyond, Excess};
 
-/// Set by whichever of the limits that share it has something to tell, so that nobody asks them all while none has.
+/// Set by whichever of the limits that share it has something to tell, so that nobody asks them all
+/// while none has.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Noticed(Arc<AtomicBool>);
 
@@ -18,7 +19,8 @@ impl Noticed {
 
     /// Whether there was since the last call.
     pub(crate) fn take(&self) -> bool {
-        // Limits and the one who asks are of one extractor, so that the order is that of its thread.
+        // Limits and the one who asks are of one extractor, so that the order is that of its
+        // thread.
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed)
     }
 }
@@ -49,7 +51,8 @@ impl Recent {
         self.values.iter().rev().take(self.entries).copied()
     }
 
-    /// Whether more than `most` has been added up to `total` since any of these: one pass over two slices, for the many times that none has.
+    /// Whether more than `most` has been added up to `total` since any of these: one pass over two
+    /// slices, for the many times that none has.
     #[inline]
     fn grew_beyond(&self, total: u64, most: &[u64]) -> bool {
         let from = self.values.len().saturating_sub(self.entries);
@@ -68,7 +71,8 @@ pub struct SpanLimit {
 }
 
 impl SpanLimit {
-    /// Entry `i` of `least_ns`: the shortest span of `i + 2` consecutive events; empty: none ever come.
+    /// Entry `i` of `least_ns`: the shortest span of `i + 2` consecutive events; empty: none ever
+    /// come.
     #[must_use]
     pub fn new(least_ns: Vec<u64>) -> Self {
         let recent = Recent::new(least_ns.len());
@@ -122,7 +126,8 @@ pub struct CostLimit {
     recent: Recent,
     total_ns: u64,
     excess: Option<Excess>,
-    /// Goes to an account instead; what is beyond the curve is left out of what later activations are held against.
+    /// Goes to an account instead; what is beyond the curve is left out of what later activations
+    /// are held against.
     beyond: Option<Vec<Beyond>>,
     noticed: Noticed,
     /// More activations take no less.
@@ -183,7 +188,8 @@ impl CostLimit {
     #[inline]
     pub fn see(&mut self, at_ns: u64, took_ns: u64) {
         self.total_ns = self.total_ns.saturating_add(took_ns);
-        // No window that ends with nothing is beyond its entry without one that ended before: most callbacks never suspend themselves.
+        // No window that ends with nothing is beyond its entry without one that ended before: most
+        // callbacks never suspend themselves.
         let adds = took_ns > 0 || !self.rises;
         if adds && self.beyond.is_some() {
             self.see_beyond(at_ns);
@@ -225,7 +231,8 @@ pub struct CountLimit {
 }
 
 impl CountLimit {
-    /// Entry `i` of `most`: the most messages that `i + 1` consecutive activations send together; empty: none ever come.
+    /// Entry `i` of `most`: the most messages that `i + 1` consecutive activations send together;
+    /// empty: none ever come.
     #[must_use]
     pub fn new(mut most: Vec<u64>) -> Self {
         if most.is_empty() {
@@ -293,7 +300,8 @@ mod tests {
             limit.take_beyond().iter().map(|b| (b.excess.at_ns, b.excess.events, b.more_ns)).collect();
         assert_eq!(beyond, [(3, 1, 20), (5, 1, 1)]);
         assert!(limit.take_beyond().is_empty() && limit.take().is_none());
-        // Whatever is told apart, the rest is within the curve: so often that it is no disturbance, it is a broken curve.
+        // Whatever is told apart, the rest is within the curve: so often that it is no disturbance,
+        // it is a broken curve.
         for at in 0..2 * MOST_BEYOND as u64 {
             limit.see(at + 10, 11);
         }
@@ -301,7 +309,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// What is left of the activations is within the curve in every window, and nothing is told that need not be left out.
+        /// What is left of the activations is within the curve in every window, and nothing is told
+        /// that need not be left out.
         #[test]
         fn the_rest_is_within_the_curve(costs in proptest::collection::vec(0u64..30, 1..120), limits in proptest::collection::vec(5u64..15, 1..6)) {
             let most: Vec<u64> = limits.iter().scan(0, |sum, l| { *sum += l; Some(*sum) }).collect();

@@ -51,7 +51,8 @@ impl Default for DetectionSet {
 }
 
 impl DetectionSet {
-    /// An empty set for a frame of that sequence number, captured then (CLOCK_MONOTONIC nanoseconds).
+    /// An empty set for a frame of that sequence number, captured then (CLOCK_MONOTONIC
+    /// nanoseconds).
     pub fn of_frame(frame_sequence: u64, capture_ns: u64) -> Self {
         Self { frame_sequence, capture_ns, ..Self::default() }
     }
@@ -164,7 +165,8 @@ pub(crate) fn conclude(
     }
 }
 
-/// Where a mask of a detector lies in the frame. `input` is height and width of the network's input.
+/// Where a mask of a detector lies in the frame. `input` is height and width of the network's
+/// input.
 pub(crate) fn place_mask(
     letterbox: &Letterbox,
     [height, width]: [usize; 2],
@@ -220,8 +222,8 @@ impl Detector {
         })
     }
 
-    /// Finds people in an image of `width * height * 3` bytes R G B. Fills the detections; the frame's
-    /// identity in `out` is the caller's.
+    /// Finds people in an image of `width * height * 3` bytes R G B. Fills the detections; the
+    /// frame's identity in `out` is the caller's.
     ///
     /// # Errors
     /// When the inference fails; `out` is then empty and marked.
@@ -264,7 +266,8 @@ impl Detector {
         self.decoder.mask_size().is_some()
     }
 
-    /// The mask of detection `index` of the last [`detect`](Self::detect); false where there is none.
+    /// The mask of detection `index` of the last [`detect`](Self::detect); false where there is
+    /// none.
     pub(crate) fn mask(&self, index: usize, out: &mut MaskCrop) -> bool {
         let Some([height, width]) = self.decoder.mask_size() else { return false };
         let Some(values) = self.masks.chunks_exact(height * width).nth(index) else { return false };

@@ -1,12 +1,12 @@
-//! NanoDet: anchor-free, boxes as distributions over eleven distances (Generalized Focal Loss, Li et al. 2020,
-//! section 3.2). Normalisation and strides: NanoDet's `nanodet-g` configuration.
+//! NanoDet: anchor-free, boxes as distributions over eleven distances (Generalized Focal Loss, Li
+//! et al. 2020, section 3.2). Normalisation and strides: NanoDet's `nanodet-g` configuration.
 
 use super::Candidate;
 use crate::engine::Tensor;
 use crate::image::Normalisation;
 
-/// B G R, in units of the training set's standard deviation; padding is black. A wrong order still yields
-/// boxes, only worse ones, so tests hold this against reference numbers.
+/// B G R, in units of the training set's standard deviation; padding is black. A wrong order still
+/// yields boxes, only worse ones, so tests hold this against reference numbers.
 pub(super) const NORMALISATION: Normalisation = Normalisation {
     order: [2, 1, 0],
     mean: [103.53, 116.28, 123.675],

@@ -1,5 +1,5 @@
-//! One thread that runs the detector for all cameras, so that its long inference never sits in a camera's
-//! critical path. Frames come in and detections go out through wait-free exchanges.
+//! One thread that runs the detector for all cameras, so that its long inference never sits in a
+//! camera's critical path. Frames come in and detections go out through wait-free exchanges.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -19,7 +19,8 @@ const IDLE: u8 = 0;
 const ROUTINE: u8 = 1;
 const URGENT: u8 = 2;
 
-/// How long the thread sleeps when nothing is asked; requests wake it, so this only bounds the stop.
+/// How long the thread sleeps when nothing is asked; requests wake it, so this only bounds the
+/// stop.
 const IDLE_WAIT: Duration = Duration::from_millis(200);
 
 /// A frame on its way to the detector.
@@ -99,8 +100,8 @@ impl std::fmt::Debug for DetectorHandle {
     }
 }
 
-/// The shared detector. Dropping it asks its thread to end; join that thread before the process exits, or an
-/// inference may still run while the engine's library is torn down.
+/// The shared detector. Dropping it asks its thread to end; join that thread before the process
+/// exits, or an inference may still run while the engine's library is torn down.
 #[derive(Debug)]
 pub struct DetectorService {
     shared: Arc<ServiceState>,
@@ -110,8 +111,9 @@ pub struct DetectorService {
 impl DetectorService {
     /// Loads the detector and starts its thread for cameras of the given sizes (width, height).
     ///
-    /// `spawn` gets the thread's body and starts it with the policy of its choice; it keeps the join handle.
-    /// The body returns soon after the service is dropped (at most one inference later).
+    /// `spawn` gets the thread's body and starts it with the policy of its choice; it keeps the
+    /// join handle. The body returns soon after the service is dropped (at most one inference
+    /// later).
     ///
     /// # Errors
     /// What [`Detector::new`] gives, and [`EngineError::Thread`] with what `spawn` said.

@@ -2,7 +2,8 @@ use super::*;
 use crate::engine::{Backend, EngineConfig, ModelSource};
 use crate::testing::{PICTURE, picture};
 
-/// Score and box of everybody in the reference picture, by ONNX Runtime and NumPy (`tests/data/reference.py`).
+/// Score and box of everybody in the reference picture, by ONNX Runtime and NumPy
+/// (`tests/data/reference.py`).
 const REFERENCE: [(f32, [f32; 4]); 8] = [
     (0.8156, [308.08, 132.12, 325.49, 184.45]),
     (0.7723, [109.07, 95.08, 125.40, 133.19]),

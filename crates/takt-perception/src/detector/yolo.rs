@@ -1,9 +1,9 @@
 //! YOLOv8 and YOLO11 exports (Ultralytics, `format="onnx"`), detection or segmentation.
 //!
-//! Output 0 is [1, 4 + classes (+ 32), N]: centre x, centre y, width, height in pixels of the input, class
-//! scores after the sigmoid, and with masks 32 coefficients. Output 1 is [1, 32, h/4, w/4]: prototypes; a mask
-//! is the sigmoid of the prototypes weighted by the coefficients, cropped to the box (YOLACT, Bolya et al. 2019,
-//! section 3).
+//! Output 0 is [1, 4 + classes (+ 32), N]: centre x, centre y, width, height in pixels of the
+//! input, class scores after the sigmoid, and with masks 32 coefficients. Output 1 is [1, 32, h/4,
+//! w/4]: prototypes; a mask is the sigmoid of the prototypes weighted by the coefficients, cropped
+//! to the box (YOLACT, Bolya et al. 2019, section 3).
 
 use super::{Candidate, MAX_DETECTIONS};
 use crate::engine::Tensor;
@@ -62,8 +62,8 @@ impl Layout {
         }
     }
 
-    /// Computes the masks of the kept candidates, 0..1, zero outside their boxes, one plane after the other.
-    /// `input` is height and width of the network's input.
+    /// Computes the masks of the kept candidates, 0..1, zero outside their boxes, one plane after
+    /// the other. `input` is height and width of the network's input.
     pub(super) fn compute_masks(
         &self,
         outputs: &[Tensor],

@@ -18,7 +18,8 @@ use super::{EngineConfig, EngineError, Provider, fix_shape};
 pub(crate) struct Placement<'a> {
     /// The stream, a `CUstream`; null for the provider `cpu`.
     pub(crate) stream: *mut c_void,
-    /// Where TensorRT keeps the engines that it builds: a folder for this GPU, driver, library and model alone.
+    /// Where TensorRT keeps the engines that it builds: a folder for this GPU, driver, library and
+    /// model alone.
     pub(crate) engines: Option<&'a Path>,
 }
 
@@ -43,7 +44,8 @@ struct Binding {
     _values: Vec<TensorRefMut<'static, f32>>,
 }
 
-// SAFETY: the handles may be used from any thread, by one at a time, which `&mut` sees to; the values own nothing.
+// SAFETY: the handles may be used from any thread, by one at a time, which `&mut` sees to; the
+// values own nothing.
 unsafe impl Send for Binding {}
 
 impl fmt::Debug for Bound {
@@ -57,7 +59,8 @@ fn failed(error: ort::Error) -> EngineError {
 }
 
 impl Bound {
-    /// Loads a network and runs it once on zeros: output shapes are known then, and TensorRT's engine is there.
+    /// Loads a network and runs it once on zeros: output shapes are known then, and TensorRT's
+    /// engine is there.
     ///
     /// # Safety
     /// The stream outlives what is returned.
@@ -70,8 +73,8 @@ impl Bound {
         placement: Placement,
     ) -> Result<Self, EngineError> {
         let stream = placement.stream.cast::<()>();
-        // Full precision, so that people are found where the CPU finds them; and no more memory than is asked for, as every
-        // camera has sessions of its own.
+        // Full precision, so that people are found where the CPU finds them; and no more memory
+        // than is asked for, as every camera has sessions of its own.
         let mut cuda = ep::CUDA::default()
             .with_device_id(config.device)
             .with_tf32(false)
@@ -164,8 +167,8 @@ impl Bound {
     /// Adds a slot: device addresses of its input and outputs.
     ///
     /// # Safety
-    /// There is memory for floats of the network's shapes at each address, until this is dropped and its last run has
-    /// ended; on the device that the network was loaded for.
+    /// There is memory for floats of the network's shapes at each address, until this is dropped
+    /// and its last run has ended; on the device that the network was loaded for.
     pub(crate) unsafe fn bind(&mut self, input: u64, outputs: &[u64]) -> Result<(), EngineError> {
         if outputs.len() != self.outputs.len() {
             let (expected, found) = (self.outputs.len(), outputs.len());
@@ -187,8 +190,8 @@ impl Bound {
         for (index, (name, value)) in names.zip(&values).enumerate() {
             let api = ort::api();
             let bind = if index == 0 { api.BindInput } else { api.BindOutput };
-            // The library's own `bind_input` copies borrowed tensors; what lies on the device must be read in place.
-            // SAFETY: all three are alive, and the name ends with NUL.
+            // The library's own `bind_input` copies borrowed tensors; what lies on the device must
+            // be read in place. SAFETY: all three are alive, and the name ends with NUL.
             let status = unsafe { bind(binding.ptr_mut(), name.as_ptr(), value.ptr()) };
             // SAFETY: a status that is returned is the caller's.
             unsafe { ort::Error::result_from_status(status) }.map_err(failed)?;
@@ -202,7 +205,8 @@ impl Bound {
         let Some(binding) = self.bindings.get(slot) else {
             return Err(EngineError::Run(format!("slot {slot} of {}", self.bindings.len())));
         };
-        // SAFETY: session, options and binding are alive and belong together; `&mut self` keeps others away.
+        // SAFETY: session, options and binding are alive and belong together; `&mut self` keeps
+        // others away.
         let status = unsafe {
             (ort::api().RunWithBinding)(
                 self.session.ptr().cast_mut(),
@@ -215,7 +219,8 @@ impl Bound {
     }
 }
 
-/// A folder for engines that nothing else can use: of this GPU, driver, library, provider and model.
+/// A folder for engines that nothing else can use: of this GPU, driver, library, provider and
+/// model.
 pub(crate) fn engine_folder(base: &Path, identity: &[&str], bytes: &[u8]) -> PathBuf {
     // FNV-1a, 128 bits: a name, no seal.
     let mut hash = 0x6c62272e07bb014262b821756295c58du128;

@@ -1,11 +1,12 @@
 //! The embedded engine: `rten`, pure Rust with SIMD kernels, needs nothing installed.
 //!
-//! Chosen over `tract-onnx` 0.23 by measurement: the detector takes a fifth less processor time, masks take the
-//! same, results agree with ONNX Runtime as well, and it brings 24 crates instead of 116. ONNX Runtime itself is
-//! four to five times as fast, so it is used where it is installed.
+//! Chosen over `tract-onnx` 0.23 by measurement: the detector takes a fifth less processor time,
+//! masks take the same, results agree with ONNX Runtime as well, and it brings 24 crates instead
+//! of 116. ONNX Runtime itself is four to five times as fast, so it is used where it is installed.
 //!
-//! An inference runs in a helper thread of the library (`rten-0`), one for each network: give it the fallback
-//! policy of helper threads, or a real-time camera thread waits for a thread without a policy.
+//! An inference runs in a helper thread of the library (`rten-0`), one for each network: give it
+//! the fallback policy of helper threads, or a real-time camera thread waits for a thread without a
+//! policy.
 
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ pub(super) struct Embedded {
     shape: [usize; 4],
     output_ids: Vec<NodeId>,
     outputs: Vec<Tensor>,
-    /// One helper thread, in which the inference runs: the library offers no way to run in the caller's.
+    /// One helper thread, in which the inference runs: the library offers no way to run in the
+    /// caller's.
     pool: Arc<ThreadPool>,
 }
 

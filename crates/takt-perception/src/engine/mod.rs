@@ -1,7 +1,8 @@
 //! Runs ONNX networks: ONNX Runtime where its library is found, else an embedded pure-Rust engine.
 //!
-//! A [`Network`] takes one float tensor and gives float tensors; its buffers are reused. The engine behind it
-//! may allocate and may own helper threads: both engines do, and the thread census of the runtime finds them.
+//! A [`Network`] takes one float tensor and gives float tensors; its buffers are reused. The engine
+//! behind it may allocate and may own helper threads: both engines do, and the thread census of the
+//! runtime finds them.
 
 mod bound;
 mod builtin;
@@ -39,8 +40,8 @@ pub enum Provider {
     Cpu,
     /// An NVIDIA GPU through CUDA; needs a GPU build of ONNX Runtime, CUDA and cuDNN.
     Cuda,
-    /// An NVIDIA GPU through TensorRT; needs a GPU build of ONNX Runtime and TensorRT. The first start builds
-    /// the engine, which takes minutes.
+    /// An NVIDIA GPU through TensorRT; needs a GPU build of ONNX Runtime and TensorRT. The first
+    /// start builds the engine, which takes minutes.
     Tensorrt,
 }
 
@@ -55,8 +56,8 @@ pub struct EngineConfig {
     pub provider: Provider,
     /// GPU number.
     pub device: i32,
-    /// Threads of one inference. 1: cameras already run beside each other, and helper threads of an inference
-    /// would need a real-time policy of their own.
+    /// Threads of one inference. 1: cameras already run beside each other, and helper threads of an
+    /// inference would need a real-time policy of their own.
     pub threads: usize,
 }
 
@@ -126,8 +127,8 @@ pub trait Network: Send {
     /// Shape of the one input.
     fn input_shape(&self) -> &[usize];
 
-    /// Runs the network on `input` (row-major, as many values as the shape holds). The outputs stay until the
-    /// next run.
+    /// Runs the network on `input` (row-major, as many values as the shape holds). The outputs stay
+    /// until the next run.
     ///
     /// # Errors
     /// [`EngineError::InputLength`] or [`EngineError::Run`].
@@ -254,9 +255,9 @@ impl Engine {
         matches!(self.choice, Choice::Embedded { .. })
     }
 
-    /// Loads a network with one input of shape [1, 3, height, width] and runs it once on zeros, so that the
-    /// output shapes are known and buffers are warm. `size` fills height and width where the model leaves
-    /// them open.
+    /// Loads a network with one input of shape [1, 3, height, width] and runs it once on zeros, so
+    /// that the output shapes are known and buffers are warm. `size` fills height and width where
+    /// the model leaves them open.
     ///
     /// # Errors
     /// [`EngineError::Load`], [`EngineError::Interface`] and what reading the file gives.

@@ -58,9 +58,10 @@ impl Library {
     }
 }
 
-/// CUDA libraries that providers need, as Python packages bring them (`nvidia/*/lib` beside the package of the library): loaded
-/// ahead, in the order of their own needs, so that `pip install onnxruntime-gpu[cuda,cudnn]` is all it takes. What is not
-/// there, or does not load, is left to the provider, which then names it.
+/// CUDA libraries that providers need, as Python packages bring them (`nvidia/*/lib` beside the
+/// package of the library): loaded ahead, in the order of their own needs, so that
+/// `pip install onnxruntime-gpu[cuda,cudnn]` is all it takes. What is not there, or does not load,
+/// is left to the provider, which then names it.
 fn preload_cuda(library: &Library) {
     const IN_ORDER: [&str; 9] = [
         "libnvJitLink.so",
@@ -101,7 +102,8 @@ fn find(configured: Option<&Path>) -> Result<PathBuf, EngineError> {
     if let Some(named) = configured.map(Path::to_path_buf).or(variable) {
         let found = if named.is_dir() { library_in(&named) } else { Some(named.clone()) };
         return match found.filter(|path| path.is_file()) {
-            // dlopen resolves relative names after the executable's folder; the user means the working folder.
+            // dlopen resolves relative names after the executable's folder; the user means the
+            // working folder.
             Some(path) => Ok(path.canonicalize().unwrap_or(path)),
             None => Err(EngineError::LibraryNotFound { looked: named.display().to_string() }),
         };
@@ -170,8 +172,8 @@ fn usual_places() -> Vec<PathBuf> {
     places
 }
 
-/// What ONNX Runtime means, in one line: without the places in its own source, and with the library that is missing
-/// first.
+/// What ONNX Runtime means, in one line: without the places in its own source, and with the library
+/// that is missing first.
 pub(super) fn plain(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = match text.rsplit_once("[ONNXRuntimeError] : ") {

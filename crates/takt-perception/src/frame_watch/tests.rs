@@ -53,7 +53,8 @@ impl Scene {
         self.next()
     }
 
-    /// Good frames in which only a part goes on living: how many were Ok before the fault, and the fault.
+    /// Good frames in which only a part goes on living: how many were Ok before the fault, and the
+    /// fault.
     fn until_fault(&mut self, mut expose: impl FnMut(&mut Self)) -> (u32, FrameHealth) {
         for count in 0..100 {
             expose(self);
@@ -280,8 +281,8 @@ type Odd = (u64, u64, Option<[(u64, u64); 2]>);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever came before: of frames that are good in themselves at most the first is refused, and no frame with a
-    /// stamp of the future, a number again or an order back ever passes.
+    /// Whatever came before: of frames that are good in themselves at most the first is refused,
+    /// and no frame with a stamp of the future, a number again or an order back ever passes.
     #[test]
     fn any_history_costs_good_frames_at_most_one(
         odd in proptest::collection::vec(

@@ -1,12 +1,13 @@
 //! What the kernels find in the device's memory: the mirrors of the structs of `kernels.cu`.
 //!
-//! The kernel `takt_layout` writes the sizes that its compiler gave them; they are compared before the first frame.
+//! The kernel `takt_layout` writes the sizes that its compiler gave them; they are compared before
+//! the first frame.
 
 use bytemuck::{Pod, Zeroable};
 
 pub(super) const MAX_PEOPLE: usize = crate::judge::MAX_PEOPLE;
-/// Most people and pieces of one frame that are told apart. A frame with more is an error of that frame: the fallback
-/// answers, and no piece is lost.
+/// Most people and pieces of one frame that are told apart. A frame with more is an error of that
+/// frame: the fallback answers, and no piece is lost.
 pub(super) const MAX_ITEMS: usize = 255;
 pub(super) const STRIPES: usize = 64;
 pub(super) const NONE: u32 = u32::MAX;

@@ -1,4 +1,5 @@
-//! Loading networks: on the device with a cache of engines, or on the CPU for the emulated device and the embedded engine.
+//! Loading networks: on the device with a cache of engines, or on the CPU for the emulated device
+//! and the embedded engine.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -15,7 +16,8 @@ use crate::engine::{
     Backend, Engine, EngineConfig, EngineError, ModelSource, Placement, Provider, engine_folder, read,
 };
 
-/// What the start is doing: TensorRT builds an engine for minutes, and nobody should take that for a fault.
+/// What the start is doing: TensorRT builds an engine for minutes, and nobody should take that for
+/// a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
     /// A network is being loaded.
@@ -84,7 +86,8 @@ struct Loader<'a> {
     provider: Provider,
     /// Networks run on the CPU: the device is emulated, or the embedded engine was asked for.
     on_host: bool,
-    /// On the emulated device: whether ONNX Runtime was asked for, which can be bound to its memory.
+    /// On the emulated device: whether ONNX Runtime was asked for, which can be bound to its
+    /// memory.
     bind: bool,
     cache: Option<PathBuf>,
     progress: &'a (dyn Fn(Progress) + Sync),
@@ -97,7 +100,8 @@ impl<'a> Loader<'a> {
         config: &PerceptionConfig,
         progress: &'a (dyn Fn(Progress) + Sync),
     ) -> Result<Self, GpuPerceptionError> {
-        // The embedded engine knows no GPU: who asks for it has networks on the CPU between kernels on the device.
+        // The embedded engine knows no GPU: who asks for it has networks on the CPU between kernels
+        // on the device.
         let on_host = gpu.info().emulated || config.engine.backend == Backend::Embedded;
         let provider = match config.device {
             _ if on_host => Provider::Cpu,
@@ -167,7 +171,8 @@ impl<'a> Loader<'a> {
         Ok(Some(folder))
     }
 
-    /// Loads with a cache, saying every second that it still builds; a cache that cannot be used is made anew, once.
+    /// Loads with a cache, saying every second that it still builds; a cache that cannot be used is
+    /// made anew, once.
     fn load_cached(
         &self,
         model: &ModelSource,

@@ -1,11 +1,13 @@
-//! Perception on a CUDA device: the frame goes up, one stream per camera does the rest, small results come back.
+//! Perception on a CUDA device: the frame goes up, one stream per camera does the rest, small
+//! results come back.
 //!
-//! [`GpuPerception`] is one camera on a stream of its own, [`GpuBatch`] several on one. Both give what
-//! [`Perception`](crate::Perception) gives: tracks, order and safety are the same code, and kernels are counterparts of the
-//! CPU's stages, so that geometry is equal to the bit and only networks may differ in their last digits.
+//! [`GpuPerception`] is one camera on a stream of its own, [`GpuBatch`] several on one. Both give
+//! what [`Perception`](crate::Perception) gives: tracks, order and safety are the same code, and
+//! kernels are counterparts of the CPU's stages, so that geometry is equal to the bit and only
+//! networks may differ in their last digits.
 //!
-//! On the host stay: health, suppression of overlapping boxes, tracks, and the choice of people. They read counts,
-//! a list of blobs and candidates, coverages, and one record for each object.
+//! On the host stay: health, suppression of overlapping boxes, tracks, and the choice of people.
+//! They read counts, a list of blobs and candidates, coverages, and one record for each object.
 
 mod kernels;
 mod layout;
@@ -28,7 +30,8 @@ use crate::config::ConfigError;
 use crate::engine::EngineError;
 use crate::perception::PerceptionError;
 
-/// The kernels, compiled for the device that is there. Without fused multiplications: roundings are the CPU's.
+/// The kernels, compiled for the device that is there. Without fused multiplications: roundings are
+/// the CPU's.
 pub const KERNELS: Source =
     Source { name: "perception", text: include_str!("kernels.cu"), options: &["--fmad=false"] };
 
@@ -87,7 +90,8 @@ pub enum Severity {
     Late,
     /// The device is lost to this process: a fresh one is needed.
     Lost,
-    /// There is no device to work with, or the configuration is wrong: trying again changes nothing.
+    /// There is no device to work with, or the configuration is wrong: trying again changes
+    /// nothing.
     Setup,
 }
 
@@ -107,8 +111,8 @@ impl GpuPerceptionError {
     }
 }
 
-/// A frame whose pixels the device copies from where they lie (memory made known to it, for example shared between
-/// processes), without the copy through pinned memory of perception's own.
+/// A frame whose pixels the device copies from where they lie (memory made known to it, for example
+/// shared between processes), without the copy through pinned memory of perception's own.
 #[derive(Clone, Copy, Debug)]
 pub struct Resident<'a> {
     pub memory: &'a Pinned<u8>,

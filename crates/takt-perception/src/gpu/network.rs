@@ -37,7 +37,8 @@ pub(super) trait DeviceNetwork: Send + fmt::Debug {
     fn input(&self, slot: usize) -> u64;
     /// Device address of an output of a slot.
     fn output(&self, slot: usize, index: usize) -> u64;
-    /// Puts an inference on `stream`, behind what fills the slot's input; what is put there next sees the outputs.
+    /// Puts an inference on `stream`, behind what fills the slot's input; what is put there next
+    /// sees the outputs.
     fn run(&mut self, slot: usize, stream: &Stream, budget: &Budget) -> Result<(), GpuPerceptionError>;
 }
 
@@ -71,8 +72,8 @@ fn slots(
     (0..count).map(slot).collect()
 }
 
-/// A network that runs on the CPU: copied out, run, copied in. For the emulated device, and where the inference library
-/// has no build for this GPU.
+/// A network that runs on the CPU: copied out, run, copied in. For the emulated device, and where
+/// the inference library has no build for this GPU.
 pub(super) struct HostNetwork {
     network: LoadedNetwork,
     slots: Vec<Slot>,
@@ -145,7 +146,8 @@ impl DeviceNetwork for HostNetwork {
     }
 }
 
-/// A network in ONNX Runtime whose inputs and outputs are bound to the device's memory, on the same stream.
+/// A network in ONNX Runtime whose inputs and outputs are bound to the device's memory, on the same
+/// stream.
 #[derive(Debug)]
 pub(super) struct BoundNetwork {
     // Before the memory that it is bound to.

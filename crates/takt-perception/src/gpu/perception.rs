@@ -36,7 +36,8 @@ pub struct GpuFrame<'a> {
 
 /// Perception of one camera on a device, on a stream of its own. One thread owns it.
 ///
-/// After the first frames nothing is allocated, on the host or on the device; the inference library may.
+/// After the first frames nothing is allocated, on the host or on the device; the inference library
+/// may.
 #[derive(Debug)]
 pub struct GpuPerception {
     // Before the rig, whose memory its graphs and buffers are of.
@@ -74,12 +75,13 @@ fn waiting(wait: GpuWait) -> Wait {
 }
 
 impl GpuPerception {
-    /// Prepares perception of one camera on `gpu`: stream, kernels, memory, networks. `detector` is its handle of a
-    /// shared detector; with `detector.schedule = "every-frame"`, which a GPU can afford, the detector runs on the
-    /// camera's own stream.
+    /// Prepares perception of one camera on `gpu`: stream, kernels, memory, networks. `detector` is
+    /// its handle of a shared detector; with `detector.schedule = "every-frame"`, which a GPU can
+    /// afford, the detector runs on the camera's own stream.
     ///
-    /// On the emulated device, and with `engine.backend = "embedded"`, networks run on the CPU: copied out and in, or, with `engine.backend = "onnxruntime"`,
-    /// bound to its memory as on a GPU.
+    /// On the emulated device, and with `engine.backend = "embedded"`, networks run on the CPU:
+    /// copied out and in, or, with `engine.backend = "onnxruntime"`, bound to its memory as on a
+    /// GPU.
     ///
     /// # Errors
     /// What is wrong with configuration, device, libraries or models.
@@ -102,11 +104,13 @@ impl GpuPerception {
         Ok(Self { camera, rig, judge, settings: Settings::new(config) })
     }
 
-    /// Judges one frame: as [`Perception::process`](crate::Perception::process), and waits no longer than the frame's
-    /// deadline. After an error `out` says [`InferenceFailed`](crate::FrameHealth::InferenceFailed).
+    /// Judges one frame: as [`Perception::process`](crate::Perception::process), and waits no
+    /// longer than the frame's deadline. After an error `out` says
+    /// [`InferenceFailed`](crate::FrameHealth::InferenceFailed).
     ///
     /// # Errors
-    /// Why the device did not answer; [`GpuPerceptionError::severity`] says what it means for the next frame.
+    /// Why the device did not answer; [`GpuPerceptionError::severity`] says what it means for the
+    /// next frame.
     pub fn process(
         &mut self,
         frame: &GpuFrame,
@@ -117,7 +121,8 @@ impl GpuPerception {
         self.process_with_detections(frame, detections.as_ref(), out, overlay)
     }
 
-    /// [`process`](Self::process) with given detections in place of what a shared detector found meanwhile.
+    /// [`process`](Self::process) with given detections in place of what a shared detector found
+    /// meanwhile.
     ///
     /// # Errors
     /// As [`process`](Self::process).
@@ -153,8 +158,8 @@ impl GpuPerception {
         })
     }
 
-    /// Records what the device did for the last frame, as frame `index`, on CLOCK_MONOTONIC by `clock`. A frame that was
-    /// given up has only the parts that were waited for.
+    /// Records what the device did for the last frame, as frame `index`, on CLOCK_MONOTONIC by
+    /// `clock`. A frame that was given up has only the parts that were waited for.
     ///
     /// # Errors
     /// What the driver refuses.
@@ -189,8 +194,9 @@ pub struct BatchFrame<'a> {
     pub failed: Option<GpuPerceptionError>,
 }
 
-/// Perception of several cameras on one stream: frames that arrived together go up and through geometry and decoding in
-/// one launch each. The built-in models have a fixed batch of one, so inferences follow each other on the stream.
+/// Perception of several cameras on one stream: frames that arrived together go up and through
+/// geometry and decoding in one launch each. The built-in models have a fixed batch of one, so
+/// inferences follow each other on the stream.
 #[derive(Debug)]
 pub struct GpuBatch {
     cameras: Vec<CameraState>,
@@ -200,7 +206,8 @@ pub struct GpuBatch {
 }
 
 impl GpuBatch {
-    /// Prepares perception of cameras with these numbers and intrinsics, each with its handle of a shared detector.
+    /// Prepares perception of cameras with these numbers and intrinsics, each with its handle of a
+    /// shared detector.
     ///
     /// # Errors
     /// As [`GpuPerception::new`].
@@ -232,12 +239,13 @@ impl GpuBatch {
         Ok(Self { cameras, rig, judges, settings: Settings::new(config) })
     }
 
-    /// Judges frames of several cameras, at most one of each; cameras without a frame are left out. The latest of the
-    /// deadlines bounds what is done together, each frame's own the rest.
+    /// Judges frames of several cameras, at most one of each; cameras without a frame are left out.
+    /// The latest of the deadlines bounds what is done together, each frame's own the rest.
     ///
     /// # Errors
-    /// What concerns all of them; then every `out` says [`InferenceFailed`](crate::FrameHealth::InferenceFailed). One
-    /// camera's trouble is in [`BatchFrame::failed`].
+    /// What concerns all of them; then every `out` says
+    /// [`InferenceFailed`](crate::FrameHealth::InferenceFailed). One camera's trouble is in
+    /// [`BatchFrame::failed`].
     pub fn process(&mut self, frames: &mut [BatchFrame]) -> Result<(), GpuPerceptionError> {
         if let Err(error) = self.look(frames) {
             self.rig.unsettled = true;
@@ -321,8 +329,9 @@ impl GpuBatch {
         Ok(())
     }
 
-    /// Records what the device did for the last frame of a camera, as [`GpuPerception::record_spans`]; what was done
-    /// together counts for each. Nothing for a camera that is not there.
+    /// Records what the device did for the last frame of a camera, as
+    /// [`GpuPerception::record_spans`]; what was done together counts for each. Nothing for a
+    /// camera that is not there.
     ///
     /// # Errors
     /// What the driver refuses.

@@ -43,7 +43,8 @@ pub(super) struct CameraPlan<'a> {
     pub(super) scene: &'a Scene,
 }
 
-/// Lays out the memory of one camera. Addresses in the block are offsets into the arena until it is there.
+/// Lays out the memory of one camera. Addresses in the block are offsets into the arena until it is
+/// there.
 pub(super) fn plan(
     all: &mut Places,
     config: &PerceptionConfig,

@@ -221,8 +221,8 @@ impl Rig {
             }
             Row::Camera(camera) => Arg::buffer_at(&self.arena, camera * size_of::<CameraBlock>()),
         };
-        // SAFETY: all kernels take the table of cameras and a number; their blocks name memory of the arena and of the
-        // networks, with sizes that `check_layout` compared.
+        // SAFETY: all kernels take the table of cameras and a number; their blocks name memory of
+        // the arena and of the networks, with sizes that `check_layout` compared.
         unsafe { self.stream.launch(self.kernels.get(kernel), grid, &[table, Arg::value(index as u32)]) }
     }
 
@@ -323,7 +323,8 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // Graphs and buffers look after themselves; networks do not know what the device still does with them.
+        // Graphs and buffers look after themselves; networks do not know what the device still does
+        // with them.
         let deadline_ns = takt_rt::clock::monotonic_ns() + 1_000_000_000;
         if !matches!(self.stream.drain(deadline_ns, takt_gpu::Wait::Block), Ok(Waited::Done)) {
             // Hung or lost: the process ends soon, and memory that the device may use must stay.

@@ -1,4 +1,5 @@
-//! The stages of a frame on the device: the same calls as the CPU's, with small results alone coming back.
+//! The stages of a frame on the device: the same calls as the CPU's, with small results alone
+//! coming back.
 
 use takt_gpu::GpuError;
 
@@ -63,7 +64,8 @@ impl Run<'_> {
         self.camera.read_look(self.rig, &self.budget)
     }
 
-    /// Writes down where masks lie and what makes them: so many crops, and whether the detector's are wanted.
+    /// Writes down where masks lie and what makes them: so many crops, and whether the detector's
+    /// are wanted.
     fn place_masks(&mut self, wanted: &[MaskRequest]) -> Result<(usize, bool), GpuPerceptionError> {
         let host = self.camera.places;
         let (index, crop_factor) = (self.camera.index, self.crop_factor);

@@ -1,4 +1,5 @@
-//! One camera's side of the host: pinned copies of its memory on the device, and what was read from them.
+//! One camera's side of the host: pinned copies of its memory on the device, and what was read from
+//! them.
 
 use nalgebra::Point3;
 use takt_gpu::Pinned;

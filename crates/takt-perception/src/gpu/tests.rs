@@ -1,4 +1,5 @@
-//! The device against the CPU, on the emulated device: there the very kernels run, compiled by `c++`.
+//! The device against the CPU, on the emulated device: there the very kernels run, compiled by
+//! `c++`.
 
 use std::path::Path;
 
@@ -320,7 +321,8 @@ fn work_of_the_device_has_its_place_among_the_host_s() {
     assert_eq!(take_spans.take_into(&mut spans), 0);
 }
 
-/// Two people who walk through the synthetic room, with noise on the depth; the separation is known there.
+/// Two people who walk through the synthetic room, with noise on the depth; the separation is known
+/// there.
 #[test]
 fn the_synthetic_room_is_the_same_and_near_the_truth() {
     use std::sync::Arc;

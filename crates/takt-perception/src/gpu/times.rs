@@ -5,8 +5,8 @@ use takt_gpu::{Clock, GpuError, Span, SpanRecorder};
 
 use super::rig::{CameraMarks, Marks};
 
-/// Times of one frame on the device, nanoseconds, by its events. Waiting of the host between the parts is not in them,
-/// waiting of the stream for other streams is.
+/// Times of one frame on the device, nanoseconds, by its events. Waiting of the host between the
+/// parts is not in them, waiting of the stream for other streams is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceTimes {
     /// Copies of frame and pose.

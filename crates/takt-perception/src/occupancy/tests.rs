@@ -23,7 +23,8 @@ fn blobs(config: &OccupancyConfig, frame: &takt_link_camera::Frame) -> (Vec<Blob
 #[test]
 fn pixels_are_projected_through_the_pinhole_into_the_base() {
     let scene = scene(&OccupancyConfig::default());
-    // 30 px right of the principal point (191.5), 60 px below (143.5) at 3 m: 0.3 m right, 0.6 m down.
+    // 30 px right of the principal point (191.5), 60 px below (143.5) at 3 m: 0.3 m right, 0.6 m
+    // down.
     let p = scene.point(221, 203, 3000);
     let expected = Point3::new(3.0, -0.295, 1.0 - 0.595);
     assert!((p - expected).norm() < 1e-4, "{p}");

@@ -212,8 +212,8 @@ fn a_camera_that_moves_sees_the_person_at_the_same_place() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever detections say, no foreground gets lost: the reported least distance is never larger than that
-    /// of the k-th nearest foreground pixel of any thing that counts.
+    /// Whatever detections say, no foreground gets lost: the reported least distance is never
+    /// larger than that of the k-th nearest foreground pixel of any thing that counts.
     #[test]
     fn detections_never_hide_depth(
         things in prop::collection::vec((0u32..300, 40u32..200, 20u32..80, 30u32..88, 900u16..3_500), 1..4),
@@ -234,8 +234,8 @@ proptest! {
         prop_assert!(out.objects().iter().all(|o| o.distance_m.is_finite()));
         match (plain.nearest(), out.nearest()) {
             (Some(plain), Some(out)) => {
-                // Splitting a thing splits its points too, so its k-th nearest may be a little farther; not
-                // farther than the point spacing times the rank allows.
+                // Splitting a thing splits its points too, so its k-th nearest may be a little
+                // farther; not farther than the point spacing times the rank allows.
                 prop_assert!(out.distance_m <= plain.distance_m + 0.10, "{out:?} {plain:?}");
             }
             (Some(_), None) => prop_assert!(false, "lost"),

@@ -6,8 +6,8 @@
 //!                    └── given up after too many restarts (stays)
 //! ```
 //!
-//! One word, changed by compare-and-swap: cameras' threads trip it the moment they see the cause, without waiting for the
-//! supervisor, which may be starved.
+//! One word, changed by compare-and-swap: cameras' threads trip it the moment they see the cause,
+//! without waiting for the supervisor, which may be starved.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -46,7 +46,8 @@ pub enum Trip {
 const STATES: [State; 4] = [State::Closed, State::Open, State::HalfOpen, State::GivenUp];
 const TRIPS: [Trip; 5] = [Trip::Overruns, Trip::Hung, Trip::Crashed, Trip::Lost, Trip::Garbled];
 
-/// State, last cause, and how often the state has changed: two equal values mean that nothing happened in between.
+/// State, last cause, and how often the state has changed: two equal values mean that nothing
+/// happened in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View(u64);
 
@@ -90,13 +91,14 @@ impl View {
 
 #[derive(Debug, Default)]
 struct Trials {
-    /// Changes of the state at which these trials began, with the number of frames answered in a row.
+    /// Changes of the state at which these trials began, with the number of frames answered in a
+    /// row.
     since: AtomicU64,
     answered: AtomicU32,
 }
 
-/// The breaker of one worker, shared by all cameras and the supervisor. Wait-free but for the compare-and-swap loop of
-/// changes, which are rare.
+/// The breaker of one worker, shared by all cameras and the supervisor. Wait-free but for the
+/// compare-and-swap loop of changes, which are rare.
 #[derive(Debug)]
 pub struct Breaker {
     word: AtomicU64,
@@ -140,7 +142,8 @@ impl Breaker {
         self.change(|view| (view.state() == State::Open).then(|| view.next(State::GivenUp, view.trip())))
     }
 
-    /// A frame is about to be asked about on trial: from now on the breaker does not close without this camera.
+    /// A frame is about to be asked about on trial: from now on the breaker does not close without
+    /// this camera.
     pub fn asked(&self, camera: usize, view: View) {
         if view.state() == State::HalfOpen
             && let Some(trials) = self.trials.get(camera)
@@ -151,8 +154,8 @@ impl Breaker {
         }
     }
 
-    /// A frame was answered in time; `view` is what the breaker showed when it was asked about. True when this closed the
-    /// breaker.
+    /// A frame was answered in time; `view` is what the breaker showed when it was asked about.
+    /// True when this closed the breaker.
     pub fn answered(&self, camera: usize, view: View) -> bool {
         if view.state() != State::HalfOpen {
             return false;
@@ -214,7 +217,8 @@ mod tests {
     }
 
     proptest! {
-        /// Under any sequence of calls the breaker closes only after the asked number of answers within one trial.
+        /// Under any sequence of calls the breaker closes only after the asked number of answers
+        /// within one trial.
         #[test]
         fn it_never_closes_early(steps in proptest::collection::vec((0u8..5, 0usize..2), 0..200), wanted in 1u32..5) {
             let breaker = Breaker::new(2, wanted);

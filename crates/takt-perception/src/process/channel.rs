@@ -1,8 +1,9 @@
 //! One camera's questions and answers in shared memory.
 //!
-//! The cell asks: it fills a frame slot and marks it ready. The worker takes the ready slot, judges, and writes the
-//! answer. There are two slots, so that a newer frame can wait while the worker is still at an older one; a frame that
-//! waits is replaced by a newer one. A slot is a word of state and generation:
+//! The cell asks: it fills a frame slot and marks it ready. The worker takes the ready slot,
+//! judges, and writes the answer. There are two slots, so that a newer frame can wait while the
+//! worker is still at an older one; a frame that waits is replaced by a newer one. A slot is a word
+//! of state and generation:
 //!
 //! ```text
 //!            cell                    worker of this generation
@@ -10,12 +11,14 @@
 //!             ▲__________|  replaced
 //! ```
 //!
-//! The generation is that of the worker process. A worker touches only slots that are ready for its own generation, and
-//! an answer counts only when it bears the ticket of the question, which holds the generation: whatever a dead worker
-//! left behind, in any state, is never mistaken for something fresh.
+//! The generation is that of the worker process. A worker touches only slots that are ready for its
+//! own generation, and an answer counts only when it bears the ticket of the question, which holds
+//! the generation: whatever a dead worker left behind, in any state, is never mistaken for
+//! something fresh.
 //!
-//! Everything the cell does is wait-free except for the wait itself, which ends at an absolute time. The answer is
-//! guarded by a version number instead of a lock: a worker that dies or is stopped in the middle of it holds up nobody.
+//! Everything the cell does is wait-free except for the wait itself, which ends at an absolute
+//! time. The answer is guarded by a version number instead of a lock: a worker that dies or is
+//! stopped in the middle of it holds up nobody.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -32,7 +35,8 @@ use crate::process::wire::{ANSWER_WORDS, Answer, Garbled, QUESTION_WORDS, Questi
 
 const SLOTS: usize = 2;
 
-/// How often an answer that changes under the reader's eyes is read again. A worker in order writes once per question.
+/// How often an answer that changes under the reader's eyes is read again. A worker in order writes
+/// once per question.
 const READ_ATTEMPTS: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +67,8 @@ struct Control {
     questions: [[AtomicU64; QUESTION_WORDS]; SLOTS],
 }
 
-/// Pixels begin at a page and fill whole pages, so that a device's driver can pin them by themselves.
+/// Pixels begin at a page and fill whole pages, so that a device's driver can pin them by
+/// themselves.
 const PAGE: usize = 4096;
 
 fn aligned(bytes: usize) -> usize {
@@ -87,8 +92,8 @@ pub(crate) struct Channel {
     height: u32,
 }
 
-// SAFETY: the pointers lead into `memory`, which lives as long; the control block is atomics only, and pixels are touched
-// by whoever holds the slot.
+// SAFETY: the pointers lead into `memory`, which lives as long; the control block is atomics only,
+// and pixels are touched by whoever holds the slot.
 unsafe impl Send for Channel {}
 // SAFETY: as above; methods that touch pixels are behind `&mut` of an end.
 unsafe impl Sync for Channel {}
@@ -119,7 +124,8 @@ impl Channel {
     }
 
     fn control(&self) -> &Control {
-        // SAFETY: inside the mapping, aligned to 64 bytes, and atomics are valid for every bit pattern.
+        // SAFETY: inside the mapping, aligned to 64 bytes, and atomics are valid for every bit
+        // pattern.
         unsafe { self.control.as_ref() }
     }
 
@@ -187,8 +193,8 @@ impl Asker {
         Self { channel, number: 0, seen: 0, words: [0; ANSWER_WORDS] }
     }
 
-    /// Posts a frame to the worker of `generation`; returns the ticket, or `None` when the frame has another size or a
-    /// worker that breaks the rules holds both slots. Wait-free.
+    /// Posts a frame to the worker of `generation`; returns the ticket, or `None` when the frame
+    /// has another size or a worker that breaks the rules holds both slots. Wait-free.
     pub fn post(&mut self, generation: u32, frame: &Frame, question: &mut Question) -> Option<u64> {
         let pixels = self.channel.pixel_count();
         if frame.rgb.len() != pixels * 3 || frame.depth_mm.len() != pixels {
@@ -214,15 +220,17 @@ impl Asker {
             place.store(word, Ordering::Relaxed);
         }
         let (colour, depth) = self.channel.slot(slot);
-        // SAFETY: the slot is being filled: only this end touches its pixels, which are this many bytes within the
-        // mapping, and the frame's sizes were checked above. Depth is stored in this machine's byte order.
+        // SAFETY: the slot is being filled: only this end touches its pixels, which are this many
+        // bytes within the mapping, and the frame's sizes were checked above. Depth is stored in
+        // this machine's byte order.
         unsafe {
             std::ptr::copy_nonoverlapping(frame.rgb.as_ptr(), colour.as_ptr(), pixels * 3);
             std::ptr::copy_nonoverlapping(frame.depth_mm.as_ptr().cast(), depth.as_ptr(), pixels * 2);
         }
         // Release: whoever takes the slot sees what is in it.
         control.slots[slot].store(ready, Ordering::Release);
-        // SeqCst here and in `next`: either the worker sees the new count, or this thread sees that it waits.
+        // SeqCst here and in `next`: either the worker sees the new count, or this thread sees that
+        // it waits.
         control.posted.fetch_add(1, Ordering::SeqCst);
         if control.worker_waits.load(Ordering::SeqCst) != 0 {
             futex::wake(&control.posted);
@@ -230,8 +238,8 @@ impl Asker {
         Some(question.ticket)
     }
 
-    /// Waits for the answer to `ticket` until `deadline_ns`. Answers to other questions are handed to `late`, each once.
-    /// Ends early when `go_on` says so; it is asked after every wake-up.
+    /// Waits for the answer to `ticket` until `deadline_ns`. Answers to other questions are handed
+    /// to `late`, each once. Ends early when `go_on` says so; it is asked after every wake-up.
     pub fn wait(
         &mut self,
         ticket: u64,
@@ -346,7 +354,8 @@ impl Answerer {
             *posted = control.posted.load(Ordering::SeqCst);
             control.worker_waits.store(1, Ordering::SeqCst);
         }
-        // After the counts were read: a frame that is ready now was posted before them or changes them.
+        // After the counts were read: a frame that is ready now was posted before them or changes
+        // them.
         let ready = controls().any(|control| {
             let ready = word_of(all[0].generation, Slot::Ready);
             control.slots.iter().any(|slot| slot.load(Ordering::SeqCst) == ready)
@@ -390,8 +399,8 @@ impl Taken<'_> {
         let pixels = channel.pixel_count();
         let (colour, depth) = channel.slot(self.slot);
         let (rgb_at, depth_at, _) = places(self.slot, pixels);
-        // SAFETY: the slot is taken: the cell touches it only after it was given back, which needs this value to be
-        // dropped. The places are this many bytes long and aligned to 64.
+        // SAFETY: the slot is taken: the cell touches it only after it was given back, which needs
+        // this value to be dropped. The places are this many bytes long and aligned to 64.
         let (rgb, depth_mm) = unsafe {
             (
                 std::slice::from_raw_parts(colour.as_ptr(), pixels * 3),
@@ -414,7 +423,8 @@ impl Taken<'_> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // A device may still read the pixels of a frame that was given up: what comes of that is never used.
+        // A device may still read the pixels of a frame that was given up: what comes of that is
+        // never used.
         let free = word_of(self.answerer.generation, Slot::Free);
         self.answerer.channel.control().slots[self.slot].store(free, Ordering::Release);
     }

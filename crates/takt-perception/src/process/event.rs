@@ -1,4 +1,5 @@
-//! What the run directory keeps of the worker: every answer's times, and every event with its cause.
+//! What the run directory keeps of the worker: every answer's times, and every event with its
+//! cause.
 
 use serde::{Deserialize, Serialize};
 

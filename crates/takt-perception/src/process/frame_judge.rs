@@ -25,7 +25,8 @@ pub struct PixelMemory {
 // SAFETY: an address and a length; whoever uses them must know that the memory is there.
 unsafe impl Send for PixelMemory {}
 
-/// When a part of the work began and ended, CLOCK_MONOTONIC nanoseconds; `[0, 0]` where there was none.
+/// When a part of the work began and ended, CLOCK_MONOTONIC nanoseconds; `[0, 0]` where there was
+/// none.
 pub type Span = [u64; 2];
 
 /// Number of parts of a frame's work.
@@ -62,7 +63,8 @@ pub enum JudgeError {
 
 /// One camera's perception inside the worker process.
 pub trait FrameJudge: Send {
-    /// Tells where all frames will lie: mapped for as long as this process lives. Called once, before the first frame.
+    /// Tells where all frames will lie: mapped for as long as this process lives. Called once,
+    /// before the first frame.
     ///
     /// # Errors
     /// When the device cannot use that memory.
@@ -71,8 +73,8 @@ pub trait FrameJudge: Send {
         Ok(())
     }
 
-    /// Judges a frame. `deadline_ns` (CLOCK_MONOTONIC) is when nobody waits for the answer any more; an answer after
-    /// that is discarded. A judge that cannot look at the time ignores it.
+    /// Judges a frame. `deadline_ns` (CLOCK_MONOTONIC) is when nobody waits for the answer any
+    /// more; an answer after that is discarded. A judge that cannot look at the time ignores it.
     ///
     /// # Errors
     /// [`JudgeError`]; `out` does not count then.

@@ -2,16 +2,16 @@
 
 use std::sync::atomic::AtomicU32;
 
-/// Waits until somebody wakes the word, while it holds `seen`, at most until `deadline_ns` on CLOCK_MONOTONIC. May return
-/// early without reason.
+/// Waits until somebody wakes the word, while it holds `seen`, at most until `deadline_ns` on
+/// CLOCK_MONOTONIC. May return early without reason.
 pub(crate) fn wait_until(word: &AtomicU32, seen: u32, deadline_ns: u64) {
     let deadline_ns = deadline_ns.min(i64::MAX as u64);
     let deadline = libc::timespec {
         tv_sec: (deadline_ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
     };
-    // SAFETY: word and timespec outlive the call; FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC. Not
-    // private: the word lies in memory that another process maps.
+    // SAFETY: word and timespec outlive the call; FUTEX_WAIT_BITSET takes an absolute time of
+    // CLOCK_MONOTONIC. Not private: the word lies in memory that another process maps.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -50,8 +50,8 @@ pub(crate) const MOST_WORDS: usize = 8;
 /// Wait where the kernel cannot wait for several words (before 5.16), nanoseconds.
 const NAP_NS: u64 = 200_000;
 
-/// Waits until any of the words (at most [`MOST_WORDS`]) is woken, while each holds the value beside it, at most until
-/// `deadline_ns` on CLOCK_MONOTONIC. May return early without reason.
+/// Waits until any of the words (at most [`MOST_WORDS`]) is woken, while each holds the value
+/// beside it, at most until `deadline_ns` on CLOCK_MONOTONIC. May return early without reason.
 pub(crate) fn wait_any<'a>(words: impl Iterator<Item = (&'a AtomicU32, u32)>, deadline_ns: u64) {
     let mut waiters = [Waiter { value: 0, address: 0, flags: 0, reserved: 0 }; MOST_WORDS];
     let mut count = 0usize;
@@ -65,7 +65,8 @@ pub(crate) fn wait_any<'a>(words: impl Iterator<Item = (&'a AtomicU32, u32)>, de
         tv_sec: (deadline_ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
     };
-    // SAFETY: `count` waiters are filled in, whose words and the timespec outlive the call; the time is absolute.
+    // SAFETY: `count` waiters are filled in, whose words and the timespec outlive the call; the
+    // time is absolute.
     let rc = unsafe {
         libc::syscall(libc::SYS_futex_waitv, waiters.as_ptr(), count, 0, &deadline, libc::CLOCK_MONOTONIC)
     };

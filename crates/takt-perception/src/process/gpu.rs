@@ -35,7 +35,8 @@ fn about(info: &Info, device: Device, backend: Backend) -> About {
     }
 }
 
-/// How old the device's clock may be on ours before it is looked at again: it drifts by parts in a million.
+/// How old the device's clock may be on ours before it is looked at again: it drifts by parts in a
+/// million.
 const CLOCK_AGE_NS: u64 = 1_000_000_000;
 /// Tries to look at it, and the longest time for them, nanoseconds.
 const CLOCK_TRIES: u32 = 3;
@@ -58,7 +59,8 @@ impl Watch {
         Ok(Self { clock: Clock::new(gpu)?, recorder, spans, taken: Vec::with_capacity(2 * room) })
     }
 
-    /// What `record` puts into the recorder. Times that cannot be had are left out: the answer counts without them.
+    /// What `record` puts into the recorder. Times that cannot be had are left out: the answer
+    /// counts without them.
     fn stages(
         &mut self,
         record: impl FnOnce(&Clock, &mut SpanRecorder) -> Result<(), GpuPerceptionError>,
@@ -87,9 +89,9 @@ impl Watch {
 
 /// A camera's frames as the device knows them.
 fn register(gpu: &Gpu, memory: &PixelMemory) -> Result<Pinned<u8>, JudgeError> {
-    // SAFETY: the memory is the camera's part of the shared region, which the worker keeps mapped until the process
-    // ends; the cell writes into a slot only while the worker does not hold it, and what a device may still read
-    // for a frame that was given up is never used.
+    // SAFETY: the memory is the camera's part of the shared region, which the worker keeps mapped
+    // until the process ends; the cell writes into a slot only while the worker does not hold it,
+    // and what a device may still read for a frame that was given up is never used.
     let registered = unsafe { gpu.register::<u8>(memory.start, memory.bytes) };
     registered.map_err(|e| JudgeError::Lost(e.to_string()))
 }
@@ -141,7 +143,8 @@ struct GpuBatchJudge {
     room: Vec<BatchFrame<'static>>,
 }
 
-/// The room of an emptied list for elements of another lifetime: collecting what was consumed in place keeps it.
+/// The room of an emptied list for elements of another lifetime: collecting what was consumed in
+/// place keeps it.
 fn emptied<'b>(mut list: Vec<BatchFrame<'_>>) -> Vec<BatchFrame<'b>> {
     list.clear();
     list.into_iter().map(|_| unreachable!("the list is empty")).collect()
@@ -213,8 +216,8 @@ fn in_words(progress: &Progress<'_>) -> Option<String> {
     }
 }
 
-/// The configured work that gets in the way, with its label. Begun once all else is ready: it must not slow down the building of
-/// engines.
+/// The configured work that gets in the way, with its label. Begun once all else is ready: it must
+/// not slow down the building of engines.
 fn interfering(config: &PerceptionConfig, about: &mut About) -> Result<Option<Interfering>, GpuError> {
     let Some(interference) = &config.gpu.interference else { return Ok(None) };
     let interfering = Interfering::start(interference)?;

@@ -11,7 +11,8 @@ use crate::process::message::Message;
 const KEPT_LINES: usize = 8;
 /// A census of a thousand threads is shorter.
 const LONGEST_MESSAGE: usize = 1 << 20;
-/// Messages that wait for the supervisor, who looks fifty times a second; a worker that says more waits for it.
+/// Messages that wait for the supervisor, who looks fifty times a second; a worker that says more
+/// waits for it.
 pub(crate) const MOST_WAITING: usize = 256;
 
 /// Hands on the messages of the worker.
@@ -28,8 +29,8 @@ pub(crate) fn listen(out: impl Read, tell: &SyncSender<Message>) {
     }
 }
 
-/// The next line without its end, of a longer one the first `most` bytes: a line without end must not fill the memory. False at
-/// the end.
+/// The next line without its end, of a longer one the first `most` bytes: a line without end must
+/// not fill the memory. False at the end.
 fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>, most: usize) -> bool {
     line.clear();
     loop {

@@ -5,7 +5,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-/// A mapping of a whole shared memory. It can neither shrink nor grow, so that no access can fail later.
+/// A mapping of a whole shared memory. It can neither shrink nor grow, so that no access can fail
+/// later.
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: NonNull<u8>,
@@ -13,13 +14,14 @@ pub(crate) struct Memory {
     file: OwnedFd,
 }
 
-// SAFETY: the mapping is plain memory that lives as long as this value; who may touch which part when is the business of
-// those who take pointers into it.
+// SAFETY: the mapping is plain memory that lives as long as this value; who may touch which part
+// when is the business of those who take pointers into it.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// Where miri cannot follow, in memory of this process alone: it checks who touches which part when, which is the same there.
+/// Where miri cannot follow, in memory of this process alone: it checks who touches which part
+/// when, which is the same there.
 #[cfg(miri)]
 impl Memory {
     pub fn create(bytes: usize) -> io::Result<Self> {
@@ -32,7 +34,8 @@ impl Memory {
 
     fn release(&mut self) {
         if let Ok(layout) = std::alloc::Layout::from_size_align(self.bytes, 4096) {
-            // SAFETY: allocated above with this layout, and whoever holds pointers into it holds this value as well.
+            // SAFETY: allocated above with this layout, and whoever holds pointers into it holds
+            // this value as well.
             unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) };
         }
     }
@@ -66,7 +69,8 @@ impl Memory {
     }
 
     fn release(&mut self) {
-        // SAFETY: the range is the mapping's own, and whoever holds pointers into it holds this value as well.
+        // SAFETY: the range is the mapping's own, and whoever holds pointers into it holds this
+        // value as well.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -85,7 +89,8 @@ impl Memory {
     }
 
     fn map(file: OwnedFd, bytes: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is open for reading and writing.
+        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is open for
+        // reading and writing.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),

@@ -1,8 +1,9 @@
-//! Perception on a GPU: a worker process under a time budget, its circuit breaker and its supervisor.
+//! Perception on a GPU: a worker process under a time budget, its circuit breaker and its
+//! supervisor.
 //!
-//! A GPU can fail in ways that no thread survives: a context that is lost poisons its process, and a call into the driver
-//! may never return. So the GPU lives in a **worker process**, and the cell, which keeps people safe, never calls the
-//! driver:
+//! A GPU can fail in ways that no thread survives: a context that is lost poisons its process, and
+//! a call into the driver may never return. So the GPU lives in a **worker process**, and the cell,
+//! which keeps people safe, never calls the driver:
 //!
 //! ```text
 //!  cell                                            worker (takt perception-worker)
@@ -13,10 +14,11 @@
 //!      └ breaker ◄── supervisor: kills, restarts, tries again
 //! ```
 //!
-//! - [`Remote`] asks and waits until an absolute time. What comes later is discarded and counted, and the configured
-//!   fallback answers in its place.
-//! - The [`Breaker`](breaker::Breaker) opens on overruns in a row, silence, a crash, a lost device; the camera's thread
-//!   that sees it opens it at once. Then nobody asks until a fresh process has proved itself.
+//! - [`Remote`] asks and waits until an absolute time. What comes later is discarded and counted,
+//!   and the configured fallback answers in its place.
+//! - The [`Breaker`](breaker::Breaker) opens on overruns in a row, silence, a crash, a lost device;
+//!   the camera's thread that sees it opens it at once. Then nobody asks until a fresh process has
+//!   proved itself.
 //! - The [`Supervisor`] is an ordinary thread that kills and restarts the worker in the background.
 //! - Everything is in [`Record`]s for the run directory.
 

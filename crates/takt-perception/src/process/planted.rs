@@ -8,9 +8,10 @@ use crate::{Detections, FramePose};
 
 use crate::process::frame_judge::{FrameJudge, JudgeError, PixelMemory, Seen, StageSpans};
 
-/// The environment variable that plants faults in worker processes: `KIND@FRAME[+COUNT][:MS][/all]`, for example
-/// `hang@30`, `sleep@20+10:80` (ten frames of 80 ms) or `abort@5/all` (in every process, not only in the first). A run
-/// with planted faults is labelled.
+/// The environment variable that plants faults in worker processes:
+/// `KIND@FRAME[+COUNT][:MS][/all]`, for example `hang@30`, `sleep@20+10:80` (ten frames of 80 ms)
+/// or `abort@5/all` (in every process, not only in the first). A run with planted faults is
+/// labelled.
 pub const FAULT_VARIABLE: &str = "TAKT_WORKER_FAULT";
 
 /// What the device does.

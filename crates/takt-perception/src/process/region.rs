@@ -53,7 +53,8 @@ struct Header {
 pub(crate) struct Region {
     memory: Arc<Memory>,
     header: NonNull<Header>,
-    /// Where each camera's channel begins. Kept here: what stands in the memory may change under the reader's eyes.
+    /// Where each camera's channel begins. Kept here: what stands in the memory may change under
+    /// the reader's eyes.
     offsets: Vec<usize>,
     pub setup: Setup,
 }
@@ -119,7 +120,8 @@ impl Region {
         }
         let bytes = usize::try_from(fields.setup_bytes.load(Ordering::Relaxed)).map_err(io::Error::other)?;
         let place = memory.at(HEADER_BYTES, bytes).ok_or_else(|| invalid("the setup ends outside"))?;
-        // SAFETY: inside the mapping; the cell wrote it before it started this process and never writes it again.
+        // SAFETY: inside the mapping; the cell wrote it before it started this process and never
+        // writes it again.
         let text = unsafe { std::slice::from_raw_parts(place.as_ptr(), bytes) };
         let setup: Setup = serde_json::from_slice(text).map_err(|e| invalid(&e.to_string()))?;
         check_sizes(&setup).map_err(|what| invalid(&what))?;
@@ -174,8 +176,9 @@ impl Region {
     }
 }
 
-/// Opens a memory of these bytes as the worker does, and reads what is in each camera's channel as the cell does: whole frames and
-/// answers that either are one or say why they are none. Returns how many of each. For tests and fuzzing.
+/// Opens a memory of these bytes as the worker does, and reads what is in each camera's channel as
+/// the cell does: whole frames and answers that either are one or say why they are none. Returns
+/// how many of each. For tests and fuzzing.
 ///
 /// # Errors
 /// The bytes are no shared memory of this program.
@@ -193,7 +196,8 @@ pub fn read_image(bytes: &[u8]) -> io::Result<(usize, usize)> {
             let view = taken.seen().view;
             frames += usize::from(view.rgb.len() == view.depth_mm.len() * 3);
         }
-        // No answer bears the ticket of a question that was never asked, so that each is a late one.
+        // No answer bears the ticket of a question that was never asked, so that each is a late
+        // one.
         asker.wait(0, 0, || true, |_, answer| answers += usize::from(answer.is_some()));
     }
     Ok((frames, answers))

@@ -1,5 +1,5 @@
-//! The cell's side of one camera: asks the worker, waits no longer than the budget, and always has an answer or says that
-//! there is none.
+//! The cell's side of one camera: asks the worker, waits no longer than the budget, and always has
+//! an answer or says that there is none.
 
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ impl Rules {
 
 /// One camera's perception in another process. One thread owns it.
 ///
-/// After the first frames nothing is allocated here; the only system calls are the wait, with an absolute end, and the
-/// wake-up of the worker.
+/// After the first frames nothing is allocated here; the only system calls are the wait, with an
+/// absolute end, and the wake-up of the worker.
 #[derive(Debug)]
 pub struct Remote {
     camera: u32,
@@ -98,7 +98,8 @@ impl Remote {
         self.camera
     }
 
-    /// Judges one frame, as [`Perception::process`] does. `out` counts unless the frame was [`Judged::Dropped`].
+    /// Judges one frame, as [`Perception::process`] does. `out` counts unless the frame was
+    /// [`Judged::Dropped`].
     pub fn process(
         &mut self,
         frame: &Frame,
@@ -119,7 +120,8 @@ impl Remote {
             }
             return Judged::Worker;
         }
-        // Looked at again: if this very frame opened the breaker, it is the first to be answered that way.
+        // Looked at again: if this very frame opened the breaker, it is the first to be answered
+        // that way.
         if !self.shared.breaker.view().asks() && self.rules.when_open == WhenOpen::Stop {
             self.be_blind(frame, pose, start_ns, out);
             return Judged::Blind;

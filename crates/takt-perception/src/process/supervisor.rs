@@ -1,5 +1,5 @@
-//! Starts the worker process, looks after it, ends it, starts it again. An ordinary thread: nothing real-time waits for
-//! it, because the cameras' threads open the breaker themselves.
+//! Starts the worker process, looks after it, ends it, starts it again. An ordinary thread: nothing
+//! real-time waits for it, because the cameras' threads open the breaker themselves.
 
 mod process;
 
@@ -158,8 +158,9 @@ struct Keeper {
 }
 
 impl Supervisor {
-    /// Starts a worker and waits until it is ready. `fallbacks` are the cameras' own judges for frames over budget, as
-    /// the configuration asks for them. `progress` is called with what takes long; once `stop` is set, nothing is waited for any more.
+    /// Starts a worker and waits until it is ready. `fallbacks` are the cameras' own judges for
+    /// frames over budget, as the configuration asks for them. `progress` is called with what takes
+    /// long; once `stop` is set, nothing is waited for any more.
     ///
     /// # Errors
     /// [`WorkerError`]; nothing is left running.
@@ -219,7 +220,8 @@ impl Supervisor {
             ready_at: Instant::now(),
         };
         let (tell, told) = mpsc::channel();
-        // The worker is killed when the thread that started it ends, so this thread starts all of them.
+        // The worker is killed when the thread that started it ends, so this thread starts all of
+        // them.
         let thread = thread::spawn_exempt("supervisor", "looks after the perception process", move || {
             keeper.run(&tell);
         })?;
@@ -246,7 +248,8 @@ impl Supervisor {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Kills the living worker, as the kernel does when memory runs out: for checks of what follows.
+    /// Kills the living worker, as the kernel does when memory runs out: for checks of what
+    /// follows.
     ///
     /// # Errors
     /// The system's answer; [`io::ErrorKind::NotFound`] when none lives.
@@ -355,8 +358,8 @@ impl Keeper {
             (self.restarts, self.failures) = (0, 0);
         }
         let trip = self.shared.breaker.view().trip();
-        // A worker that answers late is in order: a fresh one would find the same busy device, seconds later. Only one
-        // that has failed its trial, too, is replaced.
+        // A worker that answers late is in order: a fresh one would find the same busy device,
+        // seconds later. Only one that has failed its trial, too, is replaced.
         let keep = trip == Trip::Overruns && self.failures == 0 && self.process.is_some();
         self.failures = self.failures.saturating_add(1);
         if !keep {
@@ -455,8 +458,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Kills the process and waits until it is gone, however long: while the kernel holds it, its device is no use to a
-    /// new process, and its memory not safe to hand on.
+    /// Kills the process and waits until it is gone, however long: while the kernel holds it, its
+    /// device is no use to a new process, and its memory not safe to hand on.
     fn kill(&mut self) {
         let Some(process) = &mut self.process else { return };
         if !process.kill() {

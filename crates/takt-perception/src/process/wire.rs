@@ -1,5 +1,6 @@
-//! Answers and questions as words in shared memory. Whatever a broken worker writes there is read as words and checked:
-//! no bit pattern can be more than a wrong answer, and none that is not whole is taken.
+//! Answers and questions as words in shared memory. Whatever a broken worker writes there is read
+//! as words and checked: no bit pattern can be more than a wrong answer, and none that is not whole
+//! is taken.
 
 use crate::{
     Capsule, CapsuleFrame, Detections, FrameHealth, FramePose, MAX_OBJECTS, MAX_ROBOT_CAPSULES, Object,
@@ -109,7 +110,8 @@ impl Take<'_> {
     fn pose(&mut self) -> Isometry3<f64> {
         let mut value = || f64::from_bits(self.word());
         let translation = Translation3::new(value(), value(), value());
-        // In the order of nalgebra's coordinates: i, j, k, w. Written by the cell itself, so already of unit length.
+        // In the order of nalgebra's coordinates: i, j, k, w. Written by the cell itself, so
+        // already of unit length.
         let (i, j, k, w) = (value(), value(), value(), value());
         Isometry3::from_parts(translation, UnitQuaternion::new_unchecked(Quaternion::new(w, i, j, k)))
     }

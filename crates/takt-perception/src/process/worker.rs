@@ -24,7 +24,8 @@ use crate::process::wire::{Answer, Question};
 
 /// How often the worker looks after itself: its threads, the wish to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Longest time that a judging thread without frames takes to notice that it shall end, nanoseconds.
+/// Longest time that a judging thread without frames takes to notice that it shall end,
+/// nanoseconds.
 const IDLE_NS: u64 = 500_000_000;
 /// How often threads of libraries are looked for.
 const CENSUS_PERIOD: Duration = Duration::from_millis(500);
@@ -112,7 +113,8 @@ impl From<takt_gpu::GpuError> for SetupError {
     }
 }
 
-/// Ends the process when a judge panics: its camera would be silent, and its device in no known state.
+/// Ends the process when a judge panics: its camera would be silent, and its device in no known
+/// state.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -176,7 +178,8 @@ fn serve(make: &Make) -> Result<(), SetupError> {
             .collect();
     }
     let region = Arc::new(region);
-    // Mapped until the process ends, as the device was told: what it still copies for a frame that was given up outlives the judges.
+    // Mapped until the process ends, as the device was told: what it still copies for a frame that
+    // was given up outlives the judges.
     std::mem::forget(Arc::clone(&region));
     let channels = region.channels().map_err(SetupError::Region)?;
     if together.is_none() && judges.len() != channels.len() {

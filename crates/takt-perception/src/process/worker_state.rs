@@ -24,7 +24,8 @@ impl WorkerState {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// To be called when no process of an older generation lives any more, and before the trials begin.
+    /// To be called when no process of an older generation lives any more, and before the trials
+    /// begin.
     pub fn set_generation(&self, generation: u32) {
         self.generation.store(generation, Ordering::Release);
     }

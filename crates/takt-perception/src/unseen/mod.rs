@@ -1,17 +1,20 @@
-//! What a camera does not see: samples without usable depth whose lines of sight cross the monitored volume.
+//! What a camera does not see: samples without usable depth whose lines of sight cross the
+//! monitored volume.
 //!
-//! A hand at the lens, black cloth, a mirror, glare and a dirty lens all give holes, not small depths. A hole counts as
-//! occupied, at the point of its lines of sight that is nearest to the tool, unless something explains it:
+//! A hand at the lens, black cloth, a mirror, glare and a dirty lens all give holes, not small
+//! depths. A hole counts as occupied, at the point of its lines of sight that is nearest to the
+//! tool, unless something explains it:
 //!
 //! - **fresh valid neighbours**: the hole is too small to hide a hand at any depth that matters;
-//! - **fixtures and the robot's own shape**: the line of sight ends there before it comes near the tool, or the
-//!   structure is nearer than the sensor measures, so that no depth can be expected;
+//! - **fixtures and the robot's own shape**: the line of sight ends there before it comes near the
+//!   tool, or the structure is nearer than the sensor measures, so that no depth can be expected;
 //! - a **learned background** that never has depth ([`Background`](crate::Background)).
 //!
-//! Depth without support of its neighbours is no depth: what is too near for stereo matching gives wrong, often far
-//! values beside holes, and those do not agree with each other.
+//! Depth without support of its neighbours is no depth: what is too near for stereo matching gives
+//! wrong, often far values beside holes, and those do not agree with each other.
 //!
-//! All of it works on samples of the host's copy of the frame, so it is the same code for every device.
+//! All of it works on samples of the host's copy of the frame, so it is the same code for every
+//! device.
 
 #![deny(missing_docs)]
 
@@ -34,16 +37,19 @@ use rays::{Sight, Zone, follow};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UnseenConfig {
-    /// Distance from the tool centre point within which missing depth counts as occupied, metres. Unset: the cell
-    /// takes the largest separation at which it stops; perception without a cell takes the whole volume.
+    /// Distance from the tool centre point within which missing depth counts as occupied, metres.
+    /// Unset: the cell takes the largest separation at which it stops; perception without a cell
+    /// takes the whole volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_m: Option<f32>,
-    /// Least width of what must not hide in a hole, metres. 0.08: a hand or a forearm. Smaller holes, as stereo
-    /// matching leaves at edges and on plain surfaces, are closed by the valid depth around them.
+    /// Least width of what must not hide in a hole, metres. 0.08: a hand or a forearm. Smaller
+    /// holes, as stereo matching leaves at edges and on plain surfaces, are closed by the valid
+    /// depth around them.
     pub hidden_m: f32,
-    /// Most samples, as a share of all, that may lie in holes which nothing explains while their lines of sight cross
-    /// the monitored volume anywhere; above, the camera is blind. 0.10: holes of this size within `within_m` stop
-    /// the robot anyway, this bounds what is overlooked farther away.
+    /// Most samples, as a share of all, that may lie in holes which nothing explains while their
+    /// lines of sight cross the monitored volume anywhere; above, the camera is blind. 0.10: holes
+    /// of this size within `within_m` stop the robot anyway, this bounds what is overlooked farther
+    /// away.
     pub max_share: f32,
 }
 
@@ -77,13 +83,15 @@ impl UnseenConfig {
 const MAX_HOLES: usize = 32;
 /// Fewer samples than this are no hole, as fewer are no thing (`occupancy.min_samples`).
 const LEAST_SAMPLES: u32 = 4;
-/// A hole fills at least this part of a window as wide as what must not hide (two small holes side by side do not), or
-/// this part of one twice as wide (wrong values that agree by chance do not open what is near and therefore large).
+/// A hole fills at least this part of a window as wide as what must not hide (two small holes side
+/// by side do not), or this part of one twice as wide (wrong values that agree by chance do not
+/// open what is near and therefore large).
 const FILLED: [u32; 2] = [7, 8];
 const FILLED_WIDE: [u32; 2] = [1, 2];
 /// A window of samples this wide is enough for every purpose.
 const MAX_WINDOW: usize = 64;
-/// Above so many samples without depth one line of sight is followed for two by two of them: holes are wide then.
+/// Above so many samples without depth one line of sight is followed for two by two of them: holes
+/// are wide then.
 const MANY: u32 = 4096;
 
 /// Why a sample's line of sight is or is not free. The order is that of the passes.
@@ -164,8 +172,8 @@ impl Unseen {
         })
     }
 
-    /// Looks at a frame; the scene is placed for it. False when the camera is blind: more than the configured share is
-    /// unseen.
+    /// Looks at a frame; the scene is placed for it. False when the camera is blind: more than the
+    /// configured share is unseen.
     pub(crate) fn look(&mut self, scene: &Scene, frame: &FrameView, pose: &FramePose) -> bool {
         self.objects.clear();
         self.share = 0.0;
@@ -187,8 +195,8 @@ impl Unseen {
         self.share <= self.max_share
     }
 
-    /// Share of all samples of the last frame that are unseen, nothing explains it, and the volume lies behind. Of a blind
-    /// camera no more are counted than it takes.
+    /// Share of all samples of the last frame that are unseen, nothing explains it, and the volume
+    /// lies behind. Of a blind camera no more are counted than it takes.
     pub(crate) fn share(&self) -> f32 {
         self.share
     }
@@ -298,8 +306,8 @@ impl Unseen {
         }
     }
 
-    /// Whether other pixels of a sample's patch have depth that agrees: three of five. Within a hole, with nothing on any
-    /// side, nobody looks.
+    /// Whether other pixels of a sample's patch have depth that agrees: three of five. Within a
+    /// hole, with nothing on any side, nobody looks.
     fn is_closed(&self, depth_mm: &[u16], column: usize, row: usize) -> bool {
         let stride = self.columns + 2;
         let at = (row + 1) * stride + column + 1;
@@ -447,8 +455,8 @@ impl Unseen {
     }
 }
 
-/// 1 when another depth may be of the same surface: within an eighth of the farther one, which a floor at a grazing angle
-/// keeps from one sample to the next. 0 for no depth.
+/// 1 when another depth may be of the same surface: within an eighth of the farther one, which a
+/// floor at a grazing angle keeps from one sample to the next. 0 for no depth.
 fn agrees(depth: u16, other: u16) -> u8 {
     let (a, b) = (u32::from(depth), u32::from(other));
     u8::from(a.abs_diff(b) * 8 <= a.max(b) && a != 0)

@@ -1,4 +1,5 @@
-//! Where a line of sight runs through the monitored volume, near the tool, and before known structure.
+//! Where a line of sight runs through the monitored volume, near the tool, and before known
+//! structure.
 
 use nalgebra::{Point3, Vector3};
 
@@ -64,8 +65,8 @@ pub(crate) fn meets_robot(scene: &Scene, ray: &Vector3<f32>) -> bool {
     scene.capsules_now().iter().any(|capsule| enter(capsule, &origin, ray).is_some())
 }
 
-/// Where known structure ends a line of sight. Structure nearer than the sensor measures explains the missing depth
-/// by itself: nothing is expected along that line.
+/// Where known structure ends a line of sight. Structure nearer than the sensor measures explains
+/// the missing depth by itself: nothing is expected along that line.
 fn known(entry_m: f32, least_m: f32) -> f32 {
     if entry_m < least_m { 0.0 } else { entry_m }
 }

@@ -64,7 +64,8 @@ fn a_hole_is_occupied_where_its_lines_of_sight_are_nearest_to_the_tool() {
     assert_eq!((out.health, out.objects().len()), (FrameHealth::Ok, 1));
     let hole = out.nearest().unwrap();
     assert_eq!((hole.kind, hole.track, hole.points), (ObjectKind::Unseen, 0, 0));
-    // The tool is 1 m ahead of the camera; the hole's nearest corner is seen under 0.109 to the side.
+    // The tool is 1 m ahead of the camera; the hole's nearest corner is seen under 0.109 to the
+    // side.
     assert!((hole.distance_m - 0.109).abs() < 0.02, "{hole:?}");
     let [left, top, right, bottom] = hole.box_px;
     assert!(left >= 96.0 && top >= 96.0 && right <= 164.0 && bottom <= 164.0, "{hole:?}");
@@ -158,7 +159,8 @@ fn wrong_values_beside_holes_do_not_make_a_surface() {
 fn only_lines_of_sight_that_cross_the_volume_matter() {
     let mut config = config();
     let mut frame = wall(1);
-    // The camera is 1 m above the base and looks ahead: the upper rows see above 1.2 m from 0.4 m on.
+    // The camera is 1 m above the base and looks ahead: the upper rows see above 1.2 m from 0.4 m
+    // on.
     put(&mut frame, [0, 0, 384, 40], 0);
     config.occupancy.volume.max_m.z = 1.2;
     assert_eq!(holes(&run(&config, &frame)).len(), 1);

@@ -52,7 +52,8 @@ pub fn config() -> PerceptionConfig {
     config.segmenter.every_frames = Some(1);
     config.segmenter.max_per_frame = 2;
     config.health.max_depth_mm = 60_000;
-    // This volume reaches into the sky, where the recording has no depth: what is compared here is what is seen.
+    // This volume reaches into the sky, where the recording has no depth: what is compared here is
+    // what is seen.
     (config.unseen.within_m, config.unseen.max_share) = (Some(1e-3), 1.0);
     config.occupancy.volume =
         Volume { min_m: Point3::new(-12.0, -12.0, -1.0), max_m: Point3::new(12.0, 12.0, 3.0) };

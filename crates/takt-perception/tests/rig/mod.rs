@@ -20,8 +20,8 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
 
-/// Set for the processes that a rig starts: the test program itself, with its test `worker_process` selected. `device` makes it
-/// judge on the device of its setup, anything else without one.
+/// Set for the processes that a rig starts: the test program itself, with its test `worker_process`
+/// selected. `device` makes it judge on the device of its setup, anything else without one.
 const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
 /// Ends a test that hangs; nothing is measured by it.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,5 @@
-//! Judges of a worker process without a device, for tests of everything around it: depth alone, on the CPU.
+//! Judges of a worker process without a device, for tests of everything around it: depth alone, on
+//! the CPU.
 
 use takt_perception::process::worker::{Judges, SetupError};
 use takt_perception::process::{About, FrameJudge, JudgeError, Seen, Setup, StageSpans};

@@ -1,7 +1,9 @@
-//! Two or more runs, kernels or machines side by side: differences with bootstrap confidence intervals.
+//! Two or more runs, kernels or machines side by side: differences with bootstrap confidence
+//! intervals.
 //!
-//! The first side is what the others are compared with. Facts of the machines that differ come first, and unless
-//! the caller asked for a comparison across machines they end it: a difference would have two causes.
+//! The first side is what the others are compared with. Facts of the machines that differ come
+//! first, and unless the caller asked for a comparison across machines they end it: a difference
+//! would have two causes.
 
 mod samples;
 mod show;
@@ -85,14 +87,16 @@ pub struct Change {
     pub after_ns: f64,
     /// After less before.
     pub difference_ns: f64,
-    /// Lower end of the 95 % interval of the difference; null where none can be given (never for a maximum).
+    /// Lower end of the 95 % interval of the difference; null where none can be given (never for a
+    /// maximum).
     pub low_ns: Option<f64>,
     /// Upper end.
     pub high_ns: Option<f64>,
     /// The difference in percent of before; null from 0.
     pub percent: Option<f64>,
-    /// Whether the interval excludes no difference; null without an interval, for the better figure of the side on which more
-    /// were skipped or dropped, or which did less work, and where a run's files were changed after its seal or the seal is gone.
+    /// Whether the interval excludes no difference; null without an interval, for the better figure
+    /// of the side on which more were skipped or dropped, or which did less work, and where a run's
+    /// files were changed after its seal or the seal is gone.
     pub clear: Option<bool>,
     /// What to know about it.
     pub warnings: Vec<String>,
@@ -115,7 +119,8 @@ pub struct Pair {
     /// Misses of each, with those that were skipped or dropped; null without a deadline.
     pub misses: [Option<u64>; 2],
     pub deadline_ns: [Option<u64>; 2],
-    /// The verdict on each side in one sentence, as its runs and reports have it; null without a deadline.
+    /// The verdict on each side in one sentence, as its runs and reports have it; null without a
+    /// deadline.
     pub verdicts: [Option<String>; 2],
     /// How much work each side did, where its runs tell: who did less is not called better.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -151,11 +156,13 @@ impl Comparison {
     }
 }
 
-/// Compares sides: each a run directory, a campaign or a folder of runs. The first is what the others are compared with.
+/// Compares sides: each a run directory, a campaign or a folder of runs. The first is what the
+/// others are compared with.
 ///
 /// # Errors
-/// As [`crate::collect`] for a side that cannot be read; [`Error::MachinesDiffer`] unless asked for;
-/// [`Error::MixedMeasure`] where a measure is not the same thing on both sides; [`Error::NothingInCommon`].
+/// As [`crate::collect`] for a side that cannot be read; [`Error::MachinesDiffer`] unless asked
+/// for; [`Error::MixedMeasure`] where a measure is not the same thing on both sides;
+/// [`Error::NothingInCommon`].
 pub fn compare(paths: &[PathBuf], options: &Options) -> Result<Comparison, Error> {
     if paths.len() < 2 {
         return Err(Error::NothingInCommon {

@@ -1,4 +1,5 @@
-//! One side of a pair: all of its values in its figures, those that were kept one by one for what chance does to them.
+//! One side of a pair: all of its values in its figures, those that were kept one by one for what
+//! chance does to them.
 
 use takt_rundir::Measure;
 use takt_stats::bootstrap::{Difference, Statistic};
@@ -77,7 +78,8 @@ impl Samples {
         self.pool.skipped()
     }
 
-    /// Values beyond the deadline and those that were skipped or dropped; `None` without a deadline.
+    /// Values beyond the deadline and those that were skipped or dropped; `None` without a
+    /// deadline.
     pub fn misses(&self) -> Option<u64> {
         self.deadline_ns.map(|_| self.pool.misses().misses.saturating_add(self.skipped()))
     }
@@ -121,7 +123,8 @@ impl Samples {
     }
 }
 
-/// A difference of the figures of all values, where none was found on those kept one by one. Nothing tells then what chance does to it.
+/// A difference of the figures of all values, where none was found on those kept one by one.
+/// Nothing tells then what chance does to it.
 pub(super) fn without_interval(
     statistic: Statistic,
     before: &Samples,
@@ -145,8 +148,8 @@ pub(super) fn without_interval(
     before.value(statistic).zip(after.value(statistic)).map(|_| of_all(found, before, after))
 }
 
-/// Puts the figures of all values into a difference that was found on those kept one by one: its interval moves along, for how far
-/// chance moves a figure is seen on the kept ones alone.
+/// Puts the figures of all values into a difference that was found on those kept one by one: its
+/// interval moves along, for how far chance moves a figure is seen on the kept ones alone.
 pub(super) fn of_all(mut found: Difference, before: &Samples, after: &Samples) -> Difference {
     let statistic = found.statistic;
     let (Some(b), Some(a)) = (before.value(statistic), after.value(statistic)) else { return found };

@@ -53,8 +53,8 @@ pub(super) fn machine_differences(collections: &[Collection]) -> Vec<FactOfSides
         .collect()
 }
 
-/// What names a configuration across sides: the factors that vary within either. A factor that is constant on each side is
-/// what the sides differ in.
+/// What names a configuration across sides: the factors that vary within either. A factor that is
+/// constant on each side is what the sides differ in.
 fn key<'a>(configuration: &'a Configuration, varying: &[&str]) -> Vec<&'a Factor> {
     configuration.factors.iter().filter(|f| varying.contains(&f.name.as_str())).collect()
 }

@@ -1,4 +1,5 @@
-//! How much work two sides did. A side that judged fewer frames, or ran fewer jobs, answered the others sooner: that is not better.
+//! How much work two sides did. A side that judged fewer frames, or ran fewer jobs, answered the
+//! others sooner: that is not better.
 
 use serde::Serialize;
 use takt_rundir::{Measure, RunHeader};
@@ -91,7 +92,8 @@ pub(super) fn less(work: &[WorkOfSides], side: usize) -> Vec<String> {
     work.iter().filter_map(less).collect()
 }
 
-/// In what the runs after did less than those before, beyond the tolerance; nothing where either does not tell.
+/// In what the runs after did less than those before, beyond the tolerance; nothing where either
+/// does not tell.
 pub fn did_less<'a, I, J>(before: I, after: J) -> Vec<String>
 where
     I: Iterator<Item = (&'a RunHeader, &'a Measure)>,

@@ -6,8 +6,8 @@
 //! | `/samples/FILE` | `takt.FILE` | each row of a sample file, with the columns as they are (`separation_m`, `following_rad`, …) |
 //! | `/causes` | `foxglove.Log` | what went wrong, with its cause: late releases of a trace, late frames, faults, misses, failures |
 //!
-//! Messages are JSON with a JSON schema. Times are those of the samples (CLOCK_MONOTONIC); the metadata `takt` has when the run began.
-//! `run.json` and `summary.json` are attachments.
+//! Messages are JSON with a JSON schema. Times are those of the samples (CLOCK_MONOTONIC); the
+//! metadata `takt` has when the run began. `run.json` and `summary.json` are attachments.
 
 use std::collections::BTreeMap;
 use std::io::{self, Seek, Write};
@@ -52,11 +52,12 @@ struct Out<W: Write + Seek> {
     run: String,
 }
 
-/// Writes the sealed run at `run` to what `create` makes, once it is known to be one. Returns how many messages each topic has.
+/// Writes the sealed run at `run` to what `create` makes, once it is known to be one. Returns how
+/// many messages each topic has.
 ///
 /// # Errors
-/// [`Error::RunDir`] for a run that cannot be read; [`Error::NotWhole`] for one that is not sealed, or not as it was sealed;
-/// [`Error::Mcap`] where the file cannot be made or written.
+/// [`Error::RunDir`] for a run that cannot be read; [`Error::NotWhole`] for one that is not sealed,
+/// or not as it was sealed; [`Error::Mcap`] where the file cannot be made or written.
 pub fn mcap<W: Write + Seek>(run: &Path, create: impl FnOnce() -> io::Result<W>) -> Result<Exported, Error> {
     let dir = RunDir::open(run)?;
     let header = dir.header()?;

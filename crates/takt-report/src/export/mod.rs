@@ -44,11 +44,13 @@ fn open(run: &Path, measure: Option<&str>) -> Result<(RunDir, RunHeader, Measure
     Ok((dir, header, found))
 }
 
-/// The histogram of a run's measure (its main one by default) in bins of 1 µs, shown as `cyclictest --histogram` prints it.
-/// Of a long run, every value counts, also those that were not kept one by one.
+/// The histogram of a run's measure (its main one by default) in bins of 1 µs, shown as
+/// `cyclictest --histogram` prints it. Of a long run, every value counts, also those that were not
+/// kept one by one.
 ///
 /// # Errors
-/// [`Error::RunDir`] for a run that cannot be read, [`Error::NoSuchMeasure`], [`Error::MixedMeasure`].
+/// [`Error::RunDir`] for a run that cannot be read, [`Error::NoSuchMeasure`],
+/// [`Error::MixedMeasure`].
 pub fn histogram(run: &Path, measure: Option<&str>, bins: usize) -> Result<Histogram, Error> {
     let (dir, header, measure) = open(run, measure)?;
     let bins = bins.clamp(1, BINS_AT_MOST);
@@ -56,15 +58,16 @@ pub fn histogram(run: &Path, measure: Option<&str>, bins: usize) -> Result<Histo
     if let Some(remark) = figures.remark {
         return Err(Error::NotWhole { run: header.label, remark });
     }
-    // The samples kept one by one tell the cycles of overflows too; the recorder tells more where they are not all.
+    // The samples kept one by one tell the cycles of overflows too; the recorder tells more where
+    // they are not all.
     Ok(match &figures.streamed {
         Some(all) => Histogram::of_recorder(&all.recorder, bins),
         None => Histogram::of(&figures.series.values_ns, bins),
     })
 }
 
-/// Writes a run's measure as CSV: `sample,time_ns,<measure>_ns`, a line each in the order of time; without the time column
-/// where the run has none. Returns the number of samples.
+/// Writes a run's measure as CSV: `sample,time_ns,<measure>_ns`, a line each in the order of time;
+/// without the time column where the run has none. Returns the number of samples.
 ///
 /// # Errors
 /// As [`histogram`], and [`Error::RunDir`] where `out` cannot be written.

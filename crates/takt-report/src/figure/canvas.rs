@@ -1,7 +1,8 @@
 //! Drawing: the few shapes that the figures need, over plotters' SVG backend.
 //!
-//! Text and lines are drawn in the colour of the text around the figure (`currentColor`), and series in colours that
-//! stand out on white and on near-black alike, so that one picture serves light pages, dark pages and paper.
+//! Text and lines are drawn in the colour of the text around the figure (`currentColor`), and
+//! series in colours that stand out on white and on near-black alike, so that one picture serves
+//! light pages, dark pages and paper.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -15,7 +16,8 @@ pub(crate) const WIDTH: i32 = 960;
 const FINE: i32 = 2;
 /// Size of all writing, pixels.
 const LETTER: f64 = 13.0;
-/// Width of a character, generous for a sans-serif face: nothing overlaps where the viewer's font is wider.
+/// Width of a character, generous for a sans-serif face: nothing overlaps where the viewer's font
+/// is wider.
 pub(crate) const CHARACTER: f64 = 7.4;
 
 /// The backend divides sizes of writing by this.
@@ -24,8 +26,9 @@ const BACKEND: f64 = 1.24;
 /// Stands for the colour of the text around; replaced when the picture is done.
 const INK: RGBColor = RGBColor(1, 1, 1);
 
-/// A colour of a series. After Okabe and Ito's palette for all colour vision, orange darkened and pink made violet
-/// until they reach 3:1 on white and stand apart from the deadline; all reach 3:1 on near-black.
+/// A colour of a series. After Okabe and Ito's palette for all colour vision, orange darkened and
+/// pink made violet until they reach 3:1 on white and stand apart from the deadline; all reach 3:1
+/// on near-black.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     /// Writing, axes.
@@ -71,7 +74,8 @@ pub(crate) enum Side {
     Middle,
 }
 
-/// A picture under way. Places are in pixels of a figure [`WIDTH`] wide; shapes outside are cut off by the viewer.
+/// A picture under way. Places are in pixels of a figure [`WIDTH`] wide; shapes outside are cut off
+/// by the viewer.
 pub(crate) struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
 }
@@ -86,8 +90,8 @@ fn at(x: f64, y: f64) -> (i32, i32) {
 }
 
 impl Canvas<'_> {
-    /// Draws a picture `height` pixels high and returns it as SVG with `alt` as its name for readers that cannot see it
-    /// and `source` as its description: where it came from.
+    /// Draws a picture `height` pixels high and returns it as SVG with `alt` as its name for
+    /// readers that cannot see it and `source` as its description: where it came from.
     pub(crate) fn picture(height: f64, alt: &str, source: &str, draw: impl FnOnce(&Canvas<'_>)) -> String {
         let height = height.ceil().clamp(40.0, 30_000.0) as i32;
         let mut svg = String::new();
@@ -96,7 +100,8 @@ impl Canvas<'_> {
         finish(&svg, height, alt, source)
     }
 
-    // An SVG backend that writes into memory has no way to fail; a shape that it refused would only be missing.
+    // An SVG backend that writes into memory has no way to fail; a shape that it refused would only
+    // be missing.
     fn line_of(&self, points: Vec<(i32, i32)>, style: ShapeStyle) {
         let _ = self.area.draw(&PathElement::new(points, style));
     }
@@ -160,12 +165,14 @@ impl Canvas<'_> {
     }
 }
 
-/// Makes plotters' output a picture that scales, has a name and takes the colour of the text around it.
+/// Makes plotters' output a picture that scales, has a name and takes the colour of the text around
+/// it.
 fn finish(svg: &str, height: i32, alt: &str, source: &str) -> String {
     let body = svg.split_once('>').map_or("", |(_, body)| body);
     let escape = |text: &str| maud::html! { (clean(text)) }.into_string();
     let (alt, source) = (escape(alt), escape(source));
-    // Opened on its own, the picture sets its own ground; within a page, `svg.takt` there has the last word.
+    // Opened on its own, the picture sets its own ground; within a page, `svg.takt` there has the
+    // last word.
     let style = "svg.takt{color:#1b1e23;background:#fff}\
                  @media (prefers-color-scheme:dark){svg.takt{color:#e4e6ea;background:#15171b}}";
     format!(

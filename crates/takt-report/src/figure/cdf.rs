@@ -1,4 +1,5 @@
-//! Distribution functions side by side, a panel for each phase (*ROS-Llama*, Figs. 3 and 4): curve by curve who keeps the goal.
+//! Distribution functions side by side, a panel for each phase (*ROS-Llama*, Figs. 3 and 4): curve
+//! by curve who keeps the goal.
 
 use super::canvas::{Canvas, Colour, Side, WIDTH};
 use super::lines::Line;
@@ -10,8 +11,8 @@ use super::{About, Axis, Picture, fit};
 pub struct CdfPanel {
     /// The phase; empty where there is only one panel.
     pub name: String,
-    /// A curve for each configuration, in the order of their names; empty ones are left out. Points: a latency in nanoseconds and the share
-    /// of samples that are not above it.
+    /// A curve for each configuration, in the order of their names; empty ones are left out.
+    /// Points: a latency in nanoseconds and the share of samples that are not above it.
     pub curves: Vec<Line>,
 }
 
@@ -31,7 +32,8 @@ pub fn cdfs(
     let values = || panels.iter().flat_map(|p| &p.curves).flat_map(|c| &c.points).map(|p| p.0);
     let (low, high) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
     let reach = high.max(deadline_ns.unwrap_or(0.0));
-    // On a linear axis, as in the paper, unless what is late would push all that is in time to its beginning.
+    // On a linear axis, as in the paper, unless what is late would push all that is in time to its
+    // beginning.
     let wanted = deadline_ns.unwrap_or(high);
     let x_scale = if reach > 4.0 * wanted { Scale::log(low.max(1.0), reach) } else { Scale::linear(reach) };
     let y_scale = Scale::linear(1.0);

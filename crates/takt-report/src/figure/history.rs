@@ -1,4 +1,5 @@
-//! A figure of every run in the order of kernels, versions or days, with the levels between changes.
+//! A figure of every run in the order of kernels, versions or days, with the levels between
+//! changes.
 
 use super::canvas::{CHARACTER, Canvas, Colour, Side, WIDTH};
 use super::plot::{Plot, mark};

@@ -15,7 +15,8 @@ pub struct Line {
 /// What is on the axes of a figure of curves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curves {
-    /// Seconds against a latency in nanoseconds that keeps its value until the next point (a maximum).
+    /// Seconds against a latency in nanoseconds that keeps its value until the next point (a
+    /// maximum).
     Steps,
     /// Seconds against a latency in nanoseconds (a mean).
     Trend,
@@ -33,7 +34,8 @@ pub(crate) fn time_unit(seconds: f64) -> (f64, &'static str) {
     }
 }
 
-/// Draws curves in plots of at most `Colour::SERIES` curves, one plot below the other, with common axes.
+/// Draws curves in plots of at most `Colour::SERIES` curves, one plot below the other, with common
+/// axes.
 pub fn lines(
     axis: &Axis<'_>,
     about: About<'_>,

@@ -1,5 +1,5 @@
-//! Figures, drawn as SVG. Configurations are rows, named on the left: long names stay level and readable, and 32
-//! configurations fit as well as two.
+//! Figures, drawn as SVG. Configurations are rows, named on the left: long names stay level and
+//! readable, and 32 configurations fit as well as two.
 
 mod canvas;
 mod cdf;
@@ -82,8 +82,9 @@ impl Axis<'_> {
     }
 }
 
-/// Names as they fit into a picture: as they are where all do; otherwise each shortened behind a key, with the key. Keys
-/// begin with `letter`: C for configurations, another where a picture counts something else.
+/// Names as they fit into a picture: as they are where all do; otherwise each shortened behind a
+/// key, with the key. Keys begin with `letter`: C for configurations, another where a picture
+/// counts something else.
 pub(crate) fn fit(names: &[String], limit: usize, letter: char) -> (Vec<String>, Vec<(String, String)>) {
     let names: Vec<String> = names.iter().map(|name| clean(name)).collect();
     if names.iter().all(|name| name.chars().count() <= limit) {

@@ -6,7 +6,8 @@ use super::plot::{Entry, Plot, Swatch, legend, legend_height, mark};
 use super::scale::Scale;
 use super::{About, Axis, Picture, fit};
 
-/// Columns that a series is thinned to. Each keeps its least and its greatest value: no outlier vanishes.
+/// Columns that a series is thinned to. Each keeps its least and its greatest value: no outlier
+/// vanishes.
 pub(crate) const COLUMNS: usize = 360;
 
 /// A thinned series.
@@ -28,7 +29,8 @@ pub struct Panel {
     pub deadline_ns: Option<f64>,
 }
 
-/// Draws panels in two columns with common axes. `seconds`: the level axis is time; else the number of the sample.
+/// Draws panels in two columns with common axes. `seconds`: the level axis is time; else the number
+/// of the sample.
 pub fn panels(axis: &Axis<'_>, about: About<'_>, all: &[Panel], seconds: bool) -> Picture {
     let names: Vec<String> = all.iter().map(|p| p.name.clone()).collect();
     let (names, key) = fit(&names, 54, 'P');
@@ -93,8 +95,8 @@ fn draw(plot: &Plot<'_, '_>, layer: &Layer, x_scale: &Scale, y_scale: &Scale) {
         [top, bottom] => plot.canvas.line(top, bottom, colour, 2.0),
         _ => {
             plot.canvas.area(&outline, colour, 0.85);
-            // Where a column holds one value, the band has no width: a spike of it is seen by its outline alone. Its upper
-            // half suffices, for there the lower one is the same.
+            // Where a column holds one value, the band has no width: a spike of it is seen by its
+            // outline alone. Its upper half suffices, for there the lower one is the same.
             plot.canvas.path(&outline[..layer.columns.len()], colour, 1.0);
         }
     }

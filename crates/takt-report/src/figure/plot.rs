@@ -44,7 +44,8 @@ impl Plot<'_, '_> {
         }
     }
 
-    /// Marks, grid and name of the upright axis. The name stands level above it, where long ones have room.
+    /// Marks, grid and name of the upright axis. The name stands level above it, where long ones
+    /// have room.
     pub(crate) fn upright_axis(&self, scale: &Scale, name: &str, label: impl Fn(f64) -> String) {
         if !name.is_empty() {
             self.canvas.text(name, (6.0, self.top - 14.0), Side::Right, Colour::Ink);

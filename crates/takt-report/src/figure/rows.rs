@@ -61,7 +61,8 @@ struct Frame<'f> {
 }
 
 impl Frame<'_> {
-    /// Draws names, axis, legend and deadlines; `draw` gets the plot, the row's number and its middle's height.
+    /// Draws names, axis, legend and deadlines; `draw` gets the plot, the row's number and its
+    /// middle's height.
     fn picture(&self, about: About<'_>, draw: impl Fn(&Plot<'_, '_>, usize, f64)) -> Picture {
         let (names, key) = fit(self.names, NAME, 'C');
         let longest = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
@@ -111,7 +112,8 @@ impl Frame<'_> {
     }
 }
 
-/// The axis for rows: deadlines count only where they are not far off, else they would squeeze the data.
+/// The axis for rows: deadlines count only where they are not far off, else they would squeeze the
+/// data.
 fn scale_for(least: f64, typical: f64, high: f64, deadlines: &[Option<f64>]) -> Scale {
     let deadline = deadlines.iter().copied().flatten().fold(0.0, f64::max);
     Scale::suited(least, typical, high.max(deadline))
@@ -123,7 +125,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Bars of mean and worst value with whiskers from the least to the greatest repetition (SentryRT-1, Fig. 3).
+/// Bars of mean and worst value with whiskers from the least to the greatest repetition
+/// (SentryRT-1, Fig. 3).
 pub fn bars(axis: &Axis<'_>, about: About<'_>, rows: &[BarRow]) -> Picture {
     let names: Vec<String> = rows.iter().map(|r| r.name.clone()).collect();
     let deadlines: Vec<_> = rows.iter().map(|r| r.deadline_ns).collect();
@@ -150,7 +153,8 @@ pub fn bars(axis: &Axis<'_>, about: About<'_>, rows: &[BarRow]) -> Picture {
     })
 }
 
-/// Boxes with the deadline (quadrotor paper, Fig. 2). Whiskers do not filter: the greatest value is always drawn.
+/// Boxes with the deadline (quadrotor paper, Fig. 2). Whiskers do not filter: the greatest value is
+/// always drawn.
 pub fn boxes(axis: &Axis<'_>, about: About<'_>, rows: &[BoxRow]) -> Picture {
     let names: Vec<String> = rows.iter().map(|r| r.name.clone()).collect();
     let deadlines: Vec<_> = rows.iter().map(|r| r.deadline_ns).collect();
@@ -179,8 +183,8 @@ pub fn boxes(axis: &Axis<'_>, about: About<'_>, rows: &[BoxRow]) -> Picture {
     })
 }
 
-/// Distributions, one above the other over one axis (SentryRT-1, Fig. 4). Heights are logarithmic counts, so that one
-/// value far out is seen beside a million in the middle.
+/// Distributions, one above the other over one axis (SentryRT-1, Fig. 4). Heights are logarithmic
+/// counts, so that one value far out is seen beside a million in the middle.
 pub fn ridges(axis: &Axis<'_>, about: About<'_>, rows: &[RidgeRow]) -> Picture {
     let names: Vec<String> = rows.iter().map(|r| r.name.clone()).collect();
     let deadlines: Vec<_> = rows.iter().map(|r| r.deadline_ns).collect();

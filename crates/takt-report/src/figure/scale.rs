@@ -10,7 +10,8 @@ pub(crate) struct Scale {
     unit: f64,
 }
 
-/// What axes end at, and logarithmic ones begin with: far beyond any time, count or share, and far from where a decade more is infinite or 0.
+/// What axes end at, and logarithmic ones begin with: far beyond any time, count or share, and far
+/// from where a decade more is infinite or 0.
 const DRAWN: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
 
 impl Scale {
@@ -26,8 +27,8 @@ impl Scale {
         Self { low: 0.0, high: drawable(high), log: false, unit }
     }
 
-    /// A logarithmic axis that holds `low..=high`. Values at or below its beginning are set on its beginning. What cannot be drawn (no value
-    /// at all, nothing but 0) has an axis from 1 to 10.
+    /// A logarithmic axis that holds `low..=high`. Values at or below its beginning are set on its
+    /// beginning. What cannot be drawn (no value at all, nothing but 0) has an axis from 1 to 10.
     pub(crate) fn log(low: f64, high: f64) -> Self {
         let low = if DRAWN.contains(&low) { low } else { 1.0 };
         let high = if high > low { high.min(*DRAWN.end()) } else { low * 10.0 };
@@ -38,7 +39,8 @@ impl Scale {
         Self { low, high, log: true, unit: 1.0 }
     }
 
-    /// A logarithmic axis where a linear one would squeeze what is typical into its first twentieth, else a linear one.
+    /// A logarithmic axis where a linear one would squeeze what is typical into its first
+    /// twentieth, else a linear one.
     pub(crate) fn suited(least: f64, typical: f64, high: f64) -> Self {
         if high > 20.0 * typical.max(1.0) { Self::log(least.max(1.0), high) } else { Self::linear(high) }
     }

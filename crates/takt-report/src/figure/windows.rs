@@ -62,7 +62,8 @@ impl Kinds {
         Self(sums.into_iter().map(|(what, _)| what.to_owned()).collect())
     }
 
-    /// Letter and colour. The seventh and later kinds share the colour of writing; their letters tell them apart.
+    /// Letter and colour. The seventh and later kinds share the colour of writing; their letters
+    /// tell them apart.
     fn look(&self, what: &str) -> (String, Colour) {
         let index = self.0.iter().position(|kind| kind == what).unwrap_or(self.0.len());
         let colour = if index < Colour::SERIES { Colour::Series(index) } else { Colour::Ink };
@@ -174,7 +175,8 @@ fn draw(plot: &Plot<'_, '_>, scale: &Scale, row: &WindowRow, kinds: &Kinds, from
     canvas.text(&words(row, kinds, room), (plot.left + 4.0, from + 36.0), Side::Right, Colour::Ink);
 }
 
-/// The middle of the widest room between two ends that no upright line crosses, where it is as wide as is needed.
+/// The middle of the widest room between two ends that no upright line crosses, where it is as wide
+/// as is needed.
 fn clear(begin: f64, end: f64, lines: &[f64], needed: f64) -> Option<f64> {
     let within = lines.iter().copied().filter(|line| *line > begin && *line < end);
     let mut widest = (0.0, begin);

@@ -1,4 +1,5 @@
-//! The GPU under control: what the mitigations do for the reaction time, and what happened to the perception process.
+//! The GPU under control: what the mitigations do for the reaction time, and what happened to the
+//! perception process.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,8 @@ fn concerns(collection: &Collection) -> bool {
     collection.runs.iter().any(|run| run.header.figures.contains_key(MARK))
 }
 
-/// What the perception process did in each configuration, sums over the repetitions where things are counted.
+/// What the perception process did in each configuration, sums over the repetitions where things
+/// are counted.
 pub fn perception_process(collection: &Collection) -> Option<Table> {
     if !concerns(collection) {
         return None;

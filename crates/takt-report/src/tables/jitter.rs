@@ -1,11 +1,12 @@
-//! Worst-case jitter as a share of the control period: the quadrotor paper's Table 7 (Scheduling Analysis of UAV Flight Control
-//! Workloads), for any task whose releases are planned.
+//! Worst-case jitter as a share of the control period: the quadrotor paper's Table 7 (Scheduling
+//! Analysis of UAV Flight Control Workloads), for any task whose releases are planned.
 
 use super::Context;
 use crate::table::{Cell, Table};
 use crate::words::clean;
 
-/// The paper's Table 7: system, clock, worst-case jitter, period, share of the period, compute headroom.
+/// The paper's Table 7: system, clock, worst-case jitter, period, share of the period, compute
+/// headroom.
 const PAPER: [[&str; 6]; 2] = [
     ["Raspberry Pi 5, PREEMPT_RT (paper)", "2.4 GHz", "≈ 224", "4000", "5.6", "high (vision, AI)"],
     [

@@ -1,4 +1,5 @@
-//! Several measures that one verdict is about: which were late, in which phase, in which configuration (*ROS-Llama*, Table II).
+//! Several measures that one verdict is about: which were late, in which phase, in which
+//! configuration (*ROS-Llama*, Table II).
 
 use takt_stats::{Part, Verdict, VerdictReport};
 

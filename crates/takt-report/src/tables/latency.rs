@@ -1,4 +1,5 @@
-//! Latencies per configuration: the quadrotor paper's Table 4, SentryRT-1's worst and average over repetitions, verdicts.
+//! Latencies per configuration: the quadrotor paper's Table 4, SentryRT-1's worst and average over
+//! repetitions, verdicts.
 
 use super::{Context, interval, spread};
 use crate::digest::Digest;
@@ -75,7 +76,8 @@ pub fn verdicts(context: &Context<'_>) -> Table {
     table
 }
 
-/// Latency per configuration, in the shape of the quadrotor paper's Table 4 with intervals and misses.
+/// Latency per configuration, in the shape of the quadrotor paper's Table 4 with intervals and
+/// misses.
 pub fn latency(context: &Context<'_>) -> Table {
     let unit = context.unit;
     let names = context.heads();

@@ -6,7 +6,8 @@ use crate::collect::Collection;
 use crate::table::{Cell, Table};
 use crate::words::clean;
 
-/// A row for each configuration and kind of loss, also where nothing was lost; `None` where no run counts losses.
+/// A row for each configuration and kind of loss, also where nothing was lost; `None` where no run
+/// counts losses.
 pub fn losses(collection: &Collection) -> Option<Table> {
     let heads = ["Configuration", "What", "#Lost", "#Of", "#Allowed", "Allowed by", "Runs"];
     let mut table = Table::new("Communication losses", &heads);

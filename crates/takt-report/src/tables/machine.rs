@@ -1,4 +1,5 @@
-//! Where and how it was measured: runs and hashes, machine, interference, what was not granted, robots' own figures.
+//! Where and how it was measured: runs and hashes, machine, interference, what was not granted,
+//! robots' own figures.
 
 use serde_json::Value;
 
@@ -113,7 +114,8 @@ pub fn machine(collection: &Collection) -> Table {
     table
 }
 
-/// A part of the load in a line: what ran, what it was asked, what it did. Fields of another shape are shown as they are.
+/// A part of the load in a line: what ran, what it was asked, what it did. Fields of another shape
+/// are shown as they are.
 fn component(item: &Value) -> String {
     let text = |name: &str| item.get(name).and_then(Value::as_str);
     let number = |name: &str| item.get(name).and_then(Value::as_f64);
@@ -158,7 +160,8 @@ fn proof(load: &Value) -> Vec<(String, String)> {
     lines
 }
 
-/// Proof that the asked interference was running, of the first run of each configuration that had any.
+/// Proof that the asked interference was running, of the first run of each configuration that had
+/// any.
 pub fn interference(collection: &Collection) -> Option<Table> {
     let mut table =
         Table::new("Interference that was running", &["Configuration", "Run", "Part", "What it did"]);
@@ -269,7 +272,8 @@ pub fn figures(collection: &Collection) -> Option<Table> {
     Some(table)
 }
 
-/// Figures that runs tell for each phase (`name@phase`), beside the same for the whole run (*ROS-Llama*, Table III).
+/// Figures that runs tell for each phase (`name@phase`), beside the same for the whole run
+/// (*ROS-Llama*, Table III).
 pub fn figures_by_phase(collection: &Collection) -> Option<Table> {
     let phases = phases(collection);
     let mut names: Vec<&str> = Vec::new();

@@ -48,8 +48,8 @@ impl<'a> Context<'a> {
         &self.collection.configurations[digest.configuration].name
     }
 
-    /// A column for each factor that varies (the quadrotor paper's Table 4) where they alone name the configurations;
-    /// otherwise one with their names.
+    /// A column for each factor that varies (the quadrotor paper's Table 4) where they alone name
+    /// the configurations; otherwise one with their names.
     fn heads(&self) -> Vec<String> {
         let named = |d: &Digest| self.factors(d).is_some_and(|words| words.join(" · ") == self.name(d));
         if self.collection.varying.is_empty() || !self.digests.iter().all(named) {

@@ -1,4 +1,5 @@
-//! Tables in the shape of the papers: the 2009 humanoid's Low percent, the DAQ loop's conditions, effects of a factor.
+//! Tables in the shape of the papers: the 2009 humanoid's Low percent, the DAQ loop's conditions,
+//! effects of a factor.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +22,8 @@ const VALUE: usize = 16;
 /// A figure of a share.
 type Pick = fn(&LowRow) -> f64;
 
-/// The 2009 paper's Figs. 7 and 8: figures of the lowest 99 %, 99.9 %, … of the values, configurations side by side; a table for each
-/// interference, the one without first.
+/// The 2009 paper's Figs. 7 and 8: figures of the lowest 99 %, 99.9 %, … of the values,
+/// configurations side by side; a table for each interference, the one without first.
 pub fn low(context: &Context<'_>) -> Vec<Table> {
     let parts = by_interference(context);
     let tables = parts.iter().flat_map(|(what, digests)| {
@@ -41,8 +42,8 @@ pub fn low(context: &Context<'_>) -> Vec<Table> {
     tables.collect()
 }
 
-/// Configurations by the values of the factors that are an interference, in words; those without it first. One part without words
-/// where no such factor varies.
+/// Configurations by the values of the factors that are an interference, in words; those without it
+/// first. One part without words where no such factor varies.
 fn by_interference<'a>(context: &Context<'a>) -> Vec<(Option<String>, Vec<&'a Digest>)> {
     let collection = context.collection;
     let interferences: Vec<&String> =
@@ -64,7 +65,8 @@ fn by_interference<'a>(context: &Context<'a>) -> Vec<(Option<String>, Vec<&'a Di
     parts.into_iter().map(|(_, what, digests)| (what, digests)).collect()
 }
 
-/// A configuration's name beside others under the same interference: the values of its other factors, as the paper has them.
+/// A configuration's name beside others under the same interference: the values of its other
+/// factors, as the paper has them.
 fn name_beside(context: &Context<'_>, digest: &Digest) -> String {
     let factors = &context.collection.configurations[digest.configuration].factors;
     let varying = |factor: &&Factor| {
@@ -111,7 +113,8 @@ fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bo
     for (short, long) in key {
         table.note(format!("{short}: {long}"));
     }
-    // A column named after a tuning that the kernel or the machine did not grant is not one of that tuning.
+    // A column named after a tuning that the kernel or the machine did not grant is not one of that
+    // tuning.
     let mut refused: Vec<(String, Vec<&str>)> = Vec::new();
     for (name, digest) in names.iter().zip(digests) {
         let runs = digest.runs.iter().map(|part| &context.collection.runs[part.run]);
@@ -163,8 +166,8 @@ pub fn daq(context: &Context<'_>) -> Table {
     table
 }
 
-/// For each factor with exactly two values: what the change from one to the other did to mean, P99 and worst value,
-/// everything else equal (the quadrotor paper's Table 5).
+/// For each factor with exactly two values: what the change from one to the other did to mean, P99
+/// and worst value, everything else equal (the quadrotor paper's Table 5).
 pub fn effects(context: &Context<'_>) -> Vec<Table> {
     let collection = context.collection;
     let factors_of = |d: &Digest| &collection.configurations[d.configuration].factors;
@@ -205,7 +208,8 @@ pub fn effects(context: &Context<'_>) -> Vec<Table> {
                 vec![Cell::text(if rest.is_empty() { "all equal".to_owned() } else { rest.join(" · ") })];
             let figures: [fn(&takt_stats::Summary) -> f64; 3] = [|s| s.mean, |s| s.p99, |s| s.worst];
             for pick in figures {
-                // Over repetitions: the median of the runs' figures, so that one bad run does not make the effect.
+                // Over repetitions: the median of the runs' figures, so that one bad run does not
+                // make the effect.
                 let of = |d: &Digest| spread(d.runs.iter().map(|r| pick(&r.summary)))[0];
                 let (a, b) = (of(first), of(second));
                 row.extend([Cell::number(context.unit.number(a)), Cell::number(context.unit.number(b))]);

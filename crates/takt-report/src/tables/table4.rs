@@ -1,5 +1,6 @@
-//! The quadrotor paper's Table 4 beside the same configurations here: schedulers and stress on a standard kernel and on a
-//! PREEMPT_RT kernel (Scheduling Analysis of UAV Flight Control Workloads). Its orders are checked, not its microseconds.
+//! The quadrotor paper's Table 4 beside the same configurations here: schedulers and stress on a
+//! standard kernel and on a PREEMPT_RT kernel (Scheduling Analysis of UAV Flight Control
+//! Workloads). Its orders are checked, not its microseconds.
 
 use std::collections::BTreeSet;
 
@@ -140,7 +141,8 @@ fn matches<'a>(context: &Context<'a>) -> Vec<(Place<'a>, &'a Digest, &'static Ro
     found.collect()
 }
 
-/// Both beside each other; nothing where none of the paper's configurations was measured on its two kinds of kernel.
+/// Both beside each other; nothing where none of the paper's configurations was measured on its two
+/// kinds of kernel.
 pub fn beside_the_paper(context: &Context<'_>) -> Vec<Table> {
     let found = matches(context);
     let kinds = [false, true].map(|realtime| found.iter().any(|(place, ..)| place.realtime == realtime));

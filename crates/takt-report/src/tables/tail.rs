@@ -10,8 +10,8 @@ fn with(estimate: &Estimate, show: impl Fn(f64) -> String) -> Cell {
     Cell::Estimate(show(estimate.value), Some(show(estimate.low)), Some(show(estimate.high)))
 }
 
-/// Extreme-value analysis per configuration: the estimates, and the refusals with their reasons. Empty where no
-/// configuration has deadline, rate and samples.
+/// Extreme-value analysis per configuration: the estimates, and the refusals with their reasons.
+/// Empty where no configuration has deadline, rate and samples.
 pub fn extremes(context: &Context<'_>) -> Vec<Table> {
     let unit = context.unit;
     let heads = [

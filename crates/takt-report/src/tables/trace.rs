@@ -1,4 +1,5 @@
-//! What the kernel did, from the traces of runs: releases, causes of the late ones, activation paths.
+//! What the kernel did, from the traces of runs: releases, causes of the late ones, activation
+//! paths.
 
 use crate::collect::Collection;
 use crate::figure::unaccounted_ns;
@@ -6,12 +7,14 @@ use crate::table::{Cell, Table};
 use crate::traces::{Segment, Step, TRACE_FILE, Trace, Traced, Window, cause_title, sound};
 use crate::words::{Unit, clean, short, shorten, time};
 
-/// Runs beside one another in a table of activation sequences: with more, the page would have to be pushed sideways.
+/// Runs beside one another in a table of activation sequences: with more, the page would have to be
+/// pushed sideways.
 const BESIDE: usize = 4;
 /// Longest name of a thread or interrupt in a cell.
 const WHO: usize = 60;
 
-/// The segment that compares what the same code took: the job itself, without all that interrupted it.
+/// The segment that compares what the same code took: the job itself, without all that interrupted
+/// it.
 const OWN_TIME: &str = "execution_on_cpu";
 
 /// A run with a trace that could be read.

@@ -1,4 +1,5 @@
-//! Run directories made up for tests: shaped like a scheduling experiment, with heavy tails where a real one has them.
+//! Run directories made up for tests: shaped like a scheduling experiment, with heavy tails where a
+//! real one has them.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot write its runs has nothing to test")]

@@ -1,5 +1,6 @@
-//! Cores that the kernel hides. A partition root of cgroup v2 takes its CPUs out of the set of every thread outside of it and gives them
-//! back when it goes; what a thread shows meanwhile is not what it asked for, and the kernel does not tell the latter.
+//! Cores that the kernel hides. A partition root of cgroup v2 takes its CPUs out of the set of
+//! every thread outside of it and gives them back when it goes; what a thread shows meanwhile is
+//! not what it asked for, and the kernel does not tell the latter.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,8 @@ pub struct Hidden {
 }
 
 impl Hidden {
-    /// What a thread outside of the partition shows when it asked for `cpus`: the kernel leaves none without CPUs.
+    /// What a thread outside of the partition shows when it asked for `cpus`: the kernel leaves
+    /// none without CPUs.
     #[must_use]
     pub fn shown(&self, cpus: &CpuSet) -> CpuSet {
         match cpus.without(&self.cores) {
@@ -47,7 +49,8 @@ impl Asked {
         Self { hidden, threads }
     }
 
-    /// What a thread asked for that shows `seen`. One that came later is taken as its process, or as one that may run anywhere.
+    /// What a thread asked for that shows `seen`. One that came later is taken as its process, or
+    /// as one that may run anywhere.
     pub fn by(&self, thread: &Identity, process: Option<&CpuSet>, seen: CpuSet) -> CpuSet {
         [self.threads.get(thread), process, Some(&self.hidden.online)]
             .into_iter()

@@ -11,8 +11,8 @@ use super::hidden::{Asked, Hidden};
 use super::{Change, Error, ProcessBefore, Restored, State, ThreadBefore, VERSION, undo_and_forget};
 use crate::system::{self, GroupVersion, Identity, Kernel};
 
-/// Where the state file is unless said otherwise: `/run/takt` for root, else the user's run-time directory or folder of states:
-/// never a folder that is everybody's.
+/// Where the state file is unless said otherwise: `/run/takt` for root, else the user's run-time
+/// directory or folder of states: never a folder that is everybody's.
 #[must_use]
 pub fn default_path() -> PathBuf {
     // SAFETY: geteuid has no preconditions.
@@ -104,10 +104,11 @@ impl Journal {
         &self.path
     }
 
-    /// Records threads and their processes as they are now, those that are not known yet. To be called before any of them is changed.
+    /// Records threads and their processes as they are now, those that are not known yet. To be
+    /// called before any of them is changed.
     ///
-    /// A thread that was made after its creator was bound has inherited a set of CPUs that is ours; it is recorded with its
-    /// process' own instead.
+    /// A thread that was made after its creator was bound has inherited a set of CPUs that is ours;
+    /// it is recorded with its process' own instead.
     ///
     /// # Errors
     ///
@@ -223,7 +224,8 @@ impl Journal {
         Ok(restored)
     }
 
-    /// Forgets threads that are gone, so that a system that makes and ends threads for weeks does not grow the file.
+    /// Forgets threads that are gone, so that a system that makes and ends threads for weeks does
+    /// not grow the file.
     ///
     /// # Errors
     ///

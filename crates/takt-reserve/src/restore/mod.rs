@@ -1,8 +1,10 @@
-//! Undoing: what the system was like before each change, on disk before the change is made, and the way back.
+//! Undoing: what the system was like before each change, on disk before the change is made, and the
+//! way back.
 //!
-//! Three parties can undo: the manager at its end, the [watchdog] process when the manager died, and a person with the state file
-//! (`takt manage --restore`). All run [`undo`], which may be run any number of times, at any point of a half-made or half-undone
-//! enactment. A thread that is gone, or whose number now belongs to another (its start time differs), is passed over.
+//! Three parties can undo: the manager at its end, the [watchdog] process when the manager died,
+//! and a person with the state file (`takt manage --restore`). All run [`undo`], which may be run
+//! any number of times, at any point of a half-made or half-undone enactment. A thread that is
+//! gone, or whose number now belongs to another (its start time differs), is passed over.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -62,7 +64,8 @@ pub struct State {
     pub processes: Vec<ProcessBefore>,
     /// Changes of the system, in the order in which they were made.
     pub changes: Vec<Change>,
-    /// CPU sets that threads were bound to: a thread that is not recorded and has one of them inherited it.
+    /// CPU sets that threads were bound to: a thread that is not recorded and has one of them
+    /// inherited it.
     pub given: Vec<CpuSet>,
     /// Recorded threads have died meanwhile.
     #[serde(skip)]
@@ -142,11 +145,13 @@ impl fmt::Display for Restored {
     }
 }
 
-/// Undoes what the state file at `path` says and deletes it: `takt manage --restore`. No file: nothing to do, `None`.
+/// Undoes what the state file at `path` says and deletes it: `takt manage --restore`. No file:
+/// nothing to do, `None`.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or its manager still runs. What could not be undone is in the result, and the file stays then.
+/// The file cannot be read, or its manager still runs. What could not be undone is in the result,
+/// and the file stays then.
 pub fn restore(kernel: &mut dyn Kernel, path: &Path) -> Result<Option<Restored>, Error> {
     let Some(state) = journal::load(path)? else { return Ok(None) };
     if system::is_alive(kernel, &state.manager) && state.boot == journal::boot(kernel) {
@@ -217,7 +222,8 @@ impl Undoing<'_> {
         }
     }
 
-    /// Gives the policy back; one that had a reservation of its own gets it when it is back on its CPUs, and is without until then.
+    /// Gives the policy back; one that had a reservation of its own gets it when it is back on its
+    /// CPUs, and is without until then.
     fn end_reservation(&mut self, before: &ThreadBefore) {
         if !before.attributes.is_deadline() {
             return self.attributes(before);
@@ -250,7 +256,8 @@ impl Undoing<'_> {
         self.judge(Some(thread), || format!("CPUs {cpus} of thread {} `{name}`", thread.tid), outcome);
     }
 
-    /// Puts threads and processes back into their control groups, and what is left in ours to the heir.
+    /// Puts threads and processes back into their control groups, and what is left in ours to the
+    /// heir.
     fn groups(&mut self, state: &State, alive: &[&ThreadBefore]) {
         for change in state.changes.iter().rev() {
             let Change::Group { path, version, .. } = change else { continue };
@@ -305,7 +312,8 @@ impl Undoing<'_> {
                 if self.kernel.read(path).is_ok_and(|now| now.trim() == undo.trim()) {
                     return;
                 }
-                // The admission test is refused while threads that have just ended still hold bandwidth: up to a period.
+                // The admission test is refused while threads that have just ended still hold
+                // bandwidth: up to a period.
                 let mut outcome = self.kernel.write(path, undo);
                 for _ in 0..50 {
                     if !outcome.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
@@ -317,7 +325,8 @@ impl Undoing<'_> {
                 self.judge(None, || format!("`{undo}` to {}", path.display()), outcome);
             }
             Change::Group { path, version, heir } => {
-                // A threaded group lists no processes; its threads can go as far as the group above.
+                // A threaded group lists no processes; its threads can go as far as the group
+                // above.
                 let list = match version {
                     GroupVersion::V1 => "tasks",
                     GroupVersion::V2 if self.kernel.read(&path.join("cgroup.procs")).is_ok() => {
@@ -325,13 +334,15 @@ impl Undoing<'_> {
                     }
                     GroupVersion::V2 => "cgroup.threads",
                 };
-                // The kernel rebuilds its domains when a group that balances goes, and does so milliseconds after the removal. A
-                // reservation that somebody gets meanwhile is lost from its account, and shrinking it refused (seen on 6.18).
-                // Balancing switched off here, it has nothing left to do then.
+                // The kernel rebuilds its domains when a group that balances goes, and does so
+                // milliseconds after the removal. A reservation that somebody gets meanwhile is
+                // lost from its account, and shrinking it refused (seen on 6.18). Balancing
+                // switched off here, it has nothing left to do then.
                 if *version == GroupVersion::V1 {
                     let _ = self.kernel.write(&path.join("cpuset.sched_load_balance"), "0");
                 }
-                // Threads that are just ending keep a group busy for a moment, and others may make threads meanwhile.
+                // Threads that are just ending keep a group busy for a moment, and others may make
+                // threads meanwhile.
                 for attempt in 0..20 {
                     for task in self.kernel.read(&path.join(list)).unwrap_or_default().lines() {
                         let _ = self.kernel.write(&heir.join(list), task);

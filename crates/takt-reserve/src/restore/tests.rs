@@ -47,7 +47,8 @@ fn what_another_user_wrote_is_neither_read_nor_followed() {
     drop(Journal::begin(&mut sim, &path).unwrap());
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
 
-    // The manager that wrote it is said to be another boot's, so that nothing but the owner speaks against it.
+    // The manager that wrote it is said to be another boot's, so that nothing but the owner speaks
+    // against it.
     sim.files.insert("/proc/sys/kernel/random/boot_id".into(), "another\n".into());
     let refused = |sim: &mut Sim, why: &str| {
         let error = restore(sim, &path).unwrap_err().to_string();
@@ -66,7 +67,8 @@ fn what_another_user_wrote_is_neither_read_nor_followed() {
     assert_eq!(restore(&mut sim, &path).unwrap(), Some(Restored::default()));
 }
 
-/// A state file is a person's word (`--state`), read by root: it undoes what a manager does, and is no way to write anything else.
+/// A state file is a person's word (`--state`), read by root: it undoes what a manager does, and is
+/// no way to write anything else.
 #[test]
 fn what_no_manager_changes_is_not_undone() {
     let mut sim = Sim::new(2);
@@ -107,7 +109,8 @@ fn what_no_manager_changes_is_not_undone() {
 }
 
 proptest! {
-    /// A file cut at any byte, or with any byte changed, is refused whole or read as something valid; nothing panics.
+    /// A file cut at any byte, or with any byte changed, is refused whole or read as something
+    /// valid; nothing panics.
     #[test]
     fn a_torn_file_is_refused_and_nothing_changed(cut in 0_usize..2000, byte: u8, place in 0_usize..2000) {
         let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,13 @@
 //! A process that outlives the manager, whatever ends it, and then undoes.
 //!
-//! It is started anew (fork and exec), because a forked copy of a program with several threads may do next to nothing. It waits at
-//! its standard input, a pipe of which the manager holds the other end: the kernel closes that end however the manager ends. The manager that
-//! ends in order has undone everything itself; then no state file is there and nothing is left to do.
+//! It is started anew (fork and exec), because a forked copy of a program with several threads may
+//! do next to nothing. It waits at its standard input, a pipe of which the manager holds the other
+//! end: the kernel closes that end however the manager ends. The manager that ends in order has
+//! undone everything itself; then no state file is there and nothing is left to do.
 //!
-//! It leaves the control groups by which systemd and containers end everything at once (the unified hierarchy, systemd's own and the freezer
-//! of version 1): what ends or freezes the manager with its group must not end the one who undoes.
+//! It leaves the control groups by which systemd and containers end everything at once (the unified
+//! hierarchy, systemd's own and the freezer of version 1): what ends or freezes the manager with
+//! its group must not end the one who undoes.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -31,8 +33,9 @@ impl Watchdog {
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         // A preloaded probe has no business here.
         command.env_remove("LD_PRELOAD");
-        // A group of its own: it must not get the terminal's Ctrl-C. Not `setsid` before exec, for which the library would fork: the
-        // pages of a process with locked memory would then fault once more under its real-time threads.
+        // A group of its own: it must not get the terminal's Ctrl-C. Not `setsid` before exec, for
+        // which the library would fork: the pages of a process with locked memory would then fault
+        // once more under its real-time threads.
         command.process_group(0);
         let child = command.spawn()?;
         leave_groups(child.id());
@@ -59,7 +62,8 @@ impl Drop for Watchdog {
     }
 }
 
-/// Brings the process to the root of each such hierarchy. Without the right to, or in a container that sees only its own groups, it stays.
+/// Brings the process to the root of each such hierarchy. Without the right to, or in a container
+/// that sees only its own groups, it stays.
 fn leave_groups(pid: u32) {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for line in mounts.lines() {
@@ -74,8 +78,8 @@ fn leave_groups(pid: u32) {
     }
 }
 
-/// The watchdog's side: waits until standard input ends, then undoes what the state file says; `None`:
-/// there was nothing to undo.
+/// The watchdog's side: waits until standard input ends, then undoes what the state file says;
+/// `None`: there was nothing to undo.
 ///
 /// # Errors
 ///
@@ -87,14 +91,15 @@ pub fn run(path: &Path) -> Result<Option<Restored>, Error> {
     super::undo_and_forget(&mut Linux::new(), &state, path).map(Some)
 }
 
-/// Waits until standard input ends, which is the end of whoever started this process with [`Watchdog::start`]. Ignores the signals that
-/// people and terminals send.
+/// Waits until standard input ends, which is the end of whoever started this process with
+/// [`Watchdog::start`]. Ignores the signals that people and terminals send.
 pub fn await_end() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
         // SAFETY: ignoring a signal installs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // The last one that the kernel should choose when memory runs out; needs a privilege, and is not essential.
+    // The last one that the kernel should choose when memory runs out; needs a privilege, and is
+    // not essential.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     let mut sink = [0_u8; 64];
     let mut input = io::stdin().lock();

@@ -1,29 +1,38 @@
-//! The kernel's account of reserved bandwidth, one sum for each root domain, and how it is kept right.
+//! The kernel's account of reserved bandwidth, one sum for each root domain, and how it is kept
+//! right.
 //!
-//! What a thread reserved leaves the sum when its reservation ends, but not at once (`kernel/sched/deadline.c`):
+//! What a thread reserved leaves the sum when its reservation ends, but not at once
+//! (`kernel/sched/deadline.c`):
 //!
-//! - Of one that **runs or waits** it leaves by a timer at the zero-lag time, up to a period later and more where it was in debt. When the
-//!   domains are built anew meanwhile (since 6.17 also by every write of `sched_rt_runtime_us`), the sum is counted anew from
-//!   the threads that have a reservation now, and then the timer takes away what is not in it: the sum becomes negative, which as an
-//!   unsigned number is so great that every reservation is refused (EBUSY) until it is counted anew. Measured on 6.18: -0.8 CPUs.
-//! - Of one that **sleeps** and whose zero-lag time has passed it never leaves (measured on 6.18: 0.2 CPUs for good).
+//! - Of one that **runs or waits** it leaves by a timer at the zero-lag time, up to a period later
+//!   and more where it was in debt. When the domains are built anew meanwhile (since 6.17 also by
+//!   every write of `sched_rt_runtime_us`), the sum is counted anew from the threads that have a
+//!   reservation now, and then the timer takes away what is not in it: the sum becomes negative,
+//!   which as an unsigned number is so great that every reservation is refused (EBUSY) until it is
+//!   counted anew. Measured on 6.18: -0.8 CPUs.
+//! - Of one that **sleeps** and whose zero-lag time has passed it never leaves (measured on 6.18:
+//!   0.2 CPUs for good).
 //!
-//! A reservation that changes is taken out and put in at once, however. So that of a sleeper is changed to one that weighs nothing before it
-//! ends ([`weightless`]): what stays is nothing. A thread that runs is left to its timer, and so is one that dies with its reservation;
-//! undoing waits until their zero-lag time has passed ([`Account::longest`]) before it does what has the kernel count anew.
+//! A reservation that changes is taken out and put in at once, however. So that of a sleeper is
+//! changed to one that weighs nothing before it ends ([`weightless`]): what stays is nothing. A
+//! thread that runs is left to its timer, and so is one that dies with its reservation; undoing
+//! waits until their zero-lag time has passed ([`Account::longest`]) before it does what has the
+//! kernel count anew.
 
 use std::io;
 use std::time::Duration;
 
 use super::Attributes;
 
-/// The least budget that is accepted in a period so long that the kernel's unit of bandwidth, 2^-20 CPUs, rounds it down to nothing:
-/// longer than 1.074 s, and shorter than the greatest that is accepted (`sched_deadline_period_max_us`, 4.19 s by default).
+/// The least budget that is accepted in a period so long that the kernel's unit of bandwidth, 2^-20
+/// CPUs, rounds it down to nothing: longer than 1.074 s, and shorter than the greatest that is
+/// accepted (`sched_deadline_period_max_us`, 4.19 s by default).
 pub(super) fn weightless() -> Attributes {
     Attributes::reservation(crate::LEAST_BUDGET_NS, 1_100_000_000, false)
 }
 
-/// Zero-lag time of a thread of another process, of which nothing is known: a manager that was killed had fillers, of 100 ms.
+/// Zero-lag time of a thread of another process, of which nothing is known: a manager that was
+/// killed had fillers, of 100 ms.
 const UNKNOWN: Duration = Duration::from_millis(200);
 /// Longer than this nobody waits for an account.
 const LONGEST: Duration = Duration::from_secs(1);

@@ -1,8 +1,9 @@
 //! Files of `/proc` that are read again and again, held open.
 //!
-//! A look at a thread by its path is a walk through `/proc`, a new inode, two reads and a close: 10 µs, 400 times a second. Read through a
-//! descriptor it is one system call of 1 µs. And the descriptor belongs to the thread and not to its number: when the thread is gone the
-//! kernel says so (`ESRCH`), also when its number has come again.
+//! A look at a thread by its path is a walk through `/proc`, a new inode, two reads and a close: 10
+//! µs, 400 times a second. Read through a descriptor it is one system call of 1 µs. And the
+//! descriptor belongs to the thread and not to its number: when the thread is gone the kernel says
+//! so (`ESRCH`), also when its number has come again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -61,7 +62,8 @@ impl Held {
             return outcome;
         }
         let file = File::open(task_file(thread.pid, thread.tid, "schedstat"))?;
-        // Whose path it is is asked after it was opened, and read through it after that: so it is the thread meant that was opened.
+        // Whose path it is is asked after it was opened, and read through it after that: so it is
+        // the thread meant that was opened.
         if start_ticks(thread.pid, thread.tid)? != thread.start_ticks {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
@@ -219,7 +221,8 @@ mod tests {
         let held = Held::at_most(8);
         let (of, end, thread) = thread();
         held.usage(&of).unwrap();
-        // Reading the count is counted, too; where the kernel keeps no account there is nothing to say.
+        // Reading the count is counted, too; where the kernel keeps no account there is nothing to
+        // say.
         if let (Some(a), Some(b)) = (reads(), reads()) {
             let own = b - a;
             let before = reads().unwrap();

@@ -84,7 +84,8 @@ impl Linux {
         Self::default()
     }
 
-    /// One that waits for the end of these reservations, and has the kernel count anew ([`Kernel::recount`]).
+    /// One that waits for the end of these reservations, and has the kernel count anew
+    /// ([`Kernel::recount`]).
     pub(crate) fn after_the_death_of(reservations: impl Iterator<Item = Attributes>) -> Self {
         let mut kernel = Self::new();
         let tick_ns = kernel.tick_ns();
@@ -211,8 +212,8 @@ impl Kernel for Linux {
         if attributes.is_deadline() {
             self.account.given(attributes, self.tick_ns());
         } else if self.attributes(tid).is_ok_and(|now| now.is_deadline()) {
-            // One that runs is not: it would get into a debt that the least budget pays back in minutes, and carry it into its next
-            // reservation.
+            // One that runs is not: it would get into a debt that the least budget pays back in
+            // minutes, and carry it into its next reservation.
             if self.wants_to_run(tid, tid).unwrap_or(true) {
                 self.account.leaves();
             } else {
@@ -222,8 +223,8 @@ impl Kernel for Linux {
         let mut attr = raw(attributes);
         let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(|policy| policy as u32);
         if fair.contains(&attr.sched_policy) && attr.sched_runtime != 0 {
-            // Fair threads read back their slice whether they chose it or not. One like ours is the default, and is not to be
-            // nailed down: 0 means the default.
+            // Fair threads read back their slice whether they chose it or not. One like ours is the
+            // default, and is not to be nailed down: 0 means the default.
             let own = self.attributes(0).map_or(0, |own| own.runtime_ns);
             if own == attr.sched_runtime {
                 attr.sched_runtime = 0;
@@ -394,10 +395,12 @@ impl Drop for Linux {
     }
 }
 
-/// The share of each CPU that the kernel admits to reservations: `sched_rt_runtime_us / sched_rt_period_us`, less what the fair
-/// server holds (50 ms per second since Linux 6.12, so 0.90 with the defaults). `None` where it cannot be told.
+/// The share of each CPU that the kernel admits to reservations:
+/// `sched_rt_runtime_us / sched_rt_period_us`, less what the fair server holds (50 ms per second
+/// since Linux 6.12, so 0.90 with the defaults). `None` where it cannot be told.
 ///
-/// The kernel does not show the fair server outside of debugfs, so its presence is taken from there or from the release.
+/// The kernel does not show the fair server outside of debugfs, so its presence is taken from there
+/// or from the release.
 #[must_use]
 pub fn deadline_room() -> Option<f64> {
     let number = |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<f64>().ok());

@@ -1,5 +1,6 @@
-//! What enactment asks of the kernel, as a trait: the real one is [`Linux`]; tests use a simulated one that refuses, loses threads and
-//! stops in the middle, which a real kernel does too rarely to be tested with.
+//! What enactment asks of the kernel, as a trait: the real one is [`Linux`]; tests use a simulated
+//! one that refuses, loses threads and stops in the middle, which a real kernel does too rarely to
+//! be tested with.
 
 use std::io;
 use std::path::Path;
@@ -34,7 +35,8 @@ pub fn ratio(budget_ns: u64, period_ns: u64) -> u64 {
     u64::try_from((u128::from(budget_ns) << 20) / u128::from(period_ns)).unwrap_or(u64::MAX)
 }
 
-/// A thread that is meant and no other: thread numbers are used again, numbers with the start time are not.
+/// A thread that is meant and no other: thread numbers are used again, numbers with the start time
+/// are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Identity {
     pub pid: u32,
@@ -52,11 +54,12 @@ pub struct Usage {
     pub turns: u64,
 }
 
-/// Scheduling attributes exactly as `sched_getattr` reports them, so that what is restored is what was, SCHED_BATCH and flags
-/// included ([`takt_rt::policy::Policy`] knows only what Takt sets).
+/// Scheduling attributes exactly as `sched_getattr` reports them, so that what is restored is what
+/// was, SCHED_BATCH and flags included ([`takt_rt::policy::Policy`] knows only what Takt sets).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Attributes {
-    /// SCHED_OTHER (0), SCHED_FIFO (1), SCHED_RR (2), SCHED_BATCH (3), SCHED_IDLE (5), SCHED_DEADLINE (6).
+    /// SCHED_OTHER (0), SCHED_FIFO (1), SCHED_RR (2), SCHED_BATCH (3), SCHED_IDLE (5),
+    /// SCHED_DEADLINE (6).
     pub policy: u32,
     /// SCHED_FLAG_RESET_ON_FORK (1), SCHED_FLAG_RECLAIM (2) and others.
     pub flags: u64,
@@ -64,14 +67,16 @@ pub struct Attributes {
     pub nice: i32,
     /// Priority of FIFO and RR.
     pub priority: u32,
-    /// Run time per period of SCHED_DEADLINE; for fair policies the slice, on kernels that have one.
+    /// Run time per period of SCHED_DEADLINE; for fair policies the slice, on kernels that have
+    /// one.
     pub runtime_ns: u64,
     /// Relative deadline.
     pub deadline_ns: u64,
     pub period_ns: u64,
 }
 
-/// `SCHED_FLAG_RESET_ON_FORK`: a reserved thread may create threads only with it, and they start as SCHED_OTHER.
+/// `SCHED_FLAG_RESET_ON_FORK`: a reserved thread may create threads only with it, and they start as
+/// SCHED_OTHER.
 pub const RESET_ON_FORK: u64 = 1;
 /// `SCHED_FLAG_RECLAIM`: GRUB.
 pub const RECLAIM: u64 = 2;
@@ -102,8 +107,10 @@ impl Attributes {
         self.policy == libc::SCHED_DEADLINE as u32
     }
 
-    /// Whether its thread is dead and only its number is still there: the kernel clears the parameters of a reservation when it takes a dead
-    /// thread out of its account (`__dl_clear_params` in `kernel/sched/deadline.c`), and grants none of less than a microsecond to who lives.
+    /// Whether its thread is dead and only its number is still there: the kernel clears the
+    /// parameters of a reservation when it takes a dead thread out of its account
+    /// (`__dl_clear_params` in `kernel/sched/deadline.c`), and grants none of less than a
+    /// microsecond to who lives.
     #[must_use]
     pub fn is_of_dead(&self) -> bool {
         self.is_deadline() && self.runtime_ns == 0
@@ -115,7 +122,8 @@ impl Attributes {
         self.is_deadline() && self.flags & RECLAIM != 0
     }
 
-    /// Whether a thread with these attributes runs as `asked`: fields that its policy does not use are not compared.
+    /// Whether a thread with these attributes runs as `asked`: fields that its policy does not use
+    /// are not compared.
     #[must_use]
     pub fn serves(&self, asked: &Self) -> bool {
         let flags = RESET_ON_FORK | RECLAIM;
@@ -167,15 +175,17 @@ pub trait Kernel {
     fn last_cpu(&self, pid: u32, tid: u32) -> io::Result<usize>;
     /// How it is scheduled.
     fn attributes(&self, tid: u32) -> io::Result<Attributes>;
-    /// Changes how it is scheduled. A reservation that ends leaves nothing in the kernel's account ([`Linux`]).
+    /// Changes how it is scheduled. A reservation that ends leaves nothing in the kernel's account
+    /// ([`Linux`]).
     fn set_attributes(&mut self, tid: u32, attributes: &Attributes) -> io::Result<()>;
     /// Where it may run.
     fn affinity(&self, tid: u32) -> io::Result<CpuSet>;
-    /// Changes where it may run. A set of all online CPUs means every CPU, also those that come online later.
+    /// Changes where it may run. A set of all online CPUs means every CPU, also those that come
+    /// online later.
     fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> io::Result<()>;
     fn online(&self) -> io::Result<CpuSet>;
-    /// Path of the thread's group in the hierarchy that holds the cpuset controller, from its mount point on; `None` where
-    /// there is no such hierarchy.
+    /// Path of the thread's group in the hierarchy that holds the cpuset controller, from its mount
+    /// point on; `None` where there is no such hierarchy.
     fn group(&self, pid: u32, tid: u32, version: GroupVersion) -> io::Result<Option<String>>;
     /// Where that hierarchy is mounted.
     fn group_mount(&self, version: GroupVersion) -> Option<std::path::PathBuf>;
@@ -191,23 +201,26 @@ pub trait Kernel {
     fn thread_count(&self, pid: u32) -> io::Result<usize> {
         self.threads(pid).map(|threads| threads.len())
     }
-    /// What the thread meant has used; an error for which [`is_gone`] holds when it is gone, also when another has its number. Cheap enough
-    /// to be asked of hundreds every second.
+    /// What the thread meant has used; an error for which [`is_gone`] holds when it is gone, also
+    /// when another has its number. Cheap enough to be asked of hundreds every second.
     fn usage(&self, thread: &Identity) -> io::Result<Usage>;
     /// Whether the thread meant is still there.
     fn is_alive(&self, thread: &Identity) -> bool {
         self.start_ticks(thread.pid, thread.tid).is_ok_and(|ticks| ticks == thread.start_ticks)
     }
-    /// Keeps a thread of this process asleep on a CPU with this reservation ([`crate::reclaim`]); `None` ends it.
+    /// Keeps a thread of this process asleep on a CPU with this reservation ([`crate::reclaim`]);
+    /// `None` ends it.
     fn fill(&mut self, cpu: usize, reservation: Option<&Attributes>) -> io::Result<()>;
-    /// A thread of this process that sleeps and may be tried things with; it ends with [`Kernel::end_scratch`].
+    /// A thread of this process that sleeps and may be tried things with; it ends with
+    /// [`Kernel::end_scratch`].
     fn scratch(&mut self) -> io::Result<(u32, u32)>;
-    /// Has the thread of [`Kernel::scratch`] spin for so long; when it ran, from and to, on the monotonic clock.
+    /// Has the thread of [`Kernel::scratch`] spin for so long; when it ran, from and to, on the
+    /// monotonic clock.
     fn spin_scratch(&mut self, for_ns: u64) -> io::Result<Vec<(u64, u64)>>;
     /// Length of the scheduler's tick.
     fn tick_ns(&self) -> u64;
-    /// Waits until the kernel has taken out of its account whose reservation ended while it ran, or who `died` with one. To be called before
-    /// it counts anew.
+    /// Waits until the kernel has taken out of its account whose reservation ended while it ran, or
+    /// who `died` with one. To be called before it counts anew.
     fn await_zero_lag(&mut self, died: bool) {
         let _ = died;
     }

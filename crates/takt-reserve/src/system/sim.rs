@@ -1,5 +1,6 @@
-//! A kernel in memory: threads, cpusets of v1 with root domains, the admission test, and a thread's sleep on the CPU where it fell asleep. It stops
-//! after a given number of changes, as a killed manager does.
+//! A kernel in memory: threads, cpusets of v1 with root domains, the admission test, and a thread's
+//! sleep on the CPU where it fell asleep. It stops after a given number of changes, as a killed
+//! manager does.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "for tests alone")]
 

@@ -15,7 +15,8 @@ use takt_rt::config::{SettingError, all_within, within};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KinematicsSource {
-    /// From the controller's own calibration; the maker's nominal values with a warning where it does not tell them.
+    /// From the controller's own calibration; the maker's nominal values with a warning where it
+    /// does not tell them.
     #[default]
     Controller,
     /// The maker's nominal values: for controllers before 3.6 (CB), which do not tell theirs.
@@ -45,9 +46,9 @@ pub struct PartShape {
     /// All points within a radius of a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capsule: Option<PartCapsule>,
-    /// A box. It is covered by capsules along its longest side, which stand out beside it by 15 mm where four of them
-    /// can do that (a square bar: by a fifth of its side), and beyond its ends by their radius. Several flat boxes or
-    /// capsules are tighter than one thick box.
+    /// A box. It is covered by capsules along its longest side, which stand out beside it by 15 mm
+    /// where four of them can do that (a square bar: by a fifth of its side), and beyond its ends
+    /// by their radius. Several flat boxes or capsules are tighter than one thick box.
     #[serde(default, rename = "box", skip_serializing_if = "Option::is_none")]
     pub cuboid: Option<PartBox>,
 }
@@ -84,7 +85,8 @@ pub enum HeldWhen {
     /// While the output that holds it is on.
     #[default]
     Output,
-    /// Always: for grippers without an output. What is in its place is then never seen, part or not.
+    /// Always: for grippers without an output. What is in its place is then never seen, part or
+    /// not.
     Always,
 }
 
@@ -94,44 +96,47 @@ pub enum HeldWhen {
 pub struct Held {
     /// When it is there. Default while `output` is on.
     pub when: HeldWhen,
-    /// The digital output that holds it, as a bit of `actual_digital_output_bits`: 0 to 7 standard, 8 to 15
-    /// configurable, 16 and 17 the tool's. Unset: 16, tool output 0, the suction gripper of the shipped mission.
+    /// The digital output that holds it, as a bit of `actual_digital_output_bits`: 0 to 7 standard,
+    /// 8 to 15 configurable, 16 and 17 the tool's. Unset: 16, tool output 0, the suction gripper of
+    /// the shipped mission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<u8>,
     /// Its shapes. Default none.
     pub parts: Vec<PartShape>,
 }
 
-/// The robot's own shape (`[robot.shape]`): samples inside are the robot. Without, only `perception.occupancy.robot`
-/// is, and an arm in a camera's view stops itself.
+/// The robot's own shape (`[robot.shape]`): samples inside are the robot. Without, only
+/// `perception.occupancy.robot` is, and an arm in a camera's view stops itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShapeConfig {
-    /// The arm: `ur3`, `ur5`, `ur10`, `ur3e`, `ur5e`, `ur10e`, `ur16e`, `ur20` or `ur30`. There is no default: a wrong
-    /// arm would hide people where the real one is not.
+    /// The arm: `ur3`, `ur5`, `ur10`, `ur3e`, `ur5e`, `ur10e`, `ur16e`, `ur20` or `ur30`. There is
+    /// no default: a wrong arm would hide people where the real one is not.
     pub model: Model,
     /// Where its kinematics come from. Default the controller.
     #[serde(default)]
     pub kinematics: KinematicsSource,
-    /// Port of the controller's primary client interface. Default 30001, fixed on a real robot; with a simulator it is
-    /// the simulator's.
+    /// Port of the controller's primary client interface. Default 30001, fixed on a real robot;
+    /// with a simulator it is the simulator's.
     #[serde(default = "default_port")]
     pub primary_port: u16,
-    /// What every capsule is grown by, metres. Default 0.025: 10 mm for the calibration of arm and camera, 10 mm for
-    /// cables and labels, 5 mm for the smear of depth at edges. A hand nearer to a link than this (and the growth with
-    /// speed) is the robot.
+    /// What every capsule is grown by, metres. Default 0.025: 10 mm for the calibration of arm and
+    /// camera, 10 mm for cables and labels, 5 mm for the smear of depth at edges. A hand nearer to
+    /// a link than this (and the growth with speed) is the robot.
     #[serde(default = "default_margin")]
     pub margin_m: f64,
-    /// Standard deviation of the depth at one metre, metres; it grows with the square of the distance. Three of them
-    /// are added. Default 0.002: a D435 at 848×480 with a disparity noise of 0.05 pixels.
+    /// Standard deviation of the depth at one metre, metres; it grows with the square of the
+    /// distance. Three of them are added. Default 0.002: a D435 at 848×480 with a disparity noise
+    /// of 0.05 pixels.
     #[serde(default = "default_noise")]
     pub depth_noise_m: f64,
-    /// Most that a frame's capture time and the time of the robot's state may be wrong against each other, ms. Default
-    /// 15: half an exposure of 16 ms, 2 ms for a cycle of the controller, 5 ms for the clocks.
+    /// Most that a frame's capture time and the time of the robot's state may be wrong against each
+    /// other, ms. Default 15: half an exposure of 16 ms, 2 ms for a cycle of the controller, 5 ms
+    /// for the clocks.
     #[serde(default = "default_time_error")]
     pub time_error_ms: f64,
-    /// Most that a joint accelerates, rad/s². Default 10: programs use 1.4 (URScript's default) to 5; protective stops
-    /// brake harder, but from a speed that is known.
+    /// Most that a joint accelerates, rad/s². Default 10: programs use 1.4 (URScript's default) to
+    /// 5; protective stops brake harder, but from a speed that is known.
     #[serde(default = "default_acceleration")]
     pub joint_acceleration_rad_s2: f64,
     /// Parts of the gripper. Default none.

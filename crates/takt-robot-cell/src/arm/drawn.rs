@@ -1,4 +1,5 @@
-//! The arm as a synthetic scene shows it: thinner than the capsules that leave it out, as real links are.
+//! The arm as a synthetic scene shows it: thinner than the capsules that leave it out, as real
+//! links are.
 
 use nalgebra::{Isometry3, Point3};
 use takt_link_camera::synthetic::Solid;
@@ -6,16 +7,18 @@ use takt_link_rtde::kinematics::{Body, LINKS};
 
 use super::config::{PartFrame, ShapeConfig};
 
-/// Share of each capsule's radius that the drawn link has. The exclusion's capsules hold the maker's meshes, so the
-/// true links are thinner, each by its own.
+/// Share of each capsule's radius that the drawn link has. The exclusion's capsules hold the
+/// maker's meshes, so the true links are thinner, each by its own.
 const THINNER: [f64; LINKS] = [0.97, 0.70, 0.81, 0.95, 0.66, 0.98, 0.99, 0.96];
 
-/// How far a cable stands out beyond the capsules of upper arm and forearm: within the margin, and beyond the model.
+/// How far a cable stands out beyond the capsules of upper arm and forearm: within the margin, and
+/// beyond the model.
 const CABLE_OUT_M: f64 = 0.008;
 const CABLE_RADIUS_M: f64 = 0.01;
 
-/// Draws the arm as it truly is at `joints_rad`: not the capsules that leave it out, but links that differ from them
-/// by what real ones do (thinner tubes, cables that stand out), and gripper and held part 2 mm thinner than told.
+/// Draws the arm as it truly is at `joints_rad`: not the capsules that leave it out, but links that
+/// differ from them by what real ones do (thinner tubes, cables that stand out), and gripper and
+/// held part 2 mm thinner than told.
 pub fn drawn(
     body: &Body,
     shape: Option<&ShapeConfig>,

@@ -2,13 +2,14 @@
 
 use takt_link_rtde::client::{StateHistory, StateSample};
 
-/// The joints at a past moment, and how wrong their angles can be by the way in which they were found.
+/// The joints at a past moment, and how wrong their angles can be by the way in which they were
+/// found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct JointsAt {
     /// Angles, radians.
     pub joints_rad: [f64; 6],
-    /// Greatest speed of each joint around that moment, rad/s: the greatest of what the controller says and what the
-    /// angles show.
+    /// Greatest speed of each joint around that moment, rad/s: the greatest of what the controller
+    /// says and what the angles show.
     pub speeds_rad_s: [f64; 6],
     /// Time from the moment to the state that was held for it, seconds; 0 between two states.
     pub held_s: f64,
@@ -19,18 +20,20 @@ pub struct JointsAt {
 }
 
 impl JointsAt {
-    /// How wrong each angle can be when, besides, state and moment may be `time_error_s` apart and a joint accelerates
-    /// by `acceleration_rad_s2` at most.
+    /// How wrong each angle can be when, besides, state and moment may be `time_error_s` apart and
+    /// a joint accelerates by `acceleration_rad_s2` at most.
     pub fn errors_rad(&self, time_error_s: f64, acceleration_rad_s2: f64) -> [f64; 6] {
         let off_s = self.held_s + time_error_s;
-        // Within `off_s` of a known speed, and between two states a line is off by an eighth of the arc at most.
+        // Within `off_s` of a known speed, and between two states a line is off by an eighth of the
+        // arc at most.
         let bent = acceleration_rad_s2 * (0.5 * off_s * off_s + self.gap_s * self.gap_s / 8.0);
         self.speeds_rad_s.map(|speed| speed * off_s + bent)
     }
 }
 
-/// Finds the joints at `t_ns` (CLOCK_MONOTONIC): between two states at most `max_gap_ns` apart on the line between them,
-/// up to `max_age_ns` after the newest state its own. `None` where nothing is known of that moment, or it is no number.
+/// Finds the joints at `t_ns` (CLOCK_MONOTONIC): between two states at most `max_gap_ns` apart on
+/// the line between them, up to `max_age_ns` after the newest state its own. `None` where nothing
+/// is known of that moment, or it is no number.
 pub fn joints_at(history: &StateHistory, t_ns: u64, max_age_ns: u64, max_gap_ns: u64) -> Option<JointsAt> {
     let mut after: Option<&StateSample> = None;
     for state in history.iter().rev() {

@@ -13,8 +13,8 @@ use crate::error::CellError;
 /// How long the controller may take to tell its kinematics: it sends them ten times a second.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Most that a calibrated arm's flange may be away from the nominal one's, metres. Calibrations differ by millimetres;
-/// the two models that are nearest to each other by 20 mm and more.
+/// Most that a calibrated arm's flange may be away from the nominal one's, metres. Calibrations
+/// differ by millimetres; the two models that are nearest to each other by 20 mm and more.
 const MAX_CALIBRATION_M: f64 = 0.015;
 
 /// Where an arm's kinematics came from.
@@ -25,7 +25,8 @@ pub struct Kinematics {
     pub note: Option<String>,
 }
 
-/// Gets the arm's shape ready: reads the controller's calibration where that is asked for. Blocks for some seconds.
+/// Gets the arm's shape ready: reads the controller's calibration where that is asked for. Blocks
+/// for some seconds.
 ///
 /// # Errors
 /// The controller's arm is not the one that is configured.

@@ -12,14 +12,16 @@ use super::joints::JointsAt;
 /// What the camera moves with, as far as its place is found from the robot's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Viewpoint {
-    /// It stands still, or its place is known otherwise: links move against it with the joints before them.
+    /// It stands still, or its place is known otherwise: links move against it with the joints
+    /// before them.
     Base,
-    /// The tool: links move against it with the joints after them, and a gripper does not move at all.
+    /// The tool: links move against it with the joints after them, and a gripper does not move at
+    /// all.
     Tcp,
 }
 
-/// Standard deviations of the depth noise that a capsule grows by: a sample in a thousand lies beyond, and it takes
-/// several neighbours to make a thing that counts.
+/// Standard deviations of the depth noise that a capsule grows by: a sample in a thousand lies
+/// beyond, and it takes several neighbours to make a thing that counts.
 const NOISE_DEVIATIONS: f64 = 3.0;
 
 /// The robot's own shape, ready for every frame.
@@ -61,8 +63,8 @@ impl ArmShape {
         &self.body
     }
 
-    /// What the robot occupied for a camera at `camera_in_base`; nothing where its links turn too fast to tell. Allocates
-    /// nothing.
+    /// What the robot occupied for a camera at `camera_in_base`; nothing where its links turn too
+    /// fast to tell. Allocates nothing.
     pub fn at(
         &self,
         joints: &JointsAt,
@@ -96,8 +98,9 @@ impl ArmShape {
     }
 }
 
-/// Where a link may have moved farther than this, the robot's shape is not known: half a metre of nothing but robot would
-/// hide whoever stands beside it. The noise of depth, which grows with the distance alone, is bounded by its key.
+/// Where a link may have moved farther than this, the robot's shape is not known: half a metre of
+/// nothing but robot would hide whoever stands beside it. The noise of depth, which grows with the
+/// distance alone, is bounded by its key.
 const MOST_GROWTH_M: f64 = 0.5;
 
 /// By how much capsules grow in one frame.
@@ -165,7 +168,8 @@ mod tests {
         };
         let still = grown(0.0, Viewpoint::Base);
         assert!(still.iter().all(|g| (g - config.margin_m).abs() < 1e-6), "{still:?}");
-        // 1 rad/s for 15 ms: 15 mrad times the distance from joint 1's axis. The base does not move, the wrist does.
+        // 1 rad/s for 15 ms: 15 mrad times the distance from joint 1's axis. The base does not
+        // move, the wrist does.
         let moving = grown(1.0, Viewpoint::Base);
         assert!((moving[0] - config.margin_m).abs() < 1e-6);
         let flange = Body::new(config.model, &config.model.arm()).at(&joints(0.0).joints_rad).flange;

@@ -1,5 +1,5 @@
-//! What the SSM thread tells the rest of the cell about the robot, and what the cell does beside it: the dashboard's
-//! stop, tried over a connection of its own when the robot does not obey.
+//! What the SSM thread tells the rest of the cell about the robot, and what the cell does beside
+//! it: the dashboard's stop, tried over a connection of its own when the robot does not obey.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,8 @@ const WAITING: usize = 64;
 /// Results that are kept: the first ones tell most.
 const KEPT: usize = 64;
 
-/// How often the thread looks for an event. It is a second way, beside the command that the SSM job sends at once.
+/// How often the thread looks for an event. It is a second way, beside the command that the SSM job
+/// sends at once.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// How long a dashboard server may take over each step.
@@ -48,7 +49,8 @@ pub struct DashboardStop {
     pub answer: String,
 }
 
-/// Facts that the SSM job leaves behind while it runs: plain words, written and read without waiting.
+/// Facts that the SSM job leaves behind while it runs: plain words, written and read without
+/// waiting.
 #[derive(Debug, Default)]
 pub struct SsmFacts {
     proved: AtomicBool,
@@ -111,7 +113,8 @@ pub struct Alarm {
     obeyed: bool,
 }
 
-/// An echo that is late for a moment stops the robot and no more; one that stays away for so long is an event.
+/// An echo that is late for a moment stops the robot and no more; one that stays away for so long
+/// is an event.
 const PERSISTS_NS: u64 = 100_000_000;
 
 impl Alarm {
@@ -121,8 +124,8 @@ impl Alarm {
         (Self { events, since_ns: None, told: false, told_motion: false, obeyed: false }, consumer)
     }
 
-    /// Takes the fault of a job; `waits` says that the program on the robot waits for Takt, so that nothing moves and a
-    /// stop would only keep it from starting. Wait-free.
+    /// Takes the fault of a job; `waits` says that the program on the robot waits for Takt, so that
+    /// nothing moves and a stop would only keep it from starting. Wait-free.
     pub(crate) fn see(&mut self, fault: Option<FaultKind>, waits: bool, now_ns: u64) {
         self.obeyed |= fault.is_none();
         // Who has not obeyed yet is starting: what does not answer then is no event, what moves is.

@@ -1,4 +1,5 @@
-//! Who judges the frames: the cameras' own threads on the CPU, or the GPU's worker process, with a fallback in the cameras' threads.
+//! Who judges the frames: the cameras' own threads on the CPU, or the GPU's worker process, with a
+//! fallback in the cameras' threads.
 
 use std::sync::atomic::AtomicBool;
 
@@ -73,7 +74,8 @@ fn local(
     unless_stopped(stop)?;
     let in_force = config.perception_in_force();
     let mut detector_thread = None;
-    // Threads that the detector's engine spawns share its lower priority: no camera driver queues behind them.
+    // Threads that the detector's engine spawns share its lower priority: no camera driver queues
+    // behind them.
     let (detector, handles) = census.attribute_with("detector", config.tasks.detector_policy(), || {
         prepare_detector(config, &engine, feeds, &mut detector_thread)
     })?;

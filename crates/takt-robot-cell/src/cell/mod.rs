@@ -40,7 +40,8 @@ use prepare::{open_feeds, prepare_machine, prepare_shape, report, settings, simu
 /// Records that a starving collector may fall behind: a minute of SSM jobs at 500 Hz and more.
 const RING_CAPACITY: usize = 1 << 16;
 
-/// How long the program on the robot may take to prove its watchdog: several challenges, half a second each.
+/// How long the program on the robot may take to prove its watchdog: several challenges, half a
+/// second each.
 const PROOF_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often new threads of libraries are looked for.
@@ -67,12 +68,13 @@ pub struct Records {
 pub struct StartOptions<'a> {
     /// Whether perception draws masks for a view: a little more work per frame.
     pub masks: bool,
-    /// The program of the perception process; without, this very program with its hidden subcommand.
+    /// The program of the perception process; without, this very program with its hidden
+    /// subcommand.
     pub worker: Option<Program>,
     /// Hears of what takes long before the first frame.
     pub progress: Option<&'a mut dyn FnMut(&str)>,
-    /// Ends the start: networks and devices may take minutes until they are ready. Set later, it makes the next SSM job
-    /// command the robot to stop, and all after it.
+    /// Ends the start: networks and devices may take minutes until they are ready. Set later, it
+    /// makes the next SSM job command the robot to stop, and all after it.
     pub stop: Option<&'a Arc<AtomicBool>>,
 }
 
@@ -142,8 +144,8 @@ pub struct Cell {
 
 impl Drop for Cell {
     fn drop(&mut self) {
-        // Unless `stop` has come before: an error or a panic of the thread that owns the cell. The process may end next, so
-        // the task that commands the robot is waited for.
+        // Unless `stop` has come before: an error or a panic of the thread that owns the cell. The
+        // process may end next, so the task that commands the robot is waited for.
         self.ending.store(true, Ordering::Release);
         self.stop_perception.store(true, Ordering::Release);
         self.stop_ssm.store(true, Ordering::Release);
@@ -161,7 +163,8 @@ impl Cell {
     /// Starts everything.
     ///
     /// # Errors
-    /// [`CellError`]; whatever was started is ended again. [`CellError::Stopped`] once [`StartOptions::stop`] is set.
+    /// [`CellError`]; whatever was started is ended again. [`CellError::Stopped`] once
+    /// [`StartOptions::stop`] is set.
     pub fn start(config: &CellConfig, options: StartOptions<'_>) -> Result<Self, CellError> {
         let masks = options.masks;
         let asked_to_stop = options.stop.cloned();
@@ -174,7 +177,8 @@ impl Cell {
         let simulated = config.robot.simulator.as_ref();
         let simulator = simulated.map(|sim| simulate(sim, &mut rtde, &mut dashboard_port)).transpose()?;
         let census = CensusKeeper::start(config.tasks.policy_of(Role::Subthread), CENSUS_PERIOD)?;
-        // One history for each perception task, two for each scene that is rendered: its camera's place, the arm in it.
+        // One history for each perception task, two for each scene that is rendered: its camera's
+        // place, the arm in it.
         let histories = 3 * config.cameras.len();
         let Opened { link, commander, states, histories } =
             census.attribute("robot link", || Link::open(&rtde, 2, histories))?;
@@ -353,8 +357,8 @@ impl Cell {
         Ok(())
     }
 
-    /// Waits for the program on the robot to prove its watchdog. Strict runs do not start without; others go on, and
-    /// say so.
+    /// Waits for the program on the robot to prove its watchdog. Strict runs do not start without;
+    /// others go on, and say so.
     fn prove_watchdog(&mut self, stop: &AtomicBool) -> Result<(), CellError> {
         if !self.config.ssm.require_watchdog {
             self.warnings.push(
@@ -423,8 +427,8 @@ impl Cell {
         &self.reports
     }
 
-    /// Everything that was asked and not granted, a sentence each; empty for a run whose figures stand for what was
-    /// asked.
+    /// Everything that was asked and not granted, a sentence each; empty for a run whose figures
+    /// stand for what was asked.
     pub fn not_granted(&self) -> Vec<String> {
         let refused = self.reports.iter().flat_map(|report| {
             report.granted.differences.iter().map(move |difference| format!("{}: {difference}", report.name))
@@ -463,7 +467,8 @@ impl Cell {
         self.supervisor.as_ref().map(Supervisor::facts)
     }
 
-    /// The protective separation distance at full speed, each term with its source and this run's value so far.
+    /// The protective separation distance at full speed, each term with its source and this run's
+    /// value so far.
     pub fn protective_distance(&self) -> Vec<ProtectiveTerm> {
         let facts = &self.facts;
         terms(&self.config.ssm, &self.config.tasks, facts.delays(), facts.capture_to_command_ns())
@@ -509,7 +514,8 @@ impl Cell {
         self.link.events()
     }
 
-    /// The simulated controller, where there is one: tests and demonstrations plant faults through it.
+    /// The simulated controller, where there is one: tests and demonstrations plant faults through
+    /// it.
     pub fn simulator(&self) -> Option<&Simulator> {
         self.simulator.as_ref()
     }
@@ -520,8 +526,8 @@ impl Cell {
         all.filter(|t| t.is_finished()).map(|t| t.name().to_owned()).collect()
     }
 
-    /// Stops the robot, ends the cameras, lets perception finish what has arrived and SSM answer it, and ends
-    /// every thread. Returns what went wrong on the way, a sentence each.
+    /// Stops the robot, ends the cameras, lets perception finish what has arrived and SSM answer
+    /// it, and ends every thread. Returns what went wrong on the way, a sentence each.
     pub fn stop(mut self, patience: Duration) -> Vec<String> {
         let mut problems = Vec::new();
         self.ending.store(true, Ordering::Release);
@@ -561,8 +567,8 @@ impl Cell {
     }
 }
 
-/// Jobs after the wish to end within which the robot must show the stop: the time in which any command must show, the
-/// controller's ramp included.
+/// Jobs after the wish to end within which the robot must show the stop: the time in which any
+/// command must show, the controller's ramp included.
 fn jobs_to_stand(config: &CellConfig) -> u32 {
     let period_ms = config.tasks.ssm.period_ms.max(0.1);
     (config.ssm.obey_within_ms() / period_ms).ceil().clamp(1.0, 100_000.0) as u32

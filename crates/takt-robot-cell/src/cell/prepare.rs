@@ -56,8 +56,8 @@ pub(super) fn prepare_machine(
     Ok(ProcessSettings { lock_memory, hold_cpu_awake, strict }.apply(warnings)?)
 }
 
-/// Starts the simulated controller and points the link at it. Its threads stand for a computer of their own, so
-/// the census leaves them alone.
+/// Starts the simulated controller and points the link at it. Its threads stand for a computer of
+/// their own, so the census leaves them alone.
 pub(super) fn simulate(
     sim: &takt_link_rtde::sim::SimConfig,
     rtde: &mut RtdeConfig,
@@ -93,8 +93,8 @@ pub(super) fn prepare_shape(
 /// The cameras, who of the perception tasks acquires itself, and the readers of frames.
 pub(super) type Feeds = (Vec<CameraFeed>, Vec<Option<Acquisition>>, Vec<Vec<Reader<Frame>>>);
 
-/// Opens the cameras; they begin together when the gate opens, spread over one period, as unsynchronised cameras
-/// are.
+/// Opens the cameras; they begin together when the gate opens, spread over one period, as
+/// unsynchronised cameras are.
 pub(super) fn open_feeds(
     config: &CellConfig,
     gate: &StartGate,
@@ -126,7 +126,8 @@ pub(super) fn open_feeds(
     Ok((feeds, acquisitions, frames))
 }
 
-/// What a rendered scene is told: where its camera is and, where that is asked for, where the simulated arm is.
+/// What a rendered scene is told: where its camera is and, where that is asked for, where the
+/// simulated arm is.
 fn surroundings(
     config: &CellConfig,
     camera: &CellCamera,
@@ -142,7 +143,8 @@ fn surroundings(
     Ok(Some(Surroundings { pose, solids }))
 }
 
-/// Tells the synthetic scene where its camera is: the newest pose of the robot, through the mounting.
+/// Tells the synthetic scene where its camera is: the newest pose of the robot, through the
+/// mounting.
 fn pose_source(mount: Mount, reader: Reader<StateHistory>) -> PoseSource {
     // Only the camera's driver thread asks; the mutex makes that a `Fn`, nobody ever waits for it.
     let reader = Mutex::new(reader);
@@ -156,7 +158,8 @@ fn pose_source(mount: Mount, reader: Reader<StateHistory>) -> PoseSource {
     })
 }
 
-/// Draws the simulated arm into the scene, where it truly is: its newest state, carried on by its speed.
+/// Draws the simulated arm into the scene, where it truly is: its newest state, carried on by its
+/// speed.
 fn arm_source(config: &CellConfig, simulator: &SimConfig, reader: Reader<StateHistory>) -> SolidSource {
     let (arm, tcp) = (simulator.arm(), isometry(simulator.tcp));
     let body = Body::new(simulator.model, &arm);

@@ -1,4 +1,5 @@
-//! `takt background`: which parts of the pictures of standing cameras never have depth, learned while nobody is there.
+//! `takt background`: which parts of the pictures of standing cameras never have depth, learned
+//! while nobody is there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,16 +42,19 @@ struct Learning {
     learner: Result<BackgroundLearner, NotLearned>,
 }
 
-/// Looks for `seconds` at the pictures of all cameras that stand still, and writes `NAME.toml` for each into `folder`; a file that is there
-/// is replaced. When `stop` is set before, nothing is written.
+/// Looks for `seconds` at the pictures of all cameras that stand still, and writes `NAME.toml` for
+/// each into `folder`; a file that is there is replaced. When `stop` is set before, nothing is
+/// written.
 ///
-/// What has no depth while it learns is expected to have none from then on: nobody may be in the pictures, not even one who stands still.
+/// What has no depth while it learns is expected to have none from then on: nobody may be in the
+/// pictures, not even one who stands still.
 ///
-/// Nothing is asked of the robot: it must stand outside of the pictures, or where it always has depth, because the place that it
-/// hides is learned as it looks.
+/// Nothing is asked of the robot: it must stand outside of the pictures, or where it always has
+/// depth, because the place that it hides is learned as it looks.
 ///
 /// # Errors
-/// A camera that cannot be opened or a file that cannot be written. A camera that learned nothing says so in its [`Learned`].
+/// A camera that cannot be opened or a file that cannot be written. A camera that learned nothing
+/// says so in its [`Learned`].
 pub fn learn(
     file: &CellFile,
     folder: &Path,

@@ -1,4 +1,5 @@
-//! The paper's matrix (SentryRT-1, Table II and Fig. 3): the campaign `sentryrt1` over any configuration of the cell, and its rows.
+//! The paper's matrix (SentryRT-1, Table II and Fig. 3): the campaign `sentryrt1` over any
+//! configuration of the cell, and its rows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,8 +32,9 @@ pub struct Matrix {
     pub repeat: u32,
 }
 
-/// The campaign `sentryrt1` with this matrix, over `file` and, where there is one, another design that takes turns with it in every
-/// combination. What a `[scale]` asks for must be settled: the runs do as the configurations say.
+/// The campaign `sentryrt1` with this matrix, over `file` and, where there is one, another design
+/// that takes turns with it in every combination. What a `[scale]` asks for must be settled: the
+/// runs do as the configurations say.
 ///
 /// # Errors
 /// [`LabError::Config`] for values that are there twice.
@@ -43,7 +45,8 @@ pub fn campaign(
 ) -> Result<CampaignFile, LabError> {
     let mut campaign = CampaignFile::parse(CAMPAIGN, "campaigns/sentryrt1.toml (built in)")?;
     (campaign.seconds, campaign.repetitions) = (Some(matrix.seconds), matrix.repeat);
-    // Repetitions are the outermost loop, so that slow changes of the machine spread over all combinations.
+    // Repetitions are the outermost loop, so that slow changes of the machine spread over all
+    // combinations.
     campaign.order = Order::Given;
     campaign.replace_values(NOISE, &matrix.noise.iter().map(u32::to_string).collect::<Vec<_>>())?;
     campaign.replace_values(POLICY, &matrix.policies.iter().map(PolicyMix::to_string).collect::<Vec<_>>())?;
@@ -103,7 +106,8 @@ pub struct BenchRow {
     /// How much work was done, all repetitions.
     #[serde(default)]
     pub work: Work,
-    /// What the comparison with CFS+CFS under the same noise says; null for CFS+CFS itself, and without it.
+    /// What the comparison with CFS+CFS under the same noise says; null for CFS+CFS itself, and
+    /// without it.
     #[serde(default)]
     pub against_cfs: Option<Against>,
     /// Greatest share of the processor time that the hypervisor took in one repetition.
@@ -138,7 +142,8 @@ pub struct Against {
     pub refused: Vec<String>,
 }
 
-/// Reaction time of a cell: maximum and mean across repetitions, with their spread (SentryRT-1, V.D and Fig. 3).
+/// Reaction time of a cell: maximum and mean across repetitions, with their spread (SentryRT-1, V.D
+/// and Fig. 3).
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ReactionRow {
     /// Mean of the repetitions' means.
@@ -151,10 +156,12 @@ pub struct ReactionRow {
     pub worst_range: [f64; 3],
 }
 
-/// A row for each combination of noise and policy, from the run directories; repetitions that are not measured are left out.
+/// A row for each combination of noise and policy, from the run directories; repetitions that are
+/// not measured are left out.
 ///
 /// # Errors
-/// [`LabError::Files`] for a damaged run directory, [`LabError::Config`] for a campaign of other factors.
+/// [`LabError::Files`] for a damaged run directory, [`LabError::Config`] for a campaign of other
+/// factors.
 pub fn rows(campaign: &Campaign) -> Result<Vec<BenchRow>, LabError> {
     rows_of(campaign, 0)
 }
@@ -270,8 +277,8 @@ fn tasks(runs: &[CellSummary]) -> Vec<BenchTask> {
     tasks
 }
 
-/// What a row is against CFS+CFS under the same noise; `None` for CFS+CFS itself and where it was not measured. Neither side is called
-/// better by a figure when it did less work than the other.
+/// What a row is against CFS+CFS under the same noise; `None` for CFS+CFS itself and where it was
+/// not measured. Neither side is called better by a figure when it did less work than the other.
 pub fn against_cfs(row: &BenchRow, rows: &[BenchRow]) -> Option<Against> {
     let cfs = rows.iter().find(|r| r.policy == PolicyMix::CfsCfs && r.noise == row.noise)?;
     if row.policy == PolicyMix::CfsCfs {

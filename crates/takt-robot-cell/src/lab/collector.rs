@@ -1,6 +1,7 @@
-//! Drains the record rings into the run directory and tells views how the cell is doing: the first records one by one, all of
-//! them in a tally and recorders of constant size, so that a run of any length takes constant memory and bounded disk. Best
-//! effort: the rings hold a minute of records, so that a collector that starves delays nobody and loses nothing.
+//! Drains the record rings into the run directory and tells views how the cell is doing: the first
+//! records one by one, all of them in a tally and recorders of constant size, so that a run of any
+//! length takes constant memory and bounded disk. Best effort: the rings hold a minute of records,
+//! so that a collector that starves delays nobody and loses nothing.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -285,8 +286,8 @@ impl CellCollector {
         jobs.lost() + rings.sum::<u64>()
     }
 
-    /// Takes one batch; false when the rings were empty. Jobs are taken before frames and handled after them: a
-    /// frame's record is pushed before any job can consume it.
+    /// Takes one batch; false when the rings were empty. Jobs are taken before frames and handled
+    /// after them: a frame's record is pushed before any job can consume it.
     fn drain(&mut self) -> Result<bool, LabError> {
         let mut jobs = std::mem::take(&mut self.job_batch);
         let mut frames = std::mem::take(&mut self.frame_batch);

@@ -1,4 +1,5 @@
-//! Two designs of the cell side by side, run under the same policies, noise, cameras and rate: what ours gains beyond the paper's.
+//! Two designs of the cell side by side, run under the same policies, noise, cameras and rate: what
+//! ours gains beyond the paper's.
 
 use serde::{Deserialize, Serialize};
 use takt_stats::reduction;
@@ -7,8 +8,8 @@ use super::bench::BenchRow;
 use super::work::Work;
 use crate::tasks::PolicyMix;
 
-/// How much smaller the share of judged frames may be on a side that is called faster. 2 %: what the edges of a short window
-/// come to.
+/// How much smaller the share of judged frames may be on a side that is called faster. 2 %: what
+/// the edges of a short window come to.
 pub const WORK_TOLERANCE: f64 = 0.02;
 
 /// One design in one cell of the matrix, all repetitions.
@@ -55,7 +56,8 @@ pub struct DesignRow {
     pub own: Side,
     /// The one that it is compared with.
     pub against: Side,
-    /// By how much the mean of the first lies below, percent; negative when above. Absent where nothing may be said.
+    /// By how much the mean of the first lies below, percent; negative when above. Absent where
+    /// nothing may be said.
     pub mean_lower_percent: Option<f64>,
     /// The same of the worst value.
     pub worst_lower_percent: Option<f64>,
@@ -73,7 +75,8 @@ pub fn compare(own: &[BenchRow], against: &[BenchRow]) -> Vec<DesignRow> {
     own.iter().filter_map(pair).collect()
 }
 
-/// Work that one design left undone; what the designs do differently on purpose (who runs the networks, and when) is none.
+/// Work that one design left undone; what the designs do differently on purpose (who runs the
+/// networks, and when) is none.
 fn less_work(mine: &BenchRow, theirs: &BenchRow) -> Option<String> {
     let same = |work: Work| Work { frames_with_networks: 0, detector_runs: 0, people_found: 0, ..work };
     same(mine.work).less_than(&same(theirs.work)).into_iter().next()

@@ -1,4 +1,5 @@
-//! What the safety cell's perception process did for each camera, and what went wrong there, as tracks of a Perfetto file.
+//! What the safety cell's perception process did for each camera, and what went wrong there, as
+//! tracks of a Perfetto file.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -31,7 +32,8 @@ struct CameraTrack {
 }
 
 impl DeviceTracks {
-    /// Reads them from a run directory; none where there was no perception process, or it has nothing to show.
+    /// Reads them from a run directory; none where there was no perception process, or it has
+    /// nothing to show.
     pub(super) fn read(dir: &RunDir, cameras: &[String]) -> Result<Option<Self>, LabError> {
         if !dir.has_samples(GPU_FRAMES)? {
             return Ok(None);
@@ -201,7 +203,8 @@ mod tests {
     use super::*;
     use takt_perception::process::{EventKind, Record, Text};
 
-    /// A run whose second camera has an answer, an overrun and a late answer, and whose process ended.
+    /// A run whose second camera has an answer, an overrun and a late answer, and whose process
+    /// ended.
     fn run(dir: &RunDir) {
         let record = |kind, time_ns, camera, frame, upload: [u64; 2]| {
             let mut record = Record { camera, frame, ..Record::of(kind, time_ns, 1, Text::new("why, so")) };

@@ -1,4 +1,5 @@
-//! Configuration files of the cell (TOML). Unknown keys are errors; every error names file and line.
+//! Configuration files of the cell (TOML). Unknown keys are errors; every error names file and
+//! line.
 
 #![deny(missing_docs)]
 
@@ -25,7 +26,8 @@ pub const DEMO: &str = include_str!("../../../../robots/demo.toml");
 /// The paper's own configuration, replayed.
 pub const SENTRYRT1: &str = include_str!("../../../../robots/sentryrt1.toml");
 
-/// What files of earlier versions may say: words of the error that names it, and what to write instead.
+/// What files of earlier versions may say: words of the error that names it, and what to write
+/// instead.
 const GONE: [(&[&str], &str); 2] = [
     (
         &["unknown field `process`", "`device`"],
@@ -66,8 +68,8 @@ pub struct CellFile {
     /// What may be lost between the cell and its cameras and controller.
     #[serde(default)]
     pub losses: CellLosses,
-    /// The rule by which less is run where a machine cannot carry this configuration. Absent: everything is run, and what a machine
-    /// cannot carry is late.
+    /// The rule by which less is run where a machine cannot carry this configuration. Absent:
+    /// everything is run, and what a machine cannot carry is late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<ScaleRule>,
     /// What that rule decided; benches, campaigns and runs write it.

@@ -1,4 +1,5 @@
-//! What perception on a GPU must reach, measured: each requirement with its figure, or with why it could not be run.
+//! What perception on a GPU must reach, measured: each requirement with its figure, or with why it
+//! could not be run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -173,7 +174,8 @@ impl Growth {
 /// Frames until the pipeline is warm: libraries choose their algorithms and take their memory.
 const WARM_FRAMES: u64 = 200;
 
-/// Judges the shipped recording over and over, all cameras in turn, and watches the device's memory.
+/// Judges the shipped recording over and over, all cameras in turn, and watches the device's
+/// memory.
 ///
 /// # Errors
 /// One sentence.

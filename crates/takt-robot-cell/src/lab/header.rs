@@ -1,4 +1,5 @@
-//! What the cell says of itself in a run's header: what is measured, what records are measured against, and what came out.
+//! What the cell says of itself in a run's header: what is measured, what records are measured
+//! against, and what came out.
 
 use takt_perception::process::EventKind;
 use takt_rundir::{Measure, RunHeader};
@@ -14,7 +15,8 @@ fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
-/// What reports read: reactions, joined from frames and jobs, and the response times of the tasks that have a deadline.
+/// What reports read: reactions, joined from frames and jobs, and the response times of the tasks
+/// that have a deadline.
 pub(super) fn measures(file: &CellFile) -> Vec<Measure> {
     let (ssm, perception) = (&file.tasks.ssm, &file.tasks.perception);
     let ssm_measure = |name, title, column| {
@@ -77,7 +79,8 @@ pub(super) fn tell_header(header: &mut RunHeader, summary: &CellSummary, facts: 
     let unanswered = lost.saturating_sub(allowed);
     header.losses = facts.losses.judge(summary, facts.link_losses);
     for measure in &mut header.measures {
-        // A skipped release is a job that never was, and a frame that nobody judged a reaction that never came.
+        // A skipped release is a job that never was, and a frame that nobody judged a reaction that
+        // never came.
         measure.skipped = match measure.name.as_str() {
             REACTION => {
                 summary.unanswered_late.saturating_add(summary.dropped_late).saturating_add(unanswered)

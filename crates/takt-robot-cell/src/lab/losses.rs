@@ -11,14 +11,17 @@ use super::summary::CellSummary;
 /// Why a frame has no judgement, where its camera never delivered it.
 pub(super) const NOT_DELIVERED: &str = "not-delivered";
 
-/// What may be lost within the measured window; more fails the run, and what is allowed is named all the same. The monitor is not
-/// asked: it stops the robot whenever an input is stale, whatever is allowed here.
+/// What may be lost within the measured window; more fails the run, and what is allowed is named
+/// all the same. The monitor is not asked: it stops the robot whenever an input is stale, whatever
+/// is allowed here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CellLosses {
-    /// Frames that cameras should have delivered and did not, all cameras together. 0: nobody looked at what they would have shown.
+    /// Frames that cameras should have delivered and did not, all cameras together. 0: nobody
+    /// looked at what they would have shown.
     pub most_missing_frames: u64,
-    /// Commands that could not be handed to the robot link whole (RTDE). 0: each is a job of the SSM task that did not reach the robot.
+    /// Commands that could not be handed to the robot link whole (RTDE). 0: each is a job of the
+    /// SSM task that did not reach the robot.
     pub most_unsent_commands: u64,
     /// How often the robot link (RTDE) may be lost and come back. 0.
     pub most_link_losses: u64,

@@ -1,4 +1,5 @@
-//! The safety cell in the lab: run it, keep its samples, sum them up, compare policies under interference.
+//! The safety cell in the lab: run it, keep its samples, sum them up, compare policies under
+//! interference.
 
 pub mod background;
 pub mod bench;

@@ -35,7 +35,8 @@ fn failed(camera: &str) -> impl Fn(CameraError) -> LabError {
 /// Records until `seconds` have passed, `stop` is set or every camera has ended.
 ///
 /// # Errors
-/// A camera that cannot be opened or a file that cannot be written. What was recorded until then stays.
+/// A camera that cannot be opened or a file that cannot be written. What was recorded until then
+/// stays.
 pub fn record(
     file: &CellFile,
     folder: &Path,

@@ -20,11 +20,12 @@ pub const JOBS: &str = "ssm_jobs";
 pub const REACTIONS: &str = "reactions";
 /// Name of the sample file of judged frames: a [`crate::records::FrameRecord`] a line.
 pub const FRAMES: &str = "frames";
-/// Name of the sample file of frames that were taken up and could not be judged, with the reason: they are in no measure.
+/// Name of the sample file of frames that were taken up and could not be judged, with the reason:
+/// they are in no measure.
 pub const UNJUDGED: &str = "frames_unjudged";
 
-/// What became of a command, as one word: `sent`, `partial`, `would-block`, `disconnected`, or `failed-` and the
-/// error number.
+/// What became of a command, as one word: `sent`, `partial`, `would-block`, `disconnected`, or
+/// `failed-` and the error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent(pub SendOutcome);
 

@@ -33,8 +33,8 @@ use crate::Cell;
 use crate::cell::{StartOptions, ViewPorts};
 use crate::view::{CellStatus, ThreadSummary};
 
-/// Time between the start of the last thread, or of the noise, and the measured window: the first frames, the first
-/// detections, and the noise threads' way onto the CPUs.
+/// Time between the start of the last thread, or of the noise, and the measured window: the first
+/// frames, the first detections, and the noise threads' way onto the CPUs.
 const SETTLE: Duration = Duration::from_millis(1000);
 
 /// Shortest window of a part of a run that goes on.
@@ -91,7 +91,8 @@ pub(super) static PERCEPTION_TASK: Task = Task {
     number: Some("camera"),
 };
 
-/// The configuration that a killed run settled on, if it was asked with `file`: what the machine carries is measured once for a run.
+/// The configuration that a killed run settled on, if it was asked with `file`: what the machine
+/// carries is measured once for a run.
 fn settled_before(path: &Path, file: &CellFile) -> Result<CellFile, LabError> {
     let run: serde_json::Value = RunDir::open(path)?.read_json(RUN_FILE)?;
     let damaged =
@@ -429,8 +430,9 @@ impl Running for Working {
         Ok(())
     }
 
-    /// Ends everything in order: cameras, perception and SSM, views, collector. The noise has ended with the window, so that the few
-    /// frames still under way are answered sooner than under noise: that can only make a policy look better that was late anyway.
+    /// Ends everything in order: cameras, perception and SSM, views, collector. The noise has ended
+    /// with the window, so that the few frames still under way are answered sooner than under
+    /// noise: that can only make a policy look better that was late anyway.
     fn stop(mut self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
         self.facts.not_granted = self.cell.not_granted();
         session.header.not_granted.clone_from(&self.facts.not_granted);

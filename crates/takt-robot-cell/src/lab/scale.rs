@@ -1,17 +1,20 @@
-//! What is given up where a machine cannot carry a configuration that has both networks on every camera's critical path.
+//! What is given up where a machine cannot carry a configuration that has both networks on every
+//! camera's critical path.
 //!
-//! The rule is applied **once**, before the runs of a bench or campaign, and its outcome becomes part of the configuration that
-//! all of them share: policies are compared at equal work. It depends on nothing but the cost of a frame, the processors and
-//! the configuration:
+//! The rule is applied **once**, before the runs of a bench or campaign, and its outcome becomes
+//! part of the configuration that all of them share: policies are compared at equal work. It
+//! depends on nothing but the cost of a frame, the processors and the configuration:
 //!
 //! 1. as configured;
 //! 2. with the small segmenter;
 //! 3. with the small segmenter and fewer cameras, the last one left out first, down to one;
-//! 4. with one camera and fewer frames: half the rate, a third, and so on, down to one frame a second.
+//! 4. with one camera and fewer frames: half the rate, a third, and so on, down to one frame a
+//!    second.
 //!
-//! The first of these that fits is taken. It fits when judging all frames takes at most `max_share` of all processors, and one
-//! frame, with the margin of its reservation, no longer than the perception task's deadline; where no model reaches
-//! that, the first condition alone decides, and `why` says that deadlines will be missed.
+//! The first of these that fits is taken. It fits when judging all frames takes at most `max_share`
+//! of all processors, and one frame, with the margin of its reservation, no longer than the
+//! perception task's deadline; where no model reaches that, the first condition alone decides, and
+//! `why` says that deadlines will be missed.
 
 #![deny(missing_docs)]
 
@@ -27,8 +30,8 @@ use takt_stats::Summary;
 
 use super::CellFile;
 
-/// Runtime of the reservation over the median cost of a frame: images with more in them cost more, and an exhausted budget
-/// costs a whole period.
+/// Runtime of the reservation over the median cost of a frame: images with more in them cost more,
+/// and an exhausted budget costs a whole period.
 pub const RESERVE: f64 = 1.3;
 
 /// Frames judged before the cost is measured: engines allocate with the first ones.
@@ -44,10 +47,12 @@ const LEAST_FPS: f64 = 1.0;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScaleRule {
-    /// Most of all processors that judging frames may take, 0.05 to 1. 0.55: reserved with a margin of 1.3, and beside the SSM
-    /// task's fifth of a processor, that stays below the 95 % that the kernel admits, even on one processor.
+    /// Most of all processors that judging frames may take, 0.05 to 1. 0.55: reserved with a margin
+    /// of 1.3, and beside the SSM task's fifth of a processor, that stays below the 95 % that the
+    /// kernel admits, even on one processor.
     pub max_share: f64,
-    /// The small segmenter. `builtin:selfie_landscape_144x256`, which has 0.56 of the pixels of `selfie_square_256`.
+    /// The small segmenter. `builtin:selfie_landscape_144x256`, which has 0.56 of the pixels of
+    /// `selfie_square_256`.
     pub small_segmenter: ModelSource,
 }
 
@@ -93,7 +98,8 @@ pub struct Scaled {
     pub model: String,
     /// The segmenter that was configured.
     pub of_model: String,
-    /// SCHED_DEADLINE runtime of each perception task of the configuration that was measured, milliseconds.
+    /// SCHED_DEADLINE runtime of each perception task of the configuration that was measured,
+    /// milliseconds.
     pub runtime_ms: f64,
     /// Processors that the rule counted with.
     pub cpus: u32,
@@ -223,7 +229,8 @@ pub fn asked(file: &CellFile) -> Asked {
     }
 }
 
-/// Makes the work of a configuration that of `scaled`: cameras, rate, segmenter. For both sides of a comparison.
+/// Makes the work of a configuration that of `scaled`: cameras, rate, segmenter. For both sides of
+/// a comparison.
 pub fn apply_work(file: &mut CellFile, scaled: &Scaled) {
     file.cameras.truncate(scaled.cameras as usize);
     for camera in &mut file.cameras {
@@ -232,8 +239,8 @@ pub fn apply_work(file: &mut CellFile, scaled: &Scaled) {
     file.perception.segmenter.model = ModelSource::from(scaled.model.as_str());
 }
 
-/// Puts a decision into the configuration that it was made for. The deadlines stay: less is done, and it is not allowed to be
-/// later.
+/// Puts a decision into the configuration that it was made for. The deadlines stay: less is done,
+/// and it is not allowed to be later.
 pub fn apply(file: &mut CellFile, scaled: Scaled) {
     apply_work(file, &scaled);
     let perception = &mut file.tasks.perception;
@@ -244,7 +251,8 @@ pub fn apply(file: &mut CellFile, scaled: Scaled) {
     file.scaled = Some(scaled);
 }
 
-/// Decides, where a configuration asks for that and nobody has: measures, applies. Takes some seconds then.
+/// Decides, where a configuration asks for that and nobody has: measures, applies. Takes some
+/// seconds then.
 ///
 /// # Errors
 /// [`LabError::Config`] when the cost cannot be measured.
@@ -257,9 +265,9 @@ pub fn settle(file: &mut CellFile) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Fits one or two configurations to this machine, so that both do the same work: as many cameras, as many frames, the same
-/// networks. The one with a `[scale]` decides, `against` before `file`. With a decision of `before` (a bench that goes on), that one
-/// holds.
+/// Fits one or two configurations to this machine, so that both do the same work: as many cameras,
+/// as many frames, the same networks. The one with a `[scale]` decides, `against` before `file`.
+/// With a decision of `before` (a bench that goes on), that one holds.
 ///
 /// # Errors
 /// As [`settle`].
@@ -340,7 +348,8 @@ fn cost_of(file: &CellFile, model: &ModelSource) -> Result<ModelCost, LabError> 
     Ok(ModelCost { model: model.to_string(), ms: Summary::of(&mut costs_ms).median })
 }
 
-/// Images to measure with: the recording's first ones, or, for other cameras, made-up ones of their size.
+/// Images to measure with: the recording's first ones, or, for other cameras, made-up ones of their
+/// size.
 fn images(source: &CameraConfig) -> Result<(Intrinsics, Vec<Frame>), String> {
     let size = |width: u32, height: u32| {
         let (fx, cx, cy) = (f64::from(width), f64::from(width) / 2.0, f64::from(height) / 2.0);

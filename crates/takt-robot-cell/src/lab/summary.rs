@@ -41,13 +41,15 @@ pub struct RunFacts {
     /// What was given up because this machine cannot carry it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<Scaled>,
-    /// What went wrong and fails the run, a sentence each: what left no record because nothing came.
+    /// What went wrong and fails the run, a sentence each: what left no record because nothing
+    /// came.
     #[serde(default)]
     pub failures: Vec<String>,
     /// What keeps a run without a miss from being a PASS.
     #[serde(default)]
     pub doubts: Vec<String>,
-    /// Longest time between two looks of the thread that times the run, milliseconds; they are 50 ms apart.
+    /// Longest time between two looks of the thread that times the run, milliseconds; they are 50
+    /// ms apart.
     #[serde(default)]
     pub longest_still_ms: f64,
     /// Frames that the shared detector looked at within the window.
@@ -158,7 +160,8 @@ pub struct CellSummary {
     pub seconds: f64,
     /// Frames judged in the window.
     pub frames: u64,
-    /// Frames of the sources that were never judged: a newer one took their place, or the driver was late.
+    /// Frames of the sources that were never judged: a newer one took their place, or the driver
+    /// was late.
     pub frames_dropped: u64,
     /// People found, summed over the judged frames.
     pub people_detected: u64,
@@ -181,8 +184,9 @@ pub struct CellSummary {
     /// Those of them that were past their deadline when the run ended: counted among the misses.
     #[serde(default)]
     pub unanswered_late: u64,
-    /// Frames of the window that were never judged, because a newer one took their place, and whose deadline was over when that
-    /// one was answered. Not among the misses, which are of judged frames; the verdict counts both.
+    /// Frames of the window that were never judged, because a newer one took their place, and whose
+    /// deadline was over when that one was answered. Not among the misses, which are of judged
+    /// frames; the verdict counts both.
     #[serde(default)]
     pub dropped_late: u64,
     /// Stages of the reaction, milliseconds, by name in order.
@@ -202,7 +206,8 @@ pub struct CellSummary {
     /// How much work was done.
     #[serde(default)]
     pub work: Work,
-    /// The protective separation distance at full speed: each term with its source and value of this run.
+    /// The protective separation distance at full speed: each term with its source and value of
+    /// this run.
     #[serde(default)]
     pub protective_distance: Vec<ProtectiveTerm>,
     /// The perception process, where there is one.
@@ -253,7 +258,8 @@ struct RunFile {
     facts: RunFacts,
 }
 
-/// Sums up a run directory: from its facts and its tally, which counted everything, however many rows were kept.
+/// Sums up a run directory: from its facts and its tally, which counted everything, however many
+/// rows were kept.
 ///
 /// # Errors
 /// [`LabError::Files`] for a directory that is not one, or was cut off before the window

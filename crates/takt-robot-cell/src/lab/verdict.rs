@@ -1,15 +1,17 @@
-//! Whether a run of the cell was good: every reaction, every task, every camera, the link, the records. Anything that is not known
-//! to be good is a sentence in the reasons.
+//! Whether a run of the cell was good: every reaction, every task, every camera, the link, the
+//! records. Anything that is not known to be good is a sentence in the reasons.
 
 use takt_stats::{SeriesEvidence, VerdictReport, judge_series, stolen_words};
 
 use super::summary::{CameraSummary, CellSummary, RunFacts, TaskSummary};
 use super::tally::Tally;
 
-/// Share of the configured rate below which a camera starves. 95 %: cameras keep their nominal rate to far below a percent.
+/// Share of the configured rate below which a camera starves. 95 %: cameras keep their nominal rate
+/// to far below a percent.
 const STARVED_BELOW: f64 = 0.95;
 
-/// The thread that times the run and the SSM task paused for so long at least: the whole process stood still.
+/// The thread that times the run and the SSM task paused for so long at least: the whole process
+/// stood still.
 const STOOD_STILL_MS: f64 = 250.0;
 
 /// Most faults that are named one by one.
@@ -24,8 +26,9 @@ pub(super) struct Found {
     pub doubts: Vec<String>,
 }
 
-/// The verdict on `summary` by its reactions and by what was found besides: what is known before the samples are read. That of the
-/// run ([`takt_report::verdict::of_run`]) judges every task's series likewise.
+/// The verdict on `summary` by its reactions and by what was found besides: what is known before
+/// the samples are read. That of the run ([`takt_report::verdict::of_run`]) judges every task's
+/// series likewise.
 pub(super) fn verdict(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> VerdictReport {
     let Found { failures, doubts } = found(summary, tally, facts);
     let skipped = summary.unanswered_late.saturating_add(summary.dropped_late);

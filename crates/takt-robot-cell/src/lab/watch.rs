@@ -1,4 +1,5 @@
-//! What the thread that times a run sees of cameras and link: things that leave no record, because nothing came.
+//! What the thread that times a run sees of cameras and link: things that leave no record, because
+//! nothing came.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,8 @@ pub(super) struct Watch {
     first_loss: Option<String>,
     ended: Vec<bool>,
     last_turn: Instant,
-    /// Longest time between two turns of the loop: together with a pause of the SSM task it tells of a process that stood still.
+    /// Longest time between two turns of the loop: together with a pause of the SSM task it tells
+    /// of a process that stood still.
     pub longest_still: Duration,
 }
 

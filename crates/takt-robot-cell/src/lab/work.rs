@@ -1,19 +1,20 @@
 //! How much work a run of the cell did, and why no comparison calls a side better that did less.
 //!
-//! A policy under which few frames are judged, or judged without networks, answers those few soon. Its figures are of less
-//! work, so that they say nothing about the work that was left undone.
+//! A policy under which few frames are judged, or judged without networks, answers those few soon.
+//! Its figures are of less work, so that they say nothing about the work that was left undone.
 
 use serde::{Deserialize, Serialize};
 use takt_rundir::Work as HeaderWork;
 
 use super::tally::Tally;
 
-/// How much less of frames and jobs is still the same work, as a share. 2 %: what the edges of a window of a few seconds and one lost frame
-/// a camera come to.
+/// How much less of frames and jobs is still the same work, as a share. 2 %: what the edges of a
+/// window of a few seconds and one lost frame a camera come to.
 pub const COUNT_TOLERANCE: f64 = 0.02;
 
-/// How much less of what the picture decides (people, masks, the detector's turns) is still the same work. 10 %: the shared detector's
-/// schedule decides in which frame a person is first one, and a window ends in the middle of somebody's way.
+/// How much less of what the picture decides (people, masks, the detector's turns) is still the
+/// same work. 10 %: the shared detector's schedule decides in which frame a person is first one,
+/// and a window ends in the middle of somebody's way.
 pub const CONTENT_TOLERANCE: f64 = 0.10;
 
 /// Work of one run, within the window.

@@ -24,56 +24,67 @@ pub enum SsmMode {
 pub struct SsmConfig {
     /// How a separation becomes a speed. `fixed`, as in the paper.
     pub mode: SsmMode,
-    /// `fixed`: separation below which the robot slows down, metres. 2.5: 1.34 m (the worked example of the
-    /// standard's formula at 1 m/s) plus what a person walks in the 0.7 s that slowing down may take.
+    /// `fixed`: separation below which the robot slows down, metres. 2.5: 1.34 m (the worked
+    /// example of the standard's formula at 1 m/s) plus what a person walks in the 0.7 s that
+    /// slowing down may take.
     pub reduce_below_m: f64,
-    /// `fixed`: separation below which the robot stops, metres. 1.4: the worked example, rounded up.
+    /// `fixed`: separation below which the robot stops, metres. 1.4: the worked example, rounded
+    /// up.
     pub stop_below_m: f64,
     /// `fixed`: speed fraction between the two thresholds. 0.3.
     pub reduced_speed: f64,
-    /// TCP speed at speed fraction 1 that the program never exceeds, m/s. `speed-dependent` scales the fraction by it,
-    /// and in either mode a tool that moves faster than the commanded share of it is a fault. 1.0: the UR10e's usual
-    /// limit in a collaborative cell.
+    /// TCP speed at speed fraction 1 that the program never exceeds, m/s. `speed-dependent` scales
+    /// the fraction by it, and in either mode a tool that moves faster than the commanded share of
+    /// it is a fault. 1.0: the UR10e's usual limit in a collaborative cell.
     pub full_speed_m_s: f64,
-    /// `speed-dependent`: fractions below this are a stop, because an arm that creeps neither works nor
-    /// looks dangerous. 0.1.
+    /// `speed-dependent`: fractions below this are a stop, because an arm that creeps neither works
+    /// nor looks dangerous. 0.1.
     pub least_speed: f64,
-    /// `speed-dependent`: distance added to S_p when the robot is slowed, so that it has slowed down before S_p
-    /// itself is breached, which is a stop. 0.4: 1.6 m/s during a quarter of a second.
+    /// `speed-dependent`: distance added to S_p when the robot is slowed, so that it has slowed
+    /// down before S_p itself is breached, which is a stop. 0.4: 1.6 m/s during a quarter of a
+    /// second.
     pub slowdown_margin_m: f64,
     /// Terms of S_p.
     pub protective: ProtectiveDistance,
-    /// Extra separation before the robot may speed up again, metres: above the noise of a distance. 0.15.
+    /// Extra separation before the robot may speed up again, metres: above the noise of a distance.
+    /// 0.15.
     pub hysteresis_m: f64,
     /// How long the extra separation must hold before the robot speeds up, seconds. 0.5.
     pub resume_after_s: f64,
-    /// How long every camera and the robot must be valid after a fault, seconds. 1.0: thirty frames.
+    /// How long every camera and the robot must be valid after a fault, seconds. 1.0: thirty
+    /// frames.
     pub recover_after_s: f64,
-    /// Age of a capture beyond which the camera counts as blind, milliseconds. 120: three periods of 33 ms and
-    /// the SSM period; one dropped frame is survived, three are not.
+    /// Age of a capture beyond which the camera counts as blind, milliseconds. 120: three periods
+    /// of 33 ms and the SSM period; one dropped frame is survived, three are not.
     pub stale_after_ms: f64,
-    /// How far in the future a capture may lie before it counts as a fault, milliseconds. 2: one SSM period.
+    /// How far in the future a capture may lie before it counts as a fault, milliseconds. 2: one
+    /// SSM period.
     pub future_tolerance_ms: f64,
-    /// Age of the robot's last packet beyond which the link counts as lost, milliseconds. 40: twenty packets.
+    /// Age of the robot's last packet beyond which the link counts as lost, milliseconds. 40:
+    /// twenty packets.
     pub robot_stale_after_ms: f64,
-    /// Age of the robot's state by its content (the controller's own clock, followed) beyond which it is not used,
-    /// milliseconds. 40: twenty packets; an e-Series controller sends one every 2 ms.
+    /// Age of the robot's state by its content (the controller's own clock, followed) beyond which
+    /// it is not used, milliseconds. 40: twenty packets; an e-Series controller sends one every 2
+    /// ms.
     pub robot_state_age_ms: f64,
-    /// Time from a command until its heartbeat must have come back, through the controller and through the program on
-    /// the robot, milliseconds. 40: a round trip takes 4 to 8.
+    /// Time from a command until its heartbeat must have come back, through the controller and
+    /// through the program on the robot, milliseconds. 40: a round trip takes 4 to 8.
     pub ack_after_ms: f64,
     /// Commands in a row that may fail to leave this computer. 5: 10 ms at 500 Hz.
     pub send_failures: u32,
     /// Whether a robot whose program does not run is a fault. `true`.
     pub require_program: bool,
-    /// Whether the program on the robot must prove Takt's watchdog (`takt_watchdog.script`) by answering challenges.
-    /// `true`: nothing else stops the robot when this computer dies. A strict run does not start without the proof;
-    /// a lenient one that found none at its start goes on and its verdict says so.
+    /// Whether the program on the robot must prove Takt's watchdog (`takt_watchdog.script`) by
+    /// answering challenges. `true`: nothing else stops the robot when this computer dies. A strict
+    /// run does not start without the proof; a lenient one that found none at its start goes on and
+    /// its verdict says so.
     pub require_watchdog: bool,
-    /// `fixed`: accepts a `stop_below_m` below S_p at full speed. `false`: such a threshold stops the robot after it may
-    /// have touched somebody. With `true` the thresholds come from your own risk assessment; the run says so.
+    /// `fixed`: accepts a `stop_below_m` below S_p at full speed. `false`: such a threshold stops
+    /// the robot after it may have touched somebody. With `true` the thresholds come from your own
+    /// risk assessment; the run says so.
     pub accept_short_stop_distance: bool,
-    /// Distances above this are impossible in this cell, metres. 60: what 16-bit millimetres can hold.
+    /// Distances above this are impossible in this cell, metres. 60: what 16-bit millimetres can
+    /// hold.
     pub farthest_m: f64,
 }
 
@@ -106,14 +117,14 @@ impl Default for SsmConfig {
 }
 
 impl SsmConfig {
-    /// Within what time the robot's motion must show a command, milliseconds: it has arrived, the controller has begun
-    /// to brake, and the stop has been driven.
+    /// Within what time the robot's motion must show a command, milliseconds: it has arrived, the
+    /// controller has begun to brake, and the stop has been driven.
     pub fn obey_within_ms(&self) -> f64 {
         self.ack_after_ms + (self.protective.controller_time_s + self.protective.stopping_time_s) * 1e3
     }
 
-    /// The largest separation at which the robot is ever stopped, metres: at full speed, after the longest reaction
-    /// that is tolerated.
+    /// The largest separation at which the robot is ever stopped, metres: at full speed, after the
+    /// longest reaction that is tolerated.
     pub fn largest_stop_distance_m(&self, tasks: &TaskSet) -> f64 {
         match self.mode {
             SsmMode::Fixed => self.stop_below_m,

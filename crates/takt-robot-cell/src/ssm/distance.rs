@@ -8,35 +8,40 @@ use super::{LinkDelays, SsmConfig, SsmMode};
 use crate::tasks::TaskSet;
 use takt_rt::config::SettingError;
 
-/// Terms of the protective separation distance (ISO/TS 15066, 5.5.4; Marvel & Norcross, PMC5117641):
+/// Terms of the protective separation distance (ISO/TS 15066, 5.5.4; Marvel & Norcross,
+/// PMC5117641):
 ///
 /// `S_p = S_h + S_r + S_s + C + Z_d + Z_r`
 ///
-/// with human speed held constant over reaction and stopping, and the robot's stopping path bounded by
-/// `v_r * T_s` (no braking credit).
+/// with human speed held constant over reaction and stopping, and the robot's stopping path bounded
+/// by `v_r * T_s` (no braking credit).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProtectiveDistance {
-    /// Speed of a walking person towards the robot, m/s. 1.6 after ISO 13855 where it is not measured.
+    /// Speed of a walking person towards the robot, m/s. 1.6 after ISO 13855 where it is not
+    /// measured.
     pub human_speed_m_s: f64,
     /// Speed of a person (an arm) that is already near, m/s. 2.0 after ISO 13855.
     pub near_human_speed_m_s: f64,
     /// Separation below which the near speed counts, metres. 0.5 after ISO 13855.
     pub near_m: f64,
-    /// Reaction time T_r that is assumed, seconds: capture to the moment at which the controller begins to brake. When
-    /// absent, it is the sum of what the monitor tolerates ([`ReactionTime`]); a smaller one is refused. The run's own
-    /// worst takes its place as soon as it is larger.
+    /// Reaction time T_r that is assumed, seconds: capture to the moment at which the controller
+    /// begins to brake. When absent, it is the sum of what the monitor tolerates
+    /// ([`ReactionTime`]); a smaller one is refused. The run's own worst takes its place as soon as
+    /// it is larger.
     pub reaction_time_s: Option<f64>,
-    /// Time from the command's arrival at the controller until the controller begins to brake, seconds. 0.01: one RTDE
-    /// cycle out, one back and margin.
+    /// Time from the command's arrival at the controller until the controller begins to brake,
+    /// seconds. 0.01: one RTDE cycle out, one back and margin.
     pub controller_time_s: f64,
-    /// Stopping time T_s of the stop that Takt uses, seconds: the speed slider goes to 0 and the controller slows the arm
-    /// along its path by its own ramp. It is not a stop of category 1, whose time the maker states: measure it at your
-    /// payload, speed and extension (log `actual_TCP_speed` after `speed_slider_fraction = 0`). 0.3: the simulated
-    /// controller's ramp of 0.25 s and margin.
+    /// Stopping time T_s of the stop that Takt uses, seconds: the speed slider goes to 0 and the
+    /// controller slows the arm along its path by its own ramp. It is not a stop of category 1,
+    /// whose time the maker states: measure it at your payload, speed and extension (log
+    /// `actual_TCP_speed` after `speed_slider_fraction = 0`). 0.3: the simulated controller's ramp
+    /// of 0.25 s and margin.
     pub stopping_time_s: f64,
-    /// Intrusion distance C: how far a body part reaches into the field before it is seen, metres. 0.1: what
-    /// the camera's resolution at the edge of the field does not separate from the background.
+    /// Intrusion distance C: how far a body part reaches into the field before it is seen, metres.
+    /// 0.1: what the camera's resolution at the edge of the field does not separate from the
+    /// background.
     pub intrusion_m: f64,
     /// Position uncertainty of the person Z_d, metres. 0.1: depth noise of a D435 at 3 m, twice.
     pub human_uncertainty_m: f64,
@@ -60,7 +65,8 @@ impl Default for ProtectiveDistance {
     }
 }
 
-/// What the monitor tolerates before it stops the robot, in seconds. Whoever tolerates so much must count with it.
+/// What the monitor tolerates before it stops the robot, in seconds. Whoever tolerates so much must
+/// count with it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ReactionTime {
     /// Age of a capture that is still used (`ssm.stale_after_ms`).
@@ -126,7 +132,8 @@ pub struct ProtectiveTerm {
     pub source: String,
 }
 
-/// Every term of S_p at full speed with the values of a run; `delays` and `capture_to_command_ns` are its worst.
+/// Every term of S_p at full speed with the values of a run; `delays` and `capture_to_command_ns`
+/// are its worst.
 pub fn terms(
     ssm: &SsmConfig,
     tasks: &TaskSet,
@@ -310,8 +317,8 @@ impl ProtectiveDistance {
         }
     }
 
-    /// S_p in metres for a robot that moves at `robot_speed_m_s` and a person `separation_m` away, after the reaction time
-    /// T_r `reaction_s`.
+    /// S_p in metres for a robot that moves at `robot_speed_m_s` and a person `separation_m` away,
+    /// after the reaction time T_r `reaction_s`.
     pub fn at(&self, robot_speed_m_s: f64, separation_m: f64, reaction_s: f64) -> f64 {
         let human = self.human_speed(separation_m) * (reaction_s + self.stopping_time_s);
         let robot_reacting = robot_speed_m_s * reaction_s;
@@ -319,8 +326,8 @@ impl ProtectiveDistance {
         human + robot_reacting + robot_stopping + self.constants()
     }
 
-    /// The greatest robot speed in m/s at which `separation_m` is still at least S_p; negative when not even a
-    /// standing robot satisfies it.
+    /// The greatest robot speed in m/s at which `separation_m` is still at least S_p; negative when
+    /// not even a standing robot satisfies it.
     pub fn allowed_speed(&self, separation_m: f64, reaction_s: f64) -> f64 {
         let total_s = reaction_s + self.stopping_time_s;
         (separation_m - self.human_speed(separation_m) * total_s - self.constants()) / total_s

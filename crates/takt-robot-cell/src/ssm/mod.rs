@@ -1,7 +1,7 @@
 //! Speed and separation monitoring: pure logic, no clock, no threads, no allocation.
 //!
-//! The monitor is called once per SSM job with everything it may look at, and answers with the decision of
-//! this job. It fails towards stop. It is **not** a certified safety function.
+//! The monitor is called once per SSM job with everything it may look at, and answers with the
+//! decision of this job. It fails towards stop. It is **not** a certified safety function.
 
 mod config;
 mod distance;

@@ -1,4 +1,5 @@
-//! Whether the robot does what it is told, judged by what it shows: echoes, the program's watchdog, motion.
+//! Whether the robot does what it is told, judged by what it shows: echoes, the program's watchdog,
+//! motion.
 
 use serde::{Deserialize, Serialize};
 use takt_link_rtde::RobotState;
@@ -6,18 +7,21 @@ use takt_link_rtde::client::{Content, SendOutcome};
 
 use super::{FaultKind, SsmConfig};
 
-/// Commands that are remembered: 8 s at 500 Hz. Configurations whose bounds reach farther back are refused.
+/// Commands that are remembered: 8 s at 500 Hz. Configurations whose bounds reach farther back are
+/// refused.
 pub(crate) const REMEMBERED: usize = 4096;
 
-/// What may differ between a speed fraction as commanded and as echoed: the controller keeps it in its own type.
+/// What may differ between a speed fraction as commanded and as echoed: the controller keeps it in
+/// its own type.
 const FRACTION_TOLERANCE: f64 = 0.02;
 
-/// What a speed may lie above the commanded one, as a share of it and in m/s: noise of a velocity that the
-/// controller derives from its encoders.
+/// What a speed may lie above the commanded one, as a share of it and in m/s: noise of a velocity
+/// that the controller derives from its encoders.
 const SPEED_TOLERANCE: f64 = 0.1;
 const SPEED_TOLERANCE_M_S: f64 = 0.05;
 
-/// A joint that turns slower than this stands, rad/s; a tool that moves slower, m/s. Above the noise of both.
+/// A joint that turns slower than this stands, rad/s; a tool that moves slower, m/s. Above the
+/// noise of both.
 const STANDSTILL_RAD_S: f64 = 0.02;
 const STANDSTILL_M_S: f64 = 0.02;
 
@@ -36,7 +40,8 @@ pub struct LinkDelays {
     pub acknowledged_worst_ns: u64,
     /// Worst time from sending a command to receiving the program's echo of it.
     pub script_worst_ns: u64,
-    /// Worst age of the robot's state by its content when a job used it, the error of the estimate included.
+    /// Worst age of the robot's state by its content when a job used it, the error of the estimate
+    /// included.
     pub state_age_worst_ns: u64,
 }
 
@@ -51,7 +56,8 @@ struct Echo {
     trip_ns: u64,
 }
 
-/// What the monitor remembers of commands and echoes. Plain memory: nothing is allocated after creation.
+/// What the monitor remembers of commands and echoes. Plain memory: nothing is allocated after
+/// creation.
 #[derive(Clone, Debug)]
 pub struct Obedience {
     sent: Box<[Sent; REMEMBERED]>,
@@ -105,7 +111,8 @@ impl Obedience {
         if sent.is_sent() {
             self.first_sent_ns.get_or_insert(at_ns);
         }
-        // Also one that the kernel refused: what it asked for has not come back either, which is what counts.
+        // Also one that the kernel refused: what it asked for has not come back either, which is
+        // what counts.
         self.sent[self.next] = Sent { heartbeat, at_ns, speed_fraction };
         self.next = (self.next + 1) % REMEMBERED;
         self.count = (self.count + 1).min(REMEMBERED);
@@ -182,8 +189,8 @@ impl Obedience {
         now_ns.saturating_sub(since)
     }
 
-    /// Remembers the delays of a job whose inputs were found good; those of faults stop the robot anyway and do not
-    /// widen the distance for ever.
+    /// Remembers the delays of a job whose inputs were found good; those of faults stop the robot
+    /// anyway and do not widen the distance for ever.
     pub fn measure(&mut self, robot: &RobotState, now_ns: u64) {
         let delays = &mut self.delays;
         delays.acknowledged_worst_ns = delays.acknowledged_worst_ns.max(self.controller.trip_ns);
@@ -191,8 +198,8 @@ impl Obedience {
         delays.state_age_worst_ns = delays.state_age_worst_ns.max(state_age_ns(robot, now_ns));
     }
 
-    /// The least that was commanded last and all that was commanded within the bound before the state's
-    /// measurement: the greatest fraction that may still show.
+    /// The least that was commanded last and all that was commanded within the bound before the
+    /// state's measurement: the greatest fraction that may still show.
     fn allowed_fraction(&self, config: &SsmConfig, robot: &RobotState) -> Option<f64> {
         let bound_ns = ns(config.obey_within_ms()) + robot.age_error_ns;
         let since_ns = robot.measured_ns.checked_sub(bound_ns)?;
@@ -258,7 +265,8 @@ impl Obedience {
         let late = ns(config.ack_after_ms);
         let kind = |echo: Echo, silent, slow| {
             let unanswered = self.unanswered_ns(echo, now_ns);
-            // Silent: it has not moved on for as long; slow: it moves, but answers what is long past.
+            // Silent: it has not moved on for as long; slow: it moves, but answers what is long
+            // past.
             let unknown = self.find_sent(echo.value).is_none();
             if unanswered > late && (unknown || now_ns.saturating_sub(echo.changed_ns) > late) {
                 Some(silent)
@@ -286,7 +294,8 @@ impl Obedience {
         if let Some(kind) = kind(self.script, FaultKind::ScriptNotEchoing, FaultKind::ScriptEchoLate) {
             return Some(kind);
         }
-        // The newest challenge may be on its way still; the one before it was answered, or never will be.
+        // The newest challenge may be on its way still; the one before it was answered, or never
+        // will be.
         let asked_ns = self.challenges[0].1;
         let answered = robot.proves(self.challenges[0].0)
             || (now_ns.saturating_sub(asked_ns) <= late && robot.proves(self.challenges[1].0));

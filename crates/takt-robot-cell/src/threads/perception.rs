@@ -1,4 +1,5 @@
-//! τ_p_i: waits for a frame of one camera, or takes it in itself, judges it, publishes what it says.
+//! τ_p_i: waits for a frame of one camera, or takes it in itself, judges it, publishes what it
+//! says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,8 @@ use crate::records::FrameRecord;
 
 /// What the task is connected to.
 pub struct PerceptionPorts {
-    /// The camera, where this task acquires its frames itself; they come back through `frames`, as the view's do.
+    /// The camera, where this task acquires its frames itself; they come back through `frames`, as
+    /// the view's do.
     pub acquisition: Option<Acquisition>,
     /// Frames of the camera.
     pub frames: Reader<Frame>,
@@ -84,8 +86,8 @@ pub struct PerceptionTask {
     history: PoseHistory,
     ports: PerceptionPorts,
     watch: FrameWatch,
-    /// Which of the camera's frames was taken up last, by the exchange's own count: a frame's number is the camera's,
-    /// and may repeat.
+    /// Which of the camera's frames was taken up last, by the exchange's own count: a frame's
+    /// number is the camera's, and may repeat.
     last_write: u64,
     last_sequence: u64,
     /// Frames taken up since the last record that nobody judged.
@@ -95,9 +97,9 @@ pub struct PerceptionTask {
 /// How often a thread without frames looks whether it shall end.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// Poses up to this much older than a capture are held, as long as the link may be silent before SSM stops the
-/// robot: at 1 m/s the pose is then wrong by 4 cm at most. A capture is normally older than the newest pose,
-/// because the frame had to be transferred first.
+/// Poses up to this much older than a capture are held, as long as the link may be silent before
+/// SSM stops the robot: at 1 m/s the pose is then wrong by 4 cm at most. A capture is normally
+/// older than the newest pose, because the frame had to be transferred first.
 const POSE_HOLD_NS: u64 = 40_000_000;
 
 /// Poses further apart than this are not interpolated between: the link was down.
@@ -115,7 +117,8 @@ impl Drop for AliveGuard {
 impl PerceptionTask {
     /// A task that has judged no frame yet.
     ///
-    /// With an `arm`, what the robot occupied is left out of every frame; a frame without its joints has no pose.
+    /// With an `arm`, what the robot occupied is left out of every frame; a frame without its
+    /// joints has no pose.
     pub fn new(
         judging: Judging,
         mount: Mount,
@@ -132,7 +135,8 @@ impl PerceptionTask {
         let _alive = AliveGuard(Arc::clone(&self.ports.alive));
         loop {
             let seen = self.ports.signal.value();
-            // Before looking for a frame: a frame that came before the wish to stop is still judged.
+            // Before looking for a frame: a frame that came before the wish to stop is still
+            // judged.
             let stop = self.ports.stop.load(Ordering::Acquire);
             if !self.judge_newest() {
                 if stop {
@@ -143,7 +147,8 @@ impl PerceptionTask {
         }
     }
 
-    /// Takes a frame in, or waits until somebody else has, or a time that bounds the stop has passed.
+    /// Takes a frame in, or waits until somebody else has, or a time that bounds the stop has
+    /// passed.
     fn await_frame(&mut self, seen: u32) {
         let Some(acquisition) = &mut self.ports.acquisition else {
             self.ports.signal.wait(seen, WAIT);
@@ -173,8 +178,8 @@ impl PerceptionTask {
         self.last_write = snapshot.sequence;
         let frame = snapshot.value;
         let start_ns = monotonic_ns();
-        // A source that restarts counts from 1 again; that is no loss that could be counted. A number may be anything:
-        // bounded, so that sums of losses stay sums.
+        // A source that restarts counts from 1 again; that is no loss that could be counted. A
+        // number may be anything: bounded, so that sums of losses stay sums.
         let dropped = frame.sequence.saturating_sub(self.last_sequence.saturating_add(1)).min(1 << 32);
         self.last_sequence = frame.sequence;
         let health = self.watch.judge(frame, start_ns);
@@ -220,7 +225,8 @@ impl PerceptionTask {
         // What repeats an earlier picture is as old as that.
         result.capture_ns = result.capture_ns.min(self.watch.content_ns());
         result.times.published_ns = monotonic_ns();
-        // The record goes first: whoever sees the result in a job's record finds the frame's record as well.
+        // The record goes first: whoever sees the result in a job's record finds the frame's record
+        // as well.
         ports.records.push(record(&result, dropped));
         ports.detections.publish(result.times.published_ns, result);
         true

@@ -1,5 +1,6 @@
-//! τ_ssm: reads the newest of everything, decides, commands the robot, leaves a record. After start-up it
-//! neither allocates nor locks nor blocks; its only system calls are the sleep and one non-blocking send.
+//! τ_ssm: reads the newest of everything, decides, commands the robot, leaves a record. After
+//! start-up it neither allocates nor locks nor blocks; its only system calls are the sleep and one
+//! non-blocking send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,13 +45,14 @@ pub struct SsmPorts {
 /// Heartbeats between two challenges: half a second. A program that starts waits for the next one.
 const CHALLENGE_EVERY: i32 = 256;
 
-/// The challenge that goes with a heartbeat: never 0, and another one than the last run left behind.
+/// The challenge that goes with a heartbeat: never 0, and another one than the last run left
+/// behind.
 const fn challenge(heartbeat: i32) -> i32 {
     1 + (heartbeat / CHALLENGE_EVERY).wrapping_abs() % MAX_CHALLENGE
 }
 
-/// First heartbeat of a run. Registers keep what the last run wrote: counted in milliseconds of the clock, a later run
-/// begins above what an earlier one, at 500 Hz, can have reached.
+/// First heartbeat of a run. Registers keep what the last run wrote: counted in milliseconds of the
+/// clock, a later run begins above what an earlier one, at 500 Hz, can have reached.
 fn first_heartbeat() -> i32 {
     (monotonic_ns() / 1_000_000 % (1 << 30)) as i32
 }
@@ -117,7 +119,8 @@ impl SsmTask {
         });
         self.heartbeat = self.heartbeat.wrapping_add(1);
         if ending {
-            // Before perception and collectors end, which takes its time. What was decided stays in the record.
+            // Before perception and collectors end, which takes its time. What was decided stays in
+            // the record.
             (decision.speed_fraction, decision.light) = (0.0, Light::Red);
         }
         let asked = command(&self.light, decision.speed_fraction, decision.light, self.heartbeat);
@@ -169,7 +172,8 @@ impl SsmTask {
         record
     }
 
-    /// Whether the robot says that it follows the stop (its target speed is 0), or there is none to ask.
+    /// Whether the robot says that it follows the stop (its target speed is 0), or there is none to
+    /// ask.
     pub fn stands_commanded(&mut self) -> bool {
         let robot = self.ports.robot.read().value;
         !robot.connected || robot.sequence == 0 || robot.speed_fraction <= 0.0

@@ -105,7 +105,8 @@ impl<'a> StatusReply<'a> {
     }
 }
 
-/// What belongs to one picture: sent as a header beside the JPEG, so that boxes and image are of the same frame.
+/// What belongs to one picture: sent as a header beside the JPEG, so that boxes and image are of
+/// the same frame.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PictureNote {
     /// Sequence number of the frame.
@@ -115,7 +116,8 @@ pub(crate) struct PictureNote {
     pub height: u32,
     /// Age of the frame since its capture when this answer was made.
     pub age_ms: u64,
-    /// Whether the objects were found in this very frame; else in the newest one that perception finished.
+    /// Whether the objects were found in this very frame; else in the newest one that perception
+    /// finished.
     pub same_frame: bool,
     pub health: FrameHealth,
     pub left_out: u32,

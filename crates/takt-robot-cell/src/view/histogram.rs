@@ -2,9 +2,9 @@
 
 /// Counts of reaction times in bins whose edges grow by a constant factor.
 ///
-/// Bin `i` holds `[edge(i), edge(i + 1))`; the first bin also holds everything below it and the last
-/// everything above, so no sample is lost. Twenty-four bins an octave (3 % each) resolve a 37 ms deadline to about
-/// 1 ms, and ten octaves reach from 2 ms to 2 s.
+/// Bin `i` holds `[edge(i), edge(i + 1))`; the first bin also holds everything below it and the
+/// last everything above, so no sample is lost. Twenty-four bins an octave (3 % each) resolve a 37
+/// ms deadline to about 1 ms, and ten octaves reach from 2 ms to 2 s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReactionHistogram {
     counts: [u32; ReactionHistogram::BINS],
@@ -47,7 +47,8 @@ impl ReactionHistogram {
         &self.counts
     }
 
-    /// The bins worth drawing: all that hold something, and from half the deadline to five quarters of it.
+    /// The bins worth drawing: all that hold something, and from half the deadline to five quarters
+    /// of it.
     pub fn shown(&self, deadline_ms: f32) -> std::ops::Range<usize> {
         let (below, above) = (Self::bin(deadline_ms * 0.5), Self::bin(deadline_ms * 1.25));
         let first = self.counts.iter().position(|&count| count > 0).unwrap_or(below);

@@ -15,8 +15,8 @@ impl Zone {
     }
 }
 
-/// Tints the masked pixels of `rgb` (`width * height * 3` bytes) by the zone of their object, stronger at the
-/// outline. Labels beyond `zones` and masks of a wrong size are ignored.
+/// Tints the masked pixels of `rgb` (`width * height * 3` bytes) by the zone of their object,
+/// stronger at the outline. Labels beyond `zones` and masks of a wrong size are ignored.
 pub(crate) fn tint(rgb: &mut [u8], width: u32, height: u32, mask: &Overlay, zones: &[Zone]) {
     let (width, height) = (width as usize, height as usize);
     let whole = mask.width > 0 && mask.height > 0;

@@ -1,4 +1,5 @@
-//! Pictures for the page: the newest frame with the detections and masks of that same frame, as JPEG.
+//! Pictures for the page: the newest frame with the detections and masks of that same frame, as
+//! JPEG.
 
 use std::sync::Arc;
 
@@ -91,7 +92,8 @@ impl PictureMaker {
         self.encoded
     }
 
-    /// The newest picture, for a client. The first one after a pause is made at once, since what is kept is old.
+    /// The newest picture, for a client. The first one after a pause is made at once, since what is
+    /// kept is old.
     pub fn ask(&mut self, now_ns: u64, status: &CellStatus) -> &Result<Picture, PictureError> {
         let watched = self.watched(now_ns);
         self.asked_ns = Some(now_ns);
@@ -102,7 +104,8 @@ impl PictureMaker {
         &self.newest
     }
 
-    /// Moves on: takes a new frame when it is time to, and finishes it when its detections are there.
+    /// Moves on: takes a new frame when it is time to, and finishes it when its detections are
+    /// there.
     pub fn advance(&mut self, now_ns: u64, status: &CellStatus) {
         if self.watched(now_ns) && self.pending.is_none() && now_ns >= self.taken_ns + self.settings.period_ns
         {

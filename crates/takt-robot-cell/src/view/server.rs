@@ -25,7 +25,8 @@ pub struct ViewConfig {
     pub max_fps: f64,
     /// JPEG quality, 1 to 100.
     pub jpeg_quality: u8,
-    /// Pictures are shrunk by this whole factor, 1 to 16, as the mean over as many pixels. Boxes keep the frame's pixels.
+    /// Pictures are shrunk by this whole factor, 1 to 16, as the mean over as many pixels. Boxes
+    /// keep the frame's pixels.
     pub shrink: u32,
     /// How the thread is scheduled.
     pub urgency: Urgency,
@@ -95,8 +96,9 @@ impl ViewServer {
     /// Listens and starts the thread `view-http`. `title` heads the page.
     ///
     /// # Errors
-    /// A setting out of range or an address that is not loopback; an address that cannot be listened on; a
-    /// thread that cannot be made or cannot be given its urgency. The cell can run without its view.
+    /// A setting out of range or an address that is not loopback; an address that cannot be
+    /// listened on; a thread that cannot be made or cannot be given its urgency. The cell can run
+    /// without its view.
     pub fn start(config: ViewConfig, sources: ViewSources, title: &str) -> Result<Self, Error> {
         config.check()?;
         if sources.cameras.len() > MAX_CAMERAS {

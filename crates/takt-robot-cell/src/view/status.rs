@@ -1,7 +1,8 @@
-//! What the views show of a running cell, apart from the pictures: one plain value for an exchange buffer.
+//! What the views show of a running cell, apart from the pictures: one plain value for an exchange
+//! buffer.
 //!
-//! A best-effort collector fills it from job records and from the newest values of the safety job and the
-//! robot link. It is `Copy` and holds no pointers, so that it can be published through
+//! A best-effort collector fills it from job records and from the newest values of the safety job
+//! and the robot link. It is `Copy` and holds no pointers, so that it can be published through
 //! [`takt_rt::exchange`].
 
 use std::cmp::Ordering;
@@ -79,7 +80,8 @@ impl Serialize for Label {
 /// One camera in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize)]
 pub struct CameraStatus {
-    /// Least distance from the TCP to an object that this camera sees, metres; `None` while it sees nobody.
+    /// Least distance from the TCP to an object that this camera sees, metres; `None` while it sees
+    /// nobody.
     pub separation_m: Option<f32>,
     /// Whether the newest frame could be judged.
     pub health: FrameHealth,
@@ -87,7 +89,8 @@ pub struct CameraStatus {
     pub objects: u32,
     /// Frames that arrived.
     pub frames: u64,
-    /// Frames that were lost: gaps in the sequence of the source and frames overwritten before perception read them.
+    /// Frames that were lost: gaps in the sequence of the source and frames overwritten before
+    /// perception read them.
     pub dropped: u64,
     /// Frames that perception took up and could not judge: no pose, no depth, failed inference.
     pub unjudged: u64,
@@ -174,11 +177,13 @@ impl Default for ReactionStatus {
 }
 
 impl ReactionStatus {
-    /// Takes in one reaction time, milliseconds, and keeps last, mean, worst, misses and histogram in step.
+    /// Takes in one reaction time, milliseconds, and keeps last, mean, worst, misses and histogram
+    /// in step.
     pub fn record(&mut self, reaction_ms: f32) {
         self.count += 1;
         self.last_ms = reaction_ms;
-        // The running mean in double precision: single precision would stall after some million frames.
+        // The running mean in double precision: single precision would stall after some million
+        // frames.
         let mean = f64::from(self.mean_ms);
         self.mean_ms = (mean + (f64::from(reaction_ms) - mean) / self.count as f64) as f32;
         self.worst_ms = self.worst_ms.max(reaction_ms);
@@ -210,7 +215,8 @@ pub struct CellStatus {
     pub speed_fraction: f32,
     /// Whether the safety job holds the robot stopped.
     pub stop: bool,
-    /// Why it is stopped, for the person in front of the cell ("camera 2: no frame for 130 ms"); else empty.
+    /// Why it is stopped, for the person in front of the cell ("camera 2: no frame for 130 ms");
+    /// else empty.
     pub stop_reason: Label,
     /// Least separation over all cameras, metres; `None` while nobody is seen.
     pub separation_m: Option<f32>,
@@ -231,8 +237,8 @@ pub struct CellStatus {
     pub cameras: CameraList,
 }
 
-/// Terms of the protective separation distance at full speed, `v_h (T_r + T_s) + v_r (T_r + T_s) + C + Z`, with the
-/// values of the run so far.
+/// Terms of the protective separation distance at full speed,
+/// `v_h (T_r + T_s) + v_r (T_r + T_s) + C + Z`, with the values of the run so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ProtectiveStatus {
     /// Speed of the person v_h, m/s.

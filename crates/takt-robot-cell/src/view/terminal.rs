@@ -9,7 +9,8 @@ use takt_rt::exchange::Reader;
 use super::screen::{Shown, draw};
 use super::status::CellStatus;
 
-/// Draws the newest state whenever it is called. `names` are the cameras in the order of the configuration.
+/// Draws the newest state whenever it is called. `names` are the cameras in the order of the
+/// configuration.
 pub fn drawing(
     mut status: Reader<CellStatus>,
     title: &str,

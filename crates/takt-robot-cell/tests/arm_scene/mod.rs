@@ -1,4 +1,5 @@
-//! The rig of the arm's tests: a mission, a true arm in a rendered scene, and what the cell believes of it.
+//! The rig of the arm's tests: a mission, a true arm in a rendered scene, and what the cell
+//! believes of it.
 
 use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, UnitQuaternion, Vector3};
 use takt_link_camera::synthetic::{Renderer, Scene, SceneConfig, Solid};
@@ -352,8 +353,9 @@ impl Rig {
         Solid { colour: [224, 172, 140], ..Solid::new(middle - half, middle + half, HAND_RADIUS_M) }
     }
 
-    /// Places around a link where a hand at reach is beside this link before all others, in the volume, and in full
-    /// view of a camera; at most six, spread, each with the cameras that see it.
+    /// Places around a link where a hand at reach is beside this link before all others, in the
+    /// volume, and in full view of a camera; at most six, spread, each with the cameras that see
+    /// it.
     pub fn hands(&mut self, link: usize, moment: &Moment) -> Vec<(usize, Vec<usize>)> {
         let mut places = Vec::new();
         for place in (0..36).map(|i| i * 7 % 36) {

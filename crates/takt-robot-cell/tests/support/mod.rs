@@ -1,4 +1,5 @@
-//! What the tests of the whole cell share: its configuration, and a cell that runs while everything is recorded.
+//! What the tests of the whole cell share: its configuration, and a cell that runs while everything
+//! is recorded.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 #[path = "../../../takt-perception/tests/rig/stand_in.rs"]
@@ -18,15 +19,16 @@ use takt_robot_cell::records::{FrameRecord, SsmJob};
 use takt_robot_cell::tasks::PolicyMix;
 use takt_robot_cell::{Cell, CellConfig};
 
-/// How long something is waited for that must happen. Nothing is measured by it: it only ends a test that hangs.
+/// How long something is waited for that must happen. Nothing is measured by it: it only ends a
+/// test that hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often the running cell is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// The shipped synthetic cell with its first `cameras` cameras, for a slow and busy machine: without networks
-/// (whatever stands in the volume counts, person or not), and with so much patience that only what a test
-/// does on purpose is stale.
+/// The shipped synthetic cell with its first `cameras` cameras, for a slow and busy machine:
+/// without networks (whatever stands in the volume counts, person or not), and with so much
+/// patience that only what a test does on purpose is stale.
 pub fn config(cameras: usize) -> CellConfig {
     let text = include_str!("../../../../robots/synthetic.toml");
     let file = CellFile::parse(text, "synthetic.toml", Path::new("")).expect("the shipped file");
@@ -46,7 +48,8 @@ pub fn config(cameras: usize) -> CellConfig {
     tasks.hold_cpu_awake = false;
     let simulator = robot.simulator.as_mut().expect("it has a simulated robot");
     simulator.watchdog_min_hz = 2.0;
-    // Patient with a busy test machine: a simulated controller in the same process may wait for a CPU or a disk.
+    // Patient with a busy test machine: a simulated controller in the same process may wait for a
+    // CPU or a disk.
     robot.rtde.connect_timeout_ms = 10_000;
     // What the tests compare with knows of people alone, not of an arm that hides a part of them.
     simulator.drawn = false;
@@ -65,8 +68,8 @@ pub fn be_worker() {
     }
 }
 
-/// Perception processes are the test program itself with its test `worker_process` selected. This one judges on the device that
-/// the configuration names.
+/// Perception processes are the test program itself with its test `worker_process` selected. This
+/// one judges on the device that the configuration names.
 pub fn on_device() -> Program {
     let mut program = worker("");
     program.variables.push((IS_WORKER.into(), "device".into()));

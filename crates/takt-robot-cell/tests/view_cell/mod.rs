@@ -71,7 +71,8 @@ pub fn start(config: ViewConfig) -> (Cell, ViewServer) {
     (cell, ViewServer::start(config, sources, "Cobot cell: pick and place").unwrap())
 }
 
-/// Where person `i` of camera `camera` stands in frame `sequence`: left, top, right, bottom, distance.
+/// Where person `i` of camera `camera` stands in frame `sequence`: left, top, right, bottom,
+/// distance.
 fn person(camera: usize, i: usize, sequence: u64, scene: Scene) -> ([f32; 4], f32) {
     let phase = sequence as f32 * 0.02 + camera as f32 * 1.3 + i as f32 * 2.6;
     let x = 170.0 + 120.0 * phase.sin();
@@ -252,7 +253,8 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends `bytes` and reads one answer (the connection may stay open); `None` when it closes without one.
+/// Sends `bytes` and reads one answer (the connection may stay open); `None` when it closes without
+/// one.
 pub fn exchange(stream: &mut TcpStream, bytes: &[u8]) -> Option<Reply> {
     stream.write_all(bytes).ok()?;
     read_reply(stream)

@@ -1,5 +1,6 @@
-//! Controllers for the inside of the loop. Each computes one input from the plant's state and the reference, in constant
-//! time, without allocating. What adds up over time (integrals, learning) goes by the time that has passed.
+//! Controllers for the inside of the loop. Each computes one input from the plant's state and the
+//! reference, in constant time, without allocating. What adds up over time (integrals, learning)
+//! goes by the time that has passed.
 //!
 //! | kind | its user | work per turn with the defaults |
 //! |---|---|---|
@@ -24,8 +25,9 @@ use crate::plant::{PlantConfig, Reference, State};
 
 /// A control law with its own state.
 pub trait Controller: Send {
-    /// The input for the plant at `t_s`, seconds since the start, in `state`. `dt_s` is the time since the turn before: the loop
-    /// runs as fast as the link lets it, and late turns are long ones.
+    /// The input for the plant at `t_s`, seconds since the start, in `state`. `dt_s` is the time
+    /// since the turn before: the loop runs as fast as the link lets it, and late turns are long
+    /// ones.
     fn control(&mut self, t_s: f64, dt_s: f64, state: State) -> f64;
 }
 

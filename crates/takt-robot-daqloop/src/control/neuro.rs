@@ -1,5 +1,5 @@
-//! The paper's neuro-adaptive controller (section 4.3, after Ghiti Sarand and Karimi 2017): the plant is unknown, and
-//! two networks learn `f` and `g` from the tracking error while they control.
+//! The paper's neuro-adaptive controller (section 4.3, after Ghiti Sarand and Karimi 2017): the
+//! plant is unknown, and two networks learn `f` and `g` from the tracking error while they control.
 //!
 //! ```text
 //! f^ = W1' Phi1(x)                                             (5)
@@ -10,18 +10,19 @@
 //! W2 <- alpha2 (v1 Phi2 s / (1 + |g^|) - gamma W2)            (10)
 //! ```
 //!
-//! Equation 10 is printed with `gamma W1` as its last term. That can hardly be meant: W1 and W2 need not have as many
-//! elements, the term would not bound W2 (with W1 at rest it makes W2 drift for ever), and in equation 9 and in the
-//! source of the law the term is each network's own leak. So W2 is the default; `leak = "w1"` computes what is
-//! printed.
+//! Equation 10 is printed with `gamma W1` as its last term. That can hardly be meant: W1 and W2
+//! need not have as many elements, the term would not bound W2 (with W1 at rest it makes W2 drift
+//! for ever), and in equation 9 and in the source of the law the term is each network's own leak.
+//! So W2 is the default; `leak = "w1"` computes what is printed.
 //!
-//! `s` is `E'B = e'` in the paper. Learning from the speed of the error alone adds up to the distance covered: after a
-//! step from 0 to 1 the network for `f` has learned the way and not the load, and at rest it only forgets. (Measured on
-//! the pendulum with weak gains, in `tests.rs`: six times the error of the same law without learning; on a sine, where
-//! something always moves, a twelfth of it.) A
-//! Lyapunov argument gives `E'PB`, which is `e' + lambda e` up to a factor, and with it the networks learn the load: the
-//! error becomes a hundred times less. So `lambda` is 2 by default; `lambda = 0` computes what is printed, and tracks
-//! where the rates are small against the gains.
+//! `s` is `E'B = e'` in the paper. Learning from the speed of the error alone adds up to the
+//! distance covered: after a step from 0 to 1 the network for `f` has learned the way and not the
+//! load, and at rest it only forgets. (Measured on the pendulum with weak gains, in `tests.rs`: six
+//! times the error of the same law without learning; on a sine, where something always moves, a
+//! twelfth of it.) A Lyapunov argument gives `E'PB`, which is `e' + lambda e` up to a factor, and
+//! with it the networks learn the load: the error becomes a hundred times less. So `lambda` is 2 by
+//! default; `lambda = 0` computes what is printed, and tracks where the rates are small against the
+//! gains.
 
 #![deny(missing_docs)]
 
@@ -45,8 +46,8 @@ pub enum Leak {
     W1,
 }
 
-/// Parameters; the paper gives the law but not its numbers. These keep every plant of [`crate::plant`] on the
-/// reference 1 and on slow sines.
+/// Parameters; the paper gives the law but not its numbers. These keep every plant of
+/// [`crate::plant`] on the reference 1 and on slow sines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NeuroConfig {

@@ -1,4 +1,5 @@
-//! A network of radial basis functions over the plane of the states: `w' phi(x)` with Gaussians on a grid.
+//! A network of radial basis functions over the plane of the states: `w' phi(x)` with Gaussians on
+//! a grid.
 
 #![deny(missing_docs)]
 
@@ -25,7 +26,8 @@ pub struct RbfConfig {
 }
 
 impl RbfConfig {
-    /// `count` centres on each axis, evenly from `-reach` to `reach`, each as wide as their distance.
+    /// `count` centres on each axis, evenly from `-reach` to `reach`, each as wide as their
+    /// distance.
     pub fn even(count: usize, reach: [f64; 2]) -> Self {
         let distance = |reach: f64| 2.0 * reach / count.saturating_sub(1).max(1) as f64;
         let centres = |reach: f64| (0..count).map(|i| -reach + distance(reach) * i as f64).collect();
@@ -85,7 +87,8 @@ pub struct Rbf {
     /// `1 / (2 width²)`.
     narrow_x1: f64,
     narrow_x2: f64,
-    /// The factors of the Gaussians at the last state: a Gaussian of two axes is a product of two of one.
+    /// The factors of the Gaussians at the last state: a Gaussian of two axes is a product of two
+    /// of one.
     along_x1: Vec<f64>,
     along_x2: Vec<f64>,
     weights: Vec<f64>,
@@ -131,8 +134,8 @@ impl Rbf {
         }
     }
 
-    /// As [`learn`](Self::learn), but the forgetting takes the weights of another network of as many neurons:
-    /// `w += push phi - forget other`.
+    /// As [`learn`](Self::learn), but the forgetting takes the weights of another network of as
+    /// many neurons: `w += push phi - forget other`.
     pub fn learn_leaking(&mut self, push: f64, forget: f64, other: &[f64]) {
         let width = self.along_x2.len();
         let rows = self.weights.chunks_exact_mut(width).zip(other.chunks_exact(width));

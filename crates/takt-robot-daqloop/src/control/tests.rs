@@ -171,7 +171,8 @@ fn kinds_are_read_and_checked() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Whatever state comes, also none that a plant can have, a law neither panics nor leaves the plant broken.
+    /// Whatever state comes, also none that a plant can have, a law neither panics nor leaves the
+    /// plant broken.
     #[test]
     fn no_state_breaks_a_controller(states in proptest::collection::vec((any::<f64>(), any::<f64>()), 1..20)) {
         for controller in controllers() {

@@ -23,7 +23,8 @@ pub const DISPLAY: &str = "display";
 /// A kill loses at most this much.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
-/// Edges that are kept in memory where saving is off: 56 MB, as many as by default where it is on, so that both can be compared.
+/// Edges that are kept in memory where saving is off: 56 MB, as many as by default where it is on,
+/// so that both can be compared.
 const MOST_IN_MEMORY: u64 = 1_000_000;
 
 /// An edge as a line. Times are CLOCK_MONOTONIC.
@@ -67,7 +68,8 @@ struct DisplayRow {
 /// The measured part of a run, which is decided while it goes on.
 #[derive(Debug)]
 pub struct Window {
-    /// When it opens and closes; whoever asks waits while that is being told, so that all readers count the same edges.
+    /// When it opens and closes; whoever asks waits while that is being told, so that all readers
+    /// count the same edges.
     pub bounds: keeper::Window,
     /// Edges of this part that count at most.
     pub most: u64,
@@ -197,7 +199,8 @@ impl Keep {
             Flushed { rows, next_index: self.next_index, full };
     }
 
-    /// Hands everything to the files. Where saving is off, this is the first time that anything is written.
+    /// Hands everything to the files. Where saving is off, this is the first time that anything is
+    /// written.
     pub fn finish(&mut self) -> io::Result<()> {
         let rows = match &mut self.place {
             Place::Files { edges, lost, display } => {

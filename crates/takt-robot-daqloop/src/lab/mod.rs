@@ -1,4 +1,5 @@
-//! The DAQ loop in the lab: run directories, long runs that outlive a kill, the paper's two ways to end a test.
+//! The DAQ loop in the lab: run directories, long runs that outlive a kill, the paper's two ways to
+//! end a test.
 //!
 //! | file | content | bounded by |
 //! |---|---|---|
@@ -7,8 +8,9 @@
 //! | `samples/display` | the lines that the saving task showed | `keep_edges` |
 //! | `latency.json` | every edge counted: recorder, trends of maximum and mean, state of the stop rules | some kilobytes |
 //!
-//! `latency.json` is part of the run's checkpoint ([`takt_rundir::Checkpoint`]), which is renewed thrice a second. After a kill,
-//! `--resume` takes it up and adds the edges of the checkpoint's samples that are newer.
+//! `latency.json` is part of the run's checkpoint ([`takt_rundir::Checkpoint`]), which is renewed
+//! thrice a second. After a kill, `--resume` takes it up and adds the edges of the checkpoint's
+//! samples that are newer.
 
 mod keep;
 mod resume;

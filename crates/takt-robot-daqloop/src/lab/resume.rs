@@ -1,6 +1,7 @@
 //! Edges that reached the samples after the state of a checkpoint was taken.
 //!
-//! Saving task and state are in two threads, so that a checkpoint's rows may be ahead of its state; what they are ahead is added to it.
+//! Saving task and state are in two threads, so that a checkpoint's rows may be ahead of its state;
+//! what they are ahead is added to it.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -209,8 +209,8 @@ impl Checkpoints {
         Self { dir, empty, flushed, written: Instant::now(), waiting: None }
     }
 
-    /// Takes the state every now and then, and writes it as soon as its edges are in the files, or some time later whatever became of
-    /// the saving task: counting must not depend on it.
+    /// Takes the state every now and then, and writes it as soon as its edges are in the files, or
+    /// some time later whatever became of the saving task: counting must not depend on it.
     fn turn(&mut self, state: &State) -> Result<(), LabError> {
         if self.waiting.is_none() && self.written.elapsed() >= CHECKPOINT {
             self.waiting = Some((state.clone(), Instant::now()));
@@ -371,9 +371,10 @@ fn conclude(
 /// Latencies of at least this size can be the kernel's share for others.
 const SHARE_FROM_NS: u64 = 5_000_000;
 
-/// A real-time task that polls hardly ever leaves its CPU. The kernel then takes it away, by default for 50 ms of every
-/// second, so that the rest of the system lives: by RT throttling, since Linux 6.12 by the fair server. Such a gap says
-/// nothing of the board or the loop, so a run that may hold one is labelled.
+/// A real-time task that polls hardly ever leaves its CPU. The kernel then takes it away, by
+/// default for 50 ms of every second, so that the rest of the system lives: by RT throttling, since
+/// Linux 6.12 by the fair server. Such a gap says nothing of the board or the loop, so a run that
+/// may hold one is labelled.
 fn kept_for_others(file: &DaqConfig, max_ns: u64) -> Option<String> {
     let policy = file.acquisition.policy;
     let polls = file.link.waiting() == Waiting::Poll && policy.is_real_time();

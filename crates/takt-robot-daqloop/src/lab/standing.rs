@@ -1,12 +1,14 @@
-//! Releases that did not run, in a loop without a grid of its own: its deadline is the period of the control loop that the edges
-//! stand for, and a time of several deadlines without an edge is as many releases without control.
+//! Releases that did not run, in a loop without a grid of its own: its deadline is the period of
+//! the control loop that the edges stand for, and a time of several deadlines without an edge is as
+//! many releases without control.
 
 use serde::{Deserialize, Serialize};
 
 use crate::DaqConfig;
 use crate::EdgeRecord;
 
-/// A loop without an edge for so long stood still, which is told beside the misses; as in [`takt_lab::releases`].
+/// A loop without an edge for so long stood still, which is told beside the misses; as in
+/// [`takt_lab::releases`].
 const STOOD_STILL_NS: u64 = 250_000_000;
 
 /// What is known of the time between edges.
@@ -99,7 +101,8 @@ mod tests {
     fn a_loop_that_stands_still_misses_every_release_of_that_time() {
         let mut seen = standing("deadline_us = 1000\npulse.wait = '50us'");
         let begin = 5_000_000 * MS;
-        // Counted from arrival to arrival, the freeze is in the latency; counted from the write it is between two edges.
+        // Counted from arrival to arrival, the freeze is in the latency; counted from the write it
+        // is between two edges.
         for stamped in [true, false] {
             let mut at = begin;
             for index in 0..100u64 {
@@ -120,7 +123,8 @@ mod tests {
     fn what_was_asked_for_is_no_standstill() {
         let mut seen = standing("deadline_us = 1000\npulse.wait = '20ms'\npulse.timeout = '100ms'");
         seen.edge(&edge(0, MS / 10, MS / 10));
-        // A pause that was asked for, a lost edge that was waited for, and the way back to the low level.
+        // A pause that was asked for, a lost edge that was waited for, and the way back to the low
+        // level.
         seen.edge(&edge(20 * MS, 20 * MS + MS / 10, MS / 10));
         seen.edge(&EdgeRecord { arrived: false, ..edge(40 * MS, 140 * MS, 100 * MS) });
         seen.edge(&edge(900 * MS, 900 * MS + MS / 10, MS / 10));

@@ -71,8 +71,8 @@ impl State {
         })
     }
 
-    /// Takes in an edge of number `index`, sent `elapsed_ns` after the run began. Says why the run should end, once it
-    /// should.
+    /// Takes in an edge of number `index`, sent `elapsed_ns` after the run began. Says why the run
+    /// should end, once it should.
     pub fn push(&mut self, index: u64, elapsed_ns: u64, edge: &EdgeRecord) -> Option<Stopped> {
         self.next_index = index + 1;
         self.elapsed_ns = self.elapsed_ns.max(elapsed_ns);

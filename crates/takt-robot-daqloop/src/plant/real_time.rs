@@ -1,5 +1,6 @@
-//! The plant at the far end of the link: a process of its own that keeps real time. Until a new input comes, the plant goes on
-//! under the old one; so a controller that is late finds another state than the one it would have found in time.
+//! The plant at the far end of the link: a process of its own that keeps real time. Until a new
+//! input comes, the plant goes on under the old one; so a controller that is late finds another
+//! state than the one it would have found in time.
 
 use std::process::ExitCode;
 
@@ -9,10 +10,11 @@ use takt_link_daq::{FarEnd, far_end};
 use super::{Plant, PlantConfig, Reference, State};
 use crate::acquisition::ErrorMeter;
 
-/// Steps of the integration and of the error's account: the plants here are slower by a hundred times.
+/// Steps of the integration and of the error's account: the plants here are slower by a hundred
+/// times.
 const GRID_NS: u64 = 1_000_000;
-/// Time that a frozen process makes up for at most: what went on for longer is no control loop, and must not keep it from the
-/// next answer.
+/// Time that a frozen process makes up for at most: what went on for longer is no control loop, and
+/// must not keep it from the next answer.
 const MOST_NS: u64 = 1_000_000_000;
 
 /// What the plant's process is told.
@@ -137,8 +139,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Root mean squared error of a controller whose inputs reach the plant `late_ns` after its sensors were read, every
-    /// millisecond, on a clock of the test's own.
+    /// Root mean squared error of a controller whose inputs reach the plant `late_ns` after its
+    /// sensors were read, every millisecond, on a clock of the test's own.
     fn error(kind: &str, late_ns: u64) -> f64 {
         let reference = Reference::Sine { amplitude: 1.0, frequency_hz: 1.0 };
         let config = PlantConfig::default();

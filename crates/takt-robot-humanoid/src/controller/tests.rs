@@ -234,7 +234,8 @@ fn speed_from_positions_does_not_depend_on_the_age_of_inputs() {
     let begun = walk_on(&mut controller, &mut plant);
     let per_s = controller.joints[0].scale.counts_per_rad().recip() * 100.0 / controller.dt_s;
     for cycle in begun..begun + 40 {
-        // 100 counts a cycle; in some the frame is missing, in some it is late for a while, once its counter is wrong.
+        // 100 counts a cycle; in some the frame is missing, in some it is late for a while, once
+        // its counter is wrong.
         let (stale, answered, wrong) = match cycle - begun {
             10 => (1, false, false),
             15 => (1, false, false),

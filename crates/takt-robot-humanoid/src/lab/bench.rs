@@ -47,14 +47,16 @@ pub struct HumanoidBench {
     pub period_low_us: Vec<LowRow>,
     /// Wake-up lateness in microseconds, likewise.
     pub lateness_low_us: Vec<LowRow>,
-    /// Sensor latency, command latency and reaction in cycles: `{min, mean, max}`. The paper: 1.5 to 2.5, 1.5, and 3 to 4.
+    /// Sensor latency, command latency and reaction in cycles: `{min, mean, max}`. The paper: 1.5
+    /// to 2.5, 1.5, and 3 to 4.
     pub latency_cycles: BTreeMap<String, BTreeMap<String, f64>>,
     /// The run's summary: verdict, all figures, what was not granted.
     pub run: RunSummary,
 }
 
-/// Runs `file` and makes the table of what it left. `traced`: with a flight recorder of the kernel beside it, which knows why threads
-/// were held up in whose hands late frames were; where the kernel cannot be traced, the run goes on and says so.
+/// Runs `file` and makes the table of what it left. `traced`: with a flight recorder of the kernel
+/// beside it, which knows why threads were held up in whose hands late frames were; where the
+/// kernel cannot be traced, the run goes on and says so.
 pub fn bench(
     file: &HumanoidFile,
     options: &RunOptions,

@@ -1,4 +1,5 @@
-//! Drains the humanoid's rings into the run directory. Best effort: the rings hold seconds of records.
+//! Drains the humanoid's rings into the run directory. Best effort: the rings hold seconds of
+//! records.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,7 +46,8 @@ pub(super) struct Rings {
     pub untold: Arc<AtomicU64>,
 }
 
-/// When a value was measured is the time column of its measure, so that recorder and samples count the same.
+/// When a value was measured is the time column of its measure, so that recorder and samples count
+/// the same.
 fn cycle_sample(measure: &Measure) -> Option<Sample<CycleRow>> {
     match measure.name.as_str() {
         "period" => Some(|r| (r.previous_wake_ns, r.wake_ns.saturating_sub(r.previous_wake_ns))),
@@ -65,17 +67,18 @@ fn latency_sample(measure: &Measure) -> Option<Sample<LatencyRow>> {
     }
 }
 
-/// Cycles after which a frame that has not come is told as lost ([`Exchanged::lost`](takt_link_ethercat::control::Exchanged::lost)).
+/// Cycles after which a frame that has not come is told as lost
+/// ([`Exchanged::lost`](takt_link_ethercat::control::Exchanged::lost)).
 pub(super) const LOST_AFTER: usize = 16;
 
-/// Which of the last [`LOST_AFTER`] cycles sent their frames within the window: a loss belongs to the cycle that sent the frame,
-/// and is told by a later one.
+/// Which of the last [`LOST_AFTER`] cycles sent their frames within the window: a loss belongs to
+/// the cycle that sent the frame, and is told by a later one.
 #[derive(Debug, Default)]
 struct Sendings(VecDeque<bool>);
 
 impl Sendings {
-    /// A cycle that tells of `lost` frames, and whether it lies `within` the window itself. Returns how many of them were sent
-    /// within the window.
+    /// A cycle that tells of `lost` frames, and whether it lies `within` the window itself. Returns
+    /// how many of them were sent within the window.
     fn cycle(&mut self, within: bool, lost: u16) -> u64 {
         // Those sent before the first record were sent before the window.
         let sent_within = self.0.len() == LOST_AFTER && self.0.pop_front().unwrap_or(false);
@@ -124,7 +127,8 @@ pub(super) struct Collected {
     pub cycles: u64,
     /// Frames that were sent within the window and lost.
     pub lost_frames: u64,
-    /// Cycles within the window of whose frames nobody can say whether they were lost: control ended too soon after them.
+    /// Cycles within the window of whose frames nobody can say whether they were lost: control
+    /// ended too soon after them.
     pub untold_cycles: u64,
     /// Frames within the window that came back after the cycle that waited for them.
     pub late_frames: u64,
@@ -134,7 +138,8 @@ pub(super) struct Collected {
     pub farthest_phase_ns: u32,
     /// Cycles locked to the reference clock.
     pub locked_cycles: u64,
-    /// Cycles that were to be, and were not: out of phase, or the reference clock was silent or said something else.
+    /// Cycles that were to be, and were not: out of phase, or the reference clock was silent or
+    /// said something else.
     pub unlocked_cycles: u64,
     /// Cycles within the window whose working counter was wrong though the frames came.
     pub counter_errors: u64,
@@ -259,7 +264,8 @@ impl WalkCollector {
             _ => Some(end_ns.saturating_sub(planned_ns)),
         });
         let previous_wake_ns = self.previous_wake_ns.replace(record.wake_ns);
-        // A period counts where it began within the window; so does its cycle, so that rows and recorders hold the same.
+        // A period counts where it began within the window; so does its cycle, so that rows and
+        // recorders hold the same.
         let begun = previous_wake_ns.filter(|&previous_wake_ns| {
             [record.planned_ns, previous_wake_ns].iter().all(|at_ns| self.window.elapsed_ns(*at_ns).is_some())
         });
@@ -289,7 +295,8 @@ impl WalkCollector {
         let mut rows: Vec<LateRow> = Vec::new();
         self.late_joiner.take(all, |row| rows.push(row));
         for row in rows {
-            // In a waiting exchange it begins with sending. One whose own cycle is not recorded took nobody knows how long.
+            // In a waiting exchange it begins with sending. One whose own cycle is not recorded
+            // took nobody knows how long.
             if row.way.gave_up_ns > 0 {
                 let begun_ns = if row.way.planned_ns > 0 { row.way.planned_ns } else { row.way.sent_ns };
                 self.window.mark(begun_ns, row.way.taken_ns);
@@ -313,7 +320,8 @@ impl WalkCollector {
 mod tests {
     use super::*;
 
-    /// Cycles of which `within` are in the window, each of which loses a frame where `lost` says so.
+    /// Cycles of which `within` are in the window, each of which loses a frame where `lost` says
+    /// so.
     fn counted(cycles: usize, within: std::ops::Range<usize>, lost: &[usize]) -> u64 {
         let mut sendings = Sendings::default();
         (0..cycles)

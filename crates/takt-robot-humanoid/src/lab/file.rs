@@ -23,7 +23,8 @@ pub const SHIPPED: &str = include_str!("../../../../robots/humanoid.toml");
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum WireKind {
-    /// A simulated segment at the far end of a veth pair, made for the run; in process, and labelled, where that is not permitted.
+    /// A simulated segment at the far end of a veth pair, made for the run; in process, and
+    /// labelled, where that is not permitted.
     #[default]
     Veth,
     /// A simulated segment in the controller's own thread: no kernel between the two.
@@ -33,16 +34,18 @@ pub enum WireKind {
         /// Its name.
         name: String,
     },
-    /// The same past the kernel's network stack, for real network cards: AF_XDP. Needs the feature `takt/xdp`, CAP_NET_ADMIN and CAP_BPF
-    /// beside CAP_NET_RAW.
+    /// The same past the kernel's network stack, for real network cards: AF_XDP. Needs the feature
+    /// `takt/xdp`, CAP_NET_ADMIN and CAP_BPF beside CAP_NET_RAW.
     Xdp {
         /// The interface's name.
         name: String,
-        /// Queue of the interface, from 0. 0: frames that are not IP come there, unless the card was told otherwise.
+        /// Queue of the interface, from 0. 0: frames that are not IP come there, unless the card
+        /// was told otherwise.
         #[serde(default)]
         queue: u32,
-        /// Where the program is attached: `auto` (in the driver where it can), `native` (there or not at all), `generic` (every driver
-        /// can). Auto: what the card can do best, and the run says what that was.
+        /// Where the program is attached: `auto` (in the driver where it can), `native` (there or
+        /// not at all), `generic` (every driver can). Auto: what the card can do best, and the run
+        /// says what that was.
         #[serde(default)]
         attach: XdpAttach,
     },
@@ -52,16 +55,19 @@ pub enum WireKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SegmentOptions {
-    /// Policy of its thread. FIFO 98: it stands for hardware and must not be what is measured; below 99, the paper's P.
+    /// Policy of its thread. FIFO 98: it stands for hardware and must not be what is measured;
+    /// below 99, the paper's P.
     pub policy: Policy,
     /// Its CPUs; all but the controller's when absent.
     pub cpus: Option<CpuSet>,
-    /// Process-data watchdog of the devices, milliseconds. 1000: without tuning and under load the paper's loop stood
-    /// still for 346 ms, and the run is to go on then.
+    /// Process-data watchdog of the devices, milliseconds. 1000: without tuning and under load the
+    /// paper's loop stood still for 346 ms, and the run is to go on then.
     pub watchdog_ms: u32,
-    /// Time from a frame to the devices' new data, microseconds. 500: half a cycle, as the paper's microcontrollers.
+    /// Time from a frame to the devices' new data, microseconds. 500: half a cycle, as the paper's
+    /// microcontrollers.
     pub update_us: u32,
-    /// Time between physical events at the probe, microseconds. 7300: falls on all phases of a cycle.
+    /// Time between physical events at the probe, microseconds. 7300: falls on all phases of a
+    /// cycle.
     pub event_period_us: u32,
 }
 
@@ -77,12 +83,14 @@ impl Default for SegmentOptions {
     }
 }
 
-/// What may be lost on the wire within the measured window; more fails the run, and what is allowed is named all the same.
+/// What may be lost on the wire within the measured window; more fails the run, and what is allowed
+/// is named all the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Losses {
-    /// Frames of process data that never came back. 0: a wire that loses frames is broken or overloaded, and each is a cycle in
-    /// which the controller knew nothing new. A frame that comes late is not lost.
+    /// Frames of process data that never came back. 0: a wire that loses frames is broken or
+    /// overloaded, and each is a cycle in which the controller knew nothing new. A frame that comes
+    /// late is not lost.
     pub most_lost_frames: u64,
     /// Cycles whose working counter was wrong: a device did not take part. 0, likewise.
     pub most_working_counter_errors: u64,
@@ -109,7 +117,8 @@ impl Losses {
     }
 }
 
-/// The humanoid's file. P, M, C and S of the paper are `policy`, `lock_memory`, `cpus` with `shield`, and `sleep`.
+/// The humanoid's file. P, M, C and S of the paper are `policy`, `lock_memory`, `cpus` with
+/// `shield`, and `sleep`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HumanoidFile {
@@ -124,19 +133,23 @@ pub struct HumanoidFile {
     pub lock_memory: MemoryLock,
     /// CPUs of the motion controller (C); the inherited ones when absent.
     pub cpus: Option<CpuSet>,
-    /// Whether all other tasks and interrupts are moved off those CPUs (C). Off: it concerns the whole machine.
+    /// Whether all other tasks and interrupts are moved off those CPUs (C). Off: it concerns the
+    /// whole machine.
     pub shield: bool,
     /// How the loop waits (S). Kernel; `{ kind = "spin" }` spins the last 50 µs, as the paper.
     pub sleep: SleepStrategy,
-    /// Holds the CPUs out of deep sleep. True: exit latencies of idle states are power saving and not scheduling.
+    /// Holds the CPUs out of deep sleep. True: exit latencies of idle states are power saving and
+    /// not scheduling.
     pub no_deep_idle: bool,
     /// Refuse to run when the kernel grants less than asked.
     pub strict: bool,
-    /// What the devices are reached by. A veth pair: frames go through the kernel's network stack, as on hardware.
+    /// What the devices are reached by. A veth pair: frames go through the kernel's network stack,
+    /// as on hardware.
     pub wire: WireKind,
     /// The simulated segment.
     pub segment: SegmentOptions,
-    /// Readers of the cache beside the controller, each reading without pause but for 1 ms. 1: telemetry.
+    /// Readers of the cache beside the controller, each reading without pause but for 1 ms. 1:
+    /// telemetry.
     pub readers: u32,
     /// What may be lost on the wire.
     pub losses: Losses,

@@ -1,5 +1,5 @@
-//! Every frame whose answer came late, with its cause: the stamps of its way say where the time went, and a trace of the kernel, where
-//! there is one, why.
+//! Every frame whose answer came late, with its cause: the stamps of its way say where the time
+//! went, and a trace of the kernel, where there is one, why.
 
 use std::collections::BTreeMap;
 
@@ -35,15 +35,18 @@ pub struct LateFrame {
     pub missed_by_us: f64,
     /// How much longer than usual it took there, microseconds.
     pub excess_us: f64,
-    /// In whose hands it was there, where the trace was asked for that thread; null where it was no thread of this host.
+    /// In whose hands it was there, where the trace was asked for that thread; null where it was no
+    /// thread of this host.
     pub holder: Option<Holder>,
-    /// What held up the thread in whose hands it was, in the words of `takt trace`; null where that was not recorded, or was no thread.
+    /// What held up the thread in whose hands it was, in the words of `takt trace`; null where that
+    /// was not recorded, or was no thread.
     pub cause: Option<Cause>,
     /// The thread, interrupt or lock holder to blame for that, where there is one.
     pub who: String,
     /// Share of that time which the cause explains, 0 to 1.
     pub share: f64,
-    /// The cause is that of the frame before: this one was sent late, because the controller waited for that one.
+    /// The cause is that of the frame before: this one was sent late, because the controller waited
+    /// for that one.
     pub inherited: bool,
     /// All that in a sentence.
     pub why: String,
@@ -79,7 +82,8 @@ pub struct LateFrameCause {
     pub cause: Option<Cause>,
     /// Whether something that was seen says why; the rest of such rows is counted as unexplained.
     pub explained: bool,
-    /// By whom: threads of one name are one row, with the id of that which made the worst of them late.
+    /// By whom: threads of one name are one row, with the id of that which made the worst of them
+    /// late.
     pub who: String,
     pub frames: u64,
     /// The latest of them: how long after it was given up it came, microseconds.
@@ -93,7 +97,8 @@ pub struct LateFrameCause {
 pub struct LateCauses {
     /// Late frames within the window.
     pub frames: u64,
-    /// Of these, those that nothing explains: no stamp shows where the time went, or nothing recorded says why.
+    /// Of these, those that nothing explains: no stamp shows where the time went, or nothing
+    /// recorded says why.
     pub unexplained: u64,
     /// Causes, the most frequent first.
     pub causes: Vec<LateFrameCause>,
@@ -163,7 +168,8 @@ impl LateCauses {
     }
 }
 
-/// Judges the late frames of a run and writes [`LATE_CAUSES_FILE`]. `trace`: what the kernel did meanwhile, or why that is not known.
+/// Judges the late frames of a run and writes [`LATE_CAUSES_FILE`]. `trace`: what the kernel did
+/// meanwhile, or why that is not known.
 ///
 /// # Errors
 /// [`LabError::Files`].
@@ -180,7 +186,8 @@ pub(crate) fn explain(dir: &RunDir, trace: Result<&Trace, &str>) -> Result<LateC
     Ok(causes)
 }
 
-/// The name of a thread to blame: a program that starts one after the other is one cause, and two programs are not.
+/// The name of a thread to blame: a program that starts one after the other is one cause, and two
+/// programs are not.
 fn without_tid(who: &str) -> &str {
     who.split_once(" (tid ").map_or(who, |(name, _)| name)
 }
@@ -255,8 +262,9 @@ fn tell(
     LateCauses { frames: count, unexplained, causes, each: frames, untraced }
 }
 
-/// Gives frames that were sent late because the controller waited for a late one before them the cause of that one: it was given up in the
-/// moment in which they were sent. Its answer may have come before theirs or after.
+/// Gives frames that were sent late because the controller waited for a late one before them the
+/// cause of that one: it was given up in the moment in which they were sent. Its answer may have
+/// come before theirs or after.
 fn inherit(frames: &mut [LateFrame], kept: &mut [bool]) {
     // Of several frames of a cycle the one that came last was waited for longest.
     let mut given_up: BTreeMap<u64, usize> = BTreeMap::new();
@@ -285,7 +293,8 @@ fn inherit(frames: &mut [LateFrame], kept: &mut [bool]) {
     }
 }
 
-/// What the kernel says of the threads in whose hands frames were; `kept`: those that the device kept on purpose.
+/// What the kernel says of the threads in whose hands frames were; `kept`: those that the device
+/// kept on purpose.
 fn ask_kernel(
     frames: &mut [LateFrame],
     kept: &mut [bool],
@@ -327,7 +336,8 @@ fn ask_kernel(
 }
 
 impl LateFrame {
-    /// Takes in what held up the thread in whose hands it was. Returns whether that says that the device kept it on purpose.
+    /// Takes in what held up the thread in whose hands it was. Returns whether that says that the
+    /// device kept it on purpose.
     fn held_up_by(&mut self, late: Late) -> bool {
         let of_segment = self.holder == Some(Holder::Segment);
         if self.place == Place::Segment && of_segment && is_of_the_device(late.cause) {
@@ -357,8 +367,9 @@ fn is_of_its_own(cause: Cause) -> bool {
     !matches!(cause, Cause::Waited | Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)
 }
 
-/// Whether a simulated segment whose thread did this kept the frame back on purpose: it sleeps meanwhile, or works. A timer that came
-/// late for it is this host's; and where nobody can tell its work from a gap by the firmware, nobody can say that it kept anything.
+/// Whether a simulated segment whose thread did this kept the frame back on purpose: it sleeps
+/// meanwhile, or works. A timer that came late for it is this host's; and where nobody can tell its
+/// work from a gap by the firmware, nobody can say that it kept anything.
 fn is_of_the_device(cause: Cause) -> bool {
     matches!(cause, Cause::Waited | Cause::Execution)
 }
@@ -370,20 +381,22 @@ fn is_of_this_host(cause: Cause) -> bool {
     !is_of_the_device(cause) && !is_not_known
 }
 
-/// Whether it says nothing that the simulated segment's thread did this while the frame was not in the segment: asleep until a frame
-/// comes is its normal state.
+/// Whether it says nothing that the simulated segment's thread did this while the frame was not in
+/// the segment: asleep until a frame comes is its normal state.
 fn is_no_cause_beside_the_device(place: Place, cause: Cause) -> bool {
     matches!(place, Place::Before | Place::Outward | Place::Homeward)
         && matches!(cause, Cause::Waited | Cause::Unknown)
 }
 
-/// Whether something that was seen says why; `kept`: the kernel's trace says that the device kept the frame on purpose.
+/// Whether something that was seen says why; `kept`: the kernel's trace says that the device kept
+/// the frame on purpose.
 fn is_explained(frame: &LateFrame, threads: &Threads, kept: bool) -> bool {
     match (frame.place, frame.cause) {
         (Place::Unexplained | Place::Beyond, _)
         | (_, Some(Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)) => false,
         (place, Some(cause)) => !is_no_cause_beside_the_device(place, cause),
-        // A simulated segment without a thread of its own stamps the delays that were planted, and no others.
+        // A simulated segment without a thread of its own stamps the delays that were planted, and
+        // no others.
         (Place::Outward | Place::Segment | Place::Homeward, None) => kept || threads.segment.is_none(),
         // In a thread of this host, and nothing says what held it up.
         (Place::WakeUp | Place::Work | Place::Before | Place::Handing | Place::Untaken, None) => false,

@@ -1,7 +1,9 @@
-//! Latencies in cycles: what really happened on the segment against what the controller saw and did.
+//! Latencies in cycles: what really happened on the segment against what the controller saw and
+//! did.
 //!
-//! The probe counts physical events; the controller echoes the count as its command; the probe applies the command. The segment
-//! tells when events happened and commands took effect, the controller's records when they were seen and decided.
+//! The probe counts physical events; the controller echoes the count as its command; the probe
+//! applies the command. The segment tells when events happened and commands took effect, the
+//! controller's records when they were seen and decided.
 
 use std::collections::VecDeque;
 
@@ -109,7 +111,8 @@ impl Joiner {
         }
     }
 
-    /// A cycle of the controller. Where several events came in one cycle, only the last is seen by its number and counts.
+    /// A cycle of the controller. Where several events came in one cycle, only the last is seen by
+    /// its number and counts.
     pub fn cycle(&mut self, record: &CycleRecord) {
         if self.last_seen != Some(record.events) {
             // What had happened before the first record was not seen now.

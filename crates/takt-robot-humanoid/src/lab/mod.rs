@@ -1,4 +1,5 @@
-//! The humanoid in the lab: 59 devices over EtherCAT at 1 kHz, on a simulated segment or a real one.
+//! The humanoid in the lab: 59 devices over EtherCAT at 1 kHz, on a simulated segment or a real
+//! one.
 
 mod bench;
 mod collector;

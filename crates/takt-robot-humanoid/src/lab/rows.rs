@@ -18,12 +18,13 @@ pub struct CycleRow {
     pub planned_ns: u64,
     /// Wake-up.
     pub wake_ns: u64,
-    /// Wake-up of the cycle before; the difference is the control period. The same as `wake_ns` in the first line.
+    /// Wake-up of the cycle before; the difference is the control period. The same as `wake_ns` in
+    /// the first line.
     pub previous_wake_ns: u64,
     /// When the frame was about to be handed to the wire.
     pub sent_ns: u64,
-    /// When the answer to the frame of the cycle before (in a waiting exchange: of this one) had been taken; 0 when it was not
-    /// there.
+    /// When the answer to the frame of the cycle before (in a waiting exchange: of this one) had
+    /// been taken; 0 when it was not there.
     pub taken_ns: u64,
     /// Inputs fetched, outputs sent, readers served.
     pub exchanged_ns: u64,

@@ -29,9 +29,11 @@ use super::{HumanoidFile, SHIPPED, failed, wire};
 use crate::run::{self as motion, Finished};
 use crate::shield::{self, Shield};
 
-/// Seconds of cycle records that the ring holds: a collector that starves under load loses none for that long.
+/// Seconds of cycle records that the ring holds: a collector that starves under load loses none for
+/// that long.
 const RING_S: f64 = 8.0;
-/// Time to come to a standstill before the run ends anyway; the drives' own watchdogs stop them then.
+/// Time to come to a standstill before the run ends anyway; the drives' own watchdogs stop them
+/// then.
 const STOP: Duration = Duration::from_secs(5);
 /// Pause of a reader of the cache.
 const READ_EVERY: Duration = Duration::from_millis(1);
@@ -155,7 +157,8 @@ struct Walking {
     _awake: Option<DmaLatency>,
 }
 
-/// Moves everything else off `cpus`, if what is left is enough; `simulated`: a thread of this host stands for the devices.
+/// Moves everything else off `cpus`, if what is left is enough; `simulated`: a thread of this host
+/// stands for the devices.
 fn put_up_shield(cpus: &CpuSet, simulated: bool) -> Result<Shield, String> {
     let online = placement::online().map_err(|error| error.to_string())?;
     match shield::no_room(&online, cpus, simulated) {
@@ -190,7 +193,8 @@ impl Walking {
         .map_err(failed)?;
         let Link { port, mut readers, events, late, timing, devices, took } = link;
         let frames_per_cycle = port.frames_per_cycle() as u64;
-        // From here on the wire is never silent: what is prepared below takes longer than a watchdog waits.
+        // From here on the wire is never silent: what is prepared below takes longer than a
+        // watchdog waits.
         let lenient = ThreadSettings { strict: false, ..file.settings() };
         let idle = Idle::start(port, file.motion.period(), &lenient)?;
 
@@ -306,8 +310,8 @@ impl Walking {
         while self.running.shared.mode() != 3 && begun.elapsed() < STOP && !self.running.is_finished() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // A frame that the window's last cycles lost is told as many cycles later; the cycles must not end before. Some more for
-        // cycles that are late.
+        // A frame that the window's last cycles lost is told as many cycles later; the cycles must
+        // not end before. Some more for cycles that are late.
         let drained = file.motion.period() * (LOST_AFTER as u32 + 4);
         if !self.running.is_finished() {
             std::thread::sleep(drained.saturating_sub(begun.elapsed()));
@@ -353,7 +357,8 @@ impl Walking {
             }
         };
         if let Some(why) = motion::why(finished.mode) {
-            // A robot that stopped by itself did not do its work, however punctual its last cycles were.
+            // A robot that stopped by itself did not do its work, however punctual its last cycles
+            // were.
             let stopped = format!("the robot stopped: {why}");
             header.failures.push(stopped.clone());
             header.problems.push(stopped);
@@ -390,7 +395,8 @@ fn read(mut reader: CacheReader, done: &AtomicBool) -> u64 {
     reads
 }
 
-/// Where the shield's state is kept: in /run, or in the user's own folder of states where that is not writable.
+/// Where the shield's state is kept: in /run, or in the user's own folder of states where that is
+/// not writable.
 fn shield_state() -> PathBuf {
     let path = shield::default_state();
     let writable = path.parent().is_some_and(|run| std::fs::metadata(run).is_ok_and(|_| tempfile_works(run)));

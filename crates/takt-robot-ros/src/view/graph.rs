@@ -1,5 +1,6 @@
-//! The graph of a learnt system as a page: executors as boxes with their callbacks, messages between them, chains in colours with their
-//! latencies. One file without scripts and without anything from elsewhere, so that it can be kept beside a report.
+//! The graph of a learnt system as a page: executors as boxes with their callbacks, messages
+//! between them, chains in colours with their latencies. One file without scripts and without
+//! anything from elsewhere, so that it can be kept beside a report.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

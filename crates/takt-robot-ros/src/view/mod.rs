@@ -1,4 +1,5 @@
-//! What people see of the latency manager: a screen in the terminal, and the graph of what was learnt as a page.
+//! What people see of the latency manager: a screen in the terminal, and the graph of what was
+//! learnt as a page.
 
 mod graph;
 mod screen;

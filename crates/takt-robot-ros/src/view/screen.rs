@@ -1,5 +1,5 @@
-//! The latency manager's screen: chains with goal, bound and what was measured; budgets by core; the last decisions. Drawing is a pure
-//! function of the status, so tests draw into a buffer.
+//! The latency manager's screen: chains with goal, bound and what was measured; budgets by core;
+//! the last decisions. Drawing is a pure function of the status, so tests draw into a buffer.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,8 @@ pub fn draw(frame: &mut Frame<'_>, status: &Status) {
     let area = frame.area();
     let cores = by_core(&status.reservations).len() as u16;
     let chains = status.chains.len() as u16 + 3;
-    // Chains first; then budgets, of which the cores matter most; decisions take what is left, and at least three lines.
+    // Chains first; then budgets, of which the cores matter most; decisions take what is left, and
+    // at least three lines.
     let budgets = (status.reservations.len() as u16).max(cores).max(1) + 3;
     let room = area.height.saturating_sub(2 + chains + 5);
     let [head, top, middle, log, foot] = Layout::vertical([

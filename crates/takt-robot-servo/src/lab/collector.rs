@@ -1,4 +1,5 @@
-//! Drains the cycles into the run directory: the first ones one by one, all of them in recorders of constant size.
+//! Drains the cycles into the run directory: the first ones one by one, all of them in recorders of
+//! constant size.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

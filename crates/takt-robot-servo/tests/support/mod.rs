@@ -18,8 +18,8 @@ use takt_rt::ring::ring;
 /// Long enough for a loaded machine; a condition that comes ends the wait at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Cycles of silence that the program allows in these tests: on a loaded machine a sender that is well, too, may be kept from
-/// running for longer than a cell would have it.
+/// Cycles of silence that the program allows in these tests: on a loaded machine a sender that is
+/// well, too, may be kept from running for longer than a cell would have it.
 pub const SILENT_CYCLES: i32 = 250;
 
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -135,6 +135,7 @@ pub fn sender(controller: &Controller, seconds: f64) -> (Child, Arc<Mutex<String
 }
 
 pub fn signal(sender: &(Child, Arc<Mutex<String>>), signal: i32) {
-    // SAFETY: kill has no memory preconditions; the child has not been waited for, so its number is its own.
+    // SAFETY: kill has no memory preconditions; the child has not been waited for, so its number is
+    // its own.
     assert_eq!(unsafe { libc::kill(sender.0.id() as i32, signal) }, 0);
 }

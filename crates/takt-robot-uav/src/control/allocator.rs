@@ -18,8 +18,9 @@ pub struct Allocation {
     pub yaw_reduced: bool,
 }
 
-/// Inverts the rotors' geometry. When the rotors cannot give everything, roll and pitch come first, since they hold
-/// the vehicle up; then thrust; and yaw, which only turns the nose, gets what is left.
+/// Inverts the rotors' geometry. When the rotors cannot give everything, roll and pitch come first,
+/// since they hold the vehicle up; then thrust; and yaw, which only turns the nose, gets what is
+/// left.
 #[derive(Clone, Debug)]
 pub struct ControlAllocator {
     /// Thrust of each rotor over roll torque, and over pitch torque, 1/m.
@@ -34,7 +35,8 @@ pub struct ControlAllocator {
 impl ControlAllocator {
     pub fn new(vehicle: &VehicleConfig) -> Self {
         let positions = vehicle.rotor_positions();
-        // Both layouts are symmetric, so the geometry's rows are orthogonal and its inverse is its scaled transpose.
+        // Both layouts are symmetric, so the geometry's rows are orthogonal and its inverse is its
+        // scaled transpose.
         let (mut xx, mut yy) = (0.0, 0.0);
         for place in &positions {
             xx += place.x * place.x;
@@ -51,7 +53,8 @@ impl ControlAllocator {
         }
     }
 
-    /// Rotor speeds for a collective thrust in N and a torque in N·m. What is no number counts as zero.
+    /// Rotor speeds for a collective thrust in N and a torque in N·m. What is no number counts as
+    /// zero.
     pub fn allocate(&self, thrust_n: f64, torque: &Vector3<f64>) -> Allocation {
         let number = |x: f64| if x.is_finite() { x } else { 0.0 };
         let (thrust_n, torque) = (number(thrust_n), torque.map(number));
@@ -68,7 +71,8 @@ impl ControlAllocator {
 
         let (low, high) = extremes(&parts);
         let asked_n = thrust_n / ROTORS as f64;
-        // Rounding may leave the bounds a hair the wrong way round, so not `clamp`, which panics then.
+        // Rounding may leave the bounds a hair the wrong way round, so not `clamp`, which panics
+        // then.
         let base_n = asked_n.max(self.least_n - low).min(self.most_n - high);
         let thrust_moved = (base_n - asked_n).abs() > 1e-9;
 

@@ -5,14 +5,15 @@ use nalgebra::{Matrix3, Rotation3, UnitQuaternion, Vector3};
 use super::{ControlConfig, ForceCommand};
 use crate::vehicle::{State, VehicleConfig};
 
-/// The attitude whose z axis is along `force` and whose x axis points towards `yaw_rad`. Upright for a force of zero
-/// or one that is no number.
+/// The attitude whose z axis is along `force` and whose x axis points towards `yaw_rad`. Upright
+/// for a force of zero or one that is no number.
 pub fn desired_attitude(force: &Vector3<f64>, yaw_rad: f64) -> UnitQuaternion<f64> {
     let norm = force.norm();
     let up = if norm > 1e-9 && norm.is_finite() { force / norm } else { Vector3::z() };
     let (sin, cos) = if yaw_rad.is_finite() { yaw_rad.sin_cos() } else { (0.0, 1.0) };
     let left = up.cross(&Vector3::new(cos, sin, 0.0));
-    // The force lies along the heading only at 90 degrees of tilt, which the position controller never asks.
+    // The force lies along the heading only at 90 degrees of tilt, which the position controller
+    // never asks.
     let left_norm = left.norm();
     let left = if left_norm > 1e-9 { left / left_norm } else { Vector3::new(-sin, cos, 0.0) };
     let forward = left.cross(&up);
@@ -20,12 +21,14 @@ pub fn desired_attitude(force: &Vector3<f64>, yaw_rad: f64) -> UnitQuaternion<f6
     UnitQuaternion::from_rotation_matrix(&Rotation3::from_matrix_unchecked(axes))
 }
 
-/// The part of the desired force along the body's axis: what the rotors can give at the attitude of now, N.
+/// The part of the desired force along the body's axis: what the rotors can give at the attitude of
+/// now, N.
 pub fn collective_n(force: &Vector3<f64>, state: &State) -> f64 {
     force.dot(&state.up()).max(0.0)
 }
 
-/// Proportional to the rotation that is left, damped by the body rates, with the gyroscopic moment compensated.
+/// Proportional to the rotation that is left, damped by the body rates, with the gyroscopic moment
+/// compensated.
 #[derive(Clone, Debug)]
 pub struct AttitudeController {
     p: Vector3<f64>,

@@ -5,42 +5,45 @@
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, all_within};
 
-/// `[control]`. Gains are accelerations over errors: multiplied by mass and inertia inside, so they hold for any
-/// vehicle of this kind. The paper gives none.
+/// `[control]`. Gains are accelerations over errors: multiplied by mass and inertia inside, so they
+/// hold for any vehicle of this kind. The paper gives none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ControlConfig {
-    /// Acceleration over position error, 1/s². 6: a natural frequency of 2.4 rad/s, a sixth of the attitude loop's.
+    /// Acceleration over position error, 1/s². 6: a natural frequency of 2.4 rad/s, a sixth of the
+    /// attitude loop's.
     pub position_p_s2: f64,
     /// Acceleration over velocity error, 1/s. 4: damping 0.8.
     pub position_d_s: f64,
-    /// Acceleration over the integral of the position error, 1/s³. 1.5: removes what drag and mass errors leave,
-    /// slowly enough not to overshoot.
+    /// Acceleration over the integral of the position error, 1/s³. 1.5: removes what drag and mass
+    /// errors leave, slowly enough not to overshoot.
     pub position_i_s3: f64,
-    /// Distance within which the integral works, m. 0.3: farther away, on a step, it would only add overshoot.
+    /// Distance within which the integral works, m. 0.3: farther away, on a step, it would only add
+    /// overshoot.
     pub integral_zone_m: f64,
     /// Greatest acceleration that the integral may ask for, m/s². 2.
     pub integral_limit_m_s2: f64,
     /// Greatest horizontal acceleration from errors and feed-forward, m/s². 8.
     pub horizontal_limit_m_s2: f64,
-    /// Greatest vertical acceleration up or down, m/s². 5: the vehicle keeps some thrust to steer with.
+    /// Greatest vertical acceleration up or down, m/s². 5: the vehicle keeps some thrust to steer
+    /// with.
     pub vertical_limit_m_s2: f64,
-    /// How far ahead of position and velocity the reference's acceleration is fed forward, ms. 110: by about this the
-    /// attitude loop (2·0.8/15 s) and the rotors lag.
+    /// How far ahead of position and velocity the reference's acceleration is fed forward, ms. 110:
+    /// by about this the attitude loop (2·0.8/15 s) and the rotors lag.
     pub acceleration_lead_ms: f64,
     /// Greatest desired tilt, degrees. 40.
     pub tilt_limit_deg: f64,
     /// Angular acceleration over the angle error of roll and pitch, 1/s². 220: 15 rad/s.
     pub tilt_p_s2: f64,
-    /// Angular acceleration over roll and pitch rate, 1/s. 24: damping 0.8; the rotors' lag of 12 to 25 ms leaves
-    /// enough phase.
+    /// Angular acceleration over roll and pitch rate, 1/s. 24: damping 0.8; the rotors' lag of 12
+    /// to 25 ms leaves enough phase.
     pub tilt_d_s: f64,
     /// Angular acceleration over the yaw error, 1/s². 16: rotor drag turns weakly, so yaw is slow.
     pub yaw_p_s2: f64,
     /// Angular acceleration over the yaw rate, 1/s. 7.
     pub yaw_d_s: f64,
-    /// Greatest angular acceleration asked of roll and pitch, rad/s². 80: three fifths of what full opposite rotors
-    /// give on the default vehicle.
+    /// Greatest angular acceleration asked of roll and pitch, rad/s². 80: three fifths of what full
+    /// opposite rotors give on the default vehicle.
     pub tilt_acceleration_limit_rad_s2: f64,
     /// Greatest angular acceleration asked of yaw, rad/s². 10.
     pub yaw_acceleration_limit_rad_s2: f64,

@@ -1,5 +1,5 @@
-//! The cascade of the paper's section 3: position controller → desired force; attitude controller → torque; control
-//! allocator → four rotor speeds. Pure and without allocation.
+//! The cascade of the paper's section 3: position controller → desired force; attitude controller →
+//! torque; control allocator → four rotor speeds. Pure and without allocation.
 
 mod allocator;
 mod attitude;

@@ -6,8 +6,8 @@ use super::{ControlConfig, ForceCommand};
 use crate::reference::{Reference, Setpoint};
 use crate::vehicle::{GRAVITY_M_S2, State, VehicleConfig};
 
-/// Proportional, derivative and integral of the position error, with the reference's acceleration, and the drag at its
-/// speed, fed forward.
+/// Proportional, derivative and integral of the position error, with the reference's acceleration,
+/// and the drag at its speed, fed forward.
 #[derive(Clone, Debug)]
 pub struct PositionController {
     config: ControlConfig,

@@ -33,7 +33,8 @@ pub use threads::{AttitudeTask, PositionTask, TelemetryTask};
 /// Records that a starving collector may fall behind: four minutes of attitude jobs.
 const RING_CAPACITY: usize = 1 << 16;
 
-/// Between the beginning and the first release: time for all threads to see it, the least urgent under stress too.
+/// Between the beginning and the first release: time for all threads to see it, the least urgent
+/// under stress too.
 const START_DELAY_NS: u64 = 100_000_000;
 
 /// How often threads look whether the flight begins.
@@ -84,7 +85,8 @@ impl Drop for Flight {
 }
 
 impl Flight {
-    /// Starts the tasks and begins. The flight ends by itself after `config.iterations` attitude jobs.
+    /// Starts the tasks and begins. The flight ends by itself after `config.iterations` attitude
+    /// jobs.
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare).
@@ -101,8 +103,8 @@ impl Flight {
         let _ = self.epoch_ns.compare_exchange(0, epoch_ns, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Starts the tasks, with their policies and places, and lets them wait for [`begin`](Self::begin): what makes the
-    /// machine busy can then start in between.
+    /// Starts the tasks, with their policies and places, and lets them wait for
+    /// [`begin`](Self::begin): what makes the machine busy can then start in between.
     ///
     /// # Errors
     /// [`UavError`]; whatever was started is ended again.
@@ -160,7 +162,8 @@ impl Flight {
         let set = [&config.attitude, &config.position, &config.telemetry];
         let [attitude_place, position_place, telemetry_place] =
             tasks::placements(set, tasks.isolate, &flight.machine);
-        // The least urgent first: each finds what it reads already prepared, and none is starved while starting.
+        // The least urgent first: each finds what it reads already prepared, and none is starved
+        // while starting.
         flight.start_periodic("uav-telemetry", &config.telemetry, tasks, telemetry_place, move |_, _| {
             telemetry_task.job();
             true
@@ -198,7 +201,8 @@ impl Flight {
         Ok(flight)
     }
 
-    /// Starts a task. Its job gets the release and the first one's time, and says whether there is another.
+    /// Starts a task. Its job gets the release and the first one's time, and says whether there is
+    /// another.
     fn start_periodic(
         &mut self,
         name: &str,
@@ -256,8 +260,8 @@ impl Flight {
         &self.reports
     }
 
-    /// Everything that was asked and not granted, a sentence each; empty for a run whose figures stand for what was
-    /// asked.
+    /// Everything that was asked and not granted, a sentence each; empty for a run whose figures
+    /// stand for what was asked.
     pub fn not_granted(&self) -> Vec<String> {
         let refused = self.reports.iter().flat_map(|report| {
             report.granted.differences.iter().map(move |difference| format!("{}: {difference}", report.name))
@@ -270,7 +274,8 @@ impl Flight {
         self.placed.as_ref()
     }
 
-    /// First release, CLOCK_MONOTONIC nanoseconds: time 0 of the flight; `None` before its beginning.
+    /// First release, CLOCK_MONOTONIC nanoseconds: time 0 of the flight; `None` before its
+    /// beginning.
     pub fn epoch_ns(&self) -> Option<u64> {
         Some(self.epoch_ns.load(Ordering::Acquire)).filter(|&ns| ns > 0)
     }
@@ -285,8 +290,8 @@ impl Flight {
         self.threads.last().is_none_or(thread::Handle::is_finished)
     }
 
-    /// Ends the flight, waits for its threads, and returns what went wrong in them, a sentence each. Records may be
-    /// taken from their rings afterwards.
+    /// Ends the flight, waits for its threads, and returns what went wrong in them, a sentence
+    /// each. Records may be taken from their rings afterwards.
     pub fn stop(mut self) -> Vec<String> {
         self.stop.store(true, Ordering::Release);
         let mut problems = Vec::new();

@@ -24,7 +24,8 @@ pub struct Placed {
 }
 
 impl Flight {
-    /// Gives the threads that wait for it their reservation on their CPUs, or the reservation alone where no way holds.
+    /// Gives the threads that wait for it their reservation on their CPUs, or the reservation alone
+    /// where no way holds.
     ///
     /// # Errors
     /// In strict mode, what was not granted.

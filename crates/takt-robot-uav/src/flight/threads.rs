@@ -1,5 +1,5 @@
-//! The bodies of the three tasks. After start-up they neither allocate nor lock, and make no system call but the
-//! sleep.
+//! The bodies of the three tasks. After start-up they neither allocate nor lock, and make no system
+//! call but the sleep.
 
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer};
@@ -83,8 +83,8 @@ pub struct PositionTask {
 impl PositionTask {
     pub fn job(&mut self, release: &Release) -> PositionRecord {
         let state = self.state.read();
-        // The reference of the state's time: a state that is some milliseconds old is then no error. Before the first
-        // attitude job the state is the initial one, of time 0.
+        // The reference of the state's time: a state that is some milliseconds old is then no
+        // error. Before the first attitude job the state is the initial one, of time 0.
         let time_s = state.stamp_ns.saturating_sub(self.epoch_ns) as f64 * 1e-9;
         let command = self.controller.follow(&self.reference, time_s, state.value);
         let end_ns = monotonic_ns();

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use crate::blackout::{LateCost, Manoeuvre, Study, StudyOptions, study};
 use crate::{UavConfig, UavError};
 
-/// Flies the file's reference, and an aggressive step, through blackouts in simulated time: how long may the rotors hold
-/// their command before the vehicle is lost, and what does a shorter hold cost? Takes some ten seconds of computing and
-/// no privilege; nothing of the machine enters it.
+/// Flies the file's reference, and an aggressive step, through blackouts in simulated time: how
+/// long may the rotors hold their command before the vehicle is lost, and what does a shorter hold
+/// cost? Takes some ten seconds of computing and no privilege; nothing of the machine enters it.
 ///
 /// # Errors
 /// [`UavError`] for an impossible configuration.

@@ -1,6 +1,6 @@
-//! Drains the record rings into the run directory and keeps count of the flight: the first records one by one, all of
-//! them in recorders of constant size. Best effort: the rings hold minutes of records, so a collector that starves
-//! delays nobody and loses nothing.
+//! Drains the record rings into the run directory and keeps count of the flight: the first records
+//! one by one, all of them in recorders of constant size. Best effort: the rings hold minutes of
+//! records, so a collector that starves delays nobody and loses nothing.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -86,7 +86,8 @@ impl Flown {
         })
     }
 
-    /// Counts a job, and returns how far the vehicle is from where punctual jobs would have brought it.
+    /// Counts a job, and returns how far the vehicle is from where punctual jobs would have brought
+    /// it.
     fn see(&mut self, job: &AttitudeRecord, epoch_ns: u64) -> f64 {
         let counts = &mut self.counts;
         counts.done += 1;
@@ -94,7 +95,8 @@ impl Flown {
         let ideal_m = self.ideal.punctual_at(time_ns).position_m;
         let deviation_m =
             ideal_m.iter().zip(&job.position_m).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
-        // A lost vehicle stays where it was lost; what it would still do to the figures says nothing.
+        // A lost vehicle stays where it was lost; what it would still do to the figures says
+        // nothing.
         if counts.loss.is_none() {
             counts.jobs += 1;
             if self.force.1 == 0 || job.force_sequence != self.force.0 {
@@ -126,8 +128,8 @@ impl Flown {
         figures
     }
 
-    /// What went wrong with the flight, in a sentence, with what it flew on: a position loop that is late for seconds
-    /// loses the vehicle as surely as the attitude loop.
+    /// What went wrong with the flight, in a sentence, with what it flew on: a position loop that
+    /// is late for seconds loses the vehicle as surely as the attitude loop.
     pub(super) fn loss(&self) -> Option<String> {
         let (at_s, why) = self.counts.loss?;
         let how = match why {
@@ -226,7 +228,8 @@ impl FlightCollector {
         })
     }
 
-    /// Collects until `end` is set and the rings are empty. `epoch_ns` is asked once there are records.
+    /// Collects until `end` is set and the rings are empty. `epoch_ns` is asked once there are
+    /// records.
     pub(super) fn run(mut self, end: &AtomicBool, epoch_ns: impl Fn() -> u64) -> Result<Collected, LabError> {
         let empty = |this: &mut Self| {
             while this.drain(&epoch_ns)? {}

@@ -1,8 +1,9 @@
 //! The rigid body with four rotors, integrated by the classical Runge-Kutta method.
 //!
-//! World axes are x, y and z upwards; body axes are x forward, y left and z along the thrust. A body velocity of
-//! the vehicle moves the air past each rotor: thrust falls with speed along the axis, and a turning rotor drags
-//! across it. Both act at the rotor's place, so they damp turning as well.
+//! World axes are x, y and z upwards; body axes are x forward, y left and z along the thrust. A
+//! body velocity of the vehicle moves the air past each rotor: thrust falls with speed along the
+//! axis, and a turning rotor drags across it. Both act at the rotor's place, so they damp turning
+//! as well.
 
 mod params;
 
@@ -102,8 +103,8 @@ impl Vehicle {
         &self.config
     }
 
-    /// One step of `step_s` with the rotor command held. Neither allocates nor panics on any numbers; numbers beyond
-    /// f64 come out as such, see [`State::is_finite`].
+    /// One step of `step_s` with the rotor command held. Neither allocates nor panics on any
+    /// numbers; numbers beyond f64 come out as such, see [`State::is_finite`].
     pub fn step(&self, state: &State, command: &RotorSpeeds, step_s: f64) -> State {
         let k1 = self.rate(state, command);
         let k2 = self.rate(&moved(state, &k1, step_s / 2.0), command);

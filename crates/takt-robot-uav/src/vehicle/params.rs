@@ -23,19 +23,20 @@ pub enum Layout {
     X,
 }
 
-/// `[vehicle]`. The defaults are the AscTec Hummingbird with its four rotors, as identified for the RotorS simulator
-/// (Furrer et al., "RotorS: A Modular Gazebo MAV Simulator Framework", 2016; `hummingbird.xacro`), and for the air,
-/// where RotorS has nothing, as in RotorPy (Folk, Paulos, Kumar, 2023; `hummingbird_params.py`).
+/// `[vehicle]`. The defaults are the AscTec Hummingbird with its four rotors, as identified for the
+/// RotorS simulator (Furrer et al., "RotorS: A Modular Gazebo MAV Simulator Framework", 2016;
+/// `hummingbird.xacro`), and for the air, where RotorS has nothing, as in RotorPy (Folk, Paulos,
+/// Kumar, 2023; `hummingbird_params.py`).
 ///
-/// Left out, being small beside these: the rotors' gyroscopic moment and the reaction to their acceleration (rotor
-/// inertia below 1e-5 kg·m²), blade flapping, and the ground effect.
+/// Left out, being small beside these: the rotors' gyroscopic moment and the reaction to their
+/// acceleration (rotor inertia below 1e-5 kg·m²), blade flapping, and the ground effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VehicleConfig {
     /// Mass, kg. 0.716: body 0.68 and four rotors of 0.009 (RotorS).
     pub mass_kg: f64,
-    /// Moments of inertia about the body's axes, kg·m². Body 0.007, 0.007, 0.012 (RotorS), and the rotors as points at
-    /// the ends of the arms.
+    /// Moments of inertia about the body's axes, kg·m². Body 0.007, 0.007, 0.012 (RotorS), and the
+    /// rotors as points at the ends of the arms.
     pub inertia_kg_m2: [f64; 3],
     /// Distance of a rotor's axis from the centre of mass, m. 0.17 (RotorS).
     pub arm_m: f64,
@@ -49,15 +50,15 @@ pub struct VehicleConfig {
     pub spin_up_ms: f64,
     /// Time constant of a rotor that slows down, ms. 25 (RotorS).
     pub spin_down_ms: f64,
-    /// Least commanded rotor speed, rad/s. 100: motors do not stop in flight (a choice; an eighth of the greatest
-    /// speed is a seventieth of the thrust).
+    /// Least commanded rotor speed, rad/s. 100: motors do not stop in flight (a choice; an eighth
+    /// of the greatest speed is a seventieth of the thrust).
     pub rotor_min_rad_s: f64,
     /// Greatest rotor speed, rad/s. 838 (RotorS): 24 N in all, 3.4 times the weight.
     pub rotor_max_rad_s: f64,
     /// Drag of a turning rotor across its axis, N over (rad/s · m/s). 8.06428e-5 (RotorS).
     pub rotor_drag_kg: f64,
-    /// Loss of thrust of a rotor that moves along its axis, N over (rad/s · m/s); with the arms it is what damps roll
-    /// and pitch. 2.32e-4 (RotorPy).
+    /// Loss of thrust of a rotor that moves along its axis, N over (rad/s · m/s); with the arms it
+    /// is what damps roll and pitch. 2.32e-4 (RotorPy).
     pub rotor_inflow_kg: f64,
     /// Drag of the frame along the body's axes, N over (m/s)². 0.005, 0.005, 0.01 (RotorPy).
     pub frame_drag_kg_m: [f64; 3],
@@ -96,8 +97,8 @@ impl VehicleConfig {
         }
     }
 
-    /// The sign of the torque about z with which each rotor's drag turns the body: the first turns clockwise seen from
-    /// above, so its drag turns the body the other way.
+    /// The sign of the torque about z with which each rotor's drag turns the body: the first turns
+    /// clockwise seen from above, so its drag turns the body the other way.
     pub const fn yaw_signs(&self) -> [f64; ROTORS] {
         [1.0, -1.0, 1.0, -1.0]
     }

@@ -84,7 +84,8 @@ mod tests {
     }
 
     proptest! {
-        /// Threads that run one after the other on one processor use all of its time, each what it was given.
+        /// Threads that run one after the other on one processor use all of its time, each what it
+        /// was given.
         #[test]
         fn what_threads_use_is_what_they_were_given(turns in prop::collection::vec((0_u32..5, 1_u64..1000), 1..100)) {
             let mut cpus = Cpus::default();

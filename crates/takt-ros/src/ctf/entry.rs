@@ -167,7 +167,8 @@ fn name(
     known: &mut Known,
     sink: &mut dyn FnMut(Event),
 ) -> usize {
-    // At most 15 letters and a zero byte (TASK_COMM_LEN); what stands behind the zero byte is left over from before.
+    // At most 15 letters and a zero byte (TASK_COMM_LEN); what stands behind the zero byte is left
+    // over from before.
     let bytes = stream.bytes(slot::NAME);
     let mut letters = match bytes.first_chunk() {
         Some(letters) => *letters,

@@ -37,7 +37,8 @@ impl HeaderPlan {
         lttng(of).map_or_else(|| HeaderPlan::Other(of.clone()), HeaderPlan::Lttng)
     }
 
-    /// Reads a header: the event's number; `clock` goes on to its time. `saved` are the values that references mean.
+    /// Reads a header: the event's number; `clock` goes on to its time. `saved` are the values that
+    /// references mean.
     #[inline]
     pub fn read(&self, cursor: &mut Cursor<'_>, clock: &mut u64, saved: &mut [u64]) -> Result<u64, Stop> {
         match self {
@@ -88,8 +89,9 @@ fn mask(bits: u32) -> u64 {
     u64::MAX >> (64 - bits.clamp(1, 64))
 }
 
-/// The clock after a stamp of so many of its low bits: what stands above is as before, or one more where the stamp wrapped
-/// around. Tracers make sure (by a stamp in full) that it never wraps twice.
+/// The clock after a stamp of so many of its low bits: what stands above is as before, or one more
+/// where the stamp wrapped around. Tracers make sure (by a stamp in full) that it never wraps
+/// twice.
 #[inline]
 pub fn tick(clock: u64, stamp: u64, bits: u32) -> u64 {
     if bits >= 64 {

@@ -9,11 +9,13 @@ use super::recording::{Seen, seen};
 use super::stream::Damage;
 use crate::event::{Event, Kind, Source};
 
-/// A session that `lttng rotate` (or `lttng enable-rotation --timer=1s`) cuts into parts while it records.
+/// A session that `lttng rotate` (or `lttng enable-rotation --timer=1s`) cuts into parts while it
+/// records.
 ///
-/// LTTng moves every finished part to `archives/` below the session's folder; a part is complete as soon as it is there.
-/// Streams go on from part to part. They are not cut at the very same time, so the last instants of a part wait for the
-/// next one: events of a thread that moved between processors stay in order.
+/// LTTng moves every finished part to `archives/` below the session's folder; a part is complete as
+/// soon as it is there. Streams go on from part to part. They are not cut at the very same time, so
+/// the last instants of a part wait for the next one: events of a thread that moved between
+/// processors stay in order.
 #[derive(Debug)]
 pub struct Live {
     folder: PathBuf,
@@ -29,7 +31,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// The session that records to `folder` (`lttng create --output=`). Parts that are there already are read first.
+    /// The session that records to `folder` (`lttng create --output=`). Parts that are there
+    /// already are read first.
     ///
     /// # Errors
     ///
@@ -82,7 +85,8 @@ impl Live {
         Ok(parts)
     }
 
-    /// Whether the session still records, or has a part under way: its folder has something beside finished parts.
+    /// Whether the session still records, or has a part under way: its folder has something beside
+    /// finished parts.
     fn records(&self) -> Result<bool, Error> {
         let io = |source| Error::Io { path: self.folder.clone(), source };
         for entry in std::fs::read_dir(&self.folder).map_err(io)? {
@@ -113,7 +117,8 @@ impl Source for Live {
     type Error = Error;
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> Result<usize, Error> {
-        // Asked before the parts are listed: one that is finished in between is found by the next poll.
+        // Asked before the parts are listed: one that is finished in between is found by the next
+        // poll.
         let records = self.records()?;
         let mut made = 0;
         for (number, folder) in self.parts()? {

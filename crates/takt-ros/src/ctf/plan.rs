@@ -1,13 +1,15 @@
 //! Types as a flat list of steps, which the decoder runs for every event.
 //!
-//! A step moves over as many bytes as have a fixed layout, with one check of the bounds, and copies the few values that are
-//! asked for (named fields, and the lengths and tags that later fields depend on) into numbered slots. Nothing is
-//! looked up by name, and nothing is allocated. Fields that nobody asks for cost an addition, or nothing.
+//! A step moves over as many bytes as have a fixed layout, with one check of the bounds, and copies
+//! the few values that are asked for (named fields, and the lengths and tags that later fields
+//! depend on) into numbered slots. Nothing is looked up by name, and nothing is allocated. Fields
+//! that nobody asks for cost an addition, or nothing.
 
 use super::cursor::{Cursor, Short};
 use super::tsdl::types::{Int, Order, Type, shown};
 
-/// An integer of whole bytes, copied out of a fixed layout: eight bytes are loaded, and what is too much is masked away.
+/// An integer of whole bytes, copied out of a fixed layout: eight bytes are loaded, and what is too
+/// much is masked away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Read {
     at: u32,
@@ -46,7 +48,8 @@ enum Step {
     Bits { int: Int, slots: Vec<u32> },
     /// A text; its place is kept.
     Text { slot: Option<u32> },
-    /// So many bits, as often as a slot says; where they begin is kept (`slot`, as a text of so many bytes).
+    /// So many bits, as often as a slot says; where they begin is kept (`slot`, as a text of so
+    /// many bytes).
     Run { bits: u64, times: u32, slot: Option<u32> },
     /// Steps, as often as a number or a slot says.
     Repeat { times: Times, steps: Vec<Step> },
@@ -196,10 +199,11 @@ pub struct Builder {
     steps: Vec<Step>,
     /// The block under way.
     block: Option<Block>,
-    /// What the beginning of the block (or the place here, without a block) is known to be a multiple of, in bits.
+    /// What the beginning of the block (or the place here, without a block) is known to be a
+    /// multiple of, in bits.
     known: u32,
-    /// What the next part of the block is to begin at a multiple of, in bits. Padding that nothing follows is no content: a packet
-    /// may end before it.
+    /// What the next part of the block is to begin at a multiple of, in bits. Padding that nothing
+    /// follows is no content: a packet may end before it.
     pending: u32,
     /// The slot where the values begin that lengths and tags refer to.
     saved_at: u32,
@@ -209,7 +213,8 @@ pub struct Builder {
 const MOST_BLOCK: u64 = 1 << 20;
 
 impl Builder {
-    /// A plan that begins anywhere; values that lengths and tags refer to are kept from slot `saved_at` on.
+    /// A plan that begins anywhere; values that lengths and tags refer to are kept from slot
+    /// `saved_at` on.
     pub fn new(saved_at: u32) -> Self {
         Self { steps: Vec::new(), block: None, known: 1, pending: 1, saved_at }
     }
@@ -381,7 +386,8 @@ impl Builder {
     }
 }
 
-/// The distance in bits between elements of an array of `of`, if it is the same everywhere and no element is referred to.
+/// The distance in bits between elements of an array of `of`, if it is the same everywhere and no
+/// element is referred to.
 fn run_bits(of: &Type) -> Option<u64> {
     match of {
         Type::Int(int) | Type::Enum(int, _) => {

@@ -14,7 +14,8 @@ use super::trace::Trace;
 use super::tsdl::types::Clock;
 use crate::event::Event;
 
-/// Folders within folders are searched for traces so deep: `ust/uid/1000/64-bit` below an archive below a session.
+/// Folders within folders are searched for traces so deep: `ust/uid/1000/64-bit` below an archive
+/// below a session.
 const MOST_DEEP: usize = 12;
 /// Memory for windows onto stream files, shared by all streams.
 const WINDOWS_BYTES: u64 = 32 << 20;
@@ -24,8 +25,8 @@ const MOST_COMPILED: usize = 16;
 /// What makes a stream the same stream in the next file of a rotated recording.
 type Key = ([u8; 16], usize, u64);
 
-/// A stream with what it has next. The greatest is the one that comes first; time alone counts, so that comparing costs one
-/// instruction.
+/// A stream with what it has next. The greatest is the one that comes first; time alone counts, so
+/// that comparing costs one instruction.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     ns: u64,
@@ -105,8 +106,8 @@ pub fn traces_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 impl Reader {
-    /// Nothing yet. With `mapped`, events are brought to ours: those that none of ours corresponds to are read over, and
-    /// traces of the kernel are left out.
+    /// Nothing yet. With `mapped`, events are brought to ours: those that none of ours corresponds
+    /// to are read over, and traces of the kernel are left out.
     pub fn new(mapped: bool) -> Self {
         Self { mapped, ..Self::default() }
     }
@@ -129,7 +130,8 @@ impl Reader {
         self.first.as_ref()?.1.as_ref()
     }
 
-    /// Adds the trace in `folder` with all its streams, as part number `part` of a recording in parts.
+    /// Adds the trace in `folder` with all its streams, as part number `part` of a recording in
+    /// parts.
     pub fn add(&mut self, folder: &Path, part: u64) -> Result<(), Error> {
         let trace = self.compile(folder)?;
         if self.mapped && trace.is_kernel() && !trace.is_of_use() {
@@ -246,9 +248,11 @@ impl Reader {
         self.queue.is_empty()
     }
 
-    /// Forgets streams whose files are read and that are not of part `part`: their processes have ended.
+    /// Forgets streams whose files are read and that are not of part `part`: their processes have
+    /// ended.
     pub fn forget_before(&mut self, part: u64) {
-        // Numbers of entries are held by the queue, so only trailing and empty ones could be removed cheaply: rebuilt whole.
+        // Numbers of entries are held by the queue, so only trailing and empty ones could be
+        // removed cheaply: rebuilt whole.
         if self.entries.iter().all(|entry| entry.waits || entry.part >= part) {
             return;
         }
@@ -284,8 +288,9 @@ impl Reader {
         }
     }
 
-    /// Hands events to `sink`, `most` of them at most; returns how many. With `part`, the recording goes on behind that
-    /// part: a stream of it that has run out may yet bring events from its end on, so nothing newer than that is handed out.
+    /// Hands events to `sink`, `most` of them at most; returns how many. With `part`, the recording
+    /// goes on behind that part: a stream of it that has run out may yet bring events from its end
+    /// on, so nothing newer than that is handed out.
     pub fn run(&mut self, part: Option<u64>, most: usize, sink: &mut dyn FnMut(Event)) -> usize {
         let Self { entries, tally, queue, known, mapped, .. } = self;
         let goes_on = |entry: &Entry| part.is_some_and(|part| !entry.waits && entry.part >= part);
@@ -300,7 +305,8 @@ impl Reader {
             if at_ns > until_ns {
                 break;
             }
-            // As long as no other stream has something older, this one goes on: the second of a heap is one of two.
+            // As long as no other stream has something older, this one goes on: the second of a
+            // heap is one of two.
             let seconds = queue.as_slice().get(1..queue.len().min(3)).unwrap_or_default();
             let other_ns = seconds.iter().map(|due| due.ns).min().unwrap_or(u64::MAX).min(until_ns);
             let waits = loop {
@@ -327,8 +333,9 @@ impl Reader {
         made
     }
 
-    /// The next event of all, for `visit`: its trace, its stream class, the event's place in it, its processor, its body
-    /// (still to be read) and its time. `false`: there is none. Losses are left out.
+    /// The next event of all, for `visit`: its trace, its stream class, the event's place in it,
+    /// its processor, its body (still to be read) and its time. `false`: there is none. Losses are
+    /// left out.
     pub fn next(&mut self, visit: &mut Visit<'_>) -> bool {
         loop {
             let Some(Due { ns: at_ns, at }) = self.queue.pop() else { return false };

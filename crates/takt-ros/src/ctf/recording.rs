@@ -28,8 +28,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// All traces at or below `folder`; the parts of a rotated session are read as one. Of the kernel's, only switches of
-    /// threads are read.
+    /// All traces at or below `folder`; the parts of a rotated session are read as one. Of the
+    /// kernel's, only switches of threads are read.
     ///
     /// # Errors
     ///

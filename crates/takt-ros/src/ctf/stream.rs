@@ -23,8 +23,8 @@ pub enum Next {
     Event(u32),
     /// Events were lost: [`Stream::lost`] says how many.
     Lost,
-    /// Something cannot be read: [`Stream::take_damage`] says what. What comes next is a loss of unknown size, and then what
-    /// can be read again.
+    /// Something cannot be read: [`Stream::take_damage`] says what. What comes next is a loss of
+    /// unknown size, and then what can be read again.
     Damage,
     /// The file is over.
     End,
@@ -62,7 +62,8 @@ pub struct Stream {
     buffer_at: u64,
     /// What of the buffer is of the file.
     read: u64,
-    /// Where the packet under way begins, in the file and in the buffer, and eight bytes behind its content in the buffer.
+    /// Where the packet under way begins, in the file and in the buffer, and eight bytes behind its
+    /// content in the buffer.
     packet_at: u64,
     first: usize,
     behind: usize,
@@ -124,8 +125,8 @@ impl Stream {
         })
     }
 
-    /// Looks at the first packet, if there is one, and goes back to the beginning: a file of another trace, or one that is
-    /// damaged from its beginning on, is told here.
+    /// Looks at the first packet, if there is one, and goes back to the beginning: a file of
+    /// another trace, or one that is damaged from its beginning on, is told here.
     pub fn probe(&mut self, trace: &Trace) -> Result<(), Damage> {
         let opened = self.open_packet(trace);
         let torn = std::mem::take(&mut self.torn);
@@ -167,8 +168,8 @@ impl Stream {
         content.get(first..first.saturating_add(length)).unwrap_or_default()
     }
 
-    /// A cursor at the body of the event found, and the values that references mean: for walking its types. The event is
-    /// still to be [taken](Self::take).
+    /// A cursor at the body of the event found, and the values that references mean: for walking
+    /// its types. The event is still to be [taken](Self::take).
     pub fn body(&mut self) -> (Cursor<'_>, &mut [u64]) {
         let data = self.buffer.get(self.first..self.behind).unwrap_or_default();
         let cursor = Cursor { data, at: self.at, end: self.end };
@@ -185,7 +186,8 @@ impl Stream {
         self.damage.take()
     }
 
-    /// Finds the header of the next event; its body must be [taken](Self::take) before the next call.
+    /// Finds the header of the next event; its body must be [taken](Self::take) before the next
+    /// call.
     #[inline]
     pub fn advance(&mut self, trace: &Trace) -> Next {
         if (self.at >= self.end || self.loss.is_some())
@@ -239,7 +241,8 @@ impl Stream {
         Next::Damage
     }
 
-    /// Reads the body of the event that [`advance`](Self::advance) found into the slots; `false`: it is damaged.
+    /// Reads the body of the event that [`advance`](Self::advance) found into the slots; `false`:
+    /// it is damaged.
     #[inline]
     pub fn take(&mut self, event: &EventPlan) -> bool {
         let data = self.buffer.get(self.first..self.behind).unwrap_or_default();
@@ -293,7 +296,8 @@ impl Stream {
             self.buffer.resize(size + 8, 0);
             self.buffer_at = at;
             self.read = 0;
-            // Opened each time: a recording may have more streams than a process may have open files.
+            // Opened each time: a recording may have more streams than a process may have open
+            // files.
             takt_files::open(&self.path)?.read_exact_at(&mut self.buffer[..size], at)?;
             self.read = size as u64;
         }
@@ -393,8 +397,9 @@ impl Stream {
 
     /// What the counters of a new packet say was lost before it.
     ///
-    /// LTTng-UST 2.13 now and then leaves a packet's counter at zero when it loses many events at a time; the next packet has
-    /// the right one again. So a counter that goes back says nothing, and the greatest so far counts.
+    /// LTTng-UST 2.13 now and then leaves a packet's counter at zero when it loses many events at a
+    /// time; the next packet has the right one again. So a counter that goes back says nothing, and
+    /// the greatest so far counts.
     fn count(&mut self, discarded: Option<u64>, sequence: Option<u64>) -> Option<u64> {
         let before = self.counters;
         // Counted in 32 bits by 32-bit processes.

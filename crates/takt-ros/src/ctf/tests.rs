@@ -200,7 +200,8 @@ fn plan_of(metadata: &Metadata) -> Plan {
     builder.finish()
 }
 
-/// A field of any type, as TSDL; `<n>` stands for the field's own number, so that names do not meet.
+/// A field of any type, as TSDL; `<n>` stands for the field's own number, so that names do not
+/// meet.
 fn any_field() -> impl Strategy<Value = String> {
     let order = prop_oneof![Just("le"), Just("be"), Just("native")];
     let align = prop_oneof![4 => Just(8), 2 => Just(1), 1 => Just(16), 1 => Just(32), 1 => Just(64)];
@@ -243,7 +244,8 @@ fn numbered(fields: &[String]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Two ways to read the same bytes: they end at the same bit, fail alike and find the same values.
+    /// Two ways to read the same bytes: they end at the same bit, fail alike and find the same
+    /// values.
     #[test]
     fn the_plan_reads_what_the_walk_reads(
         of in prop::collection::vec(any_field(), 1..8),

@@ -187,7 +187,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Compiles the metadata of the trace in `folder`. With `mapped`, events must be of threads, to be brought to ours.
+    /// Compiles the metadata of the trace in `folder`. With `mapped`, events must be of threads, to
+    /// be brought to ours.
     pub fn new(folder: &Path, metadata: Metadata, mapped: bool, names: &mut Names) -> Result<Self, Error> {
         let unusable = |problem| Error::Unusable { path: folder.join("metadata"), problem };
         let mut packet_header = Builder::new(slot::SAVED);

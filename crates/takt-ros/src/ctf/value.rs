@@ -1,5 +1,5 @@
-//! Values of any type, walked field by field: slower than a [plan](super::plan), complete, and independent of it, so that
-//! tests can hold one against the other.
+//! Values of any type, walked field by field: slower than a [plan](super::plan), complete, and
+//! independent of it, so that tests can hold one against the other.
 
 use std::fmt;
 
@@ -8,13 +8,15 @@ use super::header::option;
 use super::plan::Stop;
 use super::tsdl::types::{Float, Int, Label, Order, Type, shown};
 
-/// Elements of one list that are kept; those beyond are read over. A damaged length must not fill the memory.
+/// Elements of one list that are kept; those beyond are read over. A damaged length must not fill
+/// the memory.
 const MOST_ELEMENTS: usize = 1 << 16;
 
 /// A value of a recorded event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// An integer: its two's complement, whether it is signed, its size, and the base that it is shown in.
+    /// An integer: its two's complement, whether it is signed, its size, and the base that it is
+    /// shown in.
     Int {
         /// Sign-extended to 64 bits.
         bits: u64,

@@ -1,4 +1,5 @@
-//! The writing side for robots that run: jobs into the session's directory, in the preload probe's format.
+//! The writing side for robots that run: jobs into the session's directory, in the preload probe's
+//! format.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +16,8 @@ use crate::preload::ring::{
 use crate::procfs::started;
 use takt_rt::clock::monotonic_ns;
 
-/// Words of a task's ring: at seven to nine words a job some 4,000 jobs, four seconds of a 1 kHz task.
+/// Words of a task's ring: at seven to nine words a job some 4,000 jobs, four seconds of a 1 kHz
+/// task.
 const RING_WORDS: usize = 32 * 1024;
 const _: () = assert!(RING_WORDS >= LEAST_WORDS && RING_WORDS.is_power_of_two());
 
@@ -30,11 +32,11 @@ pub enum JobFileError {
     Tasks,
 }
 
-/// A process's file in a session's directory. The process is told to have ended when this is dropped, its
-/// [`JobWriter`]s notwithstanding.
+/// A process's file in a session's directory. The process is told to have ended when this is
+/// dropped, its [`JobWriter`]s notwithstanding.
 ///
-/// A process is observed either this way or by the preload probe: of two files the reader takes the older for an image that
-/// was replaced by `exec`.
+/// A process is observed either this way or by the preload probe: of two files the reader takes the
+/// older for an image that was replaced by `exec`.
 #[derive(Debug)]
 pub struct JobFile {
     path: PathBuf,
@@ -43,8 +45,9 @@ pub struct JobFile {
 }
 
 impl JobFile {
-    /// Joins the session that the environment names (`TAKT_PROBE_DIR`, as [`ProbeSession::prepare`](crate::preload::ProbeSession::prepare)
-    /// sets it); `None`: it names none.
+    /// Joins the session that the environment names (`TAKT_PROBE_DIR`, as
+    /// [`ProbeSession::prepare`](crate::preload::ProbeSession::prepare) sets it); `None`: it names
+    /// none.
     ///
     /// # Errors
     ///
@@ -96,9 +99,9 @@ impl JobFile {
         unsafe { &*self.header.base.as_ptr().cast::<FileHeader>() }
     }
 
-    /// A writer for the task of this name, whose jobs thread `tid` does. All memory is there afterwards: writing a job
-    /// neither allocates nor faults nor waits. The writer may be used by the thread itself, or on its behalf by whoever
-    /// collects its records.
+    /// A writer for the task of this name, whose jobs thread `tid` does. All memory is there
+    /// afterwards: writing a job neither allocates nor faults nor waits. The writer may be used by
+    /// the thread itself, or on its behalf by whoever collects its records.
     ///
     /// # Errors
     ///
@@ -172,7 +175,8 @@ pub struct JobWriter {
     _mapping: Mapping,
 }
 
-// SAFETY: the writer's ring is memory of the mapping, used through atomics; one thread at a time has the writer.
+// SAFETY: the writer's ring is memory of the mapping, used through atomics; one thread at a time
+// has the writer.
 unsafe impl Send for JobWriter {}
 
 impl std::fmt::Debug for JobWriter {
@@ -184,7 +188,8 @@ impl std::fmt::Debug for JobWriter {
 }
 
 impl JobWriter {
-    /// Writes a job; `false`: the ring was full, and the loss is counted and told to the reader. Wait-free.
+    /// Writes a job; `false`: the ring was full, and the loss is counted and told to the reader.
+    /// Wait-free.
     pub fn job(&mut self, job: &Job) -> bool {
         let Some(mut record) = self.writer.begin(5 + text_words(&self.name), job.ended_ns) else {
             return false;

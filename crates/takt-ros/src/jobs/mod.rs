@@ -1,8 +1,9 @@
 //! Job records of Takt's own robots as a source of events.
 //!
-//! A robot's task says of every job when it was released, started and ended ([`Kind::Job`]). From a finished run the rows of
-//! its sample files are handed over as iterators, one for each task ([`from_tasks`]); this crate need not know the files. A
-//! robot that runs writes its jobs ([`JobFile`]) to the session that the preload probe's processes write to as well, so that a
+//! A robot's task says of every job when it was released, started and ended ([`Kind::Job`]). From a
+//! finished run the rows of its sample files are handed over as iterators, one for each task
+//! ([`from_tasks`]); this crate need not know the files. A robot that runs writes its jobs
+//! ([`JobFile`]) to the session that the preload probe's processes write to as well, so that a
 //! reader sees one kind of process.
 
 mod live;
@@ -25,7 +26,8 @@ pub struct JobRow {
     pub task: Arc<str>,
     /// Its process; 0 where the samples do not say.
     pub pid: u32,
-    /// Its thread; `None` where the samples do not say: tasks are then numbered in the order in which they appear.
+    /// Its thread; `None` where the samples do not say: tasks are then numbered in the order in
+    /// which they appear.
     pub tid: Option<u32>,
     /// Number of the release.
     pub index: u64,
@@ -37,7 +39,8 @@ pub struct JobRow {
     pub started_ns: u64,
     /// The job's work ended.
     pub ended_ns: u64,
-    /// CPU time used; `None` where the samples do not say: then the time from start to end stands for it, which is never less.
+    /// CPU time used; `None` where the samples do not say: then the time from start to end stands
+    /// for it, which is never less.
     pub used_ns: Option<u64>,
 }
 
@@ -83,7 +86,8 @@ pub fn from_tasks<I: Iterator<Item = JobRow>>(tasks: Vec<I>) -> Rows<I> {
 }
 
 impl<I: Iterator<Item = JobRow>> Rows<I> {
-    /// Rows left out because no job can have such times (ended before it started, started before its release).
+    /// Rows left out because no job can have such times (ended before it started, started before
+    /// its release).
     pub fn impossible(&self) -> u64 {
         self.impossible
     }

@@ -1,4 +1,5 @@
-//! Records of the shared rings, from words to events. Every word is another process's, and judged before it is used.
+//! Records of the shared rings, from words to events. Every word is another process's, and judged
+//! before it is used.
 
 use std::sync::Arc;
 
@@ -60,8 +61,8 @@ pub struct Head {
     pub flags: u8,
 }
 
-/// Reads the first word of the record at `position`, after which `left` words were written in all, and which must end before the ring
-/// does, `lap` words from there.
+/// Reads the first word of the record at `position`, after which `left` words were written in all,
+/// and which must end before the ring does, `lap` words from there.
 pub fn head(word: u64, position: u64, left: u64, lap: usize) -> Result<Head, RecordError> {
     let head = Head { words: (word & 0xffff) as usize, code: (word >> 16) as u8, flags: (word >> 24) as u8 };
     let least = if head.code == code::PADDING { 1 } else { 2 };

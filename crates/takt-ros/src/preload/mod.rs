@@ -1,5 +1,6 @@
-//! The preload probe: a library that stands before ROS 2's `libtracetools.so` in the processes that are started under it, and the
-//! reader of what it writes. The application is neither rebuilt nor configured, and LTTng neither needed nor disturbed.
+//! The preload probe: a library that stands before ROS 2's `libtracetools.so` in the processes that
+//! are started under it, and the reader of what it writes. The application is neither rebuilt nor
+//! configured, and LTTng neither needed nor disturbed.
 //!
 //! ```text
 //! process: rclcpp ─► ros_trace_* (libtakt_probe.so) ─► ring of the thread ──┐  PID-TIME.ring in the session's directory (tmpfs)
@@ -7,9 +8,10 @@
 //! reader:                            Probe: Source  ◄── merged by time ◄─────┘
 //! ```
 //!
-//! What it cannot do: attach to a process that already runs (see [`crate::uprobes`]), observe set-user-ID programs, statically linked
-//! ones, processes of another user than the session's, or those in a container that does not see the session's directory under the same
-//! path (with `--volume DIR:DIR` it does, and numbers of processes and threads are translated).
+//! What it cannot do: attach to a process that already runs (see [`crate::uprobes`]), observe
+//! set-user-ID programs, statically linked ones, processes of another user than the session's, or
+//! those in a container that does not see the session's directory under the same path (with
+//! `--volume DIR:DIR` it does, and numbers of processes and threads are translated).
 
 mod decode;
 mod guard;

@@ -13,8 +13,9 @@ use crate::event::{Event, Source};
 
 /// How often the directory is searched for new processes, and the old ones are looked after.
 const SCAN_EVERY: Duration = Duration::from_millis(50);
-/// The directory says when it was last changed. That clock may stand still for a tick (10 ms), so a change may hide behind one that
-/// was seen; when nothing has changed for so long, nothing is hidden.
+/// The directory says when it was last changed. That clock may stand still for a tick (10 ms), so a
+/// change may hide behind one that was seen; when nothing has changed for so long, nothing is
+/// hidden.
 const CLOCK_STANDS: Duration = Duration::from_millis(100);
 /// Searched all the same after so long, for file systems whose clocks are worse.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
@@ -60,7 +61,8 @@ pub struct Probe {
     finishing: bool,
 }
 
-/// When the session's directory was last changed and searched: most of the time nothing comes or goes.
+/// When the session's directory was last changed and searched: most of the time nothing comes or
+/// goes.
 #[derive(Debug, Default)]
 struct Folder {
     changed: Option<SystemTime>,
@@ -190,7 +192,8 @@ impl Probe {
         self.polled.clear();
         self.polled.extend(self.processes.iter().map(asked));
         let count = self.polled.len() as libc::nfds_t;
-        // SAFETY: as many descriptors as said, which are open while `processes` holds them; no waiting.
+        // SAFETY: as many descriptors as said, which are open while `processes` holds them; no
+        // waiting.
         unsafe { libc::poll(self.polled.as_mut_ptr(), count, 0) };
         for (process, polled) in self.processes.iter_mut().zip(&self.polled) {
             process.check(polled.revents != 0);
@@ -238,7 +241,8 @@ impl Source for Probe {
             self.scan()?;
         }
         self.read_all();
-        // Rings come one after the other, each in order; a stable sort merges them and keeps each thread's order.
+        // Rings come one after the other, each in order; a stable sort merges them and keeps each
+        // thread's order.
         self.events.sort_by_key(|event| event.at_ns);
         let count = self.events.len();
         self.events.drain(..).for_each(sink);

@@ -177,7 +177,8 @@ impl Process {
             lost: 0,
             cut_texts: 0,
             rmw_publish_arguments: 0,
-            // Read anew behind the descriptor: the number could have gone to another process in between.
+            // Read anew behind the descriptor: the number could have gone to another process in
+            // between.
             alive: found.is_some() && started(pid) == Some(start_ticks),
         };
         Ok(Some(Self {
@@ -216,7 +217,8 @@ impl Process {
         self.pidfd.as_ref().filter(|_| self.info.alive)
     }
 
-    /// Notes whether the process still runs; `readable`: what [`Self::awaited`] has become. What it wrote before can be read afterwards.
+    /// Notes whether the process still runs; `readable`: what [`Self::awaited`] has become. What it
+    /// wrote before can be read afterwards.
     pub(super) fn check(&mut self, readable: bool) {
         if !self.info.alive {
             return;
@@ -277,7 +279,8 @@ impl Process {
             }
             let mapping = Mapping::new(&self.file, offset, bytes)
                 .map_err(|source| ProcessError::File { what: "map", source })?;
-            // SAFETY: the whole ring was just mapped, and the length was checked to be a power of two.
+            // SAFETY: the whole ring was just mapped, and the length was checked to be a power of
+            // two.
             let view = unsafe { RingView::at(mapping.base.as_ptr(), self.ring_words) };
             if view.header.ready.load(Ordering::Acquire) != 1 {
                 break;
@@ -370,7 +373,8 @@ impl ThreadRing {
                         Kind::Lost { count } => *said = said.saturating_add(count),
                         _ => {}
                     }
-                    // Before the first thread record: a reader that came late. The process stands for the thread.
+                    // Before the first thread record: a reader that came late. The process stands
+                    // for the thread.
                     push(tid.unwrap_or(pid), kind);
                 }
             }

@@ -36,11 +36,13 @@ impl Reader {
         Self { tail: ring.header.tail.load(Ordering::Acquire), ..Self::default() }
     }
 
-    /// Reads what is there, hands it to `sink`, and gives its room back to the writer. Returns how many records.
+    /// Reads what is there, hands it to `sink`, and gives its room back to the writer. Returns how
+    /// many records.
     ///
     /// # Errors
     ///
-    /// The ring holds what no writer of this version has written. What came before has been handed out.
+    /// The ring holds what no writer of this version has written. What came before has been handed
+    /// out.
     pub fn read(&mut self, ring: RingView<'_>, mut sink: impl FnMut(Decoded)) -> Result<usize, RingError> {
         let head_at = ring.header.head.load(Ordering::Acquire);
         let waiting = head_at.wrapping_sub(self.tail);
@@ -87,7 +89,8 @@ impl Reader {
     }
 }
 
-/// Reads a ring of the smallest size from an image: its head and the reader's tail, then its words. For tests and fuzzing.
+/// Reads a ring of the smallest size from an image: its head and the reader's tail, then its words.
+/// For tests and fuzzing.
 ///
 /// # Errors
 ///
@@ -103,8 +106,8 @@ pub fn read_image(bytes: &[u8]) -> Result<Vec<Decoded>, RingError> {
         .chain(words.chain(std::iter::repeat(0)).take(LEAST_WORDS))
         .map(AtomicU64::new)
         .collect();
-    // SAFETY: header and words lie in `memory`, which is aligned to 8 bytes, outlives the view, and is used through
-    // atomics alone.
+    // SAFETY: header and words lie in `memory`, which is aligned to 8 bytes, outlives the view, and
+    // is used through atomics alone.
     let view = unsafe { RingView::at(memory.as_ptr().cast_mut().cast(), LEAST_WORDS) };
     view.header.head.store(head, Ordering::Relaxed);
     view.header.tail.store(tail, Ordering::Relaxed);

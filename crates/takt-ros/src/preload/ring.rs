@@ -1,5 +1,6 @@
-//! The file that an observed process and the reader share: one header page, then one ring per thread. This source is part of both
-//! sides: the probe library includes it by path, and uses nothing beyond `core`.
+//! The file that an observed process and the reader share: one header page, then one ring per
+//! thread. This source is part of both sides: the probe library includes it by path, and uses
+//! nothing beyond `core`.
 //!
 //! A ring is a sequence of 64-bit words with one writer and one reader. A record is contiguous:
 //!
@@ -10,8 +11,9 @@
 //! ...      arguments; a text is one word with its length in bytes, then its bytes, padded with zeros
 //! ```
 //!
-//! What would cross the end of the ring starts at its beginning, after a padding record of which only word 0 counts. All words are atomics:
-//! the other side is another process, and nothing that it does may be undefined behaviour here.
+//! What would cross the end of the ring starts at its beginning, after a padding record of which
+//! only word 0 counts. All words are atomics: the other side is another process, and nothing that
+//! it does may be undefined behaviour here.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -115,29 +117,35 @@ pub mod code {
     pub const BUFFER_INSIDE: u8 = 33;
     /// `rcl_lifecycle_transition`: machine, from, to.
     pub const TRANSITION: u8 = 34;
-    /// A job of a task of Takt's own robots, stamped with its end: release, start, CPU time used, task.
+    /// A job of a task of Takt's own robots, stamped with its end: release, start, CPU time used,
+    /// task.
     pub const JOB: u8 = 35;
-    /// The activation that ends with the next record was off the CPU: how often by itself, how long ready, how often it yielded, how long it may
-    /// have been off the CPU before its start; [`super::UNKNOWN`].
+    /// The activation that ends with the next record was off the CPU: how often by itself, how long
+    /// ready, how often it yielded, how long it may have been off the CPU before its start;
+    /// [`super::UNKNOWN`].
     pub const OFF_CPU: u8 = 36;
     /// An executor runs on this thread from here on: executor, its C++ type.
     pub const SPIN: u8 = 40;
-    /// What an executor ran without the events of a callback has returned; flag: with the events of a callback.
+    /// What an executor ran without the events of a callback has returned; flag: with the events of
+    /// a callback.
     pub const EXECUTED: u8 = 41;
-    /// A callback group gets a member: group, which kind of member, C++ object; flag: the group is reentrant.
+    /// A callback group gets a member: group, which kind of member, C++ object; flag: the group is
+    /// reentrant.
     pub const GROUP_MEMBER: u8 = 42;
     /// First eight bytes of the message of the next record.
     pub const HEAD: u8 = 43;
     /// The process's nodes are those of Python.
     pub const PYTHON: u8 = 44;
-    /// The message of the next record was received by the middleware: so long after its source stamp, signed.
+    /// The message of the next record was received by the middleware: so long after its source
+    /// stamp, signed.
     pub const RECEIVED: u8 = 45;
     /// Codes end here.
     pub const END: u8 = 46;
 }
 
-/// Which records carry CPU time, one bit for each code: all that execution times, the demand of a thread that publishes without
-/// callbacks, and an executor's own work are made of. Reading the clock is a system call.
+/// Which records carry CPU time, one bit for each code: all that execution times, the demand of a
+/// thread that publishes without callbacks, and an executor's own work are made of. Reading the
+/// clock is a system call.
 pub const CPU_NEEDED: u64 = 1 << code::THREAD
     | 1 << code::THREAD_END
     | 1 << code::CALLBACK_START
@@ -164,7 +172,8 @@ pub struct FileHeader {
     pub version: AtomicU32,
     /// The process, as it sees itself.
     pub pid: AtomicU32,
-    /// When it was started, clock ticks since boot (`/proc/PID/stat`): tells it from a later one of the same number.
+    /// When it was started, clock ticks since boot (`/proc/PID/stat`): tells it from a later one of
+    /// the same number.
     pub start_ticks: AtomicU64,
     /// When the file was made, CLOCK_MONOTONIC nanoseconds.
     pub opened_ns: AtomicU64,
@@ -231,8 +240,9 @@ impl<'a> RingView<'a> {
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 8 bytes, and [`ring_bytes`]`(words)` bytes from there stay mapped, readable and writable, for `'a`; everybody
-    /// who uses them does so with atomics. `words` is a power of two.
+    /// `base` is aligned to 8 bytes, and [`ring_bytes`]`(words)` bytes from there stay mapped,
+    /// readable and writable, for `'a`; everybody who uses them does so with atomics. `words` is a
+    /// power of two.
     pub unsafe fn at(base: *mut u8, words: usize) -> Self {
         // SAFETY: by contract; atomics may be shared with whoever else has the memory mapped.
         unsafe {
@@ -255,7 +265,8 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Goes on where the ring's last writer stopped. The caller has taken the ring (`owner`) with acquire ordering.
+    /// Goes on where the ring's last writer stopped. The caller has taken the ring (`owner`) with
+    /// acquire ordering.
     pub fn new(ring: RingView<'a>) -> Self {
         let head = ring.header.head.load(Ordering::Relaxed);
         let unsaid = ring.header.unsaid.load(Ordering::Relaxed);
@@ -295,7 +306,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Begins a record of at most `words` words in all; `None`: no room, lost and counted. Wait-free.
+    /// Begins a record of at most `words` words in all; `None`: no room, lost and counted.
+    /// Wait-free.
     #[inline]
     pub fn begin(&mut self, words: usize, at_ns: u64) -> Option<Record<'_, 'a>> {
         if self.unsaid > 0 {

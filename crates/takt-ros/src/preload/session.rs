@@ -1,4 +1,5 @@
-//! A session: the directory where observed processes and the reader meet, and the environment that brings processes there.
+//! A session: the directory where observed processes and the reader meet, and the environment that
+//! brings processes there.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -29,7 +30,8 @@ const LOCK: &str = "session.lock";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuClock {
-    /// Starts and ends of callbacks, publications, an executor's waits: all that the model is made of.
+    /// Starts and ends of callbacks, publications, an executor's waits: all that the model is made
+    /// of.
     #[default]
     Needed,
     /// Every event.
@@ -42,14 +44,16 @@ pub enum CpuClock {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProbeOptions {
-    /// KiB of each thread's ring; 256: some 8,000 events, seconds of the busiest executor, should the reader be held up.
+    /// KiB of each thread's ring; 256: some 8,000 events, seconds of the busiest executor, should
+    /// the reader be held up.
     pub ring_kib: u32,
     /// Which events carry CPU time.
     pub cpu_clock: CpuClock,
-    /// Brings the stand-in for `libtracetools.so` too, for workloads without ROS. Off: a real ROS has its own.
+    /// Brings the stand-in for `libtracetools.so` too, for workloads without ROS. Off: a real ROS
+    /// has its own.
     pub stand_in: bool,
-    /// Where the directory is made; by default `/dev/shm`, where nothing is ever written to a disk, or else the temporary
-    /// directory.
+    /// Where the directory is made; by default `/dev/shm`, where nothing is ever written to a disk,
+    /// or else the temporary directory.
     pub base: Option<PathBuf>,
 }
 
@@ -104,7 +108,8 @@ pub enum ProbeSessionError {
 #[derive(Debug)]
 pub struct ProbeSession {
     directory: PathBuf,
-    /// Where the libraries are: the directory itself, or another where programs may be executed from.
+    /// Where the libraries are: the directory itself, or another where programs may be executed
+    /// from.
     libraries: PathBuf,
     options: ProbeOptions,
     _lock: File,
@@ -113,8 +118,8 @@ pub struct ProbeSession {
 }
 
 impl ProbeSession {
-    /// Makes a directory and puts the libraries there. It goes with this process, however that ends; what an earlier session left
-    /// all the same goes now.
+    /// Makes a directory and puts the libraries there. It goes with this process, however that
+    /// ends; what an earlier session left all the same goes now.
     ///
     /// # Errors
     ///
@@ -149,8 +154,8 @@ impl ProbeSession {
         Ok(session)
     }
 
-    /// Takes up a session whose reader has let go of it, by the directory that its processes still write to. A reader that was killed leaves
-    /// none, but where there is no shell to clear away.
+    /// Takes up a session whose reader has let go of it, by the directory that its processes still
+    /// write to. A reader that was killed leaves none, but where there is no shell to clear away.
     ///
     /// # Errors
     ///
@@ -185,7 +190,8 @@ impl ProbeSession {
         Probe::open(&self.directory)
     }
 
-    /// What a process needs in its environment to be observed; `preloaded` is what `LD_PRELOAD` holds already.
+    /// What a process needs in its environment to be observed; `preloaded` is what `LD_PRELOAD`
+    /// holds already.
     pub fn environment(&self, preloaded: Option<OsString>) -> Vec<(&'static str, OsString)> {
         let mut preload = self.libraries.join("libtakt_probe.so").into_os_string();
         if self.options.stand_in {
@@ -214,7 +220,8 @@ impl ProbeSession {
         command.envs(self.environment(std::env::var_os("LD_PRELOAD")))
     }
 
-    /// Gives the directory, with the libraries in it, to another user, whose processes are to be observed.
+    /// Gives the directory, with the libraries in it, to another user, whose processes are to be
+    /// observed.
     ///
     /// # Errors
     ///
@@ -286,7 +293,8 @@ fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ProbeSessionErr
 fn make_directory(base: &Path) -> Result<(PathBuf, File), ProbeSessionError> {
     let pid = std::process::id();
     for _ in 0..1000 {
-        // Never twice in a process: the guard of a session that has just ended may still be removing its directory.
+        // Never twice in a process: the guard of a session that has just ended may still be
+        // removing its directory.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = base.join(format!("{PREFIX}{pid}-{number}"));
         match DirBuilder::new().mode(0o700).create(&directory) {
@@ -302,7 +310,8 @@ fn make_directory(base: &Path) -> Result<(PathBuf, File), ProbeSessionError> {
     Err(make(base)(io::ErrorKind::AlreadyExists.into()))
 }
 
-/// Removes the directories of sessions whose maker and processes have gone, and that nobody has taken up.
+/// Removes the directories of sessions whose maker and processes have gone, and that nobody has
+/// taken up.
 fn sweep(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -329,7 +338,8 @@ fn has_processes(directory: &Path) -> bool {
 fn forbids_execution(path: &Path) -> bool {
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
     let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the path ends in zero; the kernel fills the structure when it returns 0, and only then is it read.
+    // SAFETY: the path ends in zero; the kernel fills the structure when it returns 0, and only
+    // then is it read.
     unsafe {
         libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) == 0
             && stat.assume_init().f_flag & libc::ST_NOEXEC != 0

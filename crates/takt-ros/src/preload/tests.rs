@@ -1,4 +1,5 @@
-//! The ring's protocol, writer against reader, in memory of this process; and the reader against what no writer has written.
+//! The ring's protocol, writer against reader, in memory of this process; and the reader against
+//! what no writer has written.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,8 +24,8 @@ impl Memory {
     }
 
     fn view(&self) -> RingView<'_> {
-        // SAFETY: header and words lie in `words`, which is aligned to 8 bytes, lives as long as `self`, and is
-        // used through atomics alone.
+        // SAFETY: header and words lie in `words`, which is aligned to 8 bytes, lives as long as
+        // `self`, and is used through atomics alone.
         unsafe { RingView::at(self.words.as_ptr().cast_mut().cast(), self.ring) }
     }
 }
@@ -244,7 +245,8 @@ proptest! {
         let _ = read_image(&bytes);
     }
 
-    /// A whole ring with a few words changed: what is read is at most what was written, and the rest an error.
+    /// A whole ring with a few words changed: what is read is at most what was written, and the
+    /// rest an error.
     #[test]
     fn a_changed_word_is_an_error_or_another_value(changes in proptest::collection::vec((0usize..400, any::<u64>()), 1..4)) {
         let memory = Memory::new(LEAST_WORDS);

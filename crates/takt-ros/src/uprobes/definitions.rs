@@ -1,8 +1,9 @@
 //! Uprobes as named events of tracefs: defined once each, and opened on every CPU.
 //!
-//! Without a name (the `uprobe` PMU alone) each CPU needs probes of its own: a call then passes all of them, and removing them takes as many
-//! times as long. Names are the whole system's, so they carry our process's number, and what a killed process left is removed by
-//! the next; until then it is a line in a list and touches nobody.
+//! Without a name (the `uprobe` PMU alone) each CPU needs probes of its own: a call then passes all
+//! of them, and removing them takes as many times as long. Names are the whole system's, so they
+//! carry our process's number, and what a killed process left is removed by the next; until then it
+//! is a line in a list and touches nobody.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -43,7 +44,8 @@ impl Definitions {
         Some(Self { root, _detached: detached, group, names: Vec::new() })
     }
 
-    /// Defines an event at `offset` of the file; returns its number. A path with blanks or colons cannot be written there.
+    /// Defines an event at `offset` of the file; returns its number. A path with blanks or colons
+    /// cannot be written there.
     pub fn add(&mut self, function: &str, path: &Path, offset: u64) -> io::Result<u64> {
         let path = path.to_str().filter(|path| !path.contains([' ', ':', '\n', '\t']));
         let path = path.ok_or(io::ErrorKind::InvalidInput)?;

@@ -1,11 +1,13 @@
 //! What a late observer has missed, as far as it can be found: events of initialisation fire once.
 //!
-//! Two sources. The **order of calls** on a thread tells which callback belongs to which subscription or timer (the executor
-//! names the handle that it executes, `rmw` the subscription that it takes from, then the callback starts). And the
-//! **objects of the middleware** begin alike in every release: an identifier (`rmw_...`), a pointer of the middleware, the
-//! name of the topic or service. `rcl`'s own objects hold a pointer to them somewhere in their implementation; it is looked for, and
-//! taken only where both texts are there. Nodes and timers are found as [`super::nodes`] says; a timer of one of several nodes belongs to the one
-//! whose publisher it uses first. Symbols and queue depths stay unknown (0).
+//! Two sources. The **order of calls** on a thread tells which callback belongs to which
+//! subscription or timer (the executor names the handle that it executes, `rmw` the subscription
+//! that it takes from, then the callback starts). And the **objects of the middleware** begin alike
+//! in every release: an identifier (`rmw_...`), a pointer of the middleware, the name of the topic
+//! or service. `rcl`'s own objects hold a pointer to them somewhere in their implementation; it is
+//! looked for, and taken only where both texts are there. Nodes and timers are found as
+//! [`super::nodes`] says; a timer of one of several nodes belongs to the one whose publisher it
+//! uses first. Symbols and queue depths stay unknown (0).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +18,8 @@ use super::memory::Memory;
 use super::nodes::{Nodes, timer};
 use crate::event::{Handle, Kind, ServiceStep};
 
-/// Words of an `rcl` implementation that are searched: its options and pointers, in every release known.
+/// Words of an `rcl` implementation that are searched: its options and pointers, in every release
+/// known.
 const SEARCHED_WORDS: u64 = 96;
 
 /// Starts of a callback after which it stays unexplained.
@@ -75,7 +78,8 @@ fn behind(memory: &mut dyn Memory, pid: u32, object: Handle) -> Option<(Handle, 
 }
 
 impl Known {
-    /// Looks at `kind` before it is handed on, and at what is not known of it: `out` gets what would have been said earlier.
+    /// Looks at `kind` before it is handed on, and at what is not known of it: `out` gets what
+    /// would have been said earlier.
     pub fn before(
         &mut self,
         context: &mut Context,
@@ -253,8 +257,9 @@ impl Known {
         let clocks = [now_ns.cast_signed(), i64::try_from(wall_ns.as_nanos()).unwrap_or(i64::MAX)];
         let known = timer(memory, pid, handle, clocks);
         if let Some(known) = known {
-            // Its releases are the next call and all that are whole periods before it; the last of them before this start was this
-            // one's, and a timer made a period earlier would have it as its first.
+            // Its releases are the next call and all that are whole periods before it; the last of
+            // them before this start was this one's, and a timer made a period earlier would have
+            // it as its first.
             let period_ns = known.period_ns.unsigned_abs();
             let next_ns = now_ns.saturating_add_signed(known.until_next_ns);
             let release_ns = match next_ns.checked_sub(at_ns) {

@@ -1,4 +1,5 @@
-//! Where `libtracetools.so` is: in which processes it is mapped, from which file, and where its functions begin in it.
+//! Where `libtracetools.so` is: in which processes it is mapped, from which file, and where its
+//! functions begin in it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +34,8 @@ pub enum LibraryError {
 pub struct Found {
     /// Its name where it was mapped, ` (deleted)` included.
     pub name: String,
-    /// A path by which it can be opened from here: also when it was deleted, or lies in a container.
+    /// A path by which it can be opened from here: also when it was deleted, or lies in a
+    /// container.
     pub path: PathBuf,
     /// Processes.
     pub pids: Vec<u32>,

@@ -1,4 +1,5 @@
-//! Reading the memory of the processes under observation: names, which a sample has only the addresses of.
+//! Reading the memory of the processes under observation: names, which a sample has only the
+//! addresses of.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -99,8 +100,9 @@ impl Memory for Processes {
     }
 }
 
-/// From where to where a line of `/proc/PID/maps` goes, if that is memory without a file that its process alone writes: heaps, and what large
-/// allocations have; stacks, too, of all threads but the first.
+/// From where to where a line of `/proc/PID/maps` goes, if that is memory without a file that its
+/// process alone writes: heaps, and what large allocations have; stacks, too, of all threads but
+/// the first.
 fn region(line: &str) -> Option<(u64, u64)> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
@@ -112,8 +114,9 @@ fn region(line: &str) -> Option<(u64, u64)> {
     fits.then_some((number(start)?, number(end)?))
 }
 
-/// The parts of a region whose pages are there (`/proc/PID/pagemap`, a word a page, highest bit present, next swapped). Stacks and arenas are
-/// reserved by the megabyte and hardly used: reading all of a node of Fast DDS took a second, what it uses takes milliseconds.
+/// The parts of a region whose pages are there (`/proc/PID/pagemap`, a word a page, highest bit
+/// present, next swapped). Stacks and arenas are reserved by the megabyte and hardly used: reading
+/// all of a node of Fast DDS took a second, what it uses takes milliseconds.
 fn touched(pages: Option<&File>, (start, end): (u64, u64)) -> Vec<(u64, u64)> {
     let Some(pages) = pages else { return vec![(start, end)] };
     // SAFETY: sysconf has no preconditions.

@@ -1,18 +1,23 @@
-//! Uprobes on `libtracetools.so`: for processes that already run, and could not be started under [`crate::preload`].
+//! Uprobes on `libtracetools.so`: for processes that already run, and could not be started under
+//! [`crate::preload`].
 //!
-//! The kernel puts a breakpoint at the beginning of each `ros_trace_*` function, in every process that has the library mapped, now or
-//! later, and writes who called and with which arguments. That needs privilege (root, or `CAP_PERFMON` with
-//! `CAP_SYS_PTRACE`), and each call costs the process one to two microseconds on metal, ten and more on a virtual machine:
-//! a hundred times the preload probe. Taking the probes away (when [`Probe`] is dropped) takes the
-//! kernel some 80 ms for each function.
+//! The kernel puts a breakpoint at the beginning of each `ros_trace_*` function, in every process
+//! that has the library mapped, now or later, and writes who called and with which arguments. That
+//! needs privilege (root, or `CAP_PERFMON` with `CAP_SYS_PTRACE`), and each call costs the process
+//! one to two microseconds on metal, ten and more on a virtual machine: a hundred times the preload
+//! probe. Taking the probes away (when [`Probe`] is dropped) takes the kernel some 80 ms for each
+//! function.
 //!
-//! - **CPU time** is not in a sample. It is summed from the scheduler's switches, which the same buffers record; it counts from
-//!   the thread's first event, and contains the cost of the probes in between.
-//! - **Names** (topics, nodes) are read from the process's memory after the call. The caller may have freed the text by
-//!   then: what is no text any more becomes `?ADDRESS` and is counted; what became another text cannot be told.
-//! - **Initialisation** that was over before is found again as far as possible (see `fill` and `nodes`): names of nodes and topics, which
-//!   belongs to which, periods and phases of timers.
-//! - Symbols of callbacks are not seen from Jazzy on (`rclcpp` asks first whether LTTng wants them).
+//! - **CPU time** is not in a sample. It is summed from the scheduler's switches, which the same
+//!   buffers record; it counts from the thread's first event, and contains the cost of the probes
+//!   in between.
+//! - **Names** (topics, nodes) are read from the process's memory after the call. The caller may
+//!   have freed the text by then: what is no text any more becomes `?ADDRESS` and is counted; what
+//!   became another text cannot be told.
+//! - **Initialisation** that was over before is found again as far as possible (see `fill` and
+//!   `nodes`): names of nodes and topics, which belongs to which, periods and phases of timers.
+//! - Symbols of callbacks are not seen from Jazzy on (`rclcpp` asks first whether LTTng wants
+//!   them).
 
 mod definitions;
 mod fill;
@@ -142,7 +147,8 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// Not allowed, no library, or one without the functions: the message says which, and the way out.
+    /// Not allowed, no library, or one without the functions: the message says which, and the way
+    /// out.
     pub fn attach(options: &UprobeOptions) -> Result<Self, UprobeError> {
         if !(64..=262_144).contains(&options.buffer_kib) {
             return Err(UprobeError::BufferSize { found: options.buffer_kib });
@@ -191,8 +197,9 @@ impl Probe {
         Ok(probe)
     }
 
-    /// Calls of `sched_yield`, by which a thread with a reservation gives the rest of its budget away; the kernel's records of switches
-    /// show them as preemption. Where they cannot be probed, it is not known whether there are any.
+    /// Calls of `sched_yield`, by which a thread with a reservation gives the rest of its budget
+    /// away; the kernel's records of switches show them as preemption. Where they cannot be probed,
+    /// it is not known whether there are any.
     fn add_yields(&mut self, pmu: u32, path: &Path) {
         let Ok(library::Offsets { found, .. }) = library::offsets(path, std::iter::once(YIELD)) else {
             return;
@@ -261,8 +268,9 @@ fn refused(what: String, source: io::Error) -> UprobeError {
     }
 }
 
-/// What a probe makes of records of the kernel's ring buffer, where the functions are numbered as they stand in the list and all
-/// processes have the memory `memory`, from address 0. For tests and fuzzing.
+/// What a probe makes of records of the kernel's ring buffer, where the functions are numbered as
+/// they stand in the list and all processes have the memory `memory`, from address 0. For tests and
+/// fuzzing.
 #[must_use]
 pub fn read_image(records: &[u8], memory: &[u8]) -> Vec<Event> {
     let mut translator = Translator::new(None, memory::Image(memory));

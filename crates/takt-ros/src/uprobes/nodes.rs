@@ -1,16 +1,20 @@
-//! The nodes of a process that made them before it was observed, and which of them its publishers, subscriptions, services and clients belong
-//! to. No call tells that any more; the process's memory does.
+//! The nodes of a process that made them before it was observed, and which of them its publishers,
+//! subscriptions, services and clients belong to. No call tells that any more; the process's memory
+//! does.
 //!
 //! What is relied on, and checked by its content before it is believed:
-//! - `rmw_node_t` begins with the middleware's identifier, the very pointer that all its objects begin with, then its data, the node's name and
-//!   its namespace (`rmw/types.h`, the same from Foxy to Kilted). Texts that cannot be a name and a namespace are no node.
-//! - `rcl_node_t` is two pointers, context and implementation (`rcl/node.h`); the implementation holds the pointer to the `rmw_node_t`
-//!   somewhere, and that to the full name behind it (`rcl/src/rcl/node_impl.h`).
-//! - `rclcpp`'s objects hold the shared pointer to their `rcl_node_t` shortly before that to their own handle (`publisher_base.hpp`,
-//!   `subscription_base.hpp`, `service.hpp`, `client.hpp`).
+//! - `rmw_node_t` begins with the middleware's identifier, the very pointer that all its objects
+//!   begin with, then its data, the node's name and its namespace (`rmw/types.h`, the same from
+//!   Foxy to Kilted). Texts that cannot be a name and a namespace are no node.
+//! - `rcl_node_t` is two pointers, context and implementation (`rcl/node.h`); the implementation
+//!   holds the pointer to the `rmw_node_t` somewhere, and that to the full name behind it
+//!   (`rcl/src/rcl/node_impl.h`).
+//! - `rclcpp`'s objects hold the shared pointer to their `rcl_node_t` shortly before that to their
+//!   own handle (`publisher_base.hpp`, `subscription_base.hpp`, `service.hpp`, `client.hpp`).
 //!
-//! So the writable memory is read once, and every pointer in it into writable memory is kept, sorted by where it leads: "who points here" is then
-//! a search. What contradicts itself (two nodes equally near) is no answer.
+//! So the writable memory is read once, and every pointer in it into writable memory is kept,
+//! sorted by where it leads: "who points here" is then a search. What contradicts itself (two nodes
+//! equally near) is no answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,14 +22,16 @@ use std::sync::Arc;
 use super::memory::Memory;
 use crate::event::{Handle, Kind};
 
-/// Memory that is read of a process. Objects of `rclcpp` are made at start-up and lie in its first heaps; beyond are images and maps.
+/// Memory that is read of a process. Objects of `rclcpp` are made at start-up and lie in its first
+/// heaps; beyond are images and maps.
 const MOST_BYTES: u64 = 256 << 20;
 /// Pointers that are kept: 64 MiB while the process's objects are looked up.
 const MOST_POINTERS: usize = 4 << 20;
 const CHUNK: usize = 1 << 20;
 /// Words of an `rcl` implementation that may hold the pointer to the middleware's object.
 const IMPLEMENTATION_WORDS: u64 = 96;
-/// Words before an object's own handle that may hold its node's: between them lie a context, a logger and a mutex at most.
+/// Words before an object's own handle that may hold its node's: between them lie a context, a
+/// logger and a mutex at most.
 const BEFORE_WORDS: u64 = 24;
 /// Words behind the pointer to the middleware's node that may hold the one to the full name.
 const FULL_NAME_WORDS: u64 = 16;
@@ -103,7 +109,8 @@ impl Nodes {
         self.only().or_else(|| self.nearest(memory, pid, &[handle])).unwrap_or(0)
     }
 
-    /// The node of what has this object of the middleware (its handle of `rcl` is not known); 0: unknown.
+    /// The node of what has this object of the middleware (its handle of `rcl` is not known); 0:
+    /// unknown.
     pub fn behind(&self, memory: &mut dyn Memory, pid: u32, rmw_object: Handle) -> Handle {
         let handles = || {
             let inside: BTreeSet<Handle> =
@@ -146,10 +153,12 @@ impl Nodes {
             if !named {
                 continue;
             }
-            // Of all that lead to where the implementation may begin: other objects lie before it, nothing begins within it.
+            // Of all that lead to where the implementation may begin: other objects lie before it,
+            // nothing begins within it.
             let mut best: Option<(u64, Handle)> = None;
             for second in self.to_implementation(inside) {
-                // The pointer to the implementation is the second word; the first leads to the context.
+                // The pointer to the implementation is the second word; the first leads to the
+                // context.
                 let node = second.wrapping_sub(8);
                 let (context, begin) =
                     (memory.word(pid, node).unwrap_or(0), memory.word(pid, second).unwrap_or(0));
@@ -168,7 +177,8 @@ impl Nodes {
         None
     }
 
-    /// The node whose handle stands nearest before one of these handles. Contradictions are no answer.
+    /// The node whose handle stands nearest before one of these handles. Contradictions are no
+    /// answer.
     fn nearest(&self, memory: &mut dyn Memory, pid: u32, handles: &[Handle]) -> Option<Handle> {
         let mut best: Option<(u64, Handle)> = None;
         let mut contradiction = false;
@@ -209,9 +219,9 @@ fn node_name(memory: &mut dyn Memory, pid: u32, at: u64) -> Option<(Arc<str>, Ar
     fits.then_some((name, namespace))
 }
 
-/// Period and next call of an `rcl_timer_t` (`rcl/timer.c`), both on the timer's own clock, whichever of the two that is. They stand in its
-/// implementation one after the other with the last call between them, and are taken only where the three agree with each other
-/// and with the time.
+/// Period and next call of an `rcl_timer_t` (`rcl/timer.c`), both on the timer's own clock,
+/// whichever of the two that is. They stand in its implementation one after the other with the last
+/// call between them, and are taken only where the three agree with each other and with the time.
 pub fn timer(memory: &mut dyn Memory, pid: u32, timer: Handle, clocks_ns: [i64; 2]) -> Option<Timer> {
     const WORDS: usize = 64;
     /// Shorter ones no operating system keeps; longer ones nobody waits for.

@@ -23,7 +23,8 @@ pub fn cpus() -> Vec<u16> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
-/// Makes room for `count` more descriptors, as far as the hard limit goes: each function has one on every CPU.
+/// Makes room for `count` more descriptors, as far as the hard limit goes: each function has one on
+/// every CPU.
 pub fn allow_descriptors(count: usize) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel fills the structure.
@@ -58,7 +59,8 @@ fn attributes() -> b::perf_event_attr {
 }
 
 fn open(attr: &mut b::perf_event_attr, cpu: u16) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes are whole, their size is the structure's, and what they point to outlives the call.
+    // SAFETY: the attributes are whole, their size is the structure's, and what they point to
+    // outlives the call.
     let fd = unsafe { perf::perf_event_open(attr, -1, cpu.into(), -1, b::PERF_FLAG_FD_CLOEXEC.into()) };
     match fd < 0 {
         true => Err(io::Error::last_os_error()),
@@ -81,7 +83,8 @@ pub enum What<'a> {
     },
 }
 
-/// One CPU's buffer. Switches, ends and names of threads come from the first event, hits from those added.
+/// One CPU's buffer. Switches, ends and names of threads come from the first event, hits from those
+/// added.
 #[derive(Debug)]
 pub struct CpuBuffer {
     cpu: u16,

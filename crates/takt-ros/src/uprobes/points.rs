@@ -21,7 +21,8 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The text that argument `index` points to, or pointed to: it is read after the call, and could be another by now.
+    /// The text that argument `index` points to, or pointed to: it is read after the call, and
+    /// could be another by now.
     fn text(&mut self, index: usize) -> Arc<str> {
         let address = self.arguments[index];
         self.memory.text(self.pid, address).unwrap_or_else(|| {
@@ -44,7 +45,8 @@ impl Call<'_> {
         }
     }
 
-    /// Before Jazzy the one argument is the message; later the first is the publisher and the second the message.
+    /// Before Jazzy the one argument is the message; later the first is the publisher and the
+    /// second the message.
     fn rmw_publish(&mut self) -> Kind {
         let [first, second, third, ..] = self.arguments;
         if *self.rmw_publish == 0 && self.message != 0 {
@@ -68,7 +70,8 @@ impl Call<'_> {
 /// A function and how its call becomes an event.
 pub type Point = (&'static str, fn(&mut Call<'_>) -> Kind);
 
-/// All of them. `rclcpp_publish` is left out: `rcl_publish` follows it and says more, and every breakpoint costs.
+/// All of them. `rclcpp_publish` is left out: `rcl_publish` follows it and says more, and every
+/// breakpoint costs.
 pub const POINTS: &[Point] = &[
     ("ros_trace_rcl_node_init", |c| Kind::NodeInit {
         node: c.arguments[0],

@@ -5,8 +5,8 @@ use perf_event_open_sys::bindings as b;
 /// Registers that a sample carries: those of the first five arguments.
 pub const ARGUMENTS: usize = 5;
 
-/// Which registers the kernel is asked for (`asm/perf_regs.h`), and where each argument stands among them: the kernel writes
-/// them in the order of their numbers.
+/// Which registers the kernel is asked for (`asm/perf_regs.h`), and where each argument stands
+/// among them: the kernel writes them in the order of their numbers.
 #[cfg(target_arch = "x86_64")]
 pub const REGISTERS: (u64, [usize; ARGUMENTS]) =
     // CX 2, DX 3, SI 4, DI 5, R8 16; the arguments are in DI, SI, DX, CX, R8.
@@ -70,7 +70,8 @@ impl Bytes<'_> {
     }
 }
 
-/// Splits whole records off `bytes` and hands those that mean something to `sink`; returns how many bytes could not be read as records.
+/// Splits whole records off `bytes` and hands those that mean something to `sink`; returns how many
+/// bytes could not be read as records.
 pub fn parse(mut bytes: &[u8], mut sink: impl FnMut(Record)) -> usize {
     while let Some((header, _)) = bytes.split_first_chunk::<8>() {
         let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);

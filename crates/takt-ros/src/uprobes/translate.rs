@@ -1,4 +1,5 @@
-//! From the kernel's records to events: whose thread it is, how much CPU time it had, what the arguments mean.
+//! From the kernel's records to events: whose thread it is, how much CPU time it had, what the
+//! arguments mean.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +16,8 @@ struct Thread {
     used_ns: u64,
     /// When it last got the CPU, while it has it.
     on_since: Option<u64>,
-    /// How often it gave the CPU up by itself, for how long in all until it got the CPU again, and since when.
+    /// How often it gave the CPU up by itself, for how long in all until it got the CPU again, and
+    /// since when.
     gave_up: u64,
     away_ns: u64,
     away_since: Option<u64>,
@@ -70,8 +72,8 @@ impl Thread {
         }
     }
 
-    /// Follows activations; returns why the one that ends was off the CPU, if it was. Every switch is a record, so
-    /// that it is known of all; calls of `sched_yield` are where `yields`.
+    /// Follows activations; returns why the one that ends was off the CPU, if it was. Every switch
+    /// is a record, so that it is known of all; calls of `sched_yield` are where `yields`.
     fn follow(&mut self, at_ns: u64, kind: &Kind, yields: bool) -> Option<Kind> {
         match *kind {
             Kind::CallbackStart { callback, .. } => {
@@ -80,7 +82,8 @@ impl Thread {
             }
             Kind::CallbackEnd { callback } => self.end(callback, at_ns, yields),
             Kind::ExecutorNextReady => {
-                // From one selection to the next: a client's callback, or other work without events.
+                // From one selection to the next: a client's callback, or other work without
+                // events.
                 let why = self.end(UNTRACED, at_ns, yields);
                 self.begin(UNTRACED, at_ns);
                 self.selected = Some((at_ns, self.gave_up));
@@ -244,7 +247,8 @@ impl<M: Memory> Translator<M> {
                 if self.threads.remove(&tid).is_some() {
                     out.push(event(Kind::ThreadEnd));
                 }
-                // The kernel does not say whether it was the last; the first thread rarely ends before the others.
+                // The kernel does not say whether it was the last; the first thread rarely ends
+                // before the others.
                 if pid != tid {
                     return;
                 }

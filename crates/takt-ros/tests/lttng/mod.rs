@@ -1,4 +1,5 @@
-//! A session of LTTng and a program with the tracepoints beside this file, for the tests of `takt-ros` and `takt`.
+//! A session of LTTng and a program with the tracepoints beside this file, for the tests of
+//! `takt-ros` and `takt`.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,8 @@ pub struct Lttng {
 }
 
 impl Lttng {
-    /// A session with one channel, and the program of that source; `None`: not possible here (the reason is printed).
+    /// A session with one channel, and the program of that source; `None`: not possible here (the
+    /// reason is printed).
     pub fn new(name: &str, source: &Path, channel: &[&str]) -> Option<Self> {
         let scratch = tempfile::tempdir().expect("a temporary folder");
         let built = Command::new("gcc")

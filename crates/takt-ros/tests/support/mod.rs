@@ -243,7 +243,8 @@ pub fn write(folder: &Path, metadata: &str, streams: &[(&str, Vec<u8>)]) -> Path
     folder.to_owned()
 }
 
-/// A recording of `streams` processors with `rounds` rounds of seven events each, in packets of `packet` bytes.
+/// A recording of `streams` processors with `rounds` rounds of seven events each, in packets of
+/// `packet` bytes.
 pub fn busy(folder: &Path, streams: u64, rounds: u64, packet: usize) -> u64 {
     let mut events = 0;
     let mut files = Vec::new();

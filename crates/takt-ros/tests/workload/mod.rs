@@ -1,4 +1,5 @@
-//! What the children of the preload probe's tests do: calls as `rclcpp` makes them, and what can go wrong around them.
+//! What the children of the preload probe's tests do: calls as `rclcpp` makes them, and what can go
+//! wrong around them.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -160,8 +161,8 @@ fn measure(calls: &Tracepoints) {
         // A thread's first activations are looked at more closely.
         (0..=LEARNT).for_each(|_| round(&calls, 1000, 1));
         move || {
-            // The heap is the whole process's, and the harness has other threads: what events took would show in
-            // every window.
+            // The heap is the whole process's, and the harness has other threads: what events took
+            // would show in every window.
             for _ in 0..WINDOWS {
                 let before = in_use();
                 (0..QUIET_ROUNDS / WINDOWS).for_each(|number| round(&calls, 1000, number));

@@ -1,14 +1,16 @@
-//! Whether Takt's loop under SCHED_OTHER is the baseline that it is called: against a plain `clock_nanosleep` loop in
-//! C ([`plain.c`](plain.c), compiled here with `cc`), with busy threads beside both. A baseline that runs fewer jobs
-//! or comes later than a plain program would makes every comparison with it void.
+//! Whether Takt's loop under SCHED_OTHER is the baseline that it is called: against a plain
+//! `clock_nanosleep` loop in C ([`plain.c`](plain.c), compiled here with `cc`), with busy threads
+//! beside both. A baseline that runs fewer jobs or comes later than a plain program would makes
+//! every comparison with it void.
 //!
 //! `cargo bench -p takt-rt --bench baseline [-- --rounds 4 --most-rounds 12 --seconds 3 --period-us 2000 --loads 0,16,64]`
 //!
-//! Both loops are processes of their own, run one after the other with the order swapped each round, so that what
-//! else happens on the machine strikes both alike. There are `--rounds` of them, and more, up to `--most-rounds`,
-//! while the standard error of a ratio is above 5 %. Ends with 0 where jobs and mean lateness of all rounds together
-//! are within 10 %, with 1 where they are not, and with 2 where that cannot be told: nothing ran, or the ratio is
-//! beyond 10 % by less than two standard errors.
+//! Both loops are processes of their own, run one after the other with the order swapped each
+//! round, so that what else happens on the machine strikes both alike. There are `--rounds` of
+//! them, and more, up to `--most-rounds`, while the standard error of a ratio is above 5 %. Ends
+//! with 0 where jobs and mean lateness of all rounds together are within 10 %, with 1 where they
+//! are not, and with 2 where that cannot be told: nothing ran, or the ratio is beyond 10 % by less
+//! than two standard errors.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

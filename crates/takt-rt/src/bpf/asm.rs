@@ -1,5 +1,6 @@
-//! A small assembler for the kernel's virtual machine (Documentation/bpf/standardization/instruction-set.rst): what the programs here need of
-//! it, with labels.
+//! A small assembler for the kernel's virtual machine
+//! (Documentation/bpf/standardization/instruction-set.rst): what the programs here need of it, with
+//! labels.
 
 /// A register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +70,8 @@ pub struct Label(usize);
 #[repr(C)]
 pub struct Instruction {
     opcode: u8,
-    /// Destination in the low half, source in the high one, on little-endian machines; the other way round on big-endian ones.
+    /// Destination in the low half, source in the high one, on little-endian machines; the other
+    /// way round on big-endian ones.
     registers: u8,
     offset: i16,
     immediate: i32,

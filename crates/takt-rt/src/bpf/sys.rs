@@ -1,4 +1,5 @@
-//! The system call bpf(2): maps, programs, where they are attached, the ring of records. Only what is used here.
+//! The system call bpf(2): maps, programs, where they are attached, the ring of records. Only what
+//! is used here.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -110,7 +111,8 @@ struct RawTracepoint {
 /// # Safety
 /// The pointers in `attributes` are valid for what `command` does with them.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
-    // SAFETY: the attributes are whole and writable, and their size is given; the kernel takes what lies behind it for zero.
+    // SAFETY: the attributes are whole and writable, and their size is given; the kernel takes what
+    // lies behind it for zero.
     let rc = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>() as libc::c_uint)
     };
@@ -191,7 +193,8 @@ impl Map {
         let mut values = vec![0; cpus * self.value_bytes.next_multiple_of(8)];
         let key = index.to_ne_bytes();
         let mut attributes = self.element(&key, values.as_mut_ptr(), 0);
-        // SAFETY: the key has the map's size, and the kernel writes as many values as there are possible CPUs.
+        // SAFETY: the key has the map's size, and the kernel writes as many values as there are
+        // possible CPUs.
         unsafe { bpf(MAP_LOOKUP, &mut attributes)? };
         Ok(values)
     }
@@ -338,7 +341,8 @@ impl Ring {
 
     /// Hands every record that is there to `take`, oldest first, and frees it.
     pub fn drain(&mut self, take: &mut dyn FnMut(&[u8])) {
-        // SAFETY: both pages are mapped while `self` lives; their first 8 bytes are the positions, which the kernel uses as atomics.
+        // SAFETY: both pages are mapped while `self` lives; their first 8 bytes are the positions,
+        // which the kernel uses as atomics.
         let (consumed, produced) = unsafe {
             (
                 AtomicU64::from_ptr(self.consumer.at.as_ptr().cast()),
@@ -350,8 +354,9 @@ impl Ring {
         // A difference beyond the ring is none of the kernel's.
         while at < end && end - at <= self.data_bytes as u64 {
             let place = (at % self.data_bytes as u64) as usize;
-            // SAFETY: the data lies behind the producer's page and is mapped twice, so that what begins in its first half and is no
-            // longer than that is within the mapping. Headers are aligned to 8 and written by the kernel as one word.
+            // SAFETY: the data lies behind the producer's page and is mapped twice, so that what
+            // begins in its first half and is no longer than that is within the mapping. Headers
+            // are aligned to 8 and written by the kernel as one word.
             let (header, data) = unsafe {
                 let record = self.producer.at.as_ptr().add(self.page_bytes + place);
                 (AtomicU32::from_ptr(record.cast()).load(Ordering::Acquire), record.add(HEADER_BYTES))

@@ -109,7 +109,8 @@ fn a_sealed_directory_names_the_hash_of_every_file() {
     assert_eq!(dir.changed_files().unwrap(), ["samples/jobs.parquet"]);
 }
 
-/// A run directory may come from elsewhere: what its list of hashes names is not read outside of it, and nothing without end is.
+/// A run directory may come from elsewhere: what its list of hashes names is not read outside of
+/// it, and nothing without end is.
 #[test]
 fn a_list_of_hashes_leads_nowhere_else() {
     let root = tempfile::tempdir().unwrap();
@@ -181,7 +182,8 @@ fn a_series_is_the_same_before_and_after_the_seal() {
     assert!(matches!(dir.series(&measure()), Err(Error::Damaged { .. })));
 }
 
-/// Found by fuzzing: the journal of a run that ended before its first sample was damaged once it was sealed.
+/// Found by fuzzing: the journal of a run that ended before its first sample was damaged once it
+/// was sealed.
 #[test]
 fn a_series_without_a_sample_is_the_same_before_and_after_the_seal() {
     for text in ["", "planned_ns,lateness_ns\n", "planned_ns\n"] {

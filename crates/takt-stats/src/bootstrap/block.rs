@@ -3,9 +3,9 @@
 /// Values looked at: autocovariances cost n·√n.
 const LOOKED_AT: usize = 65_536;
 
-/// The block length for the circular block bootstrap of the mean of `series` (`length` values, of which it may be a
-/// leading part): b = (2G²/D)^(1/3) n^(1/3) with the flat-top window of Politis and Romano (1995). At least 1, at most
-/// a tenth of the series.
+/// The block length for the circular block bootstrap of the mean of `series` (`length` values, of
+/// which it may be a leading part): b = (2G²/D)^(1/3) n^(1/3) with the flat-top window of Politis
+/// and Romano (1995). At least 1, at most a tenth of the series.
 pub(super) fn length(series: impl ExactSizeIterator<Item = f64>, length: usize) -> usize {
     let values: Vec<f64> = series.take(LOOKED_AT).collect();
     let n = values.len();

@@ -1,20 +1,23 @@
 //! Differences between two sets of runs, with confidence intervals by bootstrap.
 //!
-//! Latencies are autocorrelated, and runs of the same configuration differ from one another. Two uncertainties come
-//! of that, and the interval reported spans both:
+//! Latencies are autocorrelated, and runs of the same configuration differ from one another. Two
+//! uncertainties come of that, and the interval reported spans both:
 //!
-//! - *within runs*: blocks of neighbouring values are drawn anew (circular block bootstrap, Politis & Romano 1992);
-//!   2.5 % and 97.5 % quantiles of the drawn differences. The block length is Politis and White's automatic choice
-//!   (Econometric Reviews 23:53, 2004, and 28:372, 2009), found on the values for a mean and on "above the quantile or
-//!   not" for a quantile, from at most 65,536 neighbouring values, and scaled by n^(1/3).
-//! - *between runs*, where a side has several: whole repetitions are drawn anew, and the standard error that results,
-//!   times √(R/(R - 1)) for the few there are, makes a Student interval with Welch's degrees of freedom. A block level
-//!   beneath would count the variation within runs twice (Davison & Hinkley 1997, section 3.8).
+//! - *within runs*: blocks of neighbouring values are drawn anew (circular block bootstrap, Politis
+//!   & Romano 1992); 2.5 % and 97.5 % quantiles of the drawn differences. The block length is
+//!   Politis and White's automatic choice (Econometric Reviews 23:53, 2004, and 28:372, 2009),
+//!   found on the values for a mean and on "above the quantile or not" for a quantile, from at most
+//!   65,536 neighbouring values, and scaled by n^(1/3).
+//! - *between runs*, where a side has several: whole repetitions are drawn anew, and the standard
+//!   error that results, times √(R/(R - 1)) for the few there are, makes a Student interval with
+//!   Welch's degrees of freedom. A block level beneath would count the variation within runs twice
+//!   (Davison & Hinkley 1997, section 3.8).
 //!
-//! Neither works on the values themselves: a side is cut into at most about 1024 cells of neighbours, and for each
-//! the sum, or the number of values up to each of about a thousand levels, is kept. A draw then costs the same for
-//! 10^4 and for 10^7 values. Levels are measured values whose ranks spread from the wanted quantile's in ever wider
-//! steps (about 3 % of their distance), which is the resolution of a quantile's interval.
+//! Neither works on the values themselves: a side is cut into at most about 1024 cells of
+//! neighbours, and for each the sum, or the number of values up to each of about a thousand levels,
+//! is kept. A draw then costs the same for 10^4 and for 10^7 values. Levels are measured values
+//! whose ranks spread from the wanted quantile's in ever wider steps (about 3 % of their distance),
+//! which is the resolution of a quantile's interval.
 
 mod block;
 mod side;
@@ -41,8 +44,9 @@ pub enum Statistic {
     Median,
     /// Any quantile of them: 0.99 for P99.
     Quantile(f64),
-    /// The greatest value. Its difference is told without an interval: resampling never draws a value greater than
-    /// the greatest, so that a bootstrap of the maximum does not work (Bickel & Freedman 1981).
+    /// The greatest value. Its difference is told without an interval: resampling never draws a
+    /// value greater than the greatest, so that a bootstrap of the maximum does not work (Bickel &
+    /// Freedman 1981).
     Maximum,
 }
 
@@ -95,14 +99,15 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Whether the interval leaves no doubt about the sign: `Some(true)` for a difference, `Some(false)` for one that
-    /// can be chance, `None` without an interval.
+    /// Whether the interval leaves no doubt about the sign: `Some(true)` for a difference,
+    /// `Some(false)` for one that can be chance, `None` without an interval.
     pub fn is_clear(&self) -> Option<bool> {
         Some(self.low? > 0.0 || self.high? < 0.0)
     }
 }
 
-/// Compares two sides, each one or several runs (repetitions) in time order. The same seed gives the same answer.
+/// Compares two sides, each one or several runs (repetitions) in time order. The same seed gives
+/// the same answer.
 pub fn difference(
     before: &[&[f64]],
     after: &[&[f64]],
@@ -180,7 +185,8 @@ fn between_runs(sides: &[Side; 2], rng: &mut crate::random::Pcg) -> Option<f64> 
     if sides.iter().all(|s| s.repetitions() < 2) {
         return None;
     }
-    // Squared standard error and degrees of freedom of each side; a single run contributes what blocks say.
+    // Squared standard error and degrees of freedom of each side; a single run contributes what
+    // blocks say.
     let parts = [0, 1].map(|i| {
         let side = &sides[i];
         let r = side.repetitions() as f64;

@@ -6,13 +6,14 @@ use super::block;
 use crate::quantile::rank;
 use crate::random::Pcg;
 
-/// Most cells of a side, over all its runs: blocks enough for any interval, and few enough to add up quickly.
+/// Most cells of a side, over all its runs: blocks enough for any interval, and few enough to add
+/// up quickly.
 const CELLS: usize = 1024;
 /// Levels on either side of the wanted quantile.
 const LEVELS: usize = 512;
-/// Within how many standard errors (of independent values) of the wanted rank levels lie; beyond are only the least
-/// and the greatest value. Dependence widens the spread of a rank by the root of the length that values hang
-/// together: this leaves room for hundreds.
+/// Within how many standard errors (of independent values) of the wanted rank levels lie; beyond
+/// are only the least and the greatest value. Dependence widens the spread of a rank by the root of
+/// the length that values hang together: this leaves room for hundreds.
 const WINDOW: f64 = 80.0;
 
 /// The runs of one side.
@@ -179,8 +180,8 @@ fn counts_below<'a>(cells: impl Iterator<Item = &'a [f64]>, count: usize, levels
     below
 }
 
-/// Measured values at ranks that spread from the `q`-quantile's in growing steps, ascending, with the least and the
-/// greatest value; and that quantile.
+/// Measured values at ranks that spread from the `q`-quantile's in growing steps, ascending, with
+/// the least and the greatest value; and that quantile.
 fn levels(runs: &[&[f64]], count: usize, q: f64) -> (Vec<f64>, f64) {
     let mut values = Vec::with_capacity(count);
     runs.iter().for_each(|r| values.extend_from_slice(r));
@@ -200,7 +201,8 @@ fn levels(runs: &[&[f64]], count: usize, q: f64) -> (Vec<f64>, f64) {
     let mut ranks = vec![at];
     let steps = |room: usize| {
         (1..=LEVELS).map(move |i| {
-            // Single steps where those are finer, geometric ones beyond: the end is reached at the last.
+            // Single steps where those are finer, geometric ones beyond: the end is reached at the
+            // last.
             (i as f64).max((room as f64).powf(i as f64 / LEVELS as f64)).min(room as f64) as usize
         })
     };

@@ -61,8 +61,8 @@ fn what_cannot_be_compared_is_refused() {
 
 #[test]
 fn intervals_cover_within_runs() {
-    // Strongly autocorrelated values, whose naive interval for a mean would cover about half the time; and a
-    // quantile. The standard error of a coverage of 95 % over 80 rounds is 2.4 %.
+    // Strongly autocorrelated values, whose naive interval for a mean would cover about half the
+    // time; and a quantile. The standard error of a coverage of 95 % over 80 rounds is 2.4 %.
     let mut rng = generator(2);
     let z90 = 1.281_551_6;
     for (rho, statistic, truth) in [
@@ -86,7 +86,8 @@ fn intervals_cover_within_runs() {
 
 #[test]
 fn intervals_cover_between_runs() {
-    // Five runs a side that differ among themselves ten times as much as their values' means could by chance.
+    // Five runs a side that differ among themselves ten times as much as their values' means could
+    // by chance.
     let mut rng = generator(3);
     for statistic in [Statistic::Mean, Statistic::Quantile(0.9)] {
         let rounds = 80;
@@ -125,7 +126,8 @@ fn cells_and_levels_lose_nothing_that_matters() {
         assert!(covered(&d, 0.5), "{d:?}");
     }
     let d = difference(&[&before], &[&after], Statistic::Mean, 1).unwrap();
-    // Naive standard error of the difference √(2/n), times √((1 + ρ)/(1 - ρ)) for the autocorrelation.
+    // Naive standard error of the difference √(2/n), times √((1 + ρ)/(1 - ρ)) for the
+    // autocorrelation.
     let expected = 2.0 * 1.96 * (2.0f64 / 300_000.0).sqrt() * (1.3f64 / 0.7).sqrt();
     let width = d.high.unwrap() - d.low.unwrap();
     assert!((0.8..1.25).contains(&(width / expected)), "{width} {expected}");

@@ -1,18 +1,19 @@
-//! Goodness of fit: Anderson and Darling's statistic, which weighs the tails, with its p-value by parametric
-//! bootstrap. Tables do not apply, since the parameters are estimated from the same data (Stute, Gonzáles Manteiga,
-//! Presedo Quindimil, Metrika 40:243, 1993).
+//! Goodness of fit: Anderson and Darling's statistic, which weighs the tails, with its p-value by
+//! parametric bootstrap. Tables do not apply, since the parameters are estimated from the same data
+//! (Stute, Gonzáles Manteiga, Presedo Quindimil, Metrika 40:243, 1993).
 
-/// A² = -n - 1/n Σ (2i - 1)(ln F(x_i) + ln(1 - F(x_{n+1-i}))), from (ln F, ln(1 - F)) of an ascending sample
-/// (Anderson & Darling 1954).
+/// A² = -n - 1/n Σ (2i - 1)(ln F(x_i) + ln(1 - F(x_{n+1-i}))), from (ln F, ln(1 - F)) of an
+/// ascending sample (Anderson & Darling 1954).
 pub(crate) fn statistic(logs: &[(f64, f64)]) -> f64 {
     let n = logs.len();
     let sum: f64 = (0..n).map(|i| (2 * i + 1) as f64 * (logs[i].0 + logs[n - 1 - i].1)).sum();
     -(n as f64) - sum / n as f64
 }
 
-/// For each of N statistics the share of `rounds` simulated ones that are no smaller than the observed one, the
-/// observed one counted in (Davison & Hinkley 1997, section 4.2.3): never 0. Rounds in which nothing could be fitted
-/// count as smaller, which makes rejection likelier, not less likely.
+/// For each of N statistics the share of `rounds` simulated ones that are no smaller than the
+/// observed one, the observed one counted in (Davison & Hinkley 1997, section 4.2.3): never 0.
+/// Rounds in which nothing could be fitted count as smaller, which makes rejection likelier, not
+/// less likely.
 pub(crate) fn p_values<const N: usize>(
     observed: [f64; N],
     rounds: usize,
@@ -33,7 +34,8 @@ mod tests {
 
     #[test]
     fn known_statistic() {
-        // Uniform(0, 1) at the midpoints i - 1/2 over n: the least possible discrepancy; against a shifted sample.
+        // Uniform(0, 1) at the midpoints i - 1/2 over n: the least possible discrepancy; against a
+        // shifted sample.
         let logs = |shift: f64| -> Vec<(f64, f64)> {
             (0..10)
                 .map(|i| ((i as f64 + 0.5) / 10.0 + shift).clamp(1e-9, 1.0 - 1e-9))

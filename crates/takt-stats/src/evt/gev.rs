@@ -1,7 +1,8 @@
-//! The generalised extreme value distribution of block maxima: G(x) = exp(-(1 + ξ(x - μ)/σ)^(-1/ξ)).
+//! The generalised extreme value distribution of block maxima: G(x) = exp(-(1 + ξ(x -
+//! μ)/σ)^(-1/ξ)).
 //!
-//! Maximum likelihood, started from L-moments (Hosking, Wallis, Wood, Technometrics 27:251, 1985). SciPy's genextreme
-//! has c = -ξ, loc = μ, scale = σ.
+//! Maximum likelihood, started from L-moments (Hosking, Wallis, Wood, Technometrics 27:251, 1985).
+//! SciPy's genextreme has c = -ξ, loc = μ, scale = σ.
 
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -64,8 +65,8 @@ impl Gev {
         sum
     }
 
-    /// The most likely distribution with ξ > -1 (below, the likelihood has no maximum). `None` for fewer than three
-    /// values, for values that are not numbers, and when all are equal.
+    /// The most likely distribution with ξ > -1 (below, the likelihood has no maximum). `None` for
+    /// fewer than three values, for values that are not numbers, and when all are equal.
     pub fn fit(maxima: &[f64]) -> Option<Self> {
         let mut sorted = maxima.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -102,8 +103,8 @@ impl Gev {
         let start = Self::from_l_moments(&scaled);
         let of = |x: &[f64; 3]| Self { location: x[0], scale: x[1].exp(), shape: x[2] };
         let cost = |x: &[f64; 3]| if x[2] > -1.0 { -of(x).log_likelihood(&scaled) } else { f64::INFINITY };
-        // An L-moment start can lie outside the support of a sample; Gumbel's never does. Its quartiles lie 1.57
-        // scales apart, its median 0.37 above the location.
+        // An L-moment start can lie outside the support of a sample; Gumbel's never does. Its
+        // quartiles lie 1.57 scales apart, its median 0.37 above the location.
         let gumbel = [-0.37 / 1.57, (1.0 / 1.57f64).ln(), 0.0];
         let lm = [start.location, start.scale.max(1e-3).ln(), start.shape.clamp(-0.9, 0.9)];
         let first = if cost(&lm) < cost(&gumbel) { lm } else { gumbel };
@@ -157,8 +158,8 @@ impl Gev {
         anderson::statistic(&logs)
     }
 
-    /// p-value of the fit to an ascending sample, and the refits of the simulated samples: the parametric bootstrap
-    /// of the parameters.
+    /// p-value of the fit to an ascending sample, and the refits of the simulated samples: the
+    /// parametric bootstrap of the parameters.
     pub(crate) fn fit_p_value(&self, sorted: &[f64], rounds: usize, rng: &mut Pcg) -> (f64, Vec<Self>) {
         let mut refits = Vec::with_capacity(rounds);
         let [p] = anderson::p_values([self.anderson_darling(sorted)], rounds, || {

@@ -1,10 +1,12 @@
-//! The generalised Pareto distribution of excesses over a threshold: F(x) = 1 - (1 + ξx/σ)^(-1/ξ), x ≥ 0.
+//! The generalised Pareto distribution of excesses over a threshold: F(x) = 1 - (1 + ξx/σ)^(-1/ξ),
+//! x ≥ 0.
 //!
-//! Maximum likelihood in θ = ξ/σ and σ (Grimshaw, Technometrics 35:185, 1993): with S(θ) = mean ln(1 + θx) and
-//! A = S/θ the likelihood is l(θ, σ) = -n(ln σ + S + A/σ), greatest over σ at σ = A, so that one parameter is left to
-//! search. The same form gives likelihood regions in closed form over σ, and profile-likelihood intervals of anything
-//! that follows from the parameters (Coles, An Introduction to Statistical Modeling of Extreme Values, 2001, 2.6.6).
-//! SciPy's genpareto has c = ξ, scale = σ.
+//! Maximum likelihood in θ = ξ/σ and σ (Grimshaw, Technometrics 35:185, 1993): with S(θ) = mean
+//! ln(1 + θx) and A = S/θ the likelihood is l(θ, σ) = -n(ln σ + S + A/σ), greatest over σ at σ = A,
+//! so that one parameter is left to search. The same form gives likelihood regions in closed form
+//! over σ, and profile-likelihood intervals of anything that follows from the parameters (Coles, An
+//! Introduction to Statistical Modeling of Extreme Values, 2001, 2.6.6). SciPy's genpareto has c =
+//! ξ, scale = σ.
 
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -16,8 +18,9 @@ use crate::random::Pcg;
 /// Beyond it, the point of χ² would be infinite before long.
 const MOST_CONFIDENCE: f64 = 1.0 - 1e-12;
 
-/// Half the point of χ² with one degree of freedom below which it lies with this probability; what is no probability counts as the
-/// nearest that has a finite point, and NaN as the greatest of them.
+/// Half the point of χ² with one degree of freedom below which it lies with this probability; what
+/// is no probability counts as the nearest that has a finite point, and NaN as the greatest of
+/// them.
 fn half_chi2(confidence: f64) -> f64 {
     let confidence =
         if confidence.is_nan() { MOST_CONFIDENCE } else { confidence.clamp(0.0, MOST_CONFIDENCE) };
@@ -66,8 +69,8 @@ impl Gpd {
         -(excesses.len() as f64) * self.scale.ln() - (1.0 + self.shape) * hazards
     }
 
-    /// The most likely distribution with ξ > -1 (below, the likelihood has no maximum). `None` for fewer than two
-    /// values, for values that are not positive numbers, and when all are equal.
+    /// The most likely distribution with ξ > -1 (below, the likelihood has no maximum). `None` for
+    /// fewer than two values, for values that are not positive numbers, and when all are equal.
     pub fn fit(excesses: &[f64]) -> Option<Self> {
         Sample::new(excesses)?.fit(true)
     }
@@ -91,9 +94,9 @@ impl Gpd {
         anderson::statistic(&logs)
     }
 
-    /// The widest gap of an ascending sample, with the number of values above it. In the fitted hazard scale the
-    /// excesses are exponential, and their normalised spacings (n - i + 1)(E_i - E_(i-1)) independent standard
-    /// exponentials (Rényi 1953); this is the greatest of them.
+    /// The widest gap of an ascending sample, with the number of values above it. In the fitted
+    /// hazard scale the excesses are exponential, and their normalised spacings (n - i + 1)(E_i -
+    /// E_(i-1)) independent standard exponentials (Rényi 1953); this is the greatest of them.
     fn widest_gap(&self, sorted: &[f64]) -> (f64, usize) {
         let n = sorted.len();
         let mut widest = (0.0f64, 0);
@@ -109,8 +112,9 @@ impl Gpd {
         widest
     }
 
-    /// How well this fit describes the ascending sample that it was fitted to. Each simulated sample is fitted again,
-    /// so that what fitting hides (a far value drags the shape towards itself) is hidden there as well.
+    /// How well this fit describes the ascending sample that it was fitted to. Each simulated
+    /// sample is fitted again, so that what fitting hides (a far value drags the shape towards
+    /// itself) is hidden there as well.
     pub(crate) fn test(&self, sorted: &[f64], rounds: usize, rng: &mut Pcg) -> FitTest {
         let (gap, above_gap) = self.widest_gap(sorted);
         let [fit_p, gap_p] = anderson::p_values([self.anderson_darling(sorted), gap], rounds, || {
@@ -145,8 +149,8 @@ pub(crate) fn hazard(theta: f64, scale: f64, x: f64) -> f64 {
     }
 }
 
-/// A point of a likelihood region: parameters in units of the sample, and by which factors the rate of excesses
-/// can deviate from the observed one together with them.
+/// A point of a likelihood region: parameters in units of the sample, and by which factors the rate
+/// of excesses can deviate from the observed one together with them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionPoint {
     pub(crate) theta: f64,
@@ -248,8 +252,8 @@ impl Sample {
     }
 }
 
-/// The greatest point of a function with one top between `low` and `high`: golden section with parabolic steps
-/// (Brent 1973, chapter 5).
+/// The greatest point of a function with one top between `low` and `high`: golden section with
+/// parabolic steps (Brent 1973, chapter 5).
 fn golden(mut low: f64, mut high: f64, tolerance: f64, f: impl Fn(f64) -> f64) -> f64 {
     const C: f64 = 0.381_966_011_250_105;
     let mut x = low + C * (high - low);
@@ -307,9 +311,10 @@ fn golden(mut low: f64, mut high: f64, tolerance: f64, f: impl Fn(f64) -> f64) -
     x
 }
 
-/// Parameters that the excesses do not exclude at this confidence, together with the Poisson rate at which excesses come: all
-/// points where the joint log likelihood lies less than χ²₁(confidence)/2 below its maximum. The least and greatest value
-/// of any function of the parameters over it is that function's profile-likelihood interval.
+/// Parameters that the excesses do not exclude at this confidence, together with the Poisson rate
+/// at which excesses come: all points where the joint log likelihood lies less than
+/// χ²₁(confidence)/2 below its maximum. The least and greatest value of any function of the
+/// parameters over it is that function's profile-likelihood interval.
 pub(crate) fn region(excesses: &[f64], confidence: f64) -> Vec<RegionPoint> {
     const THETAS: usize = 80;
     const SCALES: usize = 12;
@@ -346,7 +351,8 @@ pub(crate) fn region(excesses: &[f64], confidence: f64) -> Vec<RegionPoint> {
             let share = j as f64 / SCALES as f64;
             let z = (-(inverse_low.ln() + (inverse_high / inverse_low).ln() * share)).exp();
             let rest = (left - (z.ln() + 1.0 / z - 1.0)).max(0.0);
-            // The number of excesses is Poisson: k(w - 1 - ln w) below the maximum for a rate w times the observed.
+            // The number of excesses is Poisson: k(w - 1 - ln w) below the maximum for a rate w
+            // times the observed.
             let (rate_low, rate_high) = deviation(rest);
             points.push(RegionPoint {
                 theta: theta / sample.mean,
@@ -466,7 +472,8 @@ mod tests {
 
     #[test]
     fn regions_cover_as_often_as_they_say() {
-        // Rate and parameters both random: the chance of a value beyond d, where 1 of 2000 excesses lies.
+        // Rate and parameters both random: the chance of a value beyond d, where 1 of 2000 excesses
+        // lies.
         let mut rng = generator(4);
         for shape in [-0.2, 0.0, 0.2] {
             let truth = Gpd { shape, scale: 1.0 };

@@ -1,25 +1,31 @@
 //! Extreme values: how likely is a latency that was never seen?
 //!
-//! The practice of measurement-based probabilistic timing analysis (Cucu-Grosjean et al., ECRTS 2012; Reghenzani,
-//! Massari, Fornaciari, "Probabilistic-WCET reliability: statistical testing of EVT hypotheses", 2020): test that the
-//! theory applies, fit, test the fit, and refuse otherwise. In order:
+//! The practice of measurement-based probabilistic timing analysis (Cucu-Grosjean et al., ECRTS
+//! 2012; Reghenzani, Massari, Fornaciari, "Probabilistic-WCET reliability: statistical testing of
+//! EVT hypotheses", 2020): test that the theory applies, fit, test the fit, and refuse otherwise.
+//! In order:
 //!
 //! 1. *Enough and varied*: at least 500 values, not all equal.
 //! 2. *Stationary*: block maxima without a trend (Mann-Kendall), peaks at an even rate (χ²).
-//! 3. *Independent*: extremal index by Ferro and Segers' intervals estimator; bursts are declustered to their peaks.
-//! 4. *Threshold*: candidates leave N = 50, 70, 100, … up to 1000 exceedances, at most the upper tenth. The highest
-//!    must not be rejected (Anderson-Darling, p ≥ 0.02), or the analysis is refused. The lowest that is not (p ≥ 0.05)
-//!    is used, since it has the most data. (Going down from the highest until the first rejection would pick the
-//!    place where the sample happens to change: simulated, its 95 % intervals covered 86 %.)
-//! 5. *One kind of tail*: no gap that the fit makes improbable (p < 0.015), shape below 0.5 (finite variance).
-//! 6. *Peaks over threshold*: generalised Pareto by maximum likelihood; intervals by profile likelihood, the number
-//!    of peaks being Poisson. For a negative shape the upper end of what is told about a deadline is never below that
-//!    of an exponential tail: tails like the normal one approach their limit slowly, their fitted shapes are negative
-//!    though they have no end, and the error is on the unsafe side (simulated: half-normal latencies were covered
-//!    in 156 of 194 runs without this, and in all with it).
+//! 3. *Independent*: extremal index by Ferro and Segers' intervals estimator; bursts are
+//!    declustered to their peaks.
+//! 4. *Threshold*: candidates leave N = 50, 70, 100, … up to 1000 exceedances, at most the upper
+//!    tenth. The highest must not be rejected (Anderson-Darling, p ≥ 0.02), or the analysis is
+//!    refused. The lowest that is not (p ≥ 0.05) is used, since it has the most data. (Going down
+//!    from the highest until the first rejection would pick the place where the sample happens to
+//!    change: simulated, its 95 % intervals covered 86 %.)
+//! 5. *One kind of tail*: no gap that the fit makes improbable (p < 0.015), shape below 0.5 (finite
+//!    variance).
+//! 6. *Peaks over threshold*: generalised Pareto by maximum likelihood; intervals by profile
+//!    likelihood, the number of peaks being Poisson. For a negative shape the upper end of what is
+//!    told about a deadline is never below that of an exponential tail: tails like the normal one
+//!    approach their limit slowly, their fitted shapes are negative though they have no end, and
+//!    the error is on the unsafe side (simulated: half-normal latencies were covered in 156 of 194
+//!    runs without this, and in all with it).
 //! 7. *Block maxima*: a generalised extreme value distribution as a second opinion.
 //!
-//! What holds for the run holds for the hour only if the load does: the answer is about this load, not the worst.
+//! What holds for the run holds for the hour only if the load does: the answer is about this load,
+//! not the worst.
 
 mod anderson;
 mod gev;
@@ -57,8 +63,8 @@ const GAP_BELOW: f64 = 0.015;
 const SHAPE_LIMIT: f64 = 0.5;
 /// A more frequent value than this share of the peaks shows a coarse clock.
 const TIE_SHARE: f64 = 0.05;
-/// p-value below which peaks do not come at an even rate, and normal deviate beyond which maxima drift (p = 0.003):
-/// small, since both are looked at in every run.
+/// p-value below which peaks do not come at an even rate, and normal deviate beyond which maxima
+/// drift (p = 0.003): small, since both are looked at in every run.
 const UNEVEN_BELOW: f64 = 0.003;
 const DRIFT_BEYOND: f64 = 3.0;
 /// Blocks of maxima: fewest, most, and least length.
@@ -320,7 +326,8 @@ fn choose(series: &[u64], top: &[u64]) -> Result<Candidate, Refusal> {
     if let Some(refusal) = highest.objection(REFUSED_BELOW) {
         return Err(refusal);
     }
-    // The lowest that nothing speaks against. What speaks against a low threshold is no reason to refuse.
+    // The lowest that nothing speaks against. What speaks against a low threshold is no reason to
+    // refuse.
     for &threshold in thresholds[tried..].iter().rev() {
         if let Ok(Some(candidate)) = Candidate::new(series, threshold)
             && candidate.objection(LOWER_BELOW).is_none()
@@ -337,7 +344,8 @@ fn too_few(series: &[u64], top: &[u64]) -> Refusal {
     let clusters = Clusters::above(series, border);
     let peaks = clusters.peaks.len();
     if peaks == 0 || clusters.exceedances < LEAST_PEAKS {
-        // Fewer values above the tenth's border than the tenth has: the border value itself repeats.
+        // Fewer values above the tenth's border than the tenth has: the border value itself
+        // repeats.
         let share = top.iter().filter(|&&v| v == border).count() as f64 / top.len() as f64;
         return Refusal::Discretised { value_ns: border, share, peaks: top.len() as u64 };
     }
@@ -409,8 +417,9 @@ impl Tail {
         self.peaks as f64 / self.samples as f64 * rate_hz * 3600.0
     }
 
-    /// Probability of at least one value beyond `deadline_ns` in an hour at `rate_hz` values per second. Below the
-    /// threshold the tail says only "at least that of the threshold": the upper end is 1 there.
+    /// Probability of at least one value beyond `deadline_ns` in an hour at `rate_hz` values per
+    /// second. Below the threshold the tail says only "at least that of the threshold": the upper
+    /// end is 1 there.
     pub fn exceedance_per_hour(&self, deadline_ns: f64, rate_hz: f64) -> Estimate {
         let excess = (deadline_ns - self.threshold_ns as f64).max(0.0);
         let hourly = self.peaks_per_hour(rate_hz);
@@ -431,7 +440,8 @@ impl Tail {
         Estimate { value, low, high }
     }
 
-    /// The level exceeded once in `hours` on average, at `rate_hz` values per second; never below the threshold.
+    /// The level exceeded once in `hours` on average, at `rate_hz` values per second; never below
+    /// the threshold.
     pub fn return_level_ns(&self, hours: f64, rate_hz: f64) -> Estimate {
         let expected = self.peaks_per_hour(rate_hz) * hours.max(0.0);
         let level = |theta: f64, scale: f64, expected: f64| {

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A refusal: no number is better than one that nothing supports. Each says what was seen and what would help.
+/// A refusal: no number is better than one that nothing supports. Each says what was seen and what
+/// would help.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", tag = "refusal")]
 pub enum Refusal {

@@ -1,5 +1,5 @@
-//! What a series must be before its tail may be extrapolated: its large values must come one by one (or be made to:
-//! declustering), at an even rate, and without drifting.
+//! What a series must be before its tail may be extrapolated: its large values must come one by one
+//! (or be made to: declustering), at an even rate, and without drifting.
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
@@ -15,9 +15,10 @@ pub(crate) struct Clusters {
 }
 
 impl Clusters {
-    /// Groups the values above `threshold` by the intervals estimator (Ferro & Segers, J. R. Statist. Soc. B 65:545,
-    /// 2003): of N exceedances the ⌊θN⌋ widest intervals between them separate clusters. An index that chance could
-    /// have moved from 1 (below by less than 1.64 standard errors, 1/√N) counts as 1: nothing is thrown away then.
+    /// Groups the values above `threshold` by the intervals estimator (Ferro & Segers, J. R.
+    /// Statist. Soc. B 65:545, 2003): of N exceedances the ⌊θN⌋ widest intervals between them
+    /// separate clusters. An index that chance could have moved from 1 (below by less than 1.64
+    /// standard errors, 1/√N) counts as 1: nothing is thrown away then.
     pub(crate) fn above(series: &[u64], threshold: u64) -> Self {
         let places: Vec<usize> =
             series.iter().enumerate().filter(|&(_, &v)| v > threshold).map(|(i, _)| i).collect();
@@ -33,7 +34,8 @@ impl Clusters {
             let mut widest = gaps.clone();
             widest.sort_unstable_by(|a, b| b.cmp(a));
             let between = ((index * n as f64) as usize).min(widest.len());
-            // One more than the widest gap inside a cluster, so that equal gaps are treated equally.
+            // One more than the widest gap inside a cluster, so that equal gaps are treated
+            // equally.
             widest.get(between).map_or(0, |inside| inside + 1)
         };
         for (i, &place) in places.iter().enumerate() {
@@ -51,7 +53,8 @@ impl Clusters {
     }
 }
 
-/// Ferro and Segers' estimate from the intervals between exceedances; 1 where there are too few to tell.
+/// Ferro and Segers' estimate from the intervals between exceedances; 1 where there are too few to
+/// tell.
 fn intervals_estimate(gaps: &[usize]) -> f64 {
     let n = gaps.len() as f64;
     let sum = |f: &dyn Fn(f64) -> f64| gaps.iter().map(|&g| f(g as f64)).sum::<f64>();
@@ -63,8 +66,8 @@ fn intervals_estimate(gaps: &[usize]) -> f64 {
     if gaps.len() < 2 || below <= 0.0 { 1.0 } else { (above / below).clamp(0.0, 1.0) }
 }
 
-/// p-value of events at these places of a series of `length` coming at an even rate: χ² of their numbers in equal
-/// parts of the run, at least ten expected in each.
+/// p-value of events at these places of a series of `length` coming at an even rate: χ² of their
+/// numbers in equal parts of the run, at least ten expected in each.
 pub(crate) fn even_rate_p_value(places: impl ExactSizeIterator<Item = usize>, length: usize) -> f64 {
     let events = places.len();
     let parts = (events / 10).min(10);
@@ -78,8 +81,8 @@ pub(crate) fn even_rate_p_value(places: impl ExactSizeIterator<Item = usize>, le
     ChiSquared::new((parts - 1) as f64).map_or(1.0, |d| 1.0 - d.cdf(chi2))
 }
 
-/// Mann and Kendall's test for a monotonic trend: the normal deviate of the number of rising less falling pairs,
-/// ties counted as neither. 0 for fewer than 10 values.
+/// Mann and Kendall's test for a monotonic trend: the normal deviate of the number of rising less
+/// falling pairs, ties counted as neither. 0 for fewer than 10 values.
 pub(crate) fn trend_deviate(values: &[f64]) -> f64 {
     let n = values.len();
     if n < 10 {
@@ -120,7 +123,8 @@ mod tests {
 
     #[test]
     fn bursts_become_clusters() {
-        // The maximum over five neighbours: each large value is seen five times in a row, the index is 1/5.
+        // The maximum over five neighbours: each large value is seen five times in a row, the index
+        // is 1/5.
         let base = independent(100_000, 2);
         let series: Vec<u64> = base.windows(5).filter_map(|w| w.iter().max().copied()).collect();
         let threshold = 999_000;

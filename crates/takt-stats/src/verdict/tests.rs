@@ -73,7 +73,8 @@ fn a_claim_per_job_is_shown_refuted_or_neither() {
     // Exact binomial: 2995 jobs without a miss show 1e-3 at 95 %, 2994 do not.
     assert_eq!((of(2995, 0).verdict, of(2994, 0).verdict), (Verdict::Pass, Verdict::Inconclusive));
     assert_eq!(of(2000, 0).measure_more_samples, Some(995));
-    // 10 in 20,000 are few enough (Clopper-Pearson: 8.5e-4); 10 in 16,000 are not; 30 in 16,000 refute it (1.35e-3).
+    // 10 in 20,000 are few enough (Clopper-Pearson: 8.5e-4); 10 in 16,000 are not; 30 in 16,000
+    // refute it (1.35e-3).
     assert_eq!([of(20_000, 10), of(16_000, 10), of(16_000, 30)].map(|r| r.verdict), {
         [Verdict::Pass, Verdict::Inconclusive, Verdict::Fail]
     });
@@ -110,7 +111,8 @@ fn a_burst_is_one_trial() {
     {
         assert!((below(&judge_series(&e)) / below(&bursts) - 2.0).abs() < 0.05);
     }
-    // A run of 40 misses in 10,000 is one event: it does not refute 1e-4 (it is likely once in 10,000), 20 such do.
+    // A run of 40 misses in 10,000 is one event: it does not refute 1e-4 (it is likely once in
+    // 10,000), 20 such do.
     let run = |misses, longest_run| {
         judge_series(&SeriesEvidence { misses, longest_run, ..claiming(Limit::MissesPerJob(1e-4)) }).verdict
     };
@@ -128,7 +130,8 @@ fn a_claim_per_hour_asks_for_its_evidence() {
     assert_eq!(report.verdict, Verdict::Inconclusive);
     assert!((report.measure_more_s.unwrap() / 3600.0 - 299.6).abs() < 0.1, "{report:?}");
     let tail = |high: f64| Some(Estimate { value: high / 10.0, low: 0.0, high });
-    // 10,000 jobs are 40 s: too few for a tail to be asked for 0.01 an hour, which 18 min are enough for.
+    // 10,000 jobs are 40 s: too few for a tail to be asked for 0.01 an hour, which 18 min are
+    // enough for.
     let short = judge_series(&SeriesEvidence { tail_per_hour: tail(0.009), ..asked.clone() });
     assert_eq!(short.verdict, Verdict::Inconclusive);
     assert!((short.measure_more_s.unwrap() / 60.0 - 17.3).abs() < 0.1, "{short:?}");

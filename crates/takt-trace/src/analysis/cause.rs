@@ -52,8 +52,8 @@ pub enum Cause {
     TimerLate,
     /// Another interrupt, or what the timer's interrupt did besides.
     Interrupt,
-    /// The timer was due and its interrupt came late while a thread ran: interrupts off in the kernel, or, where no
-    /// hypervisor tells of steal, a gap that the firmware made (SMI).
+    /// The timer was due and its interrupt came late while a thread ran: interrupts off in the
+    /// kernel, or, where no hypervisor tells of steal, a gap that the firmware made (SMI).
     InterruptsOff,
     /// A software interrupt.
     Softirq,
@@ -76,10 +76,11 @@ pub enum Cause {
     Frequency,
     /// The budget of the policy was exhausted: RT throttling, the fair server, or SCHED_DEADLINE.
     Throttled,
-    /// The hypervisor ran somebody else: nobody saw the time pass, and the counter of stolen time agrees.
+    /// The hypervisor ran somebody else: nobody saw the time pass, and the counter of stolen time
+    /// agrees.
     Steal,
-    /// Nobody in this kernel saw the time pass, and no counter of stolen time agrees: the firmware (an SMI), or a hypervisor
-    /// that does not tell.
+    /// Nobody in this kernel saw the time pass, and no counter of stolen time agrees: the firmware
+    /// (an SMI), or a hypervisor that does not tell.
     Gap,
     /// Stopped by a signal or a debugger.
     Stopped,
@@ -87,8 +88,8 @@ pub enum Cause {
     PreviousJob,
     /// The job itself took longer than usual, on the CPU and undisturbed.
     Execution,
-    /// The same, as far as the kernel saw: a gap by the firmware (SMI) on bare metal is charged to the job as well, and nothing
-    /// was there to tell them apart.
+    /// The same, as far as the kernel saw: a gap by the firmware (SMI) on bare metal is charged to
+    /// the job as well, and nothing was there to tell them apart.
     ExecutionOrFirmware,
     /// Events of this window were lost: nothing is guessed.
     EventsLost,
@@ -188,20 +189,23 @@ impl FirmwareTime {
 
 /// Most of a thread's own time after a page fault that is taken for its handling.
 ///
-/// The kernel tells where a fault begins and not where it ends, so it ends with the thread's next event or here. A fault of
-/// 4 KiB takes 0.25 to 1 us on a fast machine and some microseconds on a small one; under a hypervisor the page may have to be
-/// mapped there as well, which is an exit and another fault. A thread that computes for long between its faults is charged
-/// no more than this for each, so that few of them do not hide a long computation.
+/// The kernel tells where a fault begins and not where it ends, so it ends with the thread's next
+/// event or here. A fault of 4 KiB takes 0.25 to 1 us on a fast machine and some microseconds on a
+/// small one; under a hypervisor the page may have to be mapped there as well, which is an exit and
+/// another fault. A thread that computes for long between its faults is charged no more than this
+/// for each, so that few of them do not hide a long computation.
 pub(super) fn most_fault_ns(guest: bool) -> u64 {
     if guest { 15_000 } else { 5_000 }
 }
 
-/// Most of a job's excess that each counted SMI is believed to have taken. SMIs take some 10 to 300 us; the kernel's and the
-/// vendors' own tests call 150 us too long. The count is read every 20 ms or so: one that passed at any time between two readings
-/// must not excuse a job that overran for milliseconds. What is beyond this is told as not known.
+/// Most of a job's excess that each counted SMI is believed to have taken. SMIs take some 10 to 300
+/// us; the kernel's and the vendors' own tests call 150 us too long. The count is read every 20 ms
+/// or so: one that passed at any time between two readings must not excuse a job that overran for
+/// milliseconds. What is beyond this is told as not known.
 const LONGEST_SMI_NS: u64 = 1_000_000;
 
-/// Most that the cold caches of another CPU can cost, for each migration: a few thousand lines from memory.
+/// Most that the cold caches of another CPU can cost, for each migration: a few thousand lines from
+/// memory.
 const COLD_NS: u64 = 500_000;
 
 /// A part of a late release's delay: of the time beyond what it usually takes.
@@ -217,7 +221,8 @@ pub struct Part {
     pub share: f64,
 }
 
-/// Signals that stop a process (signal(7)), by number: the same on every architecture that Rust's Linux runs on, but for MIPS.
+/// Signals that stop a process (signal(7)), by number: the same on every architecture that Rust's
+/// Linux runs on, but for MIPS.
 pub(super) fn is_stop(signal: i32) -> bool {
     [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal)
 }
@@ -287,15 +292,16 @@ pub(super) fn parts(
             Bucket::Irq(irq) => {
                 (Cause::Interrupt, trace.irqs.get(&irq).cloned().unwrap_or_else(|| format!("irq {irq}")))
             }
-            // It stays in user mode, where no interrupt can be off and no switch has to wait. But a hypervisor may deliver
-            // a timer late without a gap.
+            // It stays in user mode, where no interrupt can be off and no switch has to wait. But a
+            // hypervisor may deliver a timer late without a gap.
             Bucket::InterruptsOff(tid) if trace.keeps_awake(tid) && trace.guest => {
                 (Cause::TimerLate, "no thread had interrupts off".to_owned())
             }
             Bucket::InterruptsOff(tid) | Bucket::Unpreemptible(tid) if trace.keeps_awake(tid) => {
                 (Cause::Gap, String::new())
             }
-            // A hypervisor's timer is as likely as a section with interrupts off, and nobody can tell them apart.
+            // A hypervisor's timer is as likely as a section with interrupts off, and nobody can
+            // tell them apart.
             Bucket::InterruptsOff(tid) if trace.guest => {
                 (Cause::TimerLate, format!("while {} ran{place}", trace.name(tid)))
             }

@@ -1,4 +1,5 @@
-//! What one CPU is doing: the thread that has it, the interrupts on top of it, and the software interrupts of its threads.
+//! What one CPU is doing: the thread that has it, the interrupts on top of it, and the software
+//! interrupts of its threads.
 
 use super::path::Handler;
 use crate::event::{Event, Kind, Softirq, State, Vector};
@@ -30,9 +31,9 @@ pub(super) struct Expiry {
     pub(super) raised: Option<TimerRaise>,
 }
 
-/// A software interrupt in progress. On PREEMPT_RT it runs in a thread (`ktimers`, `ksoftirqd`, one that enables software
-/// interrupts again), which an interrupt can interrupt and another thread preempt; elsewhere it runs on top of whatever
-/// thread has the CPU, until it ends.
+/// A software interrupt in progress. On PREEMPT_RT it runs in a thread (`ktimers`, `ksoftirqd`, one
+/// that enables software interrupts again), which an interrupt can interrupt and another thread
+/// preempt; elsewhere it runs on top of whatever thread has the CPU, until it ends.
 #[derive(Debug, Clone, Copy)]
 struct Deferred {
     tid: i32,
@@ -53,11 +54,13 @@ pub(super) struct Cpu {
     expiry: Option<Expiry>,
     /// Timers wait for the software interrupt.
     raised: Option<TimerRaise>,
-    /// Wake-ups of threads since then, the first of each: one of them may be to run the software interrupt.
+    /// Wake-ups of threads since then, the first of each: one of them may be to run the software
+    /// interrupt.
     woken: Vec<(i32, u64)>,
     /// When `tid` got the CPU.
     switch_in_ns: u64,
-    /// A fair thread runs although a real-time one is ready: the budget of real-time threads is exhausted.
+    /// A fair thread runs although a real-time one is ready: the budget of real-time threads is
+    /// exhausted.
     pub(super) denied: bool,
     /// Real-time threads that left this CPU ready, and have not come back.
     pub(super) preempted: Vec<i32>,
@@ -75,8 +78,8 @@ impl Cpu {
         self.deferred.iter().find(|deferred| deferred.tid == self.tid).map(|deferred| deferred.softirq)
     }
 
-    /// The timer whose function runs now: an interrupt's, though it may have come into the middle of a software interrupt;
-    /// or the software interrupt's.
+    /// The timer whose function runs now: an interrupt's, though it may have come into the middle
+    /// of a software interrupt; or the software interrupt's.
     pub(super) fn expiry(&self) -> Option<Expiry> {
         let here = self.deferred.iter().find(|deferred| deferred.tid == self.tid);
         match here {
@@ -90,7 +93,8 @@ impl Cpu {
         self.expiry.filter(|_| !self.interrupts.is_empty()).map(|expiry| expiry.timer)
     }
 
-    /// Whether timers wait for the software interrupt, or it was preempted before it had done them all.
+    /// Whether timers wait for the software interrupt, or it was preempted before it had done them
+    /// all.
     pub(super) fn timers_deferred(&self) -> bool {
         self.raised.is_some() || self.deferred.iter().any(|deferred| deferred.softirq == Softirq::HRTIMER)
     }
@@ -169,7 +173,8 @@ impl Cpu {
         }
     }
 
-    /// The software interrupt that the thread on this CPU runs, unless an interrupt came on top of it.
+    /// The software interrupt that the thread on this CPU runs, unless an interrupt came on top of
+    /// it.
     fn running_deferred(&mut self) -> Option<&mut Deferred> {
         let running = self.interrupts.is_empty();
         self.deferred.iter_mut().find(|deferred| running && deferred.tid == self.tid)

@@ -1,4 +1,5 @@
-//! What held a thread up in spans of time that are no jobs of its own: a part of the way of something that it handles.
+//! What held a thread up in spans of time that are no jobs of its own: a part of the way of
+//! something that it handles.
 
 use std::collections::HashMap;
 
@@ -9,13 +10,14 @@ use super::{Cause, Late, Thresholds, analyse_with};
 use crate::error::TraceError;
 use crate::event::{Span, Trace};
 
-/// Most spans that are looked at of those that overlap at one moment; each costs a pass over the trace. What is late by more than this many
-/// cycles of a loop has long been given up.
+/// Most spans that are looked at of those that overlap at one moment; each costs a pass over the
+/// trace. What is late by more than this many cycles of a loop has long been given up.
 const MOST_OVERLAPPING: usize = 64;
 
-/// Where thread `tid` spent its time in each of `spans`, with the cause that took most, in their order; each span is judged by itself,
-/// though others overlap it. `None` for an empty span, and for one that too many others overlap. A thread that sleeps until a timer of its
-/// own is due waits ([`Cause::Waited`]).
+/// Where thread `tid` spent its time in each of `spans`, with the cause that took most, in their
+/// order; each span is judged by itself, though others overlap it. `None` for an empty span, and
+/// for one that too many others overlap. A thread that sleeps until a timer of its own is due waits
+/// ([`Cause::Waited`]).
 ///
 /// # Errors
 /// [`TraceError::Clock`] where the trace counts another clock than CLOCK_MONOTONIC.
@@ -39,8 +41,8 @@ pub fn held_up(trace: &Trace, tid: i32, spans: &[Span]) -> Result<Vec<Option<Lat
     Ok(found)
 }
 
-/// As [`held_up`], for spans that begin when the thread was to be woken: a timer of its own that is set to later than that is late
-/// ([`Cause::TimerLate`]).
+/// As [`held_up`], for spans that begin when the thread was to be woken: a timer of its own that is
+/// set to later than that is late ([`Cause::TimerLate`]).
 ///
 /// # Errors
 /// As [`held_up`].

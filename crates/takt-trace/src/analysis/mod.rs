@@ -29,10 +29,11 @@ mod tests;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Thresholds {
-    /// A wake-up more than this after the release. 100 µs: an untuned kernel meets it most of the time, so that what
-    /// is beyond has a reason worth naming.
+    /// A wake-up more than this after the release. 100 µs: an untuned kernel meets it most of the
+    /// time, so that what is beyond has a reason worth naming.
     pub lateness_ns: u64,
-    /// An end more than this after the release. None: the period, the deadline that a loop has by itself.
+    /// An end more than this after the release. None: the period, the deadline that a loop has by
+    /// itself.
     pub response_ns: Option<u64>,
     /// Late releases told one by one, the worst first: 20. All are in the table of causes.
     pub windows: usize,
@@ -61,7 +62,8 @@ pub struct Late {
     pub cause: Cause,
     /// The thread, interrupt or lock holder to blame, where there is one.
     pub who: String,
-    /// Share of the delay that this cause explains, 0 to 1: of the time beyond what a release usually takes.
+    /// Share of the delay that this cause explains, 0 to 1: of the time beyond what a release
+    /// usually takes.
     pub share: f64,
     /// The cause is that of an earlier release, whose backlog this one had to wait for.
     pub inherited: bool,
@@ -133,8 +135,8 @@ pub struct TraceReport {
     /// The others by what is missing.
     #[serde(default)]
     pub unmatched: BTreeMap<Unmatched, u64>,
-    /// CPUs that the tracer kept out of idle, because their idle time leaves no events: the figures hold for a
-    /// machine that never goes idle there.
+    /// CPUs that the tracer kept out of idle, because their idle time leaves no events: the figures
+    /// hold for a machine that never goes idle there.
     #[serde(default)]
     pub kept_awake: Vec<u16>,
     /// Releases by how they were activated.
@@ -167,7 +169,8 @@ impl TraceReport {
         if self.releases == 0 { 1.0 } else { self.matched as f64 / self.releases as f64 }
     }
 
-    /// How much longer the job's code runs here than in `idle`, as a factor of the medians: the paper's dilation.
+    /// How much longer the job's code runs here than in `idle`, as a factor of the medians: the
+    /// paper's dilation.
     pub fn dilation(&self, idle: &Self) -> Option<f64> {
         let median = |report: &Self| {
             let segment = report.segments_us.iter().find(|segment| segment.name == "execution_on_cpu")?;
@@ -202,7 +205,8 @@ pub fn analyse_with(
     jobs.sort_by_key(|job| job.planned_ns);
     let period_ns = period_ns(&jobs);
     let response_ns = thresholds.response_ns.or(period_ns).unwrap_or(u64::MAX);
-    // What counts is the time up to the job's end, or only up to its wake-up where it made good for a late one.
+    // What counts is the time up to the job's end, or only up to its wake-up where it made good for
+    // a late one.
     let delayed_to = |job: &JobRecord| {
         if job.response_ns() > response_ns {
             Some(job.end_ns)
@@ -343,7 +347,8 @@ fn about_kept_awake(cpus: &[u16]) -> Option<String> {
 /// Threads named in a note at most.
 const MOST_NAMED: usize = 5;
 
-/// What a reader must know about threads whose events the kernel left out. Once may be a swap of two time stamps.
+/// What a reader must know about threads whose events the kernel left out. Once may be a swap of
+/// two time stamps.
 fn about_hidden(trace: &Trace, hidden: &[Hidden]) -> Option<String> {
     let mut times: BTreeMap<(i32, u16), u64> = BTreeMap::new();
     for one in hidden {
@@ -371,8 +376,8 @@ fn about_hidden(trace: &Trace, hidden: &[Hidden]) -> Option<String> {
     })
 }
 
-/// Releases between a late job and the next that never ran. Where windows of a run are left out, the next job that is known need
-/// not be the one after it.
+/// Releases between a late job and the next that never ran. Where windows of a run are left out,
+/// the next job that is known need not be the one after it.
 fn never_ran(job: &JobRecord, next: Option<&JobRecord>, period_ns: Option<u64>) -> u64 {
     let (Some(next), Some(period_ns)) = (next, period_ns) else { return 0 };
     let skipped = u64::from(next.skipped);
@@ -427,7 +432,8 @@ impl Late {
         }
     }
 
-    /// How late it was, microseconds: its wake-up where that counts as late, beyond `late_ns`, else its response.
+    /// How late it was, microseconds: its wake-up where that counts as late, beyond `late_ns`, else
+    /// its response.
     pub fn late_us(&self, late_ns: u64) -> f64 {
         if self.lateness_us * 1e3 > late_ns as f64 { self.lateness_us } else { self.response_us }
     }

@@ -1,4 +1,5 @@
-//! Jobs and slices as the kernel saw them: for threads that keep no job records, and for pictures of a window.
+//! Jobs and slices as the kernel saw them: for threads that keep no job records, and for pictures
+//! of a window.
 
 use std::collections::HashMap;
 
@@ -8,8 +9,9 @@ use takt_rt::jobs::JobRecord;
 use crate::event::{Kind, Trace};
 use crate::follow::{Activation, Followed, Follower};
 
-/// The jobs of any thread, from one sleep to the next: released when it asked to be woken (what its timer was set to, without the slack that
-/// the kernel adds), or when somebody began to wake it; awake and started with the switch to it; ended when it goes to sleep.
+/// The jobs of any thread, from one sleep to the next: released when it asked to be woken (what its
+/// timer was set to, without the slack that the kernel adds), or when somebody began to wake it;
+/// awake and started with the switch to it; ended when it goes to sleep.
 pub fn observed_jobs(trace: &Trace, tid: i32) -> Vec<JobRecord> {
     let mut follower = Follower::default();
     follower.threads.insert(tid, Followed::default());

@@ -23,8 +23,8 @@ pub enum Activation {
     Awake,
 }
 
-/// The thread that ran the software interrupt of a deferred timer: `ktimers`, `ksoftirqd`, or whichever enabled software
-/// interrupts again first.
+/// The thread that ran the software interrupt of a deferred timer: `ktimers`, `ksoftirqd`, or
+/// whichever enabled software interrupts again first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handler {
     pub tid: i32,
@@ -45,7 +45,8 @@ pub struct Path {
     pub irq_ns: Option<u64>,
     /// The software interrupt was raised.
     pub raise_ns: Option<u64>,
-    /// The thread that the CPU was then given to; None where the one that had it ran the software interrupt.
+    /// The thread that the CPU was then given to; None where the one that had it ran the software
+    /// interrupt.
     #[serde(default)]
     pub handler: Option<Handler>,
     /// The timer's function began.
@@ -174,7 +175,8 @@ pub struct Step {
     pub worst_us: f64,
 }
 
-/// The activation sequence from the interrupt to the job's end, over all releases that a timer woke.
+/// The activation sequence from the interrupt to the job's end, over all releases that a timer
+/// woke.
 pub(super) fn sequence(trace: &Trace, task: &str, paths: &[(JobRecord, Path)]) -> Vec<Step> {
     let timed: Vec<_> = paths.iter().filter_map(|(job, path)| Some((job, path, path.irq_ns?))).collect();
     let mut steps = Vec::new();
@@ -211,7 +213,8 @@ pub(super) fn sequence(trace: &Trace, task: &str, paths: &[(JobRecord, Path)]) -
     steps
 }
 
-/// The thread that ran most of the software interrupts: a sequence is of one way, and the rows' shares tell how common it is.
+/// The thread that ran most of the software interrupts: a sequence is of one way, and the rows'
+/// shares tell how common it is.
 fn usual_handler(trace: &Trace, paths: &[(JobRecord, Path)]) -> Option<String> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for handler in paths.iter().filter_map(|(_, path)| path.handler) {

@@ -1,10 +1,11 @@
-//! Time that was taken from a running thread and that nobody in this kernel saw: stolen by a hypervisor, or a gap that it
-//! (or the firmware, by an SMI) made without telling.
+//! Time that was taken from a running thread and that nobody in this kernel saw: stolen by a
+//! hypervisor, or a gap that it (or the firmware, by an SMI) made without telling.
 //!
-//! Where a hypervisor tells its guest of the time that it steals, the scheduler leaves that out of what it charges to threads
-//! (`sched_stat_runtime`). So a gap is wall time that was not charged, placed in the silences of the CPU's events.
-//! It is called steal only if the CPU's counter of stolen time agrees; that one counts in hundredths of a second, so a
-//! short gap must wait until the counter has moved, and it must have moved enough for all gaps until then.
+//! Where a hypervisor tells its guest of the time that it steals, the scheduler leaves that out of
+//! what it charges to threads (`sched_stat_runtime`). So a gap is wall time that was not charged,
+//! placed in the silences of the CPU's events. It is called steal only if the CPU's counter of
+//! stolen time agrees; that one counts in hundredths of a second, so a short gap must wait until
+//! the counter has moved, and it must have moved enough for all gaps until then.
 
 use std::collections::HashMap;
 
@@ -93,7 +94,8 @@ impl Cpu {
                 if let Some((who, since_ns)) = self.since
                     && who == tid
                 {
-                    // Interrupts may or may not be charged (CONFIG_IRQ_TIME_ACCOUNTING); they are never theft.
+                    // Interrupts may or may not be charged (CONFIG_IRQ_TIME_ACCOUNTING); they are
+                    // never theft.
                     let wall_ns = now_ns.saturating_sub(since_ns).saturating_sub(self.interrupts_ns);
                     let short_ns = wall_ns.saturating_sub(runtime_ns);
                     if short_ns >= LEAST_NS {
@@ -141,7 +143,8 @@ fn judge(gaps: &[Span], readings: &[StealReading]) -> Vec<Gap> {
     let agrees = |index: usize, gap: &Span| {
         let first = readings.partition_point(|reading| reading.time_ns <= gap.from_ns);
         let Some(before) = first.checked_sub(1).map(|first| readings[first]) else { return false };
-        // A reading stands for the time since the one before, so gaps in that time are its own as well.
+        // A reading stands for the time since the one before, so gaps in that time are its own as
+        // well.
         let since = gaps[..index].partition_point(|other| other.from_ns < before.time_ns);
         let mut claimed_ns = gaps[since..=index].iter().map(length).fold(0, u64::saturating_add);
         let mut next = index + 1;
@@ -178,7 +181,8 @@ pub(super) fn overlap(gaps: &[Gap], from_ns: u64, to_ns: u64) -> (u64, u64) {
     lengths
 }
 
-/// How much of `from_ns..to_ns` lies in spans, which are in the order of time and apart from each other.
+/// How much of `from_ns..to_ns` lies in spans, which are in the order of time and apart from each
+/// other.
 pub(super) fn length_within(spans: &[Span], from_ns: u64, to_ns: u64) -> u64 {
     let first = spans.partition_point(|span| span.to_ns <= from_ns);
     let within = spans[first..].iter().take_while(|span| span.from_ns < to_ns);

@@ -1,5 +1,5 @@
-//! One pass over all events: the state of every CPU and of the traced thread, the activation path of every release,
-//! and where the time of every late one went.
+//! One pass over all events: the state of every CPU and of the traced thread, the activation path
+//! of every release, and where the time of every late one went.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,8 +11,8 @@ use super::path::{Activation, Path};
 use super::steal::{self, Gap, GapFinder};
 use crate::event::{Event, Kind, Softirq, Span, State, Trace, Vector};
 
-/// A stretch of a CPU without events, in which another thread than the one before and the one after had it: the kernel
-/// left out what it did.
+/// A stretch of a CPU without events, in which another thread than the one before and the one after
+/// had it: the kernel left out what it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hidden {
     pub(super) cpu: u16,
@@ -120,8 +120,9 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Passes over the trace with `jobs`, the thread's, in the order of time. `accounts[i]` asks for an account of job i, from
-    /// its planned release to then. The second result is what the kernel left out.
+    /// Passes over the trace with `jobs`, the thread's, in the order of time. `accounts[i]` asks
+    /// for an account of job i, from its planned release to then. The second result is what the
+    /// kernel left out.
     pub(super) fn run(mut self, jobs: &[JobRecord], accounts: &[Option<u64>]) -> (Vec<Found>, Vec<Hidden>) {
         let mut found = vec![Found::default(); jobs.len()];
         let mut current = 0;
@@ -177,7 +178,8 @@ impl<'a> Sweep<'a> {
 
     fn mark_lost(&self, event: &Event, jobs: &[JobRecord], current: usize, found: &mut [Found]) {
         let since_ns = self.cpus.get(usize::from(event.cpu)).map_or(0, |cpu| cpu.last_ns);
-        // Jobs before `current` may reach into the hole as well, and jobs after it may lie wholly within.
+        // Jobs before `current` may reach into the hole as well, and jobs after it may lie wholly
+        // within.
         let mut index = jobs[..current.min(jobs.len())].partition_point(|job| job.end_ns < since_ns);
         while let Some(job) = jobs.get(index) {
             if job.planned_ns.saturating_sub(1_000_000) > event.time_ns {
@@ -253,7 +255,8 @@ impl<'a> Sweep<'a> {
             *found.account.entry(Bucket::Previous).or_default() += to_ns - from_ns;
             from_ns = to_ns;
         }
-        // A slice may reach over the expiry of the timer: only what is after it can be blamed on anybody.
+        // A slice may reach over the expiry of the timer: only what is after it can be blamed on
+        // anybody.
         let expires_ns = match (self.now, self.sleeping_on.and_then(|timer| self.timers.get(&timer))) {
             (Now::Asleep { .. }, Some(&(_, expires_ns))) if from_ns < job.wake_ns => Some(expires_ns),
             _ => None,
@@ -324,7 +327,8 @@ impl<'a> Sweep<'a> {
                     None if on.denied && on.prio > self.prio && self.prio >= 0 => Bucket::Throttled,
                     // Carried to a CPU that has yet to notice.
                     None if self.moved && on.prio > self.prio => Bucket::Migration,
-                    // Among fair threads whoever runs has a right to; a real-time one must not wait for a lower one.
+                    // Among fair threads whoever runs has a right to; a real-time one must not wait
+                    // for a lower one.
                     None if on.prio > self.prio && self.prio < 100 => Bucket::Unpreemptible(on.tid),
                     None => Bucket::Thread(on.tid, on.prio),
                 };
@@ -360,7 +364,8 @@ impl<'a> Sweep<'a> {
         let unseen = self.was_woken_unseen(event);
         if let Some(cpu) = self.cpus.get_mut(at) {
             if cpu.tid != event.tid && !matches!(event.kind, Kind::Lost { .. }) {
-                // First event of this CPU, or the first after a hole: one that is told of, or one that is not.
+                // First event of this CPU, or the first after a hole: one that is told of, or one
+                // that is not.
                 if cpu.known {
                     let span = Span { from_ns: cpu.last_ns, to_ns: now_ns };
                     self.hidden.push(Hidden { cpu: event.cpu, tid: cpu.tid, span });
@@ -455,17 +460,20 @@ impl<'a> Sweep<'a> {
                     && self.prio < 100
                     && (next_prio > self.prio || next_tid == 0)
                 {
-                    // The scheduler chose a lower priority although this thread was ready: its budget is exhausted.
+                    // The scheduler chose a lower priority although this thread was ready: its
+                    // budget is exhausted.
                     self.throttled = true;
                 }
             }
-            // A signal for the process names one of its threads; that which is stopped may be another.
+            // A signal for the process names one of its threads; that which is stopped may be
+            // another.
             Kind::SignalGenerate { signal, tid } if is_stop(signal) && self.is_same_process(tid) => {
                 self.stop = Some((signal, event.tid));
             }
             Kind::Lost { .. } => {
                 self.stop = None;
-                // Whatever began before the hole may have ended in it, or been replaced by something else.
+                // Whatever began before the hole may have ended in it, or been replaced by
+                // something else.
                 self.now = Now::Unknown;
                 self.path = None;
                 self.boosted.clear();
@@ -483,9 +491,10 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Whether the thread must have been woken although no event says so (a kernel may leave out what happens while some thread
-    /// has the CPU): an interrupt of the timer that began after the expiry runs all timers that are due, and the one that the
-    /// thread sleeps on woke it in such an interrupt of this CPU before.
+    /// Whether the thread must have been woken although no event says so (a kernel may leave out
+    /// what happens while some thread has the CPU): an interrupt of the timer that began after the
+    /// expiry runs all timers that are due, and the one that the thread sleeps on woke it in such
+    /// an interrupt of this CPU before.
     fn was_woken_unseen(&self, event: &Event) -> bool {
         let Kind::VectorExit(Vector::LocalTimer) = event.kind else { return false };
         let Some(timer) = self.sleeping_on.filter(|_| matches!(self.now, Now::Asleep { .. })) else {

@@ -168,8 +168,8 @@ fn a_software_interrupt_in_the_thread_that_has_the_cpu_has_no_switch() {
     assert!(!events.iter().any(|event| event.contains("ktimers") || event.contains("busy")), "{events:?}");
 }
 
-/// On PREEMPT_RT the software interrupt is a thread: whoever comes into its midst takes the direct path still, keeps its own
-/// time, and leaves the other timers where they were.
+/// On PREEMPT_RT the software interrupt is a thread: whoever comes into its midst takes the direct
+/// path still, keeps its own time, and leaves the other timers where they were.
 #[test]
 fn an_interrupt_within_the_software_interrupt_takes_the_direct_path() {
     const OTHER: u64 = 0xf10;
@@ -256,7 +256,8 @@ fn a_late_interrupt_is_no_hypervisors_fault_without_a_hypervisor() {
 
 #[test]
 fn time_that_nobody_was_charged_for_is_steal() {
-    // The busy thread runs from 900 to 1600 and is charged for 100: the timer's interrupt waits for the hypervisor.
+    // The busy thread runs from 900 to 1600 and is charged for 100: the timer's interrupt waits for
+    // the hypervisor.
     let trace = Story::new()
         .sleep(10, 1000)
         .at(900, BUSY, Kind::Runtime { tid: BUSY, runtime_ns: 889_000 })
@@ -340,8 +341,8 @@ fn a_fair_thread_that_took_over_while_this_one_slept_means_throttling_too() {
     assert_eq!(story(State::Sleeping), Cause::Unpreemptible);
 }
 
-/// What happens while some thread has the CPU may be left out, the wake-up too. The next interrupt of the timer proves that the
-/// thread is ready: it would have run what was due.
+/// What happens while some thread has the CPU may be left out, the wake-up too. The next interrupt
+/// of the timer proves that the thread is ready: it would have run what was due.
 #[test]
 fn a_wakeup_that_was_left_out_is_inferred_from_the_next_interrupt() {
     let story = |tick: bool, wakeup: bool| {
@@ -399,7 +400,8 @@ fn only_the_wakeup_counts_where_the_job_made_good_for_it() {
 
 #[test]
 fn a_backlog_is_its_first_releases() {
-    // One job is stopped for 4 ms; the next releases, 1 ms each of 1.6, never find the CPU free in time.
+    // One job is stopped for 4 ms; the next releases, 1 ms each of 1.6, never find the CPU free in
+    // time.
     let trace = Story::new()
         .sleep(10, 1000)
         .wake(1001, BUSY)
@@ -428,7 +430,8 @@ fn a_backlog_is_its_first_releases() {
 
 #[test]
 fn a_stop_names_its_sender_and_the_releases_that_never_ran() {
-    // Stopped while it sleeps: it runs once more, up to the stop; another process's stop is none of it.
+    // Stopped while it sleeps: it runs once more, up to the stop; another process's stop is none of
+    // it.
     let story = |to: i32, state: State| {
         Story::new()
             .sleep(10, 1000)
@@ -457,7 +460,8 @@ fn a_stop_names_its_sender_and_the_releases_that_never_ran() {
 
 #[test]
 fn nothing_is_stitched_across_a_hole() {
-    // The timer is armed, then events are lost, then a timer of the same address expires: programmed by whom?
+    // The timer is armed, then events are lost, then a timer of the same address expires:
+    // programmed by whom?
     let story = |lost: bool| {
         let mut story = Story::new().sleep(10, 5000);
         if lost {
@@ -581,7 +585,8 @@ fn threads_without_records_have_jobs_too() {
     );
 }
 
-/// Its cause and the parts in microseconds of a job of 20 ms with `faults` page faults, `apart_ns` apart.
+/// Its cause and the parts in microseconds of a job of 20 ms with `faults` page faults, `apart_ns`
+/// apart.
 fn of_faults(guest: bool, faults: u64, apart_ns: u64) -> (Cause, Vec<(Cause, u64)>) {
     let mut story = Story::new().sleep(10, 1000).wake(1001, BUSY);
     story = story.switch(1010, BUSY, 120, State::Runnable, TASK, PRIO);
@@ -607,7 +612,8 @@ fn of_faults(guest: bool, faults: u64, apart_ns: u64) -> (Cause, Vec<(Cause, u64
     (late.cause, late.parts.iter().map(|part| (part.cause, part.ns / 1000)).collect())
 }
 
-/// 8192 faults of 2.7 us each were once told as "the job itself", because a fault was taken to cost no more than 2.5 us.
+/// 8192 faults of 2.7 us each were once told as "the job itself", because a fault was taken to cost
+/// no more than 2.5 us.
 #[test]
 fn faults_are_charged_what_followed_them_on_slow_and_fast_machines() {
     for (guest, faults, apart_ns) in [

@@ -1,5 +1,6 @@
-//! Threads followed in the kernel: programs of its virtual machine (BPF) keep what each watched thread does, and hand out one record from
-//! each wake-up to the next sleep. A reader of all events would spend a microsecond on each of a dozen events of every cycle.
+//! Threads followed in the kernel: programs of its virtual machine (BPF) keep what each watched
+//! thread does, and hand out one record from each wake-up to the next sleep. A reader of all events
+//! would spend a microsecond on each of a dozen events of every cycle.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -63,7 +64,8 @@ pub struct Awake {
     pub cpu: u16,
     /// So often did it lose its CPU meanwhile.
     pub preempted: u64,
-    /// In the longest of its waits for a CPU: who had it last before (0: nobody), and how long the wait was.
+    /// In the longest of its waits for a CPU: who had it last before (0: nobody), and how long the
+    /// wait was.
     pub kept_by: (i32, u64),
 }
 
@@ -122,8 +124,9 @@ impl KernelFollower {
     }
 
     fn attach_all(&mut self, tracefs: &Tracefs, builder: &Builder) -> Result<(), TraceError> {
-        // What runs with interrupts off is attached to perf's record, of which tracefs tells the fields: no program can interrupt it, and
-        // the kernel runs only one of these at a time on a CPU. What an interrupt may interrupt is attached raw: its arguments are numbers.
+        // What runs with interrupts off is attached to perf's record, of which tracefs tells the
+        // fields: no program can interrupt it, and the kernel runs only one of these at a time on a
+        // CPU. What an interrupt may interrupt is attached raw: its arguments are numbers.
         for (tracepoint, place) in [("irq:irq_handler", cpu::INTERRUPT), ("irq:softirq", cpu::SOFTIRQ)] {
             self.attach_raw(&format!("{tracepoint}_entry"), builder.enter(place))?;
             self.attach_raw(&format!("{tracepoint}_exit"), builder.leave(place))?;

@@ -1,8 +1,10 @@
-//! The programs that follow watched threads in the kernel: from each wake-up to the next sleep, one record.
+//! The programs that follow watched threads in the kernel: from each wake-up to the next sleep, one
+//! record.
 //!
-//! They are built as instructions when a watch begins, because the places of fields in tracepoints' records are those that this very
-//! kernel tells (tracefs), and so that neither a compiler for this machine nor an object file of unknown origin is needed. Everything that
-//! they call is open to programs of any licence.
+//! They are built as instructions when a watch begins, because the places of fields in tracepoints'
+//! records are those that this very kernel tells (tracefs), and so that neither a compiler for this
+//! machine nor an object file of unknown origin is needed. Everything that they call is open to
+//! programs of any licence.
 
 use takt_rt::bpf::{Asm, FP, Helper, If, Instruction, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg};
 
@@ -22,7 +24,8 @@ pub(super) mod source {
     pub(in super::super) const OTHER: i32 = 5;
 }
 
-/// Places in what is known of a thread, in bytes. The first [`state::RECORD_BYTES`] are the record that is handed out.
+/// Places in what is known of a thread, in bytes. The first [`state::RECORD_BYTES`] are the record
+/// that is handed out.
 pub(super) mod state {
     pub(in super::super) const TID: i16 = 0;
     /// CPU that it left at the end.
@@ -124,7 +127,8 @@ impl Builder {
         asm.call(Helper::MapLookup);
     }
 
-    /// R9 becomes what is known of this CPU; to `otherwise` where the kernel has nothing, which it never says.
+    /// R9 becomes what is known of this CPU; to `otherwise` where the kernel has nothing, which it
+    /// never says.
     fn this_cpu(&self, asm: &mut Asm, otherwise: Label) {
         asm.store_value(FP, KEY, 0);
         Self::lookup(asm, self.maps.cpus, KEY);
@@ -132,7 +136,8 @@ impl Builder {
         asm.mov(R9, R0);
     }
 
-    /// R7 becomes what is known of the thread whose id is in R1; to `otherwise` where it is not watched.
+    /// R7 becomes what is known of the thread whose id is in R1; to `otherwise` where it is not
+    /// watched.
     fn thread(&self, asm: &mut Asm, otherwise: Label) {
         // The idle thread is nobody's.
         asm.jump_if(R1, If::Equal, 0, otherwise);
@@ -286,7 +291,8 @@ impl Builder {
         asm.sub_reg(R2, R1);
         asm.store(R9, cpu::EXPIRING_DUE, R2);
         asm.here(in_time);
-        // Whoever asked to sleep until a time that had passed goes on without having slept: the end of a cycle and the begin of the next.
+        // Whoever asked to sleep until a time that had passed goes on without having slept: the end
+        // of a cycle and the begin of the next.
         asm.call(Helper::CurrentPidTgid);
         asm.store_half(FP, KEY, R0);
         asm.load_sized(R1, FP, KEY, 4);

@@ -1,10 +1,12 @@
 //! CPUs whose idle time leaves no events, and the threads that keep them out of it.
 //!
-//! On some kernels perf gets nothing that happens while certain threads are current, one of them a CPU's idle thread: neither
-//! its switches and idle states nor the timer interrupts that wake a sleeping thread, and no loss is counted. Seen on
-//! a paravirtualised x86 guest with Linux 6.18, for the idle thread of one of its two CPUs and for some of the oldest threads
-//! of its init; ftrace gets their interrupts. (Since Linux 6.11 perf guards against recursion by a count in the thread; one that
-//! was left raised would look just like that.) A thread that sleeps on such a CPU wakes out of nothing.
+//! On some kernels perf gets nothing that happens while certain threads are current, one of them a
+//! CPU's idle thread: neither its switches and idle states nor the timer interrupts that wake a
+//! sleeping thread, and no loss is counted. Seen on a paravirtualised x86 guest with Linux 6.18,
+//! for the idle thread of one of its two CPUs and for some of the oldest threads of its init;
+//! ftrace gets their interrupts. (Since Linux 6.11 perf guards against recursion by a count in the
+//! thread; one that was left raised would look just like that.) A thread that sleeps on such a CPU
+//! wakes out of nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -22,9 +24,9 @@ use crate::event::{Event, KEEPER_NAME, Kind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeepAwake {
-    /// Only those whose idle time turns out to leave no events: without it nearly no release of a thread that sleeps there
-    /// can be explained. It changes what is measured (no idle exits, a busy neighbour for the sibling), so the
-    /// trace and every report name the CPUs.
+    /// Only those whose idle time turns out to leave no events: without it nearly no release of a
+    /// thread that sleeps there can be explained. It changes what is measured (no idle exits, a
+    /// busy neighbour for the sibling), so the trace and every report name the CPUs.
     #[default]
     Auto,
     /// None: what is measured stays as it is, at the price of the paths.
@@ -42,7 +44,8 @@ pub(crate) enum IdleTime {
     Hidden,
 }
 
-/// Judges a CPU's idle time by its events: after a switch to the idle thread the idle thread is current in the next one.
+/// Judges a CPU's idle time by its events: after a switch to the idle thread the idle thread is
+/// current in the next one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IdleWatch {
     idle: bool,
@@ -82,12 +85,13 @@ impl IdleWatch {
     }
 }
 
-/// Naps on every CPU: each lets it go idle, if nothing else runs there, and wakes it by its own timer.
+/// Naps on every CPU: each lets it go idle, if nothing else runs there, and wakes it by its own
+/// timer.
 const NAPS: u32 = 4;
 const NAP: Duration = Duration::from_micros(300);
 
-/// Lets every CPU go idle a few times, so that its idle time can be judged before it matters. Busy CPUs and those that
-/// this process may not use stay unjudged.
+/// Lets every CPU go idle a few times, so that its idle time can be judged before it matters. Busy
+/// CPUs and those that this process may not use stay unjudged.
 pub(super) fn nap_everywhere(cpus: &[u16]) {
     let cpus: Vec<usize> = cpus.iter().map(|&cpu| usize::from(cpu)).collect();
     let naps = move || {
@@ -230,7 +234,8 @@ mod tests {
         assert_eq!(unsafe { libc::sched_getscheduler(tid) }, libc::SCHED_IDLE);
         assert_eq!(placement::affinity(tid).unwrap(), CpuSet::single(0).unwrap());
         drop(keeper);
-        // Joined threads leave /proc a moment later, one of this urgency on a busy machine much later.
+        // Joined threads leave /proc a moment later, one of this urgency on a busy machine much
+        // later.
         let place = format!("/proc/self/task/{tid}");
         let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while std::path::Path::new(&place).exists() {

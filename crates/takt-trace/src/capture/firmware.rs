@@ -1,10 +1,11 @@
-//! Time that the firmware takes from all CPUs at once (system management interrupts, SMI), and that no kernel sees: it is charged to
-//! whatever ran, and would be told as "the job itself".
+//! Time that the firmware takes from all CPUs at once (system management interrupts, SMI), and that
+//! no kernel sees: it is charged to whatever ran, and would be told as "the job itself".
 //!
-//! Two witnesses, on bare metal alone (a hypervisor lets its guest see neither): the CPUs' own count of SMIs (Intel), read by perf's `msr`
-//! events or through `/dev/cpu/N/msr`; where it cannot be read, a thread on a CPU that nobody needs reads the clock in a loop, as the
-//! kernel's `osnoise` and `hwlat` tracers do. A jump of the clock without any event of its CPU is a gap of the hardware, and an SMI stops
-//! all CPUs.
+//! Two witnesses, on bare metal alone (a hypervisor lets its guest see neither): the CPUs' own
+//! count of SMIs (Intel), read by perf's `msr` events or through `/dev/cpu/N/msr`; where it cannot
+//! be read, a thread on a CPU that nobody needs reads the clock in a loop, as the kernel's
+//! `osnoise` and `hwlat` tracers do. A jump of the clock without any event of its CPU is a gap of
+//! the hardware, and an SMI stops all CPUs.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -170,8 +171,8 @@ impl Watch {
     }
 }
 
-/// Of the jumps that the witness on `cpu` saw between `from_ns` and `to_ns`: those that no event of its CPU explains, and the times in which it
-/// saw everything.
+/// Of the jumps that the witness on `cpu` saw between `from_ns` and `to_ns`: those that no event of
+/// its CPU explains, and the times in which it saw everything.
 fn judge(cpu: u16, from_ns: u64, to_ns: u64, jumps: &[Span], events: &[Event]) -> (Vec<Span>, Vec<Span>) {
     let here: Vec<u64> = events.iter().filter(|event| event.cpu == cpu).map(|event| event.time_ns).collect();
     // From the last event before a loss to the loss: whatever was in between may explain a jump.
@@ -282,7 +283,8 @@ mod tests {
     #[test]
     fn a_jump_without_events_is_a_gap_of_the_hardware() {
         let event = |time_ns, cpu| Event { time_ns, tid: 1, cpu, kind: Kind::CpuIdle { state: None } };
-        // The tick at 150,000 explains the first jump; what happens on the other CPU meanwhile explains nothing.
+        // The tick at 150,000 explains the first jump; what happens on the other CPU meanwhile
+        // explains nothing.
         let events = [event(150_000, 3), event(450_000, 0), event(900_000, 3)];
         let jumps = [span(140_000, 170_000), span(400_000, 500_000), span(880_000, 899_500)];
         let (gaps, watched) = judge(3, 1000, 1_000_000, &jumps, &events);
@@ -294,7 +296,8 @@ mod tests {
     fn what_lost_events_may_explain_is_no_gap() {
         let event = |time_ns, cpu, kind| Event { time_ns, tid: 1, cpu, kind };
         let idle = Kind::CpuIdle { state: None };
-        // Between 200,000 and 700,000 events of CPU 3 were lost; those lost on CPU 0 say nothing of CPU 3.
+        // Between 200,000 and 700,000 events of CPU 3 were lost; those lost on CPU 0 say nothing of
+        // CPU 3.
         let events = [
             event(200_000, 3, idle),
             event(700_000, 3, Kind::Lost { count: 5 }),

@@ -1,4 +1,5 @@
-//! The flight recorder: raw records of one CPU, the newest kept, and the windows that somebody asked to keep.
+//! The flight recorder: raw records of one CPU, the newest kept, and the windows that somebody
+//! asked to keep.
 
 use std::collections::VecDeque;
 
@@ -14,8 +15,8 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Leaves what lies between the first begin and the last end of `marks`: a busy CPU writes as much in the rest of 20 ms as would keep
-    /// another window.
+    /// Leaves what lies between the first begin and the last end of `marks`: a busy CPU writes as
+    /// much in the rest of 20 ms as would keep another window.
     fn cut(&mut self, marks: impl Iterator<Item = Span>) {
         let Some(hull) =
             marks.reduce(|a, b| Span { from_ns: a.from_ns.min(b.from_ns), to_ns: a.to_ns.max(b.to_ns) })
@@ -59,8 +60,8 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Adds a chunk, and forgets the oldest beyond `limit_bytes` unless one of `marks` touches them; marked ones have
-    /// `limit_bytes` of their own, in which the worst displace the others.
+    /// Adds a chunk, and forgets the oldest beyond `limit_bytes` unless one of `marks` touches
+    /// them; marked ones have `limit_bytes` of their own, in which the worst displace the others.
     pub(super) fn push(&mut self, chunk: Chunk, limit_bytes: usize, marks: &[Mark]) {
         self.bytes += chunk.data.len();
         self.chunks.push_back(chunk);
@@ -84,7 +85,8 @@ impl Flight {
         }
     }
 
-    /// Forgets kept chunks of lesser weight until `bytes` more fit; false, and nothing forgotten, where that is not enough.
+    /// Forgets kept chunks of lesser weight until `bytes` more fit; false, and nothing forgotten,
+    /// where that is not enough.
     fn make_room(&mut self, bytes: usize, weight_ns: u64, limit_bytes: usize) -> bool {
         let lesser = self.kept.iter().filter(|kept| kept.1 < weight_ns).map(|kept| kept.0.data.len());
         if self.kept_bytes - lesser.sum::<usize>() + bytes > limit_bytes {

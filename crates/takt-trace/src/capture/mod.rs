@@ -1,7 +1,8 @@
-//! Live capture: kernel tracepoints through perf ring buffers, drained by a best-effort thread into memory.
+//! Live capture: kernel tracepoints through perf ring buffers, drained by a best-effort thread into
+//! memory.
 //!
-//! The traced threads do nothing for it: no system call, no allocation. What the kernel writes costs it a few hundred
-//! nanoseconds per event, and there are about twenty events per release.
+//! The traced threads do nothing for it: no system call, no allocation. What the kernel writes
+//! costs it a few hundred nanoseconds per event, and there are about twenty events per release.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -35,33 +36,37 @@ mod window;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceOptions {
-    /// Ring buffer per CPU, rounded up to a power of two. 8 MiB hold some 100,000 events: seconds of a busy CPU, for
-    /// as long may a real-time hog keep the reader away before events are lost.
+    /// Ring buffer per CPU, rounded up to a power of two. 8 MiB hold some 100,000 events: seconds
+    /// of a busy CPU, for as long may a real-time hog keep the reader away before events are lost.
     pub buffer_bytes: usize,
-    /// Memory for the events of all CPUs; beyond it the oldest are forgotten, except in windows that were marked,
-    /// which have as much again. 256 MiB hold minutes of a usual robot.
+    /// Memory for the events of all CPUs; beyond it the oldest are forgotten, except in windows
+    /// that were marked, which have as much again. 256 MiB hold minutes of a usual robot.
     pub memory_bytes: usize,
     /// How often the reader drains the rings: 20 ms, so that it wakes up seldom.
     #[serde(with = "takt_rt::duration")]
     pub period: Duration,
-    /// Processes whose page faults are recorded; this one is always among them. Those of all others would fill the
-    /// ring and explain nothing.
+    /// Processes whose page faults are recorded; this one is always among them. Those of all others
+    /// would fill the ring and explain nothing.
     pub processes: Vec<i32>,
     /// Whether the reader drains the rings at all. Off only to measure what full rings cost.
     pub drain: bool,
     /// Whether CPUs whose idle time leaves no events are kept out of it.
     pub keep_awake: KeepAwake,
-    /// Whether the kernel's stack is taken at the wake-ups of the traced processes' threads, so that "interrupts off" and "not
-    /// preemptible" say where. Default on: it costs a traced thread a microsecond or two of each release.
+    /// Whether the kernel's stack is taken at the wake-ups of the traced processes' threads, so
+    /// that "interrupts off" and "not preemptible" say where. Default on: it costs a traced thread
+    /// a microsecond or two of each release.
     pub stacks: bool,
-    /// Whether gaps by the firmware (SMI) are looked for on bare metal: by the count of SMIs, or where that cannot be read by a thread that
-    /// keeps one CPU busy below all others (SCHED_IDLE). Default on: else they are charged to the job itself.
+    /// Whether gaps by the firmware (SMI) are looked for on bare metal: by the count of SMIs, or
+    /// where that cannot be read by a thread that keeps one CPU busy below all others (SCHED_IDLE).
+    /// Default on: else they are charged to the job itself.
     pub firmware: bool,
-    /// Whether the kernel alone keeps the events, the newest overwriting the oldest, and only the windows are read that
-    /// [`Tracer::windows`] asks for. A program chooses it, no configuration: everything else that is read is empty then.
+    /// Whether the kernel alone keeps the events, the newest overwriting the oldest, and only the
+    /// windows are read that [`Tracer::windows`] asks for. A program chooses it, no configuration:
+    /// everything else that is read is empty then.
     #[serde(skip)]
     pub windows_only: bool,
-    /// Whether the steps of packets through the kernel are recorded as well. As above, whoever follows a link chooses it.
+    /// Whether the steps of packets through the kernel are recorded as well. As above, whoever
+    /// follows a link chooses it.
     #[serde(skip)]
     pub packets: bool,
 }
@@ -105,7 +110,8 @@ impl TraceOptions {
     }
 }
 
-/// Where the answer goes, and the windows that are asked for; None for everything since the last time.
+/// Where the answer goes, and the windows that are asked for; None for everything since the last
+/// time.
 type Asked = (SyncSender<Trace>, Option<Vec<Span>>);
 
 /// What the reader and its owner share.
@@ -137,19 +143,21 @@ pub struct Tracer {
     tid: i32,
 }
 
-/// Asks a tracer to keep a window, from any thread that may take a lock (a collector, never a real-time thread).
+/// Asks a tracer to keep a window, from any thread that may take a lock (a collector, never a
+/// real-time thread).
 #[derive(Debug, Clone)]
 pub struct Marker(Arc<Control>);
 
 /// Kept before and after a late job.
 const MARGIN_NS: u64 = 5_000_000;
 
-/// Windows that wait to be kept at most: those of the worst releases. Each waits until its time would be forgotten.
+/// Windows that wait to be kept at most: those of the worst releases. Each waits until its time
+/// would be forgotten.
 const MOST_MARKS: usize = 1000;
 
 impl Marker {
-    /// Keeps what the kernel did from `from_ns` to `to_ns` (CLOCK_MONOTONIC), for a release that was `weight_ns` late:
-    /// where memory runs out, the worst are kept.
+    /// Keeps what the kernel did from `from_ns` to `to_ns` (CLOCK_MONOTONIC), for a release that
+    /// was `weight_ns` late: where memory runs out, the worst are kept.
     pub fn mark(&self, from_ns: u64, to_ns: u64, weight_ns: u64) {
         self.0.marked.fetch_add(1, Ordering::Relaxed);
         let mark = Mark { span: Span { from_ns, to_ns }, weight_ns };
@@ -210,8 +218,9 @@ impl Tracer {
         Marker(Arc::clone(&self.control))
     }
 
-    /// Hands out what was recorded since the last time, and forgets it; the recording goes on. Events of the CPUs that are newer than
-    /// the end of [`Trace::spans`] may lack those of other CPUs, which come with the next part.
+    /// Hands out what was recorded since the last time, and forgets it; the recording goes on.
+    /// Events of the CPUs that are newer than the end of [`Trace::spans`] may lack those of other
+    /// CPUs, which come with the next part.
     ///
     /// # Errors
     /// [`TraceError::Ended`] when the reader has ended.
@@ -219,8 +228,9 @@ impl Tracer {
         self.ask(None)
     }
 
-    /// With [`TraceOptions::windows_only`]: reads the events of `spans` (in the order of time, and apart from each other) out of the kernel's
-    /// memory, with what was read of counters since the last time. [`Trace::spans`] are those that were still there as a whole.
+    /// With [`TraceOptions::windows_only`]: reads the events of `spans` (in the order of time, and
+    /// apart from each other) out of the kernel's memory, with what was read of counters since the
+    /// last time. [`Trace::spans`] are those that were still there as a whole.
     ///
     /// # Errors
     /// [`TraceError::Ended`] when the reader has ended.
@@ -228,7 +238,8 @@ impl Tracer {
         self.ask(Some(spans))
     }
 
-    /// With [`TraceOptions::windows_only`]: the kernel's stacks at the wake-ups of these threads are recorded from now on.
+    /// With [`TraceOptions::windows_only`]: the kernel's stacks at the wake-ups of these threads
+    /// are recorded from now on.
     pub fn stacks_of(&self, threads: Vec<i32>) {
         *self.control.stacks.lock().unwrap_or_else(PoisonError::into_inner) = Some(threads);
         self.control.signal.notify();
@@ -238,7 +249,8 @@ impl Tracer {
         let (owner, answer) = sync_channel(1);
         *self.control.take.lock().unwrap_or_else(PoisonError::into_inner) = Some((owner, spans));
         self.control.signal.notify();
-        // A reader that panics drops nothing of `control`, so it is asked now and then whether it lives.
+        // A reader that panics drops nothing of `control`, so it is asked now and then whether it
+        // lives.
         loop {
             match answer.recv_timeout(Duration::from_secs(1)) {
                 Ok(trace) => return Ok(trace),
@@ -248,7 +260,8 @@ impl Tracer {
         }
     }
 
-    /// From now on the page faults and the stacks at wake-ups of these processes are recorded, instead of those that the options named.
+    /// From now on the page faults and the stacks at wake-ups of these processes are recorded,
+    /// instead of those that the options named.
     pub fn follow(&self, processes: Vec<i32>) {
         *self.control.processes.lock().unwrap_or_else(PoisonError::into_inner) = Some(processes);
         self.control.signal.notify();

@@ -19,8 +19,9 @@ fn needed(name: &str) -> bool {
     NEEDED.contains(&name)
 }
 
-/// Decodable, and not recorded by the live capture: every call of every process, and every contended lock of the
-/// kernel, cost more than they tell here; and the kernel does not let the end of `irq_work` be sampled.
+/// Decodable, and not recorded by the live capture: every call of every process, and every
+/// contended lock of the kernel, cost more than they tell here; and the kernel does not let the end
+/// of `irq_work` be sampled.
 const LEFT_OUT: [&str; 3] = ["raw_syscalls:", "lock:", "irq_vectors:irq_work"];
 
 /// Recorded only for whoever follows packets: there are thousands a second on some machines.
@@ -44,8 +45,8 @@ pub(super) struct CpuBuffer {
     overwritten: bool,
     data_bytes: usize,
     events: Vec<OwnedFd>,
-    /// The page fault tracepoints: their numbers, and what is open of them. They are opened anew for every filter,
-    /// because the kernel does not change the filter of an open one.
+    /// The page fault tracepoints: their numbers, and what is open of them. They are opened anew
+    /// for every filter, because the kernel does not change the filter of an open one.
     fault_ids: Vec<u16>,
     faults: Vec<OwnedFd>,
     /// Losses of those that were closed.
@@ -67,8 +68,8 @@ pub(crate) fn attributes(config: u16, data_bytes: usize) -> b::perf_event_attr {
         type_: b::PERF_TYPE_TRACEPOINT,
         size: u32::try_from(size_of::<b::perf_event_attr>()).unwrap_or(b::PERF_ATTR_SIZE_VER5),
         config: u64::from(config),
-        // The period is not wanted, but without it the kernel writes an event that carries a count (the nanoseconds
-        // of sched_stat_runtime) as often as it counts.
+        // The period is not wanted, but without it the kernel writes an event that carries a count
+        // (the nanoseconds of sched_stat_runtime) as often as it counts.
         sample_type: u64::from(b::PERF_SAMPLE_TIME | b::PERF_SAMPLE_PERIOD | b::PERF_SAMPLE_RAW),
         read_format: u64::from(b::PERF_FORMAT_LOST),
         clockid: libc::CLOCK_MONOTONIC,
@@ -90,7 +91,8 @@ pub(crate) fn open(attr: &mut b::perf_event_attr, cpu: u16) -> io::Result<OwnedF
     let mut fd = unsafe { perf::perf_event_open(attr, -1, i32::from(cpu), -1, flags.into()) };
     let first = io::Error::last_os_error();
     if fd < 0 && first.raw_os_error() == Some(libc::EINVAL) && attr.read_format != 0 {
-        // PERF_FORMAT_LOST is of Linux 6.0; before, losses are known from the records in the ring alone.
+        // PERF_FORMAT_LOST is of Linux 6.0; before, losses are known from the records in the ring
+        // alone.
         attr.read_format = 0;
         // SAFETY: as above.
         fd = unsafe { perf::perf_event_open(attr, -1, i32::from(cpu), -1, flags.into()) };
@@ -156,7 +158,8 @@ impl CpuBuffer {
             attr.set_write_backward(u64::from(overwritten));
             let fd = match open(&mut attr, cpu) {
                 Ok(fd) => fd,
-                // Some tracepoints may not be sampled by anybody; the right as such is told by those before.
+                // Some tracepoints may not be sampled by anybody; the right as such is told by
+                // those before.
                 Err(source) if source.raw_os_error() == Some(libc::EPERM) && !needed(&format.name) => {
                     let note = format!("the kernel does not give out {}", format.name);
                     if !notes.contains(&note) {
@@ -205,7 +208,8 @@ impl CpuBuffer {
         Ok(())
     }
 
-    /// Records page faults of these threads alone: those of all others would fill the ring and explain nothing.
+    /// Records page faults of these threads alone: those of all others would fill the ring and
+    /// explain nothing.
     pub(super) fn filter_faults(&mut self, filter: &CString) -> io::Result<()> {
         let Some(first) = self.events.first() else { return Ok(()) };
         let mut faults = Vec::new();

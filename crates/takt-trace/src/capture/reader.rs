@@ -40,7 +40,8 @@ pub(super) struct Reader {
     steal: StealLog,
     stacks: Stacks,
     firmware: Watch,
-    /// Links of the watched processes' task directories when they were read last: they change with the threads.
+    /// Links of the watched processes' task directories when they were read last: they change with
+    /// the threads.
     links: u64,
     /// Losses of each CPU that were handed out already.
     told_lost: Vec<u64>,
@@ -297,7 +298,8 @@ impl Reader {
         let mut trace = Trace { notes: self.opened.notes.clone(), guest: is_guest(), ..Trace::default() };
         trace.threads.clone_from(&self.met);
         let decoder = &self.opened.decoder;
-        // One CPU is decoded after the other, and a thread changes its name when it starts: the newest name counts.
+        // One CPU is decoded after the other, and a thread changes its name when it starts: the
+        // newest name counts.
         let mut named_ns = HashMap::new();
         let mut bytes = 0;
         for (index, (cpu, flight)) in self.opened.cpus.iter().zip(&self.flights).enumerate() {
@@ -306,8 +308,8 @@ impl Reader {
                 bytes += chunk.data.len();
                 told += decode(decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
             }
-            // The ring tells of losses when there is room again; what was lost at the end only the kernel's counter
-            // tells.
+            // The ring tells of losses when there is room again; what was lost at the end only the
+            // kernel's counter tells.
             let counted = cpu.lost();
             let lost = counted.saturating_sub(self.told_lost[index]).max(told);
             self.told_lost[index] = (self.told_lost[index] + lost).max(counted);
@@ -332,7 +334,8 @@ impl Reader {
     }
 }
 
-/// Bytes of a chunk in which a CPU's idle time is looked for, some 150 events: a CPU that is never idle must not cost more.
+/// Bytes of a chunk in which a CPU's idle time is looked for, some 150 events: a CPU that is never
+/// idle must not cost more.
 const WATCHED_BYTES: usize = 16 << 10;
 
 /// Lets `watch` see the first events of a chunk.

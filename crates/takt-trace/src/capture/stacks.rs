@@ -1,8 +1,8 @@
-//! Kernel stacks at the wake-ups of traced threads: a wake-up by an interrupt shows what that interrupt interrupted, and so where in
-//! the kernel interrupts or preemption had been off.
+//! Kernel stacks at the wake-ups of traced threads: a wake-up by an interrupt shows what that
+//! interrupt interrupted, and so where in the kernel interrupts or preemption had been off.
 //!
-//! They come from events of their own, filtered to the traced threads, and go into small rings of their own: unwinding costs a
-//! microsecond or two, which nobody else's wake-ups must pay.
+//! They come from events of their own, filtered to the traced threads, and go into small rings of
+//! their own: unwinding costs a microsecond or two, which nobody else's wake-ups must pay.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
@@ -53,7 +53,8 @@ impl Stacks {
         Self { id, ..Self::default() }
     }
 
-    /// From here on those wake-ups are recorded that `filter` (on the woken thread, `pid`) lets through.
+    /// From here on those wake-ups are recorded that `filter` (on the woken thread, `pid`) lets
+    /// through.
     pub(super) fn filter(&mut self, cpus: &[u16], filter: &CString) -> io::Result<()> {
         if self.id == 0 {
             return Ok(());
@@ -177,8 +178,8 @@ fn sample(record: &[u8]) -> Option<(u64, Vec<u64>, &[u8])> {
 /// Frames named for people.
 const MOST_NAMED: usize = 5;
 
-/// What an interrupt interrupted: the frames below its entry, innermost first; none where it was user mode, or no interrupt.
-/// Without symbols, the outermost addresses of all.
+/// What an interrupt interrupted: the frames below its entry, innermost first; none where it was
+/// user mode, or no interrupt. Without symbols, the outermost addresses of all.
 fn interrupted(symbols: Option<&Symbols>, frames: &[u64]) -> Vec<String> {
     let Some(symbols) = symbols else {
         let told: Vec<String> = frames.iter().map(|frame| format!("{frame:#x}")).collect();

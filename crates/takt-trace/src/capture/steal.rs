@@ -53,7 +53,8 @@ impl StealLog {
         }
     }
 
-    /// What was read since the last time, with the last readings of all: the next part goes on from these.
+    /// What was read since the last time, with the last readings of all: the next part goes on from
+    /// these.
     pub(super) fn hand_out(&mut self) -> Vec<StealReading> {
         let log = std::mem::take(&mut self.log);
         Self { log, last: self.last.clone(), ..Self::default() }.readings()

@@ -15,8 +15,8 @@ pub struct Watched<S> {
 }
 
 impl<S> Watched<S> {
-    /// Keeps the window of every job whose wake-up is later than `lateness_ns`, or whose end is later than
-    /// `response_ns` after its release.
+    /// Keeps the window of every job whose wake-up is later than `lateness_ns`, or whose end is
+    /// later than `response_ns` after its release.
     pub fn new(inner: S, marker: Marker, lateness_ns: u64, response_ns: u64) -> Self {
         Self { inner, marker, lateness_ns, response_ns }
     }

@@ -1,4 +1,5 @@
-//! Windows out of a ring that the kernel overwrites: only what is asked for is copied and looked at.
+//! Windows out of a ring that the kernel overwrites: only what is asked for is copied and looked
+//! at.
 
 use perf_event_open_sys::bindings as b;
 use takt_rt::perf_ring::PerfRing;
@@ -11,7 +12,8 @@ pub(super) struct Window {
     data: Vec<u8>,
     /// Where the records begin and end, newest first.
     records: Vec<(usize, usize)>,
-    /// When the oldest record was written that was looked at, and whether that is because the ring holds no older one.
+    /// When the oldest record was written that was looked at, and whether that is because the ring
+    /// holds no older one.
     oldest_ns: u64,
     forgotten: bool,
 }
@@ -20,7 +22,8 @@ pub(super) struct Window {
 const HEADER_BYTES: usize = 8;
 
 impl Window {
-    /// Reads the ring back to the begin of the first of `spans` (in the order of time), or until `most_bytes` were looked at.
+    /// Reads the ring back to the begin of the first of `spans` (in the order of time), or until
+    /// `most_bytes` were looked at.
     pub(super) fn read(ring: &PerfRing, spans: &[Span], most_bytes: usize) -> Self {
         let mut window = Self { oldest_ns: u64::MAX, ..Self::default() };
         let Some(from_ns) = spans.first().map(|span| span.from_ns) else { return window };

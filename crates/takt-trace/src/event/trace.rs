@@ -1,4 +1,5 @@
-//! Events with what is known beside them: names, readings of counters, where stolen time and firmware were.
+//! Events with what is known beside them: names, readings of counters, where stolen time and
+//! firmware were.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ pub struct Span {
     pub to_ns: u64,
 }
 
-/// A reading of the kernel's count of the time that the hypervisor took from one CPU (`/proc/stat`). Between two readings
-/// of a CPU it is that of the first.
+/// A reading of the kernel's count of the time that the hypervisor took from one CPU
+/// (`/proc/stat`). Between two readings of a CPU it is that of the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StealReading {
     /// The CPU.
@@ -27,7 +28,8 @@ pub struct StealReading {
     pub stolen_ns: u64,
 }
 
-/// A reading of the CPUs' count of system management interrupts (SMI). Between two equal readings there was none.
+/// A reading of the CPUs' count of system management interrupts (SMI). Between two equal readings
+/// there was none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SmiReading {
     /// When it was read.
@@ -73,21 +75,25 @@ pub struct Trace {
     pub clock: Clock,
     /// Events lost on all CPUs.
     pub lost_events: u64,
-    /// The spans of time that are recorded on every CPU, oldest first and apart from each other. Empty: from the first event to the last.
+    /// The spans of time that are recorded on every CPU, oldest first and apart from each other.
+    /// Empty: from the first event to the last.
     pub spans: Vec<Span>,
     /// The kernel that was traced ran under a hypervisor, which may delay timers too.
     pub guest: bool,
     /// Readings of the CPUs' counters of stolen time, oldest first; empty where nobody read them.
     pub steal: Vec<StealReading>,
-    /// CPUs that the tracer kept out of idle, because their idle time leaves no events ([`crate::capture::KeepAwake`]).
+    /// CPUs that the tracer kept out of idle, because their idle time leaves no events
+    /// ([`crate::capture::KeepAwake`]).
     pub kept_awake: Vec<u16>,
     /// What is known of the firmware's time.
     pub firmware: Firmware,
     /// Wake-ups of traced threads whose stack was taken, oldest first.
     pub wake_stacks: Vec<WakeStack>,
-    /// The different stacks: the kernel's functions that were interrupted, innermost first; empty for user mode.
+    /// The different stacks: the kernel's functions that were interrupted, innermost first; empty
+    /// for user mode.
     pub stacks: Vec<Vec<String>>,
-    /// Whatever a reader should know: tracepoints that were missing, other tracers at work, a torn end.
+    /// Whatever a reader should know: tracepoints that were missing, other tracers at work, a torn
+    /// end.
     pub notes: Vec<String>,
 }
 
@@ -136,13 +142,15 @@ impl Trace {
         }
     }
 
-    /// Whether the thread is one of the tracer's that keep CPUs awake: it never leaves user mode by itself.
+    /// Whether the thread is one of the tracer's that keep CPUs awake: it never leaves user mode by
+    /// itself.
     pub fn keeps_awake(&self, tid: i32) -> bool {
         !self.kept_awake.is_empty()
             && self.threads.get(&tid).is_some_and(|thread| thread.name.starts_with(KEEPER_NAME))
     }
 
-    /// What the interrupt that woke `tid` at `time_ns` on `cpu` interrupted in the kernel, innermost first.
+    /// What the interrupt that woke `tid` at `time_ns` on `cpu` interrupted in the kernel,
+    /// innermost first.
     pub fn interrupted_by_wakeup(&self, tid: i32, cpu: u16, time_ns: u64) -> Option<&[String]> {
         // The stack is an event of its own, a moment before or after the other.
         const APART_NS: u64 = 50_000;
@@ -172,7 +180,8 @@ impl Trace {
         begun.checked_sub(1).is_some_and(|last| to_ns <= self.spans[last].to_ns)
     }
 
-    /// Brings events of several CPUs into the order of time; those with equal times keep the order they have.
+    /// Brings events of several CPUs into the order of time; those with equal times keep the order
+    /// they have.
     pub fn sort(&mut self) {
         self.events.sort_by_key(|event| event.time_ns);
     }

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a recorded file gives no trace. A file that only ends too early does: with what was whole, and a note.
+/// Why a recorded file gives no trace. A file that only ends too early does: with what was whole,
+/// and a note.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfflineError {

@@ -1,13 +1,15 @@
-//! Traces recorded elsewhere by the standard tools: `perf.data` of `perf record`, `trace.dat` of `trace-cmd record`.
+//! Traces recorded elsewhere by the standard tools: `perf.data` of `perf record`, `trace.dat` of
+//! `trace-cmd record`.
 //!
 //! ```text
 //! perf record -a -k CLOCK_MONOTONIC -e 'sched:*,irq:*,irq_vectors:*,timer:hrtimer_*' -- sleep 10
 //! trace-cmd record -C mono -e sched -e irq -e irq_vectors -e hrtimer sleep 10
 //! ```
 //!
-//! Events come out in the order of time across CPUs. The clock of the file is named in [`Trace::clock`]: both tools
-//! stamp by a clock of their own unless told as above, and then job records cannot be matched. Records that the
-//! kernel lost stand as [`Kind::Lost`](crate::event::Kind::Lost) where they are missing. A file that ends too early
+//! Events come out in the order of time across CPUs. The clock of the file is named in
+//! [`Trace::clock`]: both tools stamp by a clock of their own unless told as above, and then job
+//! records cannot be matched. Records that the kernel lost stand as
+//! [`Kind::Lost`](crate::event::Kind::Lost) where they are missing. A file that ends too early
 //! gives what was whole, and a note with the place.
 //!
 //! A file is not trusted: whatever its bytes are, there is a trace or an [`OfflineError`].
@@ -28,7 +30,8 @@ pub use error::OfflineError;
 
 use crate::event::Trace;
 
-/// Reads a `perf.data` or `trace.dat` file, whichever it is. The whole file is held in memory while it is read.
+/// Reads a `perf.data` or `trace.dat` file, whichever it is. The whole file is held in memory while
+/// it is read.
 pub fn read(path: &Path) -> Result<Trace, OfflineError> {
     let file = takt_files::read(path, takt_files::TRACE_BYTES)
         .map_err(|source| OfflineError::Read { path: path.to_owned(), source })?;

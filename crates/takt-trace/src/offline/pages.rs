@@ -1,4 +1,5 @@
-//! Pages of the kernel's ring buffer (Documentation/trace/ring-buffer-design, libtraceevent's kbuffer).
+//! Pages of the kernel's ring buffer (Documentation/trace/ring-buffer-design, libtraceevent's
+//! kbuffer).
 
 use super::bytes::{u32_at, u64_at};
 use super::note_undecoded;
@@ -37,7 +38,8 @@ impl Pages {
         Self { trace, decoder, layout, page_bytes, undecoded: 0, damaged: 0, first_damaged: None, lost: 0 }
     }
 
-    /// Pages of one CPU, which begin at byte `offset` of the file; what is behind the last whole one is left.
+    /// Pages of one CPU, which begin at byte `offset` of the file; what is behind the last whole
+    /// one is left.
     pub(super) fn pages(&mut self, cpu: u16, data: &[u8], offset: u64) {
         for (index, page) in data.chunks_exact(self.page_bytes.max(1)).enumerate() {
             if let Err(reason) = self.page(cpu, page) {

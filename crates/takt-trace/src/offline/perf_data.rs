@@ -1,5 +1,5 @@
-//! `perf.data` (tools/perf/Documentation/perf.data-file-format.txt, tools/perf/util/header.h, and the records of
-//! include/uapi/linux/perf_event.h).
+//! `perf.data` (tools/perf/Documentation/perf.data-file-format.txt, tools/perf/util/header.h, and
+//! the records of include/uapi/linux/perf_event.h).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -49,7 +49,8 @@ mod record {
     pub const COMPRESSED2: u32 = 83;
 }
 
-/// Unpacked bytes of one compressed record, which holds what one look at a ring buffer found; more is damaged.
+/// Unpacked bytes of one compressed record, which holds what one look at a ring buffer found; more
+/// is damaged.
 const MOST_UNPACKED: usize = 64 << 20;
 
 /// PERF_TYPE_TRACEPOINT.
@@ -73,8 +74,8 @@ struct Sample<'a> {
 }
 
 impl Layout {
-    /// Takes a sample apart, in the order that PERF_RECORD_SAMPLE has. None where it is too short, or where it has no
-    /// raw record.
+    /// Takes a sample apart, in the order that PERF_RECORD_SAMPLE has. None where it is too short,
+    /// or where it has no raw record.
     fn sample<'a>(&self, body: &'a [u8]) -> Option<Sample<'a>> {
         let mut at = 0usize;
         let has = |bit: u64| self.sample_type & bit != 0;
@@ -220,7 +221,8 @@ fn read_attrs(file: &[u8], attrs: Section, attr_size: u64) -> Result<(Layouts, C
     for _ in 0..attrs.size / attr_size {
         let attr = bytes.take(attr_size - 16, PART)?;
         let ids = section(&mut bytes, PART)?;
-        // struct perf_event_attr: type at 0, sample_type at 24, read_format at 32, flags at 40, clockid at 92.
+        // struct perf_event_attr: type at 0, sample_type at 24, read_format at 32, flags at 40,
+        // clockid at 92.
         let flags = u64_at(attr, 40);
         let layout = Layout {
             sample_type: u64_at(attr, 24),
@@ -258,8 +260,8 @@ fn read_attrs(file: &[u8], attrs: Section, attr_size: u64) -> Result<(Layouts, C
             fix: "record with `perf record -a --timestamp --sample-cpu -R`",
         });
     }
-    // Where all samples are alike no id has to be looked up. The trailers of others differ in RAW alone, which has
-    // no word there.
+    // Where all samples are alike no id has to be looked up. The trailers of others differ in RAW
+    // alone, which has no word there.
     let same = all.iter().all(|layout| {
         layout.sample_type | sample::RAW | sample::PERIOD == all[0].sample_type | sample::RAW | sample::PERIOD
             && layout.sample_id_all == all[0].sample_id_all
@@ -410,8 +412,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Packed records: one stream of zstd for the whole file, flushed at the end of each piece, in which a record may go
-    /// on into the next piece.
+    /// Packed records: one stream of zstd for the whole file, flushed at the end of each piece, in
+    /// which a record may go on into the next piece.
     fn packed(&mut self, piece: &[u8], offset: u64) -> Result<(), OfflineError> {
         let damaged = |received: String| OfflineError::Damaged {
             part: "a compressed record",
@@ -482,7 +484,8 @@ impl Reader {
                 self.trace.threads.entry(tid).or_default().pid = Some(pid);
             }
         }
-        // perf repeats at the end, in records of the second kind, what the kernel told in those of the first.
+        // perf repeats at the end, in records of the second kind, what the kernel told in those of
+        // the first.
         self.trace.lost_events = self.lost.max(self.lost_samples);
         if self.lost_samples > self.lost {
             self.trace.notes.push(format!(

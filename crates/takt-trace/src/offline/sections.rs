@@ -1,5 +1,5 @@
-//! `trace.dat` of version 7 (man 5 trace-cmd.dat.v7): sections anywhere in the file, compressed or not, found through
-//! options.
+//! `trace.dat` of version 7 (man 5 trace-cmd.dat.v7): sections anywhere in the file, compressed or
+//! not, found through options.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -21,8 +21,8 @@ const OPTION_BUFFER_TEXT: u16 = 22;
 /// Flag of a section.
 const COMPRESSED: u16 = 1;
 
-/// A section or chunk that claims to be larger than this when unpacked is damaged: the largest, the kernel's symbols, has some
-/// ten MiB, and trace-cmd's chunks have some ten pages.
+/// A section or chunk that claims to be larger than this when unpacked is damaged: the largest, the
+/// kernel's symbols, has some ten MiB, and trace-cmd's chunks have some ten pages.
 const MOST_BYTES: u32 = 256 << 20;
 
 /// How the file is compressed.

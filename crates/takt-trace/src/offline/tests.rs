@@ -32,7 +32,8 @@ fn count(trace: &Trace, matches: impl Fn(&Kind) -> bool) -> usize {
     trace.events.iter().filter(|event| matches(&event.kind)).count()
 }
 
-/// Both files are of the same program, which the recorders count by themselves (tests/data/README.md).
+/// Both files are of the same program, which the recorders count by themselves
+/// (tests/data/README.md).
 #[test]
 fn both_tools_files_are_read_whole() {
     for (file, events) in [(perf(), 597), (ftrace(), 813)] {
@@ -57,8 +58,8 @@ fn both_tools_files_are_read_whole() {
         let ended = count(&trace, |kind| matches!(kind, Kind::TimerExpireExit { .. }));
         assert!(timers >= 11 && timers.abs_diff(ended) <= 2, "{timers} begun, {ended} ended");
         assert!(count(&trace, |kind| *kind == Kind::VectorEntry(Vector::LocalTimer)) >= 11);
-        // What leaves a CPU is what came to it before; but one thread of the recording machine's host has no switches of
-        // its own.
+        // What leaves a CPU is what came to it before; but one thread of the recording machine's
+        // host has no switches of its own.
         let own: BTreeSet<i32> = (trace.events.iter())
             .filter_map(
                 |event| if let Kind::Switch { prev_tid, .. } = event.kind { Some(prev_tid) } else { None },
@@ -94,7 +95,8 @@ fn packed_sections_hold_the_same() {
 fn malicious_sections_end() {
     let file = seven("");
     let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
-    // Options are plain: u16 id, u32 size, value; the last of a section, DONE, tells the place of the next.
+    // Options are plain: u16 id, u32 size, value; the last of a section, DONE, tells the place of
+    // the next.
     let first = word(29);
     let (mut section, mut done, mut formats) = (first, 0, 0);
     while section != 0 {
@@ -249,8 +251,8 @@ fn a_torn_end_leaves_what_was_whole() {
     assert!(torn.events.len() < whole.events.len() && !torn.events.is_empty());
     assert!(torn.notes.iter().any(|note| note.contains("whole up to byte")), "{:?}", torn.notes);
 
-    // perf's formats stand behind its data: a copy that was cut off there cannot be read, a record that is damaged costs
-    // what is behind it.
+    // perf's formats stand behind its data: a copy that was cut off there cannot be read, a record
+    // that is damaged costs what is behind it.
     let file = perf();
     let error = read_bytes(&file[..file.len() / 2]).unwrap_err().to_string();
     assert!(error.contains("did not finish"), "{error}");
@@ -324,7 +326,8 @@ fn copies_in_the_order_of_time_stay_so() {
 
 /// All that is done with a trace, for every thread that looks like one: whatever stands in it.
 fn everything(trace: &Trace) -> Result<(), TestCaseError> {
-    // Damage may name another clock, and then analyses refuse; here they shall not get off so lightly.
+    // Damage may name another clock, and then analyses refuse; here they shall not get off so
+    // lightly.
     let trace = Trace { clock: Clock::Monotonic, ..trace.clone() };
     for tid in trace.tids("cyclictest").into_iter().take(2) {
         let jobs = observed_jobs(&trace, tid);
@@ -343,7 +346,8 @@ fn everything(trace: &Trace) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Whatever happens to a file: a trace or an error, no panic, no endless loop, no memory beyond its size.
+    /// Whatever happens to a file: a trace or an error, no panic, no endless loop, no memory beyond
+    /// its size.
     #[test]
     fn no_damage_panics(
         kind in 0..5,
@@ -388,7 +392,8 @@ fn skipped(reason: &str) {
     eprintln!("SKIPPED: {reason}");
 }
 
-/// A shell script in a mount namespace of its own, where tracefs is mounted whether it is outside or not.
+/// A shell script in a mount namespace of its own, where tracefs is mounted whether it is outside
+/// or not.
 fn with_tracefs(tool: &str, script: &str, folder: &Path) -> Option<String> {
     if Command::new(tool).arg("--version").output().is_err() {
         skipped(&format!("{tool} is not installed"));
@@ -436,7 +441,8 @@ fn a_fresh_recording_of_perf_has_what_perf_tells() {
 #[test]
 fn a_fresh_recording_of_trace_cmd_has_what_trace_cmd_tells() {
     let folder = tempfile::tempdir().unwrap();
-    // By hand and `extract`, since kernels without function filters refuse `record`. What was set is restored.
+    // By hand and `extract`, since kernels without function filters refuse `record`. What was set
+    // is restored.
     let script = r#"
         T=/sys/kernel/tracing
         E="sched/sched_switch sched/sched_waking"

@@ -1,5 +1,5 @@
-//! `trace.dat` of trace-cmd: what both versions have in common, and version 6 (man 5 trace-cmd.dat.v6). Version 7 is in
-//! [`sections`](super::sections).
+//! `trace.dat` of trace-cmd: what both versions have in common, and version 6 (man 5
+//! trace-cmd.dat.v6). Version 7 is in [`sections`](super::sections).
 
 use super::bytes::Bytes;
 use super::error::OfflineError;
@@ -131,8 +131,8 @@ pub(super) fn option(id: u16, value: &[u8], trace: &mut Trace) {
             let name = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
             trace.clock = clock(name.map_or(text, |(name, _)| name));
         }
-        // What the kernel overwrote or dropped before it could be read. What is missing in the pages is marked there too,
-        // so that the sum would count it twice.
+        // What the kernel overwrote or dropped before it could be read. What is missing in the
+        // pages is marked there too, so that the sum would count it twice.
         OPTION_CPUSTAT => {
             for line in text.lines() {
                 let count = ["overrun:", "dropped events:"]

@@ -1,5 +1,6 @@
-//! What `trace.dat` begins with and `perf.data` holds as its feature "tracing data": byte order, sizes, the layout of
-//! the kernel's pages and the formats of all events (man 5 trace-cmd.dat, tools/perf/util/trace-event-read.c).
+//! What `trace.dat` begins with and `perf.data` holds as its feature "tracing data": byte order,
+//! sizes, the layout of the kernel's pages and the formats of all events (man 5 trace-cmd.dat,
+//! tools/perf/util/trace-event-read.c).
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! Work on a device beside the CPUs, such as a GPU: a track for each of its streams, with marks for what went wrong.
+//! Work on a device beside the CPUs, such as a GPU: a track for each of its streams, with marks for
+//! what went wrong.
 
 use std::io::Write;
 
@@ -72,7 +73,8 @@ impl<W: Write> Writer<W> {
         work: impl IntoIterator<Item = &'a DeviceWork>,
     ) -> Result<(), PerfettoError> {
         for piece in work {
-            // Slices of one track must nest, and a stream does one thing after another; what overlaps does so by the error.
+            // Slices of one track must nest, and a stream does one thing after another; what
+            // overlaps does so by the error.
             let start_ns = piece.start_ns.max(stream.last_end_ns);
             let end_ns = piece.end_ns.max(start_ns);
             stream.last_end_ns = end_ns;

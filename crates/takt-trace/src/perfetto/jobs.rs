@@ -13,12 +13,13 @@ use crate::event::Trace;
 pub struct Input {
     /// The slot in [`JobRecord::input_sequences`].
     pub slot: usize,
-    /// The task that publishes it, by its place in the list of tasks; its `output_sequence` is what the slot holds.
+    /// The task that publishes it, by its place in the list of tasks; its `output_sequence` is what
+    /// the slot holds.
     pub from: usize,
 }
 
-/// A task to be shown. Whatever leaves records with sequence numbers can be one: a camera's frames are jobs that were
-/// planned at capture.
+/// A task to be shown. Whatever leaves records with sequence numbers can be one: a camera's frames
+/// are jobs that were planned at capture.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Task {
     pub name: String,
@@ -116,7 +117,8 @@ impl<W: Write> Writer<W> {
 
     fn job(&mut self, task: usize, job: &JobRecord) -> Result<(), PerfettoError> {
         let state = &mut self.tasks[task];
-        // Slices of one track must nest: a damaged record may be shown too short, but must not tear up the others.
+        // Slices of one track must nest: a damaged record may be shown too short, but must not tear
+        // up the others.
         let wake_ns = job.wake_ns.max(state.last_end_ns);
         let start_ns = job.start_ns.max(wake_ns);
         let end_ns = job.end_ns.max(start_ns);
@@ -212,7 +214,8 @@ fn details(task: &Task, job: &JobRecord) -> Vec<DebugAnnotation> {
     list
 }
 
-/// One number for one value on its way from one task to another (the finaliser of SplitMix64 over the three).
+/// One number for one value on its way from one task to another (the finaliser of SplitMix64 over
+/// the three).
 fn flow_id(from: usize, to: usize, sequence: u64) -> u64 {
     takt_rt::random::mix(sequence ^ ((from as u64) << 56) ^ ((to as u64) << 48))
 }

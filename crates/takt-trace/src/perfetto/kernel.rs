@@ -6,7 +6,8 @@ use super::proto::{self, Data, Ftrace, FtraceEvent, FtraceEventBundle, TracePack
 use super::writer::{Argument, PerfettoError, Writer, argument, number};
 use crate::event::{Event, Kind, State};
 
-/// Events in one bundle: some 30 KiB; a bundle too long makes one packet that readers must hold whole.
+/// Events in one bundle: some 30 KiB; a bundle too long makes one packet that readers must hold
+/// whole.
 const BUNDLE: usize = 512;
 
 /// What is kept for a CPU.
@@ -75,7 +76,8 @@ impl<W: Write> Writer<W> {
             }
             Kind::Lost { count } => {
                 let track = self.cpu_track(event.cpu)?;
-                // Whatever was open may have ended in the hole, and its end may be among what is missing.
+                // Whatever was open may have ended in the hole, and its end may be among what is
+                // missing.
                 for _ in 0..std::mem::take(&mut self.cpu(event.cpu).depth) {
                     self.end(track, time_ns)?;
                 }
@@ -310,8 +312,8 @@ fn vec_of(number: u8) -> proto::Softirq {
     proto::Softirq { vec: Some(number.into()) }
 }
 
-/// The state's bits, of which S to Z mean the same in all kernels. Perfetto reads higher ones (P, I) by the kernel's
-/// version, which we do not tell; such threads sleep.
+/// The state's bits, of which S to Z mean the same in all kernels. Perfetto reads higher ones (P,
+/// I) by the kernel's version, which we do not tell; such threads sleep.
 fn raw_state(state: State) -> i64 {
     match state {
         State::Runnable => 0,

@@ -1,7 +1,9 @@
-//! The messages of Perfetto's trace format that we write, with their field numbers from protos/perfetto/trace/ of
-//! Perfetto's sources: trace.proto, trace_packet.proto, ps/process_tree.proto, ftrace/ftrace_event_bundle.proto,
-//! ftrace/ftrace_event.proto, ftrace/{sched,irq,hrtimer,power,raw_syscalls,signal}.proto, track_event/{track_event,
-//! track_descriptor,counter_descriptor,debug_annotation}.proto. Fields that we do not write are left out.
+//! The messages of Perfetto's trace format that we write, with their field numbers from
+//! protos/perfetto/trace/ of Perfetto's sources: trace.proto, trace_packet.proto,
+//! ps/process_tree.proto, ftrace/ftrace_event_bundle.proto, ftrace/ftrace_event.proto,
+//! ftrace/{sched,irq,hrtimer,power,raw_syscalls,signal}.proto, track_event/{track_event,
+//! track_descriptor,counter_descriptor,debug_annotation}.proto. Fields that we do not write are
+//! left out.
 //!
 //! The format is proto2: optional fields are written whenever they are set, zero too.
 

@@ -84,7 +84,8 @@ fn job(index: u64, planned_ns: u64, end_ns: u64) -> JobRecord {
     }
 }
 
-/// A camera with three frames, and a task that takes the first and the third; its second job takes nothing new.
+/// A camera with three frames, and a task that takes the first and the third; its second job takes
+/// nothing new.
 fn tasks() -> (Task, Vec<JobRecord>, Task, Vec<JobRecord>) {
     let camera = Task { name: "camera".into(), ..Task::default() };
     let frames = vec![job(0, 1000, 1100), job(1, 2000, 2100), job(2, 3000, 3100)];
@@ -195,8 +196,9 @@ fn misses_are_marked_and_arrows_lead_to_the_first_job_that_took_a_value() {
     assert_eq!(lateness, [10; 6]);
 }
 
-/// What ui.perfetto.dev needs to draw a trace at all, without its code: tracks declared before use, below tracks declared
-/// before them; slices that nest in time on every track; arrows from one begin to one end; events of a CPU in order.
+/// What ui.perfetto.dev needs to draw a trace at all, without its code: tracks declared before use,
+/// below tracks declared before them; slices that nest in time on every track; arrows from one
+/// begin to one end; events of a CPU in order.
 fn assert_sound(bytes: &[u8]) {
     let packets = Packets::decode(bytes).unwrap().packet;
     let mut tracks = std::collections::BTreeSet::new();

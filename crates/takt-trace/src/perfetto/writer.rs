@@ -70,8 +70,8 @@ pub struct Written {
     pub bytes: u64,
 }
 
-/// Writes a trace piece by piece. Kernel events of one CPU must come in their order; everything else may come as it
-/// comes, Perfetto sorts.
+/// Writes a trace piece by piece. Kernel events of one CPU must come in their order; everything
+/// else may come as it comes, Perfetto sorts.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: W,
@@ -88,8 +88,8 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a trace: names of threads and interrupts come from `names`, whose events are not looked at.
-    /// `out` gets many small writes: give it a `BufWriter`.
+    /// Begins a trace: names of threads and interrupts come from `names`, whose events are not
+    /// looked at. `out` gets many small writes: give it a `BufWriter`.
     pub fn new(out: W, names: &Trace, tasks: &[Task]) -> Result<Self, PerfettoError> {
         if let (Clock::Other(received), false) = (&names.clock, tasks.is_empty()) {
             return Err(PerfettoError::Clock { received: received.clone() });

@@ -1,4 +1,5 @@
-//! Every cause planted on purpose beside a traced real-time thread must be named in nine of ten cases.
+//! Every cause planted on purpose beside a traced real-time thread must be named in nine of ten
+//! cases.
 //!
 //! One test, because the plants disturb each other. `TAKT_TRACE_SHOW=1` prints what was found.
 
@@ -124,7 +125,8 @@ fn page_faults() -> Option<Outcome> {
     const BYTES: usize = 32 << 20;
     let (job, wait) = in_ten_jobs(20, || {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new private mapping, written within its bounds a page apart, and unmapped whole.
+        // SAFETY: a new private mapping, written within its bounds a page apart, and unmapped
+        // whole.
         unsafe {
             let map =
                 libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
@@ -164,7 +166,8 @@ fn deadline_budget() -> Option<Outcome> {
     plant.run(job, wait)
 }
 
-/// A hog below the traced thread uses up the budget that all real-time threads of a CPU have in common.
+/// A hog below the traced thread uses up the budget that all real-time threads of a CPU have in
+/// common.
 fn real_time_budget() -> Option<Outcome> {
     // Somebody must starve on that CPU for the kernel to step in.
     let stop = Arc::new(AtomicU64::new(0));
@@ -208,8 +211,8 @@ fn stop_signal() -> Option<Outcome> {
     )
 }
 
-/// A multicast packet on the loopback device, delivered within the software interrupt to hundreds of sockets, each
-/// with a long filter program.
+/// A multicast packet on the loopback device, delivered within the software interrupt to hundreds
+/// of sockets, each with a long filter program.
 fn softirq_storm() -> Option<Outcome> {
     let sockets = match listeners(600) {
         Ok(sockets) => sockets,
@@ -242,7 +245,8 @@ fn softirq_storm() -> Option<Outcome> {
 const GROUP: std::net::Ipv4Addr = std::net::Ipv4Addr::new(239, 255, 77, 1);
 
 fn listeners(count: usize) -> std::io::Result<Vec<std::net::UdpSocket>> {
-    // Multiplies (BPF_ALU | BPF_MUL | BPF_X), and at the end refuses the packet: the time is in the filter, nothing is queued.
+    // Multiplies (BPF_ALU | BPF_MUL | BPF_X), and at the end refuses the packet: the time is in the
+    // filter, nothing is queued.
     let multiply = libc::sock_filter { code: 0x2c, jt: 0, jf: 0, k: 0 };
     let mut program = vec![multiply; 4000];
     program.push(libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 });
@@ -271,7 +275,8 @@ fn listeners(count: usize) -> std::io::Result<Vec<std::net::UdpSocket>> {
 /// A UDP socket that shares its port.
 fn bind(port: u16) -> std::io::Result<std::net::UdpSocket> {
     use std::os::fd::{FromRawFd, OwnedFd};
-    // SAFETY: plain system calls; the descriptor is fresh and owned at once, the structures have their sizes.
+    // SAFETY: plain system calls; the descriptor is fresh and owned at once, the structures have
+    // their sizes.
     unsafe {
         let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         if fd < 0 {

@@ -59,7 +59,8 @@ pub struct Plant<'a> {
 }
 
 impl Plant<'_> {
-    /// Runs `job` (with its number) every period, until `disturb` returns; it returns the windows of its interference.
+    /// Runs `job` (with its number) every period, until `disturb` returns; it returns the windows
+    /// of its interference.
     pub fn run(
         &self,
         mut job: impl FnMut(u64) + Send + 'static,
@@ -114,7 +115,8 @@ impl Plant<'_> {
             lost: report.lost_events,
         };
         for (from_ns, to_ns) in windows {
-            // The worst release whose job the interference can have touched; the list begins with the worst.
+            // The worst release whose job the interference can have touched; the list begins with
+            // the worst.
             let touched = |late: &&Late| late.end_ns >= from_ns && late.planned_ns <= to_ns;
             let Some(late) = report.windows.iter().find(touched) else { continue };
             outcome.cases += 1;

@@ -1,6 +1,7 @@
-//! A link on which the master speaks first: EtherCAT. Its frames go round the devices and come back; what can be late is the send (the
-//! master's thread was woken late or kept from running, its own code took long, the queue before the interface was full, or it had waited
-//! for a frame that came back late) and the return (wire, card and devices, or this host's own receive path).
+//! A link on which the master speaks first: EtherCAT. Its frames go round the devices and come
+//! back; what can be late is the send (the master's thread was woken late or kept from running, its
+//! own code took long, the queue before the interface was full, or it had waited for a frame that
+//! came back late) and the return (wire, card and devices, or this host's own receive path).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,11 +16,13 @@ use takt_trace::{Event, Kind, Trace};
 use super::judge::{NET_RX, Now, SLACK_NS, before};
 use super::{Exchange, Place, Violation};
 
-/// From a send to its return; what comes later counts as never come, as in the analysis of captures.
+/// From a send to its return; what comes later counts as never come, as in the analysis of
+/// captures.
 const LONGEST_NS: u64 = 1_000_000_000;
 /// Frames that may be under way: a second of four a cycle at 4 kHz.
 const MOST_OPEN: usize = 1 << 14;
-/// Cyclic frames after which the one that began the cycles is forgotten: the master has begun anew with others.
+/// Cyclic frames after which the one that began the cycles is forgotten: the master has begun anew
+/// with others.
 const MOST_OTHERS: u32 = 100;
 /// The frame's header is not counted by sockets, and is by the interface's queue.
 const HEADER: u32 = 14;
@@ -65,7 +68,8 @@ impl Bus {
         let now_ns = monotonic_ns();
         let ahead_ns = crate::history::ahead_ns();
         let mut sighted = Vec::new();
-        // An error is told once, where the interface goes down; later frames come again when it is up.
+        // An error is told once, where the interface goes down; later frames come again when it is
+        // up.
         while let Ok(Some(one)) = self.tap.take() {
             sighted.push(one);
         }
@@ -122,8 +126,8 @@ impl Frames {
     }
 }
 
-/// A frame that never came back: it had left the interface, and what comes in is stamped before anything here can drop it. Or the send of the
-/// next one, for which the master had waited in vain.
+/// A frame that never came back: it had left the interface, and what comes in is stamped before
+/// anything here can drop it. Or the send of the next one, for which the master had waited in vain.
 pub(super) fn missing(exchange: &Exchange) -> Violation {
     let ns = if exchange.late_ns > 0 { exchange.late_ns } else { LONGEST_NS };
     Violation {
@@ -135,7 +139,8 @@ pub(super) fn missing(exchange: &Exchange) -> Violation {
     }
 }
 
-/// Who made a frame late: its send, where that was late, else its return. `others` are those before it, the newest first.
+/// Who made a frame late: its send, where that was late, else its return. `others` are those before
+/// it, the newest first.
 pub(super) fn blamed(
     trace: &Trace,
     late: &Exchange,
@@ -165,7 +170,8 @@ pub(super) fn blamed(
 
 type Parts = (BTreeMap<Place, u64>, BTreeMap<Place, i32>);
 
-/// What the master's thread did from when the frame was due to its send. None where nobody was seen to send it.
+/// What the master's thread did from when the frame was due to its send. None where nobody was seen
+/// to send it.
 fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTreeSet<i32>) -> Option<Parts> {
     let (due_ns, sent_ns) = (late.begin_ns(), late.arrived_ns);
     let until_ns = sent_ns + SLACK_NS;
@@ -196,7 +202,8 @@ fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTre
     };
     let begin = events.partition_point(|event| event.time_ns < due_ns);
     let (mut now, mut since_ns) = (before(&events[..begin], tid), due_ns);
-    // A timer that was due and did not come is a late wake-up as well. Jobs are told when they are over: this one goes on, and is cut off.
+    // A timer that was due and did not come is a late wake-up as well. Jobs are told when they are
+    // over: this one goes on, and is cut off.
     let kind = Kind::Switch {
         prev_tid: tid,
         prev_prio: 120,
@@ -230,7 +237,8 @@ fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTre
     spend(now, since_ns, queued_ns, 0);
     let kept = kept.into_iter().filter(|&(by, _)| by > 0).max_by_key(|&(_, ns)| ns);
     who.extend(kept.map(|(by, _)| (Place::WokenLate, by)));
-    // The frame before came back late, and what follows it takes its usual time: that is not the program's fault.
+    // The frame before came back late, and what follows it takes its usual time: that is not the
+    // program's fault.
     let excess_ns = excess_ns(others).min(late.late_ns);
     let user = parts.entry(Place::UserCode).or_default();
     let moved_ns = excess_ns.min(*user);
@@ -247,8 +255,8 @@ fn excess_ns(others: &[Exchange]) -> u64 {
     newest_ns.saturating_sub(all.get(all.len() / 2).copied().unwrap_or(0))
 }
 
-/// What of a round trip this host's receive path took: from when it was told of packets to when the protocols got this one. None where the
-/// return was not seen.
+/// What of a round trip this host's receive path took: from when it was told of packets to when the
+/// protocols got this one. None where the return was not seen.
 fn returned_late(trace: &Trace, late: &Exchange) -> Option<Parts> {
     let back_ns = late.answered_ns?;
     let events = trace.between(late.arrived_ns, back_ns + SLACK_NS);

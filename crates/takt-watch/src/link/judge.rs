@@ -48,7 +48,8 @@ pub(super) enum Now {
     Running,
 }
 
-/// The way of `exchange`, among `events` in the order of time; `threads` are those that may answer. None where a step is missing.
+/// The way of `exchange`, among `events` in the order of time; `threads` are those that may answer.
+/// None where a step is missing.
 fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option<Way> {
     let end_ns = exchange.answered_ns?;
     let from = events.partition_point(|event| event.time_ns + SLACK_NS < exchange.arrived_ns);
@@ -65,7 +66,8 @@ fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option
     let queued = received + queued;
     let tid = events[queued].tid;
     let queued_ns = events[queued].time_ns.min(end_ns + SLACK_NS);
-    // The wake-up of that thread by this packet, where it was asleep: later ones are its own affair.
+    // The wake-up of that thread by this packet, where it was asleep: later ones are its own
+    // affair.
     let handled = events[received..queued]
         .iter()
         .position(|event| event.cpu == cpu && event.kind == Kind::SoftirqExit(NET_RX))
@@ -127,8 +129,9 @@ fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option
     Some(way)
 }
 
-/// Where one of `threads` handed the answer to the interface: the buffer that the driver took when the answer left. There may be other answers
-/// of the same length on their way. Where the driver tells nothing, the last one before.
+/// Where one of `threads` handed the answer to the interface: the buffer that the driver took when
+/// the answer left. There may be other answers of the same length on their way. Where the driver
+/// tells nothing, the last one before.
 fn queued(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option<usize> {
     let end_ns = exchange.answered_ns?;
     // With the link's header before it.
@@ -160,7 +163,8 @@ pub(super) fn before(events: &[Event], tid: i32) -> Now {
     Now::Asleep
 }
 
-/// The violation that `exchange` was, by what is usual in `others`, and by whom: the place that took most beyond its usual time.
+/// The violation that `exchange` was, by what is usual in `others`, and by whom: the place that
+/// took most beyond its usual time.
 pub(super) fn blamed(
     trace: &Trace,
     exchange: &Exchange,

@@ -1,6 +1,7 @@
-//! Links: packets of a robot's loop, followed from outside: arrival at the interface, software interrupt, socket, the thread runs, its code,
-//! the send, out at the interface. Each violation belongs to one of six places. On EtherCAT the master speaks first: its frames are followed
-//! from the send to their return.
+//! Links: packets of a robot's loop, followed from outside: arrival at the interface, software
+//! interrupt, socket, the thread runs, its code, the send, out at the interface. Each violation
+//! belongs to one of six places. On EtherCAT the master speaks first: its frames are followed from
+//! the send to their return.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -26,7 +27,8 @@ mod tap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// The packet came late: the robot, or the network; on EtherCAT the wire, its cards, or the devices.
+    /// The packet came late: the robot, or the network; on EtherCAT the wire, its cards, or the
+    /// devices.
     RobotOrNetwork,
     /// From the interface to the protocols: its interrupt, and the software interrupt behind it.
     Interrupt,
@@ -96,7 +98,8 @@ pub struct RobotClock {
     pub slow_network: u64,
 }
 
-/// A link. On EtherCAT its packets are the frames with process data that the master sends, answered when they are back.
+/// A link. On EtherCAT its packets are the frames with process data that the master sends, answered
+/// when they are back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// As it was asked for.
@@ -111,7 +114,8 @@ pub struct LinkReport {
     pub gap_us: Summary,
     /// From a packet at the interface to its answer at the interface.
     pub response_us: Summary,
-    /// How much later the answers could have left, at the end of the period or the deadline: least and 1 % of them; null without a period.
+    /// How much later the answers could have left, at the end of the period or the deadline: least
+    /// and 1 % of them; null without a period.
     pub margin_us: Option<[f64; 2]>,
     /// An answer counted as late beyond this, microseconds; null without a period.
     pub deadline_us: Option<f64>,
@@ -258,8 +262,8 @@ impl Link {
         })
     }
 
-    /// Up to five exchanges before that of `arrived_ns` that were in time: what is usual. On EtherCAT the last ones, of whatever kind: what
-    /// held the one before up may hold this one up.
+    /// Up to five exchanges before that of `arrived_ns` that were in time: what is usual. On
+    /// EtherCAT the last ones, of whatever kind: what held the one before up may hold this one up.
     pub(crate) fn usual(&self, arrived_ns: u64) -> Vec<Exchange> {
         const USUAL: usize = 5;
         const BACK_NS: u64 = 800_000_000;
@@ -280,12 +284,14 @@ impl Link {
     fn deadline_ns(&self) -> Option<u64> {
         match self.source {
             Source::Tap(_) => self.settings.deadline_ns(self.period_ns),
-            // As `takt ethercat analyse` has it: for most masters an answer that is not there by then is late.
+            // As `takt ethercat analyse` has it: for most masters an answer that is not there by
+            // then is late.
             Source::Bus(_) => self.settings.deadline_ns.or(self.period_ns.map(|ns| (ns / 2.0) as u64)),
         }
     }
 
-    /// Where a violation lost its time, by the events round it; `threads` are those that are watched.
+    /// Where a violation lost its time, by the events round it; `threads` are those that are
+    /// watched.
     pub(crate) fn blamed(
         &self,
         trace: &Trace,

@@ -1,5 +1,5 @@
-//! A time stamp of the robot's own clock in its packets, found and not told: a float of seconds (RTDE's `timestamp`, big-endian) that grows as
-//! time does.
+//! A time stamp of the robot's own clock in its packets, found and not told: a float of seconds
+//! (RTDE's `timestamp`, big-endian) that grows as time does.
 
 /// Packets before a place is taken for a stamp.
 const ENOUGH: u64 = 50;
@@ -29,8 +29,8 @@ fn value(data: &[u8], offset: usize, big_endian: bool) -> Option<f64> {
 }
 
 impl Stamps {
-    /// Takes a packet's data, which came at `time_ns`. By how much its stamp is ahead of that of the packet before, seconds; None where there is
-    /// none, or not known yet.
+    /// Takes a packet's data, which came at `time_ns`. By how much its stamp is ahead of that of
+    /// the packet before, seconds; None where there is none, or not known yet.
     pub(super) fn see(&mut self, data: &[u8], time_ns: u64) -> Option<f64> {
         self.seen += 1;
         if self.seen == 1 {

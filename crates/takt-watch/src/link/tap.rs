@@ -1,4 +1,5 @@
-//! Packets of a link as they pass the interface: a packet socket with a filter in the kernel, and the kernel's own time stamps (packet(7)).
+//! Packets of a link as they pass the interface: a packet socket with a filter in the kernel, and
+//! the kernel's own time stamps (packet(7)).
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -102,7 +103,8 @@ impl Tap {
         let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
         option(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
         option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)?;
-        // Beyond the system's limit only with CAP_NET_ADMIN; the usual size does for some seconds as well.
+        // Beyond the system's limit only with CAP_NET_ADMIN; the usual size does for some seconds
+        // as well.
         let _ = option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &BUFFER_BYTES);
         // SAFETY: a structure of integers.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -138,7 +140,8 @@ impl Tap {
             (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
             header.msg_control = control.as_mut_ptr().cast();
             header.msg_controllen = size_of_val(&control) as _;
-            // SAFETY: every pointer in the header is to what lives longer than the call, with its size.
+            // SAFETY: every pointer in the header is to what lives longer than the call, with its
+            // size.
             let count = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &mut header, 0) };
             let Ok(count) = usize::try_from(count) else { break };
             let Some(time_ns) = time_stamp(&header) else { continue };
@@ -172,7 +175,8 @@ impl Tap {
 
 /// The kernel's time stamp, CLOCK_REALTIME.
 fn time_stamp(header: &libc::msghdr) -> Option<u64> {
-    // SAFETY: the header is as the kernel left it, with the buffer of control messages that it was given.
+    // SAFETY: the header is as the kernel left it, with the buffer of control messages that it was
+    // given.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(header);
         while !message.is_null() {
@@ -187,7 +191,8 @@ fn time_stamp(header: &libc::msghdr) -> Option<u64> {
     None
 }
 
-/// The packet in `bytes`, from the network header on; None where it has no data or is not of this link.
+/// The packet in `bytes`, from the network header on; None where it has no data or is not of this
+/// link.
 fn parsed(bytes: &[u8], endpoint: &Endpoint, outgoing: bool) -> Option<Packet> {
     let word = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
     let address = |at: usize| {

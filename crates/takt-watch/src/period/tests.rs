@@ -10,7 +10,8 @@ fn sign(random: &mut SplitMix64) -> f64 {
     2.0 * random.unit() - 1.0
 }
 
-/// Releases on a grid: `jitter` (a share of the period) to either side, and a share of `dropped` ones missing.
+/// Releases on a grid: `jitter` (a share of the period) to either side, and a share of `dropped`
+/// ones missing.
 fn grid(seed: u64, count: usize, period: f64, jitter: f64, dropped: f64) -> Vec<u64> {
     let mut random = SplitMix64::new(seed);
     let mut times = Vec::new();

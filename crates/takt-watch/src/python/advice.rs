@@ -1,4 +1,5 @@
-//! What the findings suggest: priority, placement, another process. Each proposal says how much of the lateness it is about.
+//! What the findings suggest: priority, placement, another process. Each proposal says how much of
+//! the lateness it is about.
 
 use takt_trace::Cause;
 
@@ -8,7 +9,8 @@ use crate::report::{Report, ThreadReport};
 /// A share of lateness, or of looks, below which nothing is proposed.
 const LEAST: f64 = 0.05;
 
-/// Names the collector and the interpreter's lock where late cycles are due to them, and proposes what helps.
+/// Names the collector and the interpreter's lock where late cycles are due to them, and proposes
+/// what helps.
 pub(crate) fn advise(report: &mut Report, pythons: &Pythons) {
     for thread in &mut report.threads {
         let Some(python) = report.python.iter_mut().find(|python| python.pid == thread.pid) else { continue };
@@ -46,7 +48,8 @@ fn name_collections(thread: &mut ThreadReport, python: &mut PythonReport, python
     }
 }
 
-/// A wait in the middle of a cycle for a thread of the same program is one for the lock, where all long waits of this thread are.
+/// A wait in the middle of a cycle for a thread of the same program is one for the lock, where all
+/// long waits of this thread are.
 fn name_lock(thread: &mut ThreadReport, python: &PythonReport) {
     let waits = python.lock.iter().flatten().find(|wait| wait.tid == thread.tid && wait.share >= LEAST);
     let Some(wait) = waits else { return };

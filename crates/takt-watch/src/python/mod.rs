@@ -1,9 +1,12 @@
-//! Programs in Python: who holds the interpreter's lock (the GIL) while others wait for it, and when its garbage is collected.
+//! Programs in Python: who holds the interpreter's lock (the GIL) while others wait for it, and
+//! when its garbage is collected.
 //!
-//! Whoever waits for the lock sleeps on a futex within `_PyRuntime`, of which `/proc/PID/task/TID/syscall` tells: threads are looked at some
-//! fifty times a second, at times that no loop can be in step with. A thread that then neither sleeps nor waits is the one that holds it. Where
-//! the collector begins and ends is told by the interpreter's symbols or by the probes that distributors build in (USDT): there the kernel sets
-//! breakpoints for the time of the watch. What the interpreter's file does not tell is not told here either.
+//! Whoever waits for the lock sleeps on a futex within `_PyRuntime`, of which
+//! `/proc/PID/task/TID/syscall` tells: threads are looked at some fifty times a second, at times
+//! that no loop can be in step with. A thread that then neither sleeps nor waits is the one that
+//! holds it. Where the collector begins and ends is told by the interpreter's symbols or by the
+//! probes that distributors build in (USDT): there the kernel sets breakpoints for the time of the
+//! watch. What the interpreter's file does not tell is not told here either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -67,9 +70,11 @@ pub struct PythonReport {
     pub pid: i32,
     /// How often its threads were looked at.
     pub looks: u64,
-    /// Threads that waited for the interpreter's lock, the longest first; null where the interpreter's file does not tell where it is.
+    /// Threads that waited for the interpreter's lock, the longest first; null where the
+    /// interpreter's file does not tell where it is.
     pub lock: Option<Vec<LockWait>>,
-    /// The collector; null where the interpreter's file does not tell where it is, or probes were not wanted.
+    /// The collector; null where the interpreter's file does not tell where it is, or probes were
+    /// not wanted.
     pub collector: Option<Collector>,
     /// What is not known of it, and why.
     pub notes: Vec<String>,
@@ -112,7 +117,8 @@ struct Python {
 #[derive(Debug)]
 pub(crate) struct Pythons {
     shared: Arc<Mutex<BTreeMap<i32, Python>>>,
-    /// Processes that were looked for an interpreter, with the program that they ran then: a shell may become another.
+    /// Processes that were looked for an interpreter, with the program that they ran then: a shell
+    /// may become another.
     known: BTreeMap<i32, PathBuf>,
     probes: bool,
     stop: Arc<AtomicBool>,

@@ -1,4 +1,5 @@
-//! pysoem, a master that nobody here wrote, cycles with simulated devices behind a virtual cable, and delays are planted round it.
+//! pysoem, a master that nobody here wrote, cycles with simulated devices behind a virtual cable,
+//! and delays are planted round it.
 
 use std::path::Path;
 use std::process::Command;

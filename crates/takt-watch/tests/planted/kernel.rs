@@ -1,5 +1,5 @@
-//! Time that the kernel takes without asking any scheduler: software interrupts and interrupts that last for milliseconds, as a driver or a
-//! firewall makes them, here by means that any program has.
+//! Time that the kernel takes without asking any scheduler: software interrupts and interrupts that
+//! last for milliseconds, as a driver or a firewall makes them, here by means that any program has.
 
 use std::io;
 use std::net::UdpSocket;
@@ -17,8 +17,8 @@ fn done(rc: libc::c_int, what: &str) {
     assert!(rc >= 0, "{what}: {}", io::Error::last_os_error());
 }
 
-/// Packets to itself in a network of its own, in which each passes many slow filters: the network's software interrupt on the CPU of whoever
-/// sends.
+/// Packets to itself in a network of its own, in which each passes many slow filters: the network's
+/// software interrupt on the CPU of whoever sends.
 pub fn softirqs() {
     let thread = takt_rt::thread::spawn("sender", &settings("other", Some(CPU)), || {
         // SAFETY: takes flags alone, and concerns this thread and what it opens.
@@ -91,7 +91,8 @@ pub fn timers() {
     const TIMERS: usize = 4000;
     let thread = takt_rt::thread::spawn("timers", &settings("other", Some(CPU)), || {
         let mut timers: Vec<libc::timer_t> = Vec::new();
-        // SAFETY: structures of integers and pointers, filled before use; the timers are of this process and end with it.
+        // SAFETY: structures of integers and pointers, filled before use; the timers are of this
+        // process and end with it.
         unsafe {
             // Their signals wait for ever.
             let mut set: libc::sigset_t = std::mem::zeroed();

@@ -1,4 +1,5 @@
-//! A robot in a network namespace of its own sends a packet every 20 ms, a program here answers each, and delays are planted on the way.
+//! A robot in a network namespace of its own sends a packet every 20 ms, a program here answers
+//! each, and delays are planted on the way.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,8 +11,8 @@ use takt_watch::{FollowBy, Settings};
 use crate::rig::{MS, Watch, can_trace, pause};
 use crate::{CPU, FEW, MANY, OTHER_CPU, alone};
 
-/// Sends its own clock as RTDE does: big-endian seconds, behind a header. "late": the next packet is made late; "held": it is stamped in time and
-/// sent late.
+/// Sends its own clock as RTDE does: big-endian seconds, behind a header. "late": the next packet
+/// is made late; "held": it is stamped in time and sent late.
 const ROBOT: &str = "
 import os, select, socket, struct, sys, time
 os.sched_setaffinity(0, {OTHER_CPU})
@@ -34,7 +35,8 @@ while True:
     if plant: print(plant, flush=True)
 ";
 
-/// Answers each packet. "long": the next takes long; "full": before the next answer it fills the interface's queue.
+/// Answers each packet. "long": the next takes long; "full": before the next answer it fills the
+/// interface's queue.
 const PROGRAM: &str = "
 import os, select, socket, sys, time
 os.sched_setaffinity(0, {CPU})
@@ -169,7 +171,8 @@ impl Cable {
     }
 }
 
-/// Watches the link while `plant` plants `count` delays, and tells how many of each place were blamed.
+/// Watches the link while `plant` plants `count` delays, and tells how many of each place were
+/// blamed.
 fn watched(count: usize, follow: FollowBy, plant: impl Fn(&mut Cable)) -> Option<LinkReport> {
     let Some(mut cable) = Cable::lay() else {
         eprintln!(
@@ -203,8 +206,8 @@ pub fn blamed(link: &LinkReport, place: Place) -> usize {
     link.blame.iter().filter(|blame| blame.place == place).map(|blame| blame.count as usize).sum()
 }
 
-/// The classes that can be planted here: name, place, and how. An interface's interrupt and the protocols cannot be held up from outside on
-/// a virtual cable; tests on made-up events hold those.
+/// The classes that can be planted here: name, place, and how. An interface's interrupt and the
+/// protocols cannot be held up from outside on a virtual cable; tests on made-up events hold those.
 type Class = (&'static str, Place, fn(&mut Cable));
 
 fn classes() -> [Class; 4] {

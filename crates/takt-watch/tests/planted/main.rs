@@ -1,7 +1,9 @@
-//! Each cause planted beside or within a watched program must be named, and none where nothing was planted.
+//! Each cause planted beside or within a watched program must be named, and none where nothing was
+//! planted.
 //!
-//! The short tests plant a few; the campaign (`--ignored`) plants twenty of each class and tells how many were named. Programs that are watched
-//! are cyclictest and Python where they are there, and this program in a role of its own, never the thread that watches.
+//! The short tests plant a few; the campaign (`--ignored`) plants twenty of each class and tells
+//! how many were named. Programs that are watched are cyclictest and Python where they are there,
+//! and this program in a role of its own, never the thread that watches.
 
 #![allow(clippy::unwrap_used)]
 
@@ -142,7 +144,8 @@ fn steered(thread: Result<takt_rt::thread::Handle<()>, takt_rt::Error>) {
     thread.unwrap().join().unwrap();
 }
 
-/// A loop that does `take` in every cycle, and a thread of lower priority on another CPU that holds what it takes when it is asked to.
+/// A loop that does `take` in every cycle, and a thread of lower priority on another CPU that holds
+/// what it takes when it is asked to.
 fn holder(mut take: impl FnMut() + Send + 'static, held: impl Fn(&dyn Fn()) + Send + 'static) {
     let _loop = loop_of("victim", move |_| take());
     steered(takt_rt::thread::spawn("holder", &settings("other", Some(OTHER_CPU)), move || {
@@ -281,7 +284,8 @@ fn in_role(role: &str, count: usize, expected: &[Cause], who: &str) -> Outcome {
     judged(&watch.finish(), &windows, expected, who)
 }
 
-/// The program's own long cycle, in a language that nobody here made: a loop that sleeps for 2 ms and computes for long now and then.
+/// The program's own long cycle, in a language that nobody here made: a loop that sleeps for 2 ms
+/// and computes for long now and then.
 fn long_python(count: usize) -> Option<Outcome> {
     let code = "
 import os, time
@@ -488,7 +492,8 @@ fn eighteen_of_twenty_are_named_in_every_class() {
     tell("page faults", Some(in_role("faults", MANY, &FAULTS, "")));
     tell("its own long cycle", Some(in_role("long", MANY, &LONG, "")));
     tell("its own long cycle, Python", long_python(MANY));
-    // Nothing planted: whatever the machine does by itself must not be called one of the planted classes.
+    // Nothing planted: whatever the machine does by itself must not be called one of the planted
+    // classes.
     let child = cyclictest().unwrap();
     let watch = Watch::start(child.0.id(), patient());
     let windows = windows(MANY, || {

@@ -1,4 +1,5 @@
-//! A program that is watched, interference planted beside it or in it, and what the watch says of each planted window.
+//! A program that is watched, interference planted beside it or in it, and what the watch says of
+//! each planted window.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -126,8 +127,9 @@ pub fn can_trace() -> bool {
     }
 }
 
-/// Judges windows by the worst late cycle that each touches; `who` is a part of the name that must be blamed. Of real-time threads: what
-/// else a role has (it reads lines, it holds a lock) waits for whatever the machine does besides.
+/// Judges windows by the worst late cycle that each touches; `who` is a part of the name that must
+/// be blamed. Of real-time threads: what else a role has (it reads lines, it holds a lock) waits
+/// for whatever the machine does besides.
 pub fn judged(report: &Report, windows: &[(u64, u64)], expected: &[Cause], who: &str) -> Outcome {
     let mut outcome = Outcome::default();
     let judged = report.threads.iter().filter(|thread| !thread.policy.starts_with("other"));

@@ -46,8 +46,8 @@ pub struct Bench {
     /// Configuration file; the shipped demonstration when absent
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Also run another design in every cell of the matrix, at equal work, and say what this one gains over it: sentryrt1 (the
-    /// paper's own), or a configuration file
+    /// Also run another design in every cell of the matrix, at equal work, and say what this one
+    /// gains over it: sentryrt1 (the paper's own), or a configuration file
     #[arg(long, value_name = "DESIGN")]
     pub against: Option<String>,
     /// Only the first so many cameras
@@ -97,12 +97,12 @@ pub struct BenchUav {
     /// Without stress, with it, or both
     #[arg(long, value_enum, default_value_t = Stress::Both)]
     pub stress: Stress,
-    /// Policies of the attitude loop instead of the paper's eight: other:NICE, fifo:PRIORITY, rr:PRIORITY,
-    /// deadline:RUNTIME/DEADLINE/PERIOD
+    /// Policies of the attitude loop instead of the paper's eight: other:NICE, fifo:PRIORITY,
+    /// rr:PRIORITY, deadline:RUNTIME/DEADLINE/PERIOD
     #[arg(long, value_delimiter = ',')]
     pub policies: Vec<String>,
-    /// Instead of running: at which loss of control does this vehicle diverge, and what does lateness cost? Simulated
-    /// time, the same answer everywhere
+    /// Instead of running: at which loss of control does this vehicle diverge, and what does
+    /// lateness cost? Simulated time, the same answer everywhere
     #[arg(long, conflicts_with_all = ["iterations", "stress", "policies", "repeat"])]
     pub blackout: bool,
     /// Configuration file; the shipped one when absent
@@ -153,12 +153,12 @@ pub struct BenchHumanoid {
     /// Length of the measured window in seconds
     #[arg(long, default_value_t = 10.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// What the devices are reached by, instead of the configuration's: veth, in-process, the name of an interface, or
-    /// xdp:NAME for AF_XDP on it (feature `takt/xdp`)
+    /// What the devices are reached by, instead of the configuration's: veth, in-process, the name
+    /// of an interface, or xdp:NAME for AF_XDP on it (feature `takt/xdp`)
     #[arg(long)]
     pub wire: Option<String>,
-    /// Do not trace the kernel meanwhile: of a frame that comes late it is then known where its time went, and not what held up the
-    /// thread there
+    /// Do not trace the kernel meanwhile: of a frame that comes late it is then known where its
+    /// time went, and not what held up the thread there
     #[arg(long)]
     pub untraced: bool,
     /// Configuration file; the shipped one when absent
@@ -188,7 +188,8 @@ pub struct BenchGpu {
     /// Frames of each camera that are compared with the CPU's answers; 300 is the whole recording
     #[arg(long, default_value_t = 300)]
     pub frames: u64,
-    /// TensorRT instead of CUDA for the run of five cameras; the first start builds engines for minutes
+    /// TensorRT instead of CUDA for the run of five cameras; the first start builds engines for
+    /// minutes
     #[arg(long)]
     pub tensorrt: bool,
     /// Folder for run directories
@@ -215,7 +216,8 @@ pub struct BenchManager {
     /// Repetitions
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Go on with this bench, which was stopped or killed; its length, policies and repetitions are in its folder
+    /// Go on with this bench, which was stopped or killed; its length, policies and repetitions are
+    /// in its folder
     #[arg(long, value_name = "BENCH", conflicts_with_all = ["seconds", "policies", "repeat", "config", "runs"])]
     pub resume: Option<PathBuf>,
     /// Also compare with an earlier bench of these chains: differences with confidence intervals
@@ -224,7 +226,8 @@ pub struct BenchManager {
     /// Compare although the machines or kernels differ; what differs is said first
     #[arg(long, requires = "compare")]
     pub across_machines: bool,
-    /// Configuration file (robot = "ros"), such as one that starts real ROS 2 nodes; the shipped one when absent
+    /// Configuration file (robot = "ros"), such as one that starts real ROS 2 nodes; the shipped
+    /// one when absent
     #[arg(long)]
     pub config: Option<PathBuf>,
     /// Folder for run directories
@@ -248,7 +251,8 @@ pub struct BenchFaults {
     /// Only list the cases
     #[arg(long)]
     pub list: bool,
-    /// Keep what every case leaves (the controller's log, configuration, words, run directory) in this folder
+    /// Keep what every case leaves (the controller's log, configuration, words, run directory) in
+    /// this folder
     #[arg(long)]
     pub keep: Option<PathBuf>,
     /// Print the report as JSON

@@ -52,7 +52,8 @@ pub struct CampaignRun {
     /// Folder for campaign directories
     #[arg(long, default_value = "takt-runs")]
     pub runs: PathBuf,
-    /// Make every run in a virtual machine of its own, which boots the run's kernel; see `takt kernels`
+    /// Make every run in a virtual machine of its own, which boots the run's kernel; see
+    /// `takt kernels`
     #[arg(long = "virtual")]
     pub guests: bool,
     /// Only show the runs that would be made
@@ -64,10 +65,12 @@ pub struct CampaignRun {
     /// With --on slurm: the partition, instead of the cluster's default
     #[arg(long, value_name = "P")]
     pub partition: Option<String>,
-    /// With --on slurm: features that every node must have, as `sbatch --constraint` takes them; those of the factors come on top
+    /// With --on slurm: features that every node must have, as `sbatch --constraint` takes them;
+    /// those of the factors come on top
     #[arg(long, value_name = "F")]
     pub constraint: Option<String>,
-    /// With --on slurm: another option of sbatch's (--account=robots, --time=60, --reboot); several times for several
+    /// With --on slurm: another option of sbatch's (--account=robots, --time=60, --reboot); several
+    /// times for several
     #[arg(long, value_name = "--NAME=VALUE", allow_hyphen_values = true)]
     pub sbatch: Vec<String>,
     #[command(flatten)]
@@ -80,7 +83,8 @@ pub enum On {
     /// This machine, one after the other
     #[default]
     Local,
-    /// The nodes of a Slurm cluster: each block of runs as an exclusive job; the folder for campaigns must be one that all nodes see
+    /// The nodes of a Slurm cluster: each block of runs as an exclusive job; the folder for
+    /// campaigns must be one that all nodes see
     Slurm,
 }
 
@@ -102,7 +106,8 @@ pub struct CampaignCommon {
     /// Another condition that holds now, for campaigns with factors "label.NAME"
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     pub label: Vec<(String, String)>,
-    /// Go on although the machine is not the one that the finished runs were made on; the table names what differs
+    /// Go on although the machine is not the one that the finished runs were made on; the table
+    /// names what differs
     #[arg(long)]
     pub any_machine: bool,
     /// Print the table as JSON

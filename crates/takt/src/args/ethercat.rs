@@ -9,7 +9,8 @@ use super::{needs, positive_seconds};
 /// What is done with EtherCAT traffic.
 #[derive(Debug, Subcommand)]
 pub enum Ethercat {
-    /// For each slow, late or missing frame of a capture: round trip, working counters, who is to blame
+    /// For each slow, late or missing frame of a capture: round trip, working counters, who is to
+    /// blame
     Analyse(Analyse),
     /// Record the frames at an interface into a pcapng file, stamped by the kernel
     Capture(Capture),
@@ -20,17 +21,20 @@ pub enum Ethercat {
 pub struct Analyse {
     /// Capture of any master by any program (pcapng or pcap, Ethernet)
     pub file: PathBuf,
-    /// What the application itself says: run directory of the humanoid, or a CSV file with sent_ns and taken_ns (and planned_ns,
-    /// wake_ns) of each cycle in CLOCK_MONOTONIC; tells the host's stack from the application
+    /// What the application itself says: run directory of the humanoid, or a CSV file with sent_ns
+    /// and taken_ns (and planned_ns, wake_ns) of each cycle in CLOCK_MONOTONIC; tells the host's
+    /// stack from the application
     #[arg(long, value_name = "DIR|CSV")]
     pub run: Option<PathBuf>,
-    /// CLOCK_REALTIME less CLOCK_MONOTONIC in nanoseconds, for captures that do not tell (those of Takt do)
+    /// CLOCK_REALTIME less CLOCK_MONOTONIC in nanoseconds, for captures that do not tell (those of
+    /// Takt do)
     #[arg(long, requires = "run", allow_negative_numbers = true)]
     pub clock_offset_ns: Option<i64>,
     /// Round trips beyond this are slow, microseconds; half the master's period when absent
     #[arg(long)]
     pub slow_us: Option<u32>,
-    /// What comes later than this after its time is late, microseconds; a quarter of the master's period when absent
+    /// What comes later than this after its time is late, microseconds; a quarter of the master's
+    /// period when absent
     #[arg(long)]
     pub late_us: Option<u32>,
     /// Findings shown, the worst ones

@@ -58,7 +58,8 @@ pub struct History {
     /// Run directories, campaigns, folders of them
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,
-    /// In which order runs make a history: kernel, version (of takt), day, or the name of a campaign's factor
+    /// In which order runs make a history: kernel, version (of takt), day, or the name of a
+    /// campaign's factor
     #[arg(long, default_value = "day")]
     pub by: String,
     /// Only this measure; those that the runs' verdict is about when absent

@@ -10,7 +10,8 @@ use super::needs;
 /// `takt gpu`
 #[derive(Debug, Subcommand)]
 pub enum Gpu {
-    /// Check a GPU from driver to perception, each step in a process of its own with a time limit; results in one folder
+    /// Check a GPU from driver to perception, each step in a process of its own with a time limit;
+    /// results in one folder
     Check(GpuCheck),
     /// Compile all kernels beforehand, for machines without NVRTC; needs no GPU
     Kernels(GpuKernels),
@@ -38,8 +39,8 @@ pub struct GpuCheck {
     /// Go on with the check in the folder: what is complete is not run again
     #[arg(long)]
     pub resume: bool,
-    /// Only these steps, also when they are complete: device, kernels, answers, clock, streams, budgets, cameras, networks,
-    /// interference, sharing, growth, hang, loss
+    /// Only these steps, also when they are complete: device, kernels, answers, clock, streams,
+    /// budgets, cameras, networks, interference, sharing, growth, hang, loss
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Time for all of it; less makes the measurements shorter, and limits of steps stay

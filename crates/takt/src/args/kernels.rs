@@ -60,11 +60,12 @@ pub struct Run {
     /// Kernels: names as in `takt kernels list`, packages, or paths to vmlinuz files
     #[arg(long, value_delimiter = ',', default_value = "generic,rt")]
     pub kernels: Vec<String>,
-    /// Robot: the name of a shipped configuration (cyclic, uav, humanoid, cell) or a configuration file
+    /// Robot: the name of a shipped configuration (cyclic, uav, humanoid, cell) or a configuration
+    /// file
     #[arg(long, default_value = "cyclic")]
     pub robot: String,
-    /// Policies of the robot's critical task: other:NICE, fifo:PRIORITY, rr:PRIORITY, deadline:RUNTIME/DEADLINE/PERIOD;
-    /// the robot's own when absent
+    /// Policies of the robot's critical task: other:NICE, fifo:PRIORITY, rr:PRIORITY,
+    /// deadline:RUNTIME/DEADLINE/PERIOD; the robot's own when absent
     #[arg(long, value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Releases of the critical task in a run

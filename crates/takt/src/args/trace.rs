@@ -8,7 +8,8 @@ use super::{needs, noise_threads, positive_seconds};
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::TRACE)]
 pub struct Trace {
-    /// Robot: the name of a shipped configuration (uav, cyclic, humanoid, cell) or a configuration file
+    /// Robot: the name of a shipped configuration (uav, cyclic, humanoid, cell) or a configuration
+    /// file
     #[arg(required_unless_present = "thread", conflicts_with = "thread")]
     pub robot: Option<String>,
     /// Instead of a run: a thread of any program that runs now, or of --file; its name or its id
@@ -35,10 +36,12 @@ pub struct Trace {
     /// Do not keep CPUs out of idle whose idle time leaves no events: releases there stay unmatched
     #[arg(long, conflicts_with = "file")]
     pub let_idle: bool,
-    /// Also measure what tracing costs here: off, on and full rings in turns, so many times a second each
+    /// Also measure what tracing costs here: off, on and full rings in turns, so many times a
+    /// second each
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     pub overhead: u32,
-    /// Show the activation sequence beside that of an earlier traced run (another kernel, another load)
+    /// Show the activation sequence beside that of an earlier traced run (another kernel, another
+    /// load)
     #[arg(long, value_name = "RUN")]
     pub against: Option<PathBuf>,
     /// Folder for run directories

@@ -21,7 +21,8 @@ pub struct Tune {
     /// The loop of threads or processes whose name or command line contains this
     #[arg(long, value_name = "PATTERN", conflicts_with = "command")]
     pub name: Option<String>,
-    /// What is to become better: `STATISTIC [lateness|response] [of THREAD] [< LIMIT]`, as "p99.9 lateness of control < 100 us"
+    /// What is to become better: `STATISTIC [lateness|response] [of THREAD] [< LIMIT]`, as "p99.9
+    /// lateness of control < 100 us"
     #[arg(long, value_name = "AIM", default_value = "worst lateness", value_parser = aim)]
     pub aim: Aim,
     /// The period of the loop, where it is known (2ms, 500us); it is found otherwise
@@ -39,7 +40,8 @@ pub struct Tune {
     /// Only settings whose name contains this, as `policy` or `idle`; may be given several times
     #[arg(long, value_name = "PART")]
     pub only: Vec<String>,
-    /// Also try the boot parameters that are proposed, in virtual kernels: some minutes more (QEMU; kernels as by `takt kernels fetch`)
+    /// Also try the boot parameters that are proposed, in virtual kernels: some minutes more (QEMU;
+    /// kernels as by `takt kernels fetch`)
     #[arg(long)]
     pub guests: bool,
     /// Kernel of these virtual machines, as in `takt kernels list`
@@ -51,10 +53,12 @@ pub struct Tune {
     /// Only say what could be tried here, and change nothing for longer than it takes to try it
     #[arg(long)]
     pub list: bool,
-    /// Folder for the files that apply what was found; takt-tuned, or the next free number, when absent
+    /// Folder for the files that apply what was found; takt-tuned, or the next free number, when
+    /// absent
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// File that keeps the settings from before; for root /var/lib/takt/tune.json unless said otherwise
+    /// File that keeps the settings from before; for root /var/lib/takt/tune.json unless said
+    /// otherwise
     #[arg(long)]
     pub state: Option<PathBuf>,
     /// Take back what a search changed that was killed together with its watchdog

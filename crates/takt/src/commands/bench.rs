@@ -1,4 +1,5 @@
-//! `takt bench cell`: the shipped campaign `sentryrt1` over a configuration of the cell, its rows as in the paper's Table II.
+//! `takt bench cell`: the shipped campaign `sentryrt1` over a configuration of the cell, its rows
+//! as in the paper's Table II.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! `takt bench manager`: the shipped campaign `manager`, its rows as in the ROS-Llama paper's Table II.
+//! `takt bench manager`: the shipped campaign `manager`, its rows as in the ROS-Llama paper's Table
+//! II.
 
 use takt_lab::campaign::{Campaign, Plan, shipped};
 use takt_report::compare::{Options, compare, document};

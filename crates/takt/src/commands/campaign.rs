@@ -209,7 +209,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// 1 where runs failed, 2 where nothing else is there. Runs that wait for another kernel have not failed.
+    /// 1 where runs failed, 2 where nothing else is there. Runs that wait for another kernel have
+    /// not failed.
     pub fn status(&self) -> ExitCode {
         let any = self.table.rows.iter().any(|row| row.measured > 0);
         match (self.failed, any) {

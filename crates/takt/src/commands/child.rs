@@ -1,5 +1,5 @@
-//! One run in a process of its own: it inherits no thread, locked memory or warm cache from another, and if it breaks, it
-//! loses nothing but itself.
+//! One run in a process of its own: it inherits no thread, locked memory or warm cache from
+//! another, and if it breaks, it loses nothing but itself.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,8 +15,8 @@ use takt_rundir::HASHES_FILE;
 /// How often it is seen that the child should end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Waits for the child and asks it to end when `stop` is set. Ctrl-C at a terminal reaches it anyway; a signal to this process
-/// alone does not, and its run may take weeks.
+/// Waits for the child and asks it to end when `stop` is set. Ctrl-C at a terminal reaches it
+/// anyway; a signal to this process alone does not, and its run may take weeks.
 fn wait(child: Child, stop: &AtomicBool) -> io::Result<Output> {
     let ended = AtomicBool::new(false);
     let handle = i32::try_from(child.id())
@@ -42,7 +42,8 @@ fn wait(child: Child, stop: &AtomicBool) -> io::Result<Output> {
     })
 }
 
-/// Runs `takt run CONFIG` with `options`, leaving the run directory `dir`; with `resume` the run in it goes on.
+/// Runs `takt run CONFIG` with `options`, leaving the run directory `dir`; with `resume` the run in
+/// it goes on.
 ///
 /// # Errors
 /// What the child said when it failed; "interrupted" when `stop` was set meanwhile.
@@ -67,7 +68,8 @@ pub fn run(
         .spawn()
         .and_then(|child| wait(child, stop))
         .map_err(|e| format!("{}: {e}", takt.display()))?;
-    // Whoever was asked to end has sealed a shorter run, which must not count as a whole one; a long run is left open to go on.
+    // Whoever was asked to end has sealed a shorter run, which must not count as a whole one; a
+    // long run is left open to go on.
     if stop.load(Ordering::Acquire) {
         let _ = std::fs::remove_file(dir.join(HASHES_FILE));
         return Err("interrupted".to_owned());

@@ -1,4 +1,5 @@
-//! `takt completions` and `takt man`: made from the definition of the command line, so that they cannot say anything else.
+//! `takt completions` and `takt man`: made from the definition of the command line, so that they
+//! cannot say anything else.
 
 use std::io;
 use std::process::ExitCode;

@@ -81,7 +81,8 @@ fn analyse_file(args: &Analyse) -> CommandResult {
     judged(&args.file, &facts, &report)
 }
 
-/// Success, where there was something to judge: a script must not take an empty capture for a clean one.
+/// Success, where there was something to judge: a script must not take an empty capture for a clean
+/// one.
 fn judged(file: &Path, facts: &CaptureFacts, report: &Report) -> CommandResult {
     if report.judges() {
         return Ok(ExitCode::SUCCESS);

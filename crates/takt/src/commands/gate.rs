@@ -8,7 +8,8 @@ use takt_gate::{Decision, Options, document, gate, junit};
 use super::CommandResult;
 use crate::args::gate::Gate;
 
-/// Exit status of a gate that cannot tell: neither a pass nor a failure, which CI systems can be told to take for a warning.
+/// Exit status of a gate that cannot tell: neither a pass nor a failure, which CI systems can be
+/// told to take for a warning.
 const INCONCLUSIVE: u8 = 4;
 
 pub fn run(args: &Gate) -> CommandResult {

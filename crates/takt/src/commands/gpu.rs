@@ -1,4 +1,5 @@
-//! `takt gpu`: what can be had of a GPU before it is used, in one run, and kernels compiled for machines without a compiler.
+//! `takt gpu`: what can be had of a GPU before it is used, in one run, and kernels compiled for
+//! machines without a compiler.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};

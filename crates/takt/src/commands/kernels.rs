@@ -81,7 +81,8 @@ fn measure(args: &Run) -> CommandResult {
     Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// The campaign that the options describe: the kernels, and whatever else has several values, are its factors.
+/// The campaign that the options describe: the kernels, and whatever else has several values, are
+/// its factors.
 fn campaign_of(args: &Run) -> Result<CampaignFile, Box<dyn std::error::Error>> {
     let path = Path::new(&args.robot);
     let (robot, config) =

@@ -1,4 +1,5 @@
-//! `takt manage --learn`: the graph and the chains of a system without goals, and a goals file to begin from.
+//! `takt manage --learn`: the graph and the chains of a system without goals, and a goals file to
+//! begin from.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -168,7 +169,8 @@ struct Output {
 }
 
 impl Output {
-    /// A file that is there is never touched unless the user says so, and then it is known before anything is observed.
+    /// A file that is there is never touched unless the user says so, and then it is known before
+    /// anything is observed.
     fn choose(args: &args::Manage) -> Result<Self, String> {
         let overwrite = args.overwrite;
         let path = match &args.goals {

@@ -273,7 +273,8 @@ fn options(args: &args::Manage) -> Result<Options, Box<dyn std::error::Error>> {
     Ok(options)
 }
 
-/// Runs the manager until the flag is set, with metrics and screen beside it; then restores everything.
+/// Runs the manager until the flag is set, with metrics and screen beside it; then restores
+/// everything.
 fn keep<S: Source>(
     args: &args::Manage,
     goals: &Goals,
@@ -322,7 +323,8 @@ fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<
     })
 }
 
-/// Tells what came of it. As with the other commands a verdict decides about the exit status only with `--check`.
+/// Tells what came of it. As with the other commands a verdict decides about the exit status only
+/// with `--check`.
 fn report(args: &args::Manage, finished: &Finished, emit: Option<&Folder>) -> CommandResult {
     let verdict = finished.status.verdict();
     write_dot(args, &finished.model)?;

@@ -1,4 +1,5 @@
-//! What `takt manage` leaves behind beside its report: the model for the next start, and the plan as settings for other programs.
+//! What `takt manage` leaves behind beside its report: the model for the next start, and the plan
+//! as settings for other programs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use takt_model::Model;
 
 use crate::args;
 
-/// What an earlier run kept, for a run that begins; `None`: nothing is kept. What cannot be used is said, and the run begins anew.
+/// What an earlier run kept, for a run that begins; `None`: nothing is kept. What cannot be used is
+/// said, and the run begins anew.
 pub fn kept(args: &args::Manage) -> Result<Option<Kept>, String> {
     let Some(path) = model_path(args) else { return Ok(None) };
     let usable = || -> std::io::Result<(Kept, Option<String>)> {
@@ -44,7 +46,8 @@ pub fn keep(args: &args::Manage, kept: Option<&Kept>) {
     }
 }
 
-/// The file that was named; else, for a command that is managed, one by the goals file and the command in the state folder.
+/// The file that was named; else, for a command that is managed, one by the goals file and the
+/// command in the state folder.
 fn model_path(args: &args::Manage) -> Option<PathBuf> {
     if args.fresh {
         return None;
@@ -64,8 +67,9 @@ fn model_path(args: &args::Manage) -> Option<PathBuf> {
     Some(takt_files::state_folder().join("models").join(format!("{stem}-{:016x}.json", hasher.finish())))
 }
 
-/// Opens the folder for `--emit` before the run, where others can have planted nothing and can plant nothing later; under sudo it may
-/// be the user's own who typed the command. Refuses one that has something in it already.
+/// Opens the folder for `--emit` before the run, where others can have planted nothing and can
+/// plant nothing later; under sudo it may be the user's own who typed the command. Refuses one that
+/// has something in it already.
 pub fn check_emit(args: &args::Manage) -> Result<Option<Folder>, String> {
     let Some(path) = &args.emit else { return Ok(None) };
     let failed = |error: std::io::Error| format!("--emit {}: {error}", path.display());

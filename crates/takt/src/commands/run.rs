@@ -100,9 +100,10 @@ fn tell<S: Serialize>(
     Ok(())
 }
 
-/// Lets the kernel end this process when its parent ends: a run of a killed bench would go on beside the resumed
-/// one, and both would be measured wrong. A kill and not a request, so that the run stays unsealed. Asked for here
-/// and not between fork and exec, because an exec with file capabilities takes it back (prctl(2)).
+/// Lets the kernel end this process when its parent ends: a run of a killed bench would go on
+/// beside the resumed one, and both would be measured wrong. A kill and not a request, so that the
+/// run stays unsealed. Asked for here and not between fork and exec, because an exec with file
+/// capabilities takes it back (prctl(2)).
 fn end_with(parent: u32) -> std::io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(PARENT_GONE))?;
     if std::os::unix::process::parent_id() == parent {

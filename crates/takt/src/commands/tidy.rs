@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Takes away a folder that was not there before and is empty, with those above it that were not there either.
+/// Takes away a folder that was not there before and is empty, with those above it that were not
+/// there either.
 #[derive(Debug)]
 pub struct Tidy(Vec<PathBuf>);
 

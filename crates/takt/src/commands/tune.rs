@@ -120,7 +120,8 @@ fn aim(args: &Tune) -> Result<Aim, Box<dyn std::error::Error>> {
     Ok(aim)
 }
 
-/// Starts the command, or the run of the robot, if there is one. Its output must not stand between the lines of the result.
+/// Starts the command, or the run of the robot, if there is one. Its output must not stand between
+/// the lines of the result.
 fn start(args: &Tune) -> Result<Option<Child>, String> {
     let own = |robot: &PathBuf| -> Result<Vec<OsString>, String> {
         let takt = std::env::current_exe().map_err(|error| format!("this program's own path: {error}"))?;

@@ -1,4 +1,5 @@
-//! `takt tune --guests`: the proposed boot parameters, each in a virtual machine beside one without them.
+//! `takt tune --guests`: the proposed boot parameters, each in a virtual machine beside one without
+//! them.
 
 use std::path::Path;
 
@@ -13,7 +14,8 @@ use crate::registry::ROBOTS;
 
 /// Releases of a guest's loop.
 const RELEASES: f64 = 1000.0;
-/// Guests of slower loops measure fewer releases, and those of faster ones at least so long: emulation takes many times as long.
+/// Guests of slower loops measure fewer releases, and those of faster ones at least so long:
+/// emulation takes many times as long.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.5..=5.0;
 /// Rates that the cyclic task takes, and that a guest keeps up with.
 const RATES_HZ: std::ops::RangeInclusive<f64> = 10.0..=2000.0;
@@ -58,7 +60,8 @@ fn side(row: &KernelRow) -> Result<GuestSide, String> {
     }
 }
 
-/// The loop's policy: what is kept, else as found. A reservation and a CPU of its own do not go together.
+/// The loop's policy: what is kept, else as found. A reservation and a CPU of its own do not go
+/// together.
 fn policy(report: &TuneReport) -> String {
     let of_loop = |setting: &Setting| match setting {
         Setting::Policy { thread, policy, .. } if *thread == report.tunes.thread => Some(policy.clone()),

@@ -78,7 +78,8 @@ pub fn run(args: &args::Watch) -> CommandResult {
     Ok(if report.untraced.is_some() { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
-/// Starts the command, if there is one. With --json its output must not stand between the lines of the report.
+/// Starts the command, if there is one. With --json its output must not stand between the lines of
+/// the report.
 fn start(args: &args::Watch) -> Result<Option<Child>, String> {
     let Some((program, rest)) = args.command.split_first() else { return Ok(None) };
     let mut command = Command::new(program);

@@ -1,4 +1,5 @@
-//! `takt manage --watchdog`: waits for the end of the program that changed the machine, and undoes what it left.
+//! `takt manage --watchdog`: waits for the end of the program that changed the machine, and undoes
+//! what it left.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -131,7 +131,8 @@ fn tasks(s: &CellSummary) -> String {
     out
 }
 
-/// The formula with the values of the run, and whether the threshold that stops the robot covers it.
+/// The formula with the values of the run, and whether the threshold that stops the robot covers
+/// it.
 fn protective_distance(terms: &[ProtectiveTerm]) -> String {
     let value = |symbol: &str| terms.iter().find(|term| term.symbol == symbol).map(|term| term.value);
     let mut out = String::new();

@@ -1,4 +1,5 @@
-//! What was asked of the kernel and not granted, in one line: a cell without rights has some twenty of them, with one way out.
+//! What was asked of the kernel and not granted, in one line: a cell without rights has some twenty
+//! of them, with one way out.
 
 use std::collections::BTreeMap;
 

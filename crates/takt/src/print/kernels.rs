@@ -44,7 +44,8 @@ pub fn kernel_list(listed: &[&Listed], hidden: usize, cache: &Path) -> String {
     out
 }
 
-/// How the kernels activated the task, of traced runs; two kernels side by side, as in the UAV paper's Table 6.
+/// How the kernels activated the task, of traced runs; two kernels side by side, as in the UAV
+/// paper's Table 6.
 fn activations(rows: &[KernelRow]) -> String {
     let mut out = String::new();
     let traced: Vec<&KernelRow> = rows.iter().filter(|row| !row.activations.is_empty()).collect();

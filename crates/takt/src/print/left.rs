@@ -16,8 +16,8 @@ pub fn span(time: Duration) -> String {
     }
 }
 
-/// The time left of a bar whose length is a time in milliseconds: of a window that is as long as asked, and no guess from the speed so
-/// far, in which a slow start of the robot would count.
+/// The time left of a bar whose length is a time in milliseconds: of a window that is as long as
+/// asked, and no guess from the speed so far, in which a slow start of the robot would count.
 pub fn of_window(style: ProgressStyle) -> ProgressStyle {
     style.with_key("left", |state: &ProgressState, out: &mut dyn Write| {
         // A bar that cannot be drawn is no trouble of the run.

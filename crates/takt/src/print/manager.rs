@@ -48,7 +48,8 @@ fn chain_json(chain: &ChainStatus) -> Value {
     })
 }
 
-/// How it went: the chains as they stand at the end, how they stood over the whole run, and the verdict on it.
+/// How it went: the chains as they stand at the end, how they stood over the whole run, and the
+/// verdict on it.
 pub fn managed(status: &Status, verdict: &VerdictReport) -> String {
     let mut text = status.text();
     // Writing to a string cannot fail.

@@ -34,7 +34,8 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use takt_rundir::CpuShare;
 
-/// A bar on standard error; hidden where that is no terminal. `left` puts the time left into its style.
+/// A bar on standard error; hidden where that is no terminal. `left` puts the time left into its
+/// style.
 fn bar(length: u64, template: &str, left: impl FnOnce(ProgressStyle) -> ProgressStyle) -> ProgressBar {
     let bar = if std::io::stderr().is_terminal() {
         ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr())

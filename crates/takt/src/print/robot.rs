@@ -71,7 +71,8 @@ pub struct RobotProgress {
 }
 
 impl RobotProgress {
-    /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary tells all afterwards.
+    /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary tells
+    /// all afterwards.
     pub fn new(screen_taken: bool) -> Self {
         Self { bar: bar(0, WITHOUT_END, |style| style), run_dir: None, silent: screen_taken }
     }

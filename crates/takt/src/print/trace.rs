@@ -8,7 +8,8 @@ use takt_trace::analysis::table;
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
-/// A traced run, whose summary `run` puts into words; its activation sequence beside that of `before`, where there is one.
+/// A traced run, whose summary `run` puts into words; its activation sequence beside that of
+/// `before`, where there is one.
 pub fn traced<R>(traced: &Traced<R>, run: impl FnOnce(&R) -> String, before: Option<&TraceReport>) -> String {
     let mut out = run(&traced.run);
     if let Some(why) = &traced.untraced {

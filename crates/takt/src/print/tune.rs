@@ -89,7 +89,8 @@ pub fn tuned(report: &TuneReport) -> String {
     out
 }
 
-/// What virtual kernels showed: how paths of the kernel compare, no forecast of this machine's microseconds.
+/// What virtual kernels showed: how paths of the kernel compare, no forecast of this machine's
+/// microseconds.
 fn in_guests(out: &mut String, guests: &InGuests) {
     let InGuests { kernel, time: counted, without, with } = guests;
     let figures = |side: &GuestSide| {

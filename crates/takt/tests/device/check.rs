@@ -1,5 +1,5 @@
-//! `takt gpu check`: whole on the emulated device, with faults planted in it, killed and gone on with at every step; and where there is
-//! no driver, no compiler, no network, no Rust.
+//! `takt gpu check`: whole on the emulated device, with faults planted in it, killed and gone on
+//! with at every step; and where there is no driver, no compiler, no network, no Rust.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -72,7 +72,8 @@ fn a_check_that_is_killed_at_every_step_goes_on_and_passes() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(reached, "step {step} begins");
-        // What was complete is there, and nothing of the rest: the step's own process ends with the check.
+        // What was complete is there, and nothing of the rest: the step's own process ends with the
+        // check.
         assert_eq!(reports(&out).len(), step - 1);
         let begin = Instant::now();
         while lives(&mark) {

@@ -1,5 +1,6 @@
-//! How a device is shared with other programs, with stand-ins for the driver's tools: what the programs find in their environment as the
-//! emulated device notes it, and that nothing is left, however Takt ends.
+//! How a device is shared with other programs, with stand-ins for the driver's tools: what the
+//! programs find in their environment as the emulated device notes it, and that nothing is left,
+//! however Takt ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -90,7 +91,8 @@ fn each_way_of_sharing_is_measured_and_leaves_nothing() {
     place.holds_nothing();
     let seen = clients(&place);
     let count = |words: &str| seen.iter().filter(|line| *line == words).count();
-    // In each way the camera's program, and another one for each kind of interference; the step itself is alone.
+    // In each way the camera's program, and another one for each kind of interference; the step
+    // itself is alone.
     assert_eq!(count("mps share=70 memory=0=2048M"), 1, "{seen:?}");
     assert_eq!(count("mps share=30 memory=0=1024M"), 2, "{seen:?}");
     assert_eq!(count("mps share=30 memory="), 2, "{seen:?}");

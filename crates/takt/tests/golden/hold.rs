@@ -1,6 +1,7 @@
 //! Golden files held against what was seen; shared by the tests that make the real runs.
 
-#![allow(dead_code, clippy::unwrap_used)] // Every test file uses a part; helpers of tests may panic as tests may.
+// Every test file uses a part; helpers of tests may panic as tests may.
+#![allow(dead_code, clippy::unwrap_used)]
 
 #[path = "shape.rs"]
 pub mod shape;

@@ -16,8 +16,8 @@ pub type Shape = BTreeMap<String, BTreeSet<String>>;
 
 /// What a golden file does not hold, each with its reason.
 ///
-/// A place is written as in the golden file, or as its end from a `.` on: `power` is `run.machine.power`, too. Below such a place holds the
-/// same as at it.
+/// A place is written as in the golden file, or as its end from a `.` on: `power` is
+/// `run.machine.power`, too. Below such a place holds the same as at it.
 pub struct Freedom {
     /// Golden files that this is about; all when empty.
     pub files: &'static [&'static str],
@@ -33,13 +33,16 @@ pub struct Freedom {
 /// How far a place is free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Free {
-    /// It may be absent or null. Where the golden file has keys below it, they are held when it is there.
+    /// It may be absent or null. Where the golden file has keys below it, they are held when it is
+    /// there.
     Absent,
-    /// As `Absent`, and its own keys are data: names of what happened, or those of one of several kinds.
+    /// As `Absent`, and its own keys are data: names of what happened, or those of one of several
+    /// kinds.
     Keys,
 }
 
-/// Strings that programs compare with: here the value is held, not only that it is a string. All values must be there.
+/// Strings that programs compare with: here the value is held, not only that it is a string. All
+/// values must be there.
 const VALUES: [&str; 12] = [
     "run.robot",
     "run.format",
@@ -144,7 +147,8 @@ impl Golden {
         above(place).any(|above| self.free(above) == Some(Free::Keys))
     }
 
-    /// Whether nothing is promised below something that it lies below: the file was never renewed with more than null, or with an item.
+    /// Whether nothing is promised below something that it lies below: the file was never renewed
+    /// with more than null, or with an item.
     fn is_below_unseen(&self, place: &str) -> bool {
         above(place).any(|above| match self.lines.get(above) {
             Some(kinds) if kinds.iter().all(|kind| kind == "null") => true,
@@ -162,7 +166,8 @@ impl Golden {
         self.lines.keys().any(below)
     }
 
-    /// Whether something explains that a place is not there: a list without items, null, something that may be absent.
+    /// Whether something explains that a place is not there: a list without items, null, something
+    /// that may be absent.
     fn may_be_gone(&self, place: &str, seen: &Shape) -> bool {
         let absent = |at: &str| self.free(at).is_some() && !seen.contains_key(at);
         absent(place)
@@ -215,7 +220,8 @@ impl Golden {
         told
     }
 
-    /// The text of the file after a renewal: what is new is added, and what is gone and may not be is taken away.
+    /// The text of the file after a renewal: what is new is added, and what is gone and may not be
+    /// is taken away.
     pub fn renewed(&self, seen: &Shape) -> String {
         let mut all = self.lines.clone();
         all.retain(|place, _| seen.contains_key(place) || self.may_be_gone(place, seen));

@@ -5,15 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::managed::Managed;
 use super::{CHAINS, Chain, Completion, Expected};
 
-/// Times that the manager and the nodes read from the same clock, one within the callback and one around it.
+/// Times that the manager and the nodes read from the same clock, one within the callback and one
+/// around it.
 const TOLERANCE_MS: f64 = 1.0;
 
 /// Events that the nodes left so long ago may not have been read yet.
 const UNREAD_NS: u64 = 250_000_000;
 
-/// What an activation costs beside the callback that the node wrote: its executor waits, fills the wait set and takes the message (with several threads
-/// each of them does, and the wait set is filled anew after each callback), and the node writes its line. In the mean over many
-/// activations; measured here 0.1 to 0.25 ms, with several threads up to 0.75 ms, so that a slower machine has room.
+/// What an activation costs beside the callback that the node wrote: its executor waits, fills the
+/// wait set and takes the message (with several threads each of them does, and the wait set is
+/// filled anew after each callback), and the node writes its line. In the mean over many
+/// activations; measured here 0.1 to 0.25 ms, with several threads up to 0.75 ms, so that a slower
+/// machine has room.
 const OWN_WORK_MS: [f64; 2] = [1.0, 2.0];
 
 /// So many activations in a row for the mean.
@@ -41,12 +44,14 @@ fn visible(callback: &str, executor: &str) -> bool {
     in_model(callback) == callback && is_callback(callback, executor)
 }
 
-/// What the nodes wrote down that an executor runs for itself: not what is Python's, a part of a subscription, or a thread's.
+/// What the nodes wrote down that an executor runs for itself: not what is Python's, a part of a
+/// subscription, or a thread's.
 fn is_callback(callback: &str, executor: &str) -> bool {
     executor != "python" && executor != "thread" && !callback.ends_with(" join")
 }
 
-/// What the model calls a callback: goals of actions are run when they are requested, results handled when they are answered.
+/// What the model calls a callback: goals of actions are run when they are requested, results
+/// handled when they are answered.
 fn in_model(callback: &str) -> String {
     match callback.split_once(" action ") {
         Some(("/arm_server", name)) => format!("/arm_server service {name}/_action/send_goal"),
@@ -75,7 +80,8 @@ fn callbacks(managed: &Managed, found: &mut Vec<String>) {
         }
         let runs: Vec<_> = managed.truth.of(name).collect();
         let seen = vertex["activations"].as_u64().unwrap() as usize;
-        // Messages are activations of the model's even if they were never run: dropped, under way at the end, sent before the node was there.
+        // Messages are activations of the model's even if they were never run: dropped, under way
+        // at the end, sent before the node was there.
         let sent = managed.truth.sent_to(name);
         if seen + 1 < runs.len() || seen > sent.max(runs.len()) + 12 {
             found.push(format!("{name}: {seen} activations, in truth {}", runs.len()));
@@ -94,8 +100,10 @@ fn most(values: &[f64], n: usize) -> f64 {
     values.windows(n).map(|row| row.iter().sum::<f64>()).fold(0.0, f64::max)
 }
 
-/// For any number of activations in a row, the model's execution time is no less than what the nodes' CPU clock says of the callback alone, and in
-/// the mean over many no more than that and the executor's own work. Both clocks are that of the thread: what else the machine does is in neither.
+/// For any number of activations in a row, the model's execution time is no less than what the
+/// nodes' CPU clock says of the callback alone, and in the mean over many no more than that and the
+/// executor's own work. Both clocks are that of the thread: what else the machine does is in
+/// neither.
 fn costs(managed: &Managed, found: &mut Vec<String>) {
     let truth = managed.truth.callbacks();
     for (name, one) in truth.iter().filter(|(name, one)| is_callback(name, &one.executor)) {
@@ -186,7 +194,8 @@ fn executors(managed: &Managed, found: &mut Vec<String>) {
     }
 }
 
-/// A chain's completions, worst and median latency, and no latency above a bound that is called guaranteed.
+/// A chain's completions, worst and median latency, and no latency above a bound that is called
+/// guaranteed.
 fn measured(managed: &Managed, chain: &Chain, found: &mut Vec<String>) {
     let name = chain.name;
     let seen = managed.chain(name);
@@ -203,7 +212,8 @@ fn measured(managed: &Managed, chain: &Chain, found: &mut Vec<String>) {
         return;
     };
     let ends = managed.truth.completions(chain.path);
-    // Instances under way when the measurement began may or may not be among them, nor those whose events had not been read when the plan was made.
+    // Instances under way when the measurement began may or may not be among them, nor those whose
+    // events had not been read when the plan was made.
     let within: Vec<Completion> = ends.iter().copied().filter(|it| it.began_ns >= from_ns).collect();
     let around: Vec<Completion> =
         ends.iter().copied().filter(|it| it.ended_ns + UNREAD_NS >= from_ns).collect();
@@ -256,7 +266,8 @@ pub fn false_guarantees(managed: &Managed, chain: &Chain, found: &mut Vec<String
     }
 }
 
-/// What is the same in each run of one system: the chains' ways, and which of them cannot be analysed and why.
+/// What is the same in each run of one system: the chains' ways, and which of them cannot be
+/// analysed and why.
 pub fn answer(managed: &Managed) -> BTreeMap<String, String> {
     let mut answer = BTreeMap::new();
     for name in managed.truth.callbacks().keys() {
@@ -282,7 +293,8 @@ pub fn answer(managed: &Managed) -> BTreeMap<String, String> {
             .find(|it| it["name"] == chain.name)
             .unwrap();
         let state = seen["state"]["state"].as_str().unwrap();
-        // Threads have other numbers in each run, and whether a goal is kept depends on what else the CPUs do.
+        // Threads have other numbers in each run, and whether a goal is kept depends on what else
+        // the CPUs do.
         let why = seen["state"]["why"].as_str().unwrap_or("");
         let why: String = why.chars().filter(|it| !it.is_ascii_digit()).collect();
         let said = if state == "not_analysable" || state == "not_found" {

@@ -1,6 +1,8 @@
-//! A run of the test system under `takt manage`: what the manager said, and when, beside what the nodes wrote down.
+//! A run of the test system under `takt manage`: what the manager said, and when, beside what the
+//! nodes wrote down.
 //!
-//! Everything is written into a folder while it happens and read from there, so that a run that was broken off can be judged, too.
+//! Everything is written into a folder while it happens and read from there, so that a run that was
+//! broken off can be judged, too.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +18,8 @@ use takt_rt::procfs::CpuTime;
 use super::super::takt::{root, takt};
 use super::{Chain, Truth, domain};
 
-/// The kernel counts stolen time in ticks of a hundredth of a second, and it is looked at every so often.
+/// The kernel counts stolen time in ticks of a hundredth of a second, and it is looked at every so
+/// often.
 const LOOK: Duration = Duration::from_millis(100);
 const TICK_NS: u64 = 10_000_000;
 /// Between two lines that tell how far it is.
@@ -40,7 +43,8 @@ pub struct Word {
     pub bound_ms: Option<f64>,
 }
 
-/// Latencies above a bound that was called guaranteed from when their instance began until it ended.
+/// Latencies above a bound that was called guaranteed from when their instance began until it
+/// ended.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Broken {
     /// Instances throughout which the chain was called guaranteed.
@@ -49,7 +53,8 @@ pub struct Broken {
     pub above: usize,
     /// By how much at most.
     pub worst_excess_ms: f64,
-    /// Above the bound by less than the hypervisor took from this machine meanwhile, of which no scheduler knows. Not among `above`.
+    /// Above the bound by less than the hypervisor took from this machine meanwhile, of which no
+    /// scheduler knows. Not among `above`.
     pub stolen: usize,
     /// The greatest latency as a share of its bound.
     pub closest: f64,
@@ -71,7 +76,8 @@ pub fn run(
     command.args(["--", "takt_truth_run", "--seconds", &seconds.to_string(), "--scale", scale]);
     command.args(["--domain", &domain()]).arg(folder.join("truth")).env_clear();
     command.envs(environment.iter().map(|(key, value)| (key, value)));
-    // A thread for each goal of an action is a publisher that no plan knows: every chain would be learnt anew all the time.
+    // A thread for each goal of an action is a publisher that no plan knows: every chain would be
+    // learnt anew all the time.
     command.env("TAKT_TRUTH_GOAL_THREADS", if more.contains(&"--observe") { "1" } else { "0" });
     command.stdout(Stdio::from(File::create(folder.join("manage.json")).unwrap()));
     command.stderr(Stdio::from(File::create(folder.join("manage.err")).unwrap()));
@@ -209,8 +215,8 @@ impl Managed {
             .collect()
     }
 
-    /// What was said of a chain, and when: state and bound. A record's own stamp is that of the decision's beginning; it was said when it was
-    /// written, which the wall clock beside it tells.
+    /// What was said of a chain, and when: state and bound. A record's own stamp is that of the
+    /// decision's beginning; it was said when it was written, which the wall clock beside it tells.
     pub fn said(&self, name: &str) -> Vec<Word> {
         let wall_ns = |record: &Value| record["wall_s"].as_f64().unwrap_or(0.0) * 1e9;
         let at_ns = |record: &Value| record["at_ns"].as_f64().unwrap_or(0.0);
@@ -280,7 +286,8 @@ fn stolen_between_ns(stolen: &[(u64, u64)], from_ns: u64, to_ns: u64) -> u64 {
     }
 }
 
-/// Holds what the nodes measured against what was said while it went on. The bound is the greater one where it changed.
+/// Holds what the nodes measured against what was said while it went on. The bound is the greater
+/// one where it changed.
 pub fn broken(said: &[Word], truth: &Truth, path: &[&str], stolen: &[(u64, u64)]) -> Broken {
     let mut result = Broken::default();
     for end in truth.completions(path) {

@@ -1,6 +1,8 @@
-//! The test system `ros2/takt_truth`: where it is built, and what its nodes wrote down. Nothing of Takt's is used to read it.
+//! The test system `ros2/takt_truth`: where it is built, and what its nodes wrote down. Nothing of
+//! Takt's is used to read it.
 
-#![allow(dead_code, clippy::unwrap_used)] // Every test file uses a part; helpers of tests may panic as tests may.
+// Every test file uses a part; helpers of tests may panic as tests may.
+#![allow(dead_code, clippy::unwrap_used)]
 
 pub mod compare;
 pub mod managed;
@@ -12,7 +14,8 @@ use std::process::Command;
 
 use super::takt::{missing, root};
 
-/// The environment in which real ROS 2 and our nodes on it are found; `None`: there is none, and that was said.
+/// The environment in which real ROS 2 and our nodes on it are found; `None`: there is none, and
+/// that was said.
 pub fn environment() -> Option<Vec<(String, String)>> {
     let print = Command::new(root().join("tools/install-ros2")).arg("--print").output().unwrap();
     let said = String::from_utf8_lossy(&print.stderr).trim().to_owned();
@@ -135,7 +138,8 @@ impl Truth {
         .collect()
     }
 
-    /// Completions of a chain along these callbacks: for each activation of the first, its first end at the last.
+    /// Completions of a chain along these callbacks: for each activation of the first, its first
+    /// end at the last.
     pub fn completions(&self, path: &[&str]) -> Vec<Completion> {
         let mut found = Vec::new();
         for first in self.of(path[0]) {

@@ -1,5 +1,6 @@
-//! A cluster for a test: munged, slurmctld and three slurmd with features of their own, with ports, folders and a key of its own. A node
-//! lives in a process namespace: to kill it kills all that runs there. Everything ends with the test's thread, also when it is killed.
+//! A cluster for a test: munged, slurmctld and three slurmd with features of their own, with ports,
+//! folders and a key of its own. A node lives in a process namespace: to kill it kills all that
+//! runs there. Everything ends with the test's thread, also when it is killed.
 
 use std::fs;
 use std::net::TcpListener;
@@ -101,7 +102,8 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Kills a node with all that runs there; an administrator sees it sooner than the controller's timeout.
+    /// Kills a node with all that runs there; an administrator sees it sooner than the controller's
+    /// timeout.
     pub fn kill_node(&mut self, name: &str) {
         let index = NODES.iter().position(|(node, _)| *node == name).unwrap();
         self.nodes[index].kill().unwrap();

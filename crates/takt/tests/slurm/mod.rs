@@ -1,4 +1,5 @@
-//! `takt campaign run --on slurm` on a real Slurm: a controller and three nodes on the loopback interface.
+//! `takt campaign run --on slurm` on a real Slurm: a controller and three nodes on the loopback
+//! interface.
 
 mod cluster;
 
@@ -82,7 +83,8 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
         assert!(folders(&desk.runs()).is_empty(), "{more:?} left something");
     }
 
-    // Whoever waits is killed while a run goes on at node n1, then the node and all that runs there, then the controller.
+    // Whoever waits is killed while a run goes on at node n1, then the node and all that runs
+    // there, then the controller.
     let mut waits = Beside::start(on_slurm(&[]));
     let dir = wait_for("the campaign", || folders(&desk.runs()).into_iter().next());
     let attempt = |node: &str| {
@@ -133,7 +135,8 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
         assert_eq!((&row["measured"], &row["planned"]), (&3.into(), &3.into()), "{row}");
         assert_eq!(row["problems"], serde_json::json!([]), "{row}");
     }
-    // What was lost with the node was cut, and made again; what had been published elsewhere was not.
+    // What was lost with the node was cut, and made again; what had been published elsewhere was
+    // not.
     let lines = journal(&dir);
     let again: Vec<&Value> =
         lines.iter().filter(|line| line["what"] == "start" && line["job"] == *lost).collect();

@@ -1,6 +1,7 @@
 //! What the tests of the command line share: the binary, its children, configurations.
 
-#![allow(dead_code, clippy::unwrap_used)] // Every test file uses a part; helpers of tests may panic as tests may.
+// Every test file uses a part; helpers of tests may panic as tests may.
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::fs;
 use std::io::Read;
@@ -38,7 +39,8 @@ pub fn demo_text() -> String {
     fs::read_to_string(demo()).unwrap()
 }
 
-/// The synthetic cell with `perception` added, without networks and with much patience, as a file in `folder`.
+/// The synthetic cell with `perception` added, without networks and with much patience, as a file
+/// in `folder`.
 pub fn patient_cell(folder: &Path, perception: &str) -> PathBuf {
     let text = fs::read_to_string(root().join("robots/synthetic.toml")).unwrap();
     let cell = "[perception.detector]\nenabled = false\n[perception.segmenter]\nenabled = false\n";
@@ -214,7 +216,8 @@ impl Beside {
         let file = |name: &str| fs::File::create(said.path().join(name)).unwrap();
         // The tests may themselves run under nohup, which their programs would inherit.
         let hang_up_ends = || {
-            // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a disposition that every signal has.
+            // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a disposition that every
+            // signal has.
             unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
             Ok(())
         };
@@ -274,7 +277,8 @@ impl Drop for Beside {
     }
 }
 
-/// Whether something from outside is missing; then says so, or fails where `TAKT_REQUIRE_OUTSIDE=1` asks for it.
+/// Whether something from outside is missing; then says so, or fails where `TAKT_REQUIRE_OUTSIDE=1`
+/// asks for it.
 pub fn missing(what: &str, there: bool) -> bool {
     if !there {
         let required = std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_some_and(|value| value == "1");

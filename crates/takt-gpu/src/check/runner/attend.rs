@@ -46,7 +46,8 @@ impl Drop for Attended {
 /// Lets the kernel kill the process when this one ends, however it ends.
 pub fn end_with_this_process(command: &mut Command) {
     let parent = std::process::id();
-    // SAFETY: prctl and getppid are async-signal-safe, and nothing else is done between fork and exec.
+    // SAFETY: prctl and getppid are async-signal-safe, and nothing else is done between fork and
+    // exec.
     unsafe {
         command.pre_exec(move || {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {

@@ -1,4 +1,5 @@
-//! Budgets: whether waiting returns on time while others use the device, and what becomes of work that is late.
+//! Budgets: whether waiting returns on time while others use the device, and what becomes of work
+//! that is late.
 
 use takt_load::gpu::{Interference, Priority};
 use takt_rt::clock::monotonic_ns;
@@ -13,7 +14,8 @@ use crate::wait::{Wait, Waited};
 /// Work that does not end within its budget, milliseconds.
 const WORK_MS: f64 = 5.0;
 
-/// Most of it: how long a kernel takes was measured on a device, and on a host, that others may have used just then.
+/// Most of it: how long a kernel takes was measured on a device, and on a host, that others may
+/// have used just then.
 const MOST_WORK_MS: f64 = 160.0;
 
 /// The budget, nanoseconds.
@@ -25,8 +27,8 @@ const ON_TIME_NS: u64 = 1_000_000;
 /// Least waits of each kind.
 const LEAST: usize = 10;
 
-/// Latest return that counts as a return at the deadline on every device, and the share of the waits that must be so: what is between is
-/// the host's, which no program on it can help.
+/// Latest return that counts as a return at the deadline on every device, and the share of the
+/// waits that must be so: what is between is the host's, which no program on it can help.
 const AT_DEADLINE_NS: u64 = 5_000_000;
 const SHARE: f64 = 0.5;
 
@@ -54,7 +56,8 @@ pub fn budgets(step: &mut Step<'_>) -> Result<(), StepError> {
     Ok(())
 }
 
-/// How long this thread has waited for a CPU so far, nanoseconds (proc_pid_schedstat(5)); 0 where the kernel does not count it.
+/// How long this thread has waited for a CPU so far, nanoseconds (proc_pid_schedstat(5)); 0 where
+/// the kernel does not count it.
 fn waited_for_cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)

@@ -14,14 +14,15 @@ const EVERY_NS: u64 = 10_000_000;
 /// Least looks of each half.
 const LEAST: usize = 10;
 
-/// Most that a moment may be unsure of where the picture beside the CPU's threads is to mean something.
+/// Most that a moment may be unsure of where the picture beside the CPU's threads is to mean
+/// something.
 const MOST_ERROR_NS: u64 = 50_000;
 
 /// Brackets of a new base: some 10 us each, once a second in use.
 const BRACKETS: u32 = 5;
 
-/// Records events between two readings of the host's clock and looks whether the mapped moment can lie between them: first with one base
-/// that grows old, then with bases renewed as in use.
+/// Records events between two readings of the host's clock and looks whether the mapped moment can
+/// lie between them: first with one base that grows old, then with bases renewed as in use.
 ///
 /// # Errors
 /// What opening or any call met.

@@ -1,4 +1,5 @@
-//! A kernel that never ends, and a context that is lost: each in a process of its own, and what a fresh process finds afterwards.
+//! A kernel that never ends, and a context that is lost: each in a process of its own, and what a
+//! fresh process finds afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -94,7 +95,8 @@ pub fn loss_child(step: &mut Step<'_>) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Starts `name`, waits for its figure, and kills it where it does not end by itself: the figure, and how long it took to be gone.
+/// Starts `name`, waits for its figure, and kills it where it does not end by itself: the figure,
+/// and how long it took to be gone.
 fn watch(
     step: &mut Step<'_>,
     child: Child<'_>,
@@ -138,7 +140,8 @@ fn watch(
     Ok((figure?, begin.elapsed()))
 }
 
-/// Whether this process, which has not used the device so far, computes rightly on it; and in what time.
+/// Whether this process, which has not used the device so far, computes rightly on it; and in what
+/// time.
 fn fresh(step: &mut Step<'_>, what: &str, gone: Duration) -> Result<(), StepError> {
     step.progress("a fresh process");
     let begin = Instant::now();
@@ -159,7 +162,8 @@ fn fresh(step: &mut Step<'_>, what: &str, gone: Duration) -> Result<(), StepErro
     Ok(())
 }
 
-/// A kernel that never ends: given up at its budget, its process killed, the device used by a fresh one.
+/// A kernel that never ends: given up at its budget, its process killed, the device used by a fresh
+/// one.
 ///
 /// # Errors
 /// What the processes say.

@@ -1,5 +1,5 @@
-//! Every kernel compiled by every compiler that is here and taken from what was compiled beforehand, loaded by the driver, and those of
-//! this crate compared with what the CPU computes.
+//! Every kernel compiled by every compiler that is here and taken from what was compiled
+//! beforehand, loaded by the driver, and those of this crate compared with what the CPU computes.
 
 use takt_load::gpu::Priority;
 use takt_rt::random::SplitMix64;

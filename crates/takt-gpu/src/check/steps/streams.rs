@@ -1,4 +1,5 @@
-//! Streams: priorities, order across streams, graphs against single launches, and what launching and waiting cost.
+//! Streams: priorities, order across streams, graphs against single launches, and what launching
+//! and waiting cost.
 
 use takt_load::gpu::Priority;
 use takt_rt::random::SplitMix64;
@@ -74,12 +75,14 @@ impl Queue {
             Arg::value(rounds),
             Arg::buffer(&self.out),
         ];
-        // SAFETY: as declared in the source; `turns` has a place for each and one more, `who` is one of them.
+        // SAFETY: as declared in the source; `turns` has a place for each and one more, `who` is
+        // one of them.
         unsafe { stream.launch(&self.kernel, grid, &args) }
     }
 }
 
-/// An urgent kernel, submitted behind others that fill the device, in a stream of the greatest priority and in one of theirs.
+/// An urgent kernel, submitted behind others that fill the device, in a stream of the greatest
+/// priority and in one of theirs.
 fn order(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
     step.progress("order of urgent and other work");
     let blocks = gpu.info().multiprocessors.max(1) * 8;
@@ -114,8 +117,8 @@ fn order(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
         Ok(seen)
     };
     let (with, without) = (overtaken(Priority::Critical)?, overtaken(Priority::Background)?);
-    // Of five, one may meet a host that was kept from submitting; on the emulated device, whose streams are threads of a busy
-    // machine, four.
+    // Of five, one may meet a host that was kept from submitting; on the emulated device, whose
+    // streams are threads of a busy machine, four.
     let enough = if step.is_emulated() { 1 } else { 4 };
     let overtook = with.iter().filter(|&&kernels| kernels >= BEFORE as u32 / 2).count();
     step.judge(

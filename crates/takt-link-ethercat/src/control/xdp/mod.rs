@@ -1,11 +1,14 @@
-//! An interface past the kernel's network stack: AF_XDP (Documentation/networking/af_xdp.rst of the kernel).
+//! An interface past the kernel's network stack: AF_XDP (Documentation/networking/af_xdp.rst of the
+//! kernel).
 //!
-//! A program at the interface's driver turns EtherCAT frames of one queue over to a socket whose memory this process shares with the
-//! kernel; everything else on the interface goes its usual way. With a driver that can (`native`, zero copy) the network card writes
-//! into that memory itself. `generic` works with every driver, after the kernel has made a packet of the frame.
+//! A program at the interface's driver turns EtherCAT frames of one queue over to a socket whose
+//! memory this process shares with the kernel; everything else on the interface goes its usual way.
+//! With a driver that can (`native`, zero copy) the network card writes into that memory itself.
+//! `generic` works with every driver, after the kernel has made a packet of the frame.
 //!
-//! The program hangs on a descriptor (`bpf_link`, kernel 5.9 and later): it is detached when the wire is dropped or the process ends in any
-//! way. While it is there, captures on this interface do not see EtherCAT frames; capture at the devices' end then.
+//! The program hangs on a descriptor (`bpf_link`, kernel 5.9 and later): it is detached when the
+//! wire is dropped or the process ends in any way. While it is there, captures on this interface do
+//! not see EtherCAT frames; capture at the devices' end then.
 
 #[cfg(feature = "xdp")]
 mod program;
@@ -36,18 +39,21 @@ pub enum XdpAttach {
 /// How an interface is used through AF_XDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpOptions {
-    /// Queue of the interface, from 0. Frames that are not IP come to the first one, unless the card was told otherwise; a card with one
-    /// queue (`ethtool -L NAME combined 1`) leaves no doubt.
+    /// Queue of the interface, from 0. Frames that are not IP come to the first one, unless the
+    /// card was told otherwise; a card with one queue (`ethtool -L NAME combined 1`) leaves no
+    /// doubt.
     pub queue: u32,
     /// Where the program is attached.
     pub attach: XdpAttach,
 }
 
-/// Opens interface `name` through AF_XDP; also in a few words how, as in "native, zero copy". Needs CAP_NET_RAW, CAP_NET_ADMIN and
-/// CAP_BPF, and the feature `xdp`. A driver may take the link down for some seconds while it changes over: this waits.
+/// Opens interface `name` through AF_XDP; also in a few words how, as in "native, zero copy". Needs
+/// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and the feature `xdp`. A driver may take the link down
+/// for some seconds while it changes over: this waits.
 ///
 /// # Errors
-/// [`ControlError::UnknownInterface`], [`ControlError::InterfaceDown`]; [`ControlError::Xdp`] with what was tried.
+/// [`ControlError::UnknownInterface`], [`ControlError::InterfaceDown`]; [`ControlError::Xdp`] with
+/// what was tried.
 #[cfg(feature = "xdp")]
 pub fn open_xdp(name: &str, options: &XdpOptions) -> Result<(Box<dyn Wire>, String), ControlError> {
     let wire = socket::Xdp::open(name, options)?;

@@ -1,6 +1,8 @@
-//! The program at the interface: EtherCAT frames of one queue go to the socket, stamped, everything else goes on.
+//! The program at the interface: EtherCAT frames of one queue go to the socket, stamped, everything
+//! else goes on.
 //!
-//! Thirty instructions by hand: a compiler for them would be a tool of C or one more tool chain to build Takt with.
+//! Thirty instructions by hand: a compiler for them would be a tool of C or one more tool chain to
+//! build Takt with.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -13,7 +15,8 @@ use super::super::wire::ETHERCAT;
 
 /// Bytes that the program puts before a frame: [`MARK`], then CLOCK_MONOTONIC.
 pub(super) const STAMP_BYTES: usize = 16;
-/// Tells a stamp from what lay there before, where a driver has no room for one. The reader wipes it out.
+/// Tells a stamp from what lay there before, where a driver has no room for one. The reader wipes
+/// it out.
 pub(super) const MARK: u64 = u64::from_be_bytes(*b"taktxdp1");
 
 /// What `bpftool` shows.
@@ -67,7 +70,8 @@ fn code(map: &Map, stamped: bool) -> Option<Vec<Instruction>> {
     asm.finish()
 }
 
-/// A program that turns frames of one queue over to a socket, not attached yet. It holds the map with the socket.
+/// A program that turns frames of one queue over to a socket, not attached yet. It holds the map
+/// with the socket.
 #[derive(Debug)]
 pub(super) struct Loaded {
     program: Program,

@@ -20,13 +20,15 @@ use super::super::wire::{MOST_FRAME_BYTES, Wire, index_of, must_be_up, wait_for_
 use super::program::{Loaded, MARK, STAMP_BYTES};
 use super::{MOST_QUEUES, XdpAttach, XdpOptions};
 
-/// Frames that the card may fill: more than the receive rings of usual cards (256 to 512), which a zero-copy driver stocks from these.
+/// Frames that the card may fill: more than the receive rings of usual cards (256 to 512), which a
+/// zero-copy driver stocks from these.
 const RECEIVED: u32 = 1024;
 /// Frames on their way out: many times those of a cycle.
 const SENT: u32 = 64;
 /// Shortest Ethernet frame, without its checksum: a card that reads our memory itself may not pad.
 const LEAST_FRAME_BYTES: usize = 60;
-/// How long a link may be down after the driver has changed over. Cards negotiate anew, which takes 2 to 4 s.
+/// How long a link may be down after the driver has changed over. Cards negotiate anew, which takes
+/// 2 to 4 s.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a queue may be taken, and memory be used up.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
@@ -126,8 +128,8 @@ impl Xdp {
         &self.how
     }
 
-    /// Tries a way for a while where the queue is taken or memory is used up: the kernel gives both back some time after a socket's end,
-    /// and that may have been this robot's, a moment ago.
+    /// Tries a way for a while where the queue is taken or memory is used up: the kernel gives both
+    /// back some time after a socket's end, and that may have been this robot's, a moment ago.
     fn try_patiently(index: i32, queue: u32, way: Way) -> Result<Self, Refusal> {
         let end_ns = monotonic_ns() + QUEUE_PATIENCE.as_nanos() as u64;
         loop {
@@ -168,13 +170,15 @@ impl Xdp {
             return Err(failed("rings")(io::ErrorKind::Unsupported.into()));
         };
         let mut fill = rings.fill_ring;
-        // SAFETY: the memory lives as long as the socket: both end with this value, or here on an error.
+        // SAFETY: the memory lives as long as the socket: both end with this value, or here on an
+        // error.
         unsafe { fill.enqueue(&mut memory, RECEIVED as usize, false) }.map_err(failed("rings"))?;
         let program = Loaded::new(socket.as_raw_fd(), queue).map_err(failed(LOADING))?;
         if way.copy {
             flags.force_copy();
         }
-        // Before the program, as libxdp does: attaching may take the link down, and then it does so once.
+        // Before the program, as libxdp does: attaching may take the link down, and then it does so
+        // once.
         let socket = socket.bind(NicIndex(index as u32), queue, flags).map_err(socket_refusal)?;
         let attached = program.attach(index, way.mode).map_err(failed(ATTACHING))?;
         let zero_copy = is_zero_copy(&socket);
@@ -334,8 +338,8 @@ impl Wire for Xdp {
         self.arrived_ns =
             packet.adjust_head(-(STAMP_BYTES as i32)).ok().and_then(|()| take_stamp(&mut packet));
         self.memory.free_packet(packet);
-        // A zero-copy driver that found nothing to fill must be told; it costs a call, which others need not make. If it fails the
-        // link is down, which sending tells; this frame has come.
+        // A zero-copy driver that found nothing to fill must be told; it costs a call, which others
+        // need not make. If it fails the link is down, which sending tells; this frame has come.
         // SAFETY: the memory lives as long as the socket.
         let _ = unsafe { self.fill.enqueue(&mut self.memory, 1, self.zero_copy) };
         Ok(Some(length))

@@ -125,7 +125,8 @@ fn a_target_out_of_reach_is_a_following_error() {
             break;
         }
     }
-    // With the default inertia the joint needs some time for 2.4 rad; the window is 0.35 rad for 50 ms.
+    // With the default inertia the joint needs some time for 2.4 rad; the window is 0.35 rad for 50
+    // ms.
     assert_eq!(status & 0x4F, 0x08, "fault");
 }
 

@@ -12,7 +12,8 @@ fn receive_times_follow_the_tree() {
         let bytes = bench.read(station, 0x0900, 16);
         bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     };
-    // The hub has branches at ports 3 (head), 1 (left arm) and 2 (rest), which the frame passes in this order.
+    // The hub has branches at ports 3 (head), 1 (left arm) and 2 (rest), which the frame passes in
+    // this order.
     let hub = times(0x1002);
     let (head, arm, rest) = (hub[3] - hub[0], hub[1] - hub[3], hub[2] - hub[1]);
     assert!(head > 4 * 300 && arm > 16 * 300 && rest > 36 * 300, "{hub:?}");
@@ -27,7 +28,8 @@ fn the_reference_clock_pulls_the_others() {
     let mut bench = Bench::humanoid(8);
     bench.address(8);
     bench.one(physical(BWR, 0, 0x0900, &[0; 4]));
-    // Masters clear the system time of all first; the offset's writing starts the clocks' control afresh.
+    // Masters clear the system time of all first; the offset's writing starts the clocks' control
+    // afresh.
     bench.one(physical(BWR, 0, 0x0910, &[0; 8]));
     // As masters do: offsets that bring all to one time, from the receive times.
     for station in 0x1000..0x1008_u16 {
@@ -165,7 +167,8 @@ fn sync0_pulses_come_by_the_devices_own_clock_and_run_its_application() {
     bench.now_ns += 10 * MS;
     bench.read(0x1003, 0x0130, 2);
     assert!((8..=10).contains(&(view(&bench).starved - before)), "{:?}", view(&bench));
-    // A clock that is set forward by an hour sets off no flood of pulses, nor does the shortest cycle.
+    // A clock that is set forward by an hour sets off no flood of pulses, nor does the shortest
+    // cycle.
     bench.write(0x1003, 0x0920, &3_600_000_000_000_u64.to_le_bytes());
     bench.now_ns += MS;
     bench.read(0x1003, 0x0130, 2);

@@ -8,8 +8,9 @@ fn body(model: Model) -> Body {
     Body::new(model, &model.arm())
 }
 
-/// By hand from the maker's drawing of the UR10e, stretched out along -x: upper arm and forearm run parallel, the
-/// one 0.176 m beside joint 1's axis, the other 0.039 m, both at the height of the shoulder.
+/// By hand from the maker's drawing of the UR10e, stretched out along -x: upper arm and forearm run
+/// parallel, the one 0.176 m beside joint 1's axis, the other 0.039 m, both at the height of the
+/// shoulder.
 #[test]
 fn a_stretched_ur10e_lies_as_drawn() {
     let links = body(Model::Ur10e).at(&[0.0; 6]);
@@ -29,7 +30,8 @@ fn a_stretched_ur10e_lies_as_drawn() {
     );
 }
 
-/// Links that follow each other touch, whatever the pose: no gap in which a piece of arm would be unexplained.
+/// Links that follow each other touch, whatever the pose: no gap in which a piece of arm would be
+/// unexplained.
 #[test]
 fn neighbouring_links_overlap_in_every_pose() {
     for model in ALL {
@@ -59,11 +61,13 @@ fn distance(capsule: &LinkCapsule, p: &Point3<f64>) -> f64 {
     (p - (capsule.from_m + axis * along)).norm()
 }
 
-/// A calibration as real ones are: axes tilted by tenths of a milliradian, written as Denavit-Hartenberg parameters,
-/// whose offsets of the nearly parallel joints are tens of metres. The links must stay where the arm is.
+/// A calibration as real ones are: axes tilted by tenths of a milliradian, written as
+/// Denavit-Hartenberg parameters, whose offsets of the nearly parallel joints are tens of metres.
+/// The links must stay where the arm is.
 #[test]
 fn nearly_parallel_axes_do_not_throw_the_links_away() {
-    // Joint 2's axis tilted by 0.3 mrad against joint 3's: the common normal lies where the lines cross.
+    // Joint 2's axis tilted by 0.3 mrad against joint 3's: the common normal lies where the lines
+    // cross.
     let tilt = 3e-4;
     for model in ALL {
         let nominal = model.arm();
@@ -87,7 +91,8 @@ fn nearly_parallel_axes_do_not_throw_the_links_away() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Turn the joints by up to the error: no end of a capsule moves further than is said (to first order).
+    /// Turn the joints by up to the error: no end of a capsule moves further than is said (to first
+    /// order).
     #[test]
     fn displacement_bounds_what_an_angle_error_does(
         joints in prop::array::uniform6(-3.0f64..3.0),
@@ -105,7 +110,8 @@ proptest! {
         }
     }
 
-    /// Own joint, own housing: what a joint turns is round about its axis, or it is counted as moved.
+    /// Own joint, own housing: what a joint turns is round about its axis, or it is counted as
+    /// moved.
     #[test]
     fn a_link_moves_with_the_joints_that_are_said_to_move_it(joints in prop::array::uniform6(-3.0f64..3.0), turn in 0.1f64..1.0) {
         let body = body(Model::Ur5e);

@@ -37,7 +37,8 @@ fn burst(counts: &[usize], apart_ns: u64) -> (Vec<Output>, Vec<u64>) {
     (outputs, published)
 }
 
-/// The demonstration of a false guarantee: five messages at every tenth call. The mean would be half a message a call.
+/// The demonstration of a false guarantee: five messages at every tenth call. The mean would be
+/// half a message a call.
 #[test]
 fn five_messages_at_every_tenth_call() {
     let counts: Vec<usize> = (0..100).map(|k| if k % 10 == 9 { 5 } else { 0 }).collect();
@@ -68,7 +69,8 @@ proptest! {
     }
 }
 
-/// One topic twice within an activation, another once: each has its own count, in a driver's loop as well.
+/// One topic twice within an activation, another once: each has its own count, in a driver's loop
+/// as well.
 #[test]
 fn topics_are_counted_apart() {
     let mut script = Script::new();
@@ -123,8 +125,8 @@ fn counts_follow_a_cut_cycle() {
     assert_eq!(callback.outputs[0].most_per_activation, 2);
 }
 
-/// Six processes of default nodes come up: each announces its parameters to all. A steady node must not be held to expect that burst for ever, nor one
-/// that comes later to be forgotten.
+/// Six processes of default nodes come up: each announces its parameters to all. A steady node must
+/// not be held to expect that burst for ever, nor one that comes later to be forgotten.
 #[test]
 fn the_burst_of_start_up_is_kept_apart() {
     let mut script = Script::new();
@@ -174,7 +176,8 @@ fn the_burst_of_start_up_is_kept_apart() {
     let (later, _) = spans(&script);
     assert_eq!(later.least_span_ns.len(), 18, "{later:?}");
     assert!(later.least_span_ns[16] < 5 * MS && later.least_span_ns[17] > 30_000 * MS, "{later:?}");
-    // One of them is started again: its announcements are start-up, those of the others at work stay known.
+    // One of them is started again: its announcements are start-up, those of the others at work
+    // stay known.
     let known = later.least_span_ns[..17].to_vec();
     let node = script.node(7, "n7");
     let out = script.publisher(7, node, "/parameter_events");

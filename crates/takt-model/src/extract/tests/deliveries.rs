@@ -53,7 +53,8 @@ impl Pair {
 #[test]
 fn receipts_are_told_from_queueing_and_from_the_publisher_s_own_time() {
     let mut pair = pair();
-    // During the publisher's activation; 3 ms after its end; while the subscriber was busy for the rest of the 18 ms.
+    // During the publisher's activation; 3 ms after its end; while the subscriber was busy for the
+    // rest of the 18 ms.
     [1, 5, 2].iter().for_each(|ms| pair.message(Some(ms * MS)));
     let model = pair.script.model();
     check(&model);
@@ -136,7 +137,8 @@ fn what_start_up_holds_up_is_forgotten_when_messages_came_since() {
     assert_eq!(most_ns(&pair), Some((2, Some(MS))));
 }
 
-/// Sent every 100 ms by somebody who is not observed, held up by the network, and received all at once: that is how densely they come.
+/// Sent every 100 ms by somebody who is not observed, held up by the network, and received all at
+/// once: that is how densely they come.
 #[test]
 fn what_the_network_holds_up_comes_as_densely_as_it_is_received() {
     let arrivals = |told: bool| {

@@ -346,7 +346,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Nothing that a torn ring or a hostile trace holds makes it panic, loop, or hand out a model that does not hold together.
+    /// Nothing that a torn ring or a hostile trace holds makes it panic, loop, or hand out a model
+    /// that does not hold together.
     #[test]
     fn no_stream_breaks_it(events in prop::collection::vec(any_event(), 0..400), keep_ended: bool, most_objects in 1usize..20) {
         let options = Options { keep_ended, most_objects, messages: 8, most_ended: 2, exceedance: vec![0.2], ..Options::default() };

@@ -222,7 +222,8 @@ fn a_service_is_two_hidden_topics() {
     assert_eq!((measured.completions, measured.dropped, measured.worst_ns), (4, 1, 23 * MS));
 }
 
-/// Jazzy: nothing tells of requests and responses, but what runs between two selections without a start is the client's.
+/// Jazzy: nothing tells of requests and responses, but what runs between two selections without a
+/// start is the client's.
 #[test]
 fn clients_are_inferred_where_no_event_names_them() {
     let mut script = Script::new();
@@ -251,7 +252,8 @@ fn clients_are_inferred_where_no_event_names_them() {
     assert_eq!(activates(&model, "/planner service /make_plan"), ["/brain client /make_plan"]);
 }
 
-/// The preload library reads the CPU clock where it matters most, not at every event of an executor.
+/// The preload library reads the CPU clock where it matters most, not at every event of an
+/// executor.
 #[test]
 fn executor_events_without_cpu_time_do() {
     let mut script = Script::new();
@@ -518,7 +520,8 @@ fn a_thread_with_a_loop_of_its_own_is_named() {
             script.publish(1, 1, out);
         }
     };
-    // At start-up anything may be published: nodes come into being beside an executor that was there before.
+    // At start-up anything may be published: nodes come into being beside an executor that was
+    // there before.
     ten_times(&mut script);
     assert_eq!(script.model().unanalysable, []);
     script.now_ns += 2_000 * MS;

@@ -1,4 +1,5 @@
-//! What a plan assumed, held against what happens: numbers of suspensions, yields, messages, senders, threads.
+//! What a plan assumed, held against what happens: numbers of suspensions, yields, messages,
+//! senders, threads.
 
 use takt_ros::event::Kind;
 
@@ -14,7 +15,8 @@ fn told(extractor: &mut Extractor) -> Vec<String> {
     extractor.broken().iter().map(ToString::to_string).collect()
 }
 
-/// One activation that gave the CPU up `switches` times and yielded `yields` times, and sends a message by each of `publishers`.
+/// One activation that gave the CPU up `switches` times and yielded `yields` times, and sends a
+/// message by each of `publishers`.
 fn activation(script: &mut Script, tid: u32, timer: u64, (switches, yields): (u64, u64), publishers: &[u64]) {
     script.emit(1, tid, Kind::ExecutorNextReady);
     script.start(1, tid, timer);
@@ -122,7 +124,8 @@ fn messages_beyond_what_was_assumed_are_told_and_so_are_strangers() {
     assert_eq!((broken[0].callback.as_str(), broken[0].what), ("/b subscription /t", Breach::Sender));
 }
 
-/// A callback that no plan knew, on each thread of an executor: on those that served it last, before, and never.
+/// A callback that no plan knew, on each thread of an executor: on those that served it last,
+/// before, and never.
 #[test]
 fn executors_of_several_threads_are_closed_on_all_of_them() {
     for tid in [1, 11, 12] {

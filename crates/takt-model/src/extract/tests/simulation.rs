@@ -1,7 +1,8 @@
 //! Random systems, run by a small executor, and found again.
 //!
-//! Processes with one executor each (wait set, timers before subscriptions, no preemption), drivers, topics between them. Times are simulated: all
-//! processes run at once, as on a computer with enough cores. The extractor must find exactly the graph that ran, its bounds must hold for
+//! Processes with one executor each (wait set, timers before subscriptions, no preemption),
+//! drivers, topics between them. Times are simulated: all processes run at once, as on a computer
+//! with enough cores. The extractor must find exactly the graph that ran, its bounds must hold for
 //! every window that was run, and its chain latencies must be those of the messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,7 +25,8 @@ struct Random {
     drivers: Vec<(u64, usize)>,
     /// Process, period in ms, cost in µs, topics.
     timers: Vec<(usize, u64, u64, Vec<usize>)>,
-    /// Process, topic, cost in µs, topics published (only greater ones: no cycles), in every how-many-eth activation.
+    /// Process, topic, cost in µs, topics published (only greater ones: no cycles), in every
+    /// how-many-eth activation.
     subscriptions: Vec<(usize, usize, u64, Vec<usize>, u64)>,
 }
 
@@ -325,7 +327,8 @@ fn run(system: &Random, until_ns: u64) -> World {
     world
 }
 
-/// A path through the graph, if there is exactly one from `first` to `last`: then every message between them went that way.
+/// A path through the graph, if there is exactly one from `first` to `last`: then every message
+/// between them went that way.
 fn only_path(world: &World, first: usize, last: usize) -> Option<Vec<usize>> {
     let mut found: Vec<Vec<usize>> = Vec::new();
     let mut work = vec![vec![first]];
@@ -409,7 +412,8 @@ proptest! {
                 prop_assert_eq!(*most_ns, runner.costs.windows(n + 1).map(|w| w.iter().sum::<u64>()).max().unwrap());
             }
         }
-        // And nothing else: drivers are sources, and whoever has not run is there without activations.
+        // And nothing else: drivers are sources, and whoever has not run is there without
+        // activations.
         for callback in &model.callbacks {
             if callback.kind == CallbackKind::Source {
                 prop_assert!(callback.name.contains(" source /t"));

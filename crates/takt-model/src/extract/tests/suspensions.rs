@@ -32,7 +32,8 @@ fn timers() -> (Script, u64, u64) {
     (script, fast, slow)
 }
 
-/// The demonstration of a false guarantee: 80 ms asleep in a callback beside another. Its CPU time shows nothing of it.
+/// The demonstration of a false guarantee: 80 ms asleep in a callback beside another. Its CPU time
+/// shows nothing of it.
 #[test]
 fn a_callback_that_sleeps_has_a_suspension_curve() {
     let (mut script, fast, slow) = timers();

@@ -116,8 +116,9 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 512 }))]
 
-    /// In any interleaving: what the worker takes is whole and newer than what it took before; an answer that counts is
-    /// the one to the newest question, of the living generation; and there is always room for the next question.
+    /// In any interleaving: what the worker takes is whole and newer than what it took before; an
+    /// answer that counts is the one to the newest question, of the living generation; and there is
+    /// always room for the next question.
     #[test]
     fn only_the_answer_to_the_newest_question_counts(steps in proptest::collection::vec(step(), 1..200)) {
         let (mut asker, answerer) = ends(1);
@@ -215,7 +216,8 @@ fn two_threads_never_see_a_torn_frame_or_lose_a_wake_up() {
     for sequence in 1..=FRAMES {
         let posted = frame(sequence);
         let asked = asker.post(1, &posted, &mut question(&posted)).expect("room");
-        // Every third question is given up at once, so that frames are replaced and answers come late.
+        // Every third question is given up at once, so that frames are replaced and answers come
+        // late.
         let deadline_ns = if sequence % 3 == 0 && sequence < FRAMES { 0 } else { u64::MAX };
         match asker.wait(asked, deadline_ns, || true, |_, answer| late += u32::from(answer.is_some())) {
             Waited::Answer(answer) => {

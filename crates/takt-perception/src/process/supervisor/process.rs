@@ -60,7 +60,8 @@ impl Process {
         words.back().map(|line| format!(": {line}")).unwrap_or_default()
     }
 
-    /// Kills it and waits until it is gone; false when the kernel still holds it after [`KILL_PATIENCE`].
+    /// Kills it and waits until it is gone; false when the kernel still holds it after
+    /// [`KILL_PATIENCE`].
     pub(super) fn kill(&mut self) -> bool {
         // It may have ended by itself.
         let _ = self.child.kill();
@@ -77,7 +78,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Reaped if it can be; a process that the kernel does not let go must not hold up the cell's end for ever.
+        // Reaped if it can be; a process that the kernel does not let go must not hold up the
+        // cell's end for ever.
         self.kill();
     }
 }

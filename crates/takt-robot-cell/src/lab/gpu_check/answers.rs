@@ -102,7 +102,8 @@ impl Exact {
     }
 }
 
-/// Geometry to the bit on random scenes and on the shipped recording; then all kernels, with the networks between them on the CPU.
+/// Geometry to the bit on random scenes and on the shipped recording; then all kernels, with the
+/// networks between them on the CPU.
 ///
 /// # Errors
 /// What opening or any piece of work met.

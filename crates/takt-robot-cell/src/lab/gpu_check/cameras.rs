@@ -1,4 +1,5 @@
-//! Five cameras at their rates: each on a stream of its own or all on one, spinning or sleeping, with and without priorities.
+//! Five cameras at their rates: each on a stream of its own or all on one, spinning or sleeping,
+//! with and without priorities.
 
 use std::sync::Barrier;
 
@@ -19,7 +20,8 @@ use crate::lab::gpu_bench::PERCEPTION_P999_MS;
 /// Frames of each view that are kept ready.
 const FRAMES: u64 = 12;
 
-/// Frames of each camera before any is counted: libraries choose their algorithms, the device comes to its clock rate.
+/// Frames of each camera before any is counted: libraries choose their algorithms, the device comes
+/// to its clock rate.
 const WARM_UP: u64 = 5;
 
 /// Least frames of each camera.
@@ -91,7 +93,8 @@ impl Samples {
     }
 }
 
-/// Releases at a fixed rate from a first moment on; those that have passed are skipped and counted, the phase stays.
+/// Releases at a fixed rate from a first moment on; those that have passed are skipped and counted,
+/// the phase stays.
 struct Releases {
     next_ns: u64,
     period_ns: u64,

@@ -1,5 +1,6 @@
-//! Perception's part of `takt gpu check`: its answers against the CPU's, five cameras at their rates, interference with and without
-//! what controls it, memory, and the perception process when it is killed.
+//! Perception's part of `takt gpu check`: its answers against the CPU's, five cameras at their
+//! rates, interference with and without what controls it, memory, and the perception process when
+//! it is killed.
 
 mod answers;
 mod cameras;

@@ -27,7 +27,8 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Scene `number`: things, holes, noise, a table, a tool, boxes of people, a robot, and settings of all kinds.
+    /// Scene `number`: things, holes, noise, a table, a tool, boxes of people, a robot, and
+    /// settings of all kinds.
     pub(super) fn new(number: u64) -> Self {
         let mut random = SplitMix64::new(number);
         let mut config = PerceptionConfig { device: Device::Cuda, ..PerceptionConfig::default() };

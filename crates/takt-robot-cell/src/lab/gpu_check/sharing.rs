@@ -1,5 +1,6 @@
-//! A camera beside another program, for each way in which the driver shares the device between programs. How a program shares it is
-//! settled when it starts, so each way is measured in a process of its own.
+//! A camera beside another program, for each way in which the driver shares the device between
+//! programs. How a program shares it is settled when it starts, so each way is measured in a
+//! process of its own.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! The device's memory while frames are judged for minutes, and the perception process when it is killed.
+//! The device's memory while frames are judged for minutes, and the perception process when it is
+//! killed.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -74,7 +75,8 @@ pub fn growth(step: &mut Step<'_>) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Kills the perception process while it judges: every frame is answered, by the fallback until a fresh process answers.
+/// Kills the perception process while it judges: every frame is answered, by the fallback until a
+/// fresh process answers.
 ///
 /// # Errors
 /// What starting it or any piece of work met.

@@ -142,7 +142,8 @@ fn counts_what_lies_in_the_window_and_nothing_twice() {
     assert_eq!((s.frames, s.frames_dropped, s.people_detected), (3, 2, 6));
     assert_eq!((s.reaction_ms.count, s.misses, s.unfinished), (2, 1, 1));
     assert!((s.reaction_ms.worst - 50.005).abs() < 1e-9);
-    // The stop before the window's first job is none: the robot did not move within the window before.
+    // The stop before the window's first job is none: the robot did not move within the window
+    // before.
     assert_eq!((s.stops, s.stop_causes.get("frames are stale (camera west)")), (1, Some(&1)));
     assert_eq!((s.ssm.jobs, s.breaches_not_stopped), (4, 0));
     assert_eq!(s.verdict, Verdict::Fail);
@@ -156,8 +157,8 @@ fn a_frame_that_nobody_answered_is_a_miss_once_it_is_late() {
     assert_eq!((s.unfinished, s.misses, s.verdict), (1, 1, Verdict::Fail));
 }
 
-/// A camera at 50 FPS; only every fifth frame is judged, within 4 ms. Its figures look well, and yet what stood in the frames
-/// between was answered up to 84 ms late.
+/// A camera at 50 FPS; only every fifth frame is judged, within 4 ms. Its figures look well, and
+/// yet what stood in the frames between was answered up to 84 ms late.
 #[test]
 fn dropped_frames_that_were_answered_late_fail_the_run() {
     let frames = [frame(1, 110, 0), frame(6, 210, 4), frame(11, 310, 4)];
@@ -258,7 +259,8 @@ fn a_good_run_passes_and_all_its_tasks_are_told() {
     assert_eq!((s.work.people_found, s.work.frames_with_networks), (900, 450));
 }
 
-/// Every way in which a run was bad and could be called good nevertheless, each with its own sentence.
+/// Every way in which a run was bad and could be called good nevertheless, each with its own
+/// sentence.
 #[test]
 fn no_bad_run_passes() {
     type Break = fn(&mut Run);
@@ -295,7 +297,8 @@ fn no_bad_run_passes() {
         ("camera west: 450 of 450 frames could not be judged (450 empty-depth)", |run| {
             run.frames.iter_mut().for_each(|frame| frame.health = FrameHealth::EmptyDepth);
         }),
-        // The camera died: long before the end, within its last tenth of a second, and before the window.
+        // The camera died: long before the end, within its last tenth of a second, and before the
+        // window.
         ("camera west did not deliver 240 of 449 frames; longest time without one 8033 ms", |run| {
             run.frames.retain(|frame| seconds(frame) < 7.99);
         }),
@@ -386,7 +389,8 @@ fn doubts_keep_a_run_from_passing_and_fail_none() {
     }
 }
 
-/// Under CFS with noise, poses reached perception late: it answered "no pose" within microseconds, and that counted as a reaction.
+/// Under CFS with noise, poses reached perception late: it answered "no pose" within microseconds,
+/// and that counted as a reaction.
 #[test]
 fn a_frame_without_a_judgement_is_a_loss_and_in_no_statistics() {
     let mut run = Run::good();

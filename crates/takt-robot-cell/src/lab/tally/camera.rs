@@ -14,7 +14,8 @@ use crate::records::FrameRecord;
 pub struct CameraRule {
     /// Its name in the configuration.
     pub name: String,
-    /// Time from one frame to the next, nanoseconds; absent for a recording that is paced by its own time stamps.
+    /// Time from one frame to the next, nanoseconds; absent for a recording that is paced by its
+    /// own time stamps.
     pub period_ns: Option<u64>,
 }
 
@@ -180,7 +181,8 @@ impl CameraTally {
         self.longest_silence_ns = self.longest_silence_ns.max(silence_ns);
     }
 
-    /// The oldest judged frame without an answer has one now, and with it those that were dropped before it.
+    /// The oldest judged frame without an answer has one now, and with it those that were dropped
+    /// before it.
     pub(super) fn answered(&mut self, answer_ns: u64, deadline_ns: u64, window_ns: [u64; 2]) {
         let Some(place) = self.waiting.pop_front() else { return };
         while let Some(gap) = self.gaps.pop_front_if(|gap| gap.place <= place) {
@@ -211,7 +213,8 @@ impl CameraTally {
         }
     }
 
-    /// When the result of a frame was published, for a job that consumed it; older ones are not asked for any more.
+    /// When the result of a frame was published, for a job that consumed it; older ones are not
+    /// asked for any more.
     pub(super) fn published_ns(&mut self, sequence: u64) -> Option<u64> {
         while self.published.front().is_some_and(|(older, _)| *older < sequence) {
             self.published.pop_front();
@@ -246,7 +249,8 @@ impl CameraTally {
 }
 
 impl Gap {
-    /// How many of the dropped frames arrived in `[from_ns, to_ns)`. Nobody saw them arrive; a camera sends at even distances.
+    /// How many of the dropped frames arrived in `[from_ns, to_ns)`. Nobody saw them arrive; a
+    /// camera sends at even distances.
     fn dropped_within(&self, from_ns: u64, to_ns: u64) -> u64 {
         let apart = self.after.sequence.saturating_sub(self.before.sequence);
         // A source that restarted counts from 1 again.
@@ -254,7 +258,8 @@ impl Gap {
         self.even(apart, from_ns, to_ns).min(dropped)
     }
 
-    /// How many of the frames between both, at `apart - 1` even distances, lie in `[from_ns, to_ns)`.
+    /// How many of the frames between both, at `apart - 1` even distances, lie in
+    /// `[from_ns, to_ns)`.
     fn even(&self, apart: u64, from_ns: u64, to_ns: u64) -> u64 {
         let span_ns = self.after.arrival_ns.saturating_sub(self.before.arrival_ns);
         if apart < 2 || span_ns == 0 || to_ns <= from_ns {
@@ -269,8 +274,9 @@ impl Gap {
         earlier(to_ns) - earlier(from_ns)
     }
 
-    /// How many frames the camera should have delivered in the window, between both, and did not. By captures where they go on, for the
-    /// driver's lateness is no loss; by their distance and not by the time since the start, for cameras are no clocks.
+    /// How many frames the camera should have delivered in the window, between both, and did not.
+    /// By captures where they go on, for the driver's lateness is no loss; by their distance and
+    /// not by the time since the start, for cameras are no clocks.
     fn missing_within(&self, period_ns: u64, dropped_inside: u64, [from_ns, to_ns]: [u64; 2]) -> u64 {
         let period_ns = period_ns.max(1);
         let gap = |later: u64, earlier: u64| later.checked_sub(earlier).filter(|gap| *gap > 0);

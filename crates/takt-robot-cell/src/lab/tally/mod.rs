@@ -1,6 +1,7 @@
-//! What a run of the cell counts while it goes on, in constant memory: every frame, job and reaction exactly, their distributions in
-//! recorders of constant size. The summary is computed from this alone, so that it is the same whether the sample files hold
-//! all rows or the first ones.
+//! What a run of the cell counts while it goes on, in constant memory: every frame, job and
+//! reaction exactly, their distributions in recorders of constant size. The summary is computed
+//! from this alone, so that it is the same whether the sample files hold all rows or the first
+//! ones.
 
 mod camera;
 mod ssm;
@@ -30,7 +31,8 @@ pub struct Rules {
     /// Period of the SSM task, nanoseconds.
     pub ssm_period_ns: u64,
     pub ssm_deadline_ns: u64,
-    /// Deadline of a perception task, from the arrival of the frame to the publication of its result.
+    /// Deadline of a perception task, from the arrival of the frame to the publication of its
+    /// result.
     pub perception_deadline_ns: u64,
     pub cameras: Vec<CameraRule>,
 }
@@ -107,8 +109,9 @@ impl Tally {
         })
     }
 
-    /// The counts of a run that goes on after a kill: cameras and tasks begin anew, so that nothing is missing between their last
-    /// records and the next. Frames that waited for their answer when the kill came have none, and never will.
+    /// The counts of a run that goes on after a kill: cameras and tasks begin anew, so that nothing
+    /// is missing between their last records and the next. Frames that waited for their answer when
+    /// the kill came have none, and never will.
     pub fn going_on(mut self) -> Self {
         self.cameras.iter_mut().for_each(CameraTally::begin_anew);
         self.ssm.begin_anew();
@@ -175,7 +178,8 @@ impl Tally {
         }
     }
 
-    /// Counts what lies between the last records and the window's end, and what was never answered. No record may come after.
+    /// Counts what lies between the last records and the window's end, and what was never answered.
+    /// No record may come after.
     pub fn finish(&mut self, window_ns: [u64; 2], out: &mut impl FnMut(&Reaction)) {
         let mut last = Vec::new();
         let open = std::mem::take(&mut self.joiner).finish(&mut |reaction| last.push(reaction));

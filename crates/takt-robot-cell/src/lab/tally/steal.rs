@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Intervals that are kept: what is older has been matched with its records long ago.
 const KEPT: usize = 256;
 
-/// Longest interval between two readings that says anything: in a longer one something is stolen anyway.
+/// Longest interval between two readings that says anything: in a longer one something is stolen
+/// anyway.
 const LONGEST_NS: u64 = 250_000_000;
 
 /// What was stolen, and which misses fell together with it.

@@ -15,8 +15,8 @@ pub(in crate::ssm) struct CameraWatch {
 }
 
 impl CameraWatch {
-    /// Judges one camera. The order of a bad frame is taken as the new one, so that a source that starts again costs
-    /// one stop.
+    /// Judges one camera. The order of a bad frame is taken as the new one, so that a source that
+    /// starts again costs one stop.
     pub(in crate::ssm) fn judge(
         &mut self,
         config: &SsmConfig,
@@ -27,7 +27,8 @@ impl CameraWatch {
         let detections = input.detections;
         (self.sequence, self.capture_ns) = (detections.frame_sequence, detections.capture_ns);
         let fault = camera_fault(config, input, now_ns, &last);
-        // What lies in the future is no measure of what follows: it would lock the camera out until then.
+        // What lies in the future is no measure of what follows: it would lock the camera out until
+        // then.
         if is_future(config, self.capture_ns, now_ns) {
             self.capture_ns = last.capture_ns;
         }

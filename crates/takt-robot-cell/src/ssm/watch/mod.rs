@@ -87,7 +87,8 @@ pub enum FaultKind {
     ScriptNotEchoing,
     /// The program on the robot copies heartbeats that are too old.
     ScriptEchoLate,
-    /// The program on the robot does not answer the challenge: it is not ours, or its watchdog is not armed.
+    /// The program on the robot does not answer the challenge: it is not ours, or its watchdog is
+    /// not armed.
     WatchdogNotProven,
     /// A stop is commanded, and the robot moves after its stopping time.
     MovesDespiteStop,
@@ -98,7 +99,8 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Whether the robot does other things than it is told, or does not hear: the dashboard's stop is tried, too.
+    /// Whether the robot does other things than it is told, or does not hear: the dashboard's stop
+    /// is tried, too.
     pub const fn is_disobedience(self) -> bool {
         self.is_motion()
             || matches!(

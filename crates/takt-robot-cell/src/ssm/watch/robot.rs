@@ -7,7 +7,8 @@ use super::super::SsmConfig;
 use super::super::obedience::{Obedience, state_age_ns};
 use super::{FaultKind, NS_PER_MS, signed_gap_ns};
 
-/// Judges the robot: first whether its state can be believed, then its motion, then everything else.
+/// Judges the robot: first whether its state can be believed, then its motion, then everything
+/// else.
 pub(in crate::ssm) fn robot_fault(
     config: &SsmConfig,
     obedience: &mut Obedience,

@@ -1,4 +1,5 @@
-//! The stamps of every late frame, put together from what the master, the loop and the segment tell of it.
+//! The stamps of every late frame, put together from what the master, the loop and the segment tell
+//! of it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +15,8 @@ use crate::run::CycleRecord;
 pub const LATE: &str = "late_frames";
 /// Cycles kept to find a late answer's own in: it comes within 16, or counts as lost.
 const CYCLES_KEPT: usize = 256;
-/// Answers in time that are kept: of the last second, those whose frames the segment has not forgotten.
+/// Answers in time that are kept: of the last second, those whose frames the segment has not
+/// forgotten.
 const IN_TIME_KEPT: usize = 16;
 /// Frames kept as the segment told of them: several a cycle.
 const PASSED_KEPT: usize = 1024;
@@ -108,7 +110,8 @@ struct Passed {
     left_ns: u64,
 }
 
-/// A late answer, with what the controller recorded of its cycle: found when the answer is taken, as records do not stay.
+/// A late answer, with what the controller recorded of its cycle: found when the answer is taken,
+/// as records do not stay.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     answer: LateAnswer,
@@ -118,7 +121,8 @@ struct Pending {
     looks: u32,
 }
 
-/// Puts together what the master, the controller and the segment say of late frames, whichever comes first.
+/// Puts together what the master, the controller and the segment say of late frames, whichever
+/// comes first.
 pub(crate) struct LateJoiner {
     waiting_mode: bool,
     /// Whether the segment tells of frames.
@@ -170,7 +174,8 @@ impl LateJoiner {
         bounded(&mut self.passed, PASSED_KEPT, Passed { cycle, address, at_ns, left_ns });
     }
 
-    /// A cycle, after all answers that it took; `counts` where it lies in the window, so that frames here and counts elsewhere agree.
+    /// A cycle, after all answers that it took; `counts` where it lies in the window, so that
+    /// frames here and counts elsewhere agree.
     pub fn cycle(&mut self, record: &CycleRecord, counts: bool) {
         bounded(&mut self.records, CYCLES_KEPT, *record);
         while let Some(answer) = self.answers.pop_front_if(|one| one.taken_ns <= record.exchanged_ns) {
@@ -188,7 +193,8 @@ impl LateJoiner {
             // The exchange ends later: it judges what came, and lets readers see it.
             own.map_or(0, |own| own.begun_ns + own.exchange_ns)
         } else {
-            // A record that was lost leaves a gap: the one behind it was not waiting for this answer.
+            // A record that was lost leaves a gap: the one behind it was not waiting for this
+            // answer.
             let is_next = |own: CycleRecord, next: &CycleRecord| {
                 next.index == own.index.saturating_add(1).saturating_add(next.skipped.into())
             };
@@ -213,8 +219,9 @@ impl LateJoiner {
         self.pending = pending;
     }
 
-    /// What the segment told of the frame that this answers. Of copies that something on the wire made it is the first that had left
-    /// when the answer came: whatever comes of the others comes later, and is not taken.
+    /// What the segment told of the frame that this answers. Of copies that something on the wire
+    /// made it is the first that had left when the answer came: whatever comes of the others comes
+    /// later, and is not taken.
     fn passed_of(&self, answer: &LateAnswer) -> Option<Passed> {
         let within = answer.sent_ns..=answer.taken_ns;
         let own = self.passed.iter().filter(|passed| {
@@ -228,7 +235,8 @@ impl LateJoiner {
     fn row(&self, late: &Pending, passed: Option<Passed>) -> LateRow {
         let Pending { answer, own, gave_up_ns, .. } = *late;
         let own = own.unwrap_or_default();
-        // A waiting exchange waits from sending on: by how late that was the answer did not miss it.
+        // A waiting exchange waits from sending on: by how late that was the answer did not miss
+        // it.
         let before = if self.waiting_mode { CycleRecord::default() } else { own };
         LateRow {
             index: own.index,

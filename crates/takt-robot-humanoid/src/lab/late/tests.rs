@@ -115,7 +115,8 @@ fn a_delay_on_the_way_back_is_named_for_every_frame_that_it_made_late() {
 fn a_controller_that_woke_late_is_named_itself() {
     let mut bench = Bench::new(ExchangeMode::Pipelined, |_| 700);
     for cycle in 0..500 {
-        // Then the next one in time: the answer, usually there after 700 us, is beyond what the grace, grown by 500, waits for.
+        // Then the next one in time: the answer, usually there after 700 us, is beyond what the
+        // grace, grown by 500, waits for.
         bench.cycle(if cycle % 100 == 99 { 990 } else { 15 });
     }
     let causes = bench.causes();
@@ -131,7 +132,8 @@ fn a_controller_that_woke_late_is_named_itself() {
     assert!(causes.causes[0].why.contains("own wake-up late"), "{}", causes.causes[0].why);
 }
 
-/// A late answer to the frame of cycle 1, which arrived at `arrived_ns`, with `records` of the cycles.
+/// A late answer to the frame of cycle 1, which arrived at `arrived_ns`, with `records` of the
+/// cycles.
 fn answered(mode: ExchangeMode, arrived_ns: u64, records: &[CycleRecord]) -> LateRow {
     let mut joiner = LateJoiner::new(mode, false);
     let taken_ns = records.last().unwrap().sent_ns;
@@ -216,7 +218,8 @@ fn the_segments_word_is_waited_for_and_done_without() {
     assert_eq!((row.index, row.way.at_segment_ns, row.way.gave_up_ns), (1, MS + 7, 2 * MS + 2));
     let told = causes(&rows, &Threads::default(), Err("no trace"));
     assert_eq!((told.causes[0].place, told.unexplained), (Place::Segment, 0), "{told:?}");
-    // A segment with a thread of its own may have been held up: only the kernel tells that from a device that keeps frames.
+    // A segment with a thread of its own may have been held up: only the kernel tells that from a
+    // device that keeps frames.
     let threads = Threads { controller: None, segment: Some(1) };
     let mut told = causes(&rows, &threads, Err("no trace"));
     assert_eq!(told.unexplained, 1, "{told:?}");
@@ -288,7 +291,8 @@ fn waiting_for_the_frame_before_has_its_cause_though_siblings_lie_between() {
     let told = causes(&[before(true), stranger, own], &Threads::default(), Err("no trace"));
     let last = &told.each[2];
     assert_eq!((last.inherited, last.place), (true, Place::Segment), "{last:?}");
-    // One that came within the grace has no row: waiting for it is told as what it was, and whose doing it was nobody knows.
+    // One that came within the grace has no row: waiting for it is told as what it was, and whose
+    // doing it was nobody knows.
     let told = causes(&[own], &Threads::default(), Err("no trace"));
     let alone = &told.each[0];
     assert_eq!((alone.inherited, alone.place, told.unexplained), (false, Place::Before, 1), "{alone:?}");
@@ -330,7 +334,8 @@ fn a_late_timer_of_the_segments_thread_is_this_hosts() {
     // Asleep on purpose: the delay that the device was given.
     assert_eq!(judged(Cause::Waited), (None, Some(Blame::Device), 0));
     assert_eq!(judged(Cause::Unknown), (Some(Cause::Unknown), Some(Blame::Device), 1));
-    // Outside the segment its thread sleeps because no frame is there: nothing is said, and nobody blamed.
+    // Outside the segment its thread sleeps because no frame is there: nothing is said, and nobody
+    // blamed.
     let beside = |place: Place, cause| {
         let mut frame = LateFrame { place, blame: place.blame(), ..in_segment() };
         let kept = frame.held_up_by(late(cause));

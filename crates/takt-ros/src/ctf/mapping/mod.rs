@@ -49,9 +49,9 @@ enum Shape {
 
 /// Event, kind, and the fields in the order of the slots; `?`: may be missing; `|`: the older name.
 ///
-/// Not here, and so read over and counted: what adds nothing to the model (`rcl_init`, `rmw_publisher_init` and
-/// `rmw_subscription_init` with the middleware's identities, `rcl_take`, `rclcpp_take`, ring buffers inside intra-process
-/// buffers, `message_construct`, `dds_write`).
+/// Not here, and so read over and counted: what adds nothing to the model (`rcl_init`,
+/// `rmw_publisher_init` and `rmw_subscription_init` with the middleware's identities, `rcl_take`,
+/// `rclcpp_take`, ring buffers inside intra-process buffers, `message_construct`, `dds_write`).
 const TABLE: &[(&str, Shape, &[&str])] = &[
     ("rcl_node_init", Shape::NodeInit, &["node_handle", "node_name", "namespace"]),
     (
@@ -167,7 +167,8 @@ fn is(entry: &str, field: &str) -> bool {
     entry.trim_end_matches('?').split('|').any(|name| name == field)
 }
 
-/// What an event of this name and payload is brought to: nothing if it is not ours, or lacks a field.
+/// What an event of this name and payload is brought to: nothing if it is not ours, or lacks a
+/// field.
 pub fn of(name: &str, fields: Option<&Type>, is_kernel: bool) -> Option<Mapping> {
     let (_, shape, arguments) = if is_kernel {
         Some(&SWITCH).filter(|(event, ..)| *event == name)?
@@ -214,7 +215,8 @@ pub struct Texts {
     known: HashMap<Box<[u8]>, Arc<str>>,
 }
 
-/// Texts kept at once. Beyond, all are forgotten and begin anew: names are few, a damaged recording may have many.
+/// Texts kept at once. Beyond, all are forgotten and begin anew: names are few, a damaged recording
+/// may have many.
 const MOST_TEXTS: usize = 1 << 16;
 
 impl Texts {
@@ -245,8 +247,9 @@ const MOST_OBJECTS: usize = 1 << 16;
 pub struct Kinds {
     /// Names and other texts.
     pub texts: Texts,
-    /// By process and object: CARET names the callback that a message is dispatched to, where we name the middleware's
-    /// subscription. Callback to object to subscription of `rcl` to that of the middleware.
+    /// By process and object: CARET names the callback that a message is dispatched to, where we
+    /// name the middleware's subscription. Callback to object to subscription of `rcl` to that of
+    /// the middleware.
     subscriptions: HashMap<(u32, Link, Handle), Handle>,
 }
 
@@ -288,8 +291,9 @@ impl Kinds {
         self.subscriptions.get(&(pid, Link::Rcl, *subscription)).copied()
     }
 
-    /// Hands the event to `sink`; returns how many that were: none if it says nothing (a take of a service that took
-    /// nothing). Every kind is built where it is handed over: built first and moved then, it would cost twice as much.
+    /// Hands the event to `sink`; returns how many that were: none if it says nothing (a take of a
+    /// service that took nothing). Every kind is built where it is handed over: built first and
+    /// moved then, it would cost twice as much.
     #[inline]
     pub fn send(
         &mut self,

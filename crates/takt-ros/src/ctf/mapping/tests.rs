@@ -21,7 +21,8 @@ impl Arguments for Numbers {
     }
 }
 
-/// The kind of an event whose fields hold 1, 2, 3 and so on, in the order in which they are recorded.
+/// The kind of an event whose fields hold 1, 2, 3 and so on, in the order in which they are
+/// recorded.
 fn kind(name: &str, fields: &str) -> Option<Kind> {
     let mapping = of(name, Some(&payload(fields)), false)?;
     let mut numbers = Numbers([0; 16]);

@@ -132,8 +132,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `NAME { statements };`: hands each `key = ...` or `key := ...` to `statement`, positioned behind its sign; types are
-    /// declared in passing.
+    /// `NAME { statements };`: hands each `key = ...` or `key := ...` to `statement`, positioned
+    /// behind its sign; types are declared in passing.
     fn block(
         &mut self,
         mut statement: impl FnMut(&mut Self, &str) -> Result<(), TsdlError>,
@@ -345,7 +345,8 @@ impl Parser<'_> {
         }
     }
 
-    /// A clock's offset: signed 64 bits; values written without sign above that are taken as their two's complement.
+    /// A clock's offset: signed 64 bits; values written without sign above that are taken as their
+    /// two's complement.
     fn offset(&mut self) -> Result<i64, TsdlError> {
         let number = self.whole_number()?;
         #[expect(clippy::cast_possible_truncation, reason = "the low 64 bits are meant")]

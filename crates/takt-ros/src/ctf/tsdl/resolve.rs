@@ -1,7 +1,7 @@
 //! Finds what lengths of sequences and tags of variants refer to.
 //!
-//! Afterwards the decoder looks up no names: each integer that something refers to has a number under which its value is
-//! kept, and each reference names that number.
+//! Afterwards the decoder looks up no names: each integer that something refers to has a number
+//! under which its value is kept, and each reference names that number.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -9,7 +9,8 @@ use std::rc::Rc;
 use super::error::{TsdlError, TsdlProblem};
 use super::types::{Int, Label, Metadata, Order, Reference, Type};
 
-/// The parts that an event consists of, by the names that absolute references use, in the order of reading.
+/// The parts that an event consists of, by the names that absolute references use, in the order of
+/// reading.
 const PARTS: [&str; 6] = [
     "trace.packet.header",
     "stream.packet.context",

@@ -133,7 +133,8 @@ impl Parser<'_> {
         Ok(Reference { path, at, from: 0 })
     }
 
-    /// A type; where a field is declared, the last of several names is the field's and comes back beside it.
+    /// A type; where a field is declared, the last of several names is the field's and comes back
+    /// beside it.
     fn specifier(&mut self, of_field: bool) -> Result<(Type, Option<String>), TsdlError> {
         self.depth += 1;
         if self.depth > MOST_DEEP {

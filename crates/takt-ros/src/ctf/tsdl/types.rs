@@ -1,4 +1,5 @@
-//! What a trace's metadata declares, after parsing: types as trees, classes of streams and events, clocks.
+//! What a trace's metadata declares, after parsing: types as trees, classes of streams and events,
+//! clocks.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,8 @@ pub struct Int {
     pub text: bool,
     /// Reading it sets the clock.
     pub clock: bool,
-    /// Where the decoder keeps its value because a sequence's length or a variant's choice refers to it.
+    /// Where the decoder keeps its value because a sequence's length or a variant's choice refers
+    /// to it.
     pub save: Option<u32>,
     /// Its number among all integers of the trace, by which references are resolved.
     pub(super) ordinal: u32,

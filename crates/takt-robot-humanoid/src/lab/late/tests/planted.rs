@@ -1,4 +1,5 @@
-//! Delays planted at each place of a frame's way, at random, and what is said of the frames that they made late.
+//! Delays planted at each place of a frame's way, at random, and what is said of the frames that
+//! they made late.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -130,7 +131,8 @@ fn what_is_said_is_what_was_planted() {
                 let us = 1200 + random.below(1600);
                 planted.push((cycle, place));
                 match place {
-                    // More, and the answer is there when the next cycle, which is late likewise, looks for it.
+                    // More, and the answer is there when the next cycle, which is late likewise,
+                    // looks for it.
                     Place::WakeUp => late_us = 960 + random.below(40),
                     _ => next.lock().unwrap().delay = Some((place, us)),
                 }
@@ -149,7 +151,8 @@ fn what_is_said_is_what_was_planted() {
             assert!(frame.place == place || follows, "{mode:?}: {place:?} was planted: {frame:?}");
             *seen.entry(place).or_default() += 1;
         }
-        // A waiting exchange waits from sending on: neither its wake-up nor what handing over took makes an answer late, but by its wait.
+        // A waiting exchange waits from sending on: neither its wake-up nor what handing over took
+        // makes an answer late, but by its wait.
         let least = |place| if waiting && place == Place::WakeUp { 0 } else { 10 };
         for place in [Place::WakeUp, Place::Handing, Place::Outward, Place::Segment, Place::Homeward] {
             let seen = seen.get(&place).copied().unwrap_or(0);
@@ -168,7 +171,8 @@ fn doubled_and_lost_frames_change_nothing_of_what_is_said() {
         for cycle in 0..6000 {
             let mut fate = Fate::default();
             if cycle % 30 == 7 {
-                // The first copy is slow on its way back, and the second goes out meanwhile, to come after it.
+                // The first copy is slow on its way back, and the second goes out meanwhile, to
+                // come after it.
                 fate.delay = Some((Place::Homeward, 1200 + random.below(300)));
                 fate.again_us = Some(1600 + random.below(200));
                 doubled += 1;
@@ -216,8 +220,8 @@ fn a_way_that_is_always_too_slow_is_named() {
 const CONTROLLER: i32 = 10;
 const SEGMENT: i32 = 11;
 
-/// A trace of both threads, each on a CPU of its own: the controller gets the events of `own`, the segment's thread sleeps from the
-/// beginning until a frame comes.
+/// A trace of both threads, each on a CPU of its own: the controller gets the events of `own`, the
+/// segment's thread sleeps from the beginning until a frame comes.
 fn trace(own: &[(u64, Kind)]) -> Trace {
     let mut trace = Trace::default();
     let switch = |prev_tid, prev_state, next_tid, next_prio| Kind::Switch {
@@ -258,7 +262,8 @@ fn a_controller_that_is_preempted_while_it_waits_for_the_frame_before_was_not_ma
         next_tid,
         next_prio: if next_tid == 12 { 0 } else { 10 },
     };
-    // From 10 to 11 ms it waits for the frame before, which comes late itself, as the wire held it up.
+    // From 10 to 11 ms it waits for the frame before, which comes late itself, as the wire held it
+    // up.
     let preempted = [
         (10 * MS + 50 * US, switch(CONTROLLER, State::Runnable, 12)),
         (10 * MS + 990 * US, switch(12, State::Sleeping, CONTROLLER)),
