@@ -147,6 +147,8 @@ pub(super) struct Circumstances {
     pub(super) frequency_changed: bool,
     /// What the firmware did meanwhile.
     pub(super) firmware: FirmwareTime,
+    /// The counter of stolen time of its CPU moved by as much as it was idle meanwhile.
+    pub(super) steal_counted: bool,
     /// Where in the kernel the wake-up's interrupt found the CPU, innermost first.
     pub(super) interrupted: Vec<String>,
 }
@@ -203,6 +205,9 @@ pub(super) fn most_fault_ns(guest: bool) -> u64 {
 /// or so: one that passed at any time between two readings must not excuse a job that overran for
 /// milliseconds. What is beyond this is told as not known.
 const LONGEST_SMI_NS: u64 = 1_000_000;
+
+/// Longer than any idle state takes to leave: the deepest of today's say 900 us or less.
+const LONGEST_IDLE_EXIT_NS: u64 = 1_000_000;
 
 /// Most that the cold caches of another CPU can cost, for each migration: a few thousand lines from
 /// memory.
@@ -316,6 +321,11 @@ pub(super) fn parts(
             Bucket::Waited(tid) => (Cause::Waited, named(tid)),
             Bucket::Fault => (Cause::PageFault, "waited for its page".to_owned()),
             Bucket::Migration => (Cause::Migration, String::new()),
+            // No idle state takes so long to leave: this guest's own CPU was not run.
+            Bucket::Idle if trace.guest && ns >= LONGEST_IDLE_EXIT_NS => match known.steal_counted {
+                true => (Cause::Steal, "of an idle CPU".to_owned()),
+                false => (Cause::Gap, "of an idle CPU".to_owned()),
+            },
             Bucket::Idle => (Cause::IdleExit, String::new()),
             Bucket::Throttled => (Cause::Throttled, String::new()),
             Bucket::Steal => (Cause::Steal, String::new()),

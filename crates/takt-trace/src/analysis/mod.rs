@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 
+use self::cause::{Bucket, Circumstances, FirmwareTime, main_cause, parts};
 pub use self::cause::{Cause, Part};
-use self::cause::{Circumstances, FirmwareTime, main_cause, parts};
 pub use self::held::{held_up, woken_late};
 pub use self::observed::{Slice, observed_jobs, timeline};
 pub use self::path::{Activation, Handler, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
 use self::sweep::{Hidden, Sweep};
 use crate::error::TraceError;
-use crate::event::{Clock, Trace};
+use crate::event::{Clock, Span, Trace};
 
 mod cause;
 mod cpu;
@@ -310,6 +310,11 @@ pub fn analyse_with(
             migrations: found.migrations,
             frequency_changed: found.frequency_changed,
             firmware: FirmwareTime::between(trace, job.planned_ns, delayed_to_ns),
+            steal_counted: found.path.is_some_and(|path| {
+                let idle_ns = found.account.get(&Bucket::Idle).copied().unwrap_or(0);
+                let idle = Span { from_ns: job.planned_ns, to_ns: delayed_to_ns };
+                steal::counted(&trace.steal, path.cpu, &idle, idle_ns)
+            }),
             interrupted: found
                 .path
                 .and_then(|path| trace.interrupted_by_wakeup(tid, path.cpu, path.waking_ns))

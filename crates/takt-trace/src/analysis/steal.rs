@@ -166,6 +166,18 @@ fn judge(gaps: &[Span], readings: &[StealReading]) -> Vec<Gap> {
     gaps.iter().enumerate().map(|(index, gap)| Gap { span: *gap, stolen: agrees(index, gap) }).collect()
 }
 
+/// Whether the counter of this CPU moved by `ns` about a span: between the last reading before it
+/// and one soon after.
+pub(super) fn counted(readings: &[StealReading], cpu: u16, span: &Span, ns: u64) -> bool {
+    let of_cpu = || readings.iter().filter(|reading| reading.cpu == cpu);
+    let Some(before) = of_cpu().rfind(|reading| reading.time_ns <= span.from_ns) else { return false };
+    let soon = span.to_ns..=span.to_ns.saturating_add(HORIZON_NS);
+    of_cpu().filter(|reading| soon.contains(&reading.time_ns)).any(|reading| {
+        let counted_ns = reading.stolen_ns.saturating_sub(before.stolen_ns);
+        counted_ns > 0 && counted_ns.saturating_add(RESOLUTION_NS) >= ns
+    })
+}
+
 /// How much of `from_ns..to_ns` lies in gaps: stolen, and not explained.
 pub(super) fn overlap(gaps: &[Gap], from_ns: u64, to_ns: u64) -> (u64, u64) {
     let first = gaps.partition_point(|gap| gap.span.to_ns <= from_ns);

@@ -300,6 +300,29 @@ fn a_keeper_has_no_interrupts_off() {
 }
 
 #[test]
+fn what_an_idle_cpu_takes_is_its_exit_and_in_a_guest_no_longer_than_any_state() {
+    let cause = |guest: bool, late_us: u64, stolen_ns: u64| {
+        let wakes = 1000 + late_us;
+        let story = Story::new()
+            .switch(190, BUSY, 120, State::Runnable, TASK, PRIO)
+            .at(200, TASK, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1_000_000, slack_ns: 0 })
+            .switch(201, TASK, PRIO, State::Sleeping, 0, 120)
+            .wake(wakes, 0)
+            .switch(wakes + 10, 0, 120, State::Runnable, TASK, PRIO);
+        let trace = story.switch(wakes + 50, TASK, PRIO, State::Sleeping, BUSY, 120).end(20_000);
+        let reading = |time_ns, stolen_ns| StealReading { cpu: 0, time_ns, stolen_ns };
+        let steal = vec![reading(500_000, 0), reading(15_000_000, stolen_ns)];
+        let jobs = [job(1000, wakes + 11, wakes + 12, wakes + 40)];
+        analyse(&Trace { guest, steal, ..trace }, TASK, &jobs).unwrap().windows[0].cause
+    };
+    assert_eq!(cause(false, 300, 0), Cause::IdleExit);
+    assert_eq!(cause(true, 300, 10_000_000), Cause::IdleExit);
+    assert_eq!(cause(false, 5000, 10_000_000), Cause::IdleExit);
+    assert_eq!(cause(true, 5000, 10_000_000), Cause::Steal);
+    assert_eq!(cause(true, 5000, 0), Cause::Gap);
+}
+
+#[test]
 fn idle_time_without_events_is_told_from_a_lost_wakeup() {
     let idle = |us: u64| (us, TASK, PRIO, State::Sleeping, 0, 120);
     let story = |hidden: bool| {
