@@ -6,8 +6,6 @@ use ratatui::style::{Color, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Cell, Paragraph, Row, Table};
 
-use takt_trace::Cause;
-
 use crate::report::{Report, ThreadReport};
 
 const MUTED: Color = Color::DarkGray;
@@ -68,11 +66,6 @@ pub fn time(us: f64) -> String {
         us if us >= 1e3 => format!("{:.3} ms", us / 1e3),
         us => format!("{us:.1} us"),
     }
-}
-
-/// Who, and then why: the end may be cut off.
-fn blamed(cause: Cause, who: &str) -> String {
-    if who.is_empty() { cause.title().to_owned() } else { format!("{who}: {}", cause.title()) }
 }
 
 fn late_style(thread: &ThreadReport) -> Color {
@@ -138,7 +131,7 @@ fn draw_totals(frame: &mut Frame<'_>, area: Rect, report: &Report) {
             Line::from(vec![
                 Span::raw(format!("{:>4.0} % ", 100.0 * total.share)).bold(),
                 Span::raw(format!("{bar:<10} ")).fg(BAD),
-                Span::raw(blamed(total.cause, &total.who)),
+                Span::raw(format!("{} {}", total.cause.title(), total.who)),
             ])
         })
         .collect();
@@ -160,7 +153,7 @@ fn draw_worst(frame: &mut Frame<'_>, area: Rect, report: &Report) {
         .map(|(thread, late)| {
             Line::from(vec![
                 Span::raw(format!("{:>10} ", time(late.response_us.max(late.lateness_us)))).fg(BAD),
-                Span::raw(format!("{}: {}", thread.name, blamed(late.cause, &late.who))),
+                Span::raw(format!("{}: {} {}", thread.name, late.cause.title(), late.who)),
             ])
         })
         .collect();
