@@ -10,8 +10,6 @@ use takt_rt::clock::monotonic_ns;
 use crate::rig::{MS, pause};
 use crate::{CPU, answer, settings, steered};
 
-/// What an interrupt of timers shall take.
-const LONG_NS: u64 = 5 * MS;
 /// Bytes 2 and 3 of the data of a packet that slow filters of a mark look at for long.
 pub const MARK: u16 = 0x5502;
 
