@@ -63,7 +63,8 @@ fn the_kernel_and_the_events_tell_the_same() {
         assert!(near(thread.rate_hz, other.rate_hz, 0.1), "{text}");
         assert!(near(thread.lateness_us.median, other.lateness_us.median, 0.2), "{text}");
         assert!(near(thread.response_us.median, other.response_us.median, 0.2), "{text}");
-        assert!((thread.cpu_percent - other.cpu_percent).abs() < 0.3, "{text}");
+        let most = thread.cpu_percent.max(other.cpu_percent);
+        assert!((thread.cpu_percent - other.cpu_percent).abs() < 0.3 + 0.2 * most, "{text}");
         assert_eq!(
             thread.woken_by.first().map(|share| &share.who),
             other.woken_by.first().map(|share| &share.who)
