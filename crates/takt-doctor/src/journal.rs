@@ -65,6 +65,7 @@ impl Journal {
                 .map_err(|source| DoctorError::StateFile { path: path.to_owned(), source })?;
         }
         let kernel = Linux::new();
+        let _one = change::one_at_a_time(path)?;
         let left = match change::load(path)? {
             None => Vec::new(),
             Some(state) => {
@@ -73,7 +74,7 @@ impl Journal {
                 {
                     return Err(DoctorError::StillOwned { path: path.to_owned(), pid: owner.pid });
                 }
-                change::revert(path)?
+                change::revert_below(Path::new("/"), path)?
             }
         };
         let own = std::process::id();
@@ -466,18 +467,26 @@ pub(crate) fn restore(state: &mut State) -> Vec<Changed> {
     changed
 }
 
-/// The side of the process that outlives the one who tries settings: waits until its standard input
-/// ends, then takes back what is left.
+/// The side of the process that outlives the one who tries settings, whose number is `of`: waits
+/// until its standard input ends, then takes back what is left.
 ///
 /// # Errors
 /// Those of [`change::revert`].
-pub fn watchdog(path: &Path) -> Result<Vec<Changed>, DoctorError> {
+pub fn watchdog(path: &Path, of: u32) -> Result<Vec<Changed>, DoctorError> {
     waiting::await_end();
-    match change::revert(path) {
-        // Whoever ended in order has taken everything back.
-        Err(DoctorError::NothingApplied { .. }) => Ok(Vec::new()),
-        reverted => reverted,
+    take_back_of(path, of)
+}
+
+/// Takes back what the process `of` left, and nothing of another that lives.
+fn take_back_of(path: &Path, of: u32) -> Result<Vec<Changed>, DoctorError> {
+    let _one = change::one_at_a_time(path)?;
+    // Whoever ended in order has taken everything back, and the next one may have begun.
+    let Some(state) = change::load(path)? else { return Ok(Vec::new()) };
+    let of_another = |owner: &Identity| owner.pid != of && Linux::new().is_alive(owner);
+    if state.boot == boot() && state.owner.as_ref().is_some_and(of_another) {
+        return Ok(Vec::new());
     }
+    change::revert_below(Path::new("/"), path)
 }
 
 #[cfg(test)]

@@ -141,6 +141,9 @@ fn what_a_killed_search_left_is_taken_back_by_the_next() {
     // While its owner runs nobody else may.
     let refused = Journal::begin(&path).unwrap_err().to_string();
     assert!(refused.contains(&std::process::id().to_string()), "{refused}");
+    // Nor does the watchdog of an earlier one, which comes late.
+    assert!(take_back_of(&path, 1).unwrap().is_empty() && path.exists());
+    assert_ne!(asleep.shown(), before);
     // Now its owner is another process, which has ended.
     let mut state = change::load(&path).unwrap().unwrap();
     state.owner = Some(Identity { start_ticks: 1, ..asleep.identity() });

@@ -36,11 +36,14 @@ pub trait Bench {
     /// What can go wrong.
     type Error;
 
-    /// Measures one block under each configuration, in this order.
+    /// Measures one block under each configuration, in this order; fewer where the time is over.
     ///
     /// # Errors
     /// Nothing more can be measured.
     fn measure(&mut self, plan: &[Config]) -> Result<Vec<Block>, Self::Error>;
+
+    /// For how many blocks there is still time.
+    fn left(&self) -> usize;
 }
 
 /// Draws lots.

@@ -207,12 +207,12 @@ fn searched(
             aim: "worst lateness of victim".parse().unwrap(),
             period: None,
             block: block_ms.map(Duration::from_millis),
+            budget: Duration::from_secs(600),
             state: folder.path().join("tried/state.json"),
             watchdog: None,
         },
         search,
         links: links.iter().map(|&link| link.to_owned()).collect(),
-        budget: Duration::from_secs(600),
         only: only.iter().map(|&part| part.to_owned()).collect(),
         only_list: false,
     };

@@ -31,6 +31,12 @@ pub fn tuned(report: &TuneReport) -> String {
                 signed(high)
             );
         }
+        (None, false) => {
+            let _ = writeln!(out, "\n{} settings help, each beside what is undecided", kept.len());
+        }
+        (_, true) if report.over => {
+            let _ = writeln!(out, "\nthe time was too short to say what helps");
+        }
         _ => {
             let _ = writeln!(
                 out,
@@ -40,7 +46,8 @@ pub fn tuned(report: &TuneReport) -> String {
         }
     }
     if report.blocks > 0 {
-        for (name, side) in [("as found", &report.before), ("with what is kept", &report.after)] {
+        let sides = [("as found", &report.before), ("with what is kept", &report.after)];
+        for (name, side) in sides.into_iter().filter(|(_, side)| side.blocks > 0) {
             let _ = writeln!(
                 out,
                 "  {name:<18} {} blocks of {:.2} s, {} cycles: worst {}, {:.1} % of the CPUs' time stolen, load of others {:.0} %",
@@ -119,6 +126,7 @@ fn table(out: &mut String, report: &TuneReport) {
         let word = match (knob.kept, knob.placebo, knob.stage) {
             (true, ..) => "KEPT",
             (_, true, _) => "placebo",
+            _ if report.undecided.contains(&knob.name) => "undecided",
             (_, _, Stage::Ablated) => "removed",
             _ => "",
         };
