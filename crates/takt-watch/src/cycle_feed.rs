@@ -15,7 +15,7 @@ pub struct CycleFeed(Source);
 #[derive(Debug)]
 enum Source {
     /// The kernel follows the threads: nothing is read of what others do.
-    Kernel(Followed),
+    Kernel(Box<Followed>),
     /// All events of the machine.
     Events(Box<Tracer>),
 }
@@ -28,7 +28,7 @@ impl CycleFeed {
     pub fn start(watcher: &mut Watcher) -> Result<Self, TraceError> {
         if let Ok(followed) = Followed::start() {
             watcher.in_kernel = true;
-            let mut feed = Self(Source::Kernel(followed));
+            let mut feed = Self(Source::Kernel(Box::new(followed)));
             // Who is watched is told to the kernel with the first take.
             feed.take(watcher, &mut |_, _| {})?;
             return Ok(feed);
