@@ -65,6 +65,9 @@ pub(crate) struct State {
     /// inherited it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given: Vec<CpuSet>,
+    /// When that began, ticks since boot: who is older had its set before, and inherited nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) given_since: Option<u64>,
     /// Whose boot and process this is, where threads were changed or settings are only tried.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) boot: String,
@@ -80,6 +83,7 @@ impl State {
             threads: Vec::new(),
             interfaces: Vec::new(),
             given: Vec::new(),
+            given_since: None,
             boot: String::new(),
             owner: None,
         }

@@ -93,6 +93,7 @@ impl Journal {
         if state.boot != boot() {
             state.threads.clear();
             state.given.clear();
+            state.given_since = None;
         }
         state.boot = boot();
         Ok(Self { path: path.to_owned(), state, kernel: Linux::new() })
@@ -127,6 +128,7 @@ impl Journal {
                         && !self.state.given.contains(cpus)
                     {
                         self.state.given.push(*cpus);
+                        self.state.given_since = self.state.given_since.or_else(now_ticks);
                     }
                 }
                 Action::Coalescing(name, ..) => {
@@ -320,6 +322,13 @@ impl Journal {
     }
 }
 
+/// Ticks since boot, of which the kernel tells programs a hundred a second.
+fn now_ticks() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+    Some((seconds * 100.0).round() as u64)
+}
+
 fn told(outcome: io::Result<()>, what: impl FnOnce() -> String) -> Result<(), String> {
     outcome.map_err(|error| format!("{}: {error}", what()))
 }
@@ -341,7 +350,8 @@ fn write_slack(thread: &Identity, slack_ns: u64) -> io::Result<()> {
 }
 
 fn inherited(kernel: &Linux, state: &State, thread: &Identity, shown: &CpuSet) -> Option<CpuSet> {
-    if !state.given.contains(shown) {
+    let is_older = state.given_since.is_some_and(|since| thread.start_ticks < since);
+    if is_older || !state.given.contains(shown) {
         return None;
     }
     // Its process's own, else that of whoever started the process, up to the first.
@@ -448,6 +458,7 @@ pub(crate) fn restore(state: &mut State) -> Vec<Changed> {
     if state.boot != boot() {
         state.threads.clear();
         state.given.clear();
+        state.given_since = None;
         return changed;
     }
     free_inherited(&mut kernel, state);
@@ -463,6 +474,7 @@ pub(crate) fn restore(state: &mut State) -> Vec<Changed> {
     state.threads = failed;
     if state.threads.is_empty() {
         state.given.clear();
+        state.given_since = None;
     }
     changed
 }

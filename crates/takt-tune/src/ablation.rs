@@ -152,6 +152,7 @@ impl<B: Bench> Search<'_, B> {
     fn decide(&mut self, mut kept: Vec<Chosen>) -> Result<(), B::Error> {
         let placebos = self.placebos();
         let (mut most, mut longer, mut round) = (self.settings.cycles, 0, 0);
+        let was_over = self.found.over;
         loop {
             self.tell_ablation(&kept);
             // Placebos are set and removed as all others are: whatever makes a removal look harmful
@@ -170,11 +171,14 @@ impl<B: Bench> Search<'_, B> {
             for (at, &look) in looks.iter().enumerate() {
                 let more = look - cycles.len();
                 cycles.extend(self.measure(&vec![arms.clone(); more])?);
-                let is_last = at + 1 == looks.len() || self.found.over;
+                let time_is_over = self.found.over;
+                let is_last = at + 1 == looks.len() || time_is_over;
+                // Where all has been removed already, that is an answer, too.
+                self.found.over &= was_over || !kept.is_empty();
                 let verdict = self.verdict(&cycles, &kept, &placebos, level);
                 credited = verdict.credited;
                 let all_hurt = verdict.hurts.iter().all(|hurts| *hurts);
-                if (all_hurt && (!credited || longer == LONGER)) || self.found.over {
+                if (all_hurt && (!credited || longer == LONGER)) || time_is_over {
                     self.settle(&kept, &verdict, &cycles);
                     return Ok(());
                 }

@@ -48,7 +48,7 @@ const LEAST_LOOK: Duration = Duration::from_millis(1500);
 /// Of a short search no more than this part.
 const LOOK_PART: f64 = 0.2;
 /// Cycles of a block, and of one in a search that has little time.
-const CYCLES: [f64; 2] = [200.0, 40.0];
+const CYCLES: [f64; 2] = [200.0, 10.0];
 /// A block is not shorter where there is time: what comes ten times a second has a part in each. In
 /// a search with little time it must come more often to be seen.
 const LEAST_BLOCK: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(60)];
