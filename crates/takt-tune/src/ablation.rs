@@ -78,9 +78,9 @@ impl<B: Bench> Search<'_, B> {
         });
     }
 
-    /// Removes one setting at a time whose removal does not hurt, the least missed one first, since
-    /// of two that cure the same thing neither would be missed while the other is there. Nothing is
-    /// decided here but what falls out.
+    /// Removes one setting at a time whose removal does not hurt, the least missed one that costs
+    /// something elsewhere first, since of two that cure the same thing neither would be missed
+    /// while the other is there. Nothing is decided here but what falls out.
     fn sort_out(&mut self, mut kept: Vec<Chosen>) -> Result<Vec<Chosen>, B::Error> {
         let placebos = self.placebos();
         while kept.len() > 1 && !self.found.over && self.left() > self.blocks_to_decide(kept.len()) {
@@ -97,10 +97,13 @@ impl<B: Bench> Search<'_, B> {
                 }
                 let missed: Vec<f64> = (1..arms.len()).map(|arm| standard_errors(&cycles, arm)).collect();
                 let weakest = (0..kept.len()).min_by(|a, b| missed[*a].total_cmp(&missed[*b]));
+                let costly = (0..kept.len())
+                    .filter(|&at| missed[at] < NOT_MISSED && self.factors[kept[at].0].costs)
+                    .min_by(|a, b| missed[*a].total_cmp(&missed[*b]));
                 let least = weakest.map_or(f64::INFINITY, |at| missed[at]);
                 let is_last = self.found.over || cycles.len() >= STEP * LOOKS;
                 if least < NOT_MISSED || (is_last && least < 2.0 * NOT_MISSED) {
-                    break weakest;
+                    break costly.or(weakest);
                 }
                 if least > MISSED || is_last {
                     break None;

@@ -11,6 +11,8 @@ pub struct Factor {
     pub options: Vec<String>,
     /// It changes nothing: whoever credits it is wrong.
     pub placebo: bool,
+    /// It costs something elsewhere: where it is not missed, it goes before one that does not.
+    pub costs: bool,
 }
 
 /// For each factor the chosen way, or none: as it was found.

@@ -108,6 +108,7 @@ pub fn factors() -> Vec<Factor> {
         name: name.to_owned(),
         options: options.iter().map(|&option| option.to_owned()).collect(),
         placebo,
+        costs: name == "policy",
     };
     vec![
         of("policy", &["fifo:49", "fifo:80", "fifo:98"], false),

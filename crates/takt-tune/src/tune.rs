@@ -159,6 +159,7 @@ fn factor(knob: &Knob) -> Factor {
         name: knob.name.clone(),
         options: knob.ways.iter().map(|way| way.name.clone()).collect(),
         placebo: knob.placebo,
+        costs: !knob.cost.is_empty(),
     }
 }
 
