@@ -1,4 +1,4 @@
-//! The search: screening and successive halving, then [ablation](crate::ablation) of what is left,
+//! The search: screening and successive halving, then ablation of what is left,
 //! with placebos throughout. Every stage ends as soon as it is clear what it is to say, and the
 //! whole when the time is over, with what is decided by then.
 
