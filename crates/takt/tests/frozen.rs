@@ -142,6 +142,18 @@ fn the_quadrotors_two_loops_miss_each_release() {
     assert!(report.contains(&format!("{never} of")) && report.contains("stood still for"), "{report}");
 }
 
+/// The last attitude job ends the flight in the moment in which the process goes on: the position
+/// loop has no job after the releases of that time, which could tell of them.
+#[test]
+fn a_freeze_that_ends_the_flight_counts_for_the_position_loop() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    // Two jobs, of which the freeze holds up the second.
+    let text = shipped("uav.toml", &[("rate_hz = 250", "rate_hz = 1")]);
+    let (summary, still_s) = frozen(folder.path(), "uav.toml", &text, "2");
+    told(&summary, "position-lateness", 50.0, still_s);
+}
+
 #[test]
 fn the_daq_loop_misses_each_release() {
     let _machine = alone();
