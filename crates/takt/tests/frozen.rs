@@ -21,6 +21,10 @@ const STILL: Duration = Duration::from_millis(600);
 /// Runs `file` for some seconds, stops the process in the middle of the measured window, and
 /// returns the summary and how many seconds it stood still at least.
 fn frozen(folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) {
+    frozen_for(STILL, folder, file, text, seconds)
+}
+
+fn frozen_for(still: Duration, folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) {
     let path = folder.join(file);
     fs::write(&path, text).unwrap();
     let runs = folder.join("runs");
@@ -31,7 +35,7 @@ fn frozen(folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) 
     std::thread::sleep(Duration::from_millis(500));
     beside.signal(Signal::STOP);
     let since = std::time::Instant::now();
-    std::thread::sleep(STILL);
+    std::thread::sleep(still);
     let still_s = since.elapsed().as_secs_f64();
     beside.signal(Signal::CONT);
     assert_eq!(beside.end().code(), Some(0), "{}", beside.said("stderr"));
@@ -148,10 +152,12 @@ fn the_quadrotors_two_loops_miss_each_release() {
 fn a_freeze_that_ends_the_flight_counts_for_the_position_loop() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
-    // Two jobs, of which the freeze holds up the second.
-    let text = shipped("uav.toml", &[("rate_hz = 250", "rate_hz = 1")]);
-    let (summary, still_s) = frozen(folder.path(), "uav.toml", &text, "2");
-    told(&summary, "position-lateness", 50.0, still_s);
+    // Three jobs, of which the freeze holds up the third.
+    let changes = [("rate_hz = 250", "rate_hz = 2.5"), ("rate_hz = 50", "rate_hz = 2.5")];
+    let still = Duration::from_secs(2);
+    let (summary, still_s) =
+        frozen_for(still, folder.path(), "uav.toml", &shipped("uav.toml", &changes), "1.2");
+    told(&summary, "position-lateness", 2.5, still_s);
 }
 
 #[test]
