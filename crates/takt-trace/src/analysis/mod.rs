@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 
-use self::cause::{Bucket, Circumstances, FirmwareTime, main_cause, parts};
 pub use self::cause::{Cause, Part};
+use self::cause::{Circumstances, FirmwareTime, main_cause, parts};
 pub use self::held::{held_up, woken_late};
 pub use self::observed::{Slice, observed_jobs, timeline};
 pub use self::path::{Activation, Handler, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
-use self::sweep::{Hidden, Sweep};
+use self::sweep::{Hidden, Sweep, Swept};
 use crate::error::TraceError;
-use crate::event::{Clock, Span, Trace};
+use crate::event::{Clock, Trace};
 
 mod cause;
 mod cpu;
@@ -215,7 +215,7 @@ pub fn analyse_with(
         }
     };
     let delayed: Vec<Option<u64>> = jobs.iter().map(delayed_to).collect();
-    let (found, hidden) = Sweep::new(trace, tid).run(&jobs, &delayed);
+    let Swept { found, hidden, gaps } = Sweep::new(trace, tid).run(&jobs, &delayed);
     // The path begins where the timer was programmed, at the end of the job before.
     let recorded: Vec<bool> = jobs
         .iter()
@@ -285,6 +285,7 @@ pub fn analyse_with(
     }
     report.notes.extend(about_kept_awake(&trace.kept_awake));
     report.notes.extend(about_hidden(trace, &hidden));
+    report.notes.extend(steal::quota(&gaps).filter(|_| trace.guest));
     report.sequence = sequence(trace, &report.task, &paths);
     report.segments_us = segments.finish();
 
@@ -310,11 +311,6 @@ pub fn analyse_with(
             migrations: found.migrations,
             frequency_changed: found.frequency_changed,
             firmware: FirmwareTime::between(trace, job.planned_ns, delayed_to_ns),
-            steal_counted: found.path.is_some_and(|path| {
-                let idle_ns = found.account.get(&Bucket::Idle).copied().unwrap_or(0);
-                let idle = Span { from_ns: job.planned_ns, to_ns: delayed_to_ns };
-                steal::counted(&trace.steal, path.cpu, &idle, idle_ns)
-            }),
             interrupted: found
                 .path
                 .and_then(|path| trace.interrupted_by_wakeup(tid, path.cpu, path.waking_ns))
