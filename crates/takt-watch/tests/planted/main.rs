@@ -137,7 +137,7 @@ fn a_role() {
         }
         // The kernel may look at budgets at its ticks alone (without HRTICK), up to 4 ms late.
         "throttled" => {
-            victim_of("deadline:4ms/40ms/40ms", None, Duration::from_millis(40), |_| spin(12 * MS));
+            victim_of("deadline:4ms/20ms/20ms", None, Duration::from_millis(20), |_| spin(9 * MS));
         }
         "softirq" => kernel::softirqs(5 * MS),
         // Longer than a cycle of 20 ms, whichever part of it is hit.
@@ -406,7 +406,7 @@ fn eighteen_of_twenty_are_named_in_every_class() {
     tell("waited for", &|| Some(in_role("waited", MANY, &[Cause::Waited], "holder")));
     tell("own helper thread", &|| Some(in_role("own", MANY, &[Cause::OwnThread], "helper")));
     tell("throttled", &|| {
-        let settings = Settings { deadline_ns: Some(20 * MS), ..patient() };
+        let settings = Settings { deadline_ns: Some(10 * MS), ..patient() };
         Some(in_role_with("throttled", MANY, &[Cause::Throttled], "", settings))
     });
     tell("software interrupt", &|| beside("softirq", MANY, &[Cause::Softirq], "NET_RX"));
