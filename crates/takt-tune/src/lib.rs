@@ -16,7 +16,6 @@ pub mod design;
 mod effects;
 pub mod error;
 pub mod files;
-mod guard;
 pub mod live;
 pub mod search;
 #[cfg(test)]

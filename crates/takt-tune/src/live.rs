@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_doctor::{Action, Journal, Scope, Setting};
+use takt_reserve::restore::guard::Guard;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::jobs::JobRecord;
 use takt_rt::placement::{self, CpuSet};
@@ -21,7 +24,14 @@ use crate::aim::{Aim, Time};
 use crate::catalog::{Knob, Loop};
 use crate::design::{Bench, Block, Config};
 use crate::error::TuneError;
-use crate::guard::Guard;
+
+/// A program and its arguments.
+fn command(words: &[OsString]) -> io::Result<Command> {
+    let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Ok(command)
+}
 
 /// How to tune the running machine.
 #[derive(Debug)]
@@ -160,7 +170,7 @@ impl<'a> Live<'a> {
         let period = about.period_ns.map_or(Duration::from_millis(10), |ns| Duration::from_nanos(ns as u64));
         let block = options.block.unwrap_or_else(|| period.mul_f64(CYCLES).clamp(LEAST_BLOCK, MOST_BLOCK));
         let (journal, left) = Journal::begin(&options.state)?;
-        let watchdog = match options.watchdog.map(Guard::start).transpose() {
+        let watchdog = match options.watchdog.map(|words| Guard::start(move || command(&words))).transpose() {
             Ok(watchdog) => watchdog,
             Err(error) => {
                 journal.revert()?;
@@ -201,7 +211,7 @@ impl<'a> Live<'a> {
 
     /// How often the watchdog had to be started anew.
     pub fn guarded_again(&self) -> u32 {
-        self.watchdog.as_ref().map_or(0, Guard::again)
+        self.watchdog.as_ref().and_then(|watchdog| watchdog.check().ok()).unwrap_or(0)
     }
 
     /// A block and what comes before it.

@@ -19,11 +19,12 @@ use crate::enact::{Enacted, Enactor, Overrun, Soft, Target};
 use crate::goals::Goals;
 use crate::manager::Manager;
 use crate::plan::{Plan, Platform};
-use crate::restore::watchdog::Watchdog;
+use crate::restore::guard::Guard;
 use crate::system::{Kernel, Linux};
 
 pub mod account;
 pub mod assumption;
+mod drive;
 mod follow;
 mod jitter;
 pub mod launch;
@@ -38,6 +39,7 @@ mod types;
 mod verdict;
 
 pub use assumption::{Assumption, Interval, Standing, State};
+pub use drive::Drive;
 pub use log::Log;
 pub use status::{BUCKETS_NS, Board, BoundSum, ChainStatus, Cost, ReservationStatus, Run, Status};
 pub use types::{Error, Finished, Options};
@@ -69,7 +71,9 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     extractor: Extractor,
     manager: Manager,
     enactor: Option<Enactor<K>>,
-    watchdog: Option<Watchdog>,
+    watchdog: Option<Guard>,
+    /// How often the watchdog had ended when that was last told.
+    watchdog_again: u32,
     options: Options,
     board: Board,
     started_ns: u64,
@@ -149,8 +153,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         } else {
             // Before the first change.
             if let Some(command) = options.watchdog {
-                let command = command(&options.enact.state).map_err(Error::Watchdog)?;
-                watchdog = Some(Watchdog::start(command).map_err(Error::Watchdog)?);
+                let state = options.enact.state.clone();
+                watchdog = Some(Guard::start(move || command(&state)).map_err(Error::Watchdog)?);
             }
             Some(Enactor::new(kernel, &platform, options.enact.clone())?)
         };
@@ -167,6 +171,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             manager: Manager::new(goals, platform).keeping(horizon_ns),
             enactor,
             watchdog,
+            watchdog_again: 0,
             options,
             board: Board::default(),
             started_ns: now_ns,
@@ -487,12 +492,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
     }
 
     fn keep_watchdog(&mut self, now_ns: u64) -> Result<(), Error> {
-        let Some(command) = self.options.watchdog else { return Ok(()) };
-        if let Some(watchdog) = &mut self.watchdog
-            && !watchdog.is_alive()
-        {
-            let command = command(&self.options.enact.state).map_err(Error::Watchdog)?;
-            self.watchdog = Some(Watchdog::start(command).map_err(Error::Watchdog)?);
+        let Some(watchdog) = &self.watchdog else { return Ok(()) };
+        let again = watchdog.check().map_err(Error::Watchdog)?;
+        if again > std::mem::replace(&mut self.watchdog_again, again) {
             self.note(now_ns, "the watchdog had ended; another one watches now");
         }
         Ok(())

@@ -12,7 +12,7 @@
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use super::{Error, Restored, journal};
 use crate::system::Linux;
@@ -42,15 +42,16 @@ impl Watchdog {
         Ok(Self { child })
     }
 
-    /// Whether it still watches. It may have been killed; then start another.
-    pub fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// With the input at whose end it undoes what is left, for a thread other than the one that
+    /// waits for it.
+    pub(super) fn apart(mut self) -> (Self, Option<ChildStdin>) {
+        let input = self.child.stdin.take();
+        (self, input)
     }
 
-    /// Its process.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    /// Returns when it has ended.
+    pub(super) fn wait(&mut self) {
+        let _ = self.child.wait();
     }
 }
 

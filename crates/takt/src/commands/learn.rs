@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_lab::run_jobs;
+use takt_manager::enact::platform;
 use takt_manager::learn::{self, Learner, Learnt, Options};
 use takt_manager::live::launch::Launched;
 use takt_manager::plan::Platform;
-use takt_manager::system::platform;
 use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
 use takt_ros::preload::{ProbeOptions, ProbeSession};
