@@ -58,7 +58,7 @@ pub const FREEDOMS: &[Freedom] = &[
     // What happened.
     free(Keys, "lights", "named by what was shown"),
     free(Keys, "stop_causes", "named by what happened"),
-    Freedom { files: &["cell", "bench-cell"], place: "losses", what: Keys, why: "likewise" },
+    Freedom { files: &["cell", "bench-cell", "demo"], place: "losses", what: Keys, why: "likewise" },
     free(Keys, "unjudged", "likewise"),
     of_ros("run.plan", "what was decided, from what was seen in two seconds"),
     of_ros("run.model", "what was learnt, likewise"),
@@ -108,6 +108,8 @@ pub const FREEDOMS: &[Freedom] = &[
         "--json.rows[].verdicts",
         "counted by verdict: a short run beside others may pass, fail or decide nothing",
     ),
+    free(Keys, "--json.bench[].verdicts", "likewise"),
+    Freedom { files: &["demo"], place: "scaled", what: Absent, why: "only where the machine carries less" },
 ];
 
 /// The golden file of this name.
