@@ -34,18 +34,24 @@ impl Guard {
     /// # Errors
     /// The program cannot be started.
     pub fn start(command: impl Fn() -> io::Result<Command> + Send + 'static) -> io::Result<Self> {
-        let (mut watchdog, input) = Watchdog::start(command()?)?.apart();
-        let state = Arc::new(Mutex::new(State { input, ..State::default() }));
+        let mut watchdog = Watchdog::start(command()?)?;
+        let state = Arc::new(Mutex::new(State::default()));
         let own = Arc::clone(&state);
         let look_after = move || {
             loop {
+                let mut state = lock(&own);
+                if state.over {
+                    return;
+                }
+                state.input = watchdog.take_input();
+                drop(state);
                 watchdog.wait();
                 let mut state = lock(&own);
                 if state.over {
                     return;
                 }
                 match command().and_then(Watchdog::start) {
-                    Ok(another) => (watchdog, state.input) = another.apart(),
+                    Ok(another) => watchdog = another,
                     Err(error) => {
                         state.failed = Some(error);
                         return;

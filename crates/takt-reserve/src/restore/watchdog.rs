@@ -42,11 +42,9 @@ impl Watchdog {
         Ok(Self { child })
     }
 
-    /// With the input at whose end it undoes what is left, for a thread other than the one that
-    /// waits for it.
-    pub(super) fn apart(mut self) -> (Self, Option<ChildStdin>) {
-        let input = self.child.stdin.take();
-        (self, input)
+    /// The input at whose end it undoes what is left: whoever holds it is watched.
+    pub(super) fn take_input(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
     }
 
     /// Returns when it has ended.
