@@ -229,6 +229,7 @@ fn every_command_with_json_is_held() {
             "bench humanoid" => "humanoid".to_owned(),
             "campaign run" | "campaign resume" => "campaign".to_owned(),
             "manage" => "manage-observe".to_owned(),
+            "store ls" => "store".to_owned(),
             command => command.replace(' ', "-"),
         };
         let path = root().join("crates/takt/tests/golden").join(file).with_extension("txt");
