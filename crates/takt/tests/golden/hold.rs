@@ -32,6 +32,10 @@ const fn of_analyse(what: shape::Free, place: &'static str, why: &'static str) -
     Freedom { files: &["ethercat-analyse"], place, what, why }
 }
 
+const fn of_tune(what: shape::Free, place: &'static str, why: &'static str) -> Freedom {
+    Freedom { files: &["tune", "tune-guests"], place, what, why }
+}
+
 /// What chance and the machine decide.
 pub const FREEDOMS: &[Freedom] = &[
     // Verdicts.
@@ -109,6 +113,11 @@ pub const FREEDOMS: &[Freedom] = &[
         "counted by verdict: a short run beside others may pass, fail or decide nothing",
     ),
     free(Keys, "--json.bench[].verdicts", "likewise"),
+    of_tune(Keys, "settings", "its keys are those of the kind of setting; none of a knob that is refused"),
+    of_tune(Absent, "note", "only where something is to be said"),
+    of_tune(Absent, "cost", "only of a setting that costs something"),
+    of_tune(Absent, "within_limit", "only where the aim has a limit"),
+    of_tune(Absent, "undecided", "only where the time was over before the search"),
     Freedom { files: &["demo"], place: "scaled", what: Absent, why: "only where the machine carries less" },
 ];
 
