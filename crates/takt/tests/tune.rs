@@ -361,7 +361,7 @@ fn robots_are_run_tuned_and_ended() {
     for (robot, thread) in [("uav", "uav-attitude"), ("servo", "takt-servo")] {
         let out = desk.path().join(robot);
         let output =
-            run(["tune", "--only", "timer migration", "--block", "60ms", "--seconds", "12", "--json"])
+            run(["tune", "--only", "timer migration", "--block", "60ms", "--seconds", "15", "--json"])
                 .arg(root().join(format!("robots/{robot}.toml")))
                 .arg("--state")
                 .arg(desk.path().join("state.json"))
