@@ -163,7 +163,7 @@ impl Dummy {
             reservations,
             best_effort: best_effort.iter().map(|name| (self.pid(), self.tid(name))).collect(),
             processes: BTreeSet::from([self.pid()]),
-            alone: false,
+            ..Target::default()
         }
     }
 }
@@ -282,6 +282,13 @@ fn each_way_reserves_and_restores() {
             assert_eq!(enacted.differences, [], "{mode}");
             assert_eq!(enacted.reserved.len(), 2, "{mode}");
             assert_eq!(enacted.helpers, enactor_helpers(&dummy), "{mode}");
+            if mode == Mode::AdmissionOff {
+                // Also while they are reserved, threads stay in the group of their unit or
+                // container.
+                for (tid, (_, _, group)) in &Snapshot::take(dummy.pid()).threads {
+                    assert_eq!(*group, before.threads[tid].2, "{mode}: thread {tid}");
+                }
+            }
             // A reserved thread can still make threads, and they start without reservation.
             let made = dummy.make();
             let kernel = Linux::new();
@@ -393,7 +400,7 @@ fn manager(folder: &Path) {
         reservations: vec![Wanted { pid, tid: busy, name: "busy".into(), held, patience_ns: 20_000_000 }],
         best_effort: vec![(pid, idle)],
         processes: BTreeSet::from([pid]),
-        alone: false,
+        ..Target::default()
     };
     let enacted = enactor.enact(&target).unwrap();
     assert!(enacted.holds(), "{:?}", enacted.differences);

@@ -105,6 +105,7 @@ impl Clocks {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OutsideState {
     seen: u64,
+    /// Of those, without a stamp that means anything.
     unknown: u64,
     least_ns: Option<i64>,
     most_ns: i64,
@@ -132,8 +133,9 @@ impl OutsideState {
             return None;
         };
         self.least_ns = Some(self.least_ns.map_or(late_ns, |least| least.min(late_ns)));
+        // What had waited when its subscriber began to run is as long ago as a clock that is behind
+        // would make it: only a quicker one tells them apart, and is no reason to doubt what comes.
         if !self.believed(clocks) {
-            self.unknown += 1;
             return None;
         }
         self.most_ns = self.most_ns.max(late_ns);
@@ -186,14 +188,7 @@ impl Extractor {
     /// ours than this; `None`: that is not known, and so their stamps say nothing. Without a call
     /// they are taken to run on this one.
     pub fn clock_error(&mut self, error_ns: Option<u64>) {
-        let others = error_ns.map_or(Others::Unknown, Others::Within);
-        if matches!((self.clocks.others, others), (Others::Unknown, Others::Within(_))) {
-            // What could not be known before is no reason to doubt what comes.
-            for (_, subscription) in &mut self.tables.subscriptions {
-                subscription.outside.unknown = 0;
-            }
-        }
-        self.clocks.others = others;
+        self.clocks.others = error_ns.map_or(Others::Unknown, Others::Within);
     }
 
     /// Why latencies of a chain over these callbacks cannot be measured, if they cannot; `path` as
