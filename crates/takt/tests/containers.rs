@@ -240,7 +240,7 @@ fn nodes_in_a_container_of_docker_are_managed_from_the_host() {
     }
     let threads = all["model"]["threads"].as_array().unwrap();
     let known = |tid: &u32| threads.iter().any(|thread| thread["tid"] == *tid);
-    assert!(seen.len() > 5 && seen.iter().all(known), "{seen:?}\n{said}");
+    assert!(!seen.is_empty() && seen.iter().all(known), "{seen:?}\n{said}");
     // The container kept its groups all the time, and has its threads back as they were.
     assert!(stayed && groups(&pids) == groups_before);
     assert!(all["restored"].is_string() && reserved(&pids).is_empty(), "{:#}", all["restored"]);

@@ -109,12 +109,16 @@ pub(crate) struct OutsideState {
     unknown: u64,
     least_ns: Option<i64>,
     most_ns: i64,
+    /// That is of messages that were taken after start-up.
+    steady: bool,
     last_ns: u64,
 }
 
 impl OutsideState {
-    /// One was taken at `at_ns`: when it was published, if that can be told.
-    pub(crate) fn take(&mut self, clocks: &Clocks, at_ns: u64, stamp: i64) -> Option<u64> {
+    /// One was taken at `at_ns`: when it was published, if that can be told. `starting`: by a
+    /// process that is starting, which makes messages wait as nothing does afterwards: forgotten
+    /// when others came since.
+    pub(crate) fn take(&mut self, clocks: &Clocks, at_ns: u64, stamp: i64, starting: bool) -> Option<u64> {
         self.last_ns = at_ns;
         if clocks.is_unsure(at_ns) {
             return None;
@@ -138,7 +142,12 @@ impl OutsideState {
         if !self.believed(clocks) {
             return None;
         }
-        self.most_ns = self.most_ns.max(late_ns);
+        if !starting && !std::mem::replace(&mut self.steady, true) {
+            self.most_ns = 0;
+        }
+        if !starting || !self.steady {
+            self.most_ns = self.most_ns.max(late_ns);
+        }
         Some(sent_ns.min(at_ns))
     }
 
