@@ -163,7 +163,7 @@ impl Dummy {
             reservations,
             best_effort: best_effort.iter().map(|name| (self.pid(), self.tid(name))).collect(),
             processes: BTreeSet::from([self.pid()]),
-            ..Target::default()
+            alone: false,
         }
     }
 }
@@ -400,7 +400,7 @@ fn manager(folder: &Path) {
         reservations: vec![Wanted { pid, tid: busy, name: "busy".into(), held, patience_ns: 20_000_000 }],
         best_effort: vec![(pid, idle)],
         processes: BTreeSet::from([pid]),
-        ..Target::default()
+        alone: false,
     };
     let enacted = enactor.enact(&target).unwrap();
     assert!(enacted.holds(), "{:?}", enacted.differences);

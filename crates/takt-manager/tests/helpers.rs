@@ -151,8 +151,12 @@ fn a_perception_node_is_no_worse_off_than_without_the_manager() {
         };
         let held = Held { budget_ns: 2 * MS, period_ns: 10 * MS, core: *last };
         let wanted = Wanted { pid, tid: executor, name: "executor".into(), held, patience_ns: 40 * MS };
-        let target =
-            Target { reservations: vec![wanted], processes: BTreeSet::from([pid]), ..Target::default() };
+        let target = Target {
+            reservations: vec![wanted],
+            best_effort: Vec::new(),
+            processes: BTreeSet::from([pid]),
+            alone: false,
+        };
         let enacted = enactor.enact(&target).unwrap();
         assert!(enacted.holds(), "{:?}", enacted.differences);
         // A second to be known, then measured.

@@ -10,8 +10,7 @@
 //! - Whatever **computes** (pools of OpenMP, inference, compression) stays as it was: at real-time
 //!   priority it would starve others. Where the kernel does not balance, it goes to the place that
 //!   leaves it most time, as a best-effort executor does.
-//! - What is **not known yet**, or asleep all the time, stays as it was until it is; so do helpers
-//!   of processes with nodes of Python, among which workers of its executors cannot be told.
+//! - What is **not known yet**, or asleep all the time, stays as it was until it is.
 //!
 //! A thread that a reserved thread creates inherits its single CPU. It is found within a poll by
 //! the number of threads of its process, and gets the CPUs of its process.
@@ -22,7 +21,7 @@ use std::path::Path;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
-use super::{Difference, Enacted, Enactor, Error, Mode, Target};
+use super::{Difference, Enacted, Enactor, Error, Mode};
 use crate::restore::ThreadBefore;
 use crate::system::{Attributes, Kernel, RESET_ON_FORK, Usage};
 use takt_reserve::{Trouble, WORKERS_FILE, partition};
@@ -70,8 +69,6 @@ pub(super) struct Helpers {
     at_ns: Option<u64>,
     /// The managed processes, and how many threads they had at the last look.
     processes: BTreeMap<u32, usize>,
-    /// Of these, those whose helpers stay as they were ([`super::Target::python`]).
-    python: BTreeSet<u32>,
     /// Threads that serve or publish: not helpers.
     named: BTreeSet<u32>,
     /// Processes with helpers that are not asleep, and those in which a messenger is raised, as of
@@ -81,11 +78,9 @@ pub(super) struct Helpers {
 }
 
 impl Helpers {
-    pub fn told(&mut self, target: &Target, named: BTreeSet<u32>) {
+    pub fn told(&mut self, processes: &BTreeSet<u32>, named: BTreeSet<u32>) {
         let before = std::mem::take(&mut self.processes);
-        self.processes =
-            target.processes.iter().map(|pid| (*pid, before.get(pid).copied().unwrap_or(0))).collect();
-        self.python.clone_from(&target.python);
+        self.processes = processes.iter().map(|pid| (*pid, before.get(pid).copied().unwrap_or(0))).collect();
         self.named = named;
     }
 
@@ -212,10 +207,7 @@ impl<K: Kernel> Enactor<K> {
                 } else if turns < least {
                     // It sleeps: as before, be that known or not.
                     known.kind
-                } else if !self.helpers.python.contains(&pid)
-                    && now.share <= most_share(known.kind)
-                    && used_ns / turns.max(1) <= MOST_TURN_NS
-                {
+                } else if now.share <= most_share(known.kind) && used_ns / turns.max(1) <= MOST_TURN_NS {
                     Kind::Messenger
                 } else {
                     Kind::Plain

@@ -137,7 +137,7 @@ fn managed(folder: &Path) -> (Enactor<Counted>, Target) {
         reservations: pids.clone().map(wanted).collect(),
         best_effort: pids.clone().map(|pid| (pid, pid + 1)).collect(),
         processes: pids.collect(),
-        ..Target::default()
+        alone: false,
     };
     let options =
         Options { modes: vec![Mode::AdmissionOff], state: folder.join("state.json"), ..Options::default() };

@@ -207,7 +207,7 @@ impl<K: Kernel> Enactor<K> {
         let best_effort: Vec<(u32, u32)> =
             target.best_effort.iter().copied().filter(|(_, tid)| !wanted.contains_key(tid)).collect();
         let named = wanted.keys().copied().chain(best_effort.iter().map(|(_, tid)| *tid)).collect();
-        self.helpers.told(target, named);
+        self.helpers.told(&target.processes, named);
         let others = self.others();
         let all = wanted.values().map(|(thread, _)| (thread.pid, thread.tid));
         let all: Vec<_> = all.chain(best_effort.iter().copied()).chain(others.iter().copied()).collect();

@@ -50,7 +50,7 @@ fn target(reservations: Vec<Wanted>, best_effort: &[u32]) -> Target {
         reservations,
         best_effort: best_effort.iter().map(|&tid| (tid / 10 * 10, tid)).collect(),
         processes: BTreeSet::from([10, 20]),
-        ..Target::default()
+        alone: false,
     }
 }
 
@@ -220,28 +220,6 @@ fn a_nice_value_of_the_whole_process_keeps_no_messenger_from_being_raised() {
     assert_eq!(enactor.uncarried(), BTreeSet::from([20]));
     enactor.journal.undo(&mut enactor.kernel).unwrap();
     assert_eq!(attributes_of(&enactor, 11), Attributes::other(5));
-}
-
-/// A worker of an executor of `rclpy` that publishes nothing is like a messenger to who only sees
-/// how it runs. Its process may turn out to be of Python when it was raised already.
-#[test]
-fn helpers_of_a_process_of_python_stay_as_they_were() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut enactor =
-        Enactor::new(system(), &platform(), options(folder.path(), &[Mode::AdmissionOff])).unwrap();
-    let mut plan = target(vec![], &[]);
-    let mut raised = |plan: &Target, after_ms: u64| {
-        enactor.enact(plan).unwrap();
-        for tid in [11, 21] {
-            let thread = enactor.kernel.threads.get_mut(&tid).unwrap();
-            (thread.turns, thread.run_ns) = (thread.turns + 500, thread.run_ns + 10 * MS);
-        }
-        enactor.watch(monotonic_ns() + after_ms * MS);
-        [11, 21].map(|tid| attributes_of(&enactor, tid).policy == libc::SCHED_RR as u32)
-    };
-    assert_eq!(raised(&plan, 1_000), [true, true]);
-    plan.python.insert(20);
-    assert_eq!(raised(&plan, 2_500), [true, false]);
 }
 
 #[test]

@@ -132,9 +132,6 @@ pub struct Target {
     pub best_effort: Vec<(u32, u32)>,
     /// The managed processes: their other threads are helpers.
     pub processes: BTreeSet<u32>,
-    /// Of these, those with nodes of Python: workers of its executors are not told from other
-    /// helpers, so that all of them stay as they were.
-    pub python: BTreeSet<u32>,
     /// Bounds rest on nobody else having reservations on these cores ([`Plan::shared`]).
     pub alone: bool,
 }
@@ -185,8 +182,7 @@ impl Target {
             .collect();
         let ours = std::process::id();
         let processes = alive.map(|thread| thread.pid).filter(|&pid| pid != ours && pid != 0).collect();
-        let python = model.python.nodes.iter().filter_map(|id| model.nodes.get(id.0)).map(|node| node.pid);
-        Self { reservations, best_effort, processes, python: python.collect(), alone: plan.shared }
+        Self { reservations, best_effort, processes, alone: plan.shared }
     }
 }
 

@@ -105,20 +105,15 @@ impl Clocks {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OutsideState {
     seen: u64,
-    /// Of those, without a stamp that means anything.
     unknown: u64,
     least_ns: Option<i64>,
     most_ns: i64,
-    /// That is of messages that were taken after start-up.
-    steady: bool,
     last_ns: u64,
 }
 
 impl OutsideState {
-    /// One was taken at `at_ns`: when it was published, if that can be told. `starting`: by a
-    /// process that is starting, which makes messages wait as nothing does afterwards: forgotten
-    /// when others came since.
-    pub(crate) fn take(&mut self, clocks: &Clocks, at_ns: u64, stamp: i64, starting: bool) -> Option<u64> {
+    /// One was taken at `at_ns`: when it was published, if that can be told.
+    pub(crate) fn take(&mut self, clocks: &Clocks, at_ns: u64, stamp: i64) -> Option<u64> {
         self.last_ns = at_ns;
         if clocks.is_unsure(at_ns) {
             return None;
@@ -137,17 +132,11 @@ impl OutsideState {
             return None;
         };
         self.least_ns = Some(self.least_ns.map_or(late_ns, |least| least.min(late_ns)));
-        // What had waited when its subscriber began to run is as long ago as a clock that is behind
-        // would make it: only a quicker one tells them apart, and is no reason to doubt what comes.
         if !self.believed(clocks) {
+            self.unknown += 1;
             return None;
         }
-        if !starting && !std::mem::replace(&mut self.steady, true) {
-            self.most_ns = 0;
-        }
-        if !starting || !self.steady {
-            self.most_ns = self.most_ns.max(late_ns);
-        }
+        self.most_ns = self.most_ns.max(late_ns);
         Some(sent_ns.min(at_ns))
     }
 
@@ -197,7 +186,14 @@ impl Extractor {
     /// ours than this; `None`: that is not known, and so their stamps say nothing. Without a call
     /// they are taken to run on this one.
     pub fn clock_error(&mut self, error_ns: Option<u64>) {
-        self.clocks.others = error_ns.map_or(Others::Unknown, Others::Within);
+        let others = error_ns.map_or(Others::Unknown, Others::Within);
+        if matches!((self.clocks.others, others), (Others::Unknown, Others::Within(_))) {
+            // What could not be known before is no reason to doubt what comes.
+            for (_, subscription) in &mut self.tables.subscriptions {
+                subscription.outside.unknown = 0;
+            }
+        }
+        self.clocks.others = others;
     }
 
     /// Why latencies of a chain over these callbacks cannot be measured, if they cannot; `path` as

@@ -346,7 +346,7 @@ impl Extractor {
         } else {
             state.unjoined += 1;
             self.counters.unjoined += 1;
-            sent_ns = state.outside.take(&self.clocks, at_ns, stamp, self.starting);
+            sent_ns = state.outside.take(&self.clocks, at_ns, stamp);
             unknown = sent_ns.is_none();
             receipt = sent_ns.zip(after_ns).map(|(sent_ns, after_ns)| {
                 let received_ns = sent_ns.saturating_add_signed(after_ns).clamp(sent_ns, at_ns);

@@ -182,35 +182,3 @@ fn what_the_network_holds_up_comes_as_densely_as_it_is_received() {
     assert!(spans_ns[3] < MS, "{spans_ns:?}");
     assert_eq!(delivery, None);
 }
-
-/// The first messages waited for their subscriber to begin: by their stamps alone that is a clock
-/// that is behind, until one comes that did not wait.
-#[test]
-fn what_waited_for_start_up_is_no_reason_to_doubt_the_clock_of_what_comes() {
-    let mut pair = pair();
-    let day_ns = 1_700_000_000_000_000_000_i64;
-    let mut extractor = Extractor::new(Options::default());
-    extractor.clock(0, day_ns);
-    let mut known = Vec::new();
-    for waited_ns in [170 * MS, 150 * MS, MS, 30 * MS] {
-        let Pair { script, on, .. } = &mut pair;
-        script.emit(20, 21, Kind::ExecutorNextReady);
-        for _ in 0..3 {
-            script.take(20, 21, *on, day_ns + (script.now_ns - waited_ns) as i64);
-            script.start(20, 21, *on);
-            script.work(20, 21, 1000);
-            script.end(20, 21, *on);
-        }
-        script.idle(20, 21);
-        script.events.drain(..).for_each(|event| extractor.event(&event));
-        let model = extractor.snapshot(script.now_ns);
-        known.push(topic(&model, "/t").outside);
-    }
-    assert!(known[..2].iter().all(|outside| matches!(outside, Outside::Unknown { .. })), "{known:?}");
-    // Those before are not measured; what is measured from then on has its longest wait.
-    let longest = |outside: &Outside| match *outside {
-        Outside::Stamped { most_ns, .. } => most_ns / MS,
-        _ => u64::MAX,
-    };
-    assert_eq!((longest(&known[2]), longest(&known[3])), (1, 30), "{known:?}");
-}
