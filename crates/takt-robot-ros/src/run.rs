@@ -179,7 +179,7 @@ impl Running for Managed {
     fn line(&mut self) -> String {
         // As often as a user is told, and no oftener: it asks the kernel for each node.
         self.trouble = self.system.trouble();
-        self.live.board().read().line()
+        self.live.status(monotonic_ns()).line()
     }
 
     fn length(&self) -> Option<Duration> {

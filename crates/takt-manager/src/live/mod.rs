@@ -9,7 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, Skip, WatchId};
+use takt_model::{
+    ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, Skip, Thread, ThreadRole, WatchId,
+};
 use takt_ros::Source;
 use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 use takt_rt::placement::CpuSet;
@@ -81,6 +83,8 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     next_status_ns: u64,
     plan: Option<Plan>,
     model: Model,
+    /// Threads of executors that had ended at the last look.
+    ended: BTreeSet<u32>,
     enacted: Enacted,
     /// Every path that a chain ever took, by its place in the goals: what was measured is not
     /// forgotten when another path is the longest.
@@ -179,6 +183,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             next_status_ns: now_ns,
             plan: None,
             model: Model::default(),
+            ended: BTreeSet::new(),
             enacted: Enacted::default(),
             watched: BTreeMap::new(),
             overruns: BTreeMap::new(),
@@ -412,7 +417,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         if now_ns >= self.next_status_ns || ended {
             self.next_status_ns = now_ns + self.options.renew.as_nanos() as u64;
-            self.board.put(self.status(now_ns));
+            if self.board.is_shown() {
+                self.board.put(self.status(now_ns));
+            }
         }
         Ok(!ended)
     }
@@ -431,8 +438,13 @@ impl<S: Source, K: Kernel> Live<S, K> {
             // be for.
             return Ok(());
         }
-        if self.enactor.is_none() && self.plan.is_some() && self.ledger.is_ending(now_ns) {
-            // Or there will be nothing that runs in a moment.
+        let executor = |thread: &&Thread| thread.ended && matches!(thread.role, ThreadRole::Executor(_));
+        let ended = model.threads.iter().filter(executor).map(|thread| thread.tid).collect();
+        let fresh = !self.ended.is_superset(&ended);
+        self.ended = ended;
+        if self.enactor.is_none() && self.plan.is_some() && (fresh || self.ledger.is_ending(now_ns)) {
+            // Or there will be nothing that runs in a moment: what was run to its end is told by a
+            // plan for all of it, and not for those that happened to be last.
             self.next_plan_ns = Some(now_ns + ledger::ALL_END_NS);
             return Ok(());
         }

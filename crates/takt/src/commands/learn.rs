@@ -100,8 +100,8 @@ fn launched(
         command.stdout(std::io::stderr());
     }
     let probe = session.probe()?;
-    let mut launched =
-        Launched::start(command, &session).map_err(|error| format!("{}: {error}", program.display()))?;
+    let mut launched = Launched::start_adopting(command, &session)
+        .map_err(|error| format!("{}: {error}", program.display()))?;
     let mut asked = false;
     let learnt = observe(
         args,

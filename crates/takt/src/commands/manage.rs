@@ -117,8 +117,8 @@ fn launch(
         // Standard output is the result's.
         command.stdout(std::io::stderr());
     }
-    let mut launched =
-        Launched::start(command, &session).map_err(|error| format!("{}: {error}", program.display()))?;
+    let mut launched = Launched::start_adopting(command, &session)
+        .map_err(|error| format!("{}: {error}", program.display()))?;
     let ended = Arc::new(AtomicBool::new(false));
     let watcher = {
         let (ended, until) = (Arc::clone(&ended), until(args));
