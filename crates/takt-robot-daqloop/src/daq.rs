@@ -10,8 +10,9 @@ use takt_rt::ring::{Consumer, ring};
 use takt_rt::settings::Granted;
 use takt_rt::thread::{Handle, spawn};
 
-use crate::acquisition::{Acquisition, ErrorMeter, Left, Steering};
+use crate::acquisition::{Acquisition, Left, Steering};
 use crate::error::DaqError;
+use crate::error_meter::ErrorMeter;
 use crate::file::DaqConfig;
 use crate::plant::Wiring;
 use crate::record::{EdgeRecord, Ended, SteadyState, Totals, Tracking};

@@ -306,7 +306,7 @@ fn exported(robot: &str, changes: &[(&str, &str)]) -> Option<Value> {
     let file = folder.path().join("robot.toml");
     fs::write(&file, text).unwrap();
     let mut command =
-        run(["run", file.to_str().unwrap(), "--seconds", "2", "--view", "none", "--json", "--runs"]);
+        run(["run", file.to_str().unwrap(), "--seconds", "1", "--view", "none", "--json", "--runs"]);
     let output = command.arg(folder.path().join("runs")).output().unwrap();
     let run_dir = PathBuf::from(said(&output)["run_dir"].as_str().unwrap());
     let out = folder.path().join("run.mcap");
