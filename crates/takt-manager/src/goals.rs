@@ -151,8 +151,9 @@ pub struct Options {
     /// of real ROS 2 at three loads. Off: every hop waits anew.
     pub join_hops: bool,
     /// On shared cores, executors that are short and serve tight goals run before the others: each
-    /// has a period of its own. On: their bounds do not wait for long neighbours, at the price of
-    /// greater budgets. Off: one period for all, and no order.
+    /// has a period of its own. Their bounds do not wait for long neighbours, at the price of
+    /// greater budgets. Off until it was held against real ROS 2 as long as the rest: one period
+    /// for all, and no order. On: none of 20,000 simulated systems exceeded its bounds.
     pub order_executors: bool,
     /// Allowed for every message between executors. 0, as in *ROS-Llama*, which keeps the
     /// middleware's threads on the system core and leaves the rest out.
@@ -179,7 +180,7 @@ impl Default for Options {
             arrival_margin_percent: 1.0,
             widen_assumptions: true,
             join_hops: true,
-            order_executors: true,
+            order_executors: false,
             transport_ms: 0.0,
         }
     }

@@ -99,8 +99,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         // One that grows where it is disturbs nobody: until its next replenishment the thread has
         // what the plan of before gave it, which was enough, and afterwards more. With budgets that
-        // run out the period has to be the same; on shared cores they do not.
-        // Where executors are ordered by their periods, a deadline of before counts until it is over.
+        // run out the period has to be the same; on shared cores they do not. Where executors are
+        // ordered by their periods, a deadline of before counts until it is over.
         let alike =
             |plan: &Plan| plan.reservations.windows(2).all(|two| two[0].period_ns == two[1].period_ns);
         let longest_ns = held.iter().chain(&self.enacted.reserved).map(|one| one.period_ns).max();

@@ -2,9 +2,9 @@
 //! ([`crate::analysis`], `ranks`).
 //!
 //! Weighted by the tightest goal that each serves, completions come earliest in sum where executors
-//! run by their demand over their weight (Smith, *Naval Research Logistics Quarterly* 3, 1956): what
-//! is short and urgent first. Where to cut that order into ranks, and at which periods, is searched:
-//! the shortest windows whose budgets the core has room for.
+//! run by their demand over their weight (Smith, *Naval Research Logistics Quarterly* 3, 1956):
+//! what is short and urgent first. Where to cut that order into ranks, and at which periods, is
+//! searched: the shortest windows whose budgets the core has room for.
 
 use super::Manager;
 use super::present::Held;
@@ -134,8 +134,8 @@ impl Search {
 }
 
 impl Manager {
-    /// Periods for ranks on these cores, from a solution without; 0 where an executor takes no part.
-    /// `None`: no order is worth it.
+    /// Periods for ranks on these cores, from a solution without; 0 where an executor takes no
+    /// part. `None`: no order is worth it.
     pub(super) fn rank(
         &self,
         analysis: &Analysis<'_>,

@@ -125,8 +125,8 @@ impl Manager {
         let stays = held.and_then(|held| Some((held, self.held_places(&slots, servers, held)?)));
         let placed = match (places, stays) {
             (Some(places), _) => settle(&mut analysis, places.to_vec(), periods_ns)?,
-            // First as it is, since moving a thread costs its caches; then in another order, and then
-            // spread by demand.
+            // First as it is, since moving a thread costs its caches; then in another order, and
+            // then spread by demand.
             (None, Some((held, stays))) => {
                 let ordered = !held.is_uniform();
                 let again = [(stays.clone(), Some(&held.periods_ns[..])), (stays, None)];
