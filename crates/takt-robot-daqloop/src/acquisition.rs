@@ -63,6 +63,8 @@ fn counters() -> SteadyState {
 /// What is left when it has ended.
 pub(crate) struct Left {
     pub ended: Ended,
+    /// When, CLOCK_MONOTONIC nanoseconds.
+    pub ended_ns: u64,
     pub totals: Totals,
     pub tracking: Option<Tracking>,
     pub records_lost: u64,
@@ -82,6 +84,7 @@ enum Seen {
 impl Acquisition {
     pub fn run(mut self) -> Left {
         let ended = self.edges();
+        let ended_ns = monotonic_ns();
         let now = counters();
         let steady = self.begun.map(|begun| SteadyState {
             minor_faults: now.minor_faults - begun.minor_faults,
@@ -91,7 +94,7 @@ impl Acquisition {
         });
         let tracking = self.steering.as_ref().map(|steering| steering.error.tracking());
         let Self { totals, records, link, .. } = self;
-        Left { ended, totals, tracking, records_lost: records.lost(), steady, link }
+        Left { ended, ended_ns, totals, tracking, records_lost: records.lost(), steady, link }
     }
 
     fn edges(&mut self) -> Ended {

@@ -197,6 +197,8 @@ impl Maker {
             tools.extend(TOOLS.iter().filter_map(|tool| in_path(tool)));
             tools.extend(Some(PathBuf::from(SHELL)).filter(|shell| shell.is_file()));
         }
+        tools.sort();
+        tools.dedup();
         Ok(GuestRun {
             modules: modules_for(&kernel, wanted)?,
             kernel,
