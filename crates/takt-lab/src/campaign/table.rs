@@ -114,8 +114,10 @@ impl Row {
         let Some(all) = takt_report::verdict::of_runs(runs)? else { return Ok(()) };
         self.us = all.main.summary().over(1e3);
         if let Some(report) = all.report {
-            self.misses = Some(all.main.misses().misses.saturating_add(all.main.skipped()));
-            self.longest_miss_run = Some(all.main.misses().longest_run);
+            // A run that failed before its first job has no misses to tell, not none.
+            let ran = self.us.count > 0 || all.main.skipped() > 0;
+            self.misses = ran.then(|| all.main.misses().misses.saturating_add(all.main.skipped()));
+            self.longest_miss_run = ran.then(|| all.main.misses().longest_run);
             (self.verdict, self.sentence) = (Some(report.verdict), Some(report.sentence()));
         }
         self.skipped = Some(all.main.skipped());
