@@ -65,6 +65,9 @@ pub(crate) struct State {
     /// inherited it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) given: Vec<CpuSet>,
+    /// When that began, ticks since boot: who is older had its set before, and inherited nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) given_since: Option<u64>,
     /// Whose boot and process this is, where threads were changed or settings are only tried.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) boot: String,
@@ -80,6 +83,7 @@ impl State {
             threads: Vec::new(),
             interfaces: Vec::new(),
             given: Vec::new(),
+            given_since: None,
             boot: String::new(),
             owner: None,
         }
@@ -121,7 +125,21 @@ pub fn apply(report: &Report, state_file: &Path) -> Result<Vec<Changed>, DoctorE
 /// # Errors
 /// [`DoctorError::NotReverted`] names what could not be put back; the file still holds that.
 pub fn revert(state_file: &Path) -> Result<Vec<Changed>, DoctorError> {
+    let _one = one_at_a_time(state_file)?;
     revert_below(Path::new("/"), state_file)
+}
+
+/// Of those that take back by the same file, or begin it, one goes on, until the result is dropped:
+/// a watchdog that is late must not delete what the next search has just written down. None where
+/// there is no folder, and so no file.
+pub(crate) fn one_at_a_time(state_file: &Path) -> Result<Option<fs::File>, DoctorError> {
+    let error = |source: io::Error| DoctorError::StateFile { path: state_file.to_owned(), source };
+    let folder = state_file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match fs::File::open(folder.unwrap_or(Path::new("."))) {
+        Ok(folder) => folder.lock().map(|()| Some(folder)).map_err(error),
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(error(source)),
+    }
 }
 
 pub(crate) fn apply_below(
@@ -329,6 +347,8 @@ pub(crate) fn save(state_file: &Path, state: &State) -> Result<(), DoctorError> 
 }
 
 fn remove(state_file: &Path) -> Result<(), DoctorError> {
+    // What a kill left of a file that was being written.
+    let _ = fs::remove_file(state_file.with_added_extension("tmp"));
     fs::remove_file(state_file)
         .map_err(|source| DoctorError::StateFile { path: state_file.to_owned(), source })
 }

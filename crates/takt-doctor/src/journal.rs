@@ -65,6 +65,7 @@ impl Journal {
                 .map_err(|source| DoctorError::StateFile { path: path.to_owned(), source })?;
         }
         let kernel = Linux::new();
+        let _one = change::one_at_a_time(path)?;
         let left = match change::load(path)? {
             None => Vec::new(),
             Some(state) => {
@@ -73,7 +74,7 @@ impl Journal {
                 {
                     return Err(DoctorError::StillOwned { path: path.to_owned(), pid: owner.pid });
                 }
-                change::revert(path)?
+                change::revert_below(Path::new("/"), path)?
             }
         };
         let own = std::process::id();
@@ -92,6 +93,7 @@ impl Journal {
         if state.boot != boot() {
             state.threads.clear();
             state.given.clear();
+            state.given_since = None;
         }
         state.boot = boot();
         Ok(Self { path: path.to_owned(), state, kernel: Linux::new() })
@@ -126,6 +128,7 @@ impl Journal {
                         && !self.state.given.contains(cpus)
                     {
                         self.state.given.push(*cpus);
+                        self.state.given_since = self.state.given_since.or_else(now_ticks);
                     }
                 }
                 Action::Coalescing(name, ..) => {
@@ -319,6 +322,13 @@ impl Journal {
     }
 }
 
+/// Ticks since boot, of which the kernel tells programs a hundred a second.
+fn now_ticks() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+    Some((seconds * 100.0).round() as u64)
+}
+
 fn told(outcome: io::Result<()>, what: impl FnOnce() -> String) -> Result<(), String> {
     outcome.map_err(|error| format!("{}: {error}", what()))
 }
@@ -340,7 +350,8 @@ fn write_slack(thread: &Identity, slack_ns: u64) -> io::Result<()> {
 }
 
 fn inherited(kernel: &Linux, state: &State, thread: &Identity, shown: &CpuSet) -> Option<CpuSet> {
-    if !state.given.contains(shown) {
+    let is_older = state.given_since.is_some_and(|since| thread.start_ticks < since);
+    if is_older || !state.given.contains(shown) {
         return None;
     }
     // Its process's own, else that of whoever started the process, up to the first.
@@ -447,6 +458,7 @@ pub(crate) fn restore(state: &mut State) -> Vec<Changed> {
     if state.boot != boot() {
         state.threads.clear();
         state.given.clear();
+        state.given_since = None;
         return changed;
     }
     free_inherited(&mut kernel, state);
@@ -462,22 +474,31 @@ pub(crate) fn restore(state: &mut State) -> Vec<Changed> {
     state.threads = failed;
     if state.threads.is_empty() {
         state.given.clear();
+        state.given_since = None;
     }
     changed
 }
 
-/// The side of the process that outlives the one who tries settings: waits until its standard input
-/// ends, then takes back what is left.
+/// The side of the process that outlives the one who tries settings, whose number is `of`: waits
+/// until its standard input ends, then takes back what is left.
 ///
 /// # Errors
 /// Those of [`change::revert`].
-pub fn watchdog(path: &Path) -> Result<Vec<Changed>, DoctorError> {
+pub fn watchdog(path: &Path, of: u32) -> Result<Vec<Changed>, DoctorError> {
     waiting::await_end();
-    match change::revert(path) {
-        // Whoever ended in order has taken everything back.
-        Err(DoctorError::NothingApplied { .. }) => Ok(Vec::new()),
-        reverted => reverted,
+    take_back_of(path, of)
+}
+
+/// Takes back what the process `of` left, and nothing of another that lives.
+fn take_back_of(path: &Path, of: u32) -> Result<Vec<Changed>, DoctorError> {
+    let _one = change::one_at_a_time(path)?;
+    // Whoever ended in order has taken everything back, and the next one may have begun.
+    let Some(state) = change::load(path)? else { return Ok(Vec::new()) };
+    let of_another = |owner: &Identity| owner.pid != of && Linux::new().is_alive(owner);
+    if state.boot == boot() && state.owner.as_ref().is_some_and(of_another) {
+        return Ok(Vec::new());
     }
+    change::revert_below(Path::new("/"), path)
 }
 
 #[cfg(test)]

@@ -141,6 +141,9 @@ fn what_a_killed_search_left_is_taken_back_by_the_next() {
     // While its owner runs nobody else may.
     let refused = Journal::begin(&path).unwrap_err().to_string();
     assert!(refused.contains(&std::process::id().to_string()), "{refused}");
+    // Nor does the watchdog of an earlier one, which comes late.
+    assert!(take_back_of(&path, 1).unwrap().is_empty() && path.exists());
+    assert_ne!(asleep.shown(), before);
     // Now its owner is another process, which has ended.
     let mut state = change::load(&path).unwrap().unwrap();
     state.owner = Some(Identity { start_ticks: 1, ..asleep.identity() });
@@ -166,6 +169,11 @@ fn what_was_made_meanwhile_loses_what_it_inherited() {
         return eprintln!("SKIPPED: needs two CPUs");
     }
     let (mut journal, _) = Journal::begin(&folder.path().join("state.json")).unwrap();
+    let only = CpuSet::single(online.iter().last().unwrap()).unwrap();
+    // Somebody has bound another one to the same CPU before.
+    let mut bound = std::process::Command::new("sleep").arg("20").spawn().unwrap();
+    Linux::new().set_affinity(bound.id(), &only).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(30));
     // The thread that is bound has a child process.
     let (tell, told) = channel();
     let (go, wait) = channel::<()>();
@@ -177,7 +185,6 @@ fn what_was_made_meanwhile_loses_what_it_inherited() {
     });
     let scope = Scope { pid: std::process::id(), tid: told.recv().unwrap() };
     let (process, thread) = names();
-    let only = CpuSet::single(online.iter().last().unwrap()).unwrap();
     let actions = Setting::Cpus { process, thread, cpus: only }.resolve(Some(scope)).unwrap();
     journal.note(&actions).unwrap();
     journal.set(&actions[0]).unwrap();
@@ -190,6 +197,9 @@ fn what_was_made_meanwhile_loses_what_it_inherited() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(freed.len() > 1, "{freed}");
+    assert_eq!(Linux::new().affinity(bound.id()).unwrap(), only);
+    bound.kill().unwrap();
+    bound.wait().unwrap();
     journal.revert().unwrap();
 }
 

@@ -11,6 +11,8 @@ pub struct Factor {
     pub options: Vec<String>,
     /// It changes nothing: whoever credits it is wrong.
     pub placebo: bool,
+    /// It costs something elsewhere: where it is not missed, it goes before one that does not.
+    pub costs: bool,
 }
 
 /// For each factor the chosen way, or none: as it was found.
@@ -36,11 +38,14 @@ pub trait Bench {
     /// What can go wrong.
     type Error;
 
-    /// Measures one block under each configuration, in this order.
+    /// Measures one block under each configuration, in this order; fewer where the time is over.
     ///
     /// # Errors
     /// Nothing more can be measured.
     fn measure(&mut self, plan: &[Config]) -> Result<Vec<Block>, Self::Error>;
+
+    /// For how many blocks there is still time.
+    fn left(&self) -> usize;
 }
 
 /// Draws lots.

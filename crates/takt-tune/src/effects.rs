@@ -65,6 +65,8 @@ const PAIRS_EACH: usize = 4;
 const ROUNDS: usize = 30;
 /// What stands out so far, in standard errors, is taken out of the others' noise.
 const STANDS_OUT: f64 = 2.5;
+/// The variance of all pairs counts as much as that of so many more of a column's own.
+const USUAL_WEIGHT: f64 = 3.0;
 /// A covariate that hardly varies says nothing.
 const LEAST_VARIATION: f64 = 1e-4;
 
@@ -84,8 +86,12 @@ pub(crate) fn estimate(pairs: &[Pair], columns: usize) -> Vec<Effect> {
     let mut active: Vec<usize> = Vec::new();
     loop {
         let (gains, left) = fit(pairs, &of_column, &active);
-        let effects: Vec<Effect> =
-            of_column.iter().zip(&gains).map(|(entries, gain)| against(entries, &left, *gain)).collect();
+        let usual = left.iter().map(|left| left * left).sum::<f64>() / left.len().max(1) as f64;
+        let effects: Vec<Effect> = of_column
+            .iter()
+            .zip(&gains)
+            .map(|(entries, gain)| against(entries, &left, *gain, usual))
+            .collect();
         let strongest = (0..columns)
             .filter(|column| !active.contains(column))
             .max_by(|a, b| effects[*a].t().abs().total_cmp(&effects[*b].t().abs()));
@@ -128,15 +134,17 @@ fn fit(pairs: &[Pair], of_column: &[Vec<(usize, f64)>], active: &[usize]) -> (Ve
     (gains, left)
 }
 
-/// The estimate of one column beside what is already fitted of it.
-fn against(entries: &[(usize, f64)], left: &[f64], fitted: f64) -> Effect {
+/// The estimate of one column beside what is already fitted of it. The variance of few pairs is
+/// drawn towards that of all, `usual`: three that agree by chance are no proof.
+fn against(entries: &[(usize, f64)], left: &[f64], fitted: f64, usual: f64) -> Effect {
     let count = entries.len();
     if count < 2 {
         return Effect { gain: fitted, error: 0.0, pairs: count };
     }
     let values = || entries.iter().map(|&(at, sign)| sign * left[at]);
     let mean = values().sum::<f64>() / count as f64;
-    let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
+    let squares = values().map(|value| (value - mean).powi(2)).sum::<f64>();
+    let variance = (squares + USUAL_WEIGHT * usual) / ((count - 1) as f64 + USUAL_WEIGHT);
     Effect { gain: fitted + mean, error: (variance / count as f64).sqrt(), pairs: count }
 }
 

@@ -1,4 +1,4 @@
-//! The process that takes everything back after a kill, looked after: it may be killed, too.
+//! The processes that take everything back after a kill, looked after: they may be killed, too.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use takt_reserve::restore::watchdog::Watchdog;
 
-/// So long at most nobody watches.
+/// The end of one is seen at once; so often it is looked whether the search is over.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
@@ -20,8 +20,11 @@ struct Shared {
     failed: Mutex<Option<io::Error>>,
 }
 
-/// A watchdog that is started anew where it ends. In a thread of its own: a change of many threads
-/// takes longer than it may be away.
+/// So many watch: whoever kills the search and its watchdog at once leaves the other.
+const WATCHDOGS: usize = 2;
+
+/// Watchdogs that are started anew where they end. In a thread of its own: a change of many threads
+/// takes longer than one may be away.
 #[derive(Debug)]
 pub(crate) struct Guard {
     shared: Arc<Shared>,
@@ -31,14 +34,17 @@ pub(crate) struct Guard {
 impl Guard {
     /// Starts `command`, a program and its arguments.
     pub(crate) fn start(command: Vec<OsString>) -> io::Result<Self> {
-        let mut watchdog = start(&command)?;
+        let mut watchdogs = (0..WATCHDOGS).map(|_| start(&command)).collect::<io::Result<Vec<_>>>()?;
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
         let look_after = move || {
             while !own.over.load(Ordering::Acquire) {
-                if !watchdog.is_alive() {
+                for watchdog in &mut watchdogs {
+                    if watchdog.is_alive() {
+                        continue;
+                    }
                     match start(&command) {
-                        Ok(another) => watchdog = another,
+                        Ok(another) => *watchdog = another,
                         Err(error) => {
                             *own.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                             return;
@@ -46,7 +52,7 @@ impl Guard {
                     }
                     own.again.fetch_add(1, Ordering::AcqRel);
                 }
-                std::thread::sleep(LOOK);
+                Watchdog::await_end_of_any(&watchdogs, LOOK);
             }
         };
         let thread = std::thread::Builder::new().name("tune-guard".to_owned()).spawn(look_after)?;

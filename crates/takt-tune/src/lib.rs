@@ -9,6 +9,7 @@
 //!                                          live (journal of the doctor, loop watched by kernel events)
 //! ```
 
+mod ablation;
 pub mod aim;
 mod boot;
 pub mod catalog;

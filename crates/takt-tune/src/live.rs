@@ -13,9 +13,7 @@ use takt_rt::jobs::JobRecord;
 use takt_rt::placement::{self, CpuSet};
 use takt_rt::policy::Policy;
 use takt_rt::procfs::CpuTime;
-use takt_trace::{KeepAwake, TraceOptions, Tracer};
-use takt_watch::watcher::FollowBy;
-use takt_watch::{Report, Settings as WatchSettings, Target, ThreadReport, Watcher, target};
+use takt_watch::{CycleFeed, Report, Settings as WatchSettings, Target, ThreadReport, Watcher, target};
 
 use crate::aim::{Aim, Time};
 use crate::catalog::{Knob, Loop};
@@ -32,8 +30,10 @@ pub struct LiveOptions {
     pub aim: Aim,
     /// The loop's period, where the user told it.
     pub period: Option<Duration>,
-    /// Length of a block; found from the period when absent.
+    /// Length of a block; found from the period and the time there is when absent.
     pub block: Option<Duration>,
+    /// How long it may take in all, everything taken back.
+    pub budget: Duration,
     /// The file that everything is taken back by.
     pub state: PathBuf,
     /// The command that takes everything back after a kill: it calls
@@ -45,22 +45,33 @@ pub struct LiveOptions {
 const LOOK: Duration = Duration::from_secs(15);
 /// And at least so long, so that the fastest of several is not the first that woke up.
 const LEAST_LOOK: Duration = Duration::from_millis(1500);
-/// Cycles of a block.
-const CYCLES: f64 = 200.0;
-/// A block is not shorter: what comes ten times a second has a part in each.
-const LEAST_BLOCK: Duration = Duration::from_millis(300);
+/// Of a short search no more than this part.
+const LOOK_PART: f64 = 0.2;
+/// Cycles of a block, and of one in a search that has little time.
+const CYCLES: [f64; 2] = [200.0, 10.0];
+/// A block is not shorter where there is time: what comes ten times a second has a part in each. In
+/// a search with little time it must come more often to be seen.
+const LEAST_BLOCK: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(60)];
 /// Nor longer: drift is to be slow against it.
 const MOST_BLOCK: Duration = Duration::from_secs(5);
+/// Blocks that a search is to have: to this end they are made shorter.
+const BLOCKS: f64 = 400.0;
+/// Taking everything back, and the answer, are to be within the time as well.
+const TO_END: Duration = Duration::from_millis(500);
+/// The newest block has this part in the estimate of what a block takes.
+const NEWEST: f64 = 0.2;
 /// After a change this passes before it counts: caches, timers that were armed before, work that
 /// was put off.
 const SETTLE: Duration = Duration::from_millis(40);
 /// And so many periods.
 const SETTLE_PERIODS: f64 = 3.0;
+/// So long at least the cycles under way may take to end, before blocks are looked at.
+const END_OF_BLOCKS: Duration = Duration::from_millis(100);
 
 /// A watched loop on a machine whose settings are tried.
 #[derive(Debug)]
 pub struct Live<'a> {
-    tracer: Option<Tracer>,
+    feed: CycleFeed,
     watcher: Watcher,
     journal: Option<Journal>,
     /// Behind the journal, so that it ends when everything has been taken back.
@@ -78,6 +89,10 @@ pub struct Live<'a> {
     /// Length of a block.
     pub block: Duration,
     settle: Duration,
+    /// By then everything is to have been taken back.
+    deadline: Instant,
+    /// What a block takes with all that belongs to it, as seen so far.
+    takes: Duration,
     /// What the kernel refused during the search, and how often.
     pub refused: BTreeMap<String, u32>,
     /// Events that were lost.
@@ -101,15 +116,13 @@ impl<'a> Live<'a> {
     /// # Errors
     /// [`TuneError`].
     pub fn begin(options: LiveOptions, stop: &'a AtomicBool) -> Result<(Self, Seen), TuneError> {
+        let before = Instant::now();
         let settings = WatchSettings {
             period_ns: options.period.map(|period| period.as_nanos() as f64),
             // Causes are not asked for, so that nothing counts as late.
             late_ns: Some(u64::MAX),
             deadline_ns: Some(u64::MAX),
             windows: 1,
-            // Blocks are as short as a part: what the kernel would hold back comes too late for
-            // them.
-            follow: FollowBy::Events,
             ..WatchSettings::default()
         };
         let mut watcher = Watcher::new(options.target.clone(), settings);
@@ -119,25 +132,19 @@ impl<'a> Live<'a> {
             return Err(takt_watch::WatchError::Nobody { target: shown }.into());
         }
         // CPUs are not kept awake: how they sleep is one of the knobs.
-        let trace = TraceOptions {
-            keep_awake: KeepAwake::Off,
-            stacks: false,
-            firmware: false,
-            period: Duration::from_millis(50),
-            ..TraceOptions::default()
-        };
-        let tracer = Tracer::start(&trace).map_err(|error| {
+        let mut feed = CycleFeed::start(&mut watcher).map_err(|error| {
             let advice = takt_watch::rights::Facts::read().advice();
             TuneError::NotTraced(format!("{error}\n{advice}").trim_end().to_owned())
         })?;
         let (from, began) = (CpuTime::read_by_cpu(), Instant::now());
+        let look = LOOK.min(options.budget.mul_f64(LOOK_PART));
         let thread = loop {
             std::thread::sleep(Duration::from_millis(250));
             watcher.refresh();
-            watcher.feed(tracer.take()?, false, &mut |_, _| {});
+            feed.take(&mut watcher, &mut |_, _| {})?;
             let report = watcher.report();
-            let over = began.elapsed() > LOOK || stop.load(Ordering::Acquire);
-            if began.elapsed() > LEAST_LOOK || over {
+            let over = began.elapsed() > look || stop.load(Ordering::Acquire);
+            if began.elapsed() > LEAST_LOOK.min(look) || over {
                 match choose(&report, &options.aim) {
                     Ok(thread) => break thread.clone(),
                     Err(reason) if over => return Err(TuneError::NoLoop { target: shown, reason }),
@@ -158,17 +165,13 @@ impl<'a> Live<'a> {
             .collect();
         let about = about(&thread)?;
         let period = about.period_ns.map_or(Duration::from_millis(10), |ns| Duration::from_nanos(ns as u64));
-        let block = options.block.unwrap_or_else(|| period.mul_f64(CYCLES).clamp(LEAST_BLOCK, MOST_BLOCK));
+        let settle = SETTLE.max(period.mul_f64(SETTLE_PERIODS)).min(MOST_BLOCK);
+        let block = options.block.unwrap_or_else(|| block(period, settle, options.budget));
+        // The watchdog first: from its first byte on somebody looks after the file.
+        let watchdog = options.watchdog.map(Guard::start).transpose().map_err(TuneError::Watchdog)?;
         let (journal, left) = Journal::begin(&options.state)?;
-        let watchdog = match options.watchdog.map(Guard::start).transpose() {
-            Ok(watchdog) => watchdog,
-            Err(error) => {
-                journal.revert()?;
-                return Err(TuneError::Watchdog(error));
-            }
-        };
         let live = Self {
-            tracer: Some(tracer),
+            feed,
             watcher,
             journal: Some(journal),
             watchdog,
@@ -180,7 +183,9 @@ impl<'a> Live<'a> {
             cycles: VecDeque::new(),
             refreshed: Instant::now(),
             block,
-            settle: SETTLE.max(period.mul_f64(SETTLE_PERIODS)).min(MOST_BLOCK),
+            settle,
+            deadline: before + options.budget,
+            takes: block + settle,
             refused: BTreeMap::new(),
             lost: 0,
             left_behind: left.len(),
@@ -202,11 +207,6 @@ impl<'a> Live<'a> {
     /// How often the watchdog had to be started anew.
     pub fn guarded_again(&self) -> u32 {
         self.watchdog.as_ref().map_or(0, Guard::again)
-    }
-
-    /// A block and what comes before it.
-    pub fn each(&self) -> Duration {
-        self.block + self.settle
     }
 
     /// Takes everything back.
@@ -274,15 +274,12 @@ impl<'a> Live<'a> {
             self.watcher.refresh();
             self.refreshed = Instant::now();
         }
-        let Some(tracer) = &self.tracer else { return Ok(()) };
-        let part = tracer.take()?;
-        self.lost += part.lost_events;
         let (tid, cycles) = (self.about.scope.tid as i32, &mut self.cycles);
-        self.watcher.feed(part, false, &mut |of, jobs: &[JobRecord]| {
+        self.lost += self.feed.take(&mut self.watcher, &mut |of, jobs: &[JobRecord]| {
             if of == tid {
                 cycles.extend(jobs.iter().map(|job| (job.planned_ns, job.lateness_ns(), job.response_ns())));
             }
-        });
+        })?;
         Ok(())
     }
 
@@ -341,8 +338,12 @@ impl Bench for Live<'_> {
 
     fn measure(&mut self, plan: &[Config]) -> Result<Vec<Block>, TuneError> {
         let mut windows = Vec::new();
+        let mut at = Instant::now();
         for config in plan {
             self.check()?;
+            if self.left() == 0 {
+                break;
+            }
             self.switch(config)?;
             self.pause(self.settle)?;
             let (before, from_ns) = (CpuTime::read(), monotonic_ns());
@@ -352,16 +353,31 @@ impl Bench for Live<'_> {
             let load = (used.busy - used.stolen - self.own_share()).max(0.0);
             windows.push(((from_ns, to_ns), used.stolen, load));
             self.take()?;
+            let took = std::mem::replace(&mut at, Instant::now()).elapsed();
+            self.takes = self.takes.mul_f64(1.0 - NEWEST) + took.mul_f64(NEWEST);
         }
         // As found meanwhile, so that the cycles under way can end.
         self.switch(&Vec::new())?;
-        self.pause(self.settle.max(Duration::from_millis(100)))?;
+        self.pause(self.settle.max(END_OF_BLOCKS))?;
         self.take()?;
         let blocks =
             windows.iter().map(|&(window, stolen, load)| self.block_of(window, stolen, load)).collect();
         self.cycles.clear();
         Ok(blocks)
     }
+
+    fn left(&self) -> usize {
+        let reserved = TO_END + self.takes + END_OF_BLOCKS;
+        let left = self.deadline.saturating_duration_since(Instant::now()).saturating_sub(reserved);
+        (left.as_secs_f64() / self.takes.as_secs_f64().max(1e-3)) as usize
+    }
+}
+
+/// The length of a block: shorter than it might be where the time would not do for enough of them.
+fn block(period: Duration, settle: Duration, budget: Duration) -> Duration {
+    let [usual, short] = [0, 1].map(|at| period.mul_f64(CYCLES[at]).clamp(LEAST_BLOCK[at], MOST_BLOCK));
+    let fits = budget.div_f64(BLOCKS).saturating_sub(settle);
+    fits.clamp(short, usual.max(short))
 }
 
 impl Live<'_> {
@@ -376,9 +392,6 @@ impl Drop for Live<'_> {
     fn drop(&mut self) {
         // What fails stays in the file, and the watchdog tries once more.
         let _ = self.take_back();
-        if let Some(tracer) = self.tracer.take() {
-            let _ = tracer.stop();
-        }
     }
 }
 

@@ -1,8 +1,9 @@
-//! The search: screening and successive halving, then ablation of what is left, with placebos
-//! throughout.
+//! The search: screening and successive halving, then ablation of what is left,
+//! with placebos throughout. Every stage ends as soon as it is clear what it is to say, and the
+//! whole when the time is over, with what is decided by then.
 
 use serde::Serialize;
-use takt_stats::paired::{self, Paired};
+use takt_stats::paired::Paired;
 
 use crate::design::{Bench, Block, Config, Factor, Live, Lot, folded_pairs, order};
 use crate::effects::{self, Effect, Pair};
@@ -10,11 +11,11 @@ use crate::effects::{self, Effect, Pair};
 /// How to search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchSettings {
-    /// Pairs of each stage of screening and halving. 32: an effect of twice the noise's standard
-    /// deviation stands out of them.
+    /// Pairs of each stage of screening and halving at most. 32: an effect of twice the noise's
+    /// standard deviation stands out of them.
     pub pairs: usize,
-    /// Cycles of each round of ablation; a cycle measures every arm once. 16: the randomisation
-    /// test can say 1 in 65,536.
+    /// Cycles of the last round of ablation at most; a cycle measures every arm once. 16: the
+    /// randomisation test can say 1 in 65,536.
     pub cycles: usize,
     /// Settings that come into ablation at most. 4: each round of it costs a block more for each.
     pub most: usize,
@@ -85,6 +86,10 @@ pub struct Found {
     pub judged: Vec<Judged>,
     /// What is kept.
     pub kept: Vec<(usize, usize)>,
+    /// What was still in the search when the time was over, neither kept nor removed.
+    pub undecided: Vec<(usize, usize)>,
+    /// The time was over before the search was.
+    pub over: bool,
     /// All of it together against leaving all as it was.
     pub total: Option<Paired>,
     /// Blocks as found, and with what is kept: those of the last round, interleaved.
@@ -108,11 +113,16 @@ const FINALIST: f64 = 0.85;
 /// A placebo further out than this in screening, in standard errors, says that something is wrong
 /// with all of them.
 const PLACEBO_STANDS_OUT: f64 = 4.0;
-/// The first arm of ablation that lacks one thing; before it are those with all, with nothing, and
-/// with what is kept and no placebo.
-const FIRST_REMOVED: usize = 3;
-/// A search that credits a placebo measures longer, so often.
-const LONGER: usize = 2;
+/// Pairs between two looks at a stage.
+const STEP: usize = 8;
+/// A stage may be clear after so many.
+const LEAST_PAIRS: usize = 16;
+/// An effect so far out, in standard errors, is clear: what is not within reach of it falls out.
+const CLEAR: f64 = 6.0;
+/// Beside a clear effect so much is worth another look.
+const BESIDE_CLEAR: f64 = 2.0;
+/// The share of the time that screening and halving may take.
+const SCREENING: f64 = 0.5;
 
 /// Searches, telling what it does.
 ///
@@ -144,38 +154,47 @@ pub fn search<B: Bench>(
     };
     let finalists = search.screen()?;
     search.ablate(finalists)?;
+    if search.found.over {
+        let note = search.out_of_time();
+        search.found.notes.push(note);
+    }
     Ok(search.found)
 }
 
-struct Search<'a, B: Bench> {
+pub(crate) struct Search<'a, B: Bench> {
     bench: &'a mut B,
-    factors: &'a [Factor],
-    settings: &'a SearchSettings,
-    lot: Lot,
+    pub(crate) factors: &'a [Factor],
+    pub(crate) settings: &'a SearchSettings,
+    pub(crate) lot: Lot,
     /// The first column of each factor.
     starts: Vec<usize>,
     columns: usize,
-    found: Found,
-    tell: &'a mut dyn FnMut(&str),
+    pub(crate) found: Found,
+    pub(crate) tell: &'a mut dyn FnMut(&str),
 }
 
 impl<B: Bench> Search<'_, B> {
+    /// For how many blocks there is still time.
+    pub(crate) fn left(&self) -> usize {
+        self.bench.left()
+    }
+
     /// Measures groups of configurations, each group's members next to each other in random order,
     /// and those that lost too much time to the hypervisor once more: told by the stolen time
-    /// alone, before anybody has looked at a latency.
-    fn measure(&mut self, groups: &[Vec<Config>]) -> Result<Vec<Vec<Block>>, B::Error> {
+    /// alone, before anybody has looked at a latency. Fewer groups where the time is over.
+    pub(crate) fn measure(&mut self, groups: &[Vec<Config>]) -> Result<Vec<Vec<Block>>, B::Error> {
         let members = groups.first().map_or(0, Vec::len);
         let mut blocks = self.measure_once(groups)?;
         let worst = |blocks: &[Block]| blocks.iter().map(|block| block.stolen).fold(0.0, f64::max);
         let mut again: Vec<usize> =
-            (0..groups.len()).filter(|&group| worst(&blocks[group]) > self.settings.most_stolen).collect();
+            (0..blocks.len()).filter(|&group| worst(&blocks[group]) > self.settings.most_stolen).collect();
         again.sort_by(|a, b| worst(&blocks[*b]).total_cmp(&worst(&blocks[*a])));
         // Where time is stolen all along, measuring again would not end: the model has to do then.
         again.truncate(groups.len().div_ceil(4));
         if !again.is_empty() {
             let configs: Vec<Vec<Config>> = again.iter().map(|&group| groups[group].clone()).collect();
             let anew = self.measure_once(&configs)?;
-            self.found.remeasured += again.len() * members;
+            self.found.remeasured += anew.len() * members;
             for (group, anew) in again.into_iter().zip(anew) {
                 if worst(&anew) < worst(&blocks[group]) {
                     blocks[group] = anew;
@@ -191,14 +210,27 @@ impl<B: Bench> Search<'_, B> {
         let plan: Vec<Config> = order.iter().map(|&(group, member)| groups[group][member].clone()).collect();
         let measured = self.bench.measure(&plan)?;
         self.found.measured += measured.len();
-        let mut blocks = vec![vec![Block::default(); members]; groups.len()];
+        self.found.over |= measured.len() < plan.len();
+        let mut blocks = vec![vec![None; members]; groups.len()];
         for ((group, member), block) in order.into_iter().zip(measured) {
-            blocks[group][member] = block;
+            blocks[group][member] = Some(block);
         }
-        Ok(blocks)
+        // A group that is not whole compares nothing.
+        Ok(blocks.into_iter().map_while(|group| group.into_iter().collect()).collect())
     }
 
-    fn name(&self, (factor, way): (usize, usize)) -> String {
+    /// What could be decided, and what not.
+    fn out_of_time(&self) -> String {
+        let names: Vec<String> = self.found.undecided.iter().map(|&chosen| self.name(chosen)).collect();
+        let of = match (self.found.kept.is_empty(), names.is_empty()) {
+            (true, true) => "before anything was decided".to_owned(),
+            (false, true) => "when all that is kept was decided".to_owned(),
+            (_, false) => format!("undecided are {}", names.join(", ")),
+        };
+        format!("the time was over before the search was, {of}: a longer --budget tells more")
+    }
+
+    pub(crate) fn name(&self, (factor, way): (usize, usize)) -> String {
         let factor = &self.factors[factor];
         match factor.options.get(way) {
             Some(option) if !option.is_empty() => format!("{}: {option}", factor.name),
@@ -212,6 +244,7 @@ impl<B: Bench> Search<'_, B> {
         let mut live: Live = self.factors.iter().map(|factor| (0..factor.options.len()).collect()).collect();
         let (mut pairs, mut logs) = (Vec::new(), Vec::new());
         let mut effects = vec![Effect::default(); self.columns];
+        let at_most = (SCREENING * self.left() as f64) as usize / 2;
         for stage in 0..MOST_STAGES {
             let contenders = self.contenders(&live);
             if contenders.is_empty() {
@@ -222,17 +255,26 @@ impl<B: Bench> Search<'_, B> {
                 0 => format!("screening {ways} ways of {} settings", contenders.len()),
                 _ => format!("halving: {ways} ways of {} settings are left", contenders.len()),
             });
-            self.measure_pairs(&live, self.settings.pairs, (&mut pairs, &mut logs))?;
+            let stages = self.stages(contenders.len()).min(MOST_STAGES - stage);
+            let fit = at_most.saturating_sub(pairs.len()) / stages;
+            let most = self.settings.pairs.min(fit.max(STEP));
+            let clear = self.measure_stage(&live, most, &mut pairs, &mut logs)?;
             effects = effects::estimate(&pairs, self.columns);
-            if self.settings.judge_placebos && stage == 0 && self.placebo_stands_out(&effects) {
+            if self.settings.judge_placebos && stage == 0 && !clear && self.placebo_stands_out(&effects) {
                 let note = "a placebo stood out in screening: it was measured for longer";
                 (self.tell)(note);
                 self.found.notes.push(note.to_owned());
-                self.measure_pairs(&live, 2 * self.settings.pairs, (&mut pairs, &mut logs))?;
+                self.measure_stage(&live, 2 * most, &mut pairs, &mut logs)?;
                 effects = effects::estimate(&pairs, self.columns);
             }
             let settled = contenders.len() <= self.settings.most && ways == contenders.len();
-            if settled {
+            if settled || self.found.over {
+                break;
+            }
+            if clear {
+                self.keep_clear(&mut live, &effects);
+                self.measure_pairs(&live, STEP, (&mut pairs, &mut logs))?;
+                effects = effects::estimate(&pairs, self.columns);
                 break;
             }
             self.halve(&mut live, &effects);
@@ -251,6 +293,60 @@ impl<B: Bench> Search<'_, B> {
         });
         finalists.truncate(self.settings.most);
         Ok(finalists)
+    }
+
+    /// How many stages it takes to halve so many settings to those that may come into ablation.
+    fn stages(&self, mut settings: usize) -> usize {
+        let mut stages = 1;
+        while settings > self.settings.most.max(2) {
+            settings = settings.div_ceil(2);
+            stages += 1;
+        }
+        stages
+    }
+
+    /// Measures pairs until an effect is clear, `most` at most; true where one is.
+    fn measure_stage(
+        &mut self,
+        live: &Live,
+        most: usize,
+        pairs: &mut Vec<Pair>,
+        logs: &mut Vec<f64>,
+    ) -> Result<bool, B::Error> {
+        // Without interleaving a stage is one series, which nobody looks into.
+        let step = if self.settings.interleave { STEP } else { most };
+        let mut done = 0;
+        while done < most && !self.found.over {
+            let count = step.min(most - done);
+            self.measure_pairs(live, count, (&mut *pairs, &mut *logs))?;
+            done += count;
+            if pairs.len() >= LEAST_PAIRS && self.is_clear(&effects::estimate(pairs, self.columns)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the best of all is far out.
+    fn is_clear(&self, effects: &[Effect]) -> bool {
+        let of = |factor: usize| {
+            let first = self.starts[factor];
+            effects[first..first + self.factors[factor].options.len()]
+                .iter()
+                .map(Effect::t)
+                .fold(0.0, f64::max)
+        };
+        (0..self.factors.len()).any(|factor| !self.factors[factor].placebo && of(factor) > CLEAR)
+    }
+
+    /// Beside a clear effect all that is not worth another look falls out at once.
+    fn keep_clear(&self, live: &mut Live, effects: &[Effect]) {
+        for factor in self.contenders(live) {
+            let t = |way: usize| effects[self.starts[factor] + way].t();
+            live[factor].retain(|&way| t(way) > BESIDE_CLEAR);
+            live[factor].sort_by(|a, b| t(*b).total_cmp(&t(*a)));
+            live[factor].truncate(2);
+        }
     }
 
     fn measure_pairs(
@@ -329,109 +425,11 @@ impl<B: Bench> Search<'_, B> {
         }
     }
 
-    /// Every setting that is left is removed once again; those go whose removal does not hurt, one
-    /// at a time, since of two that cure the same thing neither would be missed while the other is
-    /// there.
-    fn ablate(&mut self, mut kept: Vec<(usize, usize)>) -> Result<(), B::Error> {
-        let nothing: Config = vec![None; self.factors.len()];
-        let placebos: Vec<(usize, usize)> = (0..self.factors.len())
-            .filter(|&factor| self.factors[factor].placebo && !self.factors[factor].options.is_empty())
-            .map(|factor| (factor, 0))
-            .collect();
-        let (mut cycles, mut longer) = (self.settings.cycles, 0);
-        loop {
-            let names: Vec<String> = kept.iter().map(|&chosen| self.name(chosen)).collect();
-            (self.tell)(&match names.len() {
-                0 => "measuring what is left: nothing".to_owned(),
-                _ => format!("ablation of {}", names.join(", ")),
-            });
-            let with = |chosen: &[(usize, usize)]| {
-                let mut config = nothing.clone();
-                for &(factor, way) in chosen {
-                    config[factor] = Some(way);
-                }
-                config
-            };
-            // Arms: all, as found, what is kept, then without each. Placebos are set and removed as
-            // all others are: whatever makes a removal look harmful makes theirs look so.
-            let all: Vec<(usize, usize)> = placebos.iter().chain(&kept).copied().collect();
-            let mut arms = vec![with(&all), nothing.clone(), with(&kept)];
-            for without in 0..all.len() {
-                let mut others = all.clone();
-                others.remove(without);
-                arms.push(with(&others));
-            }
-            let blocks = self.measure(&vec![arms; cycles])?;
-            let values = effects::without_covariates(&blocks);
-            let seed = self.lot.seed();
-            let compare = |without: usize, with: usize| {
-                let pairs: Vec<(f64, f64)> =
-                    values.iter().map(|cycle| (cycle[without], cycle[with])).collect();
-                paired::compare(&pairs, 0.95, seed)
-            };
-            let reached = geometric_mean(values.iter().map(|cycle| cycle[0]));
-            let least_us = self.settings.least_gain_us.max(self.settings.least_gain * reached);
-            // One-sided, and shared among all that are judged; half of it is left for the rounds
-            // before.
-            let level = 0.5 * self.settings.error / kept.len().max(1) as f64;
-            let helps = |gain: &Paired| gain.p <= level && gain.low > 0.0 && gain.gain >= least_us;
-            let without = |at: usize| compare(FIRST_REMOVED + at, 0);
-            let of_placebos: Vec<Option<Paired>> = (0..placebos.len()).map(without).collect();
-            let mut credited = false;
-            for (&placebo, gain) in placebos.iter().zip(&of_placebos) {
-                let Some(gain) = gain else { continue };
-                let helps = self.settings.judge_placebos && helps(gain);
-                self.judge(placebo, *gain, helps);
-                credited |= helps;
-            }
-            if credited && longer < LONGER {
-                longer += 1;
-                cycles *= 2;
-                let note = format!(
-                    "a placebo was credited: everything that was left was measured again, {cycles} cycles"
-                );
-                (self.tell)(&note);
-                self.found.notes.push(note);
-                continue;
-            }
-            let gains: Vec<Option<Paired>> = (0..kept.len()).map(|at| without(placebos.len() + at)).collect();
-            for (&chosen, gain) in kept.iter().zip(&gains) {
-                if let Some(gain) = gain {
-                    self.judge(chosen, *gain, false);
-                }
-            }
-            // What a credited placebo gains, anything can gain.
-            let most = of_placebos.iter().flatten().map(|gain| gain.high).fold(f64::MIN, f64::max);
-            let beats_placebo = |gain: &Paired| !credited || gain.low > most;
-            let hurts =
-                |gain: &Option<Paired>| gain.as_ref().is_some_and(|gain| helps(gain) && beats_placebo(gain));
-            let weakest = (0..kept.len()).filter(|&at| !hurts(&gains[at])).min_by(|a, b| {
-                let weight = |at: usize| gains[at].map_or(f64::MIN, |gain| gain.low);
-                weight(*a).total_cmp(&weight(*b))
-            });
-            if let Some(weakest) = weakest {
-                kept.remove(weakest);
-                continue;
-            }
-            for &chosen in &kept {
-                if let Some(row) = self.row(chosen) {
-                    row.kept = true;
-                }
-            }
-            self.found.placebo_credited = credited;
-            self.found.total = compare(1, 2).filter(|_| !kept.is_empty());
-            let arm = |at: usize| blocks.iter().map(|cycle| cycle[at]).collect();
-            self.found.blocks = [arm(1), arm(2)];
-            self.found.kept = kept;
-            return Ok(());
-        }
-    }
-
-    fn row(&mut self, (factor, way): (usize, usize)) -> Option<&mut Judged> {
+    pub(crate) fn row(&mut self, (factor, way): (usize, usize)) -> Option<&mut Judged> {
         self.found.judged.iter_mut().find(|row| row.factor == factor && row.way == way)
     }
 
-    fn judge(&mut self, chosen: (usize, usize), gain: Paired, kept: bool) {
+    pub(crate) fn judge(&mut self, chosen: (usize, usize), gain: Paired, kept: bool) {
         if let Some(row) = self.row(chosen) {
             (row.gain, row.stage, row.kept) = (Some(gain), Stage::Ablated, kept);
         }

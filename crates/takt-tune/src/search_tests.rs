@@ -50,8 +50,8 @@ fn what_is_planted_is_found_in_nine_of_ten_seeds() {
         );
         assert!(right >= 18, "{name}: {right} of 20");
         assert!(needless <= 1, "{name}: {needless} settings were credited that do nothing");
-        // Ten minutes of blocks of 0.3 s with 0.04 s to settle: those of a loop of 1 kHz.
-        assert!(longest <= 1760, "{longest} blocks");
+        // Two minutes of blocks of 0.3 s with 0.04 s to settle: those of a loop of 1 kHz.
+        assert!(longest <= 400, "{longest} blocks");
     }
 }
 
@@ -79,8 +79,7 @@ fn nothing_is_credited_where_nothing_is_planted() {
     println!(
         "credited without cause: {still} of 40 on a steady machine, {drifting} of 40 on one that drifts"
     );
-    assert!(still <= 2, "{still} of 40");
-    assert!(drifting <= 2, "{drifting} of 40");
+    assert!(still + drifting <= 4, "{still} and {drifting} of 40");
 }
 
 /// The usual way of trying settings: one long measurement of each, one after the other. On a
@@ -137,7 +136,8 @@ fn of_two_cures_of_the_same_one_is_kept() {
     let mut machine = Simulated::new(11);
     machine.hindrances = vec![Hindrance { us: 5_000.0, share: 1.0, cures: vec![(0, 1), (2, 0)] }];
     let found = run(&mut machine, seeded(3));
-    assert_eq!(found.kept.len(), 1, "{:?}", found.kept);
+    // Not the policy, which costs something.
+    assert_eq!(found.kept, [(2, 0)]);
     let total = found.total.unwrap();
     assert!(total.low > 3_000.0 && (4_000.0..8_000.0).contains(&total.gain), "{total:?}");
     let row = found.judged.iter().find(|row| row.kept).unwrap();
@@ -170,6 +170,28 @@ fn a_machine_without_settings_is_no_error() {
     let Ok(found) = search(&mut machine, &only_placebos, &seeded(1), &mut |_| {});
     assert!(found.kept.is_empty() && found.total.is_none());
     assert!(!found.blocks[0].is_empty(), "how it is without anything is measured all the same");
+}
+
+#[test]
+fn the_time_is_kept_and_what_is_undecided_is_said() {
+    let (name, hindrances) = plants().swap_remove(2);
+    let (mut right, mut wrong) = (0, 0);
+    for budget in [0, 1, 7, 20, 40, 80, 120, 160, 200, 300, 400] {
+        for seed in 0..10 {
+            let mut machine = Simulated::new(seed);
+            machine.hindrances.clone_from(&hindrances);
+            machine.budget = budget;
+            let found = run(&mut machine, seeded(seed));
+            assert!(found.measured <= budget, "{} of {budget} blocks", found.measured);
+            assert_eq!(found.over, found.notes.iter().any(|note| note.contains("--budget")), "{found:?}");
+            assert!(found.over || !found.kept.is_empty() || budget > 100, "{found:?}");
+            assert!(found.kept.iter().all(|kept| !found.undecided.contains(kept)));
+            right += usize::from(budget >= 200 && cured(&found, &hindrances));
+            wrong += usize::from(found.kept.iter().any(|kept| !hindrances[0].cures.contains(kept)));
+        }
+    }
+    println!("{name}: cured in {right} of 30 searches of 200 blocks and more, {wrong} of 110 credit others");
+    assert!(right >= 27 && wrong <= 3, "{right} of 30, {wrong}");
 }
 
 /// The rates behind the short tests, on many machines.

@@ -23,6 +23,8 @@ pub struct Simulated {
     pub drift: (f64, usize),
     /// Share of the blocks in bursts of stolen time.
     pub stolen: f64,
+    /// Blocks for which there is time.
+    pub budget: usize,
     at: usize,
     burst: usize,
     wander: f64,
@@ -35,6 +37,7 @@ impl Simulated {
             hindrances: Vec::new(),
             drift: (1.0, 400),
             stolen: 0.05,
+            budget: usize::MAX,
             at: 0,
             burst: 0,
             wander: 0.0,
@@ -91,7 +94,11 @@ impl Bench for Simulated {
     type Error = std::convert::Infallible;
 
     fn measure(&mut self, plan: &[Config]) -> Result<Vec<Block>, Self::Error> {
-        Ok(plan.iter().map(|config| self.block(config)).collect())
+        Ok(plan.iter().take(self.left()).map(|config| self.block(config)).collect())
+    }
+
+    fn left(&self) -> usize {
+        self.budget - self.at
     }
 }
 
@@ -101,6 +108,7 @@ pub fn factors() -> Vec<Factor> {
         name: name.to_owned(),
         options: options.iter().map(|&option| option.to_owned()).collect(),
         placebo,
+        costs: name == "policy",
     };
     vec![
         of("policy", &["fifo:49", "fifo:80", "fifo:98"], false),

@@ -2,7 +2,7 @@
 //! taken back.
 
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use takt_rt::placement::{self, CpuSet};
 
@@ -23,34 +23,11 @@ pub struct Options {
     pub search: SearchSettings,
     /// Interfaces whose knobs are tried.
     pub links: Vec<String>,
-    /// About so long at most.
-    pub budget: Duration,
     /// Only knobs and ways whose name contains one of these; all when empty. Placebos are always
     /// among them.
     pub only: Vec<String>,
     /// Only the knobs are tried, and nothing is searched.
     pub only_list: bool,
-}
-
-/// Stages of screening and halving, and arms of all rounds of ablation, as a search has them that
-/// finds four and keeps one.
-const STAGES: usize = 3;
-const ARMS: usize = 9 + 8 + 7 + 6;
-/// Fewer pairs and cycles than these say nothing.
-const FEWEST_PAIRS: usize = 16;
-const FEWEST_CYCLES: usize = 10;
-
-/// Pairs and cycles that fit into the budget.
-fn fitted(search: SearchSettings, each: Duration, budget: Duration) -> SearchSettings {
-    let blocks = 2 * STAGES * search.pairs + ARMS * search.cycles;
-    let wanted = each.as_secs_f64() * blocks as f64;
-    let part = (budget.as_secs_f64() / wanted).min(1.0);
-    let fit = |count: usize, fewest: usize| ((count as f64 * part) as usize).max(fewest).min(count);
-    SearchSettings {
-        pairs: fit(search.pairs, FEWEST_PAIRS),
-        cycles: fit(search.cycles, FEWEST_CYCLES),
-        ..search
-    }
 }
 
 /// Tunes; `tell` is called with what goes on.
@@ -63,7 +40,8 @@ pub fn tune(
     tell: &mut dyn FnMut(&str),
 ) -> Result<TuneReport, TuneError> {
     let began = Instant::now();
-    let (target, aim, budget) = (options.live.target.to_string(), options.live.aim.clone(), options.budget);
+    let (target, aim) = (options.live.target.to_string(), options.live.aim.clone());
+    let budget_s = options.live.budget.as_secs_f64();
     let (only, only_list) = (options.only, options.only_list);
     tell(&format!("looking for the loop of {target}"));
     let (mut live, seen) = Live::begin(options.live, stop)?;
@@ -89,7 +67,6 @@ pub fn tune(
         None => Vec::new(),
     };
     live.offer(&knobs);
-    let settings = fitted(options.search, live.each(), budget);
     tell(&format!(
         "{} knobs can be set here, {} cannot; blocks of {:.2} s",
         knobs.iter().filter(|knob| !knob.placebo).count(),
@@ -97,7 +74,8 @@ pub fn tune(
         live.block.as_secs_f64()
     ));
     let factors: Vec<Factor> = knobs.iter().map(factor).collect();
-    let found = if only_list { listed(&factors) } else { search(&mut live, &factors, &settings, tell)? };
+    let found =
+        if only_list { listed(&factors) } else { search(&mut live, &factors, &options.search, tell)? };
     let mut notes = found.notes.clone();
     notes.extend(live.refused.iter().map(|(why, times)| format!("refused {times} times: {why}")));
     if live.lost > 0 {
@@ -142,6 +120,13 @@ pub fn tune(
         blocks: found.measured,
         remeasured: found.remeasured,
         block_s,
+        budget_s,
+        over: found.over,
+        undecided: found
+            .undecided
+            .iter()
+            .filter_map(|&(factor, way)| Some(named(knobs.get(factor)?, way)))
+            .collect(),
         seconds: began.elapsed().as_secs_f64(),
         notes,
         files: Vec::new(),
@@ -174,6 +159,7 @@ fn factor(knob: &Knob) -> Factor {
         name: knob.name.clone(),
         options: knob.ways.iter().map(|way| way.name.clone()).collect(),
         placebo: knob.placebo,
+        costs: !knob.cost.is_empty(),
     }
 }
 
@@ -191,6 +177,13 @@ fn side(blocks: &[Block], limit_us: Option<f64>) -> Side {
     }
 }
 
+fn named(knob: &Knob, way: usize) -> String {
+    match knob.ways.get(way) {
+        Some(way) if !way.name.is_empty() => format!("{}: {}", knob.name, way.name),
+        _ => knob.name.clone(),
+    }
+}
+
 fn rows(knobs: &[Knob], missing: &[Missing], found: &Found) -> Vec<KnobRow> {
     let mut rows: Vec<KnobRow> = found
         .judged
@@ -198,8 +191,7 @@ fn rows(knobs: &[Knob], missing: &[Missing], found: &Found) -> Vec<KnobRow> {
         .filter_map(|judged| {
             let knob = knobs.get(judged.factor)?;
             let way = knob.ways.get(judged.way)?;
-            let name =
-                if way.name.is_empty() { knob.name.clone() } else { format!("{}: {}", knob.name, way.name) };
+            let name = named(knob, judged.way);
             let finite = |pick: fn(&takt_stats::paired::Paired) -> f64| {
                 judged.gain.as_ref().map(pick).filter(|value| value.is_finite())
             };
@@ -236,20 +228,4 @@ fn rows(knobs: &[Knob], missing: &[Missing], found: &Found) -> Vec<KnobRow> {
         settings: Vec::new(),
     }));
     rows
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slow_loop_gets_fewer_blocks_and_never_too_few() {
-        let usual = SearchSettings::default();
-        let fast = fitted(usual, Duration::from_millis(400), Duration::from_secs(600));
-        assert_eq!((fast.pairs, fast.cycles), (usual.pairs, usual.cycles));
-        let slow = fitted(usual, Duration::from_secs(2), Duration::from_secs(600));
-        assert!((FEWEST_PAIRS..usual.pairs).contains(&slow.pairs), "{slow:?}");
-        let hopeless = fitted(usual, Duration::from_secs(5), Duration::from_secs(1));
-        assert_eq!((hopeless.pairs, hopeless.cycles), (FEWEST_PAIRS, FEWEST_CYCLES));
-    }
 }

@@ -151,6 +151,13 @@ pub struct TuneReport {
     pub remeasured: usize,
     /// Length of a block, seconds.
     pub block_s: f64,
+    /// The time was over before the search was.
+    pub over: bool,
+    /// What was still in the search then, neither kept nor removed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undecided: Vec<String>,
+    /// How long the search might take, seconds.
+    pub budget_s: f64,
     /// Duration of the search, seconds.
     pub seconds: f64,
     /// What a reader should know.

@@ -25,6 +25,7 @@
 //! ```
 
 mod coarse;
+mod cycle_feed;
 pub mod cycles;
 mod error;
 mod history;
@@ -40,6 +41,7 @@ pub mod target;
 pub mod watcher;
 mod windows;
 
+pub use cycle_feed::CycleFeed;
 pub use error::WatchError;
 pub use report::{Kind, Report, ThreadReport};
 pub use rundir::Recording;

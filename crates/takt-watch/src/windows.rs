@@ -54,7 +54,7 @@ struct Batch {
 /// What is open in the kernel, and what was read of it.
 #[derive(Debug)]
 pub(crate) struct Windows {
-    follower: KernelFollower,
+    follower: Followed,
     tracer: Tracer,
     batches: VecDeque<Batch>,
     room_ns: u64,
@@ -62,9 +62,25 @@ pub(crate) struct Windows {
     filled_ns: u64,
     counters_ns: u64,
     stacks: Vec<i32>,
+}
+
+/// Threads that the kernel follows.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    kernel: KernelFollower,
     lost: u64,
     /// Kept for its memory.
     records: Vec<Awake>,
+}
+
+impl Followed {
+    /// Loads the kernel's programs.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub(crate) fn start() -> Result<Self, TraceError> {
+        Ok(Self { kernel: KernelFollower::start()?, lost: 0, records: Vec::new() })
+    }
 }
 
 impl Windows {
@@ -73,7 +89,7 @@ impl Windows {
     /// # Errors
     /// [`TraceError`].
     pub(crate) fn start(options: &TraceOptions) -> Result<Self, TraceError> {
-        let follower = KernelFollower::start()?;
+        let follower = Followed::start()?;
         // Stacks cost each wake-up a microsecond or two: they are taken of threads that need them.
         let options = TraceOptions { windows_only: true, stacks: false, period: TICK, ..options.clone() };
         let tracer = Tracer::start(&options)?;
@@ -87,8 +103,6 @@ impl Windows {
             filled_ns: now_ns,
             counters_ns: now_ns,
             stacks: Vec::new(),
-            lost: 0,
-            records: Vec::new(),
         })
     }
 
@@ -161,20 +175,41 @@ impl Watcher {
         last: bool,
         sink: &mut dyn FnMut(i32, &[JobRecord]),
     ) -> Result<(), TraceError> {
+        let now_ns = self.take_cycles_of(&mut windows.follower, last, sink);
+        for link in &mut self.links {
+            link.take(last);
+        }
+        windows.refill(now_ns);
+        self.read(windows, now_ns, last)?;
+        let ripe_ns = if last { u64::MAX } else { now_ns };
+        while windows.batches.front().is_some_and(|batch| batch.ripe_ns <= ripe_ns) {
+            let Some(batch) = windows.batches.pop_front() else { break };
+            self.judge_batch(windows, batch);
+        }
+        Ok(())
+    }
+
+    /// Takes the cycles that the kernel has followed since the last time, and tells until when.
+    pub(crate) fn take_cycles_of(
+        &mut self,
+        followed: &mut Followed,
+        last: bool,
+        sink: &mut dyn FnMut(i32, &[JobRecord]),
+    ) -> u64 {
         let now_ns = monotonic_ns();
         let wanted = self.watched.threads_now();
-        if let Err(error) = windows.follower.follow(wanted) {
+        if let Err(error) = followed.kernel.follow(wanted) {
             self.notes.insert(format!("not all threads are followed: {error}"));
         }
-        let records = &mut windows.records;
+        let records = &mut followed.records;
         records.clear();
-        windows.follower.drain(&mut |awake| records.push(awake));
+        followed.kernel.drain(&mut |awake| records.push(awake));
         self.events += records.len() as u64;
         // Those of one thread stay in the order of time.
         records.sort_by_key(|awake| awake.tid);
-        let lost = windows.follower.lost();
-        self.lost_events += lost.saturating_sub(windows.lost);
-        windows.lost = lost;
+        let lost = followed.kernel.lost();
+        self.lost_events += lost.saturating_sub(followed.lost);
+        followed.lost = lost;
         let from_ns = self.span_ns.map_or(now_ns, |span| span.0);
         self.span_ns = Some((from_ns, now_ns));
         let mut silent: BTreeSet<i32> = BTreeSet::new();
@@ -198,17 +233,7 @@ impl Watcher {
                 sink(tid, &finished);
             }
         }
-        for link in &mut self.links {
-            link.take(last);
-        }
-        windows.refill(now_ns);
-        self.read(windows, now_ns, last)?;
-        let ripe_ns = if last { u64::MAX } else { now_ns };
-        while windows.batches.front().is_some_and(|batch| batch.ripe_ns <= ripe_ns) {
-            let Some(batch) = windows.batches.pop_front() else { break };
-            self.judge_batch(windows, batch);
-        }
-        Ok(())
+        now_ns
     }
 
     /// Reads the events round late cycles.

@@ -10,9 +10,11 @@
 //! its group must not end the one who undoes.
 
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use super::{Error, Restored, journal};
 use crate::system::Linux;
@@ -45,6 +47,25 @@ impl Watchdog {
     /// Whether it still watches. It may have been killed; then start another.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits until one of them has ended, `most` at most.
+    pub fn await_end_of_any(watchdogs: &[Self], most: Duration) {
+        let most_ms = i32::try_from(most.as_millis()).unwrap_or(i32::MAX);
+        let open = |watchdog: &Self| {
+            // SAFETY: takes two numbers. The child is not waited for yet: its number is its own.
+            let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, watchdog.child.id(), 0) };
+            let fd = libc::c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+            // SAFETY: a new descriptor, which nobody else has.
+            Some(unsafe { OwnedFd::from_raw_fd(fd) })
+        };
+        let Some(ends) = watchdogs.iter().map(open).collect::<Option<Vec<OwnedFd>>>() else {
+            return std::thread::sleep(most);
+        };
+        let poll = |end: &OwnedFd| libc::pollfd { fd: end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut polls: Vec<libc::pollfd> = ends.iter().map(poll).collect();
+        // SAFETY: points to as many pollfds as it says, which outlive the call.
+        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, most_ms) };
     }
 
     /// Its process.
@@ -94,6 +115,9 @@ pub fn run(path: &Path) -> Result<Option<Restored>, Error> {
 /// Waits until standard input ends, which is the end of whoever started this process with
 /// [`Watchdog::start`]. Ignores the signals that people and terminals send.
 pub fn await_end() {
+    // Not what `killall takt` means.
+    // SAFETY: the name is a string with its end.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"undo-if-killed".as_ptr()) };
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
         // SAFETY: ignoring a signal installs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };

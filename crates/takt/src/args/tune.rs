@@ -28,10 +28,12 @@ pub struct Tune {
     /// The period of the loop, where it is known (2ms, 500us); it is found otherwise
     #[arg(long, value_name = "TIME", value_parser = watched_period)]
     pub period: Option<Duration>,
-    /// About so long at most; loops slower than 100 Hz are measured in fewer blocks for it
-    #[arg(long, default_value_t = 600.0, value_parser = positive_seconds)]
+    /// So long at most; what is not decided by then is said. A search ends earlier where it is
+    /// clear what helps
+    #[arg(long, visible_alias = "budget", default_value_t = 600.0, value_parser = positive_seconds)]
     pub seconds: f64,
-    /// Length of a block (100ms, 2s); 200 cycles, 0.3 to 5 s, when absent
+    /// Length of a block (100ms, 2s); 200 cycles, 0.3 to 5 s, when absent, and less where the time
+    /// is short
     #[arg(long, value_name = "TIME", value_parser = watched_period)]
     pub block: Option<Duration>,
     /// Also try the network settings of this interface; may be given several times
@@ -64,9 +66,9 @@ pub struct Tune {
     /// Take back what a search changed that was killed together with its watchdog
     #[arg(long, conflicts_with_all = ["robot", "pid", "name", "command", "list"])]
     pub restore: bool,
-    /// Wait for the end of the search and take back what it left
-    #[arg(long, hide = true, requires = "state")]
-    pub watchdog: bool,
+    /// Wait for the end of the search of this process and take back what it left
+    #[arg(long, hide = true, requires = "state", value_name = "PID")]
+    pub watchdog: Option<u32>,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

@@ -25,8 +25,8 @@ fn state_file(args: &Tune) -> PathBuf {
 
 pub fn run(args: &Tune) -> CommandResult {
     let state = state_file(args);
-    if args.watchdog {
-        let changed = journal::watchdog(&state)?;
+    if let Some(of) = args.watchdog {
+        let changed = journal::watchdog(&state, of)?;
         if !changed.is_empty() {
             eprintln!("takt: the search was killed: {} settings were put back", changed.len());
         }
@@ -57,12 +57,12 @@ pub fn run(args: &Tune) -> CommandResult {
             aim,
             period: args.period,
             block: args.block,
+            budget: Duration::from_secs_f64(args.seconds),
             watchdog: Some(watchdog(&state)?),
             state,
         },
         search: SearchSettings { seed: args.seed, ..SearchSettings::default() },
         links: args.link.clone(),
-        budget: Duration::from_secs_f64(args.seconds),
         only: args.only.clone(),
         only_list: args.list,
     };
@@ -106,7 +106,9 @@ fn restore(state: &Path) -> CommandResult {
 
 fn watchdog(state: &Path) -> io::Result<Vec<OsString>> {
     let mut command: Vec<OsString> = vec![std::env::current_exe()?.into()];
-    command.extend(["tune", "--watchdog", "--state"].map(OsString::from));
+    command.extend(["tune", "--watchdog"].map(OsString::from));
+    command.push(std::process::id().to_string().into());
+    command.push("--state".into());
     command.push(state.into());
     Ok(command)
 }

@@ -8,6 +8,10 @@ use takt_watch::screen::time;
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
+/// Columns of a setting's name.
+const LEAST_WIDE: usize = 43;
+const MOST_WIDE: usize = 60;
+
 /// Everything.
 pub fn tuned(report: &TuneReport) -> String {
     let tunes = &report.tunes;
@@ -22,14 +26,20 @@ pub fn tuned(report: &TuneReport) -> String {
         (Some([gain, low, high]), false) => {
             let _ = writeln!(
                 out,
-                "\n{} settings help: {} -> {} in a typical block ({} less, 95 % of such searches between {} and {} less)",
-                kept.len(),
+                "\n{}: {} -> {} in a typical block ({} less, 95 % of such searches between {} and {} less)",
+                help(kept.len()),
                 time(report.before.typical_us),
                 time(report.after.typical_us),
                 time(gain),
                 signed(low),
                 signed(high)
             );
+        }
+        (None, false) => {
+            let _ = writeln!(out, "\n{}, measured beside what is undecided", help(kept.len()));
+        }
+        (_, true) if report.over => {
+            let _ = writeln!(out, "\nthe time was too short to say what helps");
         }
         _ => {
             let _ = writeln!(
@@ -40,7 +50,8 @@ pub fn tuned(report: &TuneReport) -> String {
         }
     }
     if report.blocks > 0 {
-        for (name, side) in [("as found", &report.before), ("with what is kept", &report.after)] {
+        let sides = [("as found", &report.before), ("with what is kept", &report.after)];
+        for (name, side) in sides.into_iter().filter(|(_, side)| side.blocks > 0) {
             let _ = writeln!(
                 out,
                 "  {name:<18} {} blocks of {:.2} s, {} cycles: worst {}, {:.1} % of the CPUs' time stolen, load of others {:.0} %",
@@ -111,14 +122,24 @@ fn signed(us: f64) -> String {
     if us < 0.0 { format!("-{}", time(-us)) } else { time(us) }
 }
 
+fn help(settings: usize) -> String {
+    match settings {
+        1 => "1 setting helps".to_owned(),
+        more => format!("{more} settings help"),
+    }
+}
+
 fn table(out: &mut String, report: &TuneReport) {
-    let _ = writeln!(out, "\n  {:<44}{:>12}{:>26}  {:<10}cost", "setting", "gain", "95 %", "");
+    let longest = report.knobs.iter().map(|knob| knob.name.len()).max().unwrap_or(0);
+    let wide = longest.clamp(LEAST_WIDE, MOST_WIDE) + 1;
+    let _ = writeln!(out, "\n  {:<wide$}{:>12}{:>26}  {:<10}cost", "setting", "gain", "95 %", "");
     let (settable, missing): (Vec<&KnobRow>, Vec<&KnobRow>) =
         report.knobs.iter().partition(|knob| knob.stage != Stage::Unavailable);
     for knob in settable {
         let word = match (knob.kept, knob.placebo, knob.stage) {
             (true, ..) => "KEPT",
             (_, true, _) => "placebo",
+            _ if report.undecided.contains(&knob.name) => "undecided",
             (_, _, Stage::Ablated) => "removed",
             _ => "",
         };
@@ -128,13 +149,13 @@ fn table(out: &mut String, report: &TuneReport) {
         };
         let gain = knob.gain_us.map_or("-".to_owned(), signed);
         let cost = if knob.kept { knob.cost.as_str() } else { "" };
-        let line = format!("  {:<44}{gain:>12}{interval:>26}  {word:<10}{cost}", knob.name);
+        let line = format!("  {:<wide$}{gain:>12}{interval:>26}  {word:<10}{cost}", knob.name);
         let _ = writeln!(out, "{}", line.trim_end());
     }
     if !missing.is_empty() {
         let _ = writeln!(out, "\n  not to be set here:");
         for knob in missing {
-            let _ = writeln!(out, "  {:<44}{}", knob.name, knob.note);
+            let _ = writeln!(out, "  {:<wide$}{}", knob.name, knob.note);
         }
     }
 }

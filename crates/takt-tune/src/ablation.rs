@@ -1,0 +1,292 @@
+//! Ablation: every setting that is left is removed once again, and only those stay whose removal
+//! hurts.
+
+use takt_stats::paired::{self, Paired};
+
+use crate::design::{Bench, Block, Config};
+use crate::effects;
+use crate::search::{Search, geometric_mean};
+
+/// One way of one factor.
+type Chosen = (usize, usize);
+
+/// The first arm that lacks one thing; before it are those with all, with nothing, and with what is
+/// kept and no placebo.
+const FIRST_REMOVED: usize = 3;
+/// A search that credits a placebo measures longer, so often.
+const LONGER: usize = 2;
+/// Cycles between two looks while settings are sorted out, and so many looks at most.
+const STEP: usize = 4;
+const LOOKS: usize = 3;
+/// A removal that costs less than so many standard errors costs nothing that can be seen.
+const NOT_MISSED: f64 = 1.0;
+/// And one of which all others cost so many needs no further look.
+const MISSED: f64 = 4.0;
+/// Fewer cycles than these are no look.
+const FEWEST: usize = 3;
+/// A last round in which the gain could so likely be chance has no hope.
+const HOPELESS: f64 = 0.3;
+/// Where nothing is left so many cycles tell how the machine is, and what placebos seem to do.
+const WITHOUT_ANY: usize = 12;
+
+/// What the last round says.
+struct Verdict {
+    /// Of each setting that was removed.
+    gains: Vec<Option<Paired>>,
+    hurts: Vec<bool>,
+    credited: bool,
+    total: Option<Paired>,
+}
+
+impl<B: Bench> Search<'_, B> {
+    /// Sorts out what is not missed, then measures the rest anew and decides.
+    pub(crate) fn ablate(&mut self, finalists: Vec<Chosen>) -> Result<(), B::Error> {
+        let kept = self.sort_out(finalists)?;
+        self.decide(kept)
+    }
+
+    fn with(&self, chosen: &[Chosen]) -> Config {
+        let mut config: Config = vec![None; self.factors.len()];
+        for &(factor, way) in chosen {
+            config[factor] = Some(way);
+        }
+        config
+    }
+
+    /// All but each one of them, `first` of them being no candidates.
+    fn each_removed(&self, all: &[Chosen], first: usize) -> Vec<Config> {
+        let without = |at: usize| {
+            let mut others = all.to_vec();
+            others.remove(at);
+            self.with(&others)
+        };
+        (first..all.len()).map(without).collect()
+    }
+
+    fn placebos(&self) -> Vec<Chosen> {
+        (0..self.factors.len())
+            .filter(|&factor| self.factors[factor].placebo && !self.factors[factor].options.is_empty())
+            .map(|factor| (factor, 0))
+            .collect()
+    }
+
+    fn tell_ablation(&mut self, kept: &[Chosen]) {
+        let names: Vec<String> = kept.iter().map(|&chosen| self.name(chosen)).collect();
+        (self.tell)(&match names.len() {
+            0 => "measuring what is left: nothing".to_owned(),
+            _ => format!("ablation of {}", names.join(", ")),
+        });
+    }
+
+    /// Removes one setting at a time whose removal does not hurt, the least missed one that costs
+    /// something elsewhere first, since of two that cure the same thing neither would be missed
+    /// while the other is there. Nothing is decided here but what falls out.
+    fn sort_out(&mut self, mut kept: Vec<Chosen>) -> Result<Vec<Chosen>, B::Error> {
+        let placebos = self.placebos();
+        while kept.len() > 1 && !self.found.over && self.left() > self.blocks_to_decide(kept.len()) {
+            self.tell_ablation(&kept);
+            let all: Vec<Chosen> = placebos.iter().chain(&kept).copied().collect();
+            let mut arms = vec![self.with(&all)];
+            arms.extend(self.each_removed(&all, placebos.len()));
+            let step = if self.settings.interleave { STEP } else { STEP * LOOKS };
+            let mut cycles: Vec<Vec<Block>> = Vec::new();
+            let weakest = loop {
+                cycles.extend(self.measure(&vec![arms.clone(); step])?);
+                if cycles.len() < FEWEST {
+                    break None;
+                }
+                let missed: Vec<f64> = (1..arms.len()).map(|arm| standard_errors(&cycles, arm)).collect();
+                let weakest = (0..kept.len()).min_by(|a, b| missed[*a].total_cmp(&missed[*b]));
+                let costly = (0..kept.len())
+                    .filter(|&at| missed[at] < NOT_MISSED && self.factors[kept[at].0].costs)
+                    .min_by(|a, b| missed[*a].total_cmp(&missed[*b]));
+                let least = weakest.map_or(f64::INFINITY, |at| missed[at]);
+                let is_last = self.found.over || cycles.len() >= STEP * LOOKS;
+                if least < NOT_MISSED || (is_last && least < 2.0 * NOT_MISSED) {
+                    break costly.or(weakest);
+                }
+                if least > MISSED || is_last {
+                    break None;
+                }
+            };
+            let values = effects::without_covariates(&cycles);
+            let seed = self.lot.seed();
+            for (at, &chosen) in kept.iter().enumerate() {
+                let pairs: Vec<(f64, f64)> = values.iter().map(|cycle| (cycle[at + 1], cycle[0])).collect();
+                if let Some(gain) = paired::compare(&pairs, 0.95, seed) {
+                    self.judge(chosen, gain, false);
+                }
+            }
+            match weakest {
+                Some(weakest) => kept.remove(weakest),
+                None => break,
+            };
+        }
+        Ok(kept)
+    }
+
+    /// Blocks that the last round needs to say anything of so many settings.
+    fn blocks_to_decide(&self, settings: usize) -> usize {
+        let first = self.looks(self.level(settings, 0), self.settings.cycles)[0];
+        first * (FIRST_REMOVED + self.placebos().len() + settings)
+    }
+
+    /// The chance of crediting one of so many settings where nothing helps, in a round: all rounds
+    /// together stay within what was asked for.
+    fn level(&self, settings: usize, round: i32) -> f64 {
+        self.settings.error * 0.5_f64.powi(round + 1) / settings.max(1) as f64
+    }
+
+    /// After how many cycles a round is looked at: first when the randomisation test can reach the
+    /// level, which all looks share.
+    fn looks(&self, level: f64, most: usize) -> Vec<usize> {
+        let first = (LOOKS as f64 / level.max(1e-9)).log2().ceil() as usize;
+        if !self.settings.interleave {
+            return vec![most.max(first)];
+        }
+        let most = most.max(first);
+        let mut looks = vec![first, first.midpoint(most), most];
+        looks.dedup();
+        looks
+    }
+
+    /// Measures what is left against nothing, against each removal and against placebos, and keeps
+    /// it when every removal hurts; else the least missed goes, and the rest is measured anew.
+    fn decide(&mut self, mut kept: Vec<Chosen>) -> Result<(), B::Error> {
+        let placebos = self.placebos();
+        let (mut most, mut longer, mut round) = (self.settings.cycles, 0, 0);
+        let was_over = self.found.over;
+        loop {
+            self.tell_ablation(&kept);
+            // Placebos are set and removed as all others are: whatever makes a removal look harmful
+            // makes theirs look so.
+            let all: Vec<Chosen> = placebos.iter().chain(&kept).copied().collect();
+            let mut arms = vec![self.with(&all), self.with(&[]), self.with(&kept)];
+            arms.extend(self.each_removed(&all, 0));
+            let level = self.level(kept.len(), round);
+            let (looks, level) = match kept.len() {
+                0 => (vec![WITHOUT_ANY << longer], level),
+                _ => (self.looks(level, most), level / LOOKS as f64),
+            };
+            let mut cycles: Vec<Vec<Block>> = Vec::new();
+            let mut removed = None;
+            let mut credited = false;
+            for (at, &look) in looks.iter().enumerate() {
+                let more = look - cycles.len();
+                cycles.extend(self.measure(&vec![arms.clone(); more])?);
+                let time_is_over = self.found.over;
+                let is_last = at + 1 == looks.len() || time_is_over;
+                // Where all has been removed already, that is an answer, too.
+                self.found.over &= was_over || !kept.is_empty();
+                let verdict = self.verdict(&cycles, &kept, &placebos, level);
+                credited = verdict.credited;
+                let all_hurt = verdict.hurts.iter().all(|hurts| *hurts);
+                if (all_hurt && (!credited || longer == LONGER)) || time_is_over {
+                    self.settle(&kept, &verdict, &cycles);
+                    return Ok(());
+                }
+                if is_last && credited && longer < LONGER {
+                    break;
+                }
+                let weakest = (0..kept.len()).filter(|&at| !verdict.hurts[at]).min_by(|a, b| {
+                    let weight = |at: usize| verdict.gains[at].map_or(f64::MIN, |gain| gain.low);
+                    weight(*a).total_cmp(&weight(*b))
+                });
+                let hopeless = |at: &usize| verdict.gains[*at].is_none_or(|gain| gain.p > HOPELESS);
+                removed = weakest.filter(|at| is_last || (!credited && hopeless(at)));
+                if removed.is_some() {
+                    break;
+                }
+            }
+            match removed {
+                Some(weakest) => {
+                    kept.remove(weakest);
+                    round += 1;
+                }
+                None if credited => {
+                    longer += 1;
+                    most *= 2;
+                    let note = format!(
+                        "a placebo was credited: everything that was left was measured again, up to {most} cycles"
+                    );
+                    (self.tell)(&note);
+                    self.found.notes.push(note);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Judges a round by the cycles that there are.
+    fn verdict(
+        &mut self,
+        cycles: &[Vec<Block>],
+        kept: &[Chosen],
+        placebos: &[Chosen],
+        level: f64,
+    ) -> Verdict {
+        let values = effects::without_covariates(cycles);
+        let seed = self.lot.seed();
+        let compare = |without: usize, with: usize| {
+            let pairs: Vec<(f64, f64)> = values.iter().map(|cycle| (cycle[without], cycle[with])).collect();
+            paired::compare(&pairs, 0.95, seed)
+        };
+        let reached = geometric_mean(values.iter().map(|cycle| cycle[0]));
+        let least_us = self.settings.least_gain_us.max(self.settings.least_gain * reached);
+        let helps = |gain: &Paired| gain.p <= level && gain.low > 0.0 && gain.gain >= least_us;
+        let of_placebos: Vec<Option<Paired>> =
+            (0..placebos.len()).map(|at| compare(FIRST_REMOVED + at, 0)).collect();
+        let gains: Vec<Option<Paired>> =
+            (0..kept.len()).map(|at| compare(FIRST_REMOVED + placebos.len() + at, 0)).collect();
+        let mut credited = false;
+        for (&placebo, gain) in placebos.iter().zip(&of_placebos) {
+            let Some(gain) = gain else { continue };
+            let helps = self.settings.judge_placebos && helps(gain);
+            self.judge(placebo, *gain, helps);
+            credited |= helps;
+        }
+        for (&chosen, gain) in kept.iter().zip(&gains) {
+            if let Some(gain) = gain {
+                self.judge(chosen, *gain, false);
+            }
+        }
+        // What a credited placebo gains, anything can gain.
+        let most = of_placebos.iter().flatten().map(|gain| gain.high).fold(f64::MIN, f64::max);
+        let beats = |gain: &Paired| !credited || gain.low > most;
+        let hurts = gains.iter().map(|gain| gain.as_ref().is_some_and(|gain| helps(gain) && beats(gain)));
+        let hurts = hurts.collect();
+        Verdict { gains, hurts, credited, total: compare(1, 2) }
+    }
+
+    /// Keeps what hurts when it is removed; the rest is undecided.
+    fn settle(&mut self, kept: &[Chosen], verdict: &Verdict, cycles: &[Vec<Block>]) {
+        let of = |hurting: bool| {
+            let of = kept.iter().zip(&verdict.hurts).filter(move |(_, hurts)| **hurts == hurting);
+            of.map(|(&chosen, _)| chosen).collect::<Vec<Chosen>>()
+        };
+        (self.found.kept, self.found.undecided) = (of(true), of(false));
+        for chosen in self.found.kept.clone() {
+            if let Some(row) = self.row(chosen) {
+                row.kept = true;
+            }
+        }
+        self.found.placebo_credited = verdict.credited;
+        // Where something undecided was there as well, what is kept was not measured by itself.
+        let measured = self.found.undecided.is_empty();
+        self.found.total = verdict.total.filter(|_| measured && !kept.is_empty());
+        let arm = |at: usize| cycles.iter().map(|cycle| cycle[at]).collect();
+        self.found.blocks = [arm(1), if measured { arm(2) } else { Vec::new() }];
+    }
+}
+
+/// What leaving out what the arm lacks costs, in standard errors of the pairs with the first arm.
+fn standard_errors(cycles: &[Vec<Block>], arm: usize) -> f64 {
+    let costs: Vec<f64> = cycles
+        .iter()
+        .map(|cycle| effects::log(cycle[arm].value_us) - effects::log(cycle[0].value_us))
+        .collect();
+    let n = costs.len() as f64;
+    let mean = costs.iter().sum::<f64>() / n;
+    let variance = costs.iter().map(|cost| (cost - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    mean / (variance / n).sqrt().max(1e-9)
+}
