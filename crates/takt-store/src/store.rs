@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use takt_rundir::{FORMAT, HASHES_FILE, RunDir, RunHeader, SealState, sha256_of};
+use takt_rundir::{FORMAT, HASHES_FILE, RunDir, SealState, sha256_of};
 
 use crate::index::{Entry, read_index, write_index};
 use crate::objects::Objects;
