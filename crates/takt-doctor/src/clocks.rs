@@ -1,11 +1,7 @@
-//! Clocks and timers: source, resolution, cost, slack.
-
-use std::time::Duration;
+//! Clocks: source, resolution, cost.
 
 use takt_rt::clock::monotonic_ns;
-use takt_rt::latency;
 
-use crate::measure::Measured;
 use crate::report::Check;
 use crate::tree::Tree;
 
@@ -107,37 +103,6 @@ pub(crate) fn source(tree: &Tree, reading: Option<Reading>) -> Check {
                 .into()
         };
         return check.warn(evidence, fix);
-    }
-    check.ok(evidence)
-}
-
-/// The kernel's default slack.
-const DEFAULT_SLACK_NS: u64 = 50_000;
-
-pub(crate) fn slack(measured: Option<&Measured>) -> Check {
-    let check = Check::new(
-        "timer_slack",
-        "Timer slack",
-        "timers of SCHED_OTHER threads may fire later by the slack, so that wake-ups can be grouped; real-time policies have \
-         none",
-    );
-    let Some(measured) = measured else { return check.unknown("concerns the running system only") };
-    let Ok(slack_ns) = latency::timer_slack_ns() else { return check.unknown("the slack cannot be read") };
-    let medians = (measured.other.as_ref().and_then(|l| l.quantile_ns(0.5)), measured.median_ns());
-    let told = match medians {
-        (Some(other), Some(real_time)) => format!(
-            "; measured: half of all wake-ups came later than {:?} under SCHED_OTHER, than {:?} under {}",
-            Duration::from_nanos(other),
-            Duration::from_nanos(real_time),
-            if measured.real_time { "SCHED_FIFO" } else { "SCHED_OTHER too, since SCHED_FIFO was refused" },
-        ),
-        _ => String::new(),
-    };
-    let check = check.with_number("timer_slack_ns", slack_ns as f64);
-    let evidence = format!("{slack_ns} ns for SCHED_OTHER threads of this session{told}");
-    if slack_ns > DEFAULT_SLACK_NS {
-        return check
-            .warn(evidence, "set `timer_slack_ns = 1` for SCHED_OTHER threads in the robot's configuration");
     }
     check.ok(evidence)
 }

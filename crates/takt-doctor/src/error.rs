@@ -55,6 +55,9 @@ pub enum DoctorError {
         /// What is wrong with it, and the way out.
         reason: String,
     },
+    /// Settings that TOML cannot hold.
+    #[error("the settings cannot be written as TOML: {0}")]
+    Unwritable(#[from] toml::ser::Error),
     /// A setting is not there, cannot be read, or was not taken by the kernel.
     #[error("{reason}")]
     Setting {

@@ -1,36 +1,12 @@
 //! The examination.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use crate::error::DoctorError;
 use crate::interrupts;
 use crate::measure;
+use crate::options::Options;
 use crate::report::{Check, Report};
 use crate::tree::Tree;
 use crate::{clocks, cpus, gpu, kernel, memory, network, rights, threads};
-
-/// How to examine.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Options {
-    /// Where `/proc`, `/sys` and `/dev` lie. Default `/`. In any other folder (a copy from another
-    /// machine) nothing is measured or tried.
-    pub root: PathBuf,
-    /// How long to measure, 0 to 3600 seconds. Default 3: what somebody waits for. 0 measures
-    /// nothing.
-    pub seconds: f64,
-    /// What counts as a hardware gap, see [`GapOptions`](crate::GapOptions::threshold).
-    pub gap: Duration,
-    /// SCHED_FIFO priority of what measures, see [`GapOptions`](crate::GapOptions::priority).
-    pub priority: u8,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let gaps = crate::GapOptions::default();
-        Self { root: "/".into(), seconds: 3.0, gap: gaps.threshold, priority: gaps.priority }
-    }
-}
 
 /// The lowest SCHED_FIFO priority that the shipped robots' files give to a fastest loop (80 to 99):
 /// a thread of the kernel at or above it delays such a loop.
@@ -74,7 +50,7 @@ pub fn examine(options: &Options) -> Result<Report, DoctorError> {
         threads::priorities(&tree, ROBOTS),
         threads::workqueues(&tree),
         clocks::source(&tree, measured.map(|measured| measured.clock)),
-        clocks::slack(measured),
+        measure::slack(measured),
         kernel::timer_migration(&tree),
         memory::swap(&tree),
         memory::huge_pages(&tree),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use takt_rt::cpus::MachineCpus;
+use takt_rt::latency;
 use takt_rt::periodic::SleepStrategy;
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
@@ -13,9 +14,9 @@ use takt_rt::settings::ThreadSettings;
 use crate::clocks::{self, Reading};
 use crate::cpus;
 use crate::error::DoctorError;
-use crate::examine::Options;
 use crate::gaps::{CpuGaps, GapOptions, detect_gaps};
 use crate::interrupts::{Interrupts, Rate};
+use crate::options::Options;
 use crate::report::Check;
 use crate::tree::Tree;
 
@@ -122,6 +123,37 @@ fn us(ns: u64) -> f64 {
 }
 
 const REDUCED: &str = "; measured without real-time priority, so any program may have been the cause";
+
+/// The kernel's default slack.
+const DEFAULT_SLACK_NS: u64 = 50_000;
+
+pub(crate) fn slack(measured: Option<&Measured>) -> Check {
+    let check = Check::new(
+        "timer_slack",
+        "Timer slack",
+        "timers of SCHED_OTHER threads may fire later by the slack, so that wake-ups can be grouped; real-time policies have \
+         none",
+    );
+    let Some(measured) = measured else { return check.unknown("concerns the running system only") };
+    let Ok(slack_ns) = latency::timer_slack_ns() else { return check.unknown("the slack cannot be read") };
+    let medians = (measured.other.as_ref().and_then(|l| l.quantile_ns(0.5)), measured.median_ns());
+    let told = match medians {
+        (Some(other), Some(real_time)) => format!(
+            "; measured: half of all wake-ups came later than {:?} under SCHED_OTHER, than {:?} under {}",
+            Duration::from_nanos(other),
+            Duration::from_nanos(real_time),
+            if measured.real_time { "SCHED_FIFO" } else { "SCHED_OTHER too, since SCHED_FIFO was refused" },
+        ),
+        _ => String::new(),
+    };
+    let check = check.with_number("timer_slack_ns", slack_ns as f64);
+    let evidence = format!("{slack_ns} ns for SCHED_OTHER threads of this session{told}");
+    if slack_ns > DEFAULT_SLACK_NS {
+        return check
+            .warn(evidence, "set `timer_slack_ns = 1` for SCHED_OTHER threads in the robot's configuration");
+    }
+    check.ok(evidence)
+}
 
 pub(crate) fn wakeups(measured: Option<&Measured>) -> Check {
     let check = Check::new(

@@ -36,9 +36,9 @@ impl Tuned {
     /// As the file holds it.
     ///
     /// # Errors
-    /// What TOML cannot hold.
-    pub fn to_toml(&self) -> Result<String, String> {
-        toml::to_string(self).map_err(|error| error.to_string())
+    /// [`DoctorError::Unwritable`].
+    pub fn to_toml(&self) -> Result<String, DoctorError> {
+        Ok(toml::to_string(self)?)
     }
 
     /// Reads the file at `path`.

@@ -2,7 +2,11 @@
 
 use serde::Serialize;
 
-use crate::cell::{RECOVER_AFTER_MS, RESUME_AFTER_MS};
+/// How long everything must be valid after a fault (`ssm.recover_after_s`). Short, so that cases
+/// are short.
+pub(crate) const RECOVER_AFTER_MS: u64 = 300;
+/// How long nobody must have been near (`ssm.resume_after_s`).
+pub(crate) const RESUME_AFTER_MS: u64 = 100;
 use crate::proxy::Disturbance;
 pub use crate::recording::Spoil;
 pub use crate::witness::Urgency;

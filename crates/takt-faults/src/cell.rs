@@ -5,14 +5,9 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::case::Case;
+use crate::case::{Case, RECOVER_AFTER_MS, RESUME_AFTER_MS};
 use crate::recording::INTRINSICS;
 
-/// How long everything must be valid after a fault (`ssm.recover_after_s`). Short, so that cases
-/// are short.
-pub(crate) const RECOVER_AFTER_MS: u64 = 300;
-/// How long nobody must have been near (`ssm.resume_after_s`).
-pub(crate) const RESUME_AFTER_MS: u64 = 100;
 /// `ssm.stale_after_ms` of the test's cell: the monitor's default.
 pub(crate) const CAMERA_STALE_MS: u64 = 120;
 /// `ssm.robot_stale_after_ms` of the test's cell: the monitor's default.

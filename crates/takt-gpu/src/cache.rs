@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::error::GpuError;
-use crate::kernel::Source;
 use crate::nvrtc::{Compiled, Compiler};
+use crate::source::Source;
 
 const MAGIC: &[u8; 8] = b"TAKTGPU1";
 const HEAD: usize = 8 + 32 + 32;

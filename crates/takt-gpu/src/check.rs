@@ -19,8 +19,9 @@ use crate::error::GpuError;
 use crate::gpu::{Gpu, Info, Memory};
 use crate::graph::Graph;
 use crate::interference::Interfering;
-use crate::kernel::{Arg, Function, Grid, Source};
+use crate::kernel::{Arg, Function, Grid};
 use crate::memory::{DeviceBuffer, Pinned};
+use crate::source::Source;
 use crate::stream::{Event, Stream};
 use crate::wait::{Wait, Waited};
 

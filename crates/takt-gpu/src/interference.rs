@@ -16,8 +16,9 @@ use takt_rt::policy::Policy;
 
 use crate::error::GpuError;
 use crate::gpu::{Gpu, Info};
-use crate::kernel::{Arg, Function, Grid, Source};
+use crate::kernel::{Arg, Function, Grid};
 use crate::memory::{DeviceBuffer, Pinned};
+use crate::source::Source;
 use crate::stream::{Event, Stream};
 use crate::wait::{Wait, Waited};
 

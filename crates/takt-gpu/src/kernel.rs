@@ -14,23 +14,13 @@ use crate::gpu::{Device, Gpu};
 use crate::memory::{Allocation, DeviceBuffer, Pinned};
 use crate::nvrtc::Compiler;
 use crate::prebuilt;
+use crate::source::Source;
 
 /// Most arguments of a kernel: its pointers stand on the stack.
 pub(crate) const MOST_ARGS: usize = 32;
 
 /// Longest argument passed by value, bytes.
 const VALUE_BYTES: usize = 64;
-
-/// CUDA C to be compiled at run time, for the device that is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Source {
-    /// What errors and cache files call it.
-    pub name: &'static str,
-    /// The text. Functions that are launched are `extern "C" __global__`.
-    pub text: &'static str,
-    /// Options beside the architecture, such as `--fmad=false` where results must equal the CPU's.
-    pub options: &'static [&'static str],
-}
 
 /// Blocks and threads of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +31,6 @@ pub struct Grid {
     pub threads: [u32; 3],
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
-}
-
-impl Source {
-    /// Names of its kernels, in the order of the text.
-    pub fn kernels(&self) -> Vec<&'static str> {
-        let declared = self.text.split("extern \"C\" __global__ void ").skip(1);
-        declared.filter_map(|rest| rest.split('(').next()).collect()
-    }
 }
 
 impl Grid {

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use libloading::Library;
 
 use crate::error::{CudaVersion, GpuError};
-use crate::kernel::Source;
 use crate::library;
+use crate::source::Source;
 
 type Program = *mut c_void;
 

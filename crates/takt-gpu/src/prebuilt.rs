@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 
 use crate::error::GpuError;
 use crate::gpu::Info;
-use crate::kernel::Source;
 use crate::nvrtc::{Compiled, Compiler};
+use crate::source::Source;
 
 /// Names the folder.
 pub const VARIABLE: &str = "TAKT_GPU_KERNELS";

@@ -4,6 +4,7 @@
 pub mod guest;
 pub mod harness;
 pub mod image;
+mod image_error;
 pub mod machine;
 pub mod packages;
 mod run;

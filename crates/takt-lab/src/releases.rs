@@ -150,7 +150,13 @@ impl Releases {
 
     /// The window is over, and the task went on beyond it: releases after the last job have none.
     pub fn finish(&mut self) {
+        self.finish_at(u64::MAX);
+    }
+
+    /// The same of a task that was to run until `end_ns`, where that is before the window's end.
+    pub fn finish_at(&mut self, end_ns: u64) {
         let [from_ns, to_ns] = self.window.bounds();
+        let to_ns = to_ns.min(end_ns);
         if to_ns == u64::MAX {
             return;
         }
@@ -254,6 +260,24 @@ mod tests {
         window.close(105 * MS);
         releases.finish();
         assert_eq!((releases.jobs, releases.skipped), (0, 100));
+    }
+
+    /// The window closes some time after a task has done all that it had to.
+    #[test]
+    fn a_task_that_had_ended_before_the_window_owes_nothing_after_its_end() {
+        let window = Window::default();
+        window.open(0);
+        window.close(3000 * MS);
+        let ended = |still: u64, end_ms: u64| {
+            let mut releases = Releases::new(MS, &window, &measures(), &["lateness"]);
+            frozen(&mut releases, 1001, 1000, still);
+            releases.finish_at(end_ms * MS);
+            (releases.jobs, releases.skipped)
+        };
+        assert_eq!(ended(0, 1001), (1001, 0));
+        // A freeze in its last job, with which it ended.
+        assert_eq!(ended(608, 1609), (1001, 608));
+        assert_eq!(ended(0, u64::MAX / MS), (1001, 1999));
     }
 
     #[test]

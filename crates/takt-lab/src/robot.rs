@@ -127,7 +127,7 @@ impl Kind {
 pub struct GuestNeeds {
     /// Kernel modules.
     pub modules: &'static [&'static str],
-    /// Programs of the host.
+    /// Programs of the host: names in PATH, or whole paths.
     pub programs: &'static [&'static str],
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Serialize;
 use takt_lab::Registry;
 use takt_lab::campaign::{
-    Campaign, CampaignFile, Local, Plan, RunOrder, Table, condition_rows, scheduler_rows,
+    Campaign, CampaignFile, Local, Plan, RunFailure, RunOrder, Table, condition_rows, scheduler_rows,
 };
 use takt_lab::summary::summarise;
 use takt_report::compare::{Options, compare};
@@ -100,7 +100,7 @@ fn campaign(root: &Path, kept: u64, claim: &str, fails: &str) -> Table {
     let campaign = Campaign::create(ROBOTS, root, Plan::resolve(&ROBOTS, &file).unwrap()).unwrap();
     let make = |order: &RunOrder<'_>| {
         if !fails.is_empty() && order.run.setup.experiment.configuration().contains(fails) {
-            return Err("planted".to_owned());
+            return Err(RunFailure::Elsewhere("planted".to_owned()));
         }
         write(order.dir, &order.run.setup.experiment, kept, claim);
         Ok(())

@@ -10,11 +10,12 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{Reader, Writer, latest};
 use takt_rt::signal::Signal;
 
-use crate::camera::{self, Camera, Surroundings};
+use crate::camera::Camera;
 use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::gate::StartGate;
 use crate::handover::Handover;
+use crate::open::{Surroundings, open};
 use crate::{Frame, Intrinsics, Streams};
 
 /// How a feed starts and what it does when its camera vanishes.
@@ -158,7 +159,7 @@ impl CameraFeed {
     ) -> Result<(Self, Vec<Reader<Frame>>), CameraError> {
         let config = config.clone();
         let backend = config.backend();
-        Self::start_with(index, backend, move || camera::open(&config, pose.clone()), readers, options)
+        Self::start_with(index, backend, move || open(&config, pose.clone()), readers, options)
     }
 
     /// Like [`start`](Self::start) with a camera of the caller's own: `open` is called now, and
@@ -204,7 +205,7 @@ impl CameraFeed {
         let stopped = Arc::clone(&shared);
         let open = move || -> Result<Box<dyn Camera>, CameraError> {
             if config.has_own_threads() {
-                return camera::open(&config, pose.clone());
+                return open(&config, pose.clone());
             }
             let stopped = Arc::clone(&stopped);
             let ends = Box::new(move || stopped.stopping());

@@ -22,17 +22,19 @@ mod frame;
 mod gate;
 mod handover;
 pub mod image;
+mod open;
 mod pacing;
 #[cfg(feature = "realsense")]
 pub mod realsense;
 pub mod recording;
 pub mod synthetic;
 
-pub use camera::{Camera, PoseSource, Surroundings, open};
+pub use camera::{Camera, PoseSource};
 pub use config::{CameraConfig, RealsenseConfig, ReplayConfig};
 pub use error::CameraError;
 pub use feed::{Acquisition, CameraFeed, FeedOptions, FeedState, FeedStatus};
 pub use frame::{Frame, Intrinsics, StreamStamp, Streams};
 pub use gate::StartGate;
+pub use open::{Surroundings, open};
 pub use pacing::Pacer;
 pub use synthetic::SyntheticConfig;

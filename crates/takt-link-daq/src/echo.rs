@@ -11,9 +11,6 @@ use crate::config::EchoConfig;
 use crate::error::LinkError;
 use crate::far_end::{FarEndSetup, FarProcess, Wire};
 
-/// How long an echo thread sleeps at most before it looks whether it should end, milliseconds.
-pub const STOP_LATENCY_MS: u64 = 100;
-
 /// What answers. A thread must be stopped before what it reads is closed.
 pub struct Echo {
     stop: Arc<AtomicBool>,
@@ -25,7 +22,7 @@ pub struct Echo {
 
 impl Echo {
     /// Starts `body` under the settings of `config`; it must look at the flag at least every
-    /// [`STOP_LATENCY_MS`].
+    /// [`STOP_LATENCY_MS`](crate::far_end::STOP_LATENCY_MS).
     pub fn start<F>(config: &EchoConfig, body: F) -> Result<Self, LinkError>
     where
         F: FnOnce(&AtomicBool) -> std::io::Result<()> + Send + 'static,

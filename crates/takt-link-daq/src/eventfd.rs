@@ -16,13 +16,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use crate::config::{EventfdConfig, Waiting};
 use crate::echo::Echo;
 use crate::error::LinkError;
-use crate::far_end::{FarEndSetup, Wire};
+use crate::far_end::{END, FarEndSetup, Wire};
 use crate::frame::{WIDE_BYTES, Wide};
 use crate::udp::BLOCK;
 use crate::{Link, LinkFacts};
 
-/// Written to end the echo thread; no sum of levels reaches it.
-pub(crate) const END: u64 = 1 << 62;
 const ONE: u64 = 1 << 32;
 /// Levels are whole steps of this, from -[`LIMIT_V`].
 const STEP_V: f64 = 1e-6;

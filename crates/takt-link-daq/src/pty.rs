@@ -14,9 +14,9 @@ use rustix::termios::{
 };
 
 use crate::config::{PtyConfig, PtyEcho, Waiting};
-use crate::echo::{Echo, STOP_LATENCY_MS};
+use crate::echo::Echo;
 use crate::error::LinkError;
-use crate::far_end::{FarEndSetup, Wire};
+use crate::far_end::{FarEndSetup, STOP_LATENCY_MS, Wire};
 use crate::frame::{FRAME_BYTES, Frame, Parser, Wide};
 use crate::udp::BLOCK;
 use crate::{Link, LinkCounts, LinkFacts};

@@ -10,9 +10,9 @@ use rustix::fd::AsFd;
 use takt_rt::clock::monotonic_ns;
 
 use crate::config::{UdpConfig, Waiting};
-use crate::echo::{Echo, STOP_LATENCY_MS};
+use crate::echo::Echo;
 use crate::error::LinkError;
-use crate::far_end::{FarEndSetup, Wire};
+use crate::far_end::{FarEndSetup, STOP_LATENCY_MS, Wire};
 use crate::frame::{FRAME_BYTES, Frame, WIDE_BYTES, Wide};
 use crate::{Link, LinkCounts, LinkFacts};
 

@@ -3,8 +3,32 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::client::SendOutcome;
 use crate::socket;
+
+/// What became of one command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOutcome {
+    /// The kernel took the whole packet.
+    Sent,
+    /// The kernel took a part of the packet; the rest goes out first with the next send.
+    Partial,
+    /// The kernel took nothing: the robot does not read. The command is superseded by the next one.
+    WouldBlock,
+    /// There is no connection now; the receiver thread reconnects.
+    Disconnected,
+    /// The send failed otherwise.
+    Failed {
+        /// The error number.
+        errno: i32,
+    },
+}
+
+impl SendOutcome {
+    /// Whether the command is on its way to the robot.
+    pub const fn is_sent(self) -> bool {
+        matches!(self, Self::Sent)
+    }
+}
 
 /// Sends packets of so many bytes. The stream stays whole whatever the kernel takes: a packet that
 /// was begun is finished first.

@@ -10,12 +10,9 @@ mod process;
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, within};
 
-pub use beside::{Beside, Variables};
+pub use crate::tool::{SUBCOMMAND, Variables};
+pub use beside::Beside;
 pub(crate) use process::GpuLoad;
-
-/// The hidden subcommand of `takt` that does the work, with an [`Interference`] in JSON as its
-/// argument.
-pub const SUBCOMMAND: &str = "gpu-load";
 
 /// How urgent a stream's work is among the work of the device. Between kernels and at block
 /// boundaries only: a block that runs is never stopped.

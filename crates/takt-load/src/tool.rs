@@ -1,5 +1,6 @@
 //! Stress tools as child processes: `stress-ng` and `hackbench`.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -15,8 +16,14 @@ use rustix::fs::MemfdFlags;
 use takt_rt::census::Registration;
 use takt_rt::policy::Policy;
 
-use crate::gpu::Variables;
 use crate::processes;
+
+/// The hidden subcommand of `takt` that does the work on a GPU, with an
+/// [`Interference`](crate::gpu::Interference) in JSON as its argument.
+pub const SUBCOMMAND: &str = "gpu-load";
+
+/// Names and values of an environment.
+pub type Variables = Vec<(OsString, OsString)>;
 
 /// How long a tool has to end what it has forked before it is killed.
 const GRACE: Duration = Duration::from_secs(3);
@@ -33,7 +40,7 @@ pub(crate) struct Tools {
 impl Default for Tools {
     fn default() -> Self {
         // This very program, as it is on disk even if the file has been replaced.
-        let gpu = ("/proc/self/exe".into(), vec![crate::gpu::SUBCOMMAND.to_owned()]);
+        let gpu = ("/proc/self/exe".into(), vec![SUBCOMMAND.to_owned()]);
         Self { stress_ng: "stress-ng".into(), hackbench: "hackbench".into(), gpu }
     }
 }

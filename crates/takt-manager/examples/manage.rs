@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use takt_manager::enact::platform;
 use takt_manager::goals::Goals;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{Live, Log, Options, metrics};
 use takt_manager::restore::watchdog;
-use takt_manager::system::platform;
 use takt_ros::preload::{ProbeOptions, ProbeSession};
 
 type Failure = Box<dyn std::error::Error>;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use takt_model::{CallbackKind, Model};
 
-use crate::learn::select::is_brought_along;
+use crate::infrastructure::is_brought_along;
 use crate::words;
 
 mod remembered;

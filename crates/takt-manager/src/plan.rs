@@ -9,7 +9,21 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use takt_model::{CallbackId, ExecutorId, ThreadId};
 
-pub use crate::manager::Room;
+/// How far the assumptions of a plan reach beyond what was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Room {
+    /// Execution times and self-suspensions may be so many times the longest seen,
+    pub times: f64,
+    /// and one among 16 (`SPREAD`) activations in a row so much longer than that. Messages may be
+    /// that much later, too, and arrivals from outside closer.
+    pub more_ns: u64,
+    /// What all callbacks of a core together may take beyond that, in any interval of one second;
+    /// 0: nothing.
+    #[serde(default)]
+    pub disturbance_ns: u64,
+    /// An activation may suspend itself so many times more often than was seen.
+    pub suspensions: u64,
+}
 
 /// What the machine offers to reservations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

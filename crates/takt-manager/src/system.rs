@@ -1,37 +1,3 @@
-//! The kernel as enactment sees it ([`takt_reserve::system`]), and the platform that options and
-//! this machine make.
-
-use std::io;
+//! The kernel as enactment sees it.
 
 pub use takt_reserve::system::*;
-
-/// The platform that `options` and this machine make: the cores named, or all online ones but the
-/// system core, and as much of each as the kernel admits. A machine of one or two cores has none to
-/// spare: there the system core takes reservations, too.
-///
-/// # Errors
-///
-/// A core that is not online.
-pub fn platform(options: &crate::goals::Options) -> Result<crate::Platform, crate::enact::Error> {
-    let online =
-        takt_rt::placement::online().map_err(|error| crate::enact::Error::Online(io::Error::other(error)))?;
-    let system_core = options.system_core;
-    let spare: Vec<usize> = online.iter().filter(|&core| core != system_core).collect();
-    let cores = match &options.cores {
-        Some(cores) => cores.clone(),
-        None if spare.len() < 2 => online.iter().collect(),
-        None => spare,
-    };
-    if let Some(&core) = cores.iter().chain([&system_core]).find(|core| !online.contains(**core)) {
-        return Err(crate::enact::Error::Core { core, online: Box::new(online) });
-    }
-    let room = deadline_room().unwrap_or(options.most_bandwidth);
-    let most_bandwidth = options.most_bandwidth.min(room);
-    let most_system_bandwidth = options.most_system_bandwidth.map_or(most_bandwidth, |most| most.min(room));
-    Ok(crate::Platform {
-        most_bandwidth,
-        most_system_bandwidth,
-        enforcement_ns: takt_reserve::enforce::known(&Linux::new()).granularity_ns,
-        ..crate::Platform::new(cores, system_core, most_bandwidth)
-    })
-}

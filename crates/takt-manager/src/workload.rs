@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use takt_model::{Callback, CallbackKind, ExecutorKind, Model, Outside, ThreadId};
 
-use crate::analysis::Load;
 use crate::curves::{Cost, Counts, Spans};
+use crate::load::{DISPATCH_NS, Load};
 
 /// How measured curves are to be read.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -189,7 +189,7 @@ impl Workload {
             assumptions.push(format!(
                 "{}: what its looks for work cost was not seen; {} us each",
                 server.name,
-                crate::analysis::DISPATCH_NS / 1000
+                DISPATCH_NS / 1000
             ));
         }
         for id in &model.not_run {
@@ -206,12 +206,12 @@ impl Workload {
     }
 
     /// CPU time that an executor is allowed for looking for work once: half as much again as was
-    /// seen, and 20 us; what is not known costs [`DISPATCH_NS`](crate::analysis::DISPATCH_NS).
+    /// seen, and 20 us; what is not known costs [`DISPATCH_NS`].
     #[must_use]
     pub fn allowed_dispatch_ns(&self, server: usize) -> u64 {
         match self.dispatch_ns.get(server).copied().flatten() {
             Some(ns) => ns.saturating_add(ns / 2).saturating_add(20_000),
-            None => crate::analysis::DISPATCH_NS,
+            None => DISPATCH_NS,
         }
     }
 

@@ -282,6 +282,13 @@ fn each_way_reserves_and_restores() {
             assert_eq!(enacted.differences, [], "{mode}");
             assert_eq!(enacted.reserved.len(), 2, "{mode}");
             assert_eq!(enacted.helpers, enactor_helpers(&dummy), "{mode}");
+            if mode == Mode::AdmissionOff {
+                // Also while they are reserved, threads stay in the group of their unit or
+                // container.
+                for (tid, (_, _, group)) in &Snapshot::take(dummy.pid()).threads {
+                    assert_eq!(*group, before.threads[tid].2, "{mode}: thread {tid}");
+                }
+            }
             // A reserved thread can still make threads, and they start without reservation.
             let made = dummy.make();
             let kernel = Linux::new();

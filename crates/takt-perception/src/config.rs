@@ -2,6 +2,8 @@
 
 #![deny(missing_docs)]
 
+mod bounds;
+
 use std::path::PathBuf;
 
 use nalgebra::Point3;
@@ -339,7 +341,7 @@ impl PerceptionConfig {
                 Err(ConfigError { name, value: value.to_string(), accepted: "a number above 0" })
             }
         };
-        crate::bounds::check(self)?;
+        bounds::check(self)?;
         self.gpu.validate()?;
         share("health.min_valid_depth", self.health.min_valid_depth)?;
         share("health.max_impossible_depth", self.health.max_impossible_depth)?;

@@ -8,12 +8,12 @@ use takt_rt::clock::monotonic_ns;
 
 use crate::config::PerceptionConfig;
 use crate::detector::{DetectionSet, DetectorHandle};
+use crate::error::PerceptionError;
 use crate::health::{self, GreySums};
 use crate::measure::{Claim, Item, Question};
 use crate::mount::FramePose;
 use crate::occupancy::{Blob, DepthCounts, NONE, Scene};
 use crate::overlay::Overlay;
-use crate::perception::PerceptionError;
 use crate::result::{Detections, FrameHealth, MAX_OBJECTS, StageTimes};
 use crate::track::Tracks;
 use crate::unseen::Unseen;

@@ -22,11 +22,11 @@
 //! Networks run in ONNX Runtime where it is installed and else in an embedded engine ([`Engine`]).
 
 mod background;
-mod bounds;
 mod config;
 mod detector;
 mod device;
 mod engine;
+mod error;
 mod frame_watch;
 pub mod gpu;
 mod health;
@@ -60,11 +60,12 @@ pub use engine::{
     BUILTIN_MODELS, Backend, BuiltinModel, Engine, EngineConfig, EngineError, LoadedNetwork, ModelSource,
     Network, Provider, Tensor, builtin_model,
 };
+pub use error::PerceptionError;
 pub use frame_watch::FrameWatch;
 pub use mount::{FramePose, Mount, MountFrame, PoseHistory};
 pub use occupancy::{Capsule, CapsuleFrame, StaticBox, Volume};
 pub use overlay::Overlay;
-pub use perception::{Perception, PerceptionError};
+pub use perception::Perception;
 pub use result::{Detections, FrameHealth, MAX_OBJECTS, Object, ObjectKind, StageTimes};
 pub use robot_shape::{MAX_ROBOT_CAPSULES, RobotShape, box_capsules};
 pub use sensor::{DepthModel, SensorConfig};

@@ -3,9 +3,10 @@
 use nalgebra::Point3;
 use takt_link_camera::{Frame, Intrinsics};
 
-use crate::config::{ConfigError, DetectorSchedule, PerceptionConfig};
+use crate::config::{DetectorSchedule, PerceptionConfig};
 use crate::detector::{DetectionSet, Detector, DetectorHandle};
 use crate::engine::{Engine, EngineError};
+use crate::error::PerceptionError;
 use crate::health::GreySums;
 use crate::judge::{Judge, MAX_PEOPLE, MaskRequest, MaskSource, Stages};
 use crate::measure::{Claim, Item, Measurement, Question, View};
@@ -16,23 +17,6 @@ use crate::result::Detections;
 use crate::segmenter::{MaskCrop, Segmenter};
 use crate::track::Tracks;
 use crate::view::FrameView;
-
-/// Why perception cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum PerceptionError {
-    /// A setting is out of range.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// A network cannot be loaded.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The intrinsics make no sense.
-    #[error(
-        "camera {camera}: intrinsics {intrinsics:?} are unusable; accepted: width and height above 0 and finite \
-         fx, fy above 0, cx, cy"
-    )]
-    Intrinsics { camera: u32, intrinsics: Intrinsics },
-}
 
 /// Perception of one camera on the CPU. One thread owns it and calls [`process`](Self::process) for
 /// each frame.

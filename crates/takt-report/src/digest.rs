@@ -16,8 +16,6 @@ use crate::figures::{Figures, Pool};
 use crate::phase::{PhaseDigest, phases};
 use crate::verdict;
 
-/// Confidence of all intervals.
-pub const CONFIDENCE: f64 = 0.95;
 /// Samples that are kept by phase: 20 million take 160 MB.
 const PHASES_AT_MOST: usize = 20_000_000;
 

@@ -270,7 +270,9 @@ pub(crate) fn cause_title(cause: &str) -> String {
         "stopped" => "stopped by a signal",
         "previous_job" => "job before still running",
         "execution" => "the job itself",
-        "execution_or_firmware" => "the job itself or a gap by the firmware (SMI): cannot be told apart here",
+        "execution_or_firmware" => {
+            "the job itself or a gap (SMI, or steal that is not told): cannot be told apart here"
+        }
         "" => "not told",
         other => return clean(&other.replace('_', " ")),
     };

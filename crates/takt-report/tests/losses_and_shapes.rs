@@ -64,6 +64,34 @@ fn nine_tunings_stand_side_by_side_idle_and_loaded_as_two_tables() {
 }
 
 #[test]
+fn a_table_in_which_nothing_was_measured_says_why() {
+    let root = tempfile::tempdir().unwrap();
+    for (cell, (tuning, stress)) in
+        [("C", "off"), ("P", "off"), ("C", "humanoid"), ("P", "humanoid"), ("none", "humanoid")]
+            .into_iter()
+            .enumerate()
+    {
+        let mut header = header(&[("tuning", tuning), ("stress", stress)], 1);
+        let loaded = stress != "off";
+        match tuning {
+            "C" if loaded => header.not_granted.push("shield: no room".to_owned()),
+            "P" if loaded => header.failures.push("no device reached OP".to_owned()),
+            _ => {}
+        }
+        run(&root.path().join(format!("{cell:04}")), &header, 1000..if loaded { 1000 } else { 2000 });
+    }
+    let document = build(root.path());
+    let low = tables(&document, "lowest shares");
+    assert_eq!(low.len(), 2);
+    let [row] = low[1].rows() else { panic!("{:?}", low[1].rows()) };
+    let cells: Vec<String> = row[2..].iter().map(Cell::plain).collect();
+    assert_eq!(cells, ["– (NOT GRANTED)", "– (failed)", "– (no samples)"]);
+    for note in ["Not granted in C: shield: no room", "P: failed: no device reached OP"] {
+        assert!(low[1].notes().iter().any(|told| told == note), "{:?}", low[1].notes());
+    }
+}
+
+#[test]
 fn without_an_interference_there_is_one_table_with_whole_names() {
     let root = tempfile::tempdir().unwrap();
     for (cell, policy) in ["fifo:50", "fifo:99"].into_iter().enumerate() {

@@ -14,13 +14,9 @@ use serde::{Deserialize, Serialize};
 use takt_rt::placement::CpuSet;
 
 use crate::partition::{Partition, Trouble, at};
-use crate::restore::{self, Change, Journal};
+pub use crate::restore::FEATURE_FILES;
+use crate::restore::{self, Change, FEATURES, Journal};
 use crate::system::{Attributes, Kernel};
-
-/// Where the switches are, on newer and older kernels.
-pub const FEATURE_FILES: [&str; 2] = ["/sys/kernel/debug/sched/features", "/sys/kernel/debug/sched_features"];
-/// The switch, on newer and older kernels.
-const FEATURES: [&str; 2] = ["HRTICK_DL", "HRTICK"];
 
 /// The trial's reservation: a small budget, so that a tick is much, and a period that no tick
 /// divides. A multiple of the tick would keep its phase, and in a quarter of all phases a tick
@@ -158,12 +154,6 @@ fn attempt(
         let _ = partition.displace(kernel, &before);
     }
     runs
-}
-
-/// Whether undoing may write this to a feature file.
-pub(crate) fn is_ours(path: &Path, undo: &str) -> bool {
-    FEATURE_FILES.iter().any(|file| path == Path::new(file))
-        && FEATURES.iter().any(|feature| undo.strip_prefix("NO_") == Some(*feature))
 }
 
 #[cfg(test)]

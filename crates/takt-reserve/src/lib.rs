@@ -17,9 +17,11 @@ pub mod restore;
 pub mod system;
 
 pub use mode::{Mode, Refusal};
-pub use partition::{ADMISSION_FILE, LEAST_BUDGET_NS, Partition, Trouble};
-pub use prepare::set;
+pub use partition::{LEAST_BUDGET_NS, Partition, Trouble, set};
 pub use system::ratio;
+
+/// Holds -1 while admission control is off.
+pub const ADMISSION_FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// CPUs of the kernel's unbound workers.
 pub const WORKERS_FILE: &str = "/sys/devices/virtual/workqueue/cpumask";

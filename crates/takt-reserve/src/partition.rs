@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use takt_rt::placement::CpuSet;
 
+use crate::ADMISSION_FILE;
 use crate::mode::{Mode, Refusal};
-use crate::prepare::set;
-use crate::restore::{self, Hidden, Journal, ThreadBefore};
+use crate::restore::{self, Change, Hidden, Journal, ThreadBefore};
 use crate::system::{self, Attributes, GroupVersion, Kernel};
 
 /// What went wrong within one way.
@@ -32,8 +32,26 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Trouble + '_ {
     move |error| Trouble::Closed(format!("{}: {error}", path.display()))
 }
 
-/// Holds -1 while admission control is off.
-pub const ADMISSION_FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+/// Writes a setting after recording what undoes it: `undo`, or what is there now.
+///
+/// # Errors
+///
+/// The file cannot be read or written, or the journal cannot.
+pub fn set(
+    kernel: &mut dyn Kernel,
+    journal: &mut Journal,
+    path: &Path,
+    value: &str,
+    undo: Option<&str>,
+) -> Result<(), Trouble> {
+    let now = kernel.read(path).map_err(at(path))?;
+    if now.trim() == value {
+        return Ok(());
+    }
+    let undo = undo.unwrap_or(now.trim()).to_owned();
+    journal.change(Change::File { path: path.to_owned(), undo })?;
+    kernel.write(path, value).map_err(at(path))
+}
 
 /// The least budget that the kernel takes (`1 << DL_SCALE`).
 pub const LEAST_BUDGET_NS: u64 = 1024;

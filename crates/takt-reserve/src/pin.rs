@@ -23,12 +23,11 @@ use serde::{Deserialize, Serialize};
 use takt_rt::placement::{self, CpuSet};
 use takt_rt::policy::Policy;
 
-use crate::Mode;
-use crate::partition::{ADMISSION_FILE, Partition, Trouble};
-use crate::prepare::set;
+use crate::partition::{Partition, Trouble, set};
 use crate::restore::watchdog::Watchdog;
 use crate::restore::{self, Journal};
 use crate::system::{Attributes, Kernel, Linux, RECLAIM, RESET_ON_FORK};
+use crate::{ADMISSION_FILE, Mode};
 
 /// A sleeping thread belongs to the domain of the CPU where it fell asleep, so it has to wake once
 /// before a reservation is granted on others.

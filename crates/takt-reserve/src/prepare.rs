@@ -5,7 +5,7 @@ use std::path::Path;
 
 use takt_rt::placement::CpuSet;
 
-use crate::partition::{Partition, Trouble, at, cpu_set};
+use crate::partition::{Partition, Trouble, at, cpu_set, set};
 use crate::restore::{Change, Hidden, Journal};
 use crate::system::{GroupVersion, Kernel};
 
@@ -119,27 +119,6 @@ impl Partition {
         self.mount = Some(mount);
         Ok(())
     }
-}
-
-/// Writes a setting after recording what undoes it: `undo`, or what is there now.
-///
-/// # Errors
-///
-/// The file cannot be read or written, or the journal cannot.
-pub fn set(
-    kernel: &mut dyn Kernel,
-    journal: &mut Journal,
-    path: &Path,
-    value: &str,
-    undo: Option<&str>,
-) -> Result<(), Trouble> {
-    let now = kernel.read(path).map_err(at(path))?;
-    if now.trim() == value {
-        return Ok(());
-    }
-    let undo = undo.unwrap_or(now.trim()).to_owned();
-    journal.change(Change::File { path: path.to_owned(), undo })?;
-    kernel.write(path, value).map_err(at(path))
 }
 
 fn group(

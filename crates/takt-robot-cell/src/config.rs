@@ -2,6 +2,8 @@
 
 #![deny(missing_docs)]
 
+mod bounds;
+
 use serde::{Deserialize, Serialize};
 use takt_link_camera::CameraConfig;
 use takt_link_rtde::arm::Mission;
@@ -165,7 +167,7 @@ impl CellConfig {
         self.check_unseen()?;
         self.perception_in_force().check().map_err(perception("cameras, "))?;
         self.tasks.validate()?;
-        crate::bounds::validate(self)?;
+        bounds::validate(self)?;
         let slider_rate = self.robot.simulator.as_ref().map(|simulator| simulator.slider_rate_per_s);
         arithmetic(&self.ssm, &self.tasks, slider_rate)?;
         self.robot.rtde.check().map_err(|error| error.within_section("robot.rtde: "))?;

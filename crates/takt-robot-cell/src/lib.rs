@@ -11,10 +11,10 @@
 //! safety-rated**, and this is not a certified safety function.
 
 pub mod arm;
-mod bounds;
 pub mod cell;
 pub mod config;
 mod error;
+pub mod guard;
 pub mod lab;
 pub mod poses;
 pub mod reaction;

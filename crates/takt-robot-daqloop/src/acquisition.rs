@@ -11,6 +11,7 @@ use takt_rt::{memory, proof};
 
 use crate::config::{PulseConfig, Stamp};
 use crate::control::Controller;
+use crate::error_meter::ErrorMeter;
 use crate::plant::{Reference, Wiring};
 use crate::record::{EdgeRecord, Ended, SteadyState, Totals, Tracking};
 
@@ -63,6 +64,8 @@ fn counters() -> SteadyState {
 /// What is left when it has ended.
 pub(crate) struct Left {
     pub ended: Ended,
+    /// When, CLOCK_MONOTONIC nanoseconds.
+    pub ended_ns: u64,
     pub totals: Totals,
     pub tracking: Option<Tracking>,
     pub records_lost: u64,
@@ -82,6 +85,7 @@ enum Seen {
 impl Acquisition {
     pub fn run(mut self) -> Left {
         let ended = self.edges();
+        let ended_ns = monotonic_ns();
         let now = counters();
         let steady = self.begun.map(|begun| SteadyState {
             minor_faults: now.minor_faults - begun.minor_faults,
@@ -91,7 +95,7 @@ impl Acquisition {
         });
         let tracking = self.steering.as_ref().map(|steering| steering.error.tracking());
         let Self { totals, records, link, .. } = self;
-        Left { ended, totals, tracking, records_lost: records.lost(), steady, link }
+        Left { ended, ended_ns, totals, tracking, records_lost: records.lost(), steady, link }
     }
 
     fn edges(&mut self) -> Ended {
@@ -245,47 +249,5 @@ impl Acquisition {
         let controller_ns = monotonic_ns() - start_ns;
         self.link.drive_v(steering.wiring.drive_v(input)).map_err(broken)?;
         Ok(controller_ns)
-    }
-}
-
-/// Error of an experiment whose length nobody knows, without its beginning: sums over blocks of
-/// double length each. The last complete block and what came after it are the last half to three
-/// quarters of all.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ErrorMeter {
-    steps: u64,
-    last: f64,
-    before: Block,
-    current: Block,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Block {
-    length: u64,
-    squares: f64,
-    max: f64,
-}
-
-impl ErrorMeter {
-    pub fn push(&mut self, error: f64) {
-        self.steps += 1;
-        self.last = error;
-        self.current.length += 1;
-        self.current.squares += error * error;
-        self.current.max = self.current.max.max(error.abs());
-        if self.current.length > self.before.length.saturating_mul(2).max(1) {
-            self.before = std::mem::take(&mut self.current);
-        }
-    }
-
-    pub fn tracking(&self) -> Tracking {
-        let length = self.before.length + self.current.length;
-        let rms = ((self.before.squares + self.current.squares) / length.max(1) as f64).sqrt();
-        Tracking {
-            steps: self.steps,
-            rms_error: rms,
-            last_error: self.last,
-            max_error: self.before.max.max(self.current.max),
-        }
     }
 }

@@ -10,8 +10,9 @@ use takt_rt::ring::{Consumer, ring};
 use takt_rt::settings::Granted;
 use takt_rt::thread::{Handle, spawn};
 
-use crate::acquisition::{Acquisition, ErrorMeter, Left, Steering};
+use crate::acquisition::{Acquisition, Left, Steering};
 use crate::error::DaqError;
+use crate::error_meter::ErrorMeter;
 use crate::file::DaqConfig;
 use crate::plant::Wiring;
 use crate::record::{EdgeRecord, Ended, SteadyState, Totals, Tracking};
@@ -57,6 +58,8 @@ impl Stopper {
 pub struct DaqOutcome {
     /// Why it ended.
     pub ended: Ended,
+    /// When, CLOCK_MONOTONIC nanoseconds.
+    pub ended_ns: u64,
     /// Counts and extremes, complete even where records were lost.
     pub totals: Totals,
     /// Records that the reader of [`DaqLoop::take_records`] was too slow for; 0 where nobody took
@@ -219,6 +222,7 @@ impl DaqLoop {
         let tracking = plant.and_then(|report| serde_json::from_value(report).ok()).or(left.tracking);
         Ok(DaqOutcome {
             ended: left.ended,
+            ended_ns: left.ended_ns,
             totals: left.totals,
             records_lost: if reader { left.records_lost } else { 0 },
             saved: saved?,

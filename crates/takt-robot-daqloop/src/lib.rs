@@ -15,6 +15,7 @@ mod config;
 pub mod control;
 mod daq;
 mod error;
+mod error_meter;
 mod file;
 pub mod lab;
 pub mod plant;

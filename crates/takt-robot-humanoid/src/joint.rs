@@ -8,7 +8,7 @@ use std::f64::consts::TAU;
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, all_within};
 
-use crate::config::positive;
+use crate::positive::positive;
 
 /// Which way the drive counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ mod controller;
 pub mod joint;
 pub mod lab;
 mod motion;
+mod positive;
 pub mod run;
 pub mod safety;
 pub mod shield;

@@ -7,8 +7,8 @@ use takt_link_ethercat::control::{DeviceConfig, Identity, ObjectWrite, Sync0};
 use takt_link_ethercat::segment::{self, DeviceKind, SegmentConfig};
 use takt_rt::config::{SettingError, within};
 
-use crate::config::positive;
 use crate::joint::{Direction, DriveMode, Gains, Scale};
+use crate::positive::positive;
 use crate::trajectory::Limits;
 
 /// What a device is.

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use takt_rt::config::SettingError;
 
-use crate::config::positive;
+use crate::positive::positive;
 
 /// Limits of a joint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -12,9 +12,9 @@ use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
 use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
 use takt_lab::{ConfigError, LabError, Session};
+use takt_manager::enact::platform;
 use takt_manager::live::launch::Launched;
 use takt_manager::live::{self, ChainStatus, Live, Log, Status};
-use takt_manager::system::platform;
 use takt_manager::{Goals, Plan};
 use takt_model::Model;
 use takt_ros::preload::{Probe, ProbeOptions, ProbeSession};
@@ -179,7 +179,7 @@ impl Running for Managed {
     fn line(&mut self) -> String {
         // As often as a user is told, and no oftener: it asks the kernel for each node.
         self.trouble = self.system.trouble();
-        self.live.board().read().line()
+        self.live.status(monotonic_ns()).line()
     }
 
     fn length(&self) -> Option<Duration> {

@@ -2,6 +2,7 @@
 //! controller (500 Hz), which `takt_servo.script` on the robot hands to servoj.
 //!
 //! - [`config`]: the robot's file;
+//! - [`limits`]: what may not be exceeded;
 //! - [`motion`]: the built-in motions, and the trait for one's own;
 //! - [`monitor`]: when the arm must stop;
 //! - [`pacing`]: when a cycle begins: with the controller's packet, or on a grid of one's own;
@@ -18,6 +19,7 @@ pub mod config;
 pub mod controller_log;
 mod error;
 pub mod lab;
+pub mod limits;
 pub mod monitor;
 pub mod motion;
 pub mod pacing;

@@ -8,7 +8,8 @@ use takt_link_rtde::servo::registers::MAX_SPEED_RAD_S;
 use takt_link_rtde::servo::{ProgramState, ServoState};
 use takt_link_rtde::{RobotMode, SafetyMode};
 
-use crate::config::{LimitsConfig, ServoConfig};
+use crate::config::ServoConfig;
+use crate::limits::LimitsConfig;
 
 /// Why a stream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

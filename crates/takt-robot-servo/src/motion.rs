@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use takt_rt::config::{SettingError, within};
 
-use crate::config::LimitsConfig;
+use crate::limits::LimitsConfig;
 
 /// Where the arm is to be. Called once a cycle on the real-time thread: it must not allocate, lock
 /// or wait.

@@ -45,13 +45,23 @@ pub fn utc_now() -> String {
     humantime::format_rfc3339_millis(SystemTime::now()).to_string()
 }
 
+/// Why a run directory cannot be made, with the way out.
+fn not_made(error: std::io::Error) -> std::io::Error {
+    let why = match error.kind() {
+        ErrorKind::PermissionDenied => "no permission to make a folder there",
+        ErrorKind::ReadOnlyFilesystem => "the file system there is read-only",
+        _ => return error,
+    };
+    std::io::Error::new(error.kind(), format!("{why}. Fix: name one that can be written with --runs"))
+}
+
 impl RunDir {
     /// Makes a new directory `<root>/<time>-<label>`, with a number behind it where that exists.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be made.
     pub fn create(root: &Path, label: &str) -> Result<Self, Error> {
-        fs::create_dir_all(root).map_err(Error::io(root))?;
+        fs::create_dir_all(root).map_err(not_made).map_err(Error::io(root))?;
         let base = format!("{}-{label}", utc_name());
         for attempt in 1..1000 {
             let name = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
@@ -59,7 +69,7 @@ impl RunDir {
             match fs::create_dir(&path) {
                 Ok(()) => return Self::at(path),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(Error::Io { path, source }),
+                Err(error) => return Err(Error::Io { path, source: not_made(error) }),
             }
         }
         let source = std::io::Error::from(ErrorKind::AlreadyExists);
@@ -71,14 +81,15 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`] when it exists or cannot be made.
     pub fn create_at(path: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(Error::io(path))?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder).map_err(not_made).map_err(Error::io(path))?;
         fs::create_dir(path)
             .map_err(|error| match error.kind() {
                 ErrorKind::AlreadyExists => std::io::Error::new(
                     ErrorKind::AlreadyExists,
                     "exists already, and runs are never overwritten; name a folder that does not exist",
                 ),
-                _ => error,
+                _ => not_made(error),
             })
             .map_err(Error::io(path))?;
         Self::at(path.to_owned())

@@ -10,7 +10,7 @@ mod error;
 mod files;
 mod header;
 #[cfg(test)]
-mod kills;
+mod kills_tests;
 mod loss;
 mod machine;
 mod parquet;

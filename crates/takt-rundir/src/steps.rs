@@ -11,7 +11,7 @@ use crate::Error;
 /// nothing is written behind.
 fn before(what: &str, path: &Path) {
     #[cfg(test)]
-    crate::kills::step(what, path);
+    crate::kills_tests::step(what, path);
     #[cfg(not(test))]
     let _ = (what, path);
 }

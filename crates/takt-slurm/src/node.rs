@@ -172,7 +172,9 @@ impl<'a> Attempt<'a> {
                     let took = begun.get(&run.name).map_or(0.0, |begun| begun.elapsed().as_secs_f64());
                     Event::End { run: run.name.clone(), took_s: took }
                 }
-                Step::Ended { run, outcome: Err(cause) } => Event::Failed { run: run.name.clone(), cause },
+                Step::Ended { run, outcome: Err(cause) } => {
+                    Event::Failed { run: run.name.clone(), cause: cause.to_string() }
+                }
                 Step::Again { .. } | Step::Queue(_) | Step::Note(_) => return Ok(()),
             };
             Ok(self.journal.borrow_mut().say(event)?)

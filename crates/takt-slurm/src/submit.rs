@@ -1,7 +1,6 @@
 //! Submitting blocks: an array job for those that ask for the same nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
 use takt_lab::LabError;
@@ -284,11 +283,4 @@ fn script_text(campaign: &Campaign, program: &Path, hash: &str, name: &str) -> R
          fi\n\
          exec \"$program\" campaign block {dir} --submission {name}\n"
     ))
-}
-
-/// The log of a task, with what stands at its end.
-pub(crate) fn last_words(campaign: &Campaign, job: &str) -> Option<String> {
-    let log = fs::read_to_string(folder(campaign).join(format!("log-{job}.txt"))).ok()?;
-    let line = log.lines().rev().find(|line| !line.trim().is_empty())?;
-    Some(takt_files::shortened(line.trim_start_matches("takt: ")))
 }

@@ -2,17 +2,17 @@
 //! to come.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::time::{Duration, Instant};
 
 use takt_lab::LabError;
-use takt_lab::campaign::{Campaign, CellRun, Queue, Step, Tell, TimeLeft};
+use takt_lab::campaign::{Campaign, CellRun, Queue, RunFailure, Step, Tell, TimeLeft};
 
 use crate::block::Block;
 use crate::client::{self, Task};
 use crate::error::SlurmError;
 use crate::journal::{Event, Journals, storage_ahead_s};
-use crate::state::{State, attempts, journals};
-use crate::submit::last_words;
+use crate::state::{State, attempts, folder, journals};
 
 /// How often the folder is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -155,7 +155,9 @@ impl<'a> Watch<'a> {
                 None => Ok(()),
             },
             Event::Failed { run, cause } => match self.run(&run) {
-                Some(run) => self.end(run, Err(format!("node {node}: {cause}")), None, tell),
+                Some(run) => {
+                    self.end(run, Err(RunFailure::Elsewhere(format!("node {node}: {cause}"))), None, tell)
+                }
                 None => Ok(()),
             },
             Event::Again { run } => {
@@ -178,7 +180,7 @@ impl<'a> Watch<'a> {
     fn end(
         &mut self,
         run: &CellRun,
-        outcome: Result<(), String>,
+        outcome: Result<(), RunFailure>,
         took_s: Option<f64>,
         tell: Tell<'_>,
     ) -> Result<(), LabError> {
@@ -265,7 +267,7 @@ impl<'a> Watch<'a> {
             }
         };
         for run in open {
-            self.end(run, Err(cause.clone()), None, tell)?;
+            self.end(run, Err(RunFailure::Elsewhere(cause.clone())), None, tell)?;
         }
         Ok(())
     }
@@ -309,6 +311,13 @@ fn clock_note(node: &str, ahead_s: f64) -> Option<String> {
          node's monotonic clock). Fix: NTP on both",
         ahead_s.abs()
     ))
+}
+
+/// The log of a task, with what stands at its end.
+fn last_words(campaign: &Campaign, job: &str) -> Option<String> {
+    let log = fs::read_to_string(folder(campaign).join(format!("log-{job}.txt"))).ok()?;
+    let line = log.lines().rev().find(|line| !line.trim().is_empty())?;
+    Some(takt_files::shortened(line.trim_start_matches("takt: ")))
 }
 
 #[cfg(test)]

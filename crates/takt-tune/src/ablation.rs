@@ -18,14 +18,15 @@ const LONGER: usize = 2;
 /// Cycles between two looks while settings are sorted out, and so many looks at most.
 const STEP: usize = 4;
 const LOOKS: usize = 3;
-/// A removal that costs less than so many standard errors costs nothing that can be seen.
-const NOT_MISSED: f64 = 1.0;
+/// A removal that costs less than so many standard errors at a look costs nothing that can be seen:
+/// at the first only what seems to be no cost at all, since few cycles say little.
+const NOT_MISSED: [f64; LOOKS] = [0.0, 1.0, 2.0];
 /// And one of which all others cost so many needs no further look.
 const MISSED: f64 = 4.0;
 /// Fewer cycles than these are no look.
 const FEWEST: usize = 3;
-/// A last round in which the gain could so likely be chance has no hope.
-const HOPELESS: f64 = 0.3;
+/// A last round in which the gain could so likely be chance has no hope, by looks.
+const HOPELESS: [f64; LOOKS] = [0.5, 0.3, 0.0];
 /// Where nothing is left so many cycles tell how the machine is, and what placebos seem to do.
 const WITHOUT_ANY: usize = 12;
 
@@ -97,14 +98,16 @@ impl<B: Bench> Search<'_, B> {
                 }
                 let missed: Vec<f64> = (1..arms.len()).map(|arm| standard_errors(&cycles, arm)).collect();
                 let weakest = (0..kept.len()).min_by(|a, b| missed[*a].total_cmp(&missed[*b]));
-                let costly = (0..kept.len())
-                    .filter(|&at| missed[at] < NOT_MISSED && self.factors[kept[at].0].costs)
-                    .min_by(|a, b| missed[*a].total_cmp(&missed[*b]));
-                let least = weakest.map_or(f64::INFINITY, |at| missed[at]);
                 let is_last = self.found.over || cycles.len() >= STEP * LOOKS;
-                if least < NOT_MISSED || (is_last && least < 2.0 * NOT_MISSED) {
+                let look = if is_last { LOOKS - 1 } else { cycles.len() / STEP - 1 };
+                let is_needless = |at: &usize| missed[*at] < NOT_MISSED[look];
+                let costly = (0..kept.len())
+                    .filter(|at| is_needless(at) && self.factors[kept[*at].0].costs)
+                    .min_by(|a, b| missed[*a].total_cmp(&missed[*b]));
+                if weakest.as_ref().is_some_and(is_needless) {
                     break costly.or(weakest);
                 }
+                let least = weakest.map_or(f64::INFINITY, |at| missed[at]);
                 if least > MISSED || is_last {
                     break None;
                 }
@@ -192,7 +195,9 @@ impl<B: Bench> Search<'_, B> {
                     let weight = |at: usize| verdict.gains[at].map_or(f64::MIN, |gain| gain.low);
                     weight(*a).total_cmp(&weight(*b))
                 });
-                let hopeless = |at: &usize| verdict.gains[*at].is_none_or(|gain| gain.p > HOPELESS);
+                let hopeless = |weak: &usize| {
+                    verdict.gains[*weak].is_none_or(|gain| gain.p > HOPELESS[at.min(LOOKS - 1)])
+                };
                 removed = weakest.filter(|at| is_last || (!credited && hopeless(at)));
                 if removed.is_some() {
                     break;

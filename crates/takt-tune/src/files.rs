@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use takt_doctor::{Setting, Tuned};
 
+use crate::error::TuneError;
 use crate::tuned::TuneReport;
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
@@ -28,8 +29,8 @@ const WAIT_S: u32 = 30;
 /// program that they call.
 ///
 /// # Errors
-/// What TOML cannot hold.
-pub fn left(report: &TuneReport, folder: &Path, takt: &Path) -> Result<Vec<Left>, String> {
+/// [`TuneError::Journal`] with what TOML cannot hold.
+pub fn left(report: &TuneReport, folder: &Path, takt: &Path) -> Result<Vec<Left>, TuneError> {
     let settings: Vec<Setting> = report.kept().flat_map(|knob| knob.settings.iter().cloned()).collect();
     if settings.is_empty() {
         return Ok(Vec::new());

@@ -17,7 +17,6 @@ pub mod design;
 mod effects;
 pub mod error;
 pub mod files;
-mod guard;
 pub mod live;
 pub mod search;
 #[cfg(test)]

@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_doctor::{Action, Journal, Scope, Setting};
+use takt_reserve::restore::guard::Guard;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::jobs::JobRecord;
 use takt_rt::placement::{self, CpuSet};
@@ -19,7 +22,23 @@ use crate::aim::{Aim, Time};
 use crate::catalog::{Knob, Loop};
 use crate::design::{Bench, Block, Config};
 use crate::error::TuneError;
-use crate::guard::Guard;
+
+/// So many watch: whoever kills the search and its watchdog at once leaves the other.
+const WATCHDOGS: usize = 2;
+
+/// Watchdogs of this command line; none without.
+fn watchdogs(words: Option<Vec<OsString>>) -> io::Result<Vec<Guard>> {
+    let Some(words) = words else { return Ok(Vec::new()) };
+    let start = |words: Vec<OsString>| {
+        Guard::start(move || {
+            let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+            let mut command = Command::new(program);
+            command.args(arguments);
+            Ok(command)
+        })
+    };
+    (0..WATCHDOGS).map(|_| start(words.clone())).collect()
+}
 
 /// How to tune the running machine.
 #[derive(Debug)]
@@ -75,7 +94,7 @@ pub struct Live<'a> {
     watcher: Watcher,
     journal: Option<Journal>,
     /// Behind the journal, so that it ends when everything has been taken back.
-    watchdog: Option<Guard>,
+    watchdogs: Vec<Guard>,
     stop: &'a AtomicBool,
     aim: Aim,
     /// The loop.
@@ -168,13 +187,13 @@ impl<'a> Live<'a> {
         let settle = SETTLE.max(period.mul_f64(SETTLE_PERIODS)).min(MOST_BLOCK);
         let block = options.block.unwrap_or_else(|| block(period, settle, options.budget));
         // The watchdog first: from its first byte on somebody looks after the file.
-        let watchdog = options.watchdog.map(Guard::start).transpose().map_err(TuneError::Watchdog)?;
+        let watchdogs = watchdogs(options.watchdog).map_err(TuneError::Watchdog)?;
         let (journal, left) = Journal::begin(&options.state)?;
         let live = Self {
             feed,
             watcher,
             journal: Some(journal),
-            watchdog,
+            watchdogs,
             stop,
             aim: options.aim,
             about,
@@ -206,7 +225,7 @@ impl<'a> Live<'a> {
 
     /// How often the watchdog had to be started anew.
     pub fn guarded_again(&self) -> u32 {
-        self.watchdog.as_ref().map_or(0, Guard::again)
+        self.watchdogs.iter().filter_map(|watchdog| watchdog.check().ok()).sum()
     }
 
     /// Takes everything back.
@@ -287,8 +306,8 @@ impl<'a> Live<'a> {
         if self.stop.load(Ordering::Acquire) {
             return Err(TuneError::Stopped);
         }
-        if let Some(guard) = &self.watchdog {
-            guard.check().map_err(TuneError::Watchdog)?;
+        for watchdog in &self.watchdogs {
+            watchdog.check().map_err(TuneError::Watchdog)?;
         }
         let Scope { pid, tid } = self.about.scope;
         if !std::path::Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {

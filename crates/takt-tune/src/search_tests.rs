@@ -21,6 +21,7 @@ fn plants() -> Vec<(&'static str, Vec<Hindrance>)> {
         ("a FIFO thread of 90 on the same CPU", vec![one(3_000.0, 0.7, &[(0, 2), (1, 1), (1, 3)])]),
         ("deep timer slack", vec![one(20_000.0, 1.0, &[(2, 0), (0, 0), (0, 1), (0, 2)])]),
         ("interrupts on the loop's CPU", vec![one(300.0, 0.8, &[(3, 0), (1, 1), (1, 3)])]),
+        ("interrupts, not many", vec![one(150.0, 0.7, &[(3, 0), (1, 1), (1, 3)])]),
         // Neither is seen while the other is there: the worst of both counts.
         ("slack and idle states", vec![one(6_000.0, 1.0, &[(2, 0)]), one(900.0, 1.0, &[(4, 0)])]),
     ]
@@ -50,8 +51,8 @@ fn what_is_planted_is_found_in_nine_of_ten_seeds() {
         );
         assert!(right >= 18, "{name}: {right} of 20");
         assert!(needless <= 1, "{name}: {needless} settings were credited that do nothing");
-        // Two minutes of blocks of 0.3 s with 0.04 s to settle: those of a loop of 1 kHz.
-        assert!(longest <= 400, "{longest} blocks");
+        // Five minutes of blocks of 0.3 s with 0.04 s to settle: those of a loop of 1 kHz.
+        assert!(longest <= 880, "{longest} blocks");
     }
 }
 

@@ -22,7 +22,7 @@ const MARGIN_NS: u64 = 5_000_000;
 /// Windows that are kept for a picture, and events of one.
 const MOST_WINDOWS: usize = 20;
 const MOST_WINDOW_EVENTS: usize = 200_000;
-/// Names of threads that are remembered where windows alone are read.
+/// Names of threads that are remembered.
 const MOST_NAMES: usize = 1 << 16;
 /// Readings of counters that are kept where windows alone are read: minutes.
 const MOST_READINGS: usize = 4096;
@@ -78,7 +78,11 @@ impl History {
         // Parts follow each other without a gap.
         let to_ns = part.spans.last().map_or(end_ns, |span| span.to_ns).max(end_ns);
         trace.spans = vec![Span { from_ns, to_ns }];
-        trace.threads = part.threads;
+        // Those of events that are still kept may be forgotten where the part comes from.
+        if trace.threads.len() > MOST_NAMES {
+            trace.threads.clear();
+        }
+        trace.threads.extend(part.threads);
         for (&tid, thread) in threads {
             let named = trace.threads.entry(tid).or_default();
             named.pid = Some(thread.pid);

@@ -129,7 +129,7 @@ impl Watched {
 
     fn find_processes(&mut self) -> Vec<i32> {
         match &self.target {
-            Target::Process(pid) => procfs::exists(pid).then_some(*pid).into_iter().collect(),
+            Target::Process(pid) => Some(*pid).filter(|&pid| lives(pid)).into_iter().collect(),
             Target::Tree(root) => {
                 self.tree.insert(*root);
                 let all = processes();
@@ -148,7 +148,8 @@ impl Watched {
                 }
                 // A number that is free again must not bring a stranger in.
                 self.tree.retain(|pid| pid == root || all.binary_search(pid).is_ok());
-                self.tree.iter().copied().filter(|pid| all.binary_search(pid).is_ok()).collect()
+                let there = self.tree.iter().copied().filter(|pid| all.binary_search(pid).is_ok());
+                there.filter(|&pid| lives(pid)).collect()
             }
             Target::Name(pattern) => {
                 let named = |&pid: &i32| {
@@ -195,6 +196,12 @@ fn processes() -> Vec<i32> {
     let mut all: Vec<i32> = procfs::numbers("/proc").collect();
     all.sort_unstable();
     all
+}
+
+/// Whether anything of a process can still run: not a command that has ended and that nobody has
+/// waited for yet. Its first thread may end before others.
+fn lives(pid: i32) -> bool {
+    procfs::Stat::of(pid).is_some_and(|stat| stat.is_alive()) || procfs::threads::<i32>(pid).count() > 1
 }
 
 /// The process that started this one.
@@ -244,10 +251,19 @@ mod tests {
         let mut all = Watched::new(Target::Machine);
         all.refresh();
         assert!(all.threads.contains_key(&pid) && !all.threads.contains_key(&own));
+        let mut alone = Watched::new(Target::Process(pid));
+        alone.refresh();
+        assert!(alone.is_there());
         child.kill().unwrap();
+        // Until it has ended; nobody has waited for it yet.
+        while procfs::Stat::of(pid).is_some_and(|stat| stat.is_alive()) {
+            std::thread::yield_now();
+        }
+        for watched in [&mut tree, &mut alone] {
+            watched.refresh();
+            assert!(!watched.is_there() && watched.threads.contains_key(&pid));
+        }
         child.wait().unwrap();
-        tree.refresh();
-        assert!(!tree.is_there() && tree.threads.contains_key(&pid));
     }
 
     #[test]

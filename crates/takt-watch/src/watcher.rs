@@ -7,18 +7,21 @@ use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 use takt_rt::procfs::Stat;
 use takt_rt::{placement, policy::Policy};
-use takt_stats::{Recorder, Summary};
+use takt_stats::Recorder;
 use takt_trace::analysis::{CauseTable, Late, keep_worst};
-use takt_trace::follow::{Activation, Followed, Follower, Source};
-use takt_trace::{Cause, Event, Kind as EventKind, Trace};
+use takt_trace::follow::{Activation, Follower, Source};
+use takt_trace::{Cause, Event, Kind, Trace};
 
 use crate::cycles::Cycles;
 use crate::error::WatchError;
 use crate::history::History;
 use crate::link::{Endpoint, Exchange, Link};
 use crate::period;
-use crate::report::{Kind, Report, Share, ThreadReport, Total};
 use crate::target::{Target, Watched};
+
+mod told;
+
+pub(crate) use told::MOST_THREADS;
 
 /// What counts as late, and what the user knows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,8 +92,6 @@ impl Settings {
     }
 }
 
-/// Threads and interrupts that are named in a list.
-const MOST_SHARES: usize = 8;
 /// A packet's answer is judged when so much more was seen.
 const LINK_NS: u64 = 10_000_000;
 /// A late cycle is judged when so much more was seen.
@@ -101,8 +102,8 @@ const MOST_ENDED: usize = 2048;
 const MOST_KEPT_BY: usize = 256;
 /// Names that lateness of one thread is put down to.
 const MOST_NAMES: usize = 256;
-/// Threads in a report.
-pub const MOST_THREADS: usize = 64;
+/// Notes.
+const MOST_NOTES: usize = 64;
 
 /// A late cycle, with what counted as late when it ended: a period that was found since may say
 /// otherwise.
@@ -188,6 +189,12 @@ impl Watcher {
         self.notes.insert(note);
     }
 
+    /// Those of a part of the trace, which may have figures in them, and so be ever new ones.
+    pub(crate) fn take_notes(&mut self, notes: &[String]) {
+        let room = MOST_NOTES.saturating_sub(self.notes.len());
+        self.notes.extend(notes.iter().take(room).cloned());
+    }
+
     /// Whether the targets were looked for longer than `every` ago.
     pub(crate) fn is_time_to_look(&mut self, every: Duration) -> bool {
         let is = self.looked.elapsed() >= every;
@@ -201,6 +208,7 @@ impl Watcher {
     pub fn refresh(&mut self) {
         self.watched.refresh();
         self.forget_ended();
+        self.forget_who_kept_least();
         if self.in_kernel {
             self.name_the_others();
         }
@@ -229,17 +237,22 @@ impl Watcher {
         }
     }
 
+    /// In days a thread meets ever new ones that keep it from running.
+    fn forget_who_kept_least(&mut self) {
+        let many = self.follower.threads.values_mut().filter(|thread| thread.kept_by.len() > MOST_KEPT_BY);
+        for followed in many {
+            let mut all: Vec<(i32, u64)> = followed.kept_by.iter().map(|(&who, &ns)| (who, ns)).collect();
+            all.sort_by_key(|&(_, ns)| std::cmp::Reverse(ns));
+            all.truncate(MOST_KEPT_BY / 2);
+            followed.kept_by = all.into_iter().collect();
+        }
+    }
+
     /// Where the kernel follows the threads, no event brings the names of those that wake them or
     /// keep them from running.
     fn name_the_others(&mut self) {
         for (tid, known) in &self.known {
-            let Some(followed) = self.follower.threads.get_mut(tid) else { continue };
-            if followed.kept_by.len() > MOST_KEPT_BY {
-                let mut all: Vec<(i32, u64)> = followed.kept_by.iter().map(|(&who, &ns)| (who, ns)).collect();
-                all.sort_by_key(|&(_, ns)| std::cmp::Reverse(ns));
-                all.truncate(MOST_KEPT_BY / 2);
-                followed.kept_by = all.into_iter().collect();
-            }
+            let Some(followed) = self.follower.threads.get(tid) else { continue };
             let wakers = known.cycles.wakers().into_iter().map(|(source, _)| source);
             let others = followed.kept_by.keys().map(|&tid| Source::Thread(tid));
             for source in wakers.chain(others) {
@@ -291,7 +304,7 @@ impl Watcher {
         self.events += events.len() as u64;
         self.lost_events += part.lost_events;
         self.kept_awake.clone_from(&part.kept_awake);
-        self.notes.extend(part.notes.iter().cloned());
+        self.take_notes(&part.notes);
         if self.machine {
             self.watch_whoever_runs(&events);
         }
@@ -339,7 +352,7 @@ impl Watcher {
     fn watch_whoever_runs(&mut self, events: &[Event]) {
         let own = std::process::id() as i32;
         for event in events {
-            if let EventKind::Switch { next_tid, .. } = event.kind
+            if let Kind::Switch { next_tid, .. } = event.kind
                 && next_tid > 0
                 && next_tid != own
                 && self.watched.threads.contains_key(&next_tid)
@@ -423,139 +436,6 @@ impl Watcher {
         causes
     }
 
-    /// Everything that is known now.
-    pub fn report(&self) -> Report {
-        let seconds = self.span_ns.map_or(0.0, |(from_ns, to_ns)| to_ns.saturating_sub(from_ns) as f64 / 1e9);
-        let mut threads: Vec<ThreadReport> = self
-            .known
-            .iter()
-            .filter(|(_, known)| known.releases > 0)
-            .filter_map(|(&tid, known)| self.thread(tid, known, seconds))
-            .collect();
-        threads.sort_by(|a, b| {
-            (a.kind, b.rate_hz).partial_cmp(&(b.kind, a.rate_hz)).unwrap_or(std::cmp::Ordering::Equal)
-        });
-        let mut notes: Vec<String> = self.notes.iter().cloned().collect();
-        let unjudged: u64 = self.known.values().map(|known| known.unjudged).sum();
-        if unjudged > 0 {
-            let late: u64 = self.known.values().map(|known| known.late).sum();
-            notes.push(format!(
-                "causes are those of {} of {late} late cycles, the worst of each tenth of a second: looking at the other {unjudged} would \
-                 cost more than a watch may (--all-events looks at all)",
-                late.saturating_sub(unjudged)
-            ));
-        }
-        if threads.len() > MOST_THREADS {
-            notes.push(format!("{} more threads were seen and are not told", threads.len() - MOST_THREADS));
-            threads.truncate(MOST_THREADS);
-        }
-        let mut all: BTreeMap<(Cause, String), (u64, u64)> = BTreeMap::new();
-        for known in self.known.values() {
-            for (key, &(ns, cycles)) in &known.totals {
-                let sum = all.entry(key.clone()).or_default();
-                *sum = (sum.0 + ns, sum.1 + cycles);
-            }
-        }
-        Report {
-            target: String::new(),
-            seconds,
-            threads,
-            links: self.links.iter().map(Link::report).collect(),
-            totals: totals(&all),
-            followed_by: FollowBy::Events,
-            events: self.events,
-            lost_events: self.lost_events,
-            watcher_cpu_percent: 0.0,
-            kept_awake: self.kept_awake.clone(),
-            python: Vec::new(),
-            proposals: Vec::new(),
-            untraced: None,
-            notes,
-            exit_status: None,
-            run_dir: None,
-        }
-    }
-
-    fn thread(&self, tid: i32, known: &Known, seconds: f64) -> Option<ThreadReport> {
-        let followed = self.follower.threads.get(&tid)?;
-        let named = self.watched.threads.get(&tid).cloned().unwrap_or_default();
-        let period_ns = known.period_ns();
-        let source = known.cycles.rhythm.and_then(|rhythm| rhythm.source);
-        let mostly = known.cycles.wakers().first().map(|waker| waker.0);
-        let kind = match (period_ns, source.or(mostly)) {
-            (Some(_), Some(Source::Timer(_))) => Kind::Periodic,
-            (Some(_), _) => Kind::Driven,
-            (None, _) => Kind::Irregular,
-        };
-        let span_s = known.cycles.span_ns.map_or(0.0, |(from_ns, to_ns)| (to_ns - from_ns) as f64 / 1e9);
-        let summary = |pick: fn(&(Recorder, Recorder)) -> &Recorder| {
-            known
-                .recorders
-                .as_ref()
-                .map_or_else(|| Summary::of(&mut []), |both| pick(both).summary().over(1e3))
-        };
-        Some(ThreadReport {
-            name: named.name,
-            pid: named.pid,
-            tid,
-            process: named.process,
-            kind,
-            period_us: period_ns.map(|ns| ns / 1e3),
-            rate_hz: if span_s > 0.0 { (known.releases.saturating_sub(1)) as f64 / span_s } else { 0.0 },
-            jitter_us: period_ns.and_then(|_| known.jitter_us()),
-            releases: known.releases,
-            missed: known.cycles.missed,
-            late: known.late,
-            unjudged: known.unjudged,
-            late_beyond_us: self.settings.late_ns(period_ns) as f64 / 1e3,
-            deadline_us: self.settings.deadline_ns(period_ns).map(|ns| ns as f64 / 1e3),
-            lateness_us: summary(|both| &both.0),
-            response_us: summary(|both| &both.1),
-            cpu_percent: 100.0 * followed.cpu_ns as f64 / 1e9 / seconds.max(1e-3),
-            policy: known.policy.clone(),
-            cpus: known.cpus.clone(),
-            ran_on: ran_on(followed),
-            timer_slack_us: known.timer_slack_us,
-            preempted: followed.preempted,
-            page_faults: followed.faults,
-            woken_by: self.wakers(known),
-            kept_by: self.kept_by(tid, followed),
-            causes: known.causes.rows(),
-            totals: totals(&known.totals),
-            windows: known.windows.clone(),
-        })
-    }
-
-    fn wakers(&self, known: &Known) -> Vec<Share> {
-        let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
-        for (source, count) in known.cycles.wakers() {
-            *by_name.entry(self.history.source(source)).or_default() += count;
-        }
-        let mut shares: Vec<Share> =
-            by_name.into_iter().map(|(who, count)| Share { who, count, us: 0.0 }).collect();
-        shares.sort_by_key(|share| std::cmp::Reverse(share.count));
-        shares.truncate(MOST_SHARES);
-        shares
-    }
-
-    fn kept_by(&self, tid: i32, followed: &Followed) -> Vec<Share> {
-        let mut shares: Vec<Share> = followed
-            .kept_by
-            .iter()
-            .map(|(&who, &ns)| {
-                let name = match who {
-                    0 => "nobody: interrupt, idle exit or switch".to_owned(),
-                    _ if who == tid => "itself: the switch".to_owned(),
-                    _ => self.history.trace.name_and_id(who),
-                };
-                Share { who: name, count: 0, us: ns as f64 / 1e3 }
-            })
-            .collect();
-        shares.sort_by(|a, b| b.us.total_cmp(&a.us));
-        shares.truncate(MOST_SHARES);
-        shares
-    }
-
     /// The worst windows with the events about them, for a picture.
     pub(crate) fn history(&self) -> &History {
         &self.history
@@ -621,28 +501,5 @@ fn page_faults(pid: i32, tid: i32) -> Option<u64> {
     Some(stat.number::<u64>(10)? + stat.number::<u64>(12)?)
 }
 
-fn ran_on(followed: &Followed) -> String {
-    let set = placement::CpuSet::from_cpus(followed.ran_on.keys().map(|&cpu| usize::from(cpu)));
-    set.map_or(String::new(), |set| set.to_string())
-}
-
-/// A table of totals by cause, each with whoever took most of it.
-fn totals(all: &BTreeMap<(Cause, String), (u64, u64)>) -> Vec<Total> {
-    let sum_ns: u64 = all.values().map(|entry| entry.0).sum();
-    let mut rows: BTreeMap<Cause, (Total, u64)> = BTreeMap::new();
-    for ((cause, who), &(ns, cycles)) in all {
-        let (row, most_ns) = rows.entry(*cause).or_insert_with(|| {
-            (Total { cause: *cause, who: String::new(), us: 0.0, share: 0.0, cycles: 0 }, 0)
-        });
-        row.us += ns as f64 / 1e3;
-        row.share += ns as f64 / sum_ns.max(1) as f64;
-        row.cycles += cycles;
-        if ns > *most_ns {
-            *most_ns = ns;
-            row.who.clone_from(who);
-        }
-    }
-    let mut rows: Vec<Total> = rows.into_values().map(|row| row.0).collect();
-    rows.sort_by(|a, b| b.us.total_cmp(&a.us));
-    rows
-}
+#[cfg(test)]
+mod tests;

@@ -322,7 +322,7 @@ impl Watcher {
         self.events += part.events.len() as u64;
         self.lost_events += part.lost_events;
         self.kept_awake.clone_from(&part.kept_awake);
-        self.notes.extend(part.notes.iter().cloned());
+        self.take_notes(&part.notes);
         self.history.take_counters(&mut part, &self.watched.threads);
         if !threads.is_empty() || !answers.is_empty() {
             windows.batches.push_back(Batch { windows: part, threads, answers, ripe_ns: now_ns + RIPE_NS });

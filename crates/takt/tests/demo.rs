@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "golden/hold.rs"]
+mod golden;
 mod takt;
 
 use std::fs;
@@ -36,6 +38,7 @@ fn the_demonstration_runs_headless_and_keeps_what_it_measured() {
         .output()
         .unwrap();
     let demo = json(&output);
+    golden::hold("demo", &golden::shape("--json", &demo));
     check_verdict(&demo);
     assert_eq!(demo["cameras"], 5);
     for keys in [&["deadline_ms"][..], &["frames"], &["people_detected"], &["reaction_ms", "mean"]] {

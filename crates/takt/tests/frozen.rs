@@ -21,6 +21,10 @@ const STILL: Duration = Duration::from_millis(600);
 /// Runs `file` for some seconds, stops the process in the middle of the measured window, and
 /// returns the summary and how many seconds it stood still at least.
 fn frozen(folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) {
+    frozen_for(STILL, folder, file, text, seconds)
+}
+
+fn frozen_for(still: Duration, folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) {
     let path = folder.join(file);
     fs::write(&path, text).unwrap();
     let runs = folder.join("runs");
@@ -31,7 +35,7 @@ fn frozen(folder: &Path, file: &str, text: &str, seconds: &str) -> (Value, f64) 
     std::thread::sleep(Duration::from_millis(500));
     beside.signal(Signal::STOP);
     let since = std::time::Instant::now();
-    std::thread::sleep(STILL);
+    std::thread::sleep(still);
     let still_s = since.elapsed().as_secs_f64();
     beside.signal(Signal::CONT);
     assert_eq!(beside.end().code(), Some(0), "{}", beside.said("stderr"));
@@ -140,6 +144,20 @@ fn the_quadrotors_two_loops_miss_each_release() {
     let report = takt::report(summary["run_dir"].as_str().unwrap());
     let never = measure(&summary, "lateness")["misses"].as_u64().unwrap();
     assert!(report.contains(&format!("{never} of")) && report.contains("stood still for"), "{report}");
+}
+
+/// The last attitude job ends the flight in the moment in which the process goes on: the position
+/// loop has no job after the releases of that time, which could tell of them.
+#[test]
+fn a_freeze_that_ends_the_flight_counts_for_the_position_loop() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    // Three jobs, of which the freeze holds up the third.
+    let changes = [("rate_hz = 250", "rate_hz = 2.5"), ("rate_hz = 50", "rate_hz = 2.5")];
+    let still = Duration::from_secs(2);
+    let (summary, still_s) =
+        frozen_for(still, folder.path(), "uav.toml", &shipped("uav.toml", &changes), "1.2");
+    told(&summary, "position-lateness", 2.5, still_s);
 }
 
 #[test]

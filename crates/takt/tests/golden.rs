@@ -205,6 +205,39 @@ fn exit_codes() {
     assert_eq!(code(run(["run", "--check"]).arg(&claimed).args(seconds).arg(runs.path())), Some(1));
 }
 
+/// Commands that print JSON, found in their help as somebody finds them who wants to read it.
+fn with_json(command: &[String], found: &mut Vec<String>) {
+    let help = run(command).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    found.extend(help.contains("--json").then(|| command.join(" ")));
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.map_while(|line| line.strip_prefix("  ")).filter_map(|line| line.split(' ').next());
+    for one in listed.filter(|one| !one.is_empty() && *one != "help") {
+        with_json(&[command, &[one.to_owned()]].concat(), found);
+    }
+}
+
+#[test]
+fn every_command_with_json_is_held() {
+    let mut found = Vec::new();
+    with_json(&[], &mut found);
+    assert!(found.len() > 20 && found.iter().any(|command| command == "bench faults"), "{found:?}");
+    for command in found {
+        let file = match command.as_str() {
+            // Each robot has its own, too.
+            "run" => "cyclic".to_owned(),
+            "bench humanoid" => "humanoid".to_owned(),
+            "campaign run" | "campaign resume" => "campaign".to_owned(),
+            "manage" => "manage-observe".to_owned(),
+            "store ls" => "store".to_owned(),
+            command => command.replace(' ', "-"),
+        };
+        let path = root().join("crates/takt/tests/golden").join(file).with_extension("txt");
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{command}: {}: {e}", path.display()));
+        assert!(text.contains("--json"), "{command}: {} holds something else", path.display());
+    }
+}
+
 /// What [`FREEDOMS`] are for the test below.
 const PLANTED: &[Freedom] = &[
     free(Absent, "psi", "no PSI"),

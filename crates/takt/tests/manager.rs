@@ -348,6 +348,29 @@ fn refusals_name_the_way_out() {
     refused(&[unknown.to_str().unwrap(), "--", "true"], &["deadline"]);
 }
 
+/// Daemons that nothing in their environment, group or session tells of, one of which ignores
+/// requests to end, and what another that came and went leaves for its parent to ask.
+#[test]
+fn a_run_ends_all_that_it_started() {
+    let desk = tempfile::tempdir().unwrap();
+    let script = r#"
+        daemon() { (env -i setsid bash -c "$1 echo \$\$ >> pids; while :; do sleep 1000; done" &) }
+        daemon ''; daemon 'trap "" INT TERM;'; (env -i bash -c 'trap "" INT TERM; echo $$ >> pids; while :; do sleep 1000; done' &)
+        (env -i setsid bash -c 'echo $$ >> ended' &)
+        while [ "$(cat pids ended | wc -l)" -lt 4 ]; do sleep 0.05; done
+        while read -r pid; do while [ -e /proc/$pid ]; do sleep 0.05; done; done < ended
+        touch reaped; sleep 1000
+    "#;
+    let mut command = run(["manage", "--observe", "--fresh", "--seconds", "4"]);
+    command.arg(goals()).args(["--", "bash", "-c", script]).current_dir(desk.path());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(desk.path().join("reaped").exists(), "a daemon that has ended stays: {}", stderr(&output));
+    let pids = fs::read_to_string(desk.path().join("pids")).unwrap();
+    let left: Vec<&str> = pids.lines().filter(|pid| Path::new("/proc").join(pid).exists()).collect();
+    assert_eq!((pids.lines().count(), left), (3, vec![]), "{}", stderr(&output));
+}
+
 #[test]
 fn a_chain_that_nobody_knows_is_told_with_what_there_is() {
     let _machine = alone();

@@ -329,7 +329,8 @@ fn the_same_system_gives_the_same_answer_each_time() {
     let mut answers = Vec::new();
     for number in 1..=runs {
         let managed = manage(&environment, &["--observe"], "0.5", 12, &format!("run-{number}"));
-        println!("run {number}: {} events", managed.status()["events"]);
+        let status = managed.status();
+        println!("run {number}: {} events, {} lost", status["events"], status["lost"]);
         answers.push(answer(&managed));
     }
     let mut others = Vec::new();

@@ -2,24 +2,28 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "golden/hold.rs"]
+mod golden;
 mod takt;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::MutexGuard;
 
 use serde_json::Value;
 use takt::{alone, folders, has, missing, read_json, refusal, root, stderr, stdout, takt as run, wait_for};
 
-/// A loop of 5 ms in Python, in a thread of its own name, with a timer slack of 3 ms.
+/// A loop in Python, in a thread of its own name: its period in seconds, its timer slack in
+/// nanoseconds.
 const LOOP: &str = "
-import ctypes, time
+import ctypes, sys, time
 libc = ctypes.CDLL(None)
-libc.prctl(29, 3000000, 0, 0, 0)
+libc.prctl(29, int(sys.argv[2]), 0, 0, 0)
 libc.prctl(15, b'tuned-loop', 0, 0, 0)
 while True:
-    time.sleep(0.005)
+    time.sleep(float(sys.argv[1]))
 ";
 
 struct Ended(Child);
@@ -31,8 +35,58 @@ impl Drop for Ended {
     }
 }
 
-fn python() -> Option<Ended> {
-    match Command::new("python3").args(["-c", LOOP]).spawn() {
+/// A loop that runs, a folder for the state file, and how everything was before.
+struct Desk {
+    python: Ended,
+    folder: tempfile::TempDir,
+    state: PathBuf,
+    before: Vec<(String, String)>,
+    /// Last, so that the next test begins when all of this is gone.
+    _machine: MutexGuard<'static, ()>,
+}
+
+impl Desk {
+    /// `None`, with the reason printed, where there is no Python, or no tracing and `traced` asks
+    /// for it.
+    fn new(traced: bool) -> Option<Self> {
+        Self::with_loop(traced, ["0.005", "3000000"])
+    }
+
+    fn with_loop(traced: bool, period_and_slack: [&str; 2]) -> Option<Self> {
+        let machine = alone();
+        if traced && !can_trace() {
+            return None;
+        }
+        let python = python(period_and_slack)?;
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("tried/state.json");
+        let before = snapshot(python.0.id());
+        Some(Self { python, folder, state, before, _machine: machine })
+    }
+
+    fn pid(&self) -> u32 {
+        self.python.0.id()
+    }
+
+    fn now(&self) -> Vec<(String, String)> {
+        snapshot(self.pid())
+    }
+
+    /// Waits until something is set.
+    fn await_change(&self) {
+        wait_for("a change", || (self.now() != self.before).then_some(()));
+    }
+
+    /// Waits for whoever takes everything back, and sees that it did.
+    #[track_caller]
+    fn await_restored(&self, after: &str) {
+        wait_for("the end of the state file", || (!self.state.exists()).then_some(()));
+        assert_eq!(self.now(), self.before, "{after}");
+    }
+}
+
+fn python(period_and_slack: [&str; 2]) -> Option<Ended> {
+    match Command::new("python3").args(["-c", LOOP]).args(period_and_slack).spawn() {
         Ok(child) => {
             let comm = format!("/proc/{}/comm", child.id());
             wait_for("the loop", || {
@@ -103,9 +157,9 @@ fn can_trace() -> bool {
 }
 
 /// Starts a search and returns when it measures.
-fn searching(pid: u32, state: &Path) -> Ended {
-    let mut child = run(["tune", "--json", "--seconds", "600", "--pid", &pid.to_string(), "--state"])
-        .arg(state)
+fn searching(desk: &Desk) -> Ended {
+    let mut child = run(["tune", "--json", "--seconds", "600", "--pid", &desk.pid().to_string(), "--state"])
+        .arg(&desk.state)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -124,24 +178,18 @@ fn searching(pid: u32, state: &Path) -> Ended {
 
 #[test]
 fn after_a_kill_and_after_control_c_everything_is_as_it_was() {
-    let _machine = alone();
-    let (true, Some(python)) = (can_trace(), python()) else { return };
-    let pid = python.0.id();
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("tried/state.json");
-    let before = snapshot(pid);
+    let Some(desk) = Desk::new(true) else { return };
     for signal in [libc::SIGKILL, libc::SIGINT] {
-        let mut child = searching(pid, &state);
+        let mut child = searching(&desk);
         // In the middle of a block of which something is set.
-        wait_for("a change", || (snapshot(pid) != before).then_some(()));
-        let saved = read_json(&state);
+        desk.await_change();
+        let saved = read_json(&desk.state);
         assert!(!saved["threads"].as_array().unwrap().is_empty(), "{saved}");
         // SAFETY: signals a child of this test that is not yet waited for.
         unsafe { libc::kill(child.0.id() as i32, signal) };
         child.0.wait().unwrap();
         // After a kill it is the watchdog's turn.
-        wait_for("the end of the state file", || (!state.exists()).then_some(()));
-        assert_eq!(snapshot(pid), before, "after signal {signal}");
+        desk.await_restored(&format!("after signal {signal}"));
     }
 }
 
@@ -164,41 +212,31 @@ fn kill(pid: i32) {
 
 #[test]
 fn killed_watchdogs_are_started_anew_and_one_of_them_is_enough() {
-    let _machine = alone();
-    let (true, Some(python)) = (can_trace(), python()) else { return };
-    let pid = python.0.id();
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("tried/state.json");
-    let before = snapshot(pid);
-    let mut child = searching(pid, &state);
+    let Some(desk) = Desk::new(true) else { return };
+    let mut child = searching(&desk);
     let search = child.0.id();
     let both = || Some(watchdogs_of(search)).filter(|pids| pids.len() == 2);
     let first = wait_for("the watchdogs", both);
     first.iter().copied().for_each(kill);
     let now = wait_for("others", || both().filter(|pids| !pids.iter().any(|pid| first.contains(pid))));
-    wait_for("a change", || (snapshot(pid) != before).then_some(()));
+    desk.await_change();
     kill(now[0]);
     kill(search as i32);
     child.0.wait().unwrap();
-    wait_for("the end of the state file", || (!state.exists()).then_some(()));
-    assert_eq!(snapshot(pid), before);
+    desk.await_restored("after the search and one of them were killed");
 }
 
 #[test]
 fn what_can_be_tried_is_listed_and_why_not() {
-    let _machine = alone();
-    let (true, Some(python)) = (can_trace(), python()) else { return };
-    let pid = python.0.id();
-    let folder = tempfile::tempdir().unwrap();
-    let before = snapshot(pid);
-    let output = run(["tune", "--list", "--json", "--pid", &pid.to_string(), "--state"])
-        .arg(folder.path().join("state.json"))
+    let Some(desk) = Desk::new(true) else { return };
+    let output = run(["tune", "--list", "--json", "--pid", &desk.pid().to_string(), "--state"])
+        .arg(&desk.state)
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(report["loop"]["thread"], "tuned-loop");
-    assert_eq!(snapshot(pid), before);
+    assert_eq!(desk.now(), desk.before);
     let knobs = report["knobs"].as_array().unwrap();
     for knob in knobs {
         for key in ["name", "gain_us", "low", "high", "kept", "placebo"] {
@@ -214,29 +252,25 @@ fn what_can_be_tried_is_listed_and_why_not() {
 
 #[test]
 fn a_tuned_file_is_applied_exactly_and_taken_back() {
-    let _machine = alone();
-    let Some(python) = python() else { return };
-    let pid = python.0.id();
-    let folder = tempfile::tempdir().unwrap();
-    let (file, state) = (folder.path().join("tuned.toml"), folder.path().join("state.json"));
+    let Some(desk) = Desk::new(false) else { return };
+    let (file, state) = (desk.folder.path().join("tuned.toml"), desk.folder.path().join("state.json"));
     let of = "process = \"tuned-loop\"\nthread = \"tuned-loop\"";
     let text = format!(
         "format = 1\n[[setting]]\nkind = \"timer_slack\"\n{of}\nslack_ns = 1000\n[[setting]]\nkind = \"cpus\"\n{of}\ncpus = \"0\"\n"
     );
     fs::write(&file, text).unwrap();
-    let before = snapshot(pid);
     let doctor = |args: &[&std::ffi::OsStr]| {
         run(["doctor", "--json", "--state"]).arg(&state).args(args).output().unwrap()
     };
     let applied = doctor(&["--apply".as_ref(), file.as_os_str()]);
     assert_eq!(applied.status.code(), Some(0), "{} {}", stdout(&applied), stderr(&applied));
-    assert_eq!(fs::read_to_string(format!("/proc/{pid}/timerslack_ns")).unwrap().trim(), "1000");
-    let changed: Vec<_> = snapshot(pid).into_iter().filter(|entry| !before.contains(entry)).collect();
+    assert_eq!(fs::read_to_string(format!("/proc/{}/timerslack_ns", desk.pid())).unwrap().trim(), "1000");
+    let changed: Vec<_> = desk.now().into_iter().filter(|entry| !desk.before.contains(entry)).collect();
     assert_eq!(changed.len(), 2, "{changed:?}");
     let reverted = doctor(&["--revert".as_ref()]);
     assert_eq!(reverted.status.code(), Some(0), "{}", stderr(&reverted));
-    assert_eq!(snapshot(pid), before);
-    drop(python);
+    assert_eq!(desk.now(), desk.before);
+    drop(desk.python);
     has(
         &refusal(&doctor(&["--apply".as_ref(), file.as_os_str()])),
         &["tuned-loop", "start it first", "Nothing was changed"],
@@ -250,11 +284,8 @@ fn a_tuned_file_is_applied_exactly_and_taken_back() {
 /// Killed at ten points, from before its first change to after its last.
 #[test]
 fn an_apply_that_is_killed_is_undone() {
-    let _machine = alone();
-    let Some(python) = python() else { return };
-    let pid = python.0.id();
-    let folder = tempfile::tempdir().unwrap();
-    let (file, state) = (folder.path().join("tuned.toml"), folder.path().join("state.json"));
+    let Some(desk) = Desk::new(false) else { return };
+    let (file, state) = (desk.folder.path().join("tuned.toml"), desk.folder.path().join("state.json"));
     let mut text = "format = 1\n".to_owned();
     for (path, value) in [("kernel/timer_migration", 0), ("vm/stat_interval", 7), ("vm/swappiness", 3)] {
         text += &format!("[[setting]]\nkind = \"file\"\npath = \"/proc/sys/{path}\"\nvalue = \"{value}\"\n");
@@ -263,7 +294,6 @@ fn an_apply_that_is_killed_is_undone() {
     text += &format!("[[setting]]\nkind = \"cpus\"\n{of}\ncpus = \"0\"\n");
     text += &format!("[[setting]]\nkind = \"timer_slack\"\n{of}\nslack_ns = 1000\n");
     fs::write(&file, text).unwrap();
-    let before = snapshot(pid);
     let doctor = |argument: &str| {
         let mut command = run(["doctor", "--json", argument]);
         command.args((argument == "--apply").then_some(&file)).arg("--state").arg(&state);
@@ -279,7 +309,7 @@ fn an_apply_that_is_killed_is_undone() {
         let output = doctor("--undo").output().unwrap();
         assert_eq!(output.status.code(), Some(if there { 0 } else { 2 }), "{}", stderr(&output));
         undone += u32::from(there);
-        assert_eq!(snapshot(pid), before, "round {round}");
+        assert_eq!(desk.now(), desk.before, "round {round}");
         assert!(!state.exists());
     }
     println!("{undone} of 10 had written something down");
@@ -297,7 +327,7 @@ fn a_service_that_starts_slowly_is_waited_for() {
     let mut doctor =
         Ended(doctor.arg(&state).arg("--apply").arg(&file).stdout(Stdio::null()).spawn().unwrap());
     assert!(!state.exists(), "nothing is there to be changed");
-    let Some(python) = python() else { return };
+    let Some(python) = python(["0.005", "3000000"]) else { return };
     assert!(doctor.0.wait().unwrap().success());
     assert_eq!(fs::read_to_string(format!("/proc/{}/timerslack_ns", python.0.id())).unwrap().trim(), "1000");
     has(&refusal(&run(["doctor", "--wait", "1"]).output().unwrap()), &["--apply"]);
@@ -327,10 +357,11 @@ fn robots_are_run_tuned_and_ended() {
         return;
     }
     let desk = tempfile::tempdir().unwrap();
+    let mut seen = golden::shape::Shape::new();
     for (robot, thread) in [("uav", "uav-attitude"), ("servo", "takt-servo")] {
         let out = desk.path().join(robot);
         let output =
-            run(["tune", "--only", "timer migration", "--block", "60ms", "--seconds", "20", "--json"])
+            run(["tune", "--only", "timer migration", "--block", "60ms", "--seconds", "15", "--json"])
                 .arg(root().join(format!("robots/{robot}.toml")))
                 .arg("--state")
                 .arg(desk.path().join("state.json"))
@@ -341,6 +372,7 @@ fn robots_are_run_tuned_and_ended() {
                 .unwrap();
         assert_eq!(output.status.code(), Some(0), "{robot}: {}", stderr(&output));
         let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        golden::shape::shape_of(&mut seen, "--json", &report);
         // Its critical thread, whatever else of it is faster.
         assert_eq!((&report["loop"]["thread"], &report["loop"]["process"]), (&thread.into(), &"takt".into()));
         assert!(report["blocks"].as_u64().unwrap() > 32, "{report:#}");
@@ -354,12 +386,13 @@ fn robots_are_run_tuned_and_ended() {
         assert!(!desk.path().join("state.json").exists());
         fs::remove_dir_all(desk.path().join("takt-runs")).unwrap();
     }
+    golden::hold("tune", &seen);
 }
 
 #[test]
 fn a_boot_parameter_is_shown_in_guests() {
-    let _machine = alone();
-    let (true, Some(python)) = (can_trace(), python()) else { return };
+    // Fast, so that the guests, which measure as many releases of it, are short.
+    let Some(loop_of) = Desk::with_loop(true, ["0.001", "1"]) else { return };
     let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
     if missing("no qemu-system-x86_64", qemu.is_ok_and(|output| output.status.success())) {
         return;
@@ -369,7 +402,7 @@ fn a_boot_parameter_is_shown_in_guests() {
         return;
     }
     let desk = tempfile::tempdir().unwrap();
-    let pid = python.0.id().to_string();
+    let pid = loop_of.pid().to_string();
     let output =
         run(["tune", "--list", "--guests", "--only", "preempt=full", "--json", "--pid", &pid, "--state"])
             .arg(desk.path().join("state.json"))
@@ -379,6 +412,7 @@ fn a_boot_parameter_is_shown_in_guests() {
             .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    golden::hold("tune-guests", &golden::shape("--json.proposed", &report["proposed"]));
     let [proposed] = report["proposed"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
     assert_eq!(proposed["parameters"], "preempt=full");
     let guests = &proposed["in_guests"];

@@ -1,8 +1,7 @@
 //! The connection, and what becomes of commands on it.
 
 use super::limits::{CLOCK_MS, DISOBEDIENCE_MS, ECHO_MS, SILENCE_MS, STATE_MS};
-use crate::case::{After, Case, Kind, Plant, Spoil, Stop};
-use crate::cell::RECOVER_AFTER_MS;
+use crate::case::{After, Case, Kind, Plant, RECOVER_AFTER_MS, Spoil, Stop};
 use crate::proxy::Direction::{ToCell, ToRobot};
 use crate::proxy::Disturbance::{
     Add, Creep, Cut, Delay, Drop, Duplicate, Flip, Freeze, Garbage, HalfOpen, Map, Refuse, Replay, Reset,

@@ -12,8 +12,8 @@ use object::LittleEndian;
 use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 
-use super::ImageError;
 use super::ld_cache;
+use crate::image_error::{ElfError, ImageError};
 
 /// Where the dynamic linker looks last (glibc on Debian, then elsewhere).
 const STANDARD: &[&str] =
@@ -26,27 +26,6 @@ pub(super) struct Needs {
     pub libraries: Vec<String>,
     /// DT_RUNPATH, or DT_RPATH where there is no other.
     pub search: Vec<String>,
-}
-
-/// Why bytes are no program of the guest.
-#[derive(Debug, thiserror::Error)]
-pub enum ElfError {
-    /// They cannot be read as ELF.
-    #[error(transparent)]
-    Format(#[from] object::Error),
-    /// They are for another processor.
-    #[error("it is for another processor (ELF machine {received}, expected {expected})")]
-    Machine {
-        received: u16,
-        /// x86-64.
-        expected: u16,
-    },
-    /// A library's name starts beyond the end.
-    #[error("a name lies beyond its end")]
-    NameBeyondEnd,
-    /// A library's name has no end.
-    #[error("a name does not end")]
-    NameWithoutEnd,
 }
 
 /// Reads what `bytes` needs.

@@ -13,7 +13,6 @@
 
 mod cpio;
 mod elf;
-mod error;
 mod ld_cache;
 
 use std::collections::BTreeMap;
@@ -23,10 +22,10 @@ use std::path::{Path, PathBuf};
 
 use flate2::write::GzEncoder;
 
+pub use crate::image_error::{ElfError, ImageError};
 use crate::packages::{Kernel, modules};
 use cpio::{Mode, Writer};
-pub use elf::{ElfError, read_program};
-pub use error::ImageError;
+pub use elf::read_program;
 
 /// The list of modules in the image, in load order, one path a line: what the guest's first process
 /// loads.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::deb::DebError;
-use crate::image::ImageError;
+use crate::image_error::ImageError;
 
 /// Why a kernel is not to be had.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, SectionHeader};
 
 use super::near_names;
-use crate::image::ImageError;
+use crate::image_error::ImageError;
 
 /// No module is that large; a file that unpacks to more is damaged.
 const MODULE_BYTES_MAX: u64 = 256 << 20;

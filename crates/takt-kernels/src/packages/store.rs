@@ -224,7 +224,7 @@ impl Store {
             });
         }
         if let Some(folder) = &unpacked.modules {
-            let broken = |error: crate::image::ImageError| PackageError::BrokenPackage {
+            let broken = |error: crate::image_error::ImageError| PackageError::BrokenPackage {
                 path: folder.clone(),
                 reason: Box::new(error.into()),
             };

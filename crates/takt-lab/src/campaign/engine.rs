@@ -12,7 +12,8 @@ use takt_rundir::{
 };
 
 use super::apply::{BOOT, KERNEL};
-use super::executor::{Executor, Progress, RunOrder, Step};
+use super::executor::{Executor, Make, Progress, RunOrder, Step};
+use super::failure::RunFailure;
 use super::plan::{CellRun, Plan};
 use super::table::Table;
 use crate::LabError;
@@ -204,7 +205,8 @@ impl Campaign {
                             failures.remove(&run.name);
                             progress(Progress::End { run }, done, all);
                         }
-                        Err(cause) => {
+                        Err(failure) => {
+                            let cause = failure.to_string();
                             progress(Progress::Failed { run, cause: &cause }, done, all);
                             failures.insert(run.name.clone(), cause);
                         }
@@ -236,25 +238,20 @@ impl Campaign {
     }
 
     /// Makes one run in its place in the campaign, or in `folder`.
-    pub(super) fn one(
-        &self,
-        run: &CellRun,
-        folder: Option<&Path>,
-        make: &(dyn Fn(&RunOrder<'_>) -> Result<(), String> + Sync),
-    ) -> Result<(), String> {
+    pub(super) fn one(&self, run: &CellRun, folder: Option<&Path>, make: Make<'_>) -> Result<(), RunFailure> {
         let dir = folder.unwrap_or(&self.path).join(&run.name);
         let config = self.path.join(CONFIGS).join(format!("{}.toml", run.config));
         let setup = folder.unwrap_or(&self.path.join(CONFIGS)).join(format!("{}.setup.json", run.name));
-        write_json(&setup, &run.setup).map_err(|e| e.to_string())?;
+        write_json(&setup, &run.setup)?;
         let resume = folder.is_none() && self.goes_on(run, &config, &dir);
         if !resume {
-            set_aside(&dir).map_err(|e| e.to_string())?;
+            set_aside(&dir)?;
         }
         make(&RunOrder { run, config: &config, dir: &dir, setup: &setup, resume })?;
         if is_whole(&dir) {
             return Ok(());
         }
-        Err("the run ended without a seal".to_owned())
+        Err(RunFailure::NotSealed)
     }
 
     /// Whether a run that was cut off goes on where it was: a test of weeks must not begin anew

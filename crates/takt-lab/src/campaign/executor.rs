@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::engine::Campaign;
+use super::failure::RunFailure;
 use super::plan::CellRun;
 use crate::LabError;
 
@@ -32,7 +33,7 @@ pub struct RunOrder<'a> {
 }
 
 /// Makes one run and leaves a sealed run directory, or says why it could not.
-pub type Make<'a> = &'a (dyn Fn(&RunOrder<'_>) -> Result<(), String> + Sync);
+pub type Make<'a> = &'a (dyn Fn(&RunOrder<'_>) -> Result<(), RunFailure> + Sync);
 
 /// Where the open runs are, when others make them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub enum Step<'a> {
         /// Which.
         run: &'a CellRun,
         /// What became of it.
-        outcome: Result<(), String>,
+        outcome: Result<(), RunFailure>,
     },
     /// A run that had ended is made again.
     Again {
@@ -192,7 +193,7 @@ impl Executor for Local<'_> {
 /// What a worker says about a run.
 enum Said<'a> {
     Begins(&'a CellRun),
-    Ended(&'a CellRun, Result<(), String>, Duration),
+    Ended(&'a CellRun, Result<(), RunFailure>, Duration),
 }
 
 /// The open runs while workers take one after the other.

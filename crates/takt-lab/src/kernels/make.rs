@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use takt_kernels::guest::{JOBS_DIRECTORY, Job, Order, RESULTS_PATH};
+use takt_kernels::image::ImageError;
 use takt_kernels::machine::{self, Outcome, Settings};
 use takt_kernels::packages::{Kernel, PackageError, Store, modules};
 use takt_kernels::transport::{Hello, JobEnding};
 use takt_kernels::{Brought, GuestRun, TAKT_PATH, run_in_guest};
-use takt_rundir::{GUEST_PARAMETER, VIRTUAL_MACHINE_FILE, VirtualMachine, set_aside, write_json};
+use takt_rundir::{Error, GUEST_PARAMETER, VIRTUAL_MACHINE_FILE, VirtualMachine, set_aside, write_json};
 
 use super::{Accelerator, GUESTS, Guests};
-use crate::campaign::{CellRun, RunOrder};
+use crate::campaign::{CellRun, RunFailure, RunOrder};
 use crate::registry::Registry;
 use crate::{LabError, last_words};
 
@@ -101,29 +102,25 @@ impl Maker {
     /// campaign's folder, whatever happens.
     ///
     /// # Errors
-    /// What went wrong, in a sentence, with the console's place.
-    pub fn make(&self, order: &RunOrder<'_>, stop: &AtomicBool) -> Result<(), String> {
-        let name = order.run.setup.kernel.as_deref().ok_or("the run names no kernel")?;
-        let kernel = self.kernel(name, &mut |_| {}).map_err(|error| error.to_string())?;
+    /// [`RunFailure`]; of a job that failed, with the console's place.
+    pub fn make(&self, order: &RunOrder<'_>, stop: &AtomicBool) -> Result<(), RunFailure> {
+        let name = order.run.setup.kernel.as_deref().ok_or(RunFailure::NoKernel)?;
+        let kernel = self.kernel(name, &mut |_| {})?;
         let campaign = order.dir.parent().unwrap_or(Path::new("."));
         let directory = campaign.join(GUESTS).join(&order.run.name);
-        let io = |path: &Path| {
-            let path = path.display().to_string();
-            move |error: std::io::Error| format!("{path}: {error}")
-        };
-        set_aside(&directory).map_err(|error| error.to_string())?;
-        fs::create_dir_all(&directory).map_err(io(&directory))?;
+        set_aside(&directory)?;
+        fs::create_dir_all(&directory).map_err(Error::io(&directory))?;
         let description = self.virtual_machine(name, &kernel, order.run);
         let described = directory.join("virtual-machine.json");
-        write_json(&described, &description).map_err(|error| error.to_string())?;
+        write_json(&described, &description)?;
         let guest = self.guest(order, kernel.clone(), &directory, described)?;
         let booted = run_in_guest(&guest, &mut |_| !stop.load(Ordering::Acquire));
         // Of a run that broke, too: what was measured until then.
         let run = directory.join("results").join(RUN);
         if run.is_dir() {
-            fs::rename(&run, order.dir).map_err(io(order.dir))?;
+            fs::rename(&run, order.dir).map_err(Error::io(order.dir))?;
         }
-        let outcome = booted.map_err(|error| error.to_string())?;
+        let outcome = booted?;
         let kept = Kept {
             virtual_machine: &description,
             kernel_version: &kernel.version,
@@ -132,7 +129,7 @@ impl Maker {
             host_s: outcome.ended.wall.as_secs_f64(),
             host_boot_s: outcome.ended.boot_wall.as_secs_f64(),
         };
-        write_json(&directory.join("guest.json"), &kept).map_err(|error| error.to_string())?;
+        write_json(&directory.join("guest.json"), &kept)?;
         judge(&outcome)
     }
 
@@ -177,9 +174,9 @@ impl Maker {
         kernel: Kernel,
         directory: &Path,
         described: PathBuf,
-    ) -> Result<GuestRun, String> {
+    ) -> Result<GuestRun, RunFailure> {
         let config = takt_files::read_to_string(order.config, takt_files::CONFIGURATION_BYTES)
-            .map_err(|e| format!("{}: {e}", order.config.display()))?;
+            .map_err(Error::io(order.config))?;
         let mut files: Vec<Brought> = files_named_in(&config)
             .into_iter()
             .map(|path| Brought { guest: path.to_string_lossy().into_owned(), host: path })
@@ -197,6 +194,8 @@ impl Maker {
             tools.extend(TOOLS.iter().filter_map(|tool| in_path(tool)));
             tools.extend(Some(PathBuf::from(SHELL)).filter(|shell| shell.is_file()));
         }
+        tools.sort();
+        tools.dedup();
         Ok(GuestRun {
             modules: modules_for(&kernel, wanted)?,
             kernel,
@@ -234,16 +233,19 @@ impl Maker {
 }
 
 /// Whether the job did its work.
-fn judge(outcome: &Outcome) -> Result<(), String> {
-    let end = outcome.job(JOB).ok_or("the guest says nothing about its run")?;
+fn judge(outcome: &Outcome) -> Result<(), RunFailure> {
+    let end = outcome.job(JOB).ok_or(RunFailure::Silent)?;
     if end.ending == (JobEnding::Exited { code: 0 }) {
         return Ok(());
     }
     let said = outcome.results.join(JOBS_DIRECTORY).join(format!("{JOB}.stderr"));
     let said = fs::read_to_string(said).unwrap_or_default();
     let last = last_words(&said).or(said.lines().last()).unwrap_or_default();
-    let console = outcome.console.display();
-    Err(format!("{}: {last}. Console: {console}", end.ending))
+    Err(RunFailure::Job {
+        ending: end.ending.clone(),
+        said: last.to_owned(),
+        console: outcome.console.clone(),
+    })
 }
 
 /// The machine in words, with QEMU's own version.
@@ -264,9 +266,9 @@ fn robot_of(config: &str) -> Option<String> {
 }
 
 /// Modules that a robot uses, where the kernel has them.
-fn modules_for(kernel: &Kernel, wanted: &[&str]) -> Result<Vec<String>, String> {
+fn modules_for(kernel: &Kernel, wanted: &[&str]) -> Result<Vec<String>, ImageError> {
     let Some(folder) = &kernel.modules else { return Ok(Vec::new()) };
-    let index = modules::Index::read(folder).map_err(|error| error.to_string())?;
+    let index = modules::Index::read(folder)?;
     Ok(wanted.iter().filter(|module| index.has(module)).map(|module| (*module).to_owned()).collect())
 }
 

@@ -22,6 +22,12 @@ use takt_rt::settings::{Granted, ThreadSettings};
 
 use crate::config::EchoConfig;
 
+/// How long an echo thread sleeps at most before it looks whether it should end, milliseconds.
+pub const STOP_LATENCY_MS: u64 = 100;
+
+/// Written to end what waits at an eventfd; no sum of levels reaches it.
+pub(crate) const END: u64 = 1 << 62;
+
 /// What stands at the far end and keeps its own time.
 pub trait FarEnd: Send {
     /// The levels of both sensors at `now_ns` (CLOCK_MONOTONIC). Until then the input had the level

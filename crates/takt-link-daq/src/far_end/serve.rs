@@ -16,9 +16,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlag
 use takt_rt::clock::monotonic_ns;
 use takt_rt::thread::spawn;
 
-use super::{Answer, FarEnd, Hello, Wire};
-use crate::echo::STOP_LATENCY_MS;
-use crate::eventfd::END;
+use super::{Answer, END, FarEnd, Hello, STOP_LATENCY_MS, Wire};
 use crate::frame::{Parser, WIDE_BYTES, Wide};
 
 /// Largest description that is read.

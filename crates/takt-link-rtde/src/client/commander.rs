@@ -7,32 +7,7 @@ use super::final_stop::{self, FinalStop};
 use super::mailbox::{CommandSocket, Mailbox};
 use super::recipe::{self, COMMAND_BYTES};
 use crate::Command;
-use crate::outgoing::Outgoing;
-
-/// What became of one command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendOutcome {
-    /// The kernel took the whole packet.
-    Sent,
-    /// The kernel took a part of the packet; the rest goes out first with the next send.
-    Partial,
-    /// The kernel took nothing: the robot does not read. The command is superseded by the next one.
-    WouldBlock,
-    /// There is no connection now; the receiver thread reconnects.
-    Disconnected,
-    /// The send failed otherwise.
-    Failed {
-        /// The error number.
-        errno: i32,
-    },
-}
-
-impl SendOutcome {
-    /// Whether the command is on its way to the robot.
-    pub const fn is_sent(self) -> bool {
-        matches!(self, Self::Sent)
-    }
-}
+use crate::outgoing::{Outgoing, SendOutcome};
 
 /// Sends the safety job's commands; owned by the safety thread.
 #[derive(Debug)]

@@ -24,8 +24,9 @@ mod link;
 mod mailbox;
 mod recipe;
 
+pub use crate::outgoing::SendOutcome;
 pub use clock::{ClockFollower, Content, Followed, MAX_DRIFT_PPM};
-pub use commander::{Commander, SendOutcome};
+pub use commander::Commander;
 pub use config::RtdeConfig;
 pub use final_stop::send_final_stop;
 pub use history::{STATE_HISTORY, StateHistory, StateSample};

@@ -1,11 +1,9 @@
 //! What the processes of GPU interference find in their environment: how programs share a device is
 //! told to the driver so, and only when a program starts.
 
-use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Names and values.
-pub type Variables = Vec<(OsString, OsString)>;
+use crate::tool::Variables;
 
 /// Of this process, since a device is shared in one way at a time.
 static BESIDE: Mutex<Variables> = Mutex::new(Vec::new());

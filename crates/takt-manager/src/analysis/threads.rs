@@ -30,11 +30,6 @@ use super::executor::Served;
 use super::supply::Supply;
 use super::{Bound, Load, Method, Parts};
 
-/// CPU time of looking for work once (collecting what is ready, asking the middleware, taking),
-/// where it was not measured: by sources without the threads' CPU clock. Measured values replace
-/// it, with a margin.
-pub const DISPATCH_NS: u64 = 200_000;
-
 /// Rounds of the fixed point over an executor's callbacks.
 const ROUNDS: usize = 200;
 

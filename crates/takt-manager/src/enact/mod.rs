@@ -22,11 +22,13 @@ mod foreign;
 mod helpers;
 pub mod order;
 pub mod overrun;
+mod platform;
 mod reserve;
 mod spread;
 mod types;
 
 pub use overrun::{Overrun, Soft};
+pub use platform::platform;
 pub use takt_reserve::{Mode, Refusal};
 pub use types::{Difference, Enacted, Error, Options, Reserved, Target, Wanted};
 

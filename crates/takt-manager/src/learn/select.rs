@@ -6,32 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use takt_model::{Callback, CallbackKind, Model};
+use takt_model::{Callback, Model};
 
 use crate::chains;
+use crate::infrastructure::{activating, is_brought_along, is_infrastructure};
 
 /// Pairs of ends that are looked at for each chain that is wanted: enough to choose from, and a
 /// bound on a dense graph's cost.
 const LOOKED_AT: usize = 4;
-
-/// Topics that every node has, whatever it is for (`rclcpp` 28, `rclcpp_lifecycle` 28).
-const INFRASTRUCTURE_TOPICS: [&str; 4] = ["/parameter_events", "/rosout", "/clock", "/robot_description"];
-/// Ends of names of services and topics that `rclcpp` and `rclcpp_lifecycle` bring.
-const INFRASTRUCTURE_ENDINGS: [&str; 13] = [
-    "/describe_parameters",
-    "/get_parameter_types",
-    "/get_parameters",
-    "/list_parameters",
-    "/set_parameters",
-    "/set_parameters_atomically",
-    "/get_type_description",
-    "/change_state",
-    "/get_state",
-    "/get_available_states",
-    "/get_available_transitions",
-    "/get_transition_graph",
-    "/transition_event",
-];
 
 /// A chain by its ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,29 +95,6 @@ fn is_work(model: &Model, callback: &Callback) -> bool {
         return false;
     }
     !is_brought_along(model, callback)
-}
-
-/// It is one of those that every node of ROS 2 has.
-pub(crate) fn is_brought_along(model: &Model, callback: &Callback) -> bool {
-    activating(model, callback).is_some_and(is_infrastructure)
-}
-
-fn activating<'m>(model: &'m Model, callback: &Callback) -> Option<&'m str> {
-    let topic = match callback.kind {
-        CallbackKind::Subscription { topic } => topic,
-        CallbackKind::Service { requests } => requests,
-        CallbackKind::Client { responses } => responses,
-        CallbackKind::Timer { .. } | CallbackKind::Source => return None,
-    };
-    model.topics.get(topic.0).map(|topic| topic.name.as_str())
-}
-
-fn is_infrastructure(topic: &str) -> bool {
-    // Hidden topics of services are named after the service, with a word behind it; parts of cut
-    // cycles end in a number.
-    let service = topic.split([' ', '#']).next().unwrap_or(topic);
-    INFRASTRUCTURE_TOPICS.contains(&service)
-        || INFRASTRUCTURE_ENDINGS.iter().any(|ending| service.ends_with(ending))
 }
 
 /// Callbacks without successors that are reached from `root`, and in how many steps at least.

@@ -2,7 +2,7 @@
 //! and ended in order, with all that it started: its process group is asked by SIGINT, SIGTERM and
 //! SIGKILL ([`Launched::end`]); what is left then, also in other groups and sessions, by SIGTERM
 //! and SIGKILL ([`Launched::end_rest`]). What cleared its environment and was left by its parent is
-//! not found.
+//! found where this process adopts orphans ([`Launched::start_adopting`]).
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -22,7 +22,12 @@ pub struct Launched {
     asked: Option<(usize, Instant)>,
     /// The session's, which names what belongs to it.
     directory: PathBuf,
+    /// Orphans are adopted, and were last waited for then.
+    adopts: Option<Instant>,
 }
+
+/// Adopted orphans that have ended are waited for so often.
+const REAP_EVERY: Duration = Duration::from_secs(1);
 
 /// How long what the program left is given after SIGTERM, and after SIGKILL.
 const REST: [(i32, Duration); 2] =
@@ -48,6 +53,20 @@ impl Launched {
     /// The program cannot be started.
     pub fn start(command: Command, session: &ProbeSession) -> io::Result<Self> {
         Self::start_as(command, session, Account::invoking().as_ref())
+    }
+
+    /// As [`Launched::start`], and what the program leaves is adopted by this process, so that it
+    /// is found and ended whatever it did to its environment. For a process that launches one
+    /// program and nothing else: all of its orphans count as the program's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Launched::start`].
+    pub fn start_adopting(command: Command, session: &ProbeSession) -> io::Result<Self> {
+        strays::adopt();
+        let mut launched = Self::start(command, session)?;
+        launched.adopts = Some(Instant::now());
+        Ok(launched)
     }
 
     /// As [`Launched::start`], as this user, or as the one that this program is.
@@ -76,7 +95,7 @@ impl Launched {
             });
         }
         let directory = session.directory().to_owned();
-        Ok(Self { child: command.spawn()?, asked: None, directory })
+        Ok(Self { child: command.spawn()?, asked: None, directory, adopts: None })
     }
 
     #[must_use]
@@ -91,6 +110,10 @@ impl Launched {
     ///
     /// It cannot be asked.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.adopts.is_some_and(|reaped| reaped.elapsed() >= REAP_EVERY) {
+            strays::reap(self.child.id());
+            self.adopts = Some(Instant::now());
+        }
         if self.has_ended() {
             // Not waited for yet, so that its number, and with it the group's, is still its own.
             // SAFETY: kill has no memory effects.
@@ -138,7 +161,7 @@ impl Launched {
     /// Ends what the program has left, once it has ended itself: SIGTERM, and SIGKILL after five
     /// seconds. Returns how many would not go.
     pub fn end_rest(&mut self) -> usize {
-        let mut left = strays::of_session(&self.directory);
+        let mut left = strays::of_session(&self.directory, self.child.id());
         for (signal, patience) in REST {
             if left.is_empty() {
                 break;
@@ -150,7 +173,7 @@ impl Launched {
                 left = strays::alive(&left);
             }
             // Those that were made meanwhile.
-            left.extend(strays::of_session(&self.directory));
+            left.extend(strays::of_session(&self.directory, self.child.id()));
         }
         left.len()
     }
@@ -160,7 +183,7 @@ impl Drop for Launched {
     fn drop(&mut self) {
         self.signal(libc::SIGKILL);
         let _ = self.child.wait();
-        let left = strays::of_session(&self.directory);
+        let left = strays::of_session(&self.directory, self.child.id());
         strays::signal(&left, libc::SIGKILL);
     }
 }

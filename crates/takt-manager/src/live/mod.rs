@@ -9,7 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use takt_model::{ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, Skip, WatchId};
+use takt_model::{
+    ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, Skip, Thread, ThreadRole, WatchId,
+};
 use takt_ros::Source;
 use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 use takt_rt::placement::CpuSet;
@@ -19,11 +21,12 @@ use crate::enact::{Enacted, Enactor, Overrun, Soft, Target};
 use crate::goals::Goals;
 use crate::manager::Manager;
 use crate::plan::{Plan, Platform};
-use crate::restore::watchdog::Watchdog;
+use crate::restore::guard::Guard;
 use crate::system::{Kernel, Linux};
 
 pub mod account;
 pub mod assumption;
+mod drive;
 mod follow;
 mod jitter;
 pub mod launch;
@@ -38,6 +41,7 @@ mod types;
 mod verdict;
 
 pub use assumption::{Assumption, Interval, Standing, State};
+pub use drive::Drive;
 pub use log::Log;
 pub use status::{BUCKETS_NS, Board, BoundSum, ChainStatus, Cost, ReservationStatus, Run, Status};
 pub use types::{Error, Finished, Options};
@@ -69,7 +73,9 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     extractor: Extractor,
     manager: Manager,
     enactor: Option<Enactor<K>>,
-    watchdog: Option<Watchdog>,
+    watchdog: Option<Guard>,
+    /// How often the watchdog had ended when that was last told.
+    watchdog_again: u32,
     options: Options,
     board: Board,
     started_ns: u64,
@@ -77,6 +83,8 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     next_status_ns: u64,
     plan: Option<Plan>,
     model: Model,
+    /// Threads of executors that had ended at the last look.
+    ended: BTreeSet<u32>,
     enacted: Enacted,
     /// Every path that a chain ever took, by its place in the goals: what was measured is not
     /// forgotten when another path is the longest.
@@ -149,8 +157,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         } else {
             // Before the first change.
             if let Some(command) = options.watchdog {
-                let command = command(&options.enact.state).map_err(Error::Watchdog)?;
-                watchdog = Some(Watchdog::start(command).map_err(Error::Watchdog)?);
+                let state = options.enact.state.clone();
+                watchdog = Some(Guard::start(move || command(&state)).map_err(Error::Watchdog)?);
             }
             Some(Enactor::new(kernel, &platform, options.enact.clone())?)
         };
@@ -167,6 +175,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             manager: Manager::new(goals, platform).keeping(horizon_ns),
             enactor,
             watchdog,
+            watchdog_again: 0,
             options,
             board: Board::default(),
             started_ns: now_ns,
@@ -174,6 +183,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             next_status_ns: now_ns,
             plan: None,
             model: Model::default(),
+            ended: BTreeSet::new(),
             enacted: Enacted::default(),
             watched: BTreeMap::new(),
             overruns: BTreeMap::new(),
@@ -407,7 +417,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         if now_ns >= self.next_status_ns || ended {
             self.next_status_ns = now_ns + self.options.renew.as_nanos() as u64;
-            self.board.put(self.status(now_ns));
+            if self.board.is_shown() {
+                self.board.put(self.status(now_ns));
+            }
         }
         Ok(!ended)
     }
@@ -426,8 +438,13 @@ impl<S: Source, K: Kernel> Live<S, K> {
             // be for.
             return Ok(());
         }
-        if self.enactor.is_none() && self.plan.is_some() && self.ledger.is_ending(now_ns) {
-            // Or there will be nothing that runs in a moment.
+        let executor = |thread: &&Thread| thread.ended && matches!(thread.role, ThreadRole::Executor(_));
+        let ended = model.threads.iter().filter(executor).map(|thread| thread.tid).collect();
+        let fresh = !self.ended.is_superset(&ended);
+        self.ended = ended;
+        if self.enactor.is_none() && self.plan.is_some() && (fresh || self.ledger.is_ending(now_ns)) {
+            // Or there will be nothing that runs in a moment: what was run to its end is told by a
+            // plan for all of it, and not for those that happened to be last.
             self.next_plan_ns = Some(now_ns + ledger::ALL_END_NS);
             return Ok(());
         }
@@ -487,12 +504,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
     }
 
     fn keep_watchdog(&mut self, now_ns: u64) -> Result<(), Error> {
-        let Some(command) = self.options.watchdog else { return Ok(()) };
-        if let Some(watchdog) = &mut self.watchdog
-            && !watchdog.is_alive()
-        {
-            let command = command(&self.options.enact.state).map_err(Error::Watchdog)?;
-            self.watchdog = Some(Watchdog::start(command).map_err(Error::Watchdog)?);
+        let Some(watchdog) = &self.watchdog else { return Ok(()) };
+        let again = watchdog.check().map_err(Error::Watchdog)?;
+        if again > std::mem::replace(&mut self.watchdog_again, again) {
             self.note(now_ns, "the watchdog had ended; another one watches now");
         }
         Ok(())

@@ -316,6 +316,11 @@ impl Board {
         }
     }
 
+    /// Whether anybody has a copy of it to read.
+    pub(super) fn is_shown(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     pub(super) fn put(&self, status: Status) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(status);
     }

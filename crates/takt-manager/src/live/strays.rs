@@ -1,5 +1,6 @@
 //! What a launched program started and left: processes of other sessions and groups among them,
-//! found by the session of the probe in their environment, or as children of one that has it.
+//! found by the session of the probe in their environment, as children of one that has it, or, when
+//! this process adopts orphans, as its own children that it did not start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,9 +22,49 @@ fn stat(pid: u32) -> Option<(u32, u64)> {
     Some((stat.parent()?, stat.start_ticks()?))
 }
 
+/// Processes whose parent ends become children of this one from now on, instead of init's: a daemon
+/// that cleared its environment is known by that alone.
+pub(super) fn adopt() {
+    // SAFETY: changes an attribute of this process; no memory is touched. Kernels since 3.4 have
+    // it, and without it only such daemons are not found.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+}
+
+/// Whether a child of this process was adopted: what it starts itself stays in its session, and the
+/// launched program leads a group in that.
+fn is_adopted(pid: u32, launched: u32) -> bool {
+    let Ok(id) = i32::try_from(pid) else { return false };
+    // SAFETY: these have no preconditions and no memory effects.
+    let (session, own, group) = unsafe { (libc::getsid(id), libc::getsid(0), libc::getpgid(id)) };
+    pid != launched && (session != own || group == launched as i32)
+}
+
+/// Takes the status of adopted children that have ended, which only a parent can: else they would
+/// keep their numbers until this process ends.
+pub(super) fn reap(launched: u32) {
+    loop {
+        // SAFETY: an all-zero siginfo_t is a valid one to be overwritten.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: `info` is a valid place for the answer; the field read is set after success.
+        let pid = unsafe {
+            if libc::waitid(libc::P_ALL, 0, &mut info, flags) != 0 {
+                return;
+            }
+            info.si_pid()
+        };
+        // One that this process started is waited for where that was done; others come after it.
+        if pid == 0 || !is_adopted(pid as u32, launched) {
+            return;
+        }
+        // SAFETY: no place for the status is given.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
+    }
+}
+
 /// All that run in this session of the probe, and their children, whatever those did to their
-/// environment.
-pub(super) fn of_session(directory: &Path) -> BTreeSet<Stray> {
+/// environment; and what of it this process has adopted.
+pub(super) fn of_session(directory: &Path, launched: u32) -> BTreeSet<Stray> {
     let mut marker = b"TAKT_PROBE_DIR=".to_vec();
     marker.extend_from_slice(directory.as_os_str().as_bytes());
     let ours = std::process::id();
@@ -32,6 +73,10 @@ pub(super) fn of_session(directory: &Path) -> BTreeSet<Stray> {
     for pid in procfs::numbers("/proc") {
         let Some((parent, start_ticks)) = stat(pid).filter(|_| pid != ours) else { continue };
         parents.insert(pid, (parent, start_ticks));
+        if parent == ours && is_adopted(pid, launched) {
+            found.insert(Stray { pid, start_ticks });
+            continue;
+        }
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         if environment.split(|byte| *byte == 0).any(|variable| variable == marker) {
             found.insert(Stray { pid, start_ticks });

@@ -25,9 +25,9 @@ mod shared;
 mod widened;
 mod write;
 
+pub use crate::plan::Room;
 pub use grounds::{ChainGrounds, Grounds, MOST_DELIVERY_NS};
 pub use network::{against, outside_topic};
-pub use room::Room;
 
 use present::{Held, carried, within};
 use widened::Widened;

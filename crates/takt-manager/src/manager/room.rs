@@ -13,7 +13,6 @@
 //! share of these 20 us. On shared cores that time is one for all callbacks of a core together, in
 //! any window: whatever hits them hits them one at a time ([`Disturbance`]).
 
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use takt_model::Model;
 
@@ -24,24 +23,9 @@ use super::{Attempt, Manager};
 use crate::analysis::Disturbance;
 use crate::budget::{ChainBound, Request};
 use crate::curves::{Cost, Counts};
+use crate::plan::Room;
 use crate::words::ms;
 use crate::workload::{Activity, Suspension, Workload};
-
-/// How far the assumptions of a plan reach beyond what was measured.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Room {
-    /// Execution times and self-suspensions may be so many times the longest seen,
-    pub times: f64,
-    /// and one among 16 (`SPREAD`) activations in a row so much longer than that. Messages may be
-    /// that much later, too, and arrivals from outside closer.
-    pub more_ns: u64,
-    /// What all callbacks of a core together may take beyond that, in any interval of one second;
-    /// 0: nothing.
-    #[serde(default)]
-    pub disturbance_ns: u64,
-    /// An activation may suspend itself so many times more often than was seen.
-    pub suspensions: u64,
-}
 
 /// For reservations of each executor's own, from wide to narrow: times, and nanoseconds more. The
 /// narrowest is worth having only if it is more than the margin of costs (10 % unless declared).

@@ -28,7 +28,7 @@ pub use times::DeviceTimes;
 
 use crate::config::ConfigError;
 use crate::engine::EngineError;
-use crate::perception::PerceptionError;
+use crate::error::PerceptionError;
 
 /// The kernels, compiled for the device that is there. Without fused multiplications: roundings are
 /// the CPU's.

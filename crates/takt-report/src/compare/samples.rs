@@ -91,7 +91,7 @@ impl Samples {
             Statistic::Maximum => Some(self.summary.worst),
             Statistic::Median => Some(self.summary.median),
             Statistic::Quantile(q) => {
-                self.pool.quantile(q, crate::digest::CONFIDENCE).map(|found| found.value)
+                self.pool.quantile(q, crate::values::CONFIDENCE).map(|found| found.value)
             }
         }
     }
@@ -141,7 +141,7 @@ pub(super) fn without_interval(
         difference: 0.0,
         low: None,
         high: None,
-        confidence: crate::digest::CONFIDENCE,
+        confidence: crate::values::CONFIDENCE,
         percent: None,
         warnings: vec![format!("no interval: of the samples kept one by one, {why}")],
     };

@@ -6,8 +6,9 @@
 //! | `/samples/FILE` | `takt.FILE` | each row of a sample file, with the columns as they are (`separation_m`, `following_rad`, …) |
 //! | `/causes` | `foxglove.Log` | what went wrong, with its cause: late releases of a trace, late frames, faults, misses, failures |
 //!
-//! Messages are JSON with a JSON schema. Times are those of the samples (CLOCK_MONOTONIC); the
-//! metadata `takt` has when the run began. `run.json` and `summary.json` are attachments.
+//! Messages are Protocol Buffers with their description. Times are those of the samples
+//! (CLOCK_MONOTONIC); the metadata `takt` has when the run began. `run.json` and `summary.json` are
+//! attachments.
 
 use std::collections::BTreeMap;
 use std::io::{self, Seek, Write};
@@ -15,13 +16,17 @@ use std::path::Path;
 
 use mcap::records::{MessageHeader, Metadata};
 use mcap::{Attachment, Compression, McapError, WriteOptions, Writer};
+use prost::Message;
 use serde_json::{Map, Value, json};
-use takt_rundir::{Column, ColumnKind, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE};
+use takt_rundir::{ColumnKind, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE};
 
+use super::proto::{self, Row};
 use crate::Error;
 use crate::traces;
 use crate::words::{clean, time};
 
+/// How messages and their descriptions are encoded, as MCAP names it.
+const ENCODING: &str = "protobuf";
 /// Chunks of so many bytes before compression: what a viewer reads to show a moment.
 const CHUNK: u64 = 1 << 20;
 /// Most misses of a measure that are told one by one.
@@ -74,13 +79,13 @@ pub fn mcap<W: Write + Seek>(run: &Path, create: impl FnOnce() -> io::Result<W>)
         .library(concat!("takt/", env!("CARGO_PKG_VERSION")))
         .create(create().map_err(McapError::Io)?)?;
     writer.write_metadata(&about(&dir, &header))?;
-    let log = writer.add_schema("foxglove.Log", "jsonschema", log_schema().to_string().as_bytes())?;
-    let causes = writer.add_channel(log, "/causes", "json", &BTreeMap::new())?;
+    let log = writer.add_schema("foxglove.Log", ENCODING, &proto::log_schema())?;
+    let causes = writer.add_channel(log, "/causes", ENCODING, &BTreeMap::new())?;
     let mut out = Out { writer, counts: BTreeMap::new(), causes, run: clean(&header.label) };
-    let sample =
-        out.writer.add_schema("takt.Sample", "jsonschema", sample_schema().to_string().as_bytes())?;
+    let row = sample();
+    let schema = out.writer.add_schema(&row.full_name(), ENCODING, &row.schema())?;
     for measure in &header.measures {
-        out.measure(&dir, measure, sample)?;
+        out.measure(&dir, measure, &row, schema)?;
     }
     for file in dir.sealed_files()? {
         out.rows(&dir, &file, &header)?;
@@ -103,7 +108,7 @@ pub fn mcap<W: Write + Seek>(run: &Path, create: impl FnOnce() -> io::Result<W>)
 }
 
 impl<W: Write + Seek> Out<W> {
-    fn write(&mut self, channel: u16, topic: &str, at_ns: u64, message: &Value) -> Result<(), Error> {
+    fn write(&mut self, channel: u16, topic: &str, at_ns: u64, message: &[u8]) -> Result<(), Error> {
         let count = self.counts.entry(topic.to_owned()).or_default();
         let header = MessageHeader {
             channel_id: channel,
@@ -112,23 +117,27 @@ impl<W: Write + Seek> Out<W> {
             publish_time: at_ns,
         };
         *count += 1;
-        Ok(self.writer.write_to_known_channel(&header, message.to_string().as_bytes())?)
+        Ok(self.writer.write_to_known_channel(&header, message)?)
     }
 
     fn log(&mut self, at_ns: u64, level: Level, name: &str, text: &str) -> Result<(), Error> {
-        let message = json!({
-            "timestamp": { "sec": at_ns / 1_000_000_000, "nsec": at_ns % 1_000_000_000 },
-            "level": level as u8,
-            "message": crate::words::shorten(&clean(text), LONGEST),
-            "name": name,
-            "file": self.run,
-            "line": 0,
-        });
-        self.write(self.causes, "/causes", at_ns, &message)
+        let timestamp = proto::Timestamp {
+            seconds: (at_ns / 1_000_000_000).cast_signed(),
+            nanos: (at_ns % 1_000_000_000) as i32,
+        };
+        let message = proto::Log {
+            timestamp: Some(timestamp),
+            level: level as i32,
+            message: crate::words::shorten(&clean(text), LONGEST),
+            name: name.to_owned(),
+            file: self.run.clone(),
+            line: 0,
+        };
+        self.write(self.causes, "/causes", at_ns, &message.encode_to_vec())
     }
 
     /// The samples of a measure, and its misses in words.
-    fn measure(&mut self, dir: &RunDir, measure: &Measure, schema: u16) -> Result<(), Error> {
+    fn measure(&mut self, dir: &RunDir, measure: &Measure, row: &Row, schema: u16) -> Result<(), Error> {
         // A chain of which nothing came through has no file.
         if !dir.has_samples(&measure.file)? || !measure.column.ends_with("_ns") {
             return Ok(());
@@ -137,14 +146,18 @@ impl<W: Write + Seek> Out<W> {
         let topic = format!("/measures/{}", word(&measure.name));
         let mut about = BTreeMap::from([("title".to_owned(), clean(&measure.title))]);
         about.extend(measure.deadline_ns.map(|ns| ("deadline_ns".to_owned(), ns.to_string())));
-        let channel = self.writer.add_channel(schema, &topic, "json", &about)?;
+        let channel = self.writer.add_channel(schema, &topic, ENCODING, &about)?;
         let from_ns = measure.window_ns.map_or(0, |[from, _]| from);
         let mut misses = 0u64;
         for (index, value) in series.values_ns.iter().enumerate() {
             let at_ns = series.times_ns.get(index).copied().unwrap_or(from_ns);
             let missed = measure.deadline_ns.filter(|deadline| value > deadline);
-            let message = json!({ "ns": value, "us": *value as f64 / 1e3, "missed": missed.is_some() });
-            self.write(channel, &topic, at_ns, &message)?;
+            let message = [
+                ("ns".to_owned(), json!(value)),
+                ("us".to_owned(), json!(*value as f64 / 1e3)),
+                ("missed".to_owned(), json!(missed.is_some())),
+            ];
+            self.write(channel, &topic, at_ns, &row.encode(&message.into_iter().collect()))?;
             let Some(deadline) = missed else { continue };
             misses += 1;
             if misses <= MOST_MISSES {
@@ -176,13 +189,9 @@ impl<W: Write + Seek> Out<W> {
         let time =
             by_measure.or_else(|| TIMES.into_iter().find(|name| has(name))).or_else(any).map(str::to_owned);
         let topic = format!("/samples/{}", word(file));
-        let schema = rows_schema(file, &columns);
-        let schema = self.writer.add_schema(
-            &format!("takt.{}", word(file)),
-            "jsonschema",
-            schema.to_string().as_bytes(),
-        )?;
-        let channel = self.writer.add_channel(schema, &topic, "json", &BTreeMap::new())?;
+        let typed = Row::of_columns(file, &columns);
+        let schema = self.writer.add_schema(&typed.full_name(), ENCODING, &typed.schema())?;
+        let channel = self.writer.add_channel(schema, &topic, ENCODING, &BTreeMap::new())?;
         let mut last: BTreeMap<&str, String> = BTreeMap::new();
         let mut at_ns = 0;
         dir.each_row(file, |row: Map<String, Value>| {
@@ -199,7 +208,7 @@ impl<W: Write + Seek> Out<W> {
                     self.log(at_ns, level, file, &words)?;
                 }
             }
-            self.write(channel, &topic, at_ns, &Value::Object(row))
+            self.write(channel, &topic, at_ns, &typed.encode(&row))
         })?
     }
 
@@ -284,57 +293,9 @@ fn about(dir: &RunDir, header: &RunHeader) -> Metadata {
     Metadata { name: "takt".to_owned(), metadata }
 }
 
-fn sample_schema() -> Value {
-    json!({
-        "title": "takt.Sample",
-        "type": "object",
-        "properties": {
-            "ns": { "type": "integer", "description": "the value, nanoseconds" },
-            "us": { "type": "number", "description": "the same, microseconds" },
-            "missed": { "type": "boolean", "description": "above the deadline" },
-        },
-        "required": ["ns", "us", "missed"],
-    })
-}
-
-/// As Foxglove's own, in JSON.
-fn log_schema() -> Value {
-    json!({
-        "title": "foxglove.Log",
-        "description": "A log message",
-        "type": "object",
-        "properties": {
-            "timestamp": {
-                "type": "object",
-                "title": "time",
-                "properties": { "sec": { "type": "integer", "minimum": 0 }, "nsec": { "type": "integer", "minimum": 0, "maximum": 999_999_999 } },
-            },
-            "level": {
-                "title": "foxglove.LogLevel",
-                "oneOf": [
-                    { "title": "UNKNOWN", "const": 0 }, { "title": "DEBUG", "const": 1 }, { "title": "INFO", "const": 2 },
-                    { "title": "WARNING", "const": 3 }, { "title": "ERROR", "const": 4 }, { "title": "FATAL", "const": 5 },
-                ],
-            },
-            "message": { "type": "string" },
-            "name": { "type": "string" },
-            "file": { "type": "string" },
-            "line": { "type": "integer", "minimum": 0 },
-        },
-    })
-}
-
-fn rows_schema(file: &str, columns: &[Column]) -> Value {
-    let kind = |column: &Column| match column.kind {
-        ColumnKind::Bool => "boolean",
-        ColumnKind::Integer => "integer",
-        ColumnKind::Number => "number",
-        ColumnKind::Text => "string",
-    };
-    let properties: Map<String, Value> =
-        columns.iter().map(|column| (column.name.clone(), json!({ "type": kind(column) }))).collect();
-    // A number that is none (NaN) is left out.
-    let always = |column: &&Column| column.required && column.kind != ColumnKind::Number;
-    let required: Vec<&str> = columns.iter().filter(always).map(|column| column.name.as_str()).collect();
-    json!({ "title": format!("takt.{}", word(file)), "type": "object", "properties": properties, "required": required })
+/// A sample of a measure: the value in nanoseconds, in microseconds, and whether it is above the
+/// deadline.
+fn sample() -> Row {
+    let fields = [("ns", ColumnKind::Integer), ("us", ColumnKind::Number), ("missed", ColumnKind::Bool)];
+    Row::new("Sample", &fields)
 }

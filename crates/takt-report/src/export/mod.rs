@@ -1,6 +1,7 @@
 //! Samples for other tools: cyclictest's histogram, CSV, MCAP.
 
 mod mcap;
+mod proto;
 
 use std::io::Write;
 use std::path::Path;

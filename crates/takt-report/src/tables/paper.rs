@@ -101,9 +101,19 @@ fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bo
             let mut row = vec![Cell::text(&label), Cell::text(figure)];
             row.extend(digests.iter().map(|d| match d.low.get(share) {
                 Some(low) if low.count > 0 => Cell::number(unit.number(pick(low))),
-                _ => Cell::gap("no samples"),
+                _ => Cell::gap(why_empty(context, d).0),
             }));
             table.push(row);
+        }
+    }
+    if shares == 0 {
+        let mut row = vec![Cell::text("100 %"), Cell::text("max")];
+        row.extend(digests.iter().map(|d| Cell::gap(why_empty(context, d).0)));
+        table.push(row);
+    }
+    for (name, digest) in names.iter().zip(digests).filter(|(_, digest)| digest.summary.count == 0) {
+        if let (word, Some(why)) = why_empty(context, digest) {
+            table.note(format!("{name}: {word}: {}", crate::words::clean(&why)));
         }
     }
     table.note(
@@ -117,8 +127,10 @@ fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bo
     // tuning.
     let mut refused: Vec<(String, Vec<&str>)> = Vec::new();
     for (name, digest) in names.iter().zip(digests) {
-        let runs = digest.runs.iter().map(|part| &context.collection.runs[part.run]);
-        for text in runs.flat_map(|run| &run.header.not_granted) {
+        let runs = &context.collection.configurations[digest.configuration].runs;
+        for text in
+            runs.iter().map(|&run| &context.collection.runs[run]).flat_map(|run| &run.header.not_granted)
+        {
             let text = crate::words::clean(text);
             match refused.iter_mut().find(|(known, _)| *known == text) {
                 Some((_, columns)) if columns.contains(&name.as_str()) => {}
@@ -131,6 +143,26 @@ fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bo
         table.note(format!("Not granted in {}: {text}", columns.join(", ")));
     }
     table
+}
+
+/// Why a configuration has no values: a word or two, and the reason where no other note of the
+/// table tells it.
+fn why_empty(context: &Context<'_>, digest: &Digest) -> (&'static str, Option<String>) {
+    let configuration = &context.collection.configurations[digest.configuration];
+    let headers = || configuration.runs.iter().map(|&run| &context.collection.runs[run].header);
+    if headers().any(|header| !header.not_granted.is_empty()) {
+        return ("NOT GRANTED", None);
+    }
+    let mut unread = digest.failed.iter().map(|(_, why)| why.clone());
+    let mut failed = headers().flat_map(|header| header.failures.iter().chain(&header.problems)).cloned();
+    let mut absent = configuration.absent.iter().map(|(_, why)| why.clone());
+    match unread.next().or_else(|| failed.next()) {
+        Some(why) => ("failed", Some(why)),
+        None => match absent.next() {
+            Some(why) => ("no run", Some(why)),
+            None => ("no samples", None),
+        },
+    }
 }
 
 /// The DAQ paper's Tables 1 to 5: condition, greatest and mean latency, duration.

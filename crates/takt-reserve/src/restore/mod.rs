@@ -16,6 +16,7 @@ use takt_rt::placement::CpuSet;
 
 use crate::system::{self, Attributes, GroupVersion, Identity, Kernel};
 
+pub mod guard;
 mod hidden;
 mod journal;
 mod permitted;
@@ -23,6 +24,8 @@ pub mod watchdog;
 
 pub use hidden::Hidden;
 pub use journal::{Journal, default_path};
+pub use permitted::FEATURE_FILES;
+pub(crate) use permitted::FEATURES;
 
 /// The form of the state file that this version writes and reads.
 pub const VERSION: u32 = 1;

@@ -4,7 +4,12 @@ use std::path::{Component, Path};
 
 use super::Change;
 use crate::system::{GroupVersion, Kernel};
-use crate::{ADMISSION_FILE, WORKERS_FILE, enforce};
+use crate::{ADMISSION_FILE, WORKERS_FILE};
+
+/// Where the scheduler's switches are, on newer and older kernels.
+pub const FEATURE_FILES: [&str; 2] = ["/sys/kernel/debug/sched/features", "/sys/kernel/debug/sched_features"];
+/// The switch that makes the kernel enforce budgets exactly, on newer and older kernels.
+pub(crate) const FEATURES: [&str; 2] = ["HRTICK_DL", "HRTICK"];
 
 /// Longest value that is written back: masks of CPUs are the longest that are read.
 const MOST_BYTES: usize = 4096;
@@ -25,7 +30,7 @@ pub(super) fn permitted(kernel: &dyn Kernel, change: &Change) -> Result<(), &'st
                 |version, name| kernel.group_mount(version).is_some_and(|mount| *path == mount.join(name));
             let known = *path == Path::new(ADMISSION_FILE)
                 || *path == Path::new(WORKERS_FILE)
-                || enforce::is_ours(path, undo)
+                || is_feature(path, undo)
                 || below(GroupVersion::V1, "cpuset.sched_load_balance")
                 || below(GroupVersion::V2, "cgroup.subtree_control");
             if known { Ok(()) } else { Err("not a file that the manager changes") }
@@ -41,4 +46,10 @@ pub(super) fn permitted(kernel: &dyn Kernel, change: &Change) -> Result<(), &'st
             if known && inside { Ok(()) } else { Err("not a control group that the manager makes") }
         }
     }
+}
+
+/// Whether undoing may write this to a feature file.
+fn is_feature(path: &Path, undo: &str) -> bool {
+    FEATURE_FILES.iter().any(|file| path == Path::new(file))
+        && FEATURES.iter().any(|feature| undo.strip_prefix("NO_") == Some(*feature))
 }

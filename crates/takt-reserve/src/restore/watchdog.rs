@@ -10,11 +10,9 @@
 //! its group must not end the one who undoes.
 
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use super::{Error, Restored, journal};
 use crate::system::Linux;
@@ -44,34 +42,14 @@ impl Watchdog {
         Ok(Self { child })
     }
 
-    /// Whether it still watches. It may have been killed; then start another.
-    pub fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// The input at whose end it undoes what is left: whoever holds it is watched.
+    pub(super) fn take_input(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
     }
 
-    /// Waits until one of them has ended, `most` at most.
-    pub fn await_end_of_any(watchdogs: &[Self], most: Duration) {
-        let most_ms = i32::try_from(most.as_millis()).unwrap_or(i32::MAX);
-        let open = |watchdog: &Self| {
-            // SAFETY: takes two numbers. The child is not waited for yet: its number is its own.
-            let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, watchdog.child.id(), 0) };
-            let fd = libc::c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-            // SAFETY: a new descriptor, which nobody else has.
-            Some(unsafe { OwnedFd::from_raw_fd(fd) })
-        };
-        let Some(ends) = watchdogs.iter().map(open).collect::<Option<Vec<OwnedFd>>>() else {
-            return std::thread::sleep(most);
-        };
-        let poll = |end: &OwnedFd| libc::pollfd { fd: end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let mut polls: Vec<libc::pollfd> = ends.iter().map(poll).collect();
-        // SAFETY: points to as many pollfds as it says, which outlive the call.
-        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, most_ms) };
-    }
-
-    /// Its process.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    /// Returns when it has ended.
+    pub(super) fn wait(&mut self) {
+        let _ = self.child.wait();
     }
 }
 

@@ -1,6 +1,5 @@
 //! Starts the cell's threads, connects them, and ends them in an order that loses nothing.
 
-pub mod guard;
 mod judging;
 mod prepare;
 
@@ -29,11 +28,11 @@ use takt_rt::thread;
 use crate::arm::ArmShape;
 use crate::config::CellConfig;
 use crate::error::{CellConfigError, CellError};
+use crate::guard::{Alarm, DashboardStop, DashboardStopper, SsmFacts};
 use crate::records::{FrameRecord, SsmJob};
 use crate::ssm::{Monitor, ProtectiveTerm, ReactionTime, terms};
 use crate::tasks::{Role, SsmSleep};
 use crate::threads::{Judging, PerceptionPorts, PerceptionTask, SsmPorts, SsmTask};
-use guard::{Alarm, DashboardStop, DashboardStopper, SsmFacts};
 use judging::{Prepared, prepare_judging};
 use prepare::{open_feeds, prepare_machine, prepare_shape, report, settings, simulate};
 

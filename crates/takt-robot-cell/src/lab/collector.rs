@@ -25,7 +25,7 @@ use super::summary::ReactionRow;
 use super::tally::{Rules, TALLY_FILE, Tally};
 use super::worker_rows::{GPU_EVENTS, GPU_FRAMES, WorkerRow};
 use crate::cell::Records;
-use crate::cell::guard::SsmFacts;
+use crate::guard::SsmFacts;
 use crate::reaction::Reaction;
 use crate::records::{FrameRecord, SsmJob};
 use crate::ssm::{Decision, SsmConfig, terms};

@@ -14,8 +14,8 @@ use takt_rt::exchange::Reader;
 use takt_rt::periodic::Release;
 use takt_rt::ring::Producer;
 
-use crate::cell::guard::{Alarm, SsmFacts};
 use crate::config::LightOutputs;
+use crate::guard::{Alarm, SsmFacts};
 use crate::records::SsmJob;
 use crate::ssm::{CameraInput, Inputs, Light, MAX_CAMERAS, Monitor};
 

@@ -1,7 +1,7 @@
 //! Every controller, on every plant, on a constant and a sine.
 
 use super::*;
-use crate::acquisition::ErrorMeter;
+use crate::error_meter::ErrorMeter;
 use crate::plant::{Dynamics, Plant};
 use crate::record::Tracking;
 use proptest::prelude::*;

@@ -32,8 +32,8 @@ pub static KIND: Kind = Kind {
         ("daq-long", include_str!("../../../../campaigns/daq-long.toml")),
     ],
     factors: &[("policy", "acquisition.policy"), ("placement", "acquisition.cpus")],
-    // A simulated board.
-    guest: GuestNeeds { modules: &["comedi_test"], programs: &[] },
+    // A simulated board, and what brings CPUs back after a kill.
+    guest: GuestNeeds { modules: &["comedi_test"], programs: &["/bin/sh"] },
     ..Kind::new("daq", &[("daq", SHIPPED)], read::<DaqConfig>)
 };
 
@@ -171,7 +171,9 @@ impl Running for Loop {
     }
 
     fn stop(self: Box<Self>, session: &mut Session, end: &End) -> Result<Conclusion, LabError> {
-        let Self { file, daq, mut state, mut reader, mut keep, kept, mut checkpoints, offline, .. } = *self;
+        let Self {
+            file, daq, mut state, mut reader, mut keep, kept, mut checkpoints, offline, window, ..
+        } = *self;
         let outcome = daq.stop();
         // Before anything can fail.
         session.header.problems.extend(offline.restore());
@@ -181,6 +183,8 @@ impl Running for Loop {
         if let Some(keep) = &mut keep {
             keep.finish().map_err(LabError::io(session.dir().path()))?;
         }
+        let [_, to_ns] = window.bounds.bounds();
+        state.standing.finish(outcome.ended_ns.min(to_ns));
         checkpoints.write(&state)?;
         let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
         conclude(session, &file, &state, &outcome, reader.stopped, whole)?;

@@ -52,13 +52,25 @@ impl Standing {
             // After a lost edge the loop brings its output low, for as long as that takes.
             self.last_ns = None;
         }
+        let late = self.deadline_ns.is_some_and(|deadline_ns| edge.arrived && edge.latency_ns > deadline_ns);
+        self.stood(stood_ns, late, late || !edge.arrived);
+    }
+
+    /// The loop ended, or the window did, at `end_ns`: nothing came since the last edge.
+    pub fn finish(&mut self, end_ns: u64) {
+        if let Some(last_ns) = self.last_ns.take() {
+            self.stood(end_ns.saturating_sub(last_ns).saturating_sub(self.wait_ns), false, false);
+        }
+    }
+
+    /// So long nothing came, until an edge that was `late`, or `missed`, if any.
+    fn stood(&mut self, stood_ns: u64, late: bool, missed: bool) {
         self.longest_ns = self.longest_ns.max(stood_ns);
         let Some(deadline_ns) = self.deadline_ns else { return };
-        let late = edge.arrived && edge.latency_ns > deadline_ns;
         // Of the releases that passed, a late edge is one itself.
         let skipped = (stood_ns / deadline_ns).saturating_sub(u64::from(late));
         self.skipped = self.skipped.saturating_add(skipped);
-        let missed = skipped.saturating_add(u64::from(late || !edge.arrived));
+        let missed = skipped.saturating_add(u64::from(missed));
         self.row = if missed > 0 { self.row.saturating_add(missed) } else { 0 };
         self.longest_row = self.longest_row.max(self.row);
     }
@@ -136,6 +148,15 @@ mod tests {
         // A freeze while it waits for an edge, which is then lost.
         seen.edge(&EdgeRecord { arrived: false, ..edge(9020 * MS, 9720 * MS, 700 * MS) });
         assert_eq!((seen.skipped, seen.longest_row), (599, 600));
+        // One that came after the window, or was under way when the loop ended, is none; a freeze
+        // until then is.
+        seen.goes_on();
+        seen.edge(&edge(9800 * MS, 9800 * MS + MS / 10, MS / 10));
+        seen.finish(9820 * MS);
+        assert_eq!((seen.skipped, seen.longest_row), (599, 600));
+        seen.edge(&edge(9800 * MS, 9800 * MS, MS / 10));
+        seen.finish(9870 * MS);
+        assert_eq!((seen.skipped, seen.longest_row), (649, 600));
         // Times that cannot be end nothing, and without a deadline nothing is due.
         seen.edge(&edge(u64::MAX, 0, u64::MAX));
         let mut free = standing("");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use takt_link_daq::{FarEnd, far_end};
 
 use super::{Plant, PlantConfig, Reference, State};
-use crate::acquisition::ErrorMeter;
+use crate::error_meter::ErrorMeter;
 
 /// Steps of the integration and of the error's account: the plants here are slower by a hundred
 /// times.

@@ -111,8 +111,7 @@ impl Joiner {
         }
     }
 
-    /// A cycle of the controller. Where several events came in one cycle, only the last is seen by
-    /// its number and counts.
+    /// A cycle of the controller.
     pub fn cycle(&mut self, record: &CycleRecord) {
         if self.last_seen != Some(record.events) {
             // What had happened before the first record was not seen now.
@@ -123,25 +122,35 @@ impl Joiner {
         }
     }
 
-    /// Takes what is complete.
+    /// Takes what is complete. Where several events came in one cycle, the controller sees the
+    /// count of the last, which stands for those before: they were seen, and answered, with it.
     pub fn take(&mut self, mut row: impl FnMut(LatencyRow)) {
         for event in &mut self.events {
             if event.seen_ns.is_none() {
-                let seen =
-                    self.seen.iter().find(|(count, at_ns)| *count == event.count && *at_ns > event.event_ns);
+                let seen = self
+                    .seen
+                    .iter()
+                    .find(|(count, at_ns)| reaches(*count, event.count) && *at_ns > event.event_ns);
                 event.seen_ns = seen.map(|&(_, at_ns)| at_ns);
             }
         }
         let applied = &self.applied;
         self.events.retain(|event| {
             let Some(seen_ns) = event.seen_ns else { return true };
-            let found = applied.iter().find(|(value, at_ns)| *value == event.count && *at_ns > seen_ns);
+            let found =
+                applied.iter().find(|(value, at_ns)| reaches(*value, event.count) && *at_ns > seen_ns);
             let Some(&(_, applied_ns)) = found else { return true };
             let Waiting { count, event_ns, sampled_ns, .. } = *event;
             row(LatencyRow { count, event_ns, sampled_ns, seen_ns, applied_ns });
             false
         });
     }
+}
+
+/// Whether a probe that shows `count` has counted event `event`; its 16 bits begin anew every
+/// 65,536 events.
+fn reaches(count: u16, event: u16) -> bool {
+    count.wrapping_sub(event) < 1 << 15
 }
 
 fn bounded<T>(queue: &mut VecDeque<T>, item: T) {
@@ -190,5 +199,30 @@ mod tests {
             assert_eq!((sensor.mean, command.mean, reaction.mean), (2.0, 1.5, 3.5));
         }
         assert_eq!(Latencies::default().in_cycles(100.0), [None; 3]);
+    }
+
+    /// While a controller is away, or frames are, several events come before its next cycle: each
+    /// has waited as long as it has, and none is taken for the one that has its number 65,536
+    /// events later.
+    #[test]
+    fn events_that_came_together_are_seen_with_the_last_and_never_with_a_later_round() {
+        let mut joiner = Joiner::default();
+        joiner.cycle(&record(65_533, 50));
+        let event = |count: u16, at_ns| Truth::Event { device: 0, count, at_ns, sampled_ns: at_ns };
+        let applied = |value: u16, at_ns| Truth::Applied { device: 0, value, at_ns };
+        for (count, at_ns) in [(65_534, 100), (65_535, 200), (0, 300)] {
+            joiner.truth(&event(count, at_ns));
+        }
+        joiner.cycle(&record(0, 400));
+        joiner.truth(&applied(65_533, 420));
+        joiner.truth(&applied(0, 450));
+        let mut rows = Vec::new();
+        joiner.take(|row| rows.push((row.count, row.seen_ns - row.event_ns, row.applied_ns - row.event_ns)));
+        assert_eq!(rows, [(65_534, 300, 350), (65_535, 200, 250), (0, 100, 150)]);
+        // A round later.
+        joiner.cycle(&record(65_534, 9_000_000));
+        joiner.truth(&applied(65_534, 9_000_100));
+        joiner.take(|row| rows.push((row.count, row.seen_ns, 0)));
+        assert_eq!(rows.len(), 3);
     }
 }

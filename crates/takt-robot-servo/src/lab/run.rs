@@ -189,13 +189,18 @@ impl Running for Streaming {
     }
 
     fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
-        let Self { stream, collecting, log, config, .. } = *self;
+        let Self { window, stream, collecting, log, config, .. } = *self;
         let finished = stream.stop()?;
         let mut collected = collecting.end()?;
-        if finished.reason != StopReason::Asked {
-            // The window went on without it. One that was asked to stop ran to the window's end.
-            collected.log.releases.finish();
-        }
+        // A stream that was asked to stop ran to the window's end, give or take the release that it
+        // waited for. Without one that ended by itself the window went on.
+        let [_, to_ns] = window.bounds();
+        let asked = finished.reason == StopReason::Asked;
+        collected.log.releases.finish_at(if asked {
+            to_ns.saturating_sub(config.period_ns())
+        } else {
+            to_ns
+        });
         tell(session, &config, &finished, &collected);
         if let Some(log) = log {
             // The controller has ended with the stream, so that its log is whole.

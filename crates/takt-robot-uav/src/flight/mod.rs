@@ -68,7 +68,8 @@ pub struct Flight {
     reports: Vec<ThreadReport>,
     warnings: Vec<String>,
     stop: Arc<AtomicBool>,
-    landed: Arc<AtomicBool>,
+    /// When the attitude loop had done all its jobs, CLOCK_MONOTONIC nanoseconds; 0 until then.
+    landed_ns: Arc<AtomicU64>,
     jobs: Arc<AtomicU64>,
     /// First release, CLOCK_MONOTONIC nanoseconds; 0 before the beginning.
     epoch_ns: Arc<AtomicU64>,
@@ -151,7 +152,7 @@ impl Flight {
             reports: Vec::new(),
             warnings,
             stop: Arc::default(),
-            landed: Arc::default(),
+            landed_ns: Arc::default(),
             jobs: Arc::default(),
             epoch_ns: Arc::default(),
             records: Some(Records { attitude, position, telemetry }),
@@ -180,7 +181,7 @@ impl Flight {
             },
         )?;
         let (iterations, jobs) = (config.iterations, Arc::clone(&flight.jobs));
-        let (landed, mut left) = (Arc::clone(&flight.landed), iterations);
+        let (landed_ns, mut left) = (Arc::clone(&flight.landed_ns), iterations);
         flight.start_periodic(
             "uav-attitude",
             &config.attitude,
@@ -192,7 +193,7 @@ impl Flight {
                 left -= 1;
                 jobs.store(iterations - left, Ordering::Relaxed);
                 if left == 0 {
-                    landed.store(true, Ordering::Release);
+                    landed_ns.store(monotonic_ns(), Ordering::Release);
                 }
                 left > 0
             },
@@ -229,10 +230,10 @@ impl Flight {
         let (period, sleep) = (task.period(), task.sleep);
         // Refused here, not in the thread: a period that the loop cannot have.
         Periodic::new(0, period, sleep)?;
-        let (stop, landed) = (Arc::clone(&self.stop), Arc::clone(&self.landed));
+        let (stop, landed_ns) = (Arc::clone(&self.stop), Arc::clone(&self.landed_ns));
         let epoch = Arc::clone(&self.epoch_ns);
         let handle = thread::spawn(name, &settings, move || {
-            let over = || stop.load(Ordering::Acquire) || landed.load(Ordering::Acquire);
+            let over = || stop.load(Ordering::Acquire) || landed_ns.load(Ordering::Acquire) > 0;
             let epoch_ns = loop {
                 match epoch.load(Ordering::Acquire) {
                     0 if over() => return,
@@ -278,6 +279,11 @@ impl Flight {
     /// beginning.
     pub fn epoch_ns(&self) -> Option<u64> {
         Some(self.epoch_ns.load(Ordering::Acquire)).filter(|&ns| ns > 0)
+    }
+
+    /// When the attitude loop had done all its jobs, CLOCK_MONOTONIC nanoseconds; `None` before.
+    pub fn landed_ns(&self) -> Option<u64> {
+        Some(self.landed_ns.load(Ordering::Acquire)).filter(|&ns| ns > 0)
     }
 
     /// Attitude jobs so far.

@@ -196,15 +196,19 @@ impl Running for Flying {
     fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
         let Self { flight, collecting, iterations, .. } = *self;
         let jobs = flight.jobs();
+        // All loops end with the last attitude job; one that was cut off, or failed, ends with the
+        // window.
+        let end_ns = flight.landed_ns().unwrap_or(u64::MAX);
         session.header.problems.extend(flight.stop());
-        let Collected { flown, releases } = collecting.end()?;
+        let Collected { flown, mut releases } = collecting.end()?;
         session.header.records_lost = flown.counts.lost;
         session.header.problems.extend(flown.loss());
         if jobs < iterations {
             session.header.problems.push(format!("ended after {jobs} of {iterations} attitude jobs"));
         }
         session.figures(flown.figures());
-        for (releases, task) in releases.iter().zip(["the attitude loop", "the position loop"]) {
+        for (releases, task) in releases.iter_mut().zip(["the attitude loop", "the position loop"]) {
+            releases.finish_at(end_ns);
             session.releases(releases, task);
         }
         Ok(Conclusion::Common)

@@ -9,6 +9,13 @@ use crate::event::{Priority, Softirq, Trace, Vector};
 /// Who is to blame where a thread slept until a timer that was set to later than the release.
 pub(super) const TIMER_SLACK: &str = "timer slack";
 
+/// Whom a virtual CPU's idle exit of more than 0.5 ms is blamed on: no hardware takes so long. Its
+/// counter of stolen time was not seen to move, which it does in steps of 10 ms.
+const NOT_RUN: &str = "the hypervisor did not run the halted virtual CPU";
+
+/// The same, where the counter of stolen time agrees.
+const STOLEN_IDLE: &str = "of a halted virtual CPU, which was not run";
+
 /// Who or what time of a late release went to, as the sweep finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Bucket {
@@ -33,8 +40,13 @@ pub(super) enum Bucket {
     Fault,
     Migration,
     Idle,
+    /// An idle CPU did not come out of it, long after it was to.
+    Halted,
     Throttled,
-    Steal,
+    /// `idle`: from a CPU that was idle, and was to come out of it.
+    Steal {
+        idle: bool,
+    },
     /// Nobody in the kernel saw it pass.
     Gap,
     /// By this signal, which this thread sent; 0 and -1 where no event says so.
@@ -70,7 +82,7 @@ pub enum Cause {
     PageFault,
     /// Moved to another CPU.
     Migration,
-    /// The CPU had to come out of idle.
+    /// The CPU had to come out of idle; one under a hypervisor has to be run again by it.
     IdleExit,
     /// The CPU's frequency changed during the job.
     Frequency,
@@ -88,8 +100,9 @@ pub enum Cause {
     PreviousJob,
     /// The job itself took longer than usual, on the CPU and undisturbed.
     Execution,
-    /// The same, as far as the kernel saw: a gap by the firmware (SMI) on bare metal is charged to
-    /// the job as well, and nothing was there to tell them apart.
+    /// The same, as far as the kernel saw: a gap by the firmware (SMI) on bare metal, or by a
+    /// hypervisor that does not tell its guest, is charged to the job as well, and nothing was
+    /// there to tell them apart.
     ExecutionOrFirmware,
     /// Events of this window were lost: nothing is guessed.
     EventsLost,
@@ -123,7 +136,7 @@ impl Cause {
             Self::PreviousJob => "job before still running",
             Self::Execution => "the job itself",
             Self::ExecutionOrFirmware => {
-                "the job itself or a gap by the firmware (SMI): cannot be told apart here"
+                "the job itself or a gap (SMI, or steal that is not told): cannot be told apart here"
             }
             Self::EventsLost => "events lost",
             Self::NotRecorded => "not recorded",
@@ -165,9 +178,11 @@ pub(super) enum FirmwareTime {
 
 impl FirmwareTime {
     pub(super) fn between(trace: &Trace, from_ns: u64, to_ns: u64) -> Self {
-        // A hypervisor's guest is not interrupted by SMIs as such: what it loses is steal.
+        // A guest is not interrupted by SMIs as such: what it loses is steal, which a job is not
+        // charged for. Unless its hypervisor does not tell: then the counter has never moved.
         if trace.guest {
-            return Self::None;
+            let told = trace.steal.is_empty() || trace.steal.iter().any(|reading| reading.stolen_ns > 0);
+            return if told { Self::None } else { Self::Unknown };
         }
         let readings = &trace.firmware.readings;
         let before = readings.partition_point(|reading| reading.time_ns <= from_ns).checked_sub(1);
@@ -316,9 +331,11 @@ pub(super) fn parts(
             Bucket::Waited(tid) => (Cause::Waited, named(tid)),
             Bucket::Fault => (Cause::PageFault, "waited for its page".to_owned()),
             Bucket::Migration => (Cause::Migration, String::new()),
-            Bucket::Idle => (Cause::IdleExit, String::new()),
+            Bucket::Halted if trace.guest => (Cause::IdleExit, NOT_RUN.to_owned()),
+            Bucket::Idle | Bucket::Halted => (Cause::IdleExit, String::new()),
             Bucket::Throttled => (Cause::Throttled, String::new()),
-            Bucket::Steal => (Cause::Steal, String::new()),
+            Bucket::Steal { idle: false } => (Cause::Steal, String::new()),
+            Bucket::Steal { idle: true } => (Cause::Steal, STOLEN_IDLE.to_owned()),
             Bucket::Gap => (Cause::Gap, String::new()),
             Bucket::Stopped(0, _) => (Cause::Stopped, String::new()),
             Bucket::Stopped(signal, by) => {

@@ -161,16 +161,20 @@ impl Cpu {
                     self.deferred.retain(|deferred| deferred.tid != prev_tid);
                 }
             }
-            Kind::Lost { .. } => {
-                self.interrupts.clear();
-                self.deferred.clear();
-                self.expiry = None;
-                self.raised = None;
-                self.denied = false;
-                self.preempted.clear();
-            }
+            Kind::Lost { .. } => self.forget(),
             _ => {}
         }
+    }
+
+    /// Events are missing here: whatever had begun may have ended.
+    pub(super) fn forget(&mut self) {
+        self.known = false;
+        self.interrupts.clear();
+        self.deferred.clear();
+        self.expiry = None;
+        self.raised = None;
+        self.denied = false;
+        self.preempted.clear();
     }
 
     /// The software interrupt that the thread on this CPU runs, unless an interrupt came on top of

@@ -11,7 +11,7 @@ pub use self::held::{held_up, woken_late};
 pub use self::observed::{Slice, observed_jobs, timeline};
 pub use self::path::{Activation, Handler, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
-use self::sweep::{Hidden, Sweep};
+use self::sweep::{Hidden, Sweep, Swept};
 use crate::error::TraceError;
 use crate::event::{Clock, Trace};
 
@@ -215,7 +215,7 @@ pub fn analyse_with(
         }
     };
     let delayed: Vec<Option<u64>> = jobs.iter().map(delayed_to).collect();
-    let (found, hidden) = Sweep::new(trace, tid).run(&jobs, &delayed);
+    let Swept { found, hidden, gaps } = Sweep::new(trace, tid).run(&jobs, &delayed);
     // The path begins where the timer was programmed, at the end of the job before.
     let recorded: Vec<bool> = jobs
         .iter()
@@ -285,6 +285,7 @@ pub fn analyse_with(
     }
     report.notes.extend(about_kept_awake(&trace.kept_awake));
     report.notes.extend(about_hidden(trace, &hidden));
+    report.notes.extend(steal::quota(&gaps).filter(|_| trace.guest));
     report.sequence = sequence(trace, &report.task, &paths);
     report.segments_us = segments.finish();
 

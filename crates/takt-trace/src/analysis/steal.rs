@@ -1,11 +1,13 @@
-//! Time that was taken from a running thread and that nobody in this kernel saw: stolen by a
-//! hypervisor, or a gap that it (or the firmware, by an SMI) made without telling.
+//! Time that was taken from a CPU and that nobody in this kernel saw: stolen by a hypervisor, or a
+//! gap that it (or the firmware, by an SMI) made without telling.
 //!
 //! Where a hypervisor tells its guest of the time that it steals, the scheduler leaves that out of
-//! what it charges to threads (`sched_stat_runtime`). So a gap is wall time that was not charged,
-//! placed in the silences of the CPU's events. It is called steal only if the CPU's counter of
-//! stolen time agrees; that one counts in hundredths of a second, so a short gap must wait until
-//! the counter has moved, and it must have moved enough for all gaps until then.
+//! what it charges to threads (`sched_stat_runtime`). So a gap of a running thread is wall time
+//! that was not charged, placed in the silences of the CPU's events. A gap of an idle CPU is a
+//! silence that goes on although a thread was woken for it, or a timer of it was due. Either is
+//! called steal only if the CPU's counter of stolen time agrees; that one counts in hundredths of a
+//! second, so a short gap must wait until the counter has moved, and it must have moved enough for
+//! all gaps until then.
 
 use std::collections::HashMap;
 
@@ -13,6 +15,10 @@ use crate::event::{Event, Kind, Span, StealReading};
 
 /// Less is noise of the time stamps.
 const LEAST_NS: u64 = 20_000;
+
+/// Less is what it takes to come out of idle: the deepest states of x86 take up to 0.3 ms, and a
+/// hypervisor that has to run a halted CPU again needs some tens of microseconds.
+const LEAST_IDLE_NS: u64 = 500_000;
 
 /// How much the counter may lag: it is cut off to USER_HZ, 10 ms on every architecture of today.
 const RESOLUTION_NS: u64 = 10_000_000;
@@ -26,7 +32,12 @@ pub(super) struct Gap {
     pub(super) span: Span,
     /// The hypervisor's counter agrees.
     pub(super) stolen: bool,
+    /// The CPU was idle, and was to come out of it.
+    pub(super) idle: bool,
 }
+
+/// A gap that was not judged yet: when, and whether the CPU was idle.
+type Found = (Span, bool);
 
 #[derive(Default)]
 struct Cpu {
@@ -38,20 +49,81 @@ struct Cpu {
     interrupt_depth: u32,
     interrupts_ns: u64,
     interrupt_since: u64,
-    gaps: Vec<Span>,
+    idle: bool,
+    /// Threads that were woken for this CPU since its last event, and when.
+    woken: Vec<(i32, u64)>,
+    gaps: Vec<Found>,
 }
 
 /// Finds the gaps in events that pass in the order of time.
 #[derive(Default)]
-pub(super) struct GapFinder(Vec<Cpu>);
+pub(super) struct GapFinder {
+    cpus: Vec<Cpu>,
+    /// Timers by their address: where they were set, and their expiry. One may be carried to
+    /// another CPU.
+    timers: HashMap<u64, (u16, u64)>,
+}
 
 impl GapFinder {
     pub(super) fn see(&mut self, event: &Event) {
-        let index = usize::from(event.cpu);
-        if self.0.len() <= index {
-            self.0.resize_with(index + 1, Cpu::default);
+        self.end_idle_silence(event);
+        self.cpu(event.cpu).see(event);
+        match event.kind {
+            Kind::TimerStart { timer, expires_ns, .. } => {
+                self.timers.insert(timer, (event.cpu, expires_ns));
+            }
+            Kind::TimerCancel { timer } | Kind::TimerExpireEntry { timer, .. } => {
+                self.timers.remove(&timer);
+            }
+            Kind::Lost { .. } => self.timers.clear(),
+            Kind::Waking { tid, target_cpu, .. } | Kind::WakeupNew { tid, target_cpu, .. }
+                if target_cpu != event.cpu =>
+            {
+                self.cpu(target_cpu).woken.push((tid, event.time_ns));
+            }
+            // A wake-up is told with the CPU that the thread slept on, before another is chosen.
+            Kind::Migrate { tid, from_cpu, to_cpu } => {
+                let woken = &mut self.cpu(from_cpu).woken;
+                if let Some(at) = woken.iter().position(|one| one.0 == tid) {
+                    let one = woken.swap_remove(at);
+                    self.cpu(to_cpu).woken.push(one);
+                }
+            }
+            _ => {}
         }
-        self.0[index].see(event);
+    }
+
+    /// Where a silence of an idle CPU ends, what of it came after a reason to come out of idle is a
+    /// gap.
+    fn end_idle_silence(&mut self, event: &Event) {
+        let Some(cpu) = self.cpus.get_mut(usize::from(event.cpu)) else { return };
+        // Where the kernel leaves out what an idle CPU does, another thread has it by now.
+        let seen = cpu.idle && event.tid == 0 && !matches!(event.kind, Kind::Lost { .. });
+        if !seen || event.time_ns.saturating_sub(cpu.last_ns) < LEAST_IDLE_NS {
+            return;
+        }
+        let own = self.timers.values().filter(|timer| timer.0 == event.cpu);
+        let due = own.map(|timer| timer.1).chain(cpu.woken.iter().map(|one| one.1)).min();
+        let span = Span { from_ns: due.unwrap_or(u64::MAX).max(cpu.last_ns), to_ns: event.time_ns };
+        if span.to_ns.saturating_sub(span.from_ns) >= LEAST_IDLE_NS {
+            cpu.gaps.push((span, true));
+        }
+    }
+
+    /// What comes next does not follow what came last.
+    pub(super) fn hole(&mut self) {
+        self.timers.clear();
+        for cpu in &mut self.cpus {
+            cpu.forget();
+        }
+    }
+
+    fn cpu(&mut self, cpu: u16) -> &mut Cpu {
+        let index = usize::from(cpu);
+        if self.cpus.len() <= index {
+            self.cpus.resize_with(index + 1, Cpu::default);
+        }
+        &mut self.cpus[index]
     }
 
     /// The gaps by CPU, each list in the order of time.
@@ -60,8 +132,8 @@ impl GapFinder {
         for &reading in readings {
             by_cpu.entry(reading.cpu).or_default().push(reading);
         }
-        let judged = self.0.into_iter().enumerate().map(|(index, mut cpu)| {
-            cpu.gaps.sort_by_key(|span| span.from_ns);
+        let judged = self.cpus.into_iter().enumerate().map(|(index, mut cpu)| {
+            cpu.gaps.sort_by_key(|gap| gap.0.from_ns);
             let readings = u16::try_from(index).ok().and_then(|cpu| by_cpu.get(&cpu));
             judge(&cpu.gaps, readings.map_or(&[][..], Vec::as_slice))
         });
@@ -75,7 +147,9 @@ impl Cpu {
         if now_ns.saturating_sub(self.last_ns) >= LEAST_NS && self.since.is_some() {
             self.silences.push(Span { from_ns: self.last_ns, to_ns: now_ns });
         }
+        self.woken.clear();
         self.last_ns = now_ns;
+        self.idle = if let Kind::Switch { next_tid, .. } = event.kind { next_tid } else { event.tid } == 0;
         match event.kind {
             Kind::VectorEntry(_) | Kind::IrqEntry { .. } | Kind::SoftirqEntry(_) => {
                 if self.interrupt_depth == 0 {
@@ -108,12 +182,16 @@ impl Cpu {
                 self.interrupt_depth = 0;
                 self.restart((next_tid != 0).then_some((next_tid, now_ns)));
             }
-            Kind::Lost { .. } => {
-                self.interrupt_depth = 0;
-                self.restart(None);
-            }
+            Kind::Lost { .. } => self.forget(),
             _ => {}
         }
+    }
+
+    fn forget(&mut self) {
+        self.interrupt_depth = 0;
+        self.idle = false;
+        self.woken.clear();
+        self.restart(None);
     }
 
     fn restart(&mut self, since: Option<(i32, u64)>) {
@@ -125,11 +203,11 @@ impl Cpu {
 }
 
 /// Puts the missing time at the ends of the longest silences.
-fn place(mut short_ns: u64, silences: &mut [Span], into: &mut Vec<Span>) {
+fn place(mut short_ns: u64, silences: &mut [Span], into: &mut Vec<Found>) {
     silences.sort_by_key(|span| std::cmp::Reverse(span.to_ns - span.from_ns));
     for silence in silences {
         let part_ns = short_ns.min(silence.to_ns - silence.from_ns);
-        into.push(Span { from_ns: silence.to_ns - part_ns, to_ns: silence.to_ns });
+        into.push((Span { from_ns: silence.to_ns - part_ns, to_ns: silence.to_ns }, false));
         short_ns -= part_ns;
         if short_ns < LEAST_NS {
             break;
@@ -138,21 +216,21 @@ fn place(mut short_ns: u64, silences: &mut [Span], into: &mut Vec<Span>) {
 }
 
 /// Asks the readings of one CPU's counter, in the order of time, about its gaps.
-fn judge(gaps: &[Span], readings: &[StealReading]) -> Vec<Gap> {
-    let length = |gap: &Span| gap.to_ns - gap.from_ns;
+fn judge(gaps: &[Found], readings: &[StealReading]) -> Vec<Gap> {
+    let length = |gap: &Found| gap.0.to_ns - gap.0.from_ns;
     let agrees = |index: usize, gap: &Span| {
         let first = readings.partition_point(|reading| reading.time_ns <= gap.from_ns);
         let Some(before) = first.checked_sub(1).map(|first| readings[first]) else { return false };
         // A reading stands for the time since the one before, so gaps in that time are its own as
         // well.
-        let since = gaps[..index].partition_point(|other| other.from_ns < before.time_ns);
+        let since = gaps[..index].partition_point(|other| other.0.from_ns < before.time_ns);
         let mut claimed_ns = gaps[since..=index].iter().map(length).fold(0, u64::saturating_add);
         let mut next = index + 1;
         for reading in readings[first..].iter().filter(|reading| reading.time_ns >= gap.to_ns) {
             if reading.time_ns > gap.to_ns.saturating_add(HORIZON_NS) {
                 break;
             }
-            while let Some(other) = gaps.get(next).filter(|other| other.to_ns <= reading.time_ns) {
+            while let Some(other) = gaps.get(next).filter(|other| other.0.to_ns <= reading.time_ns) {
                 claimed_ns = claimed_ns.saturating_add(length(other));
                 next += 1;
             }
@@ -163,22 +241,78 @@ fn judge(gaps: &[Span], readings: &[StealReading]) -> Vec<Gap> {
         }
         false
     };
-    gaps.iter().enumerate().map(|(index, gap)| Gap { span: *gap, stolen: agrees(index, gap) }).collect()
+    let judged = gaps.iter().enumerate();
+    judged.map(|(index, &(span, idle))| Gap { span, stolen: agrees(index, &span), idle }).collect()
 }
 
-/// How much of `from_ns..to_ns` lies in gaps: stolen, and not explained.
-pub(super) fn overlap(gaps: &[Gap], from_ns: u64, to_ns: u64) -> (u64, u64) {
-    let first = gaps.partition_point(|gap| gap.span.to_ns <= from_ns);
-    let mut lengths = (0, 0);
-    for gap in gaps[first..].iter().take_while(|gap| gap.span.from_ns < to_ns) {
-        let length_ns = gap.span.to_ns.min(to_ns) - gap.span.from_ns.max(from_ns);
-        if gap.stolen {
-            lengths.0 += length_ns;
-        } else {
-            lengths.1 += length_ns;
+/// How much of a span of time lies in gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Within {
+    /// Stolen from a running thread.
+    pub(super) stolen_ns: u64,
+    /// Taken from a running thread, by nobody knows whom.
+    pub(super) gap_ns: u64,
+    /// Stolen while the CPU was idle.
+    pub(super) idle_stolen_ns: u64,
+    /// The CPU was idle and did not come out of it, for a reason that nobody knows.
+    pub(super) idle_ns: u64,
+}
+
+impl Within {
+    pub(super) fn of(gaps: &[Gap], from_ns: u64, to_ns: u64) -> Self {
+        let first = gaps.partition_point(|gap| gap.span.to_ns <= from_ns);
+        let mut within = Self::default();
+        for gap in gaps[first..].iter().take_while(|gap| gap.span.from_ns < to_ns) {
+            let ns = match (gap.stolen, gap.idle) {
+                (true, false) => &mut within.stolen_ns,
+                (false, false) => &mut within.gap_ns,
+                (true, true) => &mut within.idle_stolen_ns,
+                (false, true) => &mut within.idle_ns,
+            };
+            *ns += gap.span.to_ns.min(to_ns) - gap.span.from_ns.max(from_ns);
         }
+        within
     }
-    lengths
+
+    pub(super) fn sum_ns(self) -> u64 {
+        self.stolen_ns + self.gap_ns + self.idle_stolen_ns + self.idle_ns
+    }
+}
+
+/// Period of the CPU bandwidth control of Linux (`cpu.cfs_period_us`, `cpu.max`) where nobody chose
+/// another: nearly everywhere.
+const QUOTA_PERIOD_NS: u64 = 100_000_000;
+
+/// Gaps in step from which a quota is told: by chance so many are rarer than one in 10,000 runs.
+const LEAST_IN_STEP: usize = 6;
+
+/// Says that a hypervisor's quota makes the long gaps, where they show it: whoever has used up its
+/// CPU time stands still until the next period begins, so that all of its gaps end in step with the
+/// host's clock, which may differ from this one's by some 100 ppm.
+pub(super) fn quota(gaps: &[Vec<Gap>]) -> Option<String> {
+    const LONG_NS: u64 = 1_000_000;
+    const APART_NS: u64 = 500_000;
+    let long = gaps.iter().flatten().filter(|gap| gap.span.to_ns - gap.span.from_ns >= LONG_NS);
+    let mut ends_ns: Vec<u64> = long.map(|gap| gap.span.to_ns).collect();
+    ends_ns.sort_unstable();
+    // All CPUs go on together: that is one.
+    ends_ns.dedup_by(|next, kept| *next - *kept < QUOTA_PERIOD_NS / 2);
+    let apart = |a: u64, b: u64| {
+        let off_ns = (b - a) % QUOTA_PERIOD_NS;
+        off_ns.min(QUOTA_PERIOD_NS - off_ns)
+    };
+    let pairs = ends_ns.len().saturating_sub(1);
+    let in_step = ends_ns
+        .windows(2)
+        .filter(|pair| apart(pair[0], pair[1]) <= APART_NS + (pair[1] - pair[0]) / 10_000)
+        .filter(|pair| pair[1] - pair[0] < 100 * QUOTA_PERIOD_NS)
+        .count();
+    (in_step >= LEAST_IN_STEP && 4 * in_step >= pairs).then(|| {
+        format!(
+            "{in_step} of {pairs} gaps of 1 ms or more end in step with the one before, at a multiple of 100 ms: so ends a \
+             quota of CPU time (cpu.max) that this machine's hypervisor gives it, used up; ask for more CPUs, or load it less"
+        )
+    })
 }
 
 /// How much of `from_ns..to_ns` lies in spans, which are in the order of time and apart from each
@@ -203,8 +337,72 @@ mod tests {
         StealReading { cpu: 0, time_ns: time_ms * 1_000_000, stolen_ns: stolen_ms * 1_000_000 }
     }
 
-    fn span_ms(from_ms: u64, to_ms: u64) -> Span {
-        Span { from_ns: from_ms * 1_000_000, to_ns: to_ms * 1_000_000 }
+    fn span_ms(from_ms: u64, to_ms: u64) -> Found {
+        (Span { from_ns: from_ms * 1_000_000, to_ns: to_ms * 1_000_000 }, false)
+    }
+
+    /// CPU 0 goes idle at 1 ms; CPU 1 wakes thread 5 for it at 2 ms; it answers at `answers_us`.
+    fn woken_idle(answers_us: u64, answering: i32, before: &[Event]) -> Vec<Gap> {
+        let at = |us: u64, cpu, tid, kind| Event { time_ns: us * 1000, tid, cpu, kind };
+        let to_idle = Kind::Switch {
+            prev_tid: 5,
+            prev_prio: 20,
+            prev_state: crate::event::State::Sleeping,
+            next_tid: 0,
+            next_prio: 120,
+        };
+        let mut events = vec![at(1000, 0, 5, to_idle), at(2000, 1, 9, waking(0))];
+        events.extend_from_slice(before);
+        events.push(at(answers_us, 0, answering, Kind::CpuIdle { state: None }));
+        gaps(&events, &[]).swap_remove(0)
+    }
+
+    fn waking(target_cpu: u16) -> Kind {
+        Kind::Waking { tid: 5, prio: 20, target_cpu }
+    }
+
+    #[test]
+    fn an_idle_cpu_that_does_not_come_when_it_is_woken_is_a_gap() {
+        let gap = |from_us: u64, to_us: u64| {
+            let span = Span { from_ns: from_us * 1000, to_ns: to_us * 1000 };
+            vec![Gap { span, stolen: false, idle: true }]
+        };
+        assert_eq!(woken_idle(28_000, 0, &[]), gap(2000, 28_000));
+        // As long as idle states take; an idle time that leaves no events.
+        assert_eq!(woken_idle(2300, 0, &[]), []);
+        assert_eq!(woken_idle(28_000, 5, &[]), []);
+        // The thread was carried to another CPU, so that this one had no reason to come.
+        let moved = Kind::Migrate { tid: 5, from_cpu: 0, to_cpu: 1 };
+        assert_eq!(woken_idle(28_000, 0, &[Event { time_ns: 2_001_000, tid: 9, cpu: 1, kind: moved }]), []);
+        // A timer of its own; and one that was cancelled in time, by the other.
+        let event = |us: u64, cpu, kind| Event { time_ns: us * 1000, tid: 0, cpu, kind };
+        let start = Kind::TimerStart { timer: 7, function: 1, expires_ns: 4_000_000, slack_ns: 0 };
+        let mut events = vec![event(2010, 1, moved), event(2100, 0, start)];
+        assert_eq!(woken_idle(28_000, 0, &events), gap(4000, 28_000));
+        events.push(event(2200, 1, Kind::TimerCancel { timer: 7 }));
+        assert_eq!(woken_idle(28_000, 0, &events), []);
+    }
+
+    #[test]
+    fn a_quota_is_told_by_gaps_that_end_in_step() {
+        let gaps = |ends_us: &[u64]| {
+            let gap = |&end_us: &u64| Gap {
+                span: Span { from_ns: end_us * 1000 - 6_000_000, to_ns: end_us * 1000 },
+                stolen: false,
+                idle: end_us % 2 == 0,
+            };
+            vec![ends_us.iter().map(gap).collect::<Vec<_>>()]
+        };
+        // A host whose clock is 30 ppm off, seconds between its gaps.
+        let mut ends: Vec<u64> =
+            [3, 4, 9, 30, 41, 42, 99].map(|periods: u64| 81_000 + periods * 99_997).into();
+        let told = quota(&gaps(&ends)).unwrap();
+        assert!(told.starts_with("6 of 6 gaps"), "{told}");
+        // At any time; too few to tell; and both CPUs at once are one.
+        assert_eq!(quota(&gaps(&[10_000, 244_000, 371_000, 912_000, 1_555_000, 2_403_000, 3_891_000])), None);
+        assert_eq!(quota(&gaps(&ends[..6])), None);
+        ends.truncate(6);
+        assert_eq!(quota(&[gaps(&ends).remove(0), gaps(&ends).remove(0)]), None);
     }
 
     #[test]
@@ -222,15 +420,22 @@ mod tests {
             charge(9_000_000, 5_000_000),
         ];
         let found = &gaps(&events, &[])[1];
-        assert_eq!(found, &[Gap { span: Span { from_ns: 900_000, to_ns: 3_900_000 }, stolen: false }]);
-        assert_eq!(overlap(found, 1_000_000, 2_000_000), (0, 1_000_000));
-        assert_eq!(overlap(found, 3_800_000, 9_000_000), (0, 100_000));
+        assert_eq!(
+            found,
+            &[Gap { span: Span { from_ns: 900_000, to_ns: 3_900_000 }, stolen: false, idle: false }]
+        );
+        let within = |gaps: &[Gap], from_ns, to_ns| {
+            let Within { stolen_ns, gap_ns, .. } = Within::of(gaps, from_ns, to_ns);
+            (stolen_ns, gap_ns)
+        };
+        assert_eq!(within(found, 1_000_000, 2_000_000), (0, 1_000_000));
+        assert_eq!(within(found, 3_800_000, 9_000_000), (0, 100_000));
         // The same with a counter that moved.
         let readings = [
             StealReading { cpu: 1, time_ns: 0, stolen_ns: 0 },
             StealReading { cpu: 1, time_ns: 100_000_000, stolen_ns: 10_000_000 },
         ];
-        assert_eq!(overlap(&gaps(&events, &readings)[1], 1_000_000, 2_000_000), (1_000_000, 0));
+        assert_eq!(within(&gaps(&events, &readings)[1], 1_000_000, 2_000_000), (1_000_000, 0));
     }
 
     #[test]
@@ -246,7 +451,7 @@ mod tests {
 
     #[test]
     fn steal_is_said_only_where_the_counter_agrees() {
-        let stolen = |spans: &[Span], readings: &[StealReading]| {
+        let stolen = |spans: &[Found], readings: &[StealReading]| {
             judge(spans, readings).iter().map(|gap| gap.stolen).collect::<Vec<_>>()
         };
         let one = [span_ms(10, 12)];

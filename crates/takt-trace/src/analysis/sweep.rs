@@ -8,7 +8,7 @@ use takt_rt::jobs::JobRecord;
 use super::cause::{Bucket, is_stop, is_stopper, most_fault_ns};
 use super::cpu::{Cpu, Interrupt};
 use super::path::{Activation, Path};
-use super::steal::{self, Gap, GapFinder};
+use super::steal::{self, Gap, GapFinder, Within};
 use crate::event::{Event, Kind, Softirq, Span, State, Trace, Vector};
 
 /// A stretch of a CPU without events, in which another thread than the one before and the one after
@@ -55,6 +55,28 @@ pub(super) struct Found {
     pub(super) lost: bool,
 }
 
+/// The ends of the spans that a trace holds, as its events pass.
+struct Holes<'a>(&'a [Span]);
+
+impl Holes<'_> {
+    /// Whether what happens at `time_ns` is the first after the end of a span.
+    fn passed(&mut self, time_ns: u64) -> bool {
+        let ended = self.0.iter().take_while(|span| span.to_ns < time_ns).count();
+        self.0 = &self.0[ended..];
+        ended > 0
+    }
+}
+
+/// What a pass found.
+pub(super) struct Swept {
+    /// By job.
+    pub(super) found: Vec<Found>,
+    /// What the kernel left out.
+    pub(super) hidden: Vec<Hidden>,
+    /// Time that nobody saw, by CPU.
+    pub(super) gaps: Vec<Vec<Gap>>,
+}
+
 pub(super) struct Sweep<'a> {
     trace: &'a Trace,
     tid: i32,
@@ -90,7 +112,11 @@ impl<'a> Sweep<'a> {
     pub(super) fn new(trace: &'a Trace, tid: i32) -> Self {
         let mut finder = GapFinder::default();
         let mut count = 0;
+        let mut holes = Holes(&trace.spans);
         for event in &trace.events {
+            if holes.passed(event.time_ns) {
+                finder.hole();
+            }
             count = count.max(usize::from(event.cpu) + 1);
             finder.see(event);
         }
@@ -121,13 +147,17 @@ impl<'a> Sweep<'a> {
     }
 
     /// Passes over the trace with `jobs`, the thread's, in the order of time. `accounts[i]` asks
-    /// for an account of job i, from its planned release to then. The second result is what the
-    /// kernel left out.
-    pub(super) fn run(mut self, jobs: &[JobRecord], accounts: &[Option<u64>]) -> (Vec<Found>, Vec<Hidden>) {
+    /// for an account of job i, from its planned release to then.
+    pub(super) fn run(mut self, jobs: &[JobRecord], accounts: &[Option<u64>]) -> Swept {
         let mut found = vec![Found::default(); jobs.len()];
         let mut current = 0;
         let mut woken = false;
+        let mut holes = Holes(&self.trace.spans);
         for event in &self.trace.events {
+            if holes.passed(event.time_ns) {
+                // What each CPU did last is the best guess; what it did since is not known.
+                self.cpus.iter_mut().for_each(Cpu::forget);
+            }
             // Everything up to the event happened in the state before it; a job may end within.
             while let Some(job) = jobs.get(current) {
                 let previous = current.checked_sub(1).and_then(|index| jobs.get(index));
@@ -159,7 +189,7 @@ impl<'a> Sweep<'a> {
             }
             self.apply(event);
         }
-        (found, self.hidden)
+        Swept { found, hidden: self.hidden, gaps: self.gaps }
     }
 
     /// The path that led to this job's wake-up.
@@ -273,17 +303,19 @@ impl<'a> Sweep<'a> {
         }
         let (bucket, cpu) = self.bucket(expires_ns.is_some());
         let gaps = cpu.and_then(|cpu| self.gaps.get(usize::from(cpu))).map_or(&[][..], Vec::as_slice);
-        let (stolen_ns, gap_ns) = steal::overlap(gaps, from_ns, until_ns);
+        let all_ns = until_ns - from_ns;
+        let mut within = Within::of(gaps, from_ns, until_ns);
         // The firmware stops all CPUs, whatever each of them did.
-        let firmware_ns = match cpu {
-            Some(_) => steal::length_within(&self.trace.firmware.gaps, from_ns, until_ns),
-            None => 0,
-        };
-        let gap_ns = (gap_ns + firmware_ns).min(until_ns - from_ns - stolen_ns);
+        if cpu.is_some() {
+            let firmware_ns = steal::length_within(&self.trace.firmware.gaps, from_ns, until_ns);
+            within.gap_ns += firmware_ns.min(all_ns - within.sum_ns());
+        }
         for (bucket, ns) in [
-            (Bucket::Steal, stolen_ns),
-            (Bucket::Gap, gap_ns),
-            (bucket, until_ns - from_ns - stolen_ns - gap_ns),
+            (Bucket::Steal { idle: false }, within.stolen_ns),
+            (Bucket::Steal { idle: true }, within.idle_stolen_ns),
+            (Bucket::Gap, within.gap_ns),
+            (Bucket::Halted, within.idle_ns),
+            (bucket, all_ns - within.sum_ns()),
         ] {
             if ns > 0 {
                 *found.account.entry(bucket).or_default() += ns;

@@ -282,6 +282,49 @@ fn time_that_nobody_was_charged_for_is_steal() {
     assert_eq!(cause(Vec::new()), Cause::Gap);
 }
 
+/// A wake-up of 26 ms: the CPU was idle, and did not answer the wake-up.
+#[test]
+fn a_halted_virtual_cpu_that_is_not_run_is_no_deep_sleep() {
+    const OTHER: i32 = 9;
+    let mut trace = Story::new()
+        .at(
+            100,
+            TASK,
+            Kind::Switch {
+                prev_tid: TASK,
+                prev_prio: PRIO,
+                prev_state: State::Sleeping,
+                next_tid: 0,
+                next_prio: 120,
+            },
+        )
+        .at(27_000, 0, Kind::Wakeup { tid: TASK, prio: PRIO, target_cpu: 0 })
+        .switch(27_010, 0, 120, State::Runnable, TASK, PRIO)
+        .end(28_000);
+    let waking = Kind::Waking { tid: TASK, prio: PRIO, target_cpu: 0 };
+    trace.events.push(Event { time_ns: 1_001_000, tid: OTHER, cpu: 1, kind: waking });
+    trace.sort();
+    let told = |guest: bool, steal: Vec<StealReading>| {
+        let trace = Trace { guest, steal, ..trace.clone() };
+        let report = analyse(&trace, TASK, &[job(1000, 27_012, 27_013, 27_100)]).unwrap();
+        let late = &report.windows[0];
+        assert!(late.share > 0.99, "{late:#?}");
+        (late.cause, late.who.clone())
+    };
+    let reading = |ms: u64, stolen_ms: u64| StealReading {
+        cpu: 0,
+        time_ns: ms * 1_000_000,
+        stolen_ns: stolen_ms * 1_000_000,
+    };
+    assert_eq!(told(false, Vec::new()), (Cause::IdleExit, String::new()));
+    let (cause, who) = told(true, Vec::new());
+    assert!(cause == Cause::IdleExit && who.contains("hypervisor did not run"), "{who}");
+    let (cause, who) = told(true, vec![reading(0, 10), reading(90, 40)]);
+    assert!(cause == Cause::Steal && who.contains("halted"), "{who}");
+    // The counter has moved by less than a tick of its own.
+    assert_eq!(told(true, vec![reading(0, 10), reading(90, 10)]).0, Cause::IdleExit);
+}
+
 #[test]
 fn a_keeper_has_no_interrupts_off() {
     let story = |guest: bool| {
@@ -666,6 +709,18 @@ fn time_of_the_firmware_is_not_the_job_itself() {
     let late = story(false, Firmware::default());
     assert_eq!(late.cause, Cause::ExecutionOrFirmware);
     assert!(late.cause.title().contains("cannot be told apart here"));
+    // Nor in a guest whose hypervisor has never told of steal, which may not tell.
+    let reading = |stolen_ns| StealReading { cpu: 0, time_ns: 0, stolen_ns };
+    for (steal, cause) in [
+        (vec![reading(0)], Cause::ExecutionOrFirmware),
+        (vec![reading(0), reading(10_000_000)], Cause::Execution),
+    ] {
+        let story = Story::new().sleep(10, 1000).wake(1001, BUSY);
+        let story = story.switch(1010, BUSY, 120, State::Runnable, TASK, PRIO).sleep(5110, 6000);
+        let trace = Trace { guest: true, steal, ..story.end(5200) };
+        let report = analyse(&trace, TASK, &[job(1000, 1012, 1013, 5100), job(0, 1, 2, 3)]).unwrap();
+        assert_eq!(report.windows[0].cause, cause);
+    }
     // The count says that there was one, or that there was none.
     let late = story(false, counts(75));
     assert_eq!((late.cause, late.who.as_str()), (Cause::Gap, "SMI: 5 counted within 10 ms around it"));

@@ -8,7 +8,9 @@
 //! thread; one that was left raised would look just like that.) A thread that sleeps on such a CPU
 //! wakes out of nothing.
 
+use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -172,6 +174,7 @@ pub(super) fn spawn_below_all(
         let bound = placement::set_affinity(0, &set).map_err(IdleThreadError::from);
         let outcome = bound.and_then(|()| idle_policy().map_err(IdleThreadError::Policy));
         let settled = outcome.is_ok();
+        let _group = settled.then(IdleGroup::join).flatten();
         let _ = ready.send(outcome);
         if settled {
             work();
@@ -184,6 +187,40 @@ pub(super) fn spawn_below_all(
             let _ = thread.join();
             Err(error)
         }
+    }
+}
+
+/// A control group that gives way to all others, for as long as the calling thread is in it.
+///
+/// SCHED_IDLE counts among the threads of one's own group alone, and each session is one
+/// (autogroups) where no control groups are: from another terminal than the watched program's, the
+/// thread would take half of a CPU from it, milliseconds at a time. Threads can be moved by
+/// themselves in the older hierarchy alone.
+struct IdleGroup;
+
+impl IdleGroup {
+    const PATH: &str = "/sys/fs/cgroup/cpu/takt-awake";
+    const ROOT: &str = "/sys/fs/cgroup/cpu/tasks";
+
+    fn join() -> Option<Self> {
+        let group = Path::new(Self::PATH);
+        // It may be there: another takt's, or left by one that was killed.
+        let _ = fs::create_dir(group);
+        // 0 is the calling thread.
+        let joined =
+            fs::write(group.join("cpu.idle"), "1").and_then(|()| fs::write(group.join("tasks"), "0"));
+        if joined.is_err() {
+            let _ = fs::remove_dir(group);
+        }
+        joined.is_ok().then_some(Self)
+    }
+}
+
+impl Drop for IdleGroup {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::ROOT, "0");
+        // Refused while another is in it, who will do it.
+        let _ = fs::remove_dir(Self::PATH);
     }
 }
 
@@ -233,6 +270,10 @@ mod tests {
         // SAFETY: takes an integer.
         assert_eq!(unsafe { libc::sched_getscheduler(tid) }, libc::SCHED_IDLE);
         assert_eq!(placement::affinity(tid).unwrap(), CpuSet::single(0).unwrap());
+        if Path::new(IdleGroup::PATH).join("cpu.idle").exists() {
+            let groups = fs::read_to_string(format!("/proc/self/task/{tid}/cgroup")).unwrap();
+            assert!(groups.contains("takt-awake"), "{groups}");
+        }
         drop(keeper);
         // Joined threads leave /proc a moment later, one of this urgency on a busy machine much
         // later.

@@ -192,12 +192,20 @@ fn judge(cpu: u16, from_ns: u64, to_ns: u64, jumps: &[Span], events: &[Event]) -
         let first = here.partition_point(|&time_ns| time_ns < jump.from_ns.saturating_sub(EDGE_NS));
         let hole = holes.partition_point(|hole| hole.to_ns < jump.from_ns);
         let lost = holes.get(hole).is_some_and(|hole| hole.from_ns <= jump.to_ns);
-        let explained = lost || here.get(first).is_some_and(|&time_ns| time_ns <= jump.to_ns + EDGE_NS);
-        if explained {
-            watched.push(Span { from_ns: since_ns, to_ns: jump.from_ns });
+        let event_ns = here.get(first).copied().filter(|&time_ns| time_ns <= jump.to_ns + EDGE_NS);
+        // An interrupt that had to wait for the end of a gap comes with it: most of the jump is
+        // silent then. One that makes a jump comes at its begin.
+        let silent_to_ns = event_ns.unwrap_or(jump.to_ns).clamp(jump.from_ns, jump.to_ns);
+        let silent_ns = silent_to_ns - jump.from_ns;
+        let ends_it = event_ns.is_some_and(|event_ns| event_ns > jump.to_ns);
+        let long = silent_ns >= GAP_NS && 2 * silent_ns >= jump.to_ns - jump.from_ns;
+        let gap = !lost && !ends_it && long;
+        if gap {
+            gaps.push(Span { from_ns: jump.from_ns, to_ns: silent_to_ns });
+        }
+        if !gap || event_ns.is_some() {
+            watched.push(Span { from_ns: since_ns, to_ns: if gap { silent_to_ns } else { jump.from_ns } });
             since_ns = jump.to_ns;
-        } else {
-            gaps.push(*jump);
         }
     }
     watched.push(Span { from_ns: since_ns, to_ns });
@@ -310,6 +318,16 @@ mod tests {
         assert_eq!(gaps, [span(100_000, 150_000), span(900_000, 950_000)]);
         // What is not known to be a gap or none is not said to have been watched.
         assert_eq!(watched, [span(1000, 300_000), span(350_000, 400_000), span(450_000, 1_000_000)]);
+    }
+
+    #[test]
+    fn an_interrupt_that_waited_for_the_end_of_a_gap_does_not_explain_it() {
+        let idle = Kind::CpuIdle { state: None };
+        let events = [145_000, 300_500].map(|time_ns| Event { time_ns, tid: 7, cpu: 3, kind: idle });
+        let jumps = [span(100_000, 150_000), span(300_000, 350_000)];
+        let (gaps, watched) = judge(3, 1000, 1_000_000, &jumps, &events);
+        assert_eq!(gaps, [span(100_000, 145_000)]);
+        assert_eq!(watched, [span(1000, 145_000), span(150_000, 300_000), span(350_000, 1_000_000)]);
     }
 
     #[test]

@@ -32,8 +32,10 @@ pub(super) struct Reader {
     drained_ns: Vec<u64>,
     /// Threads whose page faults are recorded.
     threads: BTreeSet<i32>,
-    /// Names and processes of all threads met, also of those that have ended.
+    /// Names and processes of the threads met, also of those that have ended, and how many it may
+    /// hold before these are forgotten.
     met: BTreeMap<i32, Thread>,
+    most_met: usize,
     /// What the idle time of each CPU leaves, as far as it is judged.
     watches: Vec<IdleWatch>,
     keepers: Vec<Keeper>,
@@ -47,6 +49,9 @@ pub(super) struct Reader {
     told_lost: Vec<u64>,
 }
 
+/// Names of threads that have ended: each part that is handed out has them all, and a machine that
+/// builds something has a hundred new ones in a second.
+const MOST_ENDED: usize = 2048;
 /// More threads than this, and page faults of all are recorded.
 const MOST_FILTERED: usize = 100;
 
@@ -62,6 +67,7 @@ impl Reader {
             drained_ns: vec![0; count],
             threads: BTreeSet::new(),
             met: BTreeMap::new(),
+            most_met: MOST_ENDED,
             watches: vec![IdleWatch::default(); count],
             keepers: Vec::new(),
             steal: StealLog::new(is_guest()),
@@ -286,7 +292,13 @@ impl Reader {
         trace.steal = self.steal.hand_out();
         self.stacks.hand_out(&mut trace);
         trace.firmware = self.firmware.hand_out(&trace.events);
-        self.met.clone_from(&trace.threads);
+        if trace.threads.len() > self.most_met {
+            self.met.clear();
+            read_names(&mut self.met);
+            self.most_met = 2 * self.met.len() + MOST_ENDED;
+        } else {
+            self.met.clone_from(&trace.threads);
+        }
         for flight in &mut self.flights {
             *flight = Flight::default();
         }

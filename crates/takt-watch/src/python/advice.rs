@@ -74,7 +74,10 @@ fn for_scheduling(thread: &ThreadReport, proposals: &mut Vec<String>) {
     if share >= LEAST {
         let rows = thread.totals.iter().filter(|total| others.contains(&total.cause));
         let who = rows.map(|total| total.who.as_str()).find(|who| !who.is_empty()).unwrap_or("other threads");
-        let what = if real_time {
+        let what = if who.starts_with("takt-") {
+            // In another control group or session than takt, its lowest priority does not count.
+            format!("this watch itself took its CPU ({who}): --let-idle leaves CPUs alone")
+        } else if real_time {
             format!(
                 "placement: keep {who} off CPUs {} (taskset, cpusets), or give it less priority",
                 thread.cpus

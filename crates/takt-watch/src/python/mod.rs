@@ -153,16 +153,17 @@ impl Pythons {
                 if found.is_some() || !program.to_string_lossy().contains("python") {
                     self.known.insert(pid, program);
                 }
-                let Some(python) = found else { continue };
+                let Some(mut python) = found else { continue };
+                if !self.probes {
+                    let note = "its collector is followed with --gc: two breakpoints in the interpreter";
+                    python.notes.insert(note.to_owned());
+                }
                 all.insert(pid, python);
             }
             let Some(python) = all.get_mut(&pid) else { continue };
             python.threads = procfs::threads(pid).take(MOST_THREADS).collect();
             if self.probes {
                 python.open_probes();
-            } else {
-                let note = "its collector is followed with --gc: two breakpoints in the interpreter";
-                python.notes.insert(note.to_owned());
             }
         }
         let any = !self.shared.lock().unwrap_or_else(PoisonError::into_inner).is_empty();

@@ -10,8 +10,8 @@ use takt_rt::clock::monotonic_ns;
 use crate::rig::{MS, pause};
 use crate::{CPU, answer, settings, steered};
 
-/// What one of either shall take.
-const LONG_NS: u64 = 5 * MS;
+/// Bytes 2 and 3 of the data of a packet that slow filters of a mark look at for long.
+pub const MARK: u16 = 0x5502;
 
 fn done(rc: libc::c_int, what: &str) {
     assert!(rc >= 0, "{what}: {}", io::Error::last_os_error());
@@ -19,24 +19,14 @@ fn done(rc: libc::c_int, what: &str) {
 
 /// Packets to itself in a network of its own, in which each passes many slow filters: the network's
 /// software interrupt on the CPU of whoever sends.
-pub fn softirqs() {
-    let thread = takt_rt::thread::spawn("sender", &settings("other", Some(CPU)), || {
+pub fn softirqs(long_ns: u64) {
+    let thread = takt_rt::thread::spawn("sender", &settings("other", Some(CPU)), move || {
         // SAFETY: takes flags alone, and concerns this thread and what it opens.
         done(unsafe { libc::unshare(libc::CLONE_NEWNET) }, "unshare");
         let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status();
         assert!(up.is_ok_and(|status| status.success()), "ip link set lo up");
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let target = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let send = || {
-            let from_ns = monotonic_ns();
-            socket.send_to(b"packet", target.local_addr().unwrap()).unwrap();
-            monotonic_ns() - from_ns
-        };
-        let mut slow = Vec::new();
-        // The least of three: whoever else has the CPU makes one longer.
-        while slow.len() < 4000 && (0..3).map(|_| send()).min() < Some(LONG_NS) {
-            slow.extend((0..8).map(|_| slow_filter()));
-        }
+        // ETH_P_IP: not seen by whoever sends, as ETH_P_ALL would be.
+        let (_slow, send) = slow(0x0800, long_ns);
         answer(|| {
             send();
         });
@@ -44,13 +34,49 @@ pub fn softirqs() {
     steered(thread);
 }
 
-/// A socket that sees all packets of IPv4 that come in, and takes its time to refuse each.
-fn slow_filter() -> OwnedFd {
-    // All that one may have (BPF_MAXINSNS).
-    const INSTRUCTIONS: usize = 4096;
+/// Makes the kernel's protocols take `long_ns` for each packet with the mark that comes in or goes
+/// out, before any of them has it.
+pub fn protocols(long_ns: u64) {
+    // ETH_P_ALL: on the loopback each passes twice.
+    let (_slow, _) = slow(0x0003, 2 * long_ns);
+    answer(|| {});
+}
+
+/// So many slow filters that a packet to itself takes `long_ns`, and what sends one.
+fn slow(protocol: u16, long_ns: u64) -> (Vec<OwnedFd>, impl Fn() -> u64) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let [high, low] = MARK.to_be_bytes();
+    let send = move || {
+        let from_ns = monotonic_ns();
+        socket.send_to(&[0, 0, high, low], target.local_addr().unwrap()).unwrap();
+        monotonic_ns() - from_ns
+    };
+    let mut slow = Vec::new();
+    // The least of three: whoever else has the CPU makes one longer.
+    while slow.len() < 500 && (0..3).map(|_| send()).min() < Some(long_ns) {
+        slow.push(slow_filter(protocol));
+    }
+    (slow, send)
+}
+
+/// A socket that sees all packets of a protocol, and takes its time to refuse those with the mark.
+fn slow_filter(protocol: u16) -> OwnedFd {
+    // Each becomes four of the kernel's own, and all must fit into a socket's share of memory
+    // (net.core.optmem_max), which is 128 KiB.
+    const INSTRUCTIONS: usize = 3000;
+    /// From the network's header on: IPv4 without options, UDP, two bytes.
+    const MARK_AT: u32 = 30;
+    /// SKF_AD_OFF + SKF_AD_PAY_OFFSET: the kernel takes the whole packet apart for it.
+    const PAYLOAD_OFFSET: u32 = (-0x1000_i32 + 52) as u32;
     let one = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let mut code = vec![one(libc::BPF_LD | libc::BPF_IMM, u32::MAX), one(libc::BPF_LDX | libc::BPF_IMM, 3)];
-    code.resize(INSTRUCTIONS - 1, one(libc::BPF_ALU | libc::BPF_DIV | libc::BPF_X, 0));
+    let marked = libc::sock_filter { jt: 1, ..one(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, MARK.into()) };
+    let mut code = vec![
+        one(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, MARK_AT),
+        marked,
+        one(libc::BPF_RET | libc::BPF_K, 0),
+    ];
+    code.resize(INSTRUCTIONS - 1, one(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, PAYLOAD_OFFSET));
     code.push(one(libc::BPF_RET | libc::BPF_K, 0));
     let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
     // SAFETY: takes integers alone; the descriptor is ours.
@@ -74,8 +100,7 @@ fn slow_filter() -> OwnedFd {
     let rc = unsafe {
         let mut address: libc::sockaddr_ll = std::mem::zeroed();
         address.sll_family = libc::AF_PACKET as u16;
-        // ETH_P_IP: not seen by whoever sends, as ETH_P_ALL would be.
-        address.sll_protocol = 0x0800_u16.to_be();
+        address.sll_protocol = protocol.to_be();
         libc::bind(
             socket.as_raw_fd(),
             std::ptr::from_ref(&address).cast(),

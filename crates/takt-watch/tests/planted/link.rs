@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use takt_watch::link::{LinkReport, Place};
 use takt_watch::{FollowBy, Settings};
 
-use crate::rig::{MS, Watch, can_trace, pause};
-use crate::{CPU, FEW, MANY, OTHER_CPU, alone};
+use crate::rig::{MS, Role, Watch, can_trace, pause};
+use crate::{CPU, FEW, MANY, OTHER_CPU, alone, kernel};
 
 /// Sends its own clock as RTDE does: big-endian seconds, behind a header. "late": the next packet
-/// is made late; "held": it is stamped in time and sent late.
+/// is made late; "held": it is stamped in time and sent late; "marked": slow filters look at it for
+/// long.
 const ROBOT: &str = "
 import os, select, socket, struct, sys, time
 os.sched_setaffinity(0, {OTHER_CPU})
@@ -22,6 +23,7 @@ sys.stdin.readline()
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(('HOST.2', 0))
 print('ready', flush=True)
+late = 0
 due = time.monotonic()
 while True:
     due += 0.02
@@ -31,23 +33,31 @@ while True:
     if plant == 'late': time.sleep(0.009)
     stamp = time.monotonic()
     if plant == 'held': time.sleep(0.009)
-    s.sendto(struct.pack('>HBBd', 60, 85, 1, stamp) + bytes(48), ('HOST.1', PORT))
-    if plant: print(plant, flush=True)
+    mark = MARK if plant == 'marked' else 1
+    s.sendto(struct.pack('>HHd', 60, mark, stamp) + bytes(48), ('HOST.1', PORT))
+    if stamp - due > 0.003: late += 1
+    if plant == 'told': print(late, flush=True)
+    elif plant: print(plant, flush=True)
 ";
 
 /// Answers each packet. "long": the next takes long; "full": before the next answer it fills the
-/// interface's queue.
+/// interface's queue; "told": how often it got a packet late after its arrival, and took long, by
+/// its own clock and the socket's time stamps.
 const PROGRAM: &str = "
-import os, select, socket, sys, time
+import os, select, socket, struct, sys, time
 os.sched_setaffinity(0, {CPU})
 try: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(40))
 except PermissionError: pass
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(('0.0.0.0', PORT))
 other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 35, 1)
+woken = own = 0
 print('ready', flush=True)
 while True:
-    data, robot = s.recvfrom(2048)
+    data, stamps, _, robot = s.recvmsg(2048, 64)
+    begun = time.time()
+    seconds, ns = struct.unpack('qq', stamps[0][2])
     ready = select.select([sys.stdin], [], [], 0)[0]
     plant = sys.stdin.readline().strip() if ready else ''
     if plant == 'long':
@@ -56,7 +66,10 @@ while True:
     if plant == 'full':
         for _ in range(8): other.sendto(bytes(1400), (robot[0], 9))
     s.sendto(b'answer' + bytes(50), robot)
-    if plant: print(plant, flush=True)
+    woken += begun - seconds - ns / 1e9 > 0.003
+    own += time.time() - begun > 0.003
+    if plant == 'told': print(woken, own, flush=True)
+    elif plant: print(plant, flush=True)
 ";
 
 /// A Python program that is steered by lines.
@@ -95,6 +108,14 @@ impl Steered {
         writeln!(self.steer, "{what}").unwrap();
         assert!(self.tells(what), "{what} was not planted");
     }
+
+    /// What it counted itself.
+    fn counted(&mut self) -> Vec<u64> {
+        writeln!(self.steer, "told").unwrap();
+        let mut line = String::new();
+        self.told.read_line(&mut line).unwrap();
+        line.split_whitespace().map(|word| word.parse().unwrap()).collect()
+    }
 }
 
 impl Drop for Steered {
@@ -108,6 +129,8 @@ impl Drop for Steered {
 struct Cable {
     robot: Steered,
     program: Steered,
+    /// This program, where it takes another to plant.
+    role: Option<Role>,
     interface: String,
     port: u16,
 }
@@ -133,6 +156,7 @@ impl Cable {
         let port = 20_000 + ((id + 100 * cable) % 20_000) as u16;
         let code = |text: &str| {
             let text = text.replace("HOST", &host).replace("PORT", &port.to_string());
+            let text = text.replace("MARK", &kernel::MARK.to_string());
             text.replace("OTHER_CPU", &OTHER_CPU.to_string()).replace("CPU", &CPU.to_string())
         };
         let mut robot = Steered::start(Command::new("unshare").args(["-n", "python3", "-c", &code(ROBOT)]))?;
@@ -161,7 +185,12 @@ impl Cable {
         }
         let mut program = Steered::start(Command::new("python3").args(["-c", &code(PROGRAM)]))?;
         writeln!(robot.steer, "go").ok()?;
-        (program.tells("ready") && robot.tells("ready")).then_some(Self { robot, program, interface, port })
+        let ready = program.tells("ready") && robot.tells("ready");
+        ready.then_some(Self { robot, program, role: None, interface, port })
+    }
+
+    fn by_role(&mut self) {
+        self.role.as_mut().unwrap().plant();
     }
 
     /// From here on the queue of the interface is as slow as a field bus: 8 Mbit/s.
@@ -171,9 +200,15 @@ impl Cable {
     }
 }
 
-/// Watches the link while `plant` plants `count` delays, and tells how many of each place were
-/// blamed.
-fn watched(count: usize, follow: FollowBy, plant: impl Fn(&mut Cable)) -> Option<LinkReport> {
+/// Watches the link while `plant` plants `count` delays, with the help of a role of this program
+/// where one is named, and tells how many of each place were blamed; and how often the robot sent
+/// late, the program got a packet late, and took long, by their own clocks.
+fn watched(
+    count: usize,
+    follow: FollowBy,
+    role: &str,
+    plant: impl Fn(&mut Cable),
+) -> Option<(LinkReport, [u64; 3])> {
     let Some(mut cable) = Cable::lay() else {
         eprintln!(
             "SKIPPED: no network namespace with a veth pair can be had (root, ip, unshare, nsenter, python3)"
@@ -184,6 +219,7 @@ fn watched(count: usize, follow: FollowBy, plant: impl Fn(&mut Cable)) -> Option
         eprintln!("SKIPPED: no queue tbf (tc, CONFIG_NET_SCH_TBF)");
         return None;
     }
+    cable.role = (!role.is_empty()).then(|| Role::start(role));
     let settings = Settings {
         links: [format!("udp:{}", cable.port).parse().ok(), None, None, None],
         late_ns: Some(6 * MS),
@@ -199,25 +235,31 @@ fn watched(count: usize, follow: FollowBy, plant: impl Fn(&mut Cable)) -> Option
     }
     let report = watch.finish();
     println!("{:?} {:?}", report.followed_by, report.links);
-    report.links.into_iter().next()
+    let (sent, got) = (cable.robot.counted(), cable.program.counted());
+    Some((report.links.into_iter().next()?, [sent[0], got[0], got[1]]))
 }
 
 pub fn blamed(link: &LinkReport, place: Place) -> usize {
     link.blame.iter().filter(|blame| blame.place == place).map(|blame| blame.count as usize).sum()
 }
 
-/// The classes that can be planted here: name, place, and how. An interface's interrupt and the
-/// protocols cannot be held up from outside on a virtual cable; tests on made-up events hold those.
-type Class = (&'static str, Place, fn(&mut Cable));
+/// A class that is planted: name, place, the role that it takes, and how.
+type Class = (&'static str, Place, &'static str, fn(&mut Cable));
 
-fn classes() -> [Class; 4] {
-    [
-        ("a slow robot", Place::RobotOrNetwork, |cable| cable.robot.plant("late")),
-        ("a slow network", Place::RobotOrNetwork, |cable| cable.robot.plant("held")),
-        ("its own code", Place::UserCode, |cable| cable.program.plant("long")),
-        ("the interface's queue", Place::SendPath, |cable| cable.program.plant("full")),
-    ]
-}
+const CLASSES: [Class; 7] = [
+    ("a slow robot", Place::RobotOrNetwork, "", |cable| cable.robot.plant("late")),
+    ("a slow network", Place::RobotOrNetwork, "", |cable| cable.robot.plant("held")),
+    ("its software interrupt held up", Place::Interrupt, "long softirq", |cable| {
+        // The packets are handed to the CPU whose software interrupt is busy.
+        let cpus = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", cable.interface);
+        std::fs::write(cpus, format!("{:x}", 1 << CPU)).unwrap();
+        cable.by_role();
+    }),
+    ("slow protocols", Place::KernelStack, "protocols", |cable| cable.robot.plant("marked")),
+    ("kept from running", Place::WokenLate, "long hog", Cable::by_role),
+    ("its own code", Place::UserCode, "", |cable| cable.program.plant("long")),
+    ("the interface's queue", Place::SendPath, "", |cable| cable.program.plant("full")),
+];
 
 #[test]
 fn delays_of_a_link_are_put_down_to_their_places() {
@@ -225,10 +267,10 @@ fn delays_of_a_link_are_put_down_to_their_places() {
     if !can_trace() {
         return;
     }
-    let [_, network, _, queue] = classes();
-    for ((name, place, plant), follow) in [(network, FollowBy::Events), (queue, FollowBy::Auto)] {
+    let [_, network, .., queue] = CLASSES;
+    for ((name, place, role, plant), follow) in [(network, FollowBy::Events), (queue, FollowBy::Auto)] {
         for attempt in 1..=3 {
-            let Some(link) = watched(FEW, follow, plant) else { return };
+            let Some((link, _)) = watched(FEW, follow, role, plant) else { return };
             assert!(link.packets > 50 && link.answered > 0, "{link:?}");
             let right = blamed(&link, place) >= 1;
             let stamped =
@@ -255,10 +297,22 @@ fn eighteen_of_twenty_places_are_named() {
             short.push(name.to_owned());
         }
     };
-    for (name, place, plant) in classes() {
-        tell(name, place, watched(MANY, FollowBy::Auto, plant).unwrap());
+    let only = std::env::var("TAKT_CLASS").unwrap_or_default();
+    for (name, place, role, plant) in CLASSES.into_iter().filter(|class| class.0.contains(&only)) {
+        tell(name, place, watched(MANY, FollowBy::Auto, role, plant).unwrap().0);
     }
-    let none = watched(MANY, FollowBy::Auto, |_| pause(20 * MS)).unwrap();
-    println!("nothing planted: {:?}", none.blame);
+    // Nothing planted: nobody is blamed but who was late by the clocks of robot and program.
+    let (none, [sent, got, own]) = watched(MANY, FollowBy::Auto, "", |_| pause(20 * MS)).unwrap();
+    println!("nothing planted: {:?}; late by their own clocks: {sent}, {got}, {own}", none.blame);
+    for (place, most) in [
+        (Place::RobotOrNetwork, sent),
+        (Place::Interrupt, got),
+        (Place::KernelStack, got),
+        (Place::WokenLate, got),
+        (Place::UserCode, own),
+        (Place::SendPath, 0),
+    ] {
+        assert!(blamed(&none, place) as u64 <= most, "{place:?}: {none:?}");
+    }
     assert!(short.is_empty(), "less than 18 of 20: {short:?}");
 }

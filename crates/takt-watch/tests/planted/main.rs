@@ -19,12 +19,14 @@ use takt_rt::pi_mutex::PiMutex;
 use takt_rt::placement::CpuSet;
 use takt_rt::settings::ThreadSettings;
 use takt_trace::Cause;
-use takt_watch::{FollowBy, Kind, Report, Settings};
+use takt_watch::{Kind, Report, Settings};
 
 mod bus;
+mod hypervisor;
 mod kernel;
 mod link;
 mod rig;
+mod ten;
 
 /// CPU of the watched loops and of what disturbs them.
 const CPU: usize = 0;
@@ -133,9 +135,16 @@ fn a_role() {
             let helper = settings("fifo:90", Some(CPU));
             steered(takt_rt::thread::spawn("helper", &helper, || answer(|| spin(5 * MS))));
         }
-        "throttled" => victim_of("deadline:1ms/5ms/5ms", None, Duration::from_millis(5), |_| spin(4 * MS)),
-        "softirq" => kernel::softirqs(),
+        // The kernel may look at budgets at its ticks alone (without HRTICK), up to 4 ms late.
+        "throttled" => {
+            victim_of("deadline:4ms/20ms/20ms", None, Duration::from_millis(20), |_| spin(9 * MS));
+        }
+        "softirq" => kernel::softirqs(5 * MS),
+        // Longer than a cycle of 20 ms, whichever part of it is hit.
+        "long softirq" => kernel::softirqs(30 * MS),
+        "protocols" => kernel::protocols(9 * MS),
         "interrupt" => kernel::timers(),
+        "stolen" => hypervisor::clock_reader(),
         other => panic!("no role {other}"),
     }
 }
@@ -273,13 +282,22 @@ fn beside(role: &str, count: usize, expected: &[Cause], who: &str) -> Option<Out
     let child = cyclictest()?;
     let watch = Watch::start(child.0.id(), patient());
     let mut role = Role::start(role);
-    let windows = windows(count, || role.plant());
+    let windows = windows(count, || {
+        // Thousands of timers are as many events: the kernel's memory for them must not run over
+        // before they are read.
+        pause(200 * MS);
+        role.plant()
+    });
     Some(judged(&watch.finish(), &windows, expected, who))
 }
 
 fn in_role(role: &str, count: usize, expected: &[Cause], who: &str) -> Outcome {
+    in_role_with(role, count, expected, who, patient())
+}
+
+fn in_role_with(role: &str, count: usize, expected: &[Cause], who: &str, settings: Settings) -> Outcome {
     let mut role = Role::start(role);
-    let watch = Watch::start(role.child.id(), patient());
+    let watch = Watch::start(role.child.id(), settings);
     let windows = windows(count, || role.plant());
     judged(&watch.finish(), &windows, expected, who)
 }
@@ -364,106 +382,6 @@ fn a_long_cycle_of_its_own_is_named() {
     }
 }
 
-/// Ten loops of 1 kHz of a program that nobody here wrote; no right is needed for them.
-fn ten_loops() -> Option<Ended> {
-    let child = Command::new("cyclictest")
-        .args(["-t10", "-i1000", "-d0", "-q", "-D600"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    match child {
-        Ok(child) => {
-            let child = Ended(child);
-            pause(300 * MS);
-            Some(child)
-        }
-        Err(_) => {
-            eprintln!("SKIPPED: cyclictest is missing (Debian package rt-tests)");
-            None
-        }
-    }
-}
-
-#[test]
-fn the_kernel_and_the_events_tell_the_same() {
-    let _machine = alone();
-    if !can_trace() {
-        return;
-    }
-    if let Err(error) = takt_trace::bpf::KernelFollower::start() {
-        eprintln!("SKIPPED: {error}");
-        return;
-    }
-    let Some(child) = ten_loops() else { return };
-    let settings = |follow| Settings {
-        follow,
-        late_ns: Some(500 * MS),
-        deadline_ns: Some(500 * MS),
-        ..Settings::default()
-    };
-    // At the same time, so that both see the same cycles.
-    let watches =
-        [FollowBy::Kernel, FollowBy::Events].map(|follow| Watch::start(child.0.id(), settings(follow)));
-    let [kernel, events] = watches.map(Watch::finish);
-    assert_eq!((kernel.followed_by, events.followed_by), (FollowBy::Kernel, FollowBy::Events));
-    let loops =
-        |report: &Report| report.threads.iter().filter(|thread| thread.kind == Kind::Periodic).count();
-    // Its first thread looks at them with a period of its own.
-    assert!(loops(&kernel) >= 10 && loops(&kernel) == loops(&events), "{kernel:#?}\n{events:#?}");
-    for thread in kernel.threads.iter().filter(|thread| thread.kind == Kind::Periodic) {
-        let other = events.threads.iter().find(|other| other.tid == thread.tid).unwrap();
-        let text = format!("{thread:?}\n{other:?}");
-        // Microseconds: events tell what a timer was set to with its slack.
-        let near = |a: f64, b: f64, share: f64| (a - b).abs() <= share * a.max(b) + 60.0;
-        assert!(near(thread.period_us.unwrap(), other.period_us.unwrap(), 0.01), "{text}");
-        // They do not begin and end at the same instant, and the machine is busy.
-        assert!(near(thread.rate_hz, other.rate_hz, 0.1), "{text}");
-        assert!(near(thread.lateness_us.median, other.lateness_us.median, 0.2), "{text}");
-        assert!(near(thread.response_us.median, other.response_us.median, 0.2), "{text}");
-        assert!((thread.cpu_percent - other.cpu_percent).abs() < 0.3, "{text}");
-        assert_eq!(
-            thread.woken_by.first().map(|share| &share.who),
-            other.woken_by.first().map(|share| &share.who)
-        );
-    }
-}
-
-/// What a watch of ten loops of 1 kHz costs, with its run directory.
-#[test]
-#[ignore = "figures, of a minute"]
-fn what_ten_loops_cost() {
-    let _machine = alone();
-    let Some(child) = ten_loops() else { return };
-    let only = std::env::var("TAKT_FOLLOW").ok();
-    let all = [(FollowBy::Kernel, "kernel"), (FollowBy::Events, "events")];
-    for (follow, _) in all.into_iter().filter(|one| only.as_deref().is_none_or(|only| only == one.1)) {
-        let folder = tempfile::tempdir().unwrap();
-        let mut recording = takt_watch::Recording::create(folder.path(), None, "ten loops").unwrap();
-        let options = takt_watch::Options {
-            target: takt_watch::Target::Process(child.0.id() as i32),
-            seconds: Some(std::env::var("TAKT_SECONDS").map_or(15.0, |text| text.parse().unwrap())),
-            settings: Settings {
-                follow,
-                live: false,
-                late_ns: std::env::var("TAKT_LATE_MS").ok().map(|text| text.parse::<u64>().unwrap() * MS),
-                deadline_ns: std::env::var("TAKT_LATE_MS").ok().map(|text| text.parse::<u64>().unwrap() * MS),
-                ..Settings::default()
-            },
-            trace: takt_watch::TraceOptions::default(),
-        };
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        let recorded = std::env::var("TAKT_NO_RUN").is_err();
-        let report =
-            takt_watch::watch(&options, &stop, recorded.then_some(&mut recording), &mut |_| {}).unwrap();
-        let late: u64 = report.threads.iter().map(|thread| thread.late).sum();
-        let cycles: u64 = report.threads.iter().map(|thread| thread.releases).sum();
-        println!(
-            "{follow:?}: {:.2} % of a CPU; {} events, {} lost, {cycles} cycles, {late} late; {:?}, {:?}",
-            report.watcher_cpu_percent, report.events, report.lost_events, report.totals, report.notes
-        );
-    }
-}
-
 /// Twenty of every class, and twenty windows in which nothing was planted.
 #[test]
 #[ignore = "a campaign of a few minutes on a quiet machine"]
@@ -471,8 +389,9 @@ fn eighteen_of_twenty_are_named_in_every_class() {
     let _machine = alone();
     assert!(can_trace());
     let mut short = Vec::new();
-    let mut tell = |name: &str, outcome: Option<Outcome>| {
-        let Some(outcome) = outcome else { return };
+    let only = std::env::var("TAKT_CLASS").unwrap_or_default();
+    let mut tell = |name: &str, plant: &dyn Fn() -> Option<Outcome>| {
+        let Some(outcome) = name.contains(&only).then(plant).flatten() else { return };
         println!(
             "{name}: {} of {} named, {} not late, wrong: {:?}",
             outcome.right, outcome.cases, outcome.not_late, outcome.wrong
@@ -481,24 +400,34 @@ fn eighteen_of_twenty_are_named_in_every_class() {
             short.push(name.to_owned());
         }
     };
-    tell("another thread (hog beside cyclictest)", hog(MANY).map(|found| found.1));
-    tell("stopped (SIGSTOP to cyclictest)", stopped(MANY));
-    tell("lock held", Some(in_role("lock", MANY, &LOCK, "holder")));
-    tell("waited for", Some(in_role("waited", MANY, &[Cause::Waited], "holder")));
-    tell("own helper thread", Some(in_role("own", MANY, &[Cause::OwnThread], "helper")));
-    tell("throttled", Some(in_role("throttled", MANY, &[Cause::Throttled], "")));
-    tell("software interrupt", beside("softirq", MANY, &[Cause::Softirq], "NET_RX"));
-    tell("interrupt", beside("interrupt", MANY, &[Cause::Interrupt], ""));
-    tell("page faults", Some(in_role("faults", MANY, &FAULTS, "")));
-    tell("its own long cycle", Some(in_role("long", MANY, &LONG, "")));
-    tell("its own long cycle, Python", long_python(MANY));
-    // Nothing planted: whatever the machine does by itself must not be called one of the planted
-    // classes.
+    tell("another thread (hog beside cyclictest)", &|| hog(MANY).map(|found| found.1));
+    tell("stopped (SIGSTOP to cyclictest)", &|| stopped(MANY));
+    tell("lock held", &|| Some(in_role("lock", MANY, &LOCK, "holder")));
+    tell("waited for", &|| Some(in_role("waited", MANY, &[Cause::Waited], "holder")));
+    tell("own helper thread", &|| Some(in_role("own", MANY, &[Cause::OwnThread], "helper")));
+    tell("throttled", &|| {
+        let settings = Settings { deadline_ns: Some(10 * MS), ..patient() };
+        Some(in_role_with("throttled", MANY, &[Cause::Throttled], "", settings))
+    });
+    tell("software interrupt", &|| beside("softirq", MANY, &[Cause::Softirq], "NET_RX"));
+    tell("interrupt", &|| beside("interrupt", MANY, &[Cause::Interrupt], ""));
+    tell("page faults", &|| Some(in_role("faults", MANY, &FAULTS, "")));
+    tell("its own long cycle", &|| Some(in_role("long", MANY, &LONG, "")));
+    tell("its own long cycle, Python", &|| long_python(MANY));
+    tell("idle exit", &|| hypervisor::idle_exits(MANY));
+    tell("steal", &|| hypervisor::stolen(MANY));
+    let made_up = if "nothing planted".contains(&only) { nothing_planted() } else { 0 };
+    assert!(short.is_empty() && made_up == 0, "less than 18 of 20: {short:?}; made up: {made_up}");
+}
+
+/// How many of twenty windows are called by a planted class: whatever the machine does by itself
+/// must not be.
+fn nothing_planted() -> usize {
     let child = cyclictest().unwrap();
     let watch = Watch::start(child.0.id(), patient());
     let windows = windows(MANY, || {
         let from_ns = monotonic_ns();
-        pause(5 * MS);
+        pause(40 * MS);
         (from_ns, monotonic_ns())
     });
     let report = watch.finish();
@@ -520,6 +449,5 @@ fn eighteen_of_twenty_are_named_in_every_class() {
         "nothing planted: {} of {MANY} windows called a planted class, others {:?}",
         none.right, none.wrong
     );
-    assert!(short.is_empty(), "less than 18 of 20: {short:?}");
-    assert_eq!((none.right, hogs.right), (0, 0));
+    none.right + hogs.right
 }

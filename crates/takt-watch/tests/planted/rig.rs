@@ -93,15 +93,14 @@ pub struct Watch {
 
 impl Watch {
     pub fn start(pid: u32, settings: Settings) -> Self {
+        Self::start_with(pid, settings, TraceOptions::default())
+    }
+
+    pub fn start_with(pid: u32, settings: Settings, trace: TraceOptions) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let options = Options {
-                target: Target::Process(pid as i32),
-                seconds: None,
-                settings,
-                trace: TraceOptions::default(),
-            };
+            let options = Options { target: Target::Process(pid as i32), seconds: None, settings, trace };
             watch(&options, &flag, None, &mut |_| {}).unwrap()
         });
         // The capture has begun and the rhythm was seen.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_lab::LabError;
 use takt_lab::campaign::{
-    Campaign, CampaignFile, Local, Plan, Progress, RunOrder, Table, all, shipped, shipped_text,
+    Campaign, CampaignFile, Local, Plan, Progress, RunFailure, RunOrder, Table, all, shipped, shipped_text,
 };
 use takt_lab::kernels::Maker;
 use takt_slurm::{Asked, Slurm, run_block};
@@ -164,7 +164,7 @@ fn maker(campaign: &Campaign) -> Result<Option<Maker>, Box<dyn std::error::Error
 }
 
 /// Makes one run, in a process or a guest of its own.
-fn make(maker: Option<&Maker>, order: &RunOrder<'_>, stop: &AtomicBool) -> Result<(), String> {
+fn make(maker: Option<&Maker>, order: &RunOrder<'_>, stop: &AtomicBool) -> Result<(), RunFailure> {
     if let Some(maker) = maker {
         return maker.make(order, stop);
     }

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use takt_lab::campaign::RunFailure;
 use takt_lab::last_words;
-use takt_rundir::HASHES_FILE;
+use takt_rundir::{Error, HASHES_FILE};
 
 /// How often it is seen that the child should end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -46,15 +47,15 @@ fn wait(child: Child, stop: &AtomicBool) -> io::Result<Output> {
 /// it goes on.
 ///
 /// # Errors
-/// What the child said when it failed; "interrupted" when `stop` was set meanwhile.
+/// What the child said when it failed; [`RunFailure::Interrupted`] when `stop` was set meanwhile.
 pub fn run(
     config: &Path,
     dir: &Path,
     resume: bool,
     options: &[OsString],
     stop: &AtomicBool,
-) -> Result<(), String> {
-    let takt = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
+) -> Result<(), RunFailure> {
+    let takt = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
     let output = Command::new(&takt)
         .arg("run")
         .arg(config)
@@ -67,16 +68,17 @@ pub fn run(
         .stderr(Stdio::piped())
         .spawn()
         .and_then(|child| wait(child, stop))
-        .map_err(|e| format!("{}: {e}", takt.display()))?;
+        .map_err(Error::io(&takt))?;
     // Whoever was asked to end has sealed a shorter run, which must not count as a whole one; a
     // long run is left open to go on.
     if stop.load(Ordering::Acquire) {
         let _ = std::fs::remove_file(dir.join(HASHES_FILE));
-        return Err("interrupted".to_owned());
+        return Err(RunFailure::Interrupted);
     }
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{}: {}", output.status, last_words(&said).unwrap_or(said.trim())))
+    let said = last_words(&said).unwrap_or(said.trim()).to_owned();
+    Err(RunFailure::Process { status: output.status, said })
 }

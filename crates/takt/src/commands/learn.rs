@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_lab::run_jobs;
+use takt_manager::enact::platform;
 use takt_manager::learn::{self, Learner, Learnt, Options};
 use takt_manager::live::launch::Launched;
 use takt_manager::plan::Platform;
-use takt_manager::system::platform;
 use takt_ros::Source;
 use takt_ros::ctf::{Live as Parts, Recording};
 use takt_ros::preload::{ProbeOptions, ProbeSession};
@@ -100,8 +100,8 @@ fn launched(
         command.stdout(std::io::stderr());
     }
     let probe = session.probe()?;
-    let mut launched =
-        Launched::start(command, &session).map_err(|error| format!("{}: {error}", program.display()))?;
+    let mut launched = Launched::start_adopting(command, &session)
+        .map_err(|error| format!("{}: {error}", program.display()))?;
     let mut asked = false;
     let learnt = observe(
         args,

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use takt_files::Folder;
 use takt_lab::run_jobs;
 use takt_lab::watchdog_command;
+use takt_manager::enact::platform;
 use takt_manager::live::launch::Launched;
-use takt_manager::live::{Board, Finished, Live, Log, Options, metrics};
+use takt_manager::live::{Board, Drive, Finished, Live, Log, Options, metrics};
 use takt_manager::restore;
-use takt_manager::system::{Linux, platform};
+use takt_manager::system::Linux;
 use takt_manager::{Goals, recorded};
 use takt_model::Model;
 use takt_reserve::pin::PinOptions;
@@ -116,8 +117,8 @@ fn launch(
         // Standard output is the result's.
         command.stdout(std::io::stderr());
     }
-    let mut launched =
-        Launched::start(command, &session).map_err(|error| format!("{}: {error}", program.display()))?;
+    let mut launched = Launched::start_adopting(command, &session)
+        .map_err(|error| format!("{}: {error}", program.display()))?;
     let ended = Arc::new(AtomicBool::new(false));
     let watcher = {
         let (ended, until) = (Arc::clone(&ended), until(args));
@@ -281,7 +282,10 @@ fn keep<S: Source>(
     mut live: Live<S>,
     ended: &Arc<AtomicBool>,
     at_end: impl FnOnce(&mut S),
-) -> Result<Finished, Box<dyn std::error::Error>> {
+) -> Result<Finished, Box<dyn std::error::Error>>
+where
+    Live<S>: Drive,
+{
     let _server = match args.metrics {
         Some(address) => {
             let page = Some(takt_robot_ros::view::live_page as metrics::Page);
@@ -292,7 +296,7 @@ fn keep<S: Source>(
         None => None,
     };
     let screen = args.screen.then(|| show(live.board(), Arc::clone(ended)));
-    let outcome = live.run(ended);
+    let outcome = live.drive(ended);
     ended.store(true, Ordering::Release);
     at_end(live.source_mut());
     if outcome.is_ok() {

@@ -32,6 +32,10 @@ const fn of_analyse(what: shape::Free, place: &'static str, why: &'static str) -
     Freedom { files: &["ethercat-analyse"], place, what, why }
 }
 
+const fn of_tune(what: shape::Free, place: &'static str, why: &'static str) -> Freedom {
+    Freedom { files: &["tune", "tune-guests"], place, what, why }
+}
+
 /// What chance and the machine decide.
 pub const FREEDOMS: &[Freedom] = &[
     // Verdicts.
@@ -58,7 +62,7 @@ pub const FREEDOMS: &[Freedom] = &[
     // What happened.
     free(Keys, "lights", "named by what was shown"),
     free(Keys, "stop_causes", "named by what happened"),
-    Freedom { files: &["cell", "bench-cell"], place: "losses", what: Keys, why: "likewise" },
+    Freedom { files: &["cell", "bench-cell", "demo"], place: "losses", what: Keys, why: "likewise" },
     free(Keys, "unjudged", "likewise"),
     of_ros("run.plan", "what was decided, from what was seen in two seconds"),
     of_ros("run.model", "what was learnt, likewise"),
@@ -108,6 +112,13 @@ pub const FREEDOMS: &[Freedom] = &[
         "--json.rows[].verdicts",
         "counted by verdict: a short run beside others may pass, fail or decide nothing",
     ),
+    free(Keys, "--json.bench[].verdicts", "likewise"),
+    of_tune(Keys, "settings", "its keys are those of the kind of setting; none of a knob that is refused"),
+    of_tune(Absent, "note", "only where something is to be said"),
+    of_tune(Absent, "cost", "only of a setting that costs something"),
+    of_tune(Absent, "within_limit", "only where the aim has a limit"),
+    of_tune(Absent, "undecided", "only where the time was over before the search"),
+    Freedom { files: &["demo"], place: "scaled", what: Absent, why: "only where the machine carries less" },
 ];
 
 /// The golden file of this name.

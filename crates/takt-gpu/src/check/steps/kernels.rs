@@ -9,9 +9,10 @@ use crate::check::CHECK_KERNELS;
 use crate::error::GpuError;
 use crate::gpu::Gpu;
 use crate::interference::INTERFERENCE_KERNELS;
-use crate::kernel::{Arg, Grid, Module, Source};
+use crate::kernel::{Arg, Grid, Module};
 use crate::nvrtc::Compiler;
 use crate::prebuilt;
+use crate::source::Source;
 
 /// Words of a comparison: no multiple of a block.
 const WORDS: usize = 100_003;

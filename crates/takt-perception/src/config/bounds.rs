@@ -1,7 +1,7 @@
 //! Ranges of perception's numbers. A number beyond them switches the watching off, by accident or
 //! not; each bound has its reason here.
 
-use crate::config::{ConfigError, PerceptionConfig};
+use super::{ConfigError, PerceptionConfig};
 use crate::occupancy::Volume;
 
 /// Nothing of a cell lies farther from its robot, metres: three times what a depth camera measures.

@@ -4,7 +4,7 @@
 use takt_perception::{MountFrame, Volume};
 use takt_rt::config::{SettingError, all_within, within};
 
-use crate::config::CellConfig;
+use super::CellConfig;
 use crate::error::CellConfigError;
 use crate::ssm::REMEMBERED;
 
@@ -22,7 +22,7 @@ const OLDEST_MS: f64 = 1000.0;
 /// What 16-bit millimetres hold, metres.
 const FARTHEST_M: f64 = 65.6;
 
-pub(crate) fn validate(config: &CellConfig) -> Result<(), CellConfigError> {
+pub(super) fn validate(config: &CellConfig) -> Result<(), CellConfigError> {
     for camera in &config.cameras {
         // It stands in tables, on the page and in a line of at most 95 bytes about why the robot
         // stands.

@@ -3,7 +3,26 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::elf::ElfError;
+/// Why bytes are no program of the guest.
+#[derive(Debug, thiserror::Error)]
+pub enum ElfError {
+    /// They cannot be read as ELF.
+    #[error(transparent)]
+    Format(#[from] object::Error),
+    /// They are for another processor.
+    #[error("it is for another processor (ELF machine {received}, expected {expected})")]
+    Machine {
+        received: u16,
+        /// x86-64.
+        expected: u16,
+    },
+    /// A library's name starts beyond the end.
+    #[error("a name lies beyond its end")]
+    NameBeyondEnd,
+    /// A library's name has no end.
+    #[error("a name does not end")]
+    NameWithoutEnd,
+}
 
 /// Why an image could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,178 @@
+//! What a watcher tells: the report of everything that is known now.
+
+use std::collections::BTreeMap;
+
+use takt_rt::placement;
+use takt_stats::{Recorder, Summary};
+use takt_trace::Cause;
+use takt_trace::follow::{Followed, Source};
+
+use super::{FollowBy, Known, Watcher};
+use crate::link::Link;
+use crate::report::{Kind, Report, Share, ThreadReport, Total};
+
+/// Threads and interrupts that are named in a list.
+const MOST_SHARES: usize = 8;
+/// Threads in a report.
+pub(crate) const MOST_THREADS: usize = 64;
+
+impl Watcher {
+    /// Everything that is known now.
+    pub fn report(&self) -> Report {
+        let seconds = self.span_ns.map_or(0.0, |(from_ns, to_ns)| to_ns.saturating_sub(from_ns) as f64 / 1e9);
+        let mut threads: Vec<ThreadReport> = self
+            .known
+            .iter()
+            .filter(|(_, known)| known.releases > 0)
+            .filter_map(|(&tid, known)| self.thread(tid, known, seconds))
+            .collect();
+        threads.sort_by(|a, b| {
+            (a.kind, b.rate_hz).partial_cmp(&(b.kind, a.rate_hz)).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let mut notes: Vec<String> = self.notes.iter().cloned().collect();
+        let unjudged: u64 = self.known.values().map(|known| known.unjudged).sum();
+        if unjudged > 0 {
+            let late: u64 = self.known.values().map(|known| known.late).sum();
+            notes.push(format!(
+                "causes are those of {} of {late} late cycles, the worst of each tenth of a second: looking at the other {unjudged} would \
+                 cost more than a watch may (--all-events looks at all)",
+                late.saturating_sub(unjudged)
+            ));
+        }
+        if threads.len() > MOST_THREADS {
+            notes.push(format!("{} more threads were seen and are not told", threads.len() - MOST_THREADS));
+            threads.truncate(MOST_THREADS);
+        }
+        let mut all: BTreeMap<(Cause, String), (u64, u64)> = BTreeMap::new();
+        for known in self.known.values() {
+            for (key, &(ns, cycles)) in &known.totals {
+                let sum = all.entry(key.clone()).or_default();
+                *sum = (sum.0 + ns, sum.1 + cycles);
+            }
+        }
+        Report {
+            target: String::new(),
+            seconds,
+            threads,
+            links: self.links.iter().map(Link::report).collect(),
+            totals: totals(&all),
+            followed_by: FollowBy::Events,
+            events: self.events,
+            lost_events: self.lost_events,
+            watcher_cpu_percent: 0.0,
+            kept_awake: self.kept_awake.clone(),
+            python: Vec::new(),
+            proposals: Vec::new(),
+            untraced: None,
+            notes,
+            exit_status: None,
+            run_dir: None,
+        }
+    }
+
+    fn thread(&self, tid: i32, known: &Known, seconds: f64) -> Option<ThreadReport> {
+        let followed = self.follower.threads.get(&tid)?;
+        let named = self.watched.threads.get(&tid).cloned().unwrap_or_default();
+        let period_ns = known.period_ns();
+        let source = known.cycles.rhythm.and_then(|rhythm| rhythm.source);
+        let mostly = known.cycles.wakers().first().map(|waker| waker.0);
+        let kind = match (period_ns, source.or(mostly)) {
+            (Some(_), Some(Source::Timer(_))) => Kind::Periodic,
+            (Some(_), _) => Kind::Driven,
+            (None, _) => Kind::Irregular,
+        };
+        let span_s = known.cycles.span_ns.map_or(0.0, |(from_ns, to_ns)| (to_ns - from_ns) as f64 / 1e9);
+        let summary = |pick: fn(&(Recorder, Recorder)) -> &Recorder| {
+            known
+                .recorders
+                .as_ref()
+                .map_or_else(|| Summary::of(&mut []), |both| pick(both).summary().over(1e3))
+        };
+        Some(ThreadReport {
+            name: named.name,
+            pid: named.pid,
+            tid,
+            process: named.process,
+            kind,
+            period_us: period_ns.map(|ns| ns / 1e3),
+            rate_hz: if span_s > 0.0 { (known.releases.saturating_sub(1)) as f64 / span_s } else { 0.0 },
+            jitter_us: period_ns.and_then(|_| known.jitter_us()),
+            releases: known.releases,
+            missed: known.cycles.missed,
+            late: known.late,
+            unjudged: known.unjudged,
+            late_beyond_us: self.settings.late_ns(period_ns) as f64 / 1e3,
+            deadline_us: self.settings.deadline_ns(period_ns).map(|ns| ns as f64 / 1e3),
+            lateness_us: summary(|both| &both.0),
+            response_us: summary(|both| &both.1),
+            cpu_percent: 100.0 * followed.cpu_ns as f64 / 1e9 / seconds.max(1e-3),
+            policy: known.policy.clone(),
+            cpus: known.cpus.clone(),
+            ran_on: ran_on(followed),
+            timer_slack_us: known.timer_slack_us,
+            preempted: followed.preempted,
+            page_faults: followed.faults,
+            woken_by: self.wakers(known),
+            kept_by: self.kept_by(tid, followed),
+            causes: known.causes.rows(),
+            totals: totals(&known.totals),
+            windows: known.windows.clone(),
+        })
+    }
+
+    fn wakers(&self, known: &Known) -> Vec<Share> {
+        let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
+        for (source, count) in known.cycles.wakers() {
+            *by_name.entry(self.history.source(source)).or_default() += count;
+        }
+        let mut shares: Vec<Share> =
+            by_name.into_iter().map(|(who, count)| Share { who, count, us: 0.0 }).collect();
+        shares.sort_by_key(|share| std::cmp::Reverse(share.count));
+        shares.truncate(MOST_SHARES);
+        shares
+    }
+
+    fn kept_by(&self, tid: i32, followed: &Followed) -> Vec<Share> {
+        let mut shares: Vec<Share> = followed
+            .kept_by
+            .iter()
+            .map(|(&who, &ns)| {
+                let name = match who {
+                    0 => "nobody: interrupt, idle exit or switch".to_owned(),
+                    _ if who == tid => "itself: the switch".to_owned(),
+                    _ => self.history.trace.name_and_id(who),
+                };
+                Share { who: name, count: 0, us: ns as f64 / 1e3 }
+            })
+            .collect();
+        shares.sort_by(|a, b| b.us.total_cmp(&a.us));
+        shares.truncate(MOST_SHARES);
+        shares
+    }
+}
+
+fn ran_on(followed: &Followed) -> String {
+    let set = placement::CpuSet::from_cpus(followed.ran_on.keys().map(|&cpu| usize::from(cpu)));
+    set.map_or(String::new(), |set| set.to_string())
+}
+
+/// A table of totals by cause, each with whoever took most of it.
+fn totals(all: &BTreeMap<(Cause, String), (u64, u64)>) -> Vec<Total> {
+    let sum_ns: u64 = all.values().map(|entry| entry.0).sum();
+    let mut rows: BTreeMap<Cause, (Total, u64)> = BTreeMap::new();
+    for ((cause, who), &(ns, cycles)) in all {
+        let (row, most_ns) = rows.entry(*cause).or_insert_with(|| {
+            (Total { cause: *cause, who: String::new(), us: 0.0, share: 0.0, cycles: 0 }, 0)
+        });
+        row.us += ns as f64 / 1e3;
+        row.share += ns as f64 / sum_ns.max(1) as f64;
+        row.cycles += cycles;
+        if ns > *most_ns {
+            *most_ns = ns;
+            row.who.clone_from(who);
+        }
+    }
+    let mut rows: Vec<Total> = rows.into_values().map(|row| row.0).collect();
+    rows.sort_by(|a, b| b.us.total_cmp(&a.us));
+    rows
+}
