@@ -141,7 +141,7 @@ fn platform() -> Platform {
 fn print(plan: &Plan) {
     println!("period {} shared {} room {:?}", plan.period_ns, plan.shared, plan.room);
     for it in &plan.reservations {
-        println!("  {} {} on {}", it.name, it.budget_ns, it.core);
+        println!("  {} {} in {} on {}", it.name, it.budget_ns, it.period_ns, it.core);
     }
     for it in &plan.chains {
         println!("  {} {:?} {:?} {:?}", it.name, it.bound_ns, it.bound_parts, it.state);

@@ -343,6 +343,7 @@ mod tests {
             chains: vec![chain],
             decisions: Vec::new(),
             analysis_ns: 0,
+            analysis_wall_ns: 0,
             cached: false,
             shared: false,
             room: None,

@@ -65,7 +65,8 @@ impl Platform {
 /// What to do with the system, and what that guarantees.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Period of all reservations.
+    /// Period of all reservations, or the longest where executors of shared cores are ordered by
+    /// theirs.
     pub period_ns: u64,
     /// Threads to run under SCHED_DEADLINE.
     pub reservations: Vec<Reservation>,
@@ -77,6 +78,9 @@ pub struct Plan {
     pub decisions: Vec<Decision>,
     /// CPU time that making the plan took.
     pub analysis_ns: u64,
+    /// From its beginning to its end, with all that ran between.
+    #[serde(default)]
+    pub analysis_wall_ns: u64,
     /// Nothing that matters has changed since the last plan, which this repeats.
     pub cached: bool,
     /// Bounds rest on what the reserved threads of a core need together, and not on their budgets:

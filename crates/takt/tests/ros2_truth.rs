@@ -450,13 +450,14 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 fn print_level(managed: &Managed, scale: &str) {
     let status = managed.status();
     println!(
-        "\nload {scale}, {:.0} s: mode {}, {} events, {} lost; manager {:.2} % of a CPU, longest analysis {:.1} ms; verdict {}",
+        "\nload {scale}, {:.0} s: mode {}, {} events, {} lost; manager {:.2} % of a CPU, longest analysis {:.1} ms of it in {:.1} ms; verdict {}",
         status["running_ns"].as_f64().unwrap_or(0.0) / 1e9,
         status["mode"],
         status["events"],
         status["lost"],
         status["cost"]["cpu_share"].as_f64().unwrap_or(f64::NAN) * 100.0,
         status["cost"]["worst_analysis_ns"].as_f64().unwrap_or(f64::NAN) / 1e6,
+        status["cost"]["worst_analysis_wall_ns"].as_f64().unwrap_or(f64::NAN) / 1e6,
         managed.all["verdict"],
     );
     println!(

@@ -25,6 +25,9 @@
 //! the chain comes to it. Demands are those of closed intervals, so that at the least solution all
 //! that has arrived is done, the instance among it.
 //!
+//! Where executors have ranks ([`super::ranks`]), those behind all that the chain passes on a core
+//! do not count there.
+//!
 //! A chain is cut into such parts where the sum is least. Parts of one callback, and of several of
 //! one executor, have the bounds of their executor's analysis.
 
@@ -32,93 +35,21 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::demand::CoreDemand;
 use super::settle::State;
-use super::shared::Known;
+use super::shared::{Known, MOST_RANKS};
 use super::{Analysis, Bound, Method, Parts, PathPart, Solution};
 use crate::curves::{Flow, Travel};
 
 /// Rounds of the search for the length of a part; every one is longer than the one before.
 const ROUNDS: usize = 1_000;
 
-/// All that one core has to do, in closed intervals from the beginning of a busy window on.
-#[derive(Debug)]
-pub(super) struct Busy {
-    steps: Vec<Step>,
-    /// Longer intervals were not looked at.
-    to_ns: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Step {
-    /// In intervals of at least this length
-    at_ns: u64,
-    /// it needs so much.
-    busy_ns: u64,
-    /// Less than this fits beside that, here or in a shorter interval.
-    fits_ns: u64,
-    /// By how much the demand is above the interval's length at most, here or in a longer one.
-    above_ns: i128,
-}
-
-impl Busy {
-    /// From what is added in half-open intervals of at least so many nanoseconds.
-    pub fn new(first_ns: u64, mut more: Vec<(u64, u64)>, to_ns: u64) -> Self {
-        more.sort_unstable();
-        let mut steps = vec![Step { at_ns: 0, busy_ns: first_ns, fits_ns: 0, above_ns: 0 }];
-        for (length_ns, add_ns) in more {
-            let at_ns = length_ns.saturating_sub(1);
-            let last = steps.len() - 1;
-            let busy_ns = steps[last].busy_ns.saturating_add(add_ns);
-            if steps[last].at_ns == at_ns {
-                steps[last].busy_ns = busy_ns;
-            } else {
-                steps.push(Step { at_ns, busy_ns, fits_ns: 0, above_ns: 0 });
-            }
-        }
-        let mut most = 0;
-        for index in 0..steps.len() {
-            let end_ns = steps.get(index + 1).map_or(to_ns.saturating_add(1), |next| next.at_ns);
-            most = most.max(end_ns.saturating_sub(steps[index].busy_ns));
-            steps[index].fits_ns = most;
-        }
-        let mut above = i128::MIN;
-        for step in steps.iter_mut().rev() {
-            above = above.max(i128::from(step.busy_ns) - i128::from(step.at_ns));
-            step.above_ns = above;
-        }
-        Self { steps, to_ns }
-    }
-
-    /// The least interval that has room for all demand and so much time; `None`: none that was
-    /// looked at.
-    fn done(&self, more_ns: u64) -> Option<u64> {
-        let index = self.steps.partition_point(|step| step.fits_ns <= more_ns);
-        let step = self.steps.get(index)?;
-        let end_ns = step.busy_ns.saturating_add(more_ns).max(step.at_ns);
-        (end_ns <= self.to_ns).then_some(end_ns)
-    }
-
-    /// What can be left to do at most in an interval of this length that begins within a busy
-    /// window; `None`: that was not looked at.
-    fn left(&self, length_ns: u64) -> Option<u64> {
-        if length_ns > self.to_ns {
-            return None;
-        }
-        let next = self.steps.partition_point(|step| step.at_ns <= length_ns);
-        let now = self.steps[next - 1].busy_ns;
-        let later = self.steps.get(next).map_or(0, |step| {
-            u64::try_from((i128::from(length_ns) + step.above_ns).max(0)).unwrap_or(u64::MAX)
-        });
-        Some(now.max(later))
-    }
-}
-
 /// How long it can take from the activation of one callback to the completion of another, whatever
-/// is between, by the cores of all of them and what their messages are allowed.
+/// is between, by the cores and ranks of all of them and what their messages are allowed.
 #[derive(Debug)]
 pub(super) struct Travels {
-    /// By core.
-    busy: Vec<Option<Rc<Busy>>>,
+    /// What each core has to do up to each rank.
+    busy: Vec<Option<Rc<CoreDemand>>>,
     limit_ns: u64,
     known: RefCell<HashMap<Travel, Option<u64>>>,
 }
@@ -131,8 +62,13 @@ impl Travels {
         if let Some(known) = self.known.borrow().get(&travel) {
             return *known;
         }
-        let on = (0..self.busy.len()).filter(|core| travel.cores >> core & 1 == 1);
-        let busy: Option<Vec<Rc<Busy>>> = on.map(|core| self.busy[core].clone()).collect();
+        // Of each core the last rank that is passed, which all before it are done ahead of.
+        let core = |place: usize| place / MOST_RANKS;
+        let passes = |place: &usize| travel.cores >> place & 1 == 1;
+        let last =
+            |place: &usize| !(place + 1..64).any(|other| core(other) == core(*place) && passes(&other));
+        let on = (0..self.busy.len()).filter(passes).filter(last);
+        let busy: Option<Vec<Rc<CoreDemand>>> = on.map(|place| self.busy[place].clone()).collect();
         let found = busy.and_then(|busy| longest(&busy, travel.way_ns, self.limit_ns));
         self.known.borrow_mut().insert(travel, found);
         found
@@ -140,13 +76,13 @@ impl Travels {
 }
 
 /// The longest time in which an instance is pending on these cores, and for so long on its way.
-fn longest(busy: &[Rc<Busy>], way_ns: u64, limit_ns: u64) -> Option<u64> {
+fn longest(busy: &[Rc<CoreDemand>], way_ns: u64, limit_ns: u64) -> Option<u64> {
     if let [one] = busy {
-        return one.done(way_ns);
+        return one.done_by(way_ns);
     }
     let mut length_ns = way_ns;
     for _ in 0..ROUNDS {
-        let sum = |sum: u64, one: &Rc<Busy>| Some(sum.saturating_add(one.left(length_ns)?));
+        let sum = |sum: u64, one: &Rc<CoreDemand>| Some(sum.saturating_add(one.left(length_ns)?));
         let next_ns = busy.iter().try_fold(way_ns, sum)?;
         if next_ns <= length_ns {
             return Some(length_ns);
@@ -164,11 +100,12 @@ impl Analysis<'_> {
     /// message's way: the sum, or what several hops take together.
     pub(super) fn after(&self, flow: &Flow, server: usize, response_ns: u64, way_ns: u64) -> (u64, Travel) {
         let apart_ns = flow.jitter_ns.saturating_add(response_ns);
-        let core = self.shared_cores.get(server).copied().flatten().filter(|core| *core < 63);
+        let core = self.shared_cores.get(server).copied().flatten();
+        let place = core.map(|core| core * MOST_RANKS + self.ranks[server]).filter(|place| *place < 63);
         // Where executors sleep more than they work, a core's demand is another one for a chain
         // that passes them.
-        let bit = match core {
-            Some(core) if !self.sleeps[server] => 1 << core,
+        let bit = match place {
+            Some(place) if !self.sleeps[server] => 1 << place,
             _ => Travel::SOMEWHERE,
         };
         let cores = flow.travel.cores | bit;
@@ -181,12 +118,16 @@ impl Analysis<'_> {
     pub(super) fn travels(&self, state: &State) -> Travels {
         let known = Known { responses: &state.responses, inside: &state.inside, full: &state.full };
         let cores = self.shared_cores.iter().flatten().max().map_or(0, |most| most + 1);
-        let to_ns = self.limit_ns.saturating_mul(2);
-        let of = |core| {
-            let (first_ns, more) = self.demand(known, &self.shared_cores, core, None, &[])?;
-            Some(Rc::new(Busy::new(first_ns, more, to_ns)))
+        let to_ns = self.horizon_ns;
+        let of = |place| {
+            let (core, rank) = (place / MOST_RANKS, place % MOST_RANKS);
+            let has = |other: usize| self.is_before(other, core, rank) && self.ranks[other] == rank;
+            (0..self.ranks.len()).any(has).then_some(())?;
+            let (first_ns, more) = self.demand(known, &|other| self.is_before(other, core, rank), &[])?;
+            Some(Rc::new(CoreDemand::new(first_ns, more, to_ns)))
         };
-        Travels { busy: (0..cores).map(of).collect(), limit_ns: self.limit_ns, known: RefCell::default() }
+        let busy = (0..cores * MOST_RANKS).map(of).collect();
+        Travels { busy, limit_ns: self.limit_ns, known: RefCell::default() }
     }
 
     /// The parts of a path with hops put together where that is less.
@@ -273,45 +214,22 @@ impl Analysis<'_> {
     }
 
     /// What a core has to do, as seen by a chain that passes these executors.
-    fn busy(&mut self, core: usize, passed: &[usize], solution: &Solution) -> Option<Rc<Busy>> {
+    fn busy(&mut self, core: usize, passed: &[usize], solution: &Solution) -> Option<Rc<CoreDemand>> {
         let on_core = |server: &&usize| self.shared_cores.get(**server).copied().flatten() == Some(core);
         let inside: Vec<usize> =
             passed.iter().filter(on_core).copied().filter(|server| self.sleeps[*server]).collect();
-        let key = (core, inside);
+        let rank = passed.iter().filter(on_core).map(|server| self.ranks[*server]).max().unwrap_or(0);
+        let key = (core, rank, inside);
         if let Some(known) = self.busy.get(&key) {
             return known.clone();
         }
         let known =
             Known { responses: &solution.responses, inside: &solution.arrivals, full: &self.shared_full };
-        let to_ns = self.limit_ns.saturating_mul(2);
+        let to_ns = self.horizon_ns;
         let busy = self
-            .demand(known, &self.shared_cores, core, None, &key.1)
-            .map(|(first_ns, more)| Rc::new(Busy::new(first_ns, more, to_ns)));
+            .demand(known, &|other| self.is_before(other, core, rank), &key.2)
+            .map(|(first_ns, more)| Rc::new(CoreDemand::new(first_ns, more, to_ns)));
         self.busy.insert(key, busy.clone());
         busy
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn inversions_are_those_that_a_search_finds(
-            first in 0_u64..20,
-            more in prop::collection::vec((1_u64..100, 1_u64..20), 0..20),
-            length in 0_u64..60,
-        ) {
-            let busy = Busy::new(first, more.clone(), 200);
-            // In a closed interval.
-            let demand = |f: u64| first + more.iter().filter(|(at, _)| *at <= f + 1).map(|(_, add)| add).sum::<u64>();
-            let found = (0..=200).find(|f| length + demand(*f) <= *f);
-            prop_assert_eq!(busy.done(length), found);
-            let left = (0..=300).map(|b| demand(length + b).saturating_sub(b)).max();
-            prop_assert_eq!(busy.left(length), left);
-        }
     }
 }

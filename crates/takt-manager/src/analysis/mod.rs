@@ -26,8 +26,10 @@
 mod best;
 mod components;
 mod counted;
+mod demand;
 mod executor;
 mod joint;
+mod ranks;
 mod settle;
 mod shared;
 mod supply;
@@ -42,10 +44,13 @@ pub use crate::load::{DISPATCH_NS, Load};
 use crate::workload::Workload;
 pub use best::best_case;
 use components::{Component, components};
+use demand::CoreDemand;
 use executor::Served;
-use joint::{Busy, Travels};
+use joint::Travels;
+pub use ranks::Ahead;
 use settle::{Settled, State};
-use shared::{Beside, sleeps_more_than_it_works};
+pub use shared::MOST_RANKS;
+use shared::sleeps_more_than_it_works;
 pub use supply::Enforcement;
 use supply::Supply;
 
@@ -177,17 +182,22 @@ pub struct Analysis<'w> {
     /// Results so far.
     results: usize,
     /// What else the core of an executor has to do, where cores are shared by known demands.
-    shared: Vec<Option<Rc<Beside>>>,
+    shared: Vec<Option<Rc<CoreDemand>>>,
     /// Arrivals in any interval there.
     shared_full: Vec<Option<Rc<Flows>>>,
     /// Several hops of a chain count together there.
     joins_hops: bool,
     /// Whether an executor sleeps more than it works.
     sleeps: Vec<bool>,
+    /// Longer intervals are not looked at there.
+    horizon_ns: u64,
     /// The core of each executor there.
     shared_cores: Vec<Option<usize>>,
-    /// What each core has to do, by the executors that count with their suspensions in any case.
-    busy: HashMap<(usize, Vec<usize>), Option<Rc<Busy>>>,
+    /// Whom of its core each executor there does not wait for: those of higher ranks.
+    ranks: Vec<usize>,
+    /// What each core has to do up to a rank, by the executors that count with their suspensions in
+    /// any case.
+    busy: HashMap<(usize, usize, Vec<usize>), Option<Rc<CoreDemand>>>,
     /// What is known of each core's demand, while arrivals are made with it.
     travels: Option<Travels>,
     /// What callbacks of one core together may take beyond their curves.
@@ -278,7 +288,9 @@ impl<'w> Analysis<'w> {
             sleeps: (0..workload.executors.len())
                 .map(|server| sleeps_more_than_it_works(workload, server))
                 .collect(),
+            horizon_ns: limit_ns.saturating_mul(2),
             shared_cores: Vec::new(),
+            ranks: vec![0; workload.executors.len()],
             busy: HashMap::new(),
             travels: None,
             components: components.into(),

@@ -57,12 +57,15 @@ use std::rc::Rc;
 
 #[cfg(doc)]
 use super::Disturbance;
+use super::demand::CoreDemand;
 use super::executor::Served;
 use super::settle::{Open, State};
 use super::{Analysis, Bound, Solution};
 use crate::curves::Flows;
 use crate::workload::{Order, Workload};
 
+/// Ranks of executors at most.
+pub const MOST_RANKS: usize = 4;
 /// Rounds of the fixed point over all executors.
 const ROUNDS: usize = 100;
 /// Rounds in which bounds that hold already are made tighter; each counts, and two give nearly all
@@ -74,58 +77,6 @@ const MOST_STEPS: usize = 50_000;
 /// intervals are at most sums of those of shorter ones, one would do.
 const PERIODS: u64 = 32;
 
-/// What others on the core do, in an interval from the beginning of a busy window on.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Beside {
-    steps: Vec<Step>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Step {
-    /// In intervals longer than this, up to the next step,
-    above_ns: u64,
-    /// others need so much.
-    busy_ns: u64,
-    /// What fits beside that at most, here or in a shorter interval.
-    fits_ns: u64,
-}
-
-impl Beside {
-    /// From what is added in intervals of at least so many nanoseconds.
-    fn new(first_ns: u64, mut more: Vec<(u64, u64)>, to_ns: u64) -> Self {
-        more.sort_unstable();
-        let mut steps = vec![Step { above_ns: 0, busy_ns: first_ns, fits_ns: 0 }];
-        for (at_ns, add_ns) in more {
-            let last = steps.len() - 1;
-            let busy_ns = steps[last].busy_ns.saturating_add(add_ns);
-            if steps[last].above_ns == at_ns.saturating_sub(1) {
-                steps[last].busy_ns = busy_ns;
-            } else {
-                steps.push(Step { above_ns: at_ns - 1, busy_ns, fits_ns: 0 });
-            }
-        }
-        let mut most = 0;
-        for index in 0..steps.len() {
-            let end_ns = steps.get(index + 1).map_or(to_ns, |next| next.above_ns);
-            most = most.max(end_ns.saturating_sub(steps[index].busy_ns));
-            steps[index].fits_ns = most;
-        }
-        Self { steps }
-    }
-
-    /// The least interval in which so much is done beside the others; `u64::MAX`: none that was
-    /// looked at.
-    pub fn done(&self, length_ns: u64) -> u64 {
-        if length_ns == 0 {
-            return 0;
-        }
-        let index = self.steps.partition_point(|step| step.fits_ns < length_ns);
-        self.steps
-            .get(index)
-            .map_or(u64::MAX, |step| step.busy_ns.saturating_add(length_ns).max(step.above_ns + 1))
-    }
-}
-
 /// What a core's demand is made of: bounds and arrivals of all callbacks, inside a busy window of
 /// their executor and in any interval.
 #[derive(Debug, Clone, Copy)]
@@ -136,11 +87,12 @@ pub(super) struct Known<'s> {
 }
 
 impl Open {
-    /// Demands on the core of this executor have changed.
-    fn touch_core(&mut self, cores: &[Option<usize>], server: usize) {
+    /// Demands on the core of this executor have changed, for those that are not before it.
+    fn touch_core(&mut self, cores: &[Option<usize>], ranks: &[usize], server: usize) {
         let core = cores.get(server).copied().flatten();
-        let same = cores.iter().zip(&mut self.touched).filter(|(other, _)| **other == core);
-        same.for_each(|(_, touched)| *touched = true);
+        for (other, touched) in self.touched.iter_mut().enumerate() {
+            *touched |= cores.get(other).copied().flatten() == core && ranks[other] >= ranks[server];
+        }
     }
 }
 
@@ -150,7 +102,18 @@ impl Analysis<'_> {
     /// Afterwards [`Self::latency`] and [`Self::parts`] are those of the shared cores.
     #[must_use]
     pub fn share(&mut self, cores: &[Option<usize>]) -> Solution {
+        self.share_ranked(cores, &vec![0; self.workload.executors.len()])
+    }
+
+    /// The same where executors of a core do not run while one of a lower rank there wants to,
+    /// which [`Self::ranked_budget_ns`] sees to. Ranks are below [`MOST_RANKS`].
+    #[must_use]
+    pub fn share_ranked(&mut self, cores: &[Option<usize>], ranks: &[usize]) -> Solution {
         let workload = self.workload;
+        // The limit is twice the longest goal, where that is up to some seconds: what takes longer
+        // than half of it keeps none, and steps cost time.
+        self.horizon_ns = (self.limit_ns / 2).max(self.limit_ns.saturating_sub(2_000_000_000));
+        self.ranks = ranks.iter().map(|rank| (*rank).min(MOST_RANKS - 1)).collect();
         // Bounds of other placements.
         self.chains.clear();
         self.busy.clear();
@@ -188,13 +151,13 @@ impl Analysis<'_> {
                     if inside != state.inside[callback] || full != state.full[callback] {
                         (state.inside[callback], state.full[callback]) = (inside, full);
                         self.disturb(callback, &mut open);
-                        open.touch_core(cores, workload.callbacks[callback].server);
+                        open.touch_core(cores, &self.ranks, workload.callbacks[callback].server);
                     }
                 }
                 if !std::mem::take(&mut open.touched[server]) {
                     continue;
                 }
-                let beside = self.beside(&state, cores, server).map(Rc::new);
+                let beside = self.beside(&state, server).map(Rc::new);
                 self.shared[server] = beside;
                 for (callback, new) in
                     workload.executors[server].callbacks.iter().zip(self.shared_bounds(&state, server))
@@ -209,7 +172,10 @@ impl Analysis<'_> {
                     if now.map(|b| b.ns) != old.map(|b| b.ns) {
                         changed = true;
                         self.disturb(*callback, &mut open);
-                        open.touch_core(cores, server);
+                        if self.sleeps[server] {
+                            // What it still has to do depends on how long that takes.
+                            open.touch_core(cores, &self.ranks, server);
+                        }
                     }
                 }
             }
@@ -254,9 +220,7 @@ impl Analysis<'_> {
             }
             let mut gained = false;
             for &server in servers {
-                let cores = std::mem::take(&mut self.shared_cores);
-                self.shared[server] = self.beside(state, &cores, server).map(Rc::new);
-                self.shared_cores = cores;
+                self.shared[server] = self.beside(state, server).map(Rc::new);
                 let callbacks = &self.workload.executors[server].callbacks;
                 for (callback, new) in callbacks.iter().zip(self.shared_bounds(state, server)) {
                     if let (Some(old), Some(new)) = (state.responses[*callback], new)
@@ -289,27 +253,32 @@ impl Analysis<'_> {
         }
     }
 
-    /// What the others on its core do; `None`: that is not known.
-    fn beside(&self, state: &State, cores: &[Option<usize>], server: usize) -> Option<Beside> {
-        let core = cores.get(server).copied().flatten();
+    /// What the others on its core do that are not behind it; `None`: that is not known.
+    fn beside(&self, state: &State, server: usize) -> Option<CoreDemand> {
+        let core = self.shared_cores.get(server).copied().flatten()?;
+        let rank = self.ranks[server];
         let known = Known { responses: &state.responses, inside: &state.inside, full: &state.full };
-        let (first_ns, more) = self.demand(known, cores, core?, Some(server), &[])?;
-        Some(Beside::new(first_ns, more, self.limit_ns.saturating_mul(2)))
+        let others = |other| other != server && self.is_before(other, core, rank);
+        let (first_ns, more) = self.demand(known, &others, &[])?;
+        Some(CoreDemand::new(first_ns, more, self.horizon_ns))
     }
 
-    /// What a core has to do but for one executor, from the beginning of a busy window on: at once,
+    /// Whether an executor is on this core and not behind this rank.
+    pub(super) fn is_before(&self, server: usize, core: usize, rank: usize) -> bool {
+        self.shared_cores.get(server).copied().flatten() == Some(core) && self.ranks[server] <= rank
+    }
+
+    /// What these executors of a core have to do from the beginning of a busy window on: at once,
     /// and what is added in intervals of at least so many nanoseconds. Executors that are in the
     /// set `A` in any case are `inside`. `None`: that is not known.
     pub(super) fn demand(
         &self,
         known: Known<'_>,
-        cores: &[Option<usize>],
-        core: usize,
-        but: Option<usize>,
+        counts: &dyn Fn(usize) -> bool,
         inside: &[usize],
     ) -> Option<(u64, Vec<(u64, u64)>)> {
         let workload = self.workload;
-        let to_ns = self.limit_ns.saturating_mul(2);
+        let to_ns = self.horizon_ns;
         let (mut first_ns, mut more) = (0_u64, Vec::new());
         if self.disturbance.window_ns > 0 {
             // Of whichever executor of the core, the one under analysis among them.
@@ -321,10 +290,7 @@ impl Analysis<'_> {
                 at_ns = at_ns.saturating_add(half_ns);
             }
         }
-        for other in (0..workload.executors.len()).filter(|o| Some(*o) != but) {
-            if cores.get(other).copied().flatten() != Some(core) {
-                continue;
-            }
+        for other in (0..workload.executors.len()).filter(|other| counts(*other)) {
             let outside = !inside.contains(&other) && self.sleeps[other];
             for &callback in &workload.executors[other].callbacks {
                 let activity = &workload.callbacks[callback];
@@ -402,25 +368,4 @@ pub(super) fn sleeps_more_than_it_works(workload: &Workload, server: usize) -> b
         (sum.0.saturating_add(load.work_ns), sum.1.saturating_add(load.suspended_ns))
     });
     sum.1 > sum.0 / 4
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn the_inversion_is_the_least_interval_that_has_room(
-            first in 0_u64..20,
-            more in prop::collection::vec((1_u64..100, 1_u64..20), 0..20),
-            length in 1_u64..60,
-        ) {
-            let beside = Beside::new(first, more.clone(), 200);
-            let busy = |f: u64| first + more.iter().filter(|(at, _)| *at <= f).map(|(_, add)| add).sum::<u64>();
-            let found = (1..=200).find(|f| length + busy(*f) <= *f).unwrap_or(u64::MAX);
-            prop_assert_eq!(beside.done(length), found);
-        }
-    }
 }

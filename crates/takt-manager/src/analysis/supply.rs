@@ -56,7 +56,7 @@
 //! budget, so it is added as time and not as demand.
 
 use super::Load;
-use super::shared::Beside;
+use super::demand::CoreDemand;
 
 /// A reservation as the kernel keeps it.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +71,7 @@ pub(super) struct Supply<'a> {
     pub limit_ns: u64,
     /// The budget is never used up, and what else the core has to do is this; `None`: others take
     /// all that is not reserved.
-    beside: Option<&'a Beside>,
+    beside: Option<&'a CoreDemand>,
 }
 
 /// How exactly budgets are enforced.
@@ -103,7 +103,7 @@ impl<'a> Supply<'a> {
     }
 
     /// On a core that others use so, with a budget that never runs out.
-    pub fn beside(self, beside: Option<&'a Beside>) -> Self {
+    pub fn beside(self, beside: Option<&'a CoreDemand>) -> Self {
         Self { beside, ..self }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Supply<'a> {
     /// The longest time in which a load is done in a busy window.
     pub fn done(&self, load: Load) -> u64 {
         if let Some(beside) = self.beside {
-            return beside.done(load.length());
+            return beside.done_before(load.length()).unwrap_or(u64::MAX);
         }
         if load.suspensions == 0 && load.yields == 0 {
             return self.time(load.work_ns);

@@ -99,8 +99,14 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         // One that grows where it is disturbs nobody: until its next replenishment the thread has
         // what the plan of before gave it, which was enough, and afterwards more. With budgets that
-        // run out the period has to be the same; on shared cores they do not.
-        let both = self.plan.as_ref().is_some_and(|before| before.shared == plan.shared);
+        // run out the period has to be the same; on shared cores they do not. Where executors are
+        // ordered by their periods, a deadline of before counts until it is over.
+        let alike =
+            |plan: &Plan| plan.reservations.windows(2).all(|two| two[0].period_ns == two[1].period_ns);
+        let longest_ns = held.iter().chain(&self.enacted.reserved).map(|one| one.period_ns).max();
+        let orders_after_ns = longest_ns.filter(|_| !alike(plan));
+        let both = (self.plan.as_ref())
+            .is_some_and(|before| before.shared == plan.shared && alike(before) && alike(plan));
         let grown = |before: &Reserved, one: &Reserved| {
             both && before.budget_ns <= one.budget_ns
                 && if plan.shared {
@@ -125,7 +131,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         let differences = self.enacted.differences.iter().filter(|difference| difference.reservation);
         let differences: Vec<(u32, String)> = differences.map(|d| (d.tid, d.to_string())).collect();
-        let too_short = self.ledger.planned(now_ns, plan, &grounds, &differences, &moved);
+        let from_ns = now_ns.saturating_add(orders_after_ns.filter(|_| !moved.is_empty()).unwrap_or(0));
+        let too_short = self.ledger.planned(from_ns, plan, &grounds, &differences, &moved);
         self.found.replan |= !too_short.is_empty();
         self.found.unexplained.extend(too_short);
         self.promise(now_ns);

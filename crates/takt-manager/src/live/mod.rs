@@ -463,6 +463,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.cost.last_analysis_ns = plan.analysis_ns;
         }
         self.cost.worst_analysis_ns = self.cost.worst_analysis_ns.max(plan.analysis_ns);
+        self.cost.worst_analysis_wall_ns = self.cost.worst_analysis_wall_ns.max(plan.analysis_wall_ns);
         self.board.put_model(&self.model);
         self.watch_chains(&plan);
         let number = self.plans;

@@ -283,6 +283,9 @@ pub struct Cost {
     pub last_analysis_ns: u64,
     /// For the most expensive plan.
     pub worst_analysis_ns: u64,
+    /// From begin to end of the plan that took longest, with all that ran between.
+    #[serde(default)]
+    pub worst_analysis_wall_ns: u64,
 }
 
 /// Where the newest status hangs for everybody to read, and the model for who asks.

@@ -4,7 +4,7 @@
 //! what runs stays within what was planned for, the plan is repeated without analysis.
 
 use takt_model::Model;
-use takt_rt::clock::thread_cpu_ns;
+use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 
 use crate::analysis::{Analysis, Enforcement, Work};
 use crate::budget::{self, ChainBound, Limits, Request, Search};
@@ -20,6 +20,7 @@ mod grounds;
 mod jitter;
 mod network;
 mod present;
+mod ranked;
 mod room;
 mod shared;
 mod widened;
@@ -130,9 +131,16 @@ struct SharedCores {
     servers: Vec<usize>,
     /// The core of each executor, as a place among the platform's; `None`: it takes no part.
     places: Vec<Option<usize>>,
+    /// The period of each executor, where they are ordered by that ([`ranked`]).
+    periods_ns: Option<Vec<u64>>,
 }
 
 impl Attempt {
+    fn period_of(&self, server: usize) -> u64 {
+        let periods_ns = self.shared.as_ref().and_then(|shared| shared.periods_ns.as_ref());
+        periods_ns.and_then(|periods| periods.get(server)).copied().unwrap_or(self.period_ns)
+    }
+
     fn kept(&self) -> Vec<bool> {
         self.fates.iter().map(|f| matches!(f, Some(Ok(_)))).collect()
     }
@@ -212,7 +220,7 @@ impl Manager {
 
     /// What to do about a snapshot.
     pub fn plan(&mut self, model: &Model) -> Plan {
-        let started_ns = thread_cpu_ns();
+        let (started_ns, began_ns) = (thread_cpu_ns(), monotonic_ns());
         self.work = Work::default();
         self.forget_what_is_old(model.taken_ns);
         let broken = std::mem::take(&mut self.broken);
@@ -226,6 +234,7 @@ impl Manager {
             }
         };
         plan.analysis_ns = thread_cpu_ns().saturating_sub(started_ns);
+        plan.analysis_wall_ns = monotonic_ns().saturating_sub(began_ns);
         plan
     }
 
@@ -365,6 +374,8 @@ impl Manager {
                 &self.limits(chosen.period_ns),
             ),
         };
+        let period_of = |server: usize| chosen.period_of(server);
+        let reservations = reservations(model, &workload, &chosen.budgets_ns, &cores, &period_of);
         let mut decisions = chosen.decisions;
         if let Some(room) = &room {
             let words = format!("beyond what was seen is assumed: {}", room.words());
@@ -375,7 +386,7 @@ impl Manager {
         }
         let plan = Plan {
             period_ns: chosen.period_ns,
-            reservations: reservations(model, &workload, &chosen.budgets_ns, &cores, chosen.period_ns),
+            reservations,
             best_effort: best_effort(model, &workload, &candidates, &chosen.budgets_ns),
             chains: self.chain_plans(
                 model,
@@ -386,6 +397,7 @@ impl Manager {
             ),
             decisions,
             analysis_ns: 0,
+            analysis_wall_ns: 0,
             cached: false,
             shared: chosen.shared.is_some(),
             room,

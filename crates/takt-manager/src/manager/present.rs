@@ -18,10 +18,19 @@ use crate::workload::Workload;
 pub(super) struct Held {
     pub period_ns: u64,
     pub budgets_ns: Vec<u64>,
+    /// The period of each executor, 0: it has none. On shared cores they may differ.
+    pub periods_ns: Vec<u64>,
     /// Cores of the reservations ([`Slots`]), by their number on the machine.
     pub cores: Vec<usize>,
     /// Nothing that had a budget has gone.
     pub complete: bool,
+}
+
+impl Held {
+    /// All have [`Self::period_ns`].
+    pub fn is_uniform(&self) -> bool {
+        self.periods_ns.iter().all(|period_ns| *period_ns == 0 || *period_ns == self.period_ns)
+    }
 }
 
 impl Manager {
@@ -49,6 +58,7 @@ impl Manager {
             *shrinks = self.present.as_ref().map_or(0, |p| p.shrinks) + 1;
         }
         let stays = held.complete
+            && held.is_uniform()
             && self.fits(&self.slots(workload), held, &self.limits(held.period_ns))
             && ordering.is_le()
             && *shrinks < SHRINKS;
@@ -139,6 +149,7 @@ pub(super) fn carried(model: &Model, workload: &Workload, plan: &Plan) -> Held {
     let mut held = Held {
         period_ns: plan.period_ns,
         budgets_ns: vec![0; model.executors.len()],
+        periods_ns: vec![0; model.executors.len()],
         cores: Vec::new(),
         complete: false,
     };
@@ -151,6 +162,7 @@ pub(super) fn carried(model: &Model, workload: &Workload, plan: &Plan) -> Held {
             held.cores.push(reservation.map_or(0, |r| r.core));
             if let Some(reservation) = reservation {
                 held.budgets_ns[number] = reservation.budget_ns;
+                held.periods_ns[number] = reservation.period_ns;
                 here += 1;
             }
         }
@@ -160,6 +172,7 @@ pub(super) fn carried(model: &Model, workload: &Workload, plan: &Plan) -> Held {
         if here < server.threads.len() {
             // A thread more than there was: the executor has no reservation as a whole.
             held.budgets_ns[number] = 0;
+            held.periods_ns[number] = 0;
         } else {
             found += here;
         }

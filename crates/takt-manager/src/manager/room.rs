@@ -288,7 +288,11 @@ impl Manager {
         let attempt = match &narrow.shared {
             Some(shared) => {
                 let chains: Vec<usize> = (0..kept.len()).filter(|chain| kept[*chain]).collect();
-                let given = Given { places: Some(&shared.places), disturbance: room.disturbance() };
+                let given = Given {
+                    places: Some(&shared.places),
+                    periods_ns: shared.periods_ns.as_deref(),
+                    disturbance: room.disturbance(),
+                };
                 self.share_among(wide, requests, &chains, &shared.servers, held, &given)
             }
             None => {

@@ -4,6 +4,7 @@
 use takt_model::ExecutorId;
 
 use super::present::Held;
+use super::ranked::{self, Ranked};
 use super::{Attempt, Manager, bounds_of};
 use crate::analysis::{Analysis, Disturbance, Solution};
 use crate::budget::{self, Refusal, Request};
@@ -22,18 +23,28 @@ const ROOM_PERCENT: u64 = 125;
 /// Longest period: two full budgets can adjoin, and within a second they must leave the kernel's
 /// server for SCHED_OTHER its 50 ms, or it runs before reservations. With budgets of nine tenths of
 /// a core these are 576 ms.
-const LONGEST_PERIOD_NS: u64 = 320_000_000;
+pub(super) const LONGEST_PERIOD_NS: u64 = 320_000_000;
 /// Besides, all work of a core within a second is at most this.
 const MOST_OF_SECOND_NS: u64 = 900_000_000;
-const SECOND_NS: u64 = 1_000_000_000;
+pub(super) const SECOND_NS: u64 = 1_000_000_000;
 
 /// What a plan for shared cores must reckon with.
 #[derive(Debug, Default)]
 pub(super) struct Given<'p> {
     /// The cores of executors, where that is decided already.
     pub places: Option<&'p [Option<usize>]>,
+    /// Periods by which they are ordered there, to be tried first.
+    pub periods_ns: Option<&'p [u64]>,
     /// What callbacks may take beyond their curves.
     pub disturbance: Disturbance,
+}
+
+/// Executors on shared cores, with bounds.
+struct Placed {
+    cores: Vec<Option<usize>>,
+    solution: Solution,
+    /// They are ordered.
+    ranked: Option<Ranked>,
 }
 
 impl Manager {
@@ -103,59 +114,64 @@ impl Manager {
         held: Option<&Held>,
         given: &Given<'_>,
     ) -> Option<Attempt> {
-        let &Given { places, disturbance } = given;
+        let &Given { places, periods_ns, disturbance } = given;
         let declared = self.goals.options.period_ns();
         let slots = Slots::new(workload.executors.iter().map(|e| e.threads.len()), usize::MAX);
         let mut analysis = self.analysis(workload, declared).disturbed(disturbance);
-        // First where they are, since moving a thread costs its caches; then spread by demand.
-        let spread = || Self::spread(workload, servers, self.platform.cores.len());
-        let decided = places.is_some();
-        let trials: Vec<Vec<Option<usize>>> = match places {
-            Some(places) => vec![places.to_vec()],
-            None => {
-                let stays = held.and_then(|held| self.held_places(&slots, servers, held));
-                stays.into_iter().chain(std::iter::once_with(spread)).collect()
-            }
+        let settle = |analysis: &mut Analysis<'_>, cores: Vec<Option<usize>>, periods_ns: Option<&[u64]>| {
+            self.settle(analysis, requests, chains, &slots, cores, periods_ns, held)
         };
-        let mut placed: Option<(Vec<Option<usize>>, Solution)> = None;
-        for cores in trials {
-            let solution = analysis.share(&cores);
-            let settled = solution.diverged.is_empty();
-            let all = settled && self.keeps_all(&mut analysis, requests, chains, &solution);
-            if settled {
-                placed = Some((cores, solution));
+        let spread = Self::spread(workload, servers, self.platform.cores.len());
+        let stays = held.and_then(|held| Some((held, self.held_places(&slots, servers, held)?)));
+        let placed = match (places, stays) {
+            (Some(places), _) => settle(&mut analysis, places.to_vec(), periods_ns)?,
+            // First as it is, since moving a thread costs its caches; then in another order, and
+            // then spread by demand.
+            (None, Some((held, stays))) => {
+                let ordered = !held.is_uniform();
+                let again = [(stays.clone(), Some(&held.periods_ns[..])), (stays, None)];
+                let trials = again.into_iter().skip(usize::from(!ordered)).chain([(spread, None)]);
+                let mut placed = None;
+                for (cores, periods_ns) in trials {
+                    placed = settle(&mut analysis, cores, periods_ns);
+                    if let Some(p) = &placed
+                        && self.keeps_all(&mut analysis, requests, chains, &p.solution)
+                    {
+                        break;
+                    }
+                }
+                placed?
             }
-            if all {
-                break;
-            }
-            if !settled {
-                placed = None;
-            }
-        }
-        let (mut cores, mut solution) = placed?;
-        if !decided && held.is_none() {
-            // Budgets are what cores have room for: spread by these, once they are known.
-            let needs = |server: usize| analysis.ample_budget_ns(server, LONGEST_PERIOD_NS, &solution);
-            let needs: Option<Vec<(usize, u64)>> = servers.iter().map(|s| Some((*s, needs(*s)?))).collect();
-            if let Some(needs) = needs {
-                let others = Self::spread_by(needs, workload.executors.len(), self.platform.cores.len());
-                let other = analysis.share(&others);
-                let as_good = other.diverged.is_empty()
-                    && chains.iter().all(|chain| {
-                        let keeps = |analysis: &mut Analysis<'_>, solution: &Solution| {
-                            self.keeps_all(analysis, requests, &[*chain], solution)
-                        };
-                        keeps(&mut analysis, &other)
-                    });
-                if as_good {
-                    (cores, solution) = (others, other);
-                } else {
-                    solution = analysis.share(&cores);
+            (None, None) => {
+                let solution = analysis.share(&spread);
+                if !solution.diverged.is_empty() {
+                    return None;
+                }
+                // Budgets are what cores have room for: spread by these, now that they are known.
+                let needs = |server: usize| analysis.ample_budget_ns(server, LONGEST_PERIOD_NS, &solution);
+                let needs: Option<Vec<(usize, u64)>> =
+                    servers.iter().map(|server| Some((*server, needs(*server)?))).collect();
+                let executors = workload.executors.len();
+                let others = needs.map(|n| Self::spread_by(n, executors, self.platform.cores.len()));
+                let other = others.and_then(|others| settle(&mut analysis, others, None));
+                match other {
+                    Some(p) if self.keeps_all(&mut analysis, requests, chains, &p.solution) => p,
+                    _ => settle(&mut analysis, spread, None)?,
                 }
             }
-        }
-        let (period_ns, budgets_ns) =
-            self.ample_budgets(&analysis, servers, &cores, &slots, &solution, held)?;
+        };
+        let Placed { cores, solution, ranked } = placed;
+        let (period_ns, budgets_ns, periods_ns) = match ranked {
+            Some(Ranked { periods_ns, budgets_ns }) => {
+                (periods_ns.iter().copied().max().unwrap_or(declared), budgets_ns, Some(periods_ns))
+            }
+            None => {
+                let (period_ns, budgets_ns) =
+                    self.ample_budgets(&analysis, servers, &cores, &slots, &solution, held)?;
+                (period_ns, budgets_ns, None)
+            }
+        };
+        let period_of = |server: usize| periods_ns.as_ref().map_or(period_ns, |periods| periods[server]);
         let bounds: Vec<_> = requests
             .iter()
             .enumerate()
@@ -167,11 +183,13 @@ impl Manager {
         let fates = self.fates(requests, &bounds);
         let mut decisions = Vec::new();
         for &server in servers {
-            let bandwidth = budgets_ns[server] as f64 / period_ns as f64;
+            let bandwidth = budgets_ns[server] as f64 / period_of(server) as f64;
             let words = format!(
-                "gave {} {}: more than it ever needs, so that it never waits for its budget",
+                "gave {} {} in {} ms: more than it ever needs, so that it never waits for its budget{}",
                 workload.executors[server].name,
-                budget::percent(bandwidth)
+                budget::percent(bandwidth),
+                ms(period_of(server)),
+                if periods_ns.is_some() { ", and runs before those with longer periods" } else { "" }
             );
             decisions.push(Decision {
                 chain: None,
@@ -203,8 +221,57 @@ impl Manager {
             decisions,
             held: false,
             work: analysis.work,
-            shared: Some(super::SharedCores { cores: places, servers: servers.to_vec(), places: cores }),
+            shared: Some(super::SharedCores {
+                cores: places,
+                servers: servers.to_vec(),
+                places: cores,
+                periods_ns,
+            }),
         })
+    }
+
+    /// Bounds on these cores, with executors in an order where that is better and fits. `None`:
+    /// there are none. Afterwards `analysis` is about these.
+    #[allow(clippy::too_many_arguments)]
+    fn settle(
+        &self,
+        analysis: &mut Analysis<'_>,
+        requests: &[Option<Request<'_>>],
+        chains: &[usize],
+        slots: &Slots,
+        cores: Vec<Option<usize>>,
+        periods_ns: Option<&[u64]>,
+        held: Option<&Held>,
+    ) -> Option<Placed> {
+        let orders = self.goals.options.order_executors;
+        let ordered = |analysis: &mut Analysis<'_>, periods_ns: &[u64]| {
+            let known = |server: usize| cores[server].is_none() || periods_ns[server] > 0;
+            let ranks = ranked::ranks(&cores, periods_ns).filter(|_| (0..cores.len()).all(known))?;
+            let solution = analysis.share_ranked(&cores, &ranks);
+            if !solution.diverged.is_empty() {
+                return None;
+            }
+            let budgets_ns = self.ranked_budgets(analysis, slots, &cores, periods_ns, &solution, held)?;
+            let ranked = Some(Ranked { periods_ns: periods_ns.to_vec(), budgets_ns });
+            Some(Placed { cores: cores.clone(), solution, ranked })
+        };
+        // As it is, which changes no reservation.
+        if let Some(placed) = periods_ns.filter(|_| orders).and_then(|periods| ordered(analysis, periods)) {
+            return Some(placed);
+        }
+        let solution = analysis.share(&cores);
+        if !solution.diverged.is_empty() {
+            return None;
+        }
+        let periods_ns = orders.then(|| self.rank(analysis, requests, chains, &cores, &solution)).flatten();
+        let Some(periods_ns) = periods_ns else {
+            return Some(Placed { cores, solution, ranked: None });
+        };
+        if let Some(placed) = ordered(analysis, &periods_ns) {
+            return Some(placed);
+        }
+        let solution = analysis.share(&cores);
+        Some(Placed { cores, solution, ranked: None })
     }
 
     fn keeps_all(
@@ -276,12 +343,7 @@ impl Manager {
         let fits = |period_ns: u64, budgets_ns: &[u64]| {
             keeps(&slots.budgets(budgets_ns), &places, &self.limits(period_ns).capacities_ns)
         };
-        let mut in_a_second = vec![0_u64; self.platform.cores.len().max(1)];
-        for &server in servers {
-            let sum = in_a_second.get_mut(cores[server]?)?;
-            *sum = sum.saturating_add(analysis.most_work_ns(server, SECOND_NS, solution)?);
-        }
-        if in_a_second.iter().any(|sum| *sum > MOST_OF_SECOND_NS) {
+        if !self.leaves_time(analysis, cores, solution) {
             return None;
         }
         let needs = |period_ns: u64| -> Option<Vec<u64>> {
@@ -291,7 +353,7 @@ impl Manager {
             }
             Some(budgets_ns)
         };
-        if let Some(held) = held
+        if let Some(held) = held.filter(|held| held.is_uniform())
             && let Some(least) = needs(held.period_ns)
             && fits(held.period_ns, &held.budgets_ns)
             && least
@@ -314,6 +376,21 @@ impl Manager {
             period_ns = period_ns.saturating_mul(2);
         }
         None
+    }
+
+    /// Whether the work of each core within a second leaves the rest of it to others.
+    pub(super) fn leaves_time(
+        &self,
+        analysis: &Analysis<'_>,
+        cores: &[Option<usize>],
+        solution: &Solution,
+    ) -> bool {
+        (0..self.platform.cores.len().max(1)).all(|core| {
+            let on_core = (0..cores.len()).filter(|server| cores[*server] == Some(core));
+            let mut work_ns = on_core.map(|server| analysis.most_work_ns(server, SECOND_NS, solution));
+            let sum = work_ns.try_fold(0_u64, |sum, ns| Some(sum.saturating_add(ns?)));
+            sum.is_some_and(|sum| sum <= MOST_OF_SECOND_NS)
+        })
     }
 
     fn fates(

@@ -114,7 +114,7 @@ pub(super) fn reservations(
     workload: &Workload,
     budgets_ns: &[u64],
     cores: &[usize],
-    period_ns: u64,
+    period_ns: &dyn Fn(usize) -> u64,
 ) -> Vec<Reservation> {
     let mut list: Vec<Reservation> = Vec::new();
     let mut slot = 0;
@@ -128,7 +128,7 @@ pub(super) fn reservations(
                 name: thread.name.clone(),
                 executor: ExecutorId(number),
                 budget_ns: budgets_ns[number],
-                period_ns,
+                period_ns: period_ns(number),
                 core: cores.get(slot + place).copied().unwrap_or(0),
             });
         }

@@ -30,6 +30,8 @@ pub struct Checked {
     pub joint: u64,
     /// By how much the bounds of these are below the sums of their callbacks', percent, in sum.
     pub saved_percent: u64,
+    /// Systems with an order among the executors of a core.
+    pub ranked: u64,
 }
 
 /// Budgets from scarce to plenty, the same for all threads of an executor, spread over cores that
