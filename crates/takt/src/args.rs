@@ -14,6 +14,8 @@ mod manage;
 mod needs;
 #[cfg(all(test, feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 mod shown;
+#[cfg(feature = "store")]
+mod store;
 mod trace;
 pub mod tune;
 
@@ -30,6 +32,8 @@ use takt_rt::policy::Policy;
 pub use self::campaign::{Campaign, CampaignCommon, CampaignResume, CampaignRun, On};
 #[cfg(feature = "ros")]
 pub use self::manage::Manage;
+#[cfg(feature = "store")]
+pub use self::store::Store;
 pub use self::trace::Trace;
 
 /// Real-time Linux for robots: run it, prove it, keep it.
@@ -84,6 +88,12 @@ pub enum Command {
     Report(Report),
     /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
     Compare(Compare),
+    /// Keep sealed runs in a store: a folder that machines share
+    #[cfg(feature = "store")]
+    Store {
+        #[command(subcommand)]
+        what: Store,
+    },
     /// Judge new runs by those before: better, same, worse or cannot tell; for CI systems
     Gate(gate::Gate),
     /// Find since when a measure is worse: change points over kernels, versions or days
@@ -267,6 +277,10 @@ pub struct Run {
     /// With the flight recorder: wake-ups later than this are late, microseconds
     #[arg(long, default_value_t = 100.0, requires = "flight_recorder")]
     pub late_us: f64,
+    /// Bring the run into this store when it has ended, a folder
+    #[cfg(feature = "store")]
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,

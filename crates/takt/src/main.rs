@@ -70,6 +70,8 @@ fn main() -> ExitCode {
         Command::Compare(compare) => commands::compare::run(&compare),
         Command::History(history) => commands::history::run(&history),
         Command::Gate(gate) => commands::gate::run(&gate),
+        #[cfg(feature = "store")]
+        Command::Store { what } => commands::store::run(&what),
         Command::Export(export) => commands::export::run(&export),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),
         Command::Trace(trace) => commands::trace::run(&trace),

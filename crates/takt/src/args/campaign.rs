@@ -110,6 +110,10 @@ pub struct CampaignCommon {
     /// names what differs
     #[arg(long)]
     pub any_machine: bool,
+    /// Bring the runs into this store when all have been made, a folder
+    #[cfg(feature = "store")]
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
     /// Print the table as JSON
     #[arg(long)]
     pub json: bool,

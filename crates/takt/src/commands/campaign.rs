@@ -38,6 +38,8 @@ pub fn run(what: &args::Campaign) -> CommandResult {
 }
 
 fn new(args: &CampaignRun) -> CommandResult {
+    #[cfg(feature = "store")]
+    super::store::check(args.common.store.as_ref())?;
     let path = Path::new(&args.campaign);
     let mut file = if path.is_file() { CampaignFile::load(path)? } else { shipped(&ROBOTS, &args.campaign)? };
     file.seconds = args.seconds.or(file.seconds);
@@ -73,8 +75,17 @@ fn new(args: &CampaignRun) -> CommandResult {
     }
     plan.check_labels(&labels(&args.common))?;
     let _tidy = Tidy::before(&args.runs);
-    let measured = measure(&Campaign::create(ROBOTS, &args.runs, plan)?, &args.common)?;
-    show(&measured, args.common.json)
+    finish(&Campaign::create(ROBOTS, &args.runs, plan)?, &args.common)
+}
+
+/// Has the runs made, shows what came of them, and brings them into the store that was asked for.
+fn finish(campaign: &Campaign, common: &CampaignCommon) -> CommandResult {
+    let shown = show(&measure(campaign, common)?, common.json)?;
+    #[cfg(feature = "store")]
+    if let Some(place) = &common.store {
+        super::store::put(place, std::iter::once(campaign.path()))?;
+    }
+    Ok(shown)
 }
 
 /// Options that mean nothing to this machine are a mistake of whoever gave them.
@@ -117,7 +128,7 @@ fn new_on_slurm(args: &CampaignRun, file: &CampaignFile) -> CommandResult {
     let _tidy = Tidy::before(&args.runs);
     let campaign = Campaign::create(ROBOTS, &args.runs, plan)?;
     Slurm::begin(&campaign, asked, &std::env::current_exe()?)?;
-    show(&measure(&campaign, &args.common)?, args.common.json)
+    finish(&campaign, &args.common)
 }
 
 /// On a node: what is open of a block. Its words go into the job's log.
@@ -131,8 +142,9 @@ fn block(dir: &Path, submission: &str) -> CommandResult {
 }
 
 fn go_on(args: &CampaignResume) -> CommandResult {
-    let measured = measure(&Campaign::open(ROBOTS, &args.dir)?, &args.common)?;
-    show(&measured, args.common.json)
+    #[cfg(feature = "store")]
+    super::store::check(args.common.store.as_ref())?;
+    finish(&Campaign::open(ROBOTS, &args.dir)?, &args.common)
 }
 
 /// Conditions that hold now.

@@ -48,6 +48,8 @@ pub mod run;
 #[cfg(feature = "humanoid")]
 pub mod segment;
 pub mod simulate;
+#[cfg(feature = "store")]
+pub mod store;
 mod tidy;
 pub mod trace;
 pub mod tune;

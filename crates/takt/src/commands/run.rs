@@ -21,6 +21,8 @@ pub fn run(args: &Run) -> CommandResult {
     if let Some(parent) = args.parent {
         end_with(parent)?;
     }
+    #[cfg(feature = "store")]
+    super::store::check(args.store.as_ref())?;
     let mut robot = ROBOTS.load(&args.config)?;
     if args.strict {
         robot.make_strict();
@@ -75,6 +77,10 @@ pub fn run(args: &Run) -> CommandResult {
             ran.verdict()
         }
     };
+    #[cfg(feature = "store")]
+    if let (Some(place), Some(dir)) = (&args.store, progress.run_dir()) {
+        super::store::put(place, std::iter::once(dir))?;
+    }
     let failed = args.check && verdict != Verdict::Pass;
     Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }

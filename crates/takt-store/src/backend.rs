@@ -1,0 +1,35 @@
+//! What keeps objects: whole ones under their names, each there or not.
+
+use std::fmt::Debug;
+use std::io;
+use std::time::SystemTime;
+
+/// What is known of an object without reading it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meta {
+    pub size: u64,
+    /// When it was written.
+    pub modified: SystemTime,
+}
+
+/// An object that is being written: nobody sees it before [`Draft::commit`], and without that it
+/// never was.
+pub(crate) trait Draft: Send {
+    fn write(&mut self, part: &[u8]) -> io::Result<()>;
+    /// Returns when it will survive.
+    fn commit(self: Box<Self>) -> io::Result<()>;
+}
+
+/// Names are `folder/…/name`, of letters, digits, dots and hyphens. What is not there is `None`,
+/// and may be deleted.
+pub(crate) trait Backend: Debug + Send + Sync {
+    fn head(&self, name: &str) -> io::Result<Option<Meta>>;
+    fn read(&self, name: &str) -> io::Result<Option<Box<dyn io::Read + Send>>>;
+    fn write(&self, name: &str) -> io::Result<Box<dyn Draft>>;
+    fn delete(&self, name: &str) -> io::Result<()>;
+    /// All that are whole below `folder`, with their names there.
+    fn list(&self, folder: &str) -> io::Result<Vec<(String, Meta)>>;
+    /// Takes away what writes that were cut off before `before` have left, or only tells it: how
+    /// many, and their bytes.
+    fn tidy(&self, before: SystemTime, dry: bool) -> io::Result<(usize, u64)>;
+}

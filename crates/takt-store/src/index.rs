@@ -1,0 +1,319 @@
+//! The index: what every run was and measured, in Parquet. A file comes with each run; a list of
+//! many files puts them into one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::record::Field;
+use parquet::schema::types::Type;
+use serde::Serialize;
+use takt_report::Figures;
+use takt_rundir::{Measure, RunDir, RunHeader};
+
+/// A run of the store, as the index has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Entry {
+    /// What it is called here: the SHA-256 of its seal.
+    pub run: String,
+    /// Name of its directory.
+    pub name: String,
+    /// The robot.
+    pub robot: String,
+    /// The run in a few words.
+    pub label: String,
+    /// Its campaign; empty for none.
+    pub campaign: String,
+    /// Its configuration there: `policy fifo:80, stress uav`.
+    pub configuration: String,
+    /// The campaign's factors as a JSON object: `{"policy":"fifo:80","stress":"uav"}`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub factors: String,
+    /// Repetition, from 1; 0 for a run on its own.
+    pub repetition: i64,
+    /// The program's version.
+    pub takt: String,
+    /// The machine's name.
+    pub host: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// CPU model.
+    pub cpu: String,
+    /// When it began.
+    pub started_utc: String,
+    /// When it ended.
+    pub finished_utc: String,
+    /// Share of the CPUs' time that the hypervisor took.
+    pub stolen: f64,
+    /// What fails the run whatever its measures say, counted.
+    pub failures: i64,
+    /// What keeps it from a PASS, counted.
+    pub doubts: i64,
+    /// Settings that were not granted, counted.
+    pub not_granted: i64,
+    /// Layout of the run directory.
+    pub format: i64,
+    /// Files.
+    pub files: i64,
+    /// Bytes, all files together.
+    pub bytes: i64,
+    /// What it measured, in the run's order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub measures: Vec<Measured>,
+}
+
+/// The figures of one measure of a run, nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Measured {
+    /// Its short name: `lateness`.
+    pub measure: String,
+    /// Whether the run's verdict needs it to keep its deadline: 1 or 0.
+    pub judged: i64,
+    /// Its deadline; 0 for none.
+    pub deadline_ns: i64,
+    /// Samples that came.
+    pub samples: i64,
+    /// Samples that did not and count as misses.
+    pub skipped: i64,
+    /// Misses, those included; 0 without a deadline.
+    pub misses: i64,
+    /// Least value. This and those below are 0 where no sample came.
+    pub min_ns: f64,
+    /// Arithmetic mean.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: f64,
+    /// 90 % are at most this.
+    pub p90_ns: f64,
+    /// 99 % are at most this.
+    pub p99_ns: f64,
+    /// 99.9 % are at most this.
+    pub p999_ns: f64,
+    /// Greatest value.
+    pub max_ns: f64,
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl Entry {
+    pub(crate) fn of(run: &str, dir: &RunDir, header: &RunHeader, files: usize, bytes: u64) -> Self {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let count = |list: &[String]| signed(list.len() as u64);
+        let name = dir.path().canonicalize().ok();
+        let name = name.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        let factors = &header.experiment.factors;
+        let factors: BTreeMap<&str, &str> =
+            factors.iter().map(|factor| (factor.name.as_str(), factor.value.as_str())).collect();
+        Self {
+            run: run.to_owned(),
+            name: name.unwrap_or_else(|| run.to_owned()),
+            robot: header.robot.clone(),
+            label: header.label.clone(),
+            campaign: header.experiment.campaign.clone(),
+            configuration: header.experiment.configuration(),
+            factors: serde_json::to_string(&factors).unwrap_or_default(),
+            repetition: header.experiment.repetition.into(),
+            takt: header.takt.clone(),
+            host: text(&header.machine.host),
+            kernel: text(&header.machine.kernel),
+            cpu: text(&header.machine.cpu),
+            started_utc: header.started_utc.clone(),
+            finished_utc: text(&header.finished_utc),
+            stolen: header.cpu.stolen,
+            failures: count(&header.failures),
+            doubts: count(&header.doubts),
+            not_granted: count(&header.not_granted),
+            format: header.format.into(),
+            files: signed(files as u64),
+            bytes: signed(bytes),
+            measures: header.measures.iter().map(|measure| Measured::of(dir, measure)).collect(),
+        }
+    }
+}
+
+impl Measured {
+    /// A measure whose samples cannot be read has none here: the run says what it has.
+    fn of(dir: &RunDir, measure: &Measure) -> Self {
+        let figures = Figures::read(dir, measure).ok();
+        let summary = figures.as_ref().map(|figures| figures.summary).unwrap_or_default();
+        Self {
+            measure: measure.name.clone(),
+            judged: measure.judged.into(),
+            deadline_ns: measure.deadline_ns.map_or(0, signed),
+            samples: figures.as_ref().map_or(0, |figures| signed(figures.count())),
+            skipped: signed(measure.skipped),
+            misses: match (&figures, measure.deadline_ns) {
+                (Some(figures), Some(_)) => signed(figures.missed()),
+                _ => 0,
+            },
+            min_ns: summary.min,
+            mean_ns: summary.mean,
+            p50_ns: summary.median,
+            p90_ns: summary.p90,
+            p99_ns: summary.p99,
+            p999_ns: summary.p999,
+            max_ns: summary.worst,
+        }
+    }
+}
+
+/// A column of `T`: its name, and where a row has it.
+enum Column<T> {
+    Text(&'static str, fn(&T) -> &String, fn(&mut T) -> &mut String),
+    Count(&'static str, fn(&T) -> i64, fn(&mut T) -> &mut i64),
+    Number(&'static str, fn(&T) -> f64, fn(&mut T) -> &mut f64),
+}
+
+macro_rules! columns {
+    ($($kind:ident $name:ident),* $(,)?) => { [$(columns!(@ $kind $name)),*] };
+    (@ text $name:ident) => { Column::Text(stringify!($name), |e| &e.$name, |e| &mut e.$name) };
+    (@ count $name:ident) => { Column::Count(stringify!($name), |e| e.$name, |e| &mut e.$name) };
+    (@ number $name:ident) => { Column::Number(stringify!($name), |e| e.$name, |e| &mut e.$name) };
+}
+
+/// Columns of the run, which all rows of a run repeat.
+const OF_RUN: [Column<Entry>; 21] = columns![
+    text run, text name, text robot, text label, text campaign, text configuration, text factors,
+    count repetition, text takt, text host, text kernel, text cpu, text started_utc,
+    text finished_utc, number stolen, count failures, count doubts, count not_granted, count format,
+    count files, count bytes,
+];
+
+/// Columns of one measure of it.
+const OF_MEASURE: [Column<Measured>; 13] = columns![
+    text measure, count judged, count deadline_ns, count samples, count skipped, count misses,
+    number min_ns, number mean_ns, number p50_ns, number p90_ns, number p99_ns, number p999_ns,
+    number max_ns,
+];
+
+impl<T> Column<T> {
+    fn field(&self) -> Result<Arc<Type>, ParquetError> {
+        let (name, physical, logical) = match self {
+            Self::Text(name, ..) => (*name, Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            Self::Count(name, ..) => (*name, Physical::INT64, None),
+            Self::Number(name, ..) => (*name, Physical::DOUBLE, None),
+        };
+        let builder = Type::primitive_type_builder(name, physical).with_repetition(Repetition::REQUIRED);
+        Ok(Arc::new(builder.with_logical_type(logical).build()?))
+    }
+
+    fn write(&self, rows: &[&T], out: &mut SerializedColumnWriter<'_>) -> Result<(), ParquetError> {
+        match self {
+            Self::Text(_, get, _) => {
+                let values: Vec<ByteArray> = rows.iter().map(|row| get(row).as_str().into()).collect();
+                out.typed::<ByteArrayType>().write_batch(&values, None, None)?;
+            }
+            Self::Count(_, get, _) => {
+                let values: Vec<i64> = rows.iter().map(|row| get(row)).collect();
+                out.typed::<Int64Type>().write_batch(&values, None, None)?;
+            }
+            Self::Number(_, get, _) => {
+                let values: Vec<f64> = rows.iter().map(|row| get(row)).collect();
+                out.typed::<DoubleType>().write_batch(&values, None, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the field where it is this column's.
+    fn read(&self, name: &str, field: &Field, row: &mut T) {
+        match (self, field) {
+            (Self::Text(own, _, place), Field::Str(text)) if *own == name => place(row).clone_from(text),
+            (Self::Count(own, _, place), Field::Long(count)) if *own == name => *place(row) = *count,
+            (Self::Number(own, _, place), Field::Double(number)) if *own == name => *place(row) = *number,
+            _ => {}
+        }
+    }
+}
+
+/// As a Parquet file: a row for each measure of each run, and one, with an empty `measure`, for a
+/// run that has none.
+///
+/// # Errors
+/// What the Parquet library says.
+pub fn write_index(entries: &[Entry]) -> Result<Vec<u8>, ParquetError> {
+    let none = Measured::default();
+    let (mut runs, mut measures) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let of_run = if entry.measures.is_empty() { std::slice::from_ref(&none) } else { &entry.measures[..] };
+        measures.extend(of_run);
+        runs.extend(of_run.iter().map(|_| entry));
+    }
+    let fields = OF_RUN.iter().map(Column::field).chain(OF_MEASURE.iter().map(Column::field));
+    let fields = fields.collect::<Result<Vec<_>, ParquetError>>()?;
+    let schema = Arc::new(Type::group_type_builder("run").with_fields(fields).build()?);
+    let properties = Arc::new(WriterProperties::builder().set_compression(Compression::SNAPPY).build());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
+    let mut group = writer.next_row_group()?;
+    let missing = || ParquetError::General("a column is missing in the schema".to_owned());
+    for column in &OF_RUN {
+        let mut out = group.next_column()?.ok_or_else(missing)?;
+        column.write(&runs, &mut out)?;
+        out.close()?;
+    }
+    for column in &OF_MEASURE {
+        let mut out = group.next_column()?.ok_or_else(missing)?;
+        column.write(&measures, &mut out)?;
+        out.close()?;
+    }
+    group.close()?;
+    writer.into_inner()
+}
+
+/// What a Parquet file of an index says. Columns that are not known are passed over, those that are
+/// missing are empty.
+///
+/// # Errors
+/// What the Parquet library says of bytes that are no such file.
+pub fn read_index(bytes: Vec<u8>) -> Result<Vec<Entry>, ParquetError> {
+    let reader = SerializedFileReader::new(Bytes::from(bytes))?;
+    let mut entries: Vec<Entry> = Vec::new();
+    for row in reader.get_row_iter(None)? {
+        let (mut entry, mut measured) = (Entry::default(), Measured::default());
+        for (name, field) in row?.get_column_iter() {
+            OF_RUN.iter().for_each(|column| column.read(name, field, &mut entry));
+            OF_MEASURE.iter().for_each(|column| column.read(name, field, &mut measured));
+        }
+        // Rows of a run stand together.
+        if entries.last().is_none_or(|last| last.run != entry.run) {
+            entries.push(entry);
+        }
+        if let (Some(last), false) = (entries.last_mut(), measured.measure.is_empty()) {
+            last.measures.push(measured);
+        }
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let entries: Vec<Entry> = (0..3u8)
+            .map(|n| Entry {
+                run: format!("{n:064}"),
+                label: "fifo:80, \u{e4}".to_owned(),
+                stolen: 0.25 * f64::from(n),
+                bytes: 1 << (40 + n),
+                measures: vec![
+                    Measured { measure: "lateness".to_owned(), p99_ns: 1.5, ..Default::default() };
+                    n as usize
+                ],
+                ..Entry::default()
+            })
+            .collect();
+        assert_eq!(read_index(write_index(&entries).unwrap()).unwrap(), entries);
+        assert_eq!(read_index(write_index(&[]).unwrap()).unwrap(), []);
+        assert!(read_index(b"PAR1 torn".to_vec()).is_err());
+    }
+}

@@ -1,0 +1,29 @@
+//! A store of sealed run directories, in a folder that machines share. What is written to is an
+//! object store's interface, so that others can be added without another layout.
+//!
+//! ```text
+//! takt-store.json            what this is, and its version
+//! objects/ab/abcd…           contents of files, by their SHA-256
+//! runs/<run>.json            the run's seal (`hashes.json`), by its own SHA-256: names of files and their hashes
+//! index/<hash>.parquet       a row for each measure of each run, for whoever asks across runs
+//! ```
+//!
+//! A run is its seal: it is there when `runs/<run>.json` is, and that is written last. What an
+//! upload that was cut off has left is nobody's until the next try uses it, or [`Store::prune`]
+//! takes it away. Names are hashes of what they hold, so two that bring the same run write the same
+//! bytes, and whatever is read is checked against its name. The index is no truth of its own: rows
+//! without a run are passed over, and runs without a row are looked up.
+
+#![deny(missing_docs)]
+
+mod backend;
+mod error;
+mod folder;
+mod index;
+mod objects;
+mod place;
+mod store;
+
+pub use error::StoreError;
+pub use index::{Entry, Measured, read_index, write_index};
+pub use store::{Damage, Pruned, Store, Stored};

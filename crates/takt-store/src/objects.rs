@@ -1,0 +1,170 @@
+//! Single objects: written whole or not at all, checked when they are read, each call within a time
+//! limit.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest, Sha256};
+
+use crate::StoreError;
+use crate::backend::{Backend, Meta};
+use crate::place::{self, Place};
+
+/// Largest piece of a file that is held in memory.
+const PART: usize = 4 << 20;
+
+/// Objects of a place.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    pub(crate) place: Place,
+    /// Longest time for one call: one part, one list.
+    patience: Duration,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// As much of `file` as there is, and not more than a part.
+fn part(file: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(PART as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What `work` answers, or `None` where that takes longer: a file system that does not answer must
+/// not keep this program. The thread that hangs in it is left behind.
+fn within<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (answer, answered) = sync_channel(1);
+    let thread = std::thread::Builder::new().name("takt-store".to_owned());
+    let begun = thread.spawn(move || {
+        // Whoever asked may have gone.
+        let _ = answer.send(work());
+    });
+    begun.ok()?;
+    answered.recv_timeout(patience).ok()
+}
+
+impl Objects {
+    /// Opens the place; `create` as for [`crate::Store::open`].
+    pub(crate) fn open(place: &str, create: bool, patience: Duration) -> Result<Self, StoreError> {
+        place::check(place)?;
+        let own = place.to_owned();
+        let opened = within(patience, move || place::open(&own, create));
+        let slow =
+            || StoreError::Slow { place: place.to_owned(), what: "to open it".to_owned(), waited: patience };
+        Ok(Self { place: opened.ok_or_else(slow)??, patience })
+    }
+
+    /// Waits for `work`, and not longer than patience allows.
+    fn ask<T: Send + 'static>(
+        &self,
+        what: &str,
+        work: impl FnOnce(&dyn Backend) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (place, what) = (self.place.name.clone(), what.to_owned());
+        let backend = Arc::clone(&self.place.backend);
+        match within(self.patience, move || work(&*backend)) {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(error)) => Err(StoreError::Refused { place, what, why: error.to_string() }),
+            None => Err(StoreError::Slow { place, what, waited: self.patience }),
+        }
+    }
+
+    pub(crate) fn head(&self, name: &str) -> Result<Option<Meta>, StoreError> {
+        let own = name.to_owned();
+        self.ask(name, move |backend| backend.head(&own))
+    }
+
+    pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), StoreError> {
+        let own = name.to_owned();
+        self.ask(name, move |backend| {
+            let mut draft = backend.write(&own)?;
+            draft.write(&bytes)?;
+            draft.commit()
+        })
+    }
+
+    pub(crate) fn delete(&self, name: &str) -> Result<(), StoreError> {
+        let own = name.to_owned();
+        self.ask(name, move |backend| backend.delete(&own))
+    }
+
+    /// Names below `folder`, without it.
+    pub(crate) fn list(&self, folder: &str) -> Result<Vec<(String, Meta)>, StoreError> {
+        let own = folder.to_owned();
+        self.ask(&format!("list of {folder}"), move |backend| backend.list(&own))
+    }
+
+    /// See [`Backend::tidy`].
+    pub(crate) fn tidy(&self, before: SystemTime, dry: bool) -> Result<(usize, u64), StoreError> {
+        self.ask("what was cut off", move |backend| backend.tidy(before, dry))
+    }
+
+    /// All of a small object; `None` where it is not there.
+    pub(crate) fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let own = name.to_owned();
+        self.ask(name, move |backend| {
+            let Some(mut object) = backend.read(&own)? else { return Ok(None) };
+            let mut bytes = Vec::new();
+            object.read_to_end(&mut bytes)?;
+            Ok(Some(bytes))
+        })
+    }
+
+    /// The file at `from` as object `name`, which is the hash of what it must hold.
+    pub(crate) fn put_file(&self, name: &str, from: &Path, hash: &str) -> Result<u64, StoreError> {
+        let io = |source| StoreError::Io { path: from.to_owned(), source };
+        let mut file = takt_files::open(from).map_err(io)?;
+        let own = name.to_owned();
+        let mut draft = self.ask(name, move |backend| backend.write(&own))?;
+        let (mut hasher, mut sent) = (Sha256::new(), 0);
+        loop {
+            let bytes = part(&mut file).map_err(io)?;
+            if bytes.is_empty() {
+                break;
+            }
+            hasher.update(&bytes);
+            sent += bytes.len() as u64;
+            draft = self.ask(name, move |_| draft.write(&bytes).map(|()| draft))?;
+        }
+        if hex(&hasher.finalize()) != hash {
+            let why = "was changed after the run was sealed".to_owned();
+            return Err(StoreError::Run { path: from.to_owned(), why });
+        }
+        self.ask(name, move |_| draft.commit()).map(|()| sent)
+    }
+
+    /// Reads object `name`, part by part, and checks that it has the hash.
+    pub(crate) fn read_checked(
+        &self,
+        name: &str,
+        hash: &str,
+        take: &mut dyn FnMut(&[u8]) -> Result<(), StoreError>,
+    ) -> Result<u64, StoreError> {
+        let damaged = |why: String| StoreError::Damaged {
+            place: self.place.name.clone(),
+            object: name.to_owned(),
+            why,
+        };
+        let own = name.to_owned();
+        let object = self.ask(name, move |backend| backend.read(&own))?;
+        let mut object = object.ok_or_else(|| damaged("it is not there".to_owned()))?;
+        let (mut hasher, mut length) = (Sha256::new(), 0);
+        loop {
+            let bytes;
+            (object, bytes) = self.ask(name, move |_| part(&mut *object).map(|bytes| (object, bytes)))?;
+            if bytes.is_empty() {
+                break;
+            }
+            hasher.update(&bytes);
+            length += bytes.len() as u64;
+            take(&bytes)?;
+        }
+        let found = hex(&hasher.finalize());
+        if found == hash { Ok(length) } else { Err(damaged(format!("what it holds has the hash {found}"))) }
+    }
+}

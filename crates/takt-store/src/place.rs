@@ -1,0 +1,107 @@
+//! Where a store is: a folder.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::StoreError;
+use crate::backend::Backend;
+use crate::folder::Folder;
+
+/// An open place.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// In words, without credentials.
+    pub(crate) name: String,
+    pub(crate) backend: Arc<dyn Backend>,
+    /// Where it is a folder.
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// The text without what stands before `@`, where credentials would be.
+fn without_credentials(text: &str) -> String {
+    match text.split_once("://") {
+        Some((scheme, rest)) => {
+            let authority = rest.split('/').next().unwrap_or_default();
+            match authority.rfind('@') {
+                Some(at) => format!("{scheme}://…{}", &rest[at..]),
+                None => text.split('?').next().unwrap_or_default().to_owned(),
+            }
+        }
+        None => text.to_owned(),
+    }
+}
+
+/// Checks what was given without touching it: credentials in it would end in what a run keeps of
+/// its command line.
+pub(crate) fn check(text: &str) -> Result<(), StoreError> {
+    let place = without_credentials(text);
+    let wrong = |why: &str| Err(StoreError::Place { place: place.clone(), why: why.to_owned() });
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return if text.is_empty() { wrong("the folder's name is missing") } else { Ok(()) };
+    };
+    if scheme != "s3" {
+        return wrong("accepted is a folder");
+    }
+    let bucket = rest.split('/').next().unwrap_or_default();
+    if bucket.contains('@') || rest.contains('?') {
+        return wrong(
+            "credentials do not belong in it: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which no run keeps",
+        );
+    }
+    if bucket.is_empty() {
+        return wrong("the bucket's name is missing");
+    }
+    wrong(
+        "this takt keeps stores in folders only: mount the bucket (s3fs, rclone mount) and give that folder",
+    )
+}
+
+/// Opens it. A folder is made where there is none and `create` is set.
+pub(crate) fn open(text: &str, create: bool) -> Result<Place, StoreError> {
+    check(text)?;
+    let name = without_credentials(text);
+    let wrong = |why: String| StoreError::Place { place: name.clone(), why };
+    let folder = PathBuf::from(text);
+    if create {
+        std::fs::create_dir_all(&folder).map_err(|error| wrong(error.to_string()))?;
+    } else if !folder.is_dir() {
+        return Err(wrong("there is no such folder".to_owned()));
+    }
+    let folder = folder.canonicalize().map_err(|error| wrong(error.to_string()))?;
+    Ok(Place { name, backend: Arc::new(Folder(folder.clone())), folder: Some(folder) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_refused_and_never_repeated() {
+        for text in ["s3://key:secret@bucket/runs", "s3://bucket/runs?secret=secret"] {
+            let error = check(text).unwrap_err().to_string();
+            assert!(!error.contains("secret@") && !error.contains("=secret"), "{error}");
+            assert!(error.contains("AWS_SECRET_ACCESS_KEY"), "{error}");
+        }
+        for (text, word) in [
+            ("", "missing"),
+            ("s3://", "bucket"),
+            ("s3://bucket", "mount"),
+            ("gs://bucket", "accepted is a folder"),
+        ] {
+            let error = check(text).unwrap_err().to_string();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+        assert!(check("some/folder").is_ok());
+    }
+
+    #[test]
+    fn a_folder_is_made_only_where_it_may_be() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path().join("a/store");
+        let text = at.to_str().unwrap();
+        assert!(open(text, false).unwrap_err().to_string().contains("no such folder"));
+        assert!(open(text, true).is_ok() && at.is_dir());
+        std::fs::write(root.path().join("file"), "").unwrap();
+        assert!(open(root.path().join("file").to_str().unwrap(), true).is_err());
+    }
+}

@@ -1,0 +1,129 @@
+//! `takt store`, and what `--store` of other commands does.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use takt_rundir::{RunDir, find_runs};
+use takt_store::{Entry, Store};
+
+use super::CommandResult;
+use crate::args;
+
+/// Longest time for one call to a store: a piece of a file, a list.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn run(what: &args::Store) -> CommandResult {
+    match what {
+        args::Store::Ls { store, json } => ls(store, *json),
+        args::Store::Put { store, runs } => {
+            put(store, runs.iter().map(AsRef::as_ref))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        args::Store::Get { store, run, to } => {
+            let store = open(store)?;
+            println!("{}", store.get(&store.find(run)?, to)?.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        args::Store::Verify { store, runs } => verify(store, runs),
+        args::Store::Prune { store, runs, dry_run } => {
+            let store = open(store)?;
+            let pruned = store.prune(&named(&store, runs)?, *dry_run)?;
+            println!(
+                "{} runs and {} objects ({} bytes) {}",
+                pruned.runs,
+                pruned.objects,
+                pruned.bytes,
+                if *dry_run { "would be taken away" } else { "taken away" }
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+pub fn open(place: &str) -> Result<Store, takt_store::StoreError> {
+    Store::open(place, false, PATIENCE)
+}
+
+/// Before anything is measured: a store that cannot be one is a mistake of whoever gave it.
+pub fn check(place: Option<&String>) -> Result<(), Box<dyn Error>> {
+    let Some(place) = place else { return Ok(()) };
+    Store::check(place)?;
+    // Also tells of a version that is not known, and makes an empty place a store.
+    drop(Store::open(place, true, PATIENCE)?);
+    Ok(())
+}
+
+/// Brings the runs at `paths` into the store: those that came to their end.
+pub fn put<'a>(place: &str, paths: impl Iterator<Item = &'a Path>) -> Result<(), Box<dyn Error>> {
+    let store = Store::open(place, true, PATIENCE)?;
+    for path in paths {
+        let named = RunDir::open(path).is_ok();
+        for run in find_runs(path)? {
+            // Of a folder, what has ended; a run that was named must have.
+            if !named && !run.is_complete() {
+                eprintln!("{}: not sealed, not stored", run.path().display());
+                continue;
+            }
+            let stored = store.put(&run).map_err(|error| {
+                format!(
+                    "{error}; the run is whole at {}: takt store put {place} {} when the store can be had",
+                    run.path().display(),
+                    path.display()
+                )
+            })?;
+            let how = if stored.new { "stored" } else { "was there" };
+            eprintln!(
+                "{}: {how} as {} ({} bytes sent)",
+                run.path().display(),
+                &stored.run[..12],
+                stored.sent_bytes
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The runs' full names.
+fn named(store: &Store, asked: &[String]) -> Result<Vec<String>, takt_store::StoreError> {
+    asked.iter().map(|run| store.find(run).map(|entry| entry.run)).collect()
+}
+
+fn ls(place: &str, json: bool) -> CommandResult {
+    let runs = open(place)?.list()?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&runs)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let of = |entry: &Entry| {
+        if entry.configuration.is_empty() { entry.label.clone() } else { entry.configuration.clone() }
+    };
+    for entry in &runs {
+        println!(
+            "{}  {}  {:<8} {}  {}  {}",
+            &entry.run[..12],
+            entry.started_utc,
+            entry.robot,
+            entry.name,
+            entry.kernel,
+            of(entry)
+        );
+    }
+    eprintln!("{} runs", runs.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(place: &str, runs: &[String]) -> CommandResult {
+    let store = open(place)?;
+    let runs = named(&store, runs)?;
+    let damages = store.verify(&runs, &mut |_| ())?;
+    for damage in &damages {
+        println!("{}: {}", &damage.run[..12], damage.why);
+    }
+    println!(
+        "{}",
+        if damages.is_empty() { "whole".to_owned() } else { format!("{} damages", damages.len()) }
+    );
+    Ok(ExitCode::from(u8::from(!damages.is_empty())))
+}
