@@ -243,7 +243,8 @@ pub fn write_index(entries: &[Entry]) -> Result<Vec<u8>, ParquetError> {
     let none = Measured::default();
     let (mut runs, mut measures) = (Vec::new(), Vec::new());
     for entry in entries {
-        let of_run = if entry.measures.is_empty() { std::slice::from_ref(&none) } else { &entry.measures[..] };
+        let of_run =
+            if entry.measures.is_empty() { std::slice::from_ref(&none) } else { &entry.measures[..] };
         measures.extend(of_run);
         runs.extend(of_run.iter().map(|_| entry));
     }
