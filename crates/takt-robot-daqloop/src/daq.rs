@@ -58,7 +58,8 @@ impl Stopper {
 pub struct DaqOutcome {
     /// Why it ended.
     pub ended: Ended,
-    /// When, CLOCK_MONOTONIC nanoseconds.
+    /// When, CLOCK_MONOTONIC nanoseconds; of no use once the run is over.
+    #[serde(skip)]
     pub ended_ns: u64,
     /// Counts and extremes, complete even where records were lost.
     pub totals: Totals,

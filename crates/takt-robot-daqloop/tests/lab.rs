@@ -153,6 +153,7 @@ fn a_broken_loop_is_a_labelled_run() {
         summary.problems
     );
     assert_eq!(summary.measures[0].us.count, 0);
+    assert_eq!(summary.verdict, takt_stats::Verdict::Fail, "{}", summary.sentence);
 }
 
 /// The run that [`a_killed_run_goes_on`] kills: this test's own binary, started again.

@@ -27,9 +27,11 @@ pub(crate) trait Backend: Debug + Send + Sync {
     fn read(&self, name: &str) -> io::Result<Option<Box<dyn io::Read + Send>>>;
     fn write(&self, name: &str) -> io::Result<Box<dyn Draft>>;
     fn delete(&self, name: &str) -> io::Result<()>;
+    /// Whether there is nothing at all.
+    fn is_empty(&self) -> io::Result<bool>;
     /// All that are whole below `folder`, with their names there.
     fn list(&self, folder: &str) -> io::Result<Vec<(String, Meta)>>;
-    /// Takes away what writes that were cut off before `before` have left, or only tells it: how
-    /// many, and their bytes.
-    fn tidy(&self, before: SystemTime, dry: bool) -> io::Result<(usize, u64)>;
+    /// Takes away what writes into these folders that were cut off before `before` have left, or
+    /// only tells it: how many, and their bytes.
+    fn tidy(&self, folders: &[&str], before: SystemTime, dry: bool) -> io::Result<(usize, u64)>;
 }

@@ -72,6 +72,10 @@ impl Backend for Folder {
         there(fs::remove_file(self.0.join(name))).map(drop)
     }
 
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(fs::read_dir(&self.0)?.next().transpose()?.is_none())
+    }
+
     fn list(&self, folder: &str) -> io::Result<Vec<(String, Meta)>> {
         let at = self.0.join(folder);
         let mut found = Vec::new();
@@ -83,13 +87,15 @@ impl Backend for Folder {
         Ok(found)
     }
 
-    fn tidy(&self, before: SystemTime, dry: bool) -> io::Result<(usize, u64)> {
+    fn tidy(&self, folders: &[&str], before: SystemTime, dry: bool) -> io::Result<(usize, u64)> {
         let mut left = Vec::new();
-        walk(&self.0, &mut |path, data| {
-            if is_cut(path) && meta(data).modified <= before {
-                left.push((path.to_owned(), data.len()));
-            }
-        })?;
+        for folder in folders {
+            walk(&self.0.join(folder), &mut |path, data| {
+                if is_cut(path) && meta(data).modified <= before {
+                    left.push((path.to_owned(), data.len()));
+                }
+            })?;
+        }
         if !dry {
             left.iter().try_for_each(|(path, _)| there(fs::remove_file(path)).map(drop))?;
         }
@@ -106,7 +112,9 @@ struct FileDraft {
 
 impl Draft for FileDraft {
     fn write(&mut self, part: &[u8]) -> io::Result<()> {
-        self.file.write_all(part)
+        // At once, so that no call has to wait for a whole file of a slow share.
+        self.file.write_all(part)?;
+        self.file.sync_data()
     }
 
     fn commit(mut self: Box<Self>) -> io::Result<()> {

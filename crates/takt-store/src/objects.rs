@@ -93,6 +93,11 @@ impl Objects {
         self.ask(name, move |backend| backend.delete(&own))
     }
 
+    /// See [`Backend::is_empty`].
+    pub(crate) fn is_empty(&self) -> Result<bool, StoreError> {
+        self.ask("what is there", |backend| backend.is_empty())
+    }
+
     /// Names below `folder`, without it.
     pub(crate) fn list(&self, folder: &str) -> Result<Vec<(String, Meta)>, StoreError> {
         let own = folder.to_owned();
@@ -100,8 +105,13 @@ impl Objects {
     }
 
     /// See [`Backend::tidy`].
-    pub(crate) fn tidy(&self, before: SystemTime, dry: bool) -> Result<(usize, u64), StoreError> {
-        self.ask("what was cut off", move |backend| backend.tidy(before, dry))
+    pub(crate) fn tidy(
+        &self,
+        folders: &'static [&'static str],
+        before: SystemTime,
+        dry: bool,
+    ) -> Result<(usize, u64), StoreError> {
+        self.ask("what was cut off", move |backend| backend.tidy(folders, before, dry))
     }
 
     /// All of a small object; `None` where it is not there.

@@ -79,6 +79,18 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
+/// The index as it was read.
+#[derive(Default)]
+struct Index {
+    files: Vec<String>,
+    /// The rows of the runs.
+    known: BTreeMap<String, Entry>,
+    /// How many files are damaged.
+    bad: usize,
+    /// All files that were listed were there.
+    whole: bool,
+}
+
 fn object(hash: &str) -> String {
     format!("{OBJECTS}/{}/{hash}", &hash[..2])
 }
@@ -130,7 +142,11 @@ impl Store {
             }
             None if !create => Err(wrong(&format!("is no store: there is no {ABOUT}"))),
             None => {
-                if !store.objects.list("")?.is_empty() {
+                if !store.objects.is_empty()? {
+                    // Another may have made it a store meanwhile.
+                    if store.objects.head(ABOUT)?.is_some() {
+                        return Self::open(place, create, patience);
+                    }
                     return Err(wrong("holds something else: give an empty place, or a store"));
                 }
                 store.objects.put(ABOUT, format!("{{ \"version\": {VERSION} }}\n").into_bytes())?;
@@ -220,41 +236,53 @@ impl Store {
         Ok(names.filter_map(run).filter(|name| is_hash(name)).collect())
     }
 
-    /// All runs, in the order of their beginning. What the index does not know is looked up.
+    /// All runs, in the order of their beginning. What the index does not know is looked up; of a
+    /// run that is damaged there is its hash alone.
     ///
     /// # Errors
-    /// What the store answered, or [`StoreError::Damaged`].
+    /// What the store answered.
     pub fn list(&self) -> Result<Vec<Entry>, StoreError> {
-        let (mut files, mut known, mut bad) = Default::default();
+        let mut index = Index::default();
         // Another that lists may put files together while they are read: their rows are in a newer
         // one.
         for _ in 0..TRIES {
-            let whole;
-            (files, known, bad, whole) = self.rows()?;
-            if whole {
+            index = self.rows()?;
+            if index.whole {
                 break;
             }
         }
+        let Index { files, mut known, bad, .. } = index;
         let runs = self.runs()?;
         known.retain(|run, _| runs.contains(run));
         let missing: Vec<String> = runs.iter().filter(|run| !known.contains_key(*run)).cloned().collect();
+        let (mut damaged, mut found) = (Vec::new(), false);
         for run in &missing {
-            if let Some(row) = self.look_up(run)? {
-                known.insert(run.clone(), row);
+            match self.look_up(run) {
+                Ok(Some(row)) => {
+                    found = true;
+                    known.insert(run.clone(), row);
+                }
+                // Pruned meanwhile.
+                Ok(None) | Err(StoreError::Which { .. }) => {}
+                Err(StoreError::Damaged { .. }) => {
+                    damaged.push(Entry { run: run.clone(), name: run[..12].to_owned(), ..Entry::default() });
+                }
+                Err(error) => return Err(error),
             }
         }
         let mut rows: Vec<Entry> = known.into_values().collect();
         rows.sort_by(|a, b| (&a.started_utc, &a.run).cmp(&(&b.started_utc, &b.run)));
-        if files.len() >= MANY || !missing.is_empty() || bad > 0 {
-            self.put_together(&rows, &files)?;
+        if files.len() >= MANY || found || bad > 0 {
+            // A store that may only be read is listed all the same.
+            let _ = self.put_together(&rows, &files);
         }
+        rows.extend(damaged);
         Ok(rows)
     }
 
-    /// Files of the index, their rows, how many are damaged, and whether all that were listed were
-    /// there. Asked for before the runs: a row comes after its run, so that none is taken for one
-    /// without.
-    fn rows(&self) -> Result<(Vec<String>, BTreeMap<String, Entry>, usize, bool), StoreError> {
+    /// The index. Asked for before the runs: a row comes after its run, so that none is taken for
+    /// one without.
+    fn rows(&self) -> Result<Index, StoreError> {
         let files: Vec<String> = self.objects.list(INDEX)?.into_iter().map(|(name, _)| name).collect();
         let (mut known, mut bad, mut whole) = (BTreeMap::new(), 0, true);
         for file in &files {
@@ -263,20 +291,27 @@ impl Store {
                 continue;
             };
             let is_named = file.strip_suffix(".parquet").is_some_and(|name| name == sha256_of(&bytes));
-            match read_index(bytes) {
-                Ok(rows) if is_named => known.extend(rows.into_iter().map(|row| (row.run.clone(), row))),
-                _ => bad += 1,
+            let Some(Ok(rows)) = is_named.then(|| read_index(bytes)) else {
+                // What is no file of ours is nobody's damage.
+                bad += usize::from(file.ends_with(".parquet"));
+                continue;
+            };
+            for row in rows {
+                // Where a run was looked up, a hash stands for its name, which another row may
+                // have.
+                if !row.run.starts_with(&row.name) || !known.contains_key(&row.run) {
+                    known.insert(row.run.clone(), row);
+                }
             }
         }
-        Ok((files, known, bad, whole))
+        Ok(Index { files, known, bad, whole })
     }
 
     /// One file in place of `files`; written before they go, so that a reader finds a row twice at
     /// worst.
     fn put_together(&self, rows: &[Entry], files: &[String]) -> Result<(), StoreError> {
-        // A store that may only be read is listed all the same.
-        let Ok(own) = self.put_rows(rows) else { return Ok(()) };
-        for file in files.iter().filter(|file| **file != own) {
+        let own = self.put_rows(rows)?;
+        for file in files.iter().filter(|file| **file != own && file.ends_with(".parquet")) {
             self.objects.delete(&format!("{INDEX}/{file}"))?;
         }
         Ok(())
@@ -343,6 +378,10 @@ impl Store {
     /// [`StoreError::Which`] for none or several.
     pub fn find(&self, asked: &str) -> Result<Entry, StoreError> {
         let all = self.list()?;
+        if asked.is_empty() {
+            // Every name begins with it, also where only one is there.
+            return Err(StoreError::Which { place: self.name(), asked: "\"\"".to_owned(), found: all.len() });
+        }
         let exact: Vec<&Entry> = all.iter().filter(|row| row.run == asked || row.name == asked).collect();
         let begun: Vec<&Entry> =
             all.iter().filter(|row| row.run.starts_with(asked) || row.name.starts_with(asked)).collect();
@@ -368,15 +407,23 @@ impl Store {
         let name = if is_inside(&entry.name) { entry.name.clone() } else { entry.run.clone() };
         let target = to.join(&name);
         if target.exists() {
-            if RunDir::open(&target).ok().and_then(|run| run.seal_hash()).as_deref() == Some(&entry.run) {
+            let there = RunDir::open(&target).map(|run| run.seal_state());
+            if matches!(there, Ok(SealState::Whole(id)) if id == entry.run) {
                 return Ok(target);
             }
             return Err(StoreError::Run {
                 path: target,
-                why: "is there already and is another run".to_owned(),
+                why: "is there already and is another run, or was changed".to_owned(),
             });
         }
         let draft = to.join(format!("{name}.cut-{}", std::process::id()));
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| StoreError::Io { path, source }
+        };
+        // Its own, also in a folder that others write to: what is there is not followed.
+        std::fs::create_dir_all(draft.parent().unwrap_or(to)).map_err(io(to))?;
+        std::fs::create_dir(&draft).map_err(io(&draft))?;
         let outcome = self.fetch(&entry.run, &files, &draft).and_then(|_| {
             std::fs::rename(&draft, &target).map_err(|source| StoreError::Io { path: target.clone(), source })
         });
@@ -459,7 +506,7 @@ impl Store {
                 self.objects.delete(&name)?;
             }
         }
-        let cut = self.objects.tidy(SystemTime::now() - GRACE, dry)?;
+        let cut = self.objects.tidy(&[RUNS, OBJECTS, INDEX], SystemTime::now() - GRACE, dry)?;
         (pruned.objects, pruned.bytes) = (pruned.objects + cut.0, pruned.bytes + cut.1);
         if !dry && pruned.runs > 0 {
             let files: Vec<String> = self.objects.list(INDEX)?.into_iter().map(|(name, _)| name).collect();

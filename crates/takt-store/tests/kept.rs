@@ -151,6 +151,12 @@ fn damage_is_named_and_never_handed_out() {
     assert!(files(&to, "").is_empty(), "nothing of it is left");
     fs::remove_file(&object).unwrap();
     assert!(store.verify(&[], &mut |_| ()).unwrap()[0].why.contains("not there"));
+    // It is listed, by its hash where the index is gone as well.
+    for index in files(&at.join("index"), "") {
+        fs::remove_file(index).unwrap();
+    }
+    assert_eq!(store.list().unwrap().iter().map(|row| row.run.as_str()).collect::<Vec<_>>(), [id.as_str()]);
+    assert!(matches!(store.find(""), Err(StoreError::Which { .. })));
     // Whoever has the run brings what is missing.
     assert_eq!(store.put(&dir).unwrap().sent_bytes, 1000);
     assert!(store.verify(&[], &mut |_| ()).unwrap().is_empty());
@@ -221,9 +227,10 @@ fn a_store_that_does_not_answer_is_told_and_left() {
     let object = files(&at.join("objects"), "").pop().unwrap();
     fs::remove_file(&object).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&object).status().unwrap().success());
-    let store = Store::open(at.to_str().unwrap(), false, Duration::from_millis(200)).unwrap();
+    let entry = open(&at).find(&id).unwrap();
+    let store = Store::open(at.to_str().unwrap(), false, Duration::from_secs(2)).unwrap();
     let to = root.path().join("got");
-    let error = store.get(&store.find(&id).unwrap(), &to).unwrap_err();
+    let error = store.get(&entry, &to).unwrap_err();
     assert!(matches!(error, StoreError::Slow { .. }), "{error}");
     assert!(files(&to, "").is_empty(), "nothing of it is left");
     assert!(matches!(store.verify(&[], &mut |_| ()), Err(StoreError::Slow { .. })));

@@ -37,7 +37,7 @@ use std::rc::Rc;
 
 use super::demand::CoreDemand;
 use super::settle::State;
-use super::shared::{Known, MOST_RANKS};
+use super::shared::Known;
 use super::{Analysis, Bound, Method, Parts, PathPart, Solution};
 use crate::curves::{Flow, Travel};
 
@@ -50,6 +50,8 @@ const ROUNDS: usize = 1_000;
 pub(super) struct Travels {
     /// What each core has to do up to each rank.
     busy: Vec<Option<Rc<CoreDemand>>>,
+    /// Ranks of a core.
+    ranks: usize,
     limit_ns: u64,
     known: RefCell<HashMap<Travel, Option<u64>>>,
 }
@@ -63,7 +65,7 @@ impl Travels {
             return *known;
         }
         // Of each core the last rank that is passed, which all before it are done ahead of.
-        let core = |place: usize| place / MOST_RANKS;
+        let core = |place: usize| place / self.ranks;
         let passes = |place: &usize| travel.cores >> place & 1 == 1;
         let last =
             |place: &usize| !(place + 1..64).any(|other| core(other) == core(*place) && passes(&other));
@@ -101,7 +103,8 @@ impl Analysis<'_> {
     pub(super) fn after(&self, flow: &Flow, server: usize, response_ns: u64, way_ns: u64) -> (u64, Travel) {
         let apart_ns = flow.jitter_ns.saturating_add(response_ns);
         let core = self.shared_cores.get(server).copied().flatten();
-        let place = core.map(|core| core * MOST_RANKS + self.ranks[server]).filter(|place| *place < 63);
+        let place =
+            core.map(|core| core * self.ranks_in_use() + self.ranks[server]).filter(|place| *place < 63);
         // Where executors sleep more than they work, a core's demand is another one for a chain
         // that passes them.
         let bit = match place {
@@ -114,20 +117,25 @@ impl Analysis<'_> {
         (jitter_ns, Travel { way_ns: flow.travel.way_ns.saturating_add(way_ns), cores })
     }
 
+    /// Only so many, so that the bits of a [`Travel`] reach for as many cores as they can.
+    fn ranks_in_use(&self) -> usize {
+        1 + self.ranks.iter().max().copied().unwrap_or_default()
+    }
+
     /// What hops take together under bounds that are known to hold.
     pub(super) fn travels(&self, state: &State) -> Travels {
         let known = Known { responses: &state.responses, inside: &state.inside, full: &state.full };
         let cores = self.shared_cores.iter().flatten().max().map_or(0, |most| most + 1);
-        let to_ns = self.horizon_ns;
+        let (to_ns, ranks) = (self.horizon_ns, self.ranks_in_use());
         let of = |place| {
-            let (core, rank) = (place / MOST_RANKS, place % MOST_RANKS);
+            let (core, rank) = (place / ranks, place % ranks);
             let has = |other: usize| self.is_before(other, core, rank) && self.ranks[other] == rank;
             (0..self.ranks.len()).any(has).then_some(())?;
             let (first_ns, more) = self.demand(known, &|other| self.is_before(other, core, rank), &[])?;
             Some(Rc::new(CoreDemand::new(first_ns, more, to_ns)))
         };
-        let busy = (0..cores * MOST_RANKS).map(of).collect();
-        Travels { busy, limit_ns: self.limit_ns, known: RefCell::default() }
+        let busy = (0..cores * ranks).map(of).collect();
+        Travels { busy, ranks, limit_ns: self.limit_ns, known: RefCell::default() }
     }
 
     /// The parts of a path with hops put together where that is less.

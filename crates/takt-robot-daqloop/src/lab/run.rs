@@ -325,7 +325,11 @@ fn conclude(
     }
     let header = &mut session.header;
     header.records_lost = outcome.records_lost;
-    header.problems.extend(outcome.ended.problem().map(str::to_owned));
+    if let Some(problem) = outcome.ended.problem() {
+        header.problems.push(problem.to_owned());
+        // A loop whose link is gone controls nothing, however good it was before.
+        header.failures.push(problem.to_owned());
+    }
     header.problems.extend(state.standing.stood_still());
     header.losses = vec![loss];
     let mut figure = |name: &str, value: f64| {

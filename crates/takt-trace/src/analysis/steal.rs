@@ -69,6 +69,13 @@ impl GapFinder {
         self.end_idle_silence(event);
         self.cpu(event.cpu).see(event);
         match event.kind {
+            // A wake-up charges the thread that runs where the woken one will, from here.
+            Kind::Runtime { tid, runtime_ns } if tid != event.tid => {
+                if let Some(cpu) = self.cpus.iter_mut().find(|cpu| cpu.since.is_some_and(|who| who.0 == tid))
+                {
+                    cpu.charge(tid, runtime_ns, event.time_ns);
+                }
+            }
             Kind::TimerStart { timer, expires_ns, .. } => {
                 self.timers.insert(timer, (event.cpu, expires_ns));
             }
@@ -164,20 +171,7 @@ impl Cpu {
                         self.interrupts_ns.saturating_add(now_ns.saturating_sub(self.interrupt_since));
                 }
             }
-            Kind::Runtime { tid, runtime_ns } => {
-                if let Some((who, since_ns)) = self.since
-                    && who == tid
-                {
-                    // Interrupts may or may not be charged (CONFIG_IRQ_TIME_ACCOUNTING); they are
-                    // never theft.
-                    let wall_ns = now_ns.saturating_sub(since_ns).saturating_sub(self.interrupts_ns);
-                    let short_ns = wall_ns.saturating_sub(runtime_ns);
-                    if short_ns >= LEAST_NS {
-                        place(short_ns, &mut self.silences, &mut self.gaps);
-                    }
-                }
-                self.restart(Some((tid, now_ns)));
-            }
+            Kind::Runtime { tid, runtime_ns } if tid == event.tid => self.charge(tid, runtime_ns, now_ns),
             Kind::Switch { next_tid, .. } => {
                 self.interrupt_depth = 0;
                 self.restart((next_tid != 0).then_some((next_tid, now_ns)));
@@ -185,6 +179,22 @@ impl Cpu {
             Kind::Lost { .. } => self.forget(),
             _ => {}
         }
+    }
+
+    /// The thread that runs here was charged: what is missing against the clock is a gap.
+    fn charge(&mut self, tid: i32, runtime_ns: u64, now_ns: u64) {
+        if let Some((who, since_ns)) = self.since
+            && who == tid
+        {
+            // Interrupts may or may not be charged (CONFIG_IRQ_TIME_ACCOUNTING); they are never
+            // theft.
+            let wall_ns = now_ns.saturating_sub(since_ns).saturating_sub(self.interrupts_ns);
+            let short_ns = wall_ns.saturating_sub(runtime_ns);
+            if short_ns >= LEAST_NS {
+                place(short_ns, &mut self.silences, &mut self.gaps);
+            }
+        }
+        self.restart(Some((tid, now_ns)));
     }
 
     fn forget(&mut self) {
@@ -262,6 +272,8 @@ impl Within {
     pub(super) fn of(gaps: &[Gap], from_ns: u64, to_ns: u64) -> Self {
         let first = gaps.partition_point(|gap| gap.span.to_ns <= from_ns);
         let mut within = Self::default();
+        // Gaps that overlap count once, so that their sum is never more than the whole.
+        let mut at_ns = from_ns;
         for gap in gaps[first..].iter().take_while(|gap| gap.span.from_ns < to_ns) {
             let ns = match (gap.stolen, gap.idle) {
                 (true, false) => &mut within.stolen_ns,
@@ -269,7 +281,9 @@ impl Within {
                 (true, true) => &mut within.idle_stolen_ns,
                 (false, true) => &mut within.idle_ns,
             };
-            *ns += gap.span.to_ns.min(to_ns) - gap.span.from_ns.max(from_ns);
+            let end_ns = gap.span.to_ns.min(to_ns);
+            *ns += end_ns.saturating_sub(gap.span.from_ns.max(at_ns));
+            at_ns = at_ns.max(end_ns);
         }
         within
     }

@@ -1,12 +1,13 @@
 //! `takt store`, and what `--store` of other commands does.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use takt_rundir::{RunDir, find_runs};
-use takt_store::{Entry, Store};
+use takt_store::{Entry, Store, StoreError};
 
 use super::CommandResult;
 use crate::args;
@@ -55,9 +56,11 @@ pub fn check(place: Option<&String>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Brings the runs at `paths` into the store: those that came to their end.
+/// Brings the runs at `paths` into the store: those that came to their end. One that cannot be
+/// stored keeps no other from it.
 pub fn put<'a>(place: &str, paths: impl Iterator<Item = &'a Path>) -> Result<(), Box<dyn Error>> {
     let store = Store::open(place, true, PATIENCE)?;
+    let mut refused = 0;
     for path in paths {
         let named = RunDir::open(path).is_ok();
         for run in find_runs(path)? {
@@ -66,13 +69,22 @@ pub fn put<'a>(place: &str, paths: impl Iterator<Item = &'a Path>) -> Result<(),
                 eprintln!("{}: not sealed, not stored", run.path().display());
                 continue;
             }
-            let stored = store.put(&run).map_err(|error| {
-                format!(
-                    "{error}; the run is whole at {}: takt store put {place} {} when the store can be had",
-                    run.path().display(),
-                    path.display()
-                )
-            })?;
+            let stored = match store.put(&run) {
+                Ok(stored) => stored,
+                Err(error @ StoreError::Run { .. }) => {
+                    eprintln!("{error}: not stored");
+                    refused += 1;
+                    continue;
+                }
+                Err(error) => {
+                    return Err(format!(
+                        "{error}; the run is whole at {}: takt store put {place} {} when the store can be had",
+                        run.path().display(),
+                        path.display()
+                    )
+                    .into());
+                }
+            };
             let how = if stored.new { "stored" } else { "was there" };
             eprintln!(
                 "{}: {how} as {} ({} bytes sent)",
@@ -82,12 +94,17 @@ pub fn put<'a>(place: &str, paths: impl Iterator<Item = &'a Path>) -> Result<(),
             );
         }
     }
-    Ok(())
+    match refused {
+        0 => Ok(()),
+        one => Err(format!("{one} of the runs could not be stored (see above)").into()),
+    }
 }
 
 /// The runs' full names.
 fn named(store: &Store, asked: &[String]) -> Result<Vec<String>, takt_store::StoreError> {
-    asked.iter().map(|run| store.find(run).map(|entry| entry.run)).collect()
+    let found: Result<BTreeSet<String>, _> =
+        asked.iter().map(|run| store.find(run).map(|entry| entry.run)).collect();
+    found.map(|found| found.into_iter().collect())
 }
 
 fn ls(place: &str, json: bool) -> CommandResult {
