@@ -73,7 +73,9 @@ impl Backend for Folder {
     }
 
     fn is_empty(&self) -> io::Result<bool> {
-        Ok(fs::read_dir(&self.0)?.next().transpose()?.is_none())
+        let mut names = fs::read_dir(&self.0)?.map(|entry| entry.map(|entry| entry.path()));
+        // What a first write that was cut off has left is nothing.
+        names.try_fold(true, |empty, path| Ok(empty && is_cut(&path?)))
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<(String, Meta)>> {

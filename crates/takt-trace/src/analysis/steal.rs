@@ -453,6 +453,24 @@ mod tests {
     }
 
     #[test]
+    fn a_charge_from_another_cpu_is_of_the_cpu_that_runs_the_thread() {
+        let at = |cpu, tid, time_ns, kind| Event { time_ns, tid, cpu, kind };
+        let charge =
+            |cpu, tid, time_ns, runtime_ns| at(cpu, tid, time_ns, Kind::Runtime { tid: 5, runtime_ns });
+        let events = [
+            at(0, 0, 0, Kind::CpuIdle { state: None }),
+            charge(1, 5, 0, 10),
+            // Idle CPU 0 wakes something on CPU 1, whose thread is charged with all of its 3 ms.
+            charge(0, 0, 3_000_000, 3_000_000),
+            // CPU 0 was silent, but not of thread 5; CPU 1 lacks nothing since the last charge.
+            at(0, 0, 8_000_000, Kind::CpuIdle { state: None }),
+            charge(0, 0, 9_000_000, 6_000_000),
+            charge(1, 5, 10_000_000, 1_000_000),
+        ];
+        assert!(gaps(&events, &[]).iter().all(Vec::is_empty), "{:?}", gaps(&events, &[]));
+    }
+
+    #[test]
     fn a_gap_across_lost_events_is_none() {
         let at = |time_ns, kind| Event { time_ns, tid: 5, cpu: 0, kind };
         let events = [
