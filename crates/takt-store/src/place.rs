@@ -13,8 +13,6 @@ pub(crate) struct Place {
     /// In words, without credentials.
     pub(crate) name: String,
     pub(crate) backend: Arc<dyn Backend>,
-    /// Where it is a folder.
-    pub(crate) folder: Option<PathBuf>,
 }
 
 /// The text without what stands before the last `@` or behind `?`, where credentials would be. A
@@ -66,7 +64,7 @@ pub(crate) fn open(text: &str, create: bool) -> Result<Place, StoreError> {
         return Err(wrong("there is no such folder".to_owned()));
     }
     let folder = folder.canonicalize().map_err(|error| wrong(error.to_string()))?;
-    Ok(Place { name, backend: Arc::new(Folder(folder.clone())), folder: Some(folder) })
+    Ok(Place { name, backend: Arc::new(Folder(folder)) })
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Runs in a store.
 
-mod view;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
@@ -89,6 +87,24 @@ struct Index {
     bad: usize,
     /// All files that were listed were there.
     whole: bool,
+}
+
+/// What is in a store.
+struct Found {
+    /// Runs with their rows, in the order of their beginning.
+    rows: Vec<Entry>,
+    /// Runs without a row that cannot be read: no index may say that they are known.
+    damaged: Vec<String>,
+    /// Files of the index.
+    files: Vec<String>,
+    /// The index lacks runs, is damaged, or is in many files.
+    outdated: bool,
+}
+
+/// What the system answered for a file on this side.
+fn failed_at(path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::Io { path, source }
 }
 
 fn object(hash: &str) -> String {
@@ -189,8 +205,7 @@ impl Store {
             }
         };
         let seal_path = run.path().join(HASHES_FILE);
-        let seal = takt_files::read_to_string(&seal_path, MOST_SEAL_BYTES)
-            .map_err(|source| StoreError::Io { path: seal_path, source })?;
+        let seal = takt_files::read_to_string(&seal_path, MOST_SEAL_BYTES).map_err(failed_at(&seal_path))?;
         if sha256_of(seal.as_bytes()) != id {
             return Err(wrong("was changed while it was read".to_owned()));
         }
@@ -242,6 +257,19 @@ impl Store {
     /// # Errors
     /// What the store answered.
     pub fn list(&self) -> Result<Vec<Entry>, StoreError> {
+        let Found { mut rows, damaged, files, outdated } = self.found()?;
+        if outdated {
+            // A store that may only be read is listed all the same.
+            let _ = self.put_together(&rows, &files);
+        }
+        rows.extend(damaged.into_iter().map(|run| {
+            let name = run[..12].to_owned();
+            Entry { run, name, ..Entry::default() }
+        }));
+        Ok(rows)
+    }
+
+    fn found(&self) -> Result<Found, StoreError> {
         let mut index = Index::default();
         // Another that lists may put files together while they are read: their rows are in a newer
         // one.
@@ -255,29 +283,22 @@ impl Store {
         let runs = self.runs()?;
         known.retain(|run, _| runs.contains(run));
         let missing: Vec<String> = runs.iter().filter(|run| !known.contains_key(*run)).cloned().collect();
-        let (mut damaged, mut found) = (Vec::new(), false);
-        for run in &missing {
-            match self.look_up(run) {
+        let (mut damaged, mut outdated) = (Vec::new(), files.len() >= MANY || bad > 0);
+        for run in missing {
+            match self.look_up(&run) {
                 Ok(Some(row)) => {
-                    found = true;
-                    known.insert(run.clone(), row);
+                    outdated = true;
+                    known.insert(run, row);
                 }
                 // Pruned meanwhile.
                 Ok(None) | Err(StoreError::Which { .. }) => {}
-                Err(StoreError::Damaged { .. }) => {
-                    damaged.push(Entry { run: run.clone(), name: run[..12].to_owned(), ..Entry::default() });
-                }
+                Err(StoreError::Damaged { .. }) => damaged.push(run),
                 Err(error) => return Err(error),
             }
         }
         let mut rows: Vec<Entry> = known.into_values().collect();
         rows.sort_by(|a, b| (&a.started_utc, &a.run).cmp(&(&b.started_utc, &b.run)));
-        if files.len() >= MANY || found || bad > 0 {
-            // A store that may only be read is listed all the same.
-            let _ = self.put_together(&rows, &files);
-        }
-        rows.extend(damaged);
-        Ok(rows)
+        Ok(Found { rows, damaged, files, outdated })
     }
 
     /// The index. Asked for before the runs: a row comes after its run, so that none is taken for
@@ -321,8 +342,7 @@ impl Store {
     /// gone meanwhile.
     fn look_up(&self, run: &str) -> Result<Option<Entry>, StoreError> {
         let Some(files) = self.files(run)? else { return Ok(None) };
-        let io = |source| StoreError::Io { path: std::env::temp_dir(), source };
-        let folder = tempfile::tempdir().map_err(io)?;
+        let folder = tempfile::tempdir().map_err(failed_at(&std::env::temp_dir()))?;
         // The store does not keep the name of the directory: the hash's beginning stands for it.
         let path = folder.path().join(&run[..12]);
         let bytes = self.fetch(run, &files, &path)?;
@@ -335,25 +355,21 @@ impl Store {
     /// All files of a run into the new folder `to`, each checked while it is read; the seal last,
     /// for a run without it is none. Returns their bytes.
     fn fetch(&self, run: &str, files: &BTreeMap<String, String>, to: &Path) -> Result<u64, StoreError> {
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |source| StoreError::Io { path, source }
-        };
         let mut bytes = 0;
         for (name, hash) in files {
             let path = to.join(name);
             let folder = path.parent().unwrap_or(to);
-            std::fs::create_dir_all(folder).map_err(io(folder))?;
-            let mut file = std::fs::File::create(&path).map_err(io(&path))?;
-            bytes += self
-                .objects
-                .read_checked(&object(hash), hash, &mut |part| file.write_all(part).map_err(io(&path)))?;
-            file.sync_all().map_err(io(&path))?;
+            std::fs::create_dir_all(folder).map_err(failed_at(folder))?;
+            let mut file = std::fs::File::create(&path).map_err(failed_at(&path))?;
+            bytes += self.objects.read_checked(&object(hash), hash, &mut |part| {
+                file.write_all(part).map_err(failed_at(&path))
+            })?;
+            file.sync_all().map_err(failed_at(&path))?;
         }
         let seal = self.objects.get(&seal_name(run))?.filter(|seal| sha256_of(seal) == run);
         let seal = seal.ok_or_else(|| self.gone(run))?;
         let path = to.join(HASHES_FILE);
-        std::fs::write(&path, seal).map_err(io(&path))?;
+        std::fs::write(&path, seal).map_err(failed_at(&path))?;
         Ok(bytes)
     }
 
@@ -417,16 +433,12 @@ impl Store {
             });
         }
         let draft = to.join(format!("{name}.cut-{}", std::process::id()));
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |source| StoreError::Io { path, source }
-        };
         // Its own, also in a folder that others write to: what is there is not followed.
-        std::fs::create_dir_all(draft.parent().unwrap_or(to)).map_err(io(to))?;
-        std::fs::create_dir(&draft).map_err(io(&draft))?;
-        let outcome = self.fetch(&entry.run, &files, &draft).and_then(|_| {
-            std::fs::rename(&draft, &target).map_err(|source| StoreError::Io { path: target.clone(), source })
-        });
+        std::fs::create_dir_all(draft.parent().unwrap_or(to)).map_err(failed_at(to))?;
+        std::fs::create_dir(&draft).map_err(failed_at(&draft))?;
+        let outcome = self
+            .fetch(&entry.run, &files, &draft)
+            .and_then(|_| std::fs::rename(&draft, &target).map_err(failed_at(&target)));
         if outcome.is_err() {
             let _ = std::fs::remove_dir_all(&draft);
         }
@@ -509,8 +521,7 @@ impl Store {
         let cut = self.objects.tidy(&[RUNS, OBJECTS, INDEX], SystemTime::now() - GRACE, dry)?;
         (pruned.objects, pruned.bytes) = (pruned.objects + cut.0, pruned.bytes + cut.1);
         if !dry && pruned.runs > 0 {
-            let files: Vec<String> = self.objects.list(INDEX)?.into_iter().map(|(name, _)| name).collect();
-            let rows = self.list()?;
+            let Found { rows, files, .. } = self.found()?;
             self.put_together(&rows, &files)?;
         }
         Ok(pruned)
