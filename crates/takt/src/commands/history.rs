@@ -16,7 +16,13 @@ pub fn run(args: &History) -> CommandResult {
         factor => By::Factor(factor.to_owned()),
     };
     let options = Options { by, measure: args.measure.clone(), quantile: args.quantile };
-    let found = history(&args.dirs, &options)?;
+    #[cfg(feature = "store")]
+    let places = super::query::Places::of(&[&args.dirs], args.condition.as_deref())?;
+    #[cfg(feature = "store")]
+    let dirs = &places.paths[0];
+    #[cfg(not(feature = "store"))]
+    let dirs = &args.dirs;
+    let found = history(dirs, &options)?;
     if let Some(path) = &args.picture {
         takt_files::create_output(path)
             .and_then(|mut file| file.write_all(found.picture().as_bytes()))
