@@ -46,6 +46,7 @@ pub struct Options {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
     /// Name and value of each column; null where it is not known.
+    #[serde(serialize_with = "as_object")]
     pub values: Vec<(String, Option<String>)>,
     pub runs: usize,
     /// Runs with something that fails them whatever their measures say.
@@ -60,6 +61,10 @@ pub struct Group {
     pub stolen_max: f64,
     /// When the first and the last of them began.
     pub started_utc: [String; 2],
+}
+
+fn as_object<S: serde::Serializer>(values: &[(String, Option<String>)], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_map(values.iter().map(|(name, value)| (name, value)))
 }
 
 impl Group {

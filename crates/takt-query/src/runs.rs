@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use takt_report::Figures;
-use takt_rundir::{HASHES_FILE, Measure, RUN_FILE, RunDir, RunHeader, SAMPLES_FOLDER, Series};
-use takt_store::{Entry, Store};
+use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader, SAMPLES_FOLDER};
+use takt_store::{Entry, Store, StoreError};
 use tempfile::TempDir;
 
 use crate::QueryError;
+use crate::compare::{tell, why_unread};
 
 /// Where files of runs become readable.
 #[derive(Debug)]
@@ -64,19 +65,6 @@ impl Views {
         Ok(Figures::read(&view.dir, measure)?)
     }
 
-    /// The samples of a measure of a run that were kept.
-    ///
-    /// # Errors
-    /// As [`figures`](Self::figures).
-    pub fn series(&self, run: &Entry, view: &View, measure: &Measure) -> Result<Series, QueryError> {
-        self.bring(run, view, measure)?;
-        let report = |error| QueryError::Report(takt_report::Error::RunDir(error));
-        if !view.dir.has_samples(&measure.file).map_err(report)? {
-            return Ok(Series::default());
-        }
-        view.dir.series(measure).map_err(report)
-    }
-
     fn bring(&self, run: &Entry, view: &View, measure: &Measure) -> Result<(), QueryError> {
         let samples = format!("{SAMPLES_FOLDER}/{}.parquet", measure.file);
         let wanted = |name: &str| name == samples || Some(name) == measure.recorder.as_deref();
@@ -89,18 +77,31 @@ impl Views {
         let _ = std::fs::remove_dir_all(&view.path);
     }
 
-    /// All files of the runs, each a run directory in the folder, which is returned.
+    /// All files of the runs, each a run directory in the folder, which is returned; with the runs
+    /// that cannot be read, and why.
     ///
     /// # Errors
-    /// [`QueryError`] where one is damaged.
-    pub fn all(&self, runs: &[&Entry]) -> Result<&Path, QueryError> {
+    /// What the store answered.
+    pub fn all(&self, runs: &[&Entry]) -> Result<(&Path, Vec<String>), QueryError> {
+        let mut left_out = Vec::new();
         for run in runs {
+            if let Some(why) = why_unread(run) {
+                left_out.push(tell(run, &why));
+                continue;
+            }
             // Named as it was, where that is a name and no other run has it.
             let path = self.folder.path().join(Path::new(&run.name).file_name().unwrap_or_default());
             let path = if run.name.is_empty() || path.exists() { self.place(&run.run) } else { path };
-            self.store.view(&run.run, &path, &|_| true)?;
-            debug_assert!(path.join(HASHES_FILE).exists());
+            match self.store.view(&run.run, &path, &|_| true) {
+                Ok(()) => {}
+                Err(error @ (StoreError::Damaged { .. } | StoreError::Which { .. })) => {
+                    left_out.push(tell(run, &error.to_string()));
+                    // What stays of it is no run, for want of a seal.
+                    let _ = std::fs::remove_dir_all(&path);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(self.folder.path())
+        Ok((self.folder.path(), left_out))
     }
 }

@@ -54,6 +54,11 @@ fn a_store_is_asked_by_columns_and_conditions() {
     has(&refusal(&output), &["none", "no such folder"]);
     let folder = run(["compare", "--by", "kernel"]).arg(root.path()).output().unwrap();
     has(&refusal(&folder), &["is no store"]);
+    let fifo = root.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    has(&refusal(&run(["compare", "--by", "kernel"]).arg(&fifo).output().unwrap()), &["fifo: is no folder"]);
+    has(&refusal(&run(["compare"]).arg(&store).output().unwrap()), &["one side is nothing to compare"]);
+    has(&refusal(&by(&["run,name", "--where", "stolen <"])), &["--where stolen <: "]);
 }
 
 #[test]
@@ -87,7 +92,7 @@ fn gate_and_history_say_of_a_store_what_they_say_of_its_runs() {
     let new = root.path().join("new");
     (100..110).for_each(|number| drop(made(number, "6.12.43", 20.0).make(&new)));
     let gate = |condition: &str| {
-        let mut command = run(["gate", "--json", "--baseline"]);
+        let mut command = run(["gate", "--json", "--tolerance", "15%", "--baseline"]);
         command.arg(&store).args(["--where", condition]).arg(&new).output().unwrap()
     };
     let said = said(&gate("kernel = '6.12.43'"));
@@ -97,6 +102,14 @@ fn gate_and_history_say_of_a_store_what_they_say_of_its_runs() {
         "{said:#}"
     );
     has(&refusal(&gate("kernel = '7'")), &["none of 24 runs of the store fulfils"]);
+    // One that cannot be read is named, and the others are judged.
+    let damaged = std::fs::read_dir(store.join("objects")).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_dir_all(damaged).unwrap();
+    let of_store = history(&store, &[]);
+    let left_out = of_store["left_out"].as_array().unwrap().len();
+    assert!((1..24).contains(&left_out), "{of_store:#}");
+    assert_eq!(of_store["series"][0]["points"].as_array().unwrap().len(), 24 - left_out);
+    has(of_store["left_out"][0].as_str().unwrap(), &["00", " is damaged: "]);
     let no_store = run(["history", "--where", "true"]).arg(&runs).output().unwrap();
     has(&refusal(&no_store), &["none of what is given is a store"]);
 }

@@ -22,7 +22,10 @@ pub fn run(args: &History) -> CommandResult {
     let dirs = &places.paths[0];
     #[cfg(not(feature = "store"))]
     let dirs = &args.dirs;
-    let found = history(dirs, &options)?;
+    #[cfg_attr(not(feature = "store"), expect(unused_mut, reason = "folders alone"))]
+    let mut found = history(dirs, &options)?;
+    #[cfg(feature = "store")]
+    found.left_out.extend(places.left_out);
     if let Some(path) = &args.picture {
         takt_files::create_output(path)
             .and_then(|mut file| file.write_all(found.picture().as_bytes()))

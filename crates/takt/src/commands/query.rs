@@ -37,13 +37,15 @@ pub fn compare(args: &args::Compare) -> CommandResult {
 pub struct Places {
     /// In the order of what was asked.
     pub paths: Vec<Vec<PathBuf>>,
+    /// Runs of the stores that cannot be read, and why.
+    pub left_out: Vec<String>,
     _views: Vec<Views>,
 }
 
 impl Places {
     /// Of stores, only the runs of which the condition is true.
     pub fn of(asked: &[&[PathBuf]], condition: Option<&str>) -> Result<Self, Box<dyn Error>> {
-        let mut places = Self { paths: Vec::new(), _views: Vec::new() };
+        let mut places = Self { paths: Vec::new(), left_out: Vec::new(), _views: Vec::new() };
         for asked in asked {
             let mut paths = Vec::new();
             for path in *asked {
@@ -57,7 +59,9 @@ impl Places {
                 let picked = pick(&table, condition)?;
                 let runs: Vec<_> = picked.iter().map(|row| &table.runs[*row]).collect();
                 let views = Views::new(&store)?;
-                paths.push(views.all(&runs)?.to_owned());
+                let (folder, left_out) = views.all(&runs)?;
+                paths.push(folder.to_owned());
+                places.left_out.extend(left_out);
                 places._views.push(views);
             }
             places.paths.push(paths);
