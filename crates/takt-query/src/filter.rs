@@ -190,7 +190,7 @@ impl Reader<'_> {
 
     fn unknown<T>(&self, expression: &Expr) -> Result<T, QueryError> {
         Err((self.wrong)(format!(
-            "\"{expression}\" is more than a condition on columns: for all of SQL, DuckDB reads index/*.parquet of the store"
+            "\"{expression}\" is more than a condition on columns: takt query has all of SQL"
         )))
     }
 
@@ -419,8 +419,8 @@ mod tests {
             ("stolen and robot = 'uav'", "\"stolen\" is a number, a condition is needed"),
             ("robot = 'uav' robot", "ends before \"robot\""),
             ("robot = 'uav'; drop table runs", "ends before \";\""),
-            ("upper(robot) = 'UAV'", "for all of SQL, DuckDB reads"),
-            ("run in (select run from runs)", "for all of SQL, DuckDB reads"),
+            ("upper(robot) = 'UAV'", "takt query has all of SQL"),
+            ("run in (select run from runs)", "takt query has all of SQL"),
             ("robot = '", "--where robot = ': "),
             ("", "--where : "),
         ] {
