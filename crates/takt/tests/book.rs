@@ -6,6 +6,8 @@
 
 #[path = "takt/documents.rs"]
 mod documents;
+#[path = "takt/named.rs"]
+mod named;
 
 use std::collections::BTreeSet;
 use std::fs;
