@@ -167,7 +167,7 @@ impl Late {
 }
 
 /// Name of the recorder's file of a measure, for [`Measure::recorder`].
-pub fn recorder_file(measure: &str) -> String {
+pub(crate) fn recorder_file(measure: &str) -> String {
     format!("recorder-{measure}.json")
 }
 

@@ -18,11 +18,13 @@ pub mod kernels;
 mod late_watch;
 pub mod options;
 pub mod picture;
+pub mod questions;
 mod registry;
 pub mod releases;
 pub mod resume;
 pub mod robot;
 mod run;
+#[cfg(feature = "jobs")]
 pub mod run_jobs;
 mod session;
 mod stopped;

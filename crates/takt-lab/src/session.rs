@@ -100,7 +100,7 @@ impl Drop for Punctual {
 ///
 /// # Errors
 /// [`LabError::Load`].
-pub fn start_load(interference: &Interference, scratch: &Path) -> Result<Load, LabError> {
+pub(crate) fn start_load(interference: &Interference, scratch: &Path) -> Result<Load, LabError> {
     let profile = interference.profile();
     let failed = |cause: String| LabError::Load(cause);
     let Some(cpus) = interference.cpus else {
@@ -269,7 +269,7 @@ impl Session {
     ///
     /// # Errors
     /// [`LabError::Load`].
-    pub fn start_load(&mut self, interference: &Interference) -> Result<(), LabError> {
+    pub(crate) fn start_load(&mut self, interference: &Interference) -> Result<(), LabError> {
         if !interference.profile().is_off() {
             let scratch = self.dir.path().join(SCRATCH);
             std::fs::create_dir_all(&scratch).map_err(LabError::io(&scratch))?;
@@ -292,7 +292,7 @@ impl Session {
     }
 
     /// What of the interference has died, in a sentence.
-    pub fn load_trouble(&mut self) -> Option<String> {
+    pub(crate) fn load_trouble(&mut self) -> Option<String> {
         self.look_at_threads();
         self.load.as_mut().and_then(|load| load.check().err()).map(|error| error.to_string())
     }
@@ -326,7 +326,7 @@ impl Session {
 
     /// The measured window ends. Returns when, CLOCK_MONOTONIC nanoseconds; it has ended by then.
     /// `close` is called as `open` of [`begin_window`](Self::begin_window).
-    pub fn end_window(&mut self, window: &Window, close: impl FnOnce(u64)) -> u64 {
+    pub(crate) fn end_window(&mut self, window: &Window, close: impl FnOnce(u64)) -> u64 {
         let now_ns = tell(window, close);
         sleep_until(now_ns);
         self.threads.look();
@@ -355,7 +355,7 @@ impl Session {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub fn end_load(&mut self) -> Result<(), LabError> {
+    pub(crate) fn end_load(&mut self) -> Result<(), LabError> {
         if let Some(load) = self.load.take() {
             let report: LoadReport = load.stop();
             self.header.problems.extend(report.problems());
@@ -384,7 +384,7 @@ impl Session {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub fn seal_with<S: Serialize>(
+    pub(crate) fn seal_with<S: Serialize>(
         mut self,
         summarise: impl FnOnce(&RunDir) -> Result<S, LabError>,
     ) -> Result<(RunDir, S), LabError> {

@@ -216,7 +216,7 @@ fn a_claim_is_judged_the_same_wherever_it_is_shown() {
         let collection = collect(&[&path]).unwrap();
         let digest = &digests(&collection, &collection.groups[0])[0];
         assert_eq!(digest.verdict.as_ref().unwrap().sentence(), run.sentence);
-        let text = takt_report::markdown(&takt_report::build(&collection));
+        let text = takt_report::markdown(&takt_report::build(&collection, &ROBOTS.supplements()));
         assert!(text.contains(&expected.to_string()), "{text}");
         assert_eq!(expected == Verdict::Inconclusive, run.measure_more_s.is_some(), "{}", run.sentence);
     }

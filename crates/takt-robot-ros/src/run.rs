@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
-use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
+use takt_lab::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
 use takt_lab::{ConfigError, LabError, Session};
 use takt_manager::enact::platform;
 use takt_manager::live::launch::Launched;
@@ -73,8 +73,10 @@ impl Robot for RosFile {
         self.strict = true;
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
-        Err("a ROS 2 system has many critical threads: trace one of them while it runs, with --thread NAME")
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
+        Err(NoCriticalThread(
+            "a ROS 2 system has many critical threads: trace one of them while it runs, with --thread NAME",
+        ))
     }
 
     fn start(

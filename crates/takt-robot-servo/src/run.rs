@@ -202,7 +202,7 @@ impl RunningStream {
     }
 
     /// Asks for a stop; the thread leads the arm to rest.
-    pub fn ask_to_stop(&self) {
+    pub(crate) fn ask_to_stop(&self) {
         self.shared.stop.store(true, Ordering::Release);
     }
 

@@ -97,7 +97,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Tells what happens until every run has ended.
-    pub fn until_done(&mut self, go_on: &dyn Fn() -> bool, tell: Tell<'_>) -> Result<(), SlurmError> {
+    pub(crate) fn until_done(&mut self, go_on: &dyn Fn() -> bool, tell: Tell<'_>) -> Result<(), SlurmError> {
         let mut asked: Option<Instant> = None;
         loop {
             self.look(tell)?;

@@ -10,8 +10,8 @@ use takt_stats::{Summary, Verdict};
 use super::engine::Campaign;
 use super::plan::CellRun;
 use crate::LabError;
-use crate::robot::{Questions, Scaled};
-use takt_report::questions::{Answer, Point};
+use crate::questions::{Answer, Point, Questions};
+use crate::robot::Scaled;
 
 /// A configuration over its repetitions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

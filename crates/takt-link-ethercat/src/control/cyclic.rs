@@ -184,7 +184,7 @@ impl Cyclic {
     }
 
     /// Working counter of the newest answers.
-    pub fn newest_counter(&self) -> u16 {
+    pub(crate) fn newest_counter(&self) -> u16 {
         self.pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.counter))
     }
 
@@ -195,7 +195,7 @@ impl Cyclic {
     }
 
     /// Whether the newest answers have.
-    pub fn stands_wrong(&self) -> bool {
+    pub(crate) fn stands_wrong(&self) -> bool {
         self.pieces.iter().any(|piece| piece.newest > 0 && piece.counter != piece.expected)
     }
 

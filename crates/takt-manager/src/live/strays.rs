@@ -25,9 +25,7 @@ fn stat(pid: u32) -> Option<(u32, u64)> {
 /// Processes whose parent ends become children of this one from now on, instead of init's: a daemon
 /// that cleared its environment is known by that alone.
 pub(super) fn adopt() {
-    // SAFETY: changes an attribute of this process; no memory is touched. Kernels since 3.4 have
-    // it, and without it only such daemons are not found.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    takt_rt::child::adopt_orphans();
 }
 
 /// Whether a child of this process was adopted: what it starts itself stays in its session, and the

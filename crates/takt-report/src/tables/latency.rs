@@ -190,7 +190,7 @@ pub fn repetitions(context: &Context<'_>) -> Option<Table> {
     ];
     let mut table = Table::new(format!("{}: over repetitions", context.group.title), &heads);
     for digest in context.digests {
-        let cell = |pick: fn(&takt_stats::Summary) -> f64| {
+        let figure = |pick: fn(&takt_stats::Summary) -> f64| {
             if digest.summary.count == 0 {
                 return nothing(context, digest);
             }
@@ -201,8 +201,8 @@ pub fn repetitions(context: &Context<'_>) -> Option<Table> {
         table.push(vec![
             Cell::text(context.name(digest)),
             Cell::number(digest.runs.len()),
-            cell(|s| s.worst),
-            cell(|s| s.mean),
+            figure(|s| s.worst),
+            figure(|s| s.mean),
         ]);
     }
     let most = context.digests.iter().map(|d| d.runs.len()).max().unwrap_or(0);

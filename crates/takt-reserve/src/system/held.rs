@@ -176,8 +176,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let (end, wait) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            // SAFETY: gettid has no preconditions.
-            let _ = tell.send(unsafe { libc::gettid() } as u32);
+            let _ = tell.send(takt_rt::thread::own_tid() as u32);
             let _ = wait.recv();
         });
         let (pid, tid) = (std::process::id(), told.recv().unwrap());

@@ -11,7 +11,7 @@ use takt_stats::{Recorder, Summary, Verdict, VerdictReport};
 use super::losses::{CellLosses, NOT_DELIVERED};
 use super::scale::Scaled;
 use super::tally::{CameraTally, TALLY_FILE, Tally, in_units_of};
-use super::verdict::{Found, found, verdict};
+use super::verdict::{Found, found};
 use super::work::Work;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use crate::reaction::{Reaction, Stage};
@@ -259,7 +259,7 @@ struct RunFile {
 }
 
 /// Sums up a run directory: from its facts and its tally, which counted everything, however many
-/// rows were kept.
+/// rows were kept. It is not judged yet.
 ///
 /// # Errors
 /// [`LabError::Files`] for a directory that is not one, or was cut off before the window
@@ -304,7 +304,8 @@ fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
     let stages = Stage::ALL.iter().zip(&tally.stages);
     let unanswered_late = sum(|c| c.unanswered_late);
     let jobs = tally.ssm.jobs;
-    let mut summary = CellSummary {
+    CellSummary {
+        // Judged from the run directory, as every robot's runs are.
         verdict: Verdict::Inconclusive,
         reasons: Vec::new(),
         sentence: String::new(),
@@ -341,10 +342,7 @@ fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
         cpu: facts.cpu,
         scaled: facts.scaled.clone(),
         run_dir: String::new(),
-    };
-    let report = verdict(&summary, tally, facts);
-    summary.tell(report);
-    summary
+    }
 }
 
 fn camera(index: usize, camera: &CameraTally, tally: &Tally) -> CameraSummary {

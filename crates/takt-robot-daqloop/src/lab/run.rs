@@ -5,7 +5,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use takt_lab::options::RunOptions;
-use takt_lab::robot::{Conclusion, Critical, End, GuestNeeds, Kind, Observe, Robot, Running, read};
+use takt_lab::robot::{
+    Conclusion, Critical, End, GuestNeeds, Kind, NoCriticalThread, Observe, Robot, Running, read,
+};
 use takt_lab::{ConfigError, LabError, Session};
 use takt_link_daq::Waiting;
 use takt_rt::offline::Offline;
@@ -64,10 +66,10 @@ impl Robot for DaqConfig {
         self.make_strict();
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
-        Err(
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
+        Err(NoCriticalThread(
             "the DAQ loop polls without releases, so there is no activation to trace; its edges are in its samples",
-        )
+        ))
     }
 
     fn start(

@@ -11,7 +11,8 @@ use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
 use takt_lab::releases::Releases;
 use takt_lab::robot::{
-    Conclusion, Critical, End, Event, GuestNeeds, Kind, Observe, Robot, Running, read as read_file,
+    Conclusion, Critical, End, Event, GuestNeeds, Kind, NoCriticalThread, Observe, Robot, Running,
+    read as read_file,
 };
 use takt_lab::{Collecting, ConfigError, LabError, Session};
 use takt_link_ethercat::control::{CacheReader, Exporter, Idle, Link, bring_up};
@@ -24,6 +25,7 @@ use takt_trace::Trace;
 
 use super::collector::{COUNTS_FILE, Collected, LOST_AFTER, Rings, WalkCollector};
 use super::late::{self, THREADS, Threads};
+use super::report::LateFrames;
 use super::rows::{CYCLES, LATENCIES};
 use super::{HumanoidFile, SHIPPED, failed, wire};
 use crate::run::{self as motion, Finished};
@@ -67,6 +69,7 @@ fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
 pub static KIND: Kind = Kind {
     campaigns: &[("humanoid", include_str!("../../../../campaigns/humanoid.toml"))],
     tasks: &[&TASK],
+    report: Some(&LateFrames),
     // Raw sockets between a pair of interfaces, which a program makes.
     guest: GuestNeeds { modules: &["veth", "af_packet"], programs: &["ip"] },
     ..Kind::new("humanoid", &[("humanoid", SHIPPED)], read_file::<HumanoidFile>)
@@ -117,7 +120,7 @@ impl Robot for HumanoidFile {
         self.strict = true;
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
         let columns = ["planned_ns", "wake_ns", "wake_ns", "end_ns"];
         Ok(Critical { thread: THREAD, file: CYCLES, columns })
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
-use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
+use takt_lab::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
 use takt_lab::{Collecting, ConfigError, LabError, RunOptions, Session};
 use takt_rt::ring::ring;
 use takt_rundir::{Loss, Measure};
@@ -113,7 +113,7 @@ impl Robot for ServoConfig {
         self.task.strict = true;
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
         let columns = ["planned_ns", "wake_ns", "wake_ns", "end_ns"];
         Ok(Critical { thread: THREAD, file: CYCLES, columns })
     }

@@ -14,7 +14,7 @@ use takt_lab::{LabError, Session, TaskLog, Timed, Times};
 use takt_rundir::{Measure, RunDir};
 
 use super::rows::{AttitudeRow, PositionRow, TELEMETRY, TelemetryRow};
-use super::run::{ATTITUDE_TASK, POSITION_TASK};
+use super::run::{ATTITUDE_TASK, LATENESS, POSITION_TASK};
 use crate::flight::Records;
 use crate::plant::Loss;
 use crate::records::{AttitudeRecord, PositionRecord};
@@ -151,7 +151,7 @@ impl Flown {
 /// What of an attitude job a measure is.
 fn attitude_sample(measure: &Measure) -> Option<Sample<AttitudeRecord>> {
     match measure.name.as_str() {
-        "lateness" => Some(|job| (job.planned_ns, job.lateness_ns())),
+        LATENESS => Some(|job| (job.planned_ns, job.lateness_ns())),
         "response" => Some(|job| (job.planned_ns, job.response_ns())),
         "execution" => Some(|job| (job.control_start_ns, job.control_ns())),
         "job" => Some(|job| (job.wake_ns, job.job_ns())),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use takt_rt::placement::{self, CpuSet};
-use takt_rt::policy::Policy;
+use takt_rt::policy::{self, Policy};
 use takt_rt::thread::{self, Handle};
 
 use crate::event::{Event, KEEPER_NAME, Kind};
@@ -172,7 +172,7 @@ pub(super) fn spawn_below_all(
     let (ready, settled) = std::sync::mpsc::sync_channel(1);
     let body = move || {
         let bound = placement::set_affinity(0, &set).map_err(IdleThreadError::from);
-        let outcome = bound.and_then(|()| idle_policy().map_err(IdleThreadError::Policy));
+        let outcome = bound.and_then(|()| policy::set_idle().map_err(IdleThreadError::Policy));
         let settled = outcome.is_ok();
         let _group = settled.then(IdleGroup::join).flatten();
         let _ = ready.send(outcome);
@@ -221,16 +221,6 @@ impl Drop for IdleGroup {
         let _ = fs::write(Self::ROOT, "0");
         // Refused while another is in it, who will do it.
         let _ = fs::remove_dir(Self::PATH);
-    }
-}
-
-/// SCHED_IDLE for the calling thread.
-fn idle_policy() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the parameters are valid; 0 is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -6,6 +6,7 @@ use takt_report::results;
 
 use super::CommandResult;
 use crate::args::Report;
+use crate::registry::ROBOTS;
 
 pub fn run(args: &Report) -> CommandResult {
     if let (Some(folder), Some(page)) = (&args.results, &args.page) {
@@ -19,7 +20,7 @@ pub fn run(args: &Report) -> CommandResult {
     }
     // clap asks for at least one.
     let out = args.out.as_ref().or(args.dirs.first()).ok_or("no folder was named")?;
-    let written = takt_report::write(&args.dirs, out)?;
+    let written = takt_report::write(&args.dirs, out, &ROBOTS.supplements())?;
     println!("{}", written.html.display());
     println!("{}", written.markdown.display());
     Ok(ExitCode::SUCCESS)

@@ -111,9 +111,10 @@ fn tell<S: Serialize>(
 /// run stays unsealed. Asked for here and not between fork and exec, because an exec with file
 /// capabilities takes it back (prctl(2)).
 fn end_with(parent: u32) -> std::io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(PARENT_GONE))?;
-    if std::os::unix::process::parent_id() == parent {
-        return Ok(());
-    }
-    Err(std::io::Error::other(format!("--parent {parent}: that process has ended or is not the parent")))
+    takt_rt::child::end_with(parent, PARENT_GONE.as_raw()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            std::io::Error::other(format!("--parent {parent}: that process has ended or is not the parent"))
+        }
+        _ => error,
+    })
 }
