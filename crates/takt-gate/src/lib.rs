@@ -188,7 +188,7 @@ impl RunFigure {
             of_all.unwrap_or(f64::INFINITY)
         };
         let stolen = run.header.cpu.stolen;
-        Ok(Self { value_ns, samples: all, missed: figures.missed() > 0, stolen })
+        Ok(Self { value_ns, samples: all, missed: figures.missed() > Some(0), stolen })
     }
 
     /// Shares are what differs: a logarithm, of a nanosecond at least.
