@@ -32,7 +32,7 @@ pub enum TuneError {
     Stopped,
     /// The loop that is tuned has ended.
     #[error(
-        "the tuned loop `{name}` (thread {tid}) ended during the search; everything was taken back. Fix: let it run for longer"
+        "the tuned loop `{name}` (thread {tid}) ended during the search; everything was taken back. Fix: let it run for longer than --seconds"
     )]
     Ended {
         /// Its name.

@@ -348,6 +348,29 @@ fn what_cannot_be_tuned_is_refused_and_leaves_nothing() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
+/// A stream that no stall of this machine stops: the shipped one stops its arm after 10 ms without
+/// news, which another tenant of the machine can take at any moment.
+const PATIENT_SERVO: &str = r#"
+robot = "servo"
+name = "servo"
+
+[simulator]
+program = "takt-servo"
+rtde_port = 0
+dashboard_port = 0
+fifo_priority = 95
+
+[servoj]
+silent_cycles = 500
+
+[motion]
+kind = "hold"
+
+[limits]
+stale_cycles = 500
+skipped_cycles = 500
+"#;
+
 /// A search of one setting in short blocks: what is asserted is that it comes to its end, not what
 /// it finds.
 #[test]
@@ -358,11 +381,14 @@ fn robots_are_run_tuned_and_ended() {
     }
     let desk = tempfile::tempdir().unwrap();
     let mut seen = golden::shape::Shape::new();
-    for (robot, thread) in [("uav", "uav-attitude"), ("servo", "takt-servo")] {
+    let servo = desk.path().join("servo.toml");
+    fs::write(&servo, PATIENT_SERVO).unwrap();
+    let uav = root().join("robots/uav.toml");
+    for (robot, file, thread) in [("uav", uav, "uav-attitude"), ("servo", servo, "takt-servo")] {
         let out = desk.path().join(robot);
         let output =
             run(["tune", "--only", "timer migration", "--block", "60ms", "--seconds", "15", "--json"])
-                .arg(root().join(format!("robots/{robot}.toml")))
+                .arg(file)
                 .arg("--state")
                 .arg(desk.path().join("state.json"))
                 .arg("--out")

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use takt_doctor::{DoctorError, default_state, journal, revert};
@@ -38,6 +39,7 @@ pub fn run(args: &Tune) -> CommandResult {
     let stop = stop_flag()?;
     let aim = aim(args)?;
     let mut child = start(args)?;
+    let summary = child.as_mut().and_then(|child| child.stdout.take()).map(read);
     let target = match (&child, args.pid, &args.name) {
         // A simulator that a robot starts beside itself may have threads of the same name.
         (Some(child), ..) if args.robot.is_some() => Target::Process(i32::try_from(child.id())?),
@@ -75,6 +77,13 @@ pub fn run(args: &Tune) -> CommandResult {
             eprintln!("takt: {}", TuneError::Stopped);
             return Ok(ExitCode::from(2));
         }
+        // A robot stops by its own limits; which one it was is in the summary of its run.
+        Err(error @ TuneError::Ended { .. }) => {
+            return Err(match summary.and_then(verdict) {
+                Some(verdict) => format!("{error}. The robot's run: {verdict}").into(),
+                None => error.into(),
+            });
+        }
         tuned => tuned?,
     };
     // What is shown in guests is shown without the loop, whose load would only make them slower.
@@ -93,6 +102,22 @@ pub fn run(args: &Tune) -> CommandResult {
         print!("{}", print::tuned(&report));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads all of a robot's summary, so that its run never waits for a reader.
+fn read(mut summary: ChildStdout) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        // Cut short, it is no JSON, and nothing is told of it.
+        let _ = summary.read_to_string(&mut text);
+        text
+    })
+}
+
+/// What a robot's run says of itself.
+fn verdict(summary: JoinHandle<String>) -> Option<String> {
+    let summary: serde_json::Value = serde_json::from_str(&summary.join().ok()?).ok()?;
+    Some(summary.get("sentence")?.as_str()?.to_owned())
 }
 
 fn restore(state: &Path) -> CommandResult {
@@ -122,8 +147,8 @@ fn aim(args: &Tune) -> Result<Aim, Box<dyn std::error::Error>> {
     Ok(aim)
 }
 
-/// Starts the command, or the run of the robot, if there is one. Its output must not stand between
-/// the lines of the result.
+/// Starts the command, or the run of the robot, if there is one. A command's output must not stand
+/// between the lines of the result; a robot's is its summary and can be read.
 fn start(args: &Tune) -> Result<Option<Child>, String> {
     let own = |robot: &PathBuf| -> Result<Vec<OsString>, String> {
         let takt = std::env::current_exe().map_err(|error| format!("this program's own path: {error}"))?;
@@ -142,7 +167,7 @@ fn start(args: &Tune) -> Result<Option<Child>, String> {
     };
     let Some((program, rest)) = words.split_first() else { return Ok(None) };
     let mut command = Command::new(program);
-    command.args(rest).stdout(Stdio::null());
+    command.args(rest).stdout(if args.robot.is_some() { Stdio::piped() } else { Stdio::null() });
     let child = command.spawn();
     child.map(Some).map_err(|error| format!("{}: {error}", program.to_string_lossy()))
 }
