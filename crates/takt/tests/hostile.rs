@@ -145,7 +145,9 @@ fn path_arguments() -> BTreeSet<String> {
     let text = takt::stdout(&output);
     for line in text.lines().map(str::trim) {
         match (line, cases.last()) {
-            ("case $state in" | "case $line[1] in", _) => cases.push((line.contains("line"), current.clone())),
+            ("case $state in" | "case $line[1] in", _) => {
+                cases.push((line.contains("line"), current.clone()))
+            }
             ("esac", _) => current = cases.pop().unwrap().1,
             (_, Some((true, before))) if line.starts_with('(') && line.ends_with(')') => {
                 current = format!("{before} {}", &line[1..line.len() - 1]).trim().to_owned();

@@ -177,10 +177,13 @@ fn the_joint_stream_goes_on() {
 #[test]
 fn a_ros_system_does_not_go_on_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
-    let config = written(folder.path(), "robot = \"ros\"\nname = \"r\"\n");
+    let config = takt::root().join("robots/turtlebot.toml");
     let resumed = run(["run", config.to_str().unwrap(), "--resume"]).arg(folder.path()).output().unwrap();
     let said = refusal(&resumed);
-    assert!(said.contains("its nodes are programs of their own") && said.contains("start a new one"), "{said}");
+    assert!(
+        said.contains("its nodes are programs of their own") && said.contains("start a new one"),
+        "{said}"
+    );
 }
 
 /// A run that is alive must not be cut under its feet.

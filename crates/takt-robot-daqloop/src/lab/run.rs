@@ -315,7 +315,9 @@ fn conclude(
     let by_time = !cut_off && stopped.is_none() && outcome.ended.problem().is_none();
     let too_few = asked.filter(|_| by_time).map(|asked| {
         let had = state.next_index;
-        format!("its time was over after {had} of {asked} edges (stop.edges): runs with all of them had more work")
+        format!(
+            "its time was over after {had} of {asked} edges (stop.edges): runs with all of them had more work"
+        )
     });
     let loss = Loss::new(
         "lost_edges",

@@ -142,9 +142,9 @@ fn sample(measure: &Measure) -> Option<Sample<Cycle>> {
         "response" => Some(|c| (c.record.planned_ns, c.record.response_ns())),
         "lateness" => Some(|c| (c.record.planned_ns, c.record.lateness_ns())),
         "packet-to-command" => {
-            Some(|c| (c.record.received_ns, c.sent_ns.saturating_sub(c.record.received_ns)))
+            Some(|c| (c.record.planned_ns, c.sent_ns.saturating_sub(c.record.received_ns)))
         }
-        "period" => Some(|c| (c.before_ns, c.sent_ns.saturating_sub(c.before_ns))),
+        "period" => Some(|c| (c.record.planned_ns, c.sent_ns.saturating_sub(c.before_ns))),
         _ => None,
     }
 }

@@ -55,8 +55,10 @@ impl From<ServoError> for LabError {
 
 /// What reports read.
 fn measures(file: &ServoConfig) -> Vec<Measure> {
-    let measure = |name, title, since: &str, column| {
-        Measure::new(name, title, CYCLES, column).since(since).rate_hz(file.rate_hz())
+    // A value belongs to the part of a run in which its cycle was released.
+    let measure = |name, title, since: &str, column| Measure {
+        time_column: Some("planned_ns".to_owned()),
+        ..Measure::new(name, title, CYCLES, column).since(since).rate_hz(file.rate_hz())
     };
     let released = match file.task.pacing {
         Pacing::Locked => "Wake-up after the earliest moment that the controller's packet could be here",

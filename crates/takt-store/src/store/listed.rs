@@ -169,7 +169,9 @@ impl Store {
     /// The rows of a file of the index, where it holds what its name says; `None` where it has
     /// gone.
     fn rows_of(&self, file: &str) -> Result<Option<Result<Vec<Entry>, ()>>, StoreError> {
-        let Some(bytes) = self.objects.get(&format!("{INDEX}/{file}"), MOST_INDEX_BYTES)? else { return Ok(None) };
+        let Some(bytes) = self.objects.get(&format!("{INDEX}/{file}"), MOST_INDEX_BYTES)? else {
+            return Ok(None);
+        };
         let is_named = file.strip_suffix(".parquet").is_some_and(|name| name == sha256_of(&bytes));
         Ok(Some(if is_named { read_index(bytes).map_err(drop) } else { Err(()) }))
     }

@@ -48,7 +48,9 @@ pub fn run(args: &Run) -> CommandResult {
                 None => Target::Resume(dir.clone()),
                 Some(why) => {
                     let robot = robot.robot();
-                    return Err(format!("--resume: a run of {robot} cannot go on: {why}; start a new one").into());
+                    return Err(
+                        format!("--resume: a run of {robot} cannot go on: {why}; start a new one").into()
+                    );
                 }
             },
             (Some(dir), None) => Target::Exactly(dir.clone()),
