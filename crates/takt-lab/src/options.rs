@@ -32,7 +32,7 @@ pub enum Target {
     /// This very folder, which must not exist.
     Exactly(PathBuf),
     /// This very folder, which a kill left: the run goes on in it. For robots that can
-    /// ([`crate::robot::Kind::can_resume`]).
+    /// ([`crate::robot::Kind::cannot_resume`]).
     Resume(PathBuf),
 }
 

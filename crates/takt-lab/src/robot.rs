@@ -88,8 +88,8 @@ pub struct Kind {
     /// Whether it has a page and a terminal screen ([`crate::View`]); the others ignore what is
     /// asked.
     pub has_views: bool,
-    /// Whether a run that was killed can go on in its own directory.
-    pub can_resume: bool,
+    /// Why a run that was killed cannot go on in its own directory; absent where it can.
+    pub cannot_resume: Option<&'static str>,
     /// Reads a configuration: text, its name in errors, the folder that its paths are relative to.
     pub read: fn(&str, &str, &Path) -> Result<RobotFile, LabError>,
 }
@@ -112,7 +112,7 @@ impl Kind {
             report: None,
             guest: GuestNeeds { modules: &[], programs: &[] },
             has_views: false,
-            can_resume: true,
+            cannot_resume: None,
             read,
         }
     }

@@ -176,7 +176,7 @@ fn run_bench_campaign_report_and_compare_agree_beyond_the_rows_kept() {
                 let run = summarise(&RunDir::open(dirs[side]).unwrap()).unwrap();
                 let lateness = run.main().unwrap();
                 let us = &lateness.us;
-                same("run", (us.count, us.mean * 1e3, us.worst * 1e3, lateness.misses), own);
+                same("run", (us.count, us.mean * 1e3, us.worst * 1e3, lateness.misses.unwrap()), own);
                 let collection = collect(&dirs[side..=side]).unwrap();
                 let digest = &digests(&collection, &collection.groups[0])[0];
                 assert_eq!(run.sentence, digest.verdict.as_ref().unwrap().sentence());

@@ -89,6 +89,12 @@ impl Digest {
         self.runs.iter().filter_map(|r| r.misses.as_ref()).map(|m| m.misses).sum()
     }
 
+    /// Misses and what was skipped, over all runs; `None` where nothing was due.
+    pub fn missed(&self) -> Option<u64> {
+        let (late, skipped) = (self.misses(), self.skipped());
+        (self.summary.count > 0 || skipped > 0).then(|| late.saturating_add(skipped))
+    }
+
     /// Longest run of misses of any run.
     pub fn longest_run(&self) -> u64 {
         self.runs.iter().filter_map(|r| r.misses.as_ref()).map(|m| m.longest_run).max().unwrap_or(0)

@@ -333,6 +333,7 @@ impl<T: Targets> Stream<T> {
             targets_rad: self.command.targets_rad,
             count: self.command.count,
             missed: state.missed,
+            longest: state.longest,
             streaming: self.began_at.is_some(),
         };
         if record.streaming {

@@ -125,13 +125,17 @@ impl Objects {
         self.ask("what was cut off", move |backend| backend.tidy(folders, before, dry))
     }
 
-    /// All of a small object; `None` where it is not there.
-    pub(crate) fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    /// All of an object of at most `most` bytes; `None` where it is not there.
+    pub(crate) fn get(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let own = name.to_owned();
         self.ask(name, move |backend| {
-            let Some(mut object) = backend.read(&own)? else { return Ok(None) };
+            let Some(object) = backend.read(&own)? else { return Ok(None) };
             let mut bytes = Vec::new();
-            object.read_to_end(&mut bytes)?;
+            object.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+            if bytes.len() as u64 > most {
+                let why = format!("more than {most} bytes, which are too many for what it is");
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+            }
             Ok(Some(bytes))
         })
     }

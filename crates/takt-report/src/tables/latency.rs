@@ -39,7 +39,10 @@ pub fn verdicts(context: &Context<'_>) -> Table {
                 name,
                 Cell::gap("no deadline is set"),
                 Cell::gap("none"),
-                Cell::number(time(digest.summary.worst)),
+                match digest.summary.count {
+                    0 => nothing(context, digest),
+                    _ => Cell::number(time(digest.summary.worst)),
+                },
                 Cell::gap("no deadline"),
                 Cell::text("Without a deadline there is nothing to meet or miss."),
                 Cell::gap("no deadline"),
@@ -55,7 +58,7 @@ pub fn verdicts(context: &Context<'_>) -> Table {
             } else {
                 Cell::number(time(digest.summary.worst))
             },
-            Cell::number(digest.misses().saturating_add(digest.skipped())),
+            digest.missed().map_or_else(|| Cell::gap("not measured"), Cell::number),
             Cell::text(match digest.excuse() {
                 Some(why) => {
                     format!("{}; given up, so that it does not count: {why}", verdict.reasons.join("; "))
@@ -102,7 +105,10 @@ pub fn latency(context: &Context<'_>) -> Table {
                 Cell::number(unit.number(s.mean)),
                 quantile(0.5),
                 Cell::number(unit.number(s.worst)),
-                Cell::number(unit.number(s.stddev)),
+                match s.count {
+                    1 => Cell::gap("one sample"),
+                    _ => Cell::number(unit.number(s.stddev)),
+                },
                 quantile(0.9),
                 quantile(0.99),
                 quantile(0.999),
@@ -147,7 +153,9 @@ fn misses(digest: &Digest) -> [Cell; 2] {
         return [Cell::gap("no deadline"), Cell::gap("no deadline")];
     }
     let skipped = digest.skipped();
-    let total = digest.misses().saturating_add(skipped);
+    let Some(total) = digest.missed() else {
+        return [Cell::gap("no samples"), Cell::gap("no samples")];
+    };
     let missed =
         if skipped > 0 { format!("{total} ({skipped} skipped or dropped)") } else { total.to_string() };
     [Cell::number(missed), Cell::number(digest.longest_run())]

@@ -184,7 +184,7 @@ pub fn conditions(context: &Context<'_>) -> Table {
             Cell::text(context.name(digest)),
             measured(digest.summary.worst),
             measured(digest.summary.mean),
-            match digest.duration_s() {
+            match digest.duration_s().filter(|_| !digest.runs.is_empty()) {
                 Some(seconds) => Cell::number(days_hours_minutes(seconds)),
                 None => Cell::gap("no times and no rate are recorded"),
             },

@@ -136,8 +136,8 @@ pub struct TaskSummary {
     pub late: u64,
     /// Releases without a job: the job before was not over, or a newer frame took the place.
     pub skipped: u64,
-    /// Longest response time, milliseconds.
-    pub worst_ms: f64,
+    /// Longest response time, milliseconds; null without a job.
+    pub worst_ms: Option<f64>,
 }
 
 /// Figures of one run.
@@ -389,7 +389,7 @@ fn tasks(tally: &Tally) -> Vec<TaskSummary> {
             misses: late(response) + skipped,
             late: late(response),
             skipped,
-            worst_ms: ms(response.max_ns()),
+            worst_ms: (response.count() > 0).then(|| ms(response.max_ns())),
         }
     };
     let (rules, ssm) = (&tally.rules, &tally.ssm);

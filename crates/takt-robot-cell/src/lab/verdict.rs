@@ -78,9 +78,10 @@ fn task_missed(task: &TaskSummary, summary: &CellSummary) -> Option<String> {
         }
         _ => String::new(),
     };
+    let worst = task.worst_ms.map_or_else(|| "no job ran".to_owned(), |ms| format!("worst {ms:.1} ms"));
     Some(format!(
-        "{who} missed its {} ms deadline in {} of {} releases: {} {without}, {} late (worst {:.1} ms){pause}",
-        task.deadline_ms, task.misses, task.releases, task.skipped, task.late, task.worst_ms
+        "{who} missed its {} ms deadline in {} of {} releases: {} {without}, {} late ({worst}){pause}",
+        task.deadline_ms, task.misses, task.releases, task.skipped, task.late
     ))
 }
 

@@ -112,15 +112,19 @@ impl Flown {
         deviation_m
     }
 
-    /// Single figures. Those of a lost flight are of the time until then.
+    /// Single figures; none of a flight without a job. Those of a lost one are of the time until
+    /// then.
     pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
         let counts = &self.counts;
+        if counts.jobs == 0 {
+            return Vec::new();
+        }
         let mut figures = vec![
             ("position_rms_m", counts.errors.rms_m(counts.jobs)),
             ("max_position_error_m", counts.errors.max_m),
             ("deviation_rms_m", counts.deviations.rms_m(counts.jobs)),
             ("max_deviation_m", counts.deviations.max_m),
-            ("rotors_at_limit_share", counts.at_limit as f64 / counts.jobs.max(1) as f64),
+            ("rotors_at_limit_share", counts.at_limit as f64 / counts.jobs as f64),
             ("oldest_force_ms", counts.oldest_force_ns as f64 / 1e6),
             ("diverged", f64::from(u8::from(counts.loss.is_some()))),
         ];

@@ -1,5 +1,6 @@
 //! `takt report`
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use takt_report::results;
@@ -13,7 +14,9 @@ pub fn run(args: &Report) -> CommandResult {
         for written in results::keep(folder, &args.dirs)? {
             println!("{}", written.display());
         }
-        std::fs::write(page, results::page(&results::read(folder)?))
+        let text = results::page(&results::read(folder)?);
+        takt_files::create_output(page)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|error| format!("{}: {error}", page.display()))?;
         println!("{}", page.display());
         return Ok(ExitCode::SUCCESS);

@@ -44,12 +44,15 @@ pub fn run(args: &Run) -> CommandResult {
         seconds: args.seconds,
         interference,
         target: match (&args.run_dir, &args.resume) {
-            (_, Some(dir)) if robot.kind().can_resume => Target::Resume(dir.clone()),
-            (_, Some(_)) => {
-                return Err(
-                    format!("--resume: a run of {} cannot go on; start a new one", robot.robot()).into()
-                );
-            }
+            (_, Some(dir)) => match robot.kind().cannot_resume {
+                None => Target::Resume(dir.clone()),
+                Some(why) => {
+                    let robot = robot.robot();
+                    return Err(
+                        format!("--resume: a run of {robot} cannot go on: {why}; start a new one").into()
+                    );
+                }
+            },
             (Some(dir), None) => Target::Exactly(dir.clone()),
             (None, None) => Target::Below(args.runs.clone()),
         },
