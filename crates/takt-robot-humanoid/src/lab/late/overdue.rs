@@ -1,5 +1,5 @@
-//! Time that a thread is charged with while its CPU did not run: a timer of that CPU was due, and its
-//! interrupt did not come.
+//! Time that a thread is charged with while its CPU did not run: a timer of that CPU was due, and
+//! its interrupt did not come.
 
 use std::collections::HashMap;
 
