@@ -50,6 +50,8 @@ pub(super) struct Piece {
     pub answer: Option<u16>,
     /// The newest cycle that was answered, and its working counter.
     pub newest: u64,
+    /// The newest cycle that had been sent when that answer came.
+    pub advanced: u64,
     pub counter: u16,
     /// An answer that was taken since the cycle was sent had another working counter than expected:
     /// a newer one that is right does not undo that.
@@ -76,6 +78,7 @@ pub(super) fn cut(places: &[Place], image_bytes: usize, commands: ProcessCommand
                 expected,
                 answer: None,
                 newest: 0,
+                advanced: 0,
                 counter: 0,
                 wrong: false,
                 frame: 0,
@@ -105,7 +108,9 @@ pub(super) enum Came {
     Late(u64),
     /// For a second time.
     Twice,
-    /// A frame of process data that counts as lost already.
+    /// A frame of process data that counted as lost, so many cycles after its own.
+    Found(u64),
+    /// The same, of a cycle that is forgotten.
     AfterLost,
     /// Status of an earlier cycle: nobody misses it.
     OldStatus,
@@ -181,6 +186,13 @@ impl Cyclic {
     pub fn behind(&self) -> u64 {
         let newest = self.pieces.iter().map(|piece| piece.newest).min();
         newest.map_or(0, |newest| self.cycle.saturating_sub(newest))
+    }
+
+    /// Cycles in a row in which no newer inputs came: of the datagram that brought none for
+    /// longest.
+    pub fn silent(&self) -> u64 {
+        let advanced = self.pieces.iter().map(|piece| piece.advanced).min();
+        advanced.map_or(0, |advanced| self.cycle.saturating_sub(advanced))
     }
 
     /// Working counter of the newest answers.
@@ -301,7 +313,7 @@ impl Cyclic {
                     // A late answer is better than the one before it, and no better than a newer
                     // one.
                     if cycle > piece.newest {
-                        piece.newest = cycle;
+                        (piece.newest, piece.advanced) = (cycle, self.cycle);
                         piece.counter = datagram.working_counter;
                         piece.wrong |= piece.counter != piece.expected;
                         if piece.command != command::LWR {
@@ -346,6 +358,7 @@ impl Cyclic {
                 Came::Current
             }
             Some(Arrival::Late(cycles)) => Came::Late(cycles),
+            Some(Arrival::Found(cycles)) => Came::Found(cycles),
             Some(Arrival::Twice) => Came::Twice,
             Some(Arrival::AfterLost) => Came::AfterLost,
             None if age > 0 => Came::OldStatus,

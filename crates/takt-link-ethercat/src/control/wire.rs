@@ -9,7 +9,7 @@ use takt_rt::net;
 use takt_rt::packet::{self, Layer, PacketSocket};
 
 use super::error::ControlError;
-use crate::segment::{Outcome, Segment};
+use crate::segment::{Outcome, Segment, Stay};
 
 /// Longest Ethernet frame, without its checksum.
 pub const MOST_FRAME_BYTES: usize = 1518;
@@ -191,7 +191,7 @@ impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> InProcess<F> {
 pub fn in_process(mut segment: Segment) -> Box<dyn Wire> {
     Box::new(InProcess::new(move |frame, now_ns| match segment.process(frame, now_ns) {
         Outcome::Return { copies, delay_ns } => {
-            segment.passed(frame, now_ns, now_ns.saturating_add(delay_ns));
+            segment.passed(frame, Stay::held(now_ns, delay_ns));
             Some(Back { copies, delay_ns })
         }
         _ => None,

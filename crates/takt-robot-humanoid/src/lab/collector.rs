@@ -67,8 +67,8 @@ fn latency_sample(measure: &Measure) -> Option<Sample<LatencyRow>> {
     }
 }
 
-/// Cycles after which a frame that has not come is told as lost
-/// ([`Exchanged::lost`](takt_link_ethercat::control::Exchanged::lost)).
+/// Cycles after which a frame that has not come counts as lost
+/// ([`Exchanged::lost`](takt_link_ethercat::control::Exchanged::lost)), until it comes.
 pub(super) const LOST_AFTER: usize = 16;
 
 /// Which of the last [`LOST_AFTER`] cycles sent their frames within the window: a loss belongs to
@@ -104,6 +104,9 @@ pub(super) struct WalkCollector {
     late_joiner: LateJoiner,
     previous_wake_ns: Option<u64>,
     sendings: Sendings,
+    /// Frames that were sent within the window and came after they had counted as lost, whose loss
+    /// no record has told yet.
+    found: u64,
     releases: Releases,
     collected: Collected,
     dir: RunDir,
@@ -181,6 +184,7 @@ impl WalkCollector {
             joiner: Joiner::default(),
             previous_wake_ns: None,
             sendings: Sendings::default(),
+            found: 0,
             collected,
             reporter,
         })
@@ -231,8 +235,8 @@ impl WalkCollector {
         for truth in &truths {
             match *truth {
                 // Frames of another master say no cycle, and nobody waits for their answers here.
-                Truth::Passed { cycle: Some(cycle), address, at_ns, left_ns } => {
-                    self.late_joiner.passed((cycle, address), at_ns, left_ns);
+                Truth::Passed { cycle: Some(cycle), address, stay } => {
+                    self.late_joiner.passed((cycle, address), stay);
                 }
                 _ => self.joiner.truth(truth),
             }
@@ -241,10 +245,18 @@ impl WalkCollector {
         let mut late = Vec::new();
         while self.rings.late.take_into(&mut late, BATCH) > 0 {}
         taken += late.len();
-        late.into_iter().for_each(|answer| self.late_joiner.answer(answer));
+        for answer in late {
+            let counted = usize::from(answer.cycles) >= LOST_AFTER;
+            self.found += u64::from(counted && self.window.elapsed_ns(answer.sent_ns).is_some());
+            self.late_joiner.answer(answer);
+        }
         for record in &records {
             self.cycle(record)?;
         }
+        // Late and not lost.
+        let found = self.found.min(self.collected.lost_frames);
+        self.collected.lost_frames -= found;
+        self.found -= found;
         self.rings.untold.store(self.sendings.untold(), Ordering::Release);
         self.late_frames(false)?;
         let mut rows = Vec::new();
