@@ -1,5 +1,5 @@
-//! Programs in Go: their threads are the runtime's, which lends them to goroutines by turns, and one
-//! of them (sysmon) belongs to nobody: it looks after the others every 20 us to 10 ms.
+//! Programs in Go: their threads are the runtime's, which lends them to goroutines by turns, and
+//! one of them (sysmon) belongs to nobody: it looks after the others every 20 us to 10 ms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
