@@ -6,8 +6,9 @@
 //! | `measures` | a measure of a run: its figures as the index has them, beside the columns of `runs` |
 //! | `samples` | a sample of a measure of a run, likewise |
 //!
-//! What is asked of columns of `runs` and of `measure` alone decides which files are opened. Samples
-//! go through in pieces; what the engine keeps is bounded, and goes to the disk where it can.
+//! What is asked of columns of `runs` and of `measure` alone decides which files are opened.
+//! Samples go through in pieces; what the engine keeps is bounded, and goes to the disk where it
+//! can.
 
 mod samples;
 
