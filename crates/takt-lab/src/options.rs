@@ -11,6 +11,7 @@ use takt_rundir::{Experiment, RunDir};
 
 use crate::LabError;
 use crate::late_watch::LateWatch;
+use crate::live::LiveMeasures;
 
 /// What shows the robot while it runs. Only the safety cell has views; the others ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,6 +122,8 @@ pub struct RunOptions {
     pub experiment: Experiment,
     /// What is told of late releases while the robot runs (a flight recorder).
     pub watch: Option<LateWatch>,
+    /// Where the run's measures are told while it goes on.
+    pub live: Option<LiveMeasures>,
     /// Ends the run early, in order.
     pub stop: Arc<AtomicBool>,
 }
@@ -136,6 +139,7 @@ impl RunOptions {
             view: View::None,
             experiment: Experiment::default(),
             watch: None,
+            live: None,
             stop,
         }
     }

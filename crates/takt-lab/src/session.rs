@@ -26,6 +26,7 @@ use takt_rundir::{Claim, CpuTime, Draft, Measure, RUN_FILE, RunDir, RunHeader, S
 use crate::LabError;
 use crate::keeper::Window;
 use crate::late_watch::LateWatch;
+use crate::live::{LiveMeasures, LiveSeries};
 use crate::options::{Interference, RunOptions, Target};
 use crate::releases::Releases;
 use crate::resume::{Durable, RESUMPTIONS, Resumed};
@@ -70,6 +71,7 @@ pub struct Session {
     begun: bool,
     resumed: Option<Resumed>,
     durable: Durable,
+    live: Option<LiveMeasures>,
     // Held until the run is sealed: nobody else may write it.
     _claim: Claim,
 }
@@ -158,6 +160,7 @@ impl Session {
             begun: resumed.is_some(),
             resumed,
             durable,
+            live: options.live.clone(),
             _claim: claim,
         };
         session.note("asked", &asked)?;
@@ -199,11 +202,17 @@ impl Session {
 
     /// A window for the measures of this part of the run.
     pub fn new_window(&self, watch: Option<LateWatch>) -> Window {
-        let window = Window::watched(watch);
+        let window = Window::watched(watch).telling(self.live.clone());
         match &self.resumed {
             Some(resumed) => window.going_on(&resumed.checkpoint),
             None => window,
         }
+    }
+
+    /// Where a robot without a [`Keeper`](crate::keeper::Keeper) for it tells how `measure` stands;
+    /// `None` where nobody asks.
+    pub fn live_series(&self, measure: &Measure) -> Option<LiveSeries> {
+        self.live.as_ref().map(|live| live.open(measure))
     }
 
     /// Puts a value of the robot's own into `run.json`, under a key that the header has not.

@@ -46,6 +46,8 @@ pub struct Settings {
     pub probes: bool,
     /// Whether a report is made after every part, for somebody who looks on.
     pub live: bool,
+    /// Whether reports have the histograms of each thread, for telemetry.
+    pub histograms: bool,
 }
 
 /// Who follows the watched threads from wake-up to sleep.
@@ -74,6 +76,7 @@ impl Default for Settings {
             links: [None; 4],
             probes: false,
             live: true,
+            histograms: false,
         }
     }
 }

@@ -8,7 +8,7 @@ use takt_lab::options::RunOptions;
 use takt_lab::robot::{
     Conclusion, Critical, End, GuestNeeds, Kind, NoCriticalThread, Observe, Robot, Running, read,
 };
-use takt_lab::{ConfigError, LabError, Session};
+use takt_lab::{ConfigError, LabError, LiveSeries, Session};
 use takt_link_daq::Waiting;
 use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
@@ -205,6 +205,8 @@ struct Checkpoints {
     empty: Draft,
     flushed: LastFlushed,
     written: Instant,
+    /// Where telemetry looks: latency, link and controller.
+    live: Vec<LiveSeries>,
     /// A state that waits until the saving task has handed its edges to the kernel.
     waiting: Option<(State, Instant)>,
 }
@@ -212,7 +214,9 @@ struct Checkpoints {
 impl Checkpoints {
     fn new(session: &Session, flushed: LastFlushed) -> Self {
         let (dir, empty) = (session.dir().clone(), session.new_window(None).draft());
-        Self { dir, empty, flushed, written: Instant::now(), waiting: None }
+        let live =
+            session.header.measures.iter().filter_map(|measure| session.live_series(measure)).collect();
+        Self { dir, empty, flushed, written: Instant::now(), live, waiting: None }
     }
 
     /// Takes the state every now and then, and writes it as soon as its edges are in the files, or
@@ -234,6 +238,10 @@ impl Checkpoints {
 
     fn write(&mut self, state: &State) -> Result<(), LabError> {
         self.written = Instant::now();
+        let recorders = [Some(&state.recorder), state.link.as_ref(), state.controller.as_ref()];
+        for (live, recorder) in self.live.iter().zip(recorders) {
+            recorder.into_iter().for_each(|recorder| live.tell(recorder));
+        }
         let flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(self.dir.checkpoint(&state.keep(&flushed, self.empty.clone())?)?)
     }
