@@ -273,7 +273,7 @@ fn waited() -> LateRow {
     let way = LateWay { planned_ns: 10 * MS, wake_ns: 10 * MS, begun_ns: 10 * MS, ..LateWay::default() };
     let way = LateWay { sent_ns: 11 * MS, handed_ns: 11 * MS, gave_up_ns: 11 * MS, taken_ns: 12 * MS, ..way };
     let way = LateWay { at_segment_ns: 11 * MS, left_segment_ns: 11 * MS, arrived_ns: 11 * MS + 10, ..way };
-    LateRow { index: 10, late_cycles: 1, way, usual: Usual::default() }
+    LateRow { index: 10, late_cycles: 1, way, usual: Usual::default(), held_ns: 0, ran_ns: 0, still_ns: 0 }
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn waiting_for_the_frame_before_has_its_cause_though_siblings_lie_between() {
         let left_segment_ns = 9 * MS + if late_segment { 3 * MS } else { 10 };
         let way = LateWay { at_segment_ns: 9 * MS, left_segment_ns, arrived_ns: 12 * MS + 10, ..way };
         let way = LateWay { taken_ns: 13 * MS, ..way };
-        LateRow { index: 9, late_cycles: 2, way, usual: Usual::default() }
+        LateRow { index: 9, late_cycles: 2, way, usual: Usual::default(), held_ns: 0, ran_ns: 0, still_ns: 0 }
     };
     let stranger = LateRow { way: LateWay { gave_up_ns: 11 * MS + 1, ..before(false).way }, ..before(false) };
     let told = causes(&[before(true), stranger, own], &Threads::default(), Err("no trace"));
