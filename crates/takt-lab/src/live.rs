@@ -62,9 +62,16 @@ impl LiveMeasures {
             let LiveSeries(slot) = self.open(&measure);
             let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
             slot.skipped = measure.skipped;
-            if slot.values.count > 0 {
+            // The last word of a collector is left out where somebody read just then.
+            if let Ok(takt_report::Figures { streamed: Some(all), .. }) =
+                takt_report::Figures::read(dir, &measure)
+            {
+                slot.values = Exponential::of(&all.recorder);
+                slot.late = measure.deadline_ns.map(|_| all.recorder.misses().misses);
                 continue;
             }
+            // All are among the samples.
+            slot.values = Exponential::default();
             let Ok(series) = dir.series(&measure) else { continue };
             series.values_ns.iter().for_each(|&value_ns| slot.values.add(value_ns, 1));
             slot.late = measure.deadline_ns.map(|deadline_ns| {

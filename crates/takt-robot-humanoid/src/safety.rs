@@ -224,7 +224,7 @@ impl Watch {
         }
         if self.missing >= config.most_missing {
             Some(StopReason::LinkLost)
-        } else if self.age > config.most_input_age {
+        } else if self.missing == 0 && self.age > config.most_input_age {
             Some(StopReason::InputsOld)
         } else if self.incomplete >= config.most_incomplete {
             Some(StopReason::DevicesLost)

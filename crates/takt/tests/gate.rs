@@ -185,7 +185,7 @@ fn runs_of_a_newer_takt_are_told_by_whoever_reads_runs() {
     let out = out.to_str().unwrap();
     for asked in [
         &["report", new, "--out", out][..],
-        &["compare", old, new, "--out", out],
+        &["compare", old, new],
         &["export", "--format", "mcap", "--out", out, new],
         &["gate", "--baseline", old, new],
         &["gate", "--baseline", new, old],

@@ -95,8 +95,12 @@ impl Server {
         let summary = common_summary(dir);
         for measure in summary["measures"].as_array().unwrap() {
             let of = format!("{{measure={}, robot=\"{robot}\"}}", measure["name"]);
-            let counted = self.count(&format!("sum({{__name__=~\"takt_.*_seconds_count\", {}", &of[1..]));
-            assert_eq!(counted, measure["us"]["count"].as_u64().unwrap(), "{robot}: {measure}");
+            let query = format!("sum({{__name__=~\"takt_.*_seconds_count\", {})", &of[1..]);
+            // The last of them may be shown later than the verdict.
+            let all = measure["us"]["count"].as_u64().unwrap();
+            wait_for(&format!("{all} values of {robot}: {measure}"), || {
+                (self.count(&query) == all).then_some(())
+            });
             if let Some(misses) = measure["misses"].as_u64() {
                 assert_eq!(self.count(&format!("sum(takt_misses_total{of})")), misses, "{robot}: {measure}");
             }

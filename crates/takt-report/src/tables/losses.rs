@@ -28,10 +28,7 @@ pub fn losses(collection: &Collection) -> Option<Table> {
             table.push(vec![
                 Cell::text(&configuration.name),
                 Cell::text(clean(&loss.title)),
-                match loss.of {
-                    0 if loss.lost == 0 => Cell::gap("not known"),
-                    _ => Cell::number(loss.lost),
-                },
+                Cell::number(loss.lost),
                 if loss.of > 0 { Cell::number(loss.of) } else { Cell::gap("not known") },
                 Cell::number(loss.allowed),
                 Cell::text(clean(&loss.key)),

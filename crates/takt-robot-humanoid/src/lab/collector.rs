@@ -104,9 +104,10 @@ pub(super) struct WalkCollector {
     late_joiner: LateJoiner,
     previous_wake_ns: Option<u64>,
     sendings: Sendings,
-    /// Frames that were sent within the window and came after they had counted as lost, whose loss
-    /// no record has told yet.
+    /// Frames that were sent within the window and came after they had counted as lost.
     found: u64,
+    /// Length of a cycle, nanoseconds.
+    period_ns: u64,
     releases: Releases,
     collected: Collected,
     dir: RunDir,
@@ -185,6 +186,7 @@ impl WalkCollector {
             previous_wake_ns: None,
             sendings: Sendings::default(),
             found: 0,
+            period_ns,
             collected,
             reporter,
         })
@@ -247,16 +249,18 @@ impl WalkCollector {
         taken += late.len();
         for answer in late {
             let counted = usize::from(answer.cycles) >= LOST_AFTER;
-            self.found += u64::from(counted && self.window.elapsed_ns(answer.sent_ns).is_some());
+            // The first cycles of the window may have been lost before it began.
+            let begun_ns = self.window.elapsed_ns(answer.sent_ns);
+            let within = begun_ns.is_some_and(|begun_ns| begun_ns >= self.period_ns.saturating_mul(2));
+            self.found += u64::from(counted && within);
             self.late_joiner.answer(answer);
         }
         for record in &records {
             self.cycle(record)?;
         }
-        // Late and not lost.
-        let found = self.found.min(self.collected.lost_frames);
+        // Late and not lost. What was not counted as lost is not taken back from later losses.
+        let found = std::mem::take(&mut self.found).min(self.collected.lost_frames);
         self.collected.lost_frames -= found;
-        self.found -= found;
         self.rings.untold.store(self.sendings.untold(), Ordering::Release);
         self.late_frames(false)?;
         let mut rows = Vec::new();

@@ -332,7 +332,9 @@ fn ask_kernel(
             let stood_ns = overdue::stood_still_ns(trace, tid, *span);
             if is_most(stood_ns, span.to_ns - span.from_ns) {
                 late.cause = Cause::Gap;
-                late.who = "timers of its CPU were due, and none came".to_owned();
+                late.who =
+                    "timers of its CPU were due, and none came: firmware, the hypervisor, or interrupts off"
+                        .to_owned();
                 late.share = stood_ns as f64 / (span.to_ns - span.from_ns) as f64;
             }
         }
@@ -428,6 +430,7 @@ fn behind_others(frames: &mut [LateFrame]) {
             && let Some(other) = others.iter().find(behind)
         {
             (frame.cause, frame.blame, frame.share) = (other.cause, other.blame, other.share);
+            frame.parts.clone_from(&other.parts);
             frame.who = format!("{}, with the frame before in its hands", other.who);
         }
     }

@@ -129,7 +129,12 @@ impl Robot for ServoConfig {
         let goes_on = session.resumed() > 0;
         let log = match &mut config.simulator {
             // A log is of one stream: that of a killed part stays, and the others write none.
-            _ if goes_on => None,
+            simulator if goes_on => {
+                if let Some(simulator) = simulator {
+                    simulator.log = None;
+                }
+                None
+            }
             Some(simulator) if simulator.log.is_none() && seconds <= LONGEST_LOG_S => {
                 simulator.log = Some(session.dir().path().join(CONTROLLER_LOG));
                 simulator.log.clone()

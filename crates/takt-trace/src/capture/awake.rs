@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -252,12 +253,13 @@ impl Remover {
 
     fn start(group: &Path) -> io::Result<Self> {
         // The kernel may need some time to take a killed process's threads out of the group.
-        // Ctrl-C is for the program that it looks after.
-        let script = "trap '' INT; read -r _; for _ in 1 2 3 4 5 6 7 8 9 10; do \
+        // What ends the program that it looks after, or its group, must not end it first.
+        let script = "trap '' HUP INT QUIT TERM; read -r _; for _ in 1 2 3 4 5 6 7 8 9 10; do \
                       [ -d \"$1\" ] || exit; rmdir \"$1\" 2>/dev/null && exit; sleep 0.2; done";
         let child = Command::new("/bin/sh")
             .args(["-c", script, "sh"])
             .arg(group)
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

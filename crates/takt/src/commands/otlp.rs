@@ -278,7 +278,7 @@ pub mod of_watch {
         let sentence = format!("{late} of {releases} cycles of {} were late", report.target);
         let mut evidence = Vec::new();
         let worst = |thread: &ThreadReport| {
-            let window = thread.windows.iter().max_by(|a, b| a.response_us.total_cmp(&b.response_us))?;
+            let window = thread.windows.iter().max_by(|a, b| a.lateness_us.total_cmp(&b.lateness_us))?;
             Some((thread.name.clone(), window.clone()))
         };
         let worst = report.threads.iter().filter_map(worst);

@@ -36,7 +36,13 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 fn code(text: &str) -> Vec<(usize, String)> {
-    let lines = text.lines().enumerate().take_while(|(_, line)| line.trim() != "#[cfg(test)]");
+    // A module of tests ends a file; a declaration of one in another file does not.
+    let all: Vec<&str> = text.lines().collect();
+    let opens = |pair: &[&str]| {
+        pair[0].trim() == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
+    };
+    let end = all.windows(2).position(opens).unwrap_or(all.len());
+    let lines = all.into_iter().take(end).enumerate();
     let lines = lines.map(|(number, line)| {
         // An address has its slashes behind a colon.
         let comment = line.match_indices("//").find(|(at, _)| !line[..*at].ends_with(':'));

@@ -46,7 +46,8 @@ pub(super) fn perception_process(collection: &Collection) -> Option<Table> {
         for name in std::iter::once(MARK).chain(FIGURES.iter().map(|(name, _)| *name)) {
             let found = values(name);
             row.push(match name {
-                _ if found.is_empty() => Cell::gap("no perception process"),
+                _ if found.is_empty() && values(MARK).is_empty() => Cell::gap("no perception process"),
+                _ if found.is_empty() => Cell::gap("nothing was answered"),
                 _ if name.ends_with("_ms") => {
                     let [middle, _, high] = spread(found.iter().copied());
                     let worst = name.contains("worst");

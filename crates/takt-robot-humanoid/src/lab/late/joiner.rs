@@ -14,8 +14,8 @@ use crate::run::CycleRecord;
 
 /// Name of the sample file with the stamps of late frames.
 pub const LATE: &str = "late_frames";
-/// Cycles kept to find a late answer's own in: it comes within 16, or counts as lost.
-const CYCLES_KEPT: usize = 256;
+/// Cycles kept to find a late answer's own in: one that comes is told for up to 255 cycles.
+const CYCLES_KEPT: usize = 257;
 /// Answers in time that are kept: of the last second, those whose frames the segment has not
 /// forgotten.
 const IN_TIME_KEPT: usize = 16;
