@@ -218,10 +218,10 @@ fn the_segments_word_is_waited_for_and_done_without() {
     assert_eq!((row.index, row.way.at_segment_ns, row.way.gave_up_ns), (1, MS + 7, 2 * MS + 2));
     let told = causes(&rows, &Threads::default(), Err("no trace"));
     assert_eq!((told.causes[0].place, told.unexplained), (Place::Segment, 0), "{told:?}");
-    // A segment with a thread of its own may have been held up: only the kernel tells that from a
-    // device that keeps frames.
+    // One that it did not keep on purpose: only the kernel tells what held its thread up.
     let threads = Threads { controller: None, segment: Some(1) };
-    let mut told = causes(&rows, &threads, Err("no trace"));
+    let not_kept = rows.iter().map(|row| LateRow { held_ns: 0, ..*row }).collect::<Vec<_>>();
+    let mut told = causes(&not_kept, &threads, Err("no trace"));
     assert_eq!(told.unexplained, 1, "{told:?}");
     assert!(!told.causes[0].why.contains("kept it"), "{told:?}");
     // What was counted and has no row is counted here, too.
