@@ -193,3 +193,20 @@ impl Objects {
         if found == hash { Ok(length) } else { Err(damaged(format!("what it holds has the hash {found}"))) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a dead server's folder does.
+    #[test]
+    fn a_store_that_does_not_answer_is_left() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path().join("store");
+        let store = Objects::open(at.to_str().unwrap(), true, Duration::from_secs(60)).unwrap();
+        let store = Objects { patience: Duration::from_millis(20), ..store };
+        let (_silent, answer) = std::sync::mpsc::channel::<()>();
+        let asked = store.ask("samples", move |_| answer.recv().map_err(io::Error::other));
+        assert!(matches!(&asked, Err(StoreError::Slow { what, .. }) if what == "samples"), "{asked:?}");
+    }
+}
