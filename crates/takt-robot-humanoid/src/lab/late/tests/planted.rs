@@ -453,7 +453,7 @@ fn a_cause_explains_at_least_half_of_a_delay() {
     assert_eq!(busy.cause, Some(Cause::HigherPriority), "{busy:?}");
     assert!(busy.share > 0.6 && !busy.why.contains("unexplained"), "{busy:?}");
     let causes_of = |frame: &LateFrame| frame.parts.iter().map(|part| part.cause).collect::<Vec<_>>();
-    assert_eq!(causes_of(&busy), [Cause::HigherPriority, Cause::Execution]);
+    assert_eq!(causes_of(&busy), [Cause::HigherPriority, Cause::ExecutionOrFirmware]);
     let third = Part { cause: Cause::Steal, who: String::new(), ns: 1, share: 0.4 };
     let two = LateFrame { share: 0.45, parts: vec![busy.parts[0].clone(), third], ..busy.clone() };
     let told = tell(vec![two], &threads, None);
