@@ -1,5 +1,5 @@
-//! Jobs of the robots for the latency manager: told while they run to the manager that started the
-//! run, and read from run directories afterwards ([`crate::run_jobs`]).
+//! Jobs of the robots for the latency manager: reported while they run to the manager that started
+//! the run, and read from run directories afterwards ([`crate::run_jobs`]).
 //!
 //! A real-time thread knows nothing of this. It pushes its records to its wait-free ring as always;
 //! the collector's best-effort thread, which takes them from there, passes them on. Tasks have the
@@ -15,20 +15,19 @@ use takt_rt::procfs;
 pub struct Task {
     /// Its name for goals files.
     pub name: &'static str,
-    /// Its thread.
     pub thread: &'static str,
     /// Sample file.
     pub file: &'static str,
     /// Columns: released, started, ended.
     pub columns: [&'static str; 3],
-    /// Column that tells apart tasks of one file; the number ends their and their threads' names.
+    /// Column that distinguishes tasks of one file; the number ends their and their threads' names.
     pub number: Option<&'static str>,
 }
 
 /// Names in the kernel end here.
 const LONGEST_COMM: usize = 15;
 
-/// Tells the jobs of a run to the manager that started it; without one it does nothing.
+/// Reports the jobs of a run to the manager that started it; without one it does nothing.
 #[derive(Debug, Default)]
 pub struct JobReporter {
     file: Option<JobFile>,
@@ -109,7 +108,7 @@ mod tests {
     };
 
     #[test]
-    fn without_a_manager_nothing_is_told_and_with_one_every_job_is() {
+    fn without_a_manager_nothing_is_reported_and_with_one_every_job_is() {
         let mut silent = JobReporter::default();
         silent.job(&SSM, 0, [1, 2, 3]);
         assert!(silent.reported.is_empty());
@@ -122,23 +121,23 @@ mod tests {
             reporter.job(&SSM, 0, [index * 100, index * 100 + 5, index * 100 + 25]);
             reporter.job(&PERCEPTION, 2, [index * 100, index * 100 + 5, index * 100 + 50]);
         }
-        let mut told = Vec::new();
-        // What is told waits in the probe until nothing earlier can come.
+        let mut received_jobs = Vec::new();
+        // What is reported waits in the probe until nothing earlier can come.
         for _ in 0..1000 {
             probe
                 .poll(&mut |event| {
                     if let Kind::Job { task, used_ns, .. } = event.kind {
-                        told.push((task.to_string(), used_ns));
+                        received_jobs.push((task.to_string(), used_ns));
                     }
                 })
                 .unwrap();
-            if told.len() >= 200 {
+            if received_jobs.len() >= 200 {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        assert_eq!(told.iter().filter(|job| *job == &("ssm".to_owned(), 20)).count(), 100);
-        assert_eq!(told.iter().filter(|job| *job == &("perception-2".to_owned(), 45)).count(), 100);
+        assert_eq!(received_jobs.iter().filter(|job| *job == &("ssm".to_owned(), 20)).count(), 100);
+        assert_eq!(received_jobs.iter().filter(|job| *job == &("perception-2".to_owned(), 45)).count(), 100);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) fn bind(socket: &OwnedFd, index: i32, protocol: u16) -> io::Result<()
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index;
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address is as long as told.
+    // SAFETY: the address is as long as instructed.
     match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -52,12 +52,12 @@ fn nothing_stays_after_a_kill() {
     command.args(["--exact", "the_victims_side", "--nocapture"]).env(VICTIM, "1");
     let mut victim = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-    let said = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
+    let message = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
     let during = links();
     victim.kill().unwrap();
     victim.wait().unwrap();
-    let Some(master) = said.strip_prefix("has ") else {
-        eprintln!("SKIPPED: {said}");
+    let Some(master) = message.strip_prefix("has ") else {
+        eprintln!("SKIPPED: {message}");
         return;
     };
     assert!(during.contains(master), "{during}");

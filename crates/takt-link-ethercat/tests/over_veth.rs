@@ -108,8 +108,8 @@ fn pysoem(interface: &str, devices: usize, mode: &str, seconds: &str) -> Option<
         }
     };
     if output.status.code() == Some(NOT_INSTALLED) {
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        skip(&format!("{}; install it with: pip install pysoem==1.1.13", said.trim()));
+        let message = String::from_utf8_lossy(&output.stdout).into_owned();
+        skip(&format!("{}; install it with: pip install pysoem==1.1.13", message.trim()));
         return None;
     }
     Some(output)
@@ -127,7 +127,7 @@ fn pysoem_brings_59_devices_to_op_transfers_objects_and_moves_a_joint() {
     // Its distributed clocks: every drive had its Sync0, and the delays that it measured are the
     // wire's.
     for (place, view) in control.devices().iter().enumerate() {
-        let off_ns = u64::from(view.clock.told_delay_ns).abs_diff(view.clock.pass_ns);
+        let off_ns = u64::from(view.clock.written_delay_ns).abs_diff(view.clock.pass_ns);
         assert!(off_ns <= 1000, "device {place}: {:?}", view.clock);
         assert_eq!(view.clock.pulses > 10, view.drive.is_some(), "device {place}: {:?}", view.clock);
     }

@@ -154,7 +154,7 @@ fn lost_is_what_never_came() {
     let totals = bench.link.port.totals();
     assert_eq!((totals.lost_frames, totals.late_frames, totals.stray_frames), (7, 0, 0), "{totals:?}");
     assert_eq!(stale, 6, "the seventh is missed in the cycle after");
-    // Twenty cycles late: given up by then, and told as what it is when it comes after all.
+    // Twenty cycles late: given up by then, and reported as what it is when it comes after all.
     bench.cycle(0, 20_500);
     for _ in 0..40 {
         bench.cycle(0, 0);
@@ -218,7 +218,7 @@ fn a_silence_of_40_ms_lets_watchdogs_of_30_ms_expire() {
 }
 
 #[test]
-fn who_does_not_go_down_is_told() {
+fn who_does_not_go_down_is_reported() {
     let mut bench = bench(5);
     bench.way_us.store(NEVER, Ordering::Relaxed);
     let error = bench.link.port.shut_down(Duration::from_millis(1)).unwrap_err().to_string();
@@ -344,11 +344,11 @@ fn without_the_lock_the_phase_is_lost() {
 }
 
 #[test]
-fn the_delays_that_devices_are_told_are_those_of_the_wire() {
+fn the_delays_that_devices_are_reported_are_those_of_the_wire() {
     for devices in [4, 12, 30, 59] {
         let bench = bench(devices);
         for (place, view) in bench.control.devices().iter().enumerate() {
-            let off = u64::from(view.clock.told_delay_ns).abs_diff(view.clock.pass_ns);
+            let off = u64::from(view.clock.written_delay_ns).abs_diff(view.clock.pass_ns);
             assert!(off <= 100, "{devices} devices, {place}: {:?}", view.clock);
         }
     }

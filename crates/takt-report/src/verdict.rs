@@ -48,7 +48,7 @@ pub(crate) fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option
         let kept = pool.ordered().len();
         format!("from the first {kept} of {} samples, those kept one by one", pool.count())
     };
-    let tail = tail.map(|told| match told {
+    let tail = tail.map(|reported| match reported {
         Ok(mut tail) => {
             tail.caveats.extend(pool.is_recorded().then(caveat));
             Ok(tail)
@@ -95,8 +95,9 @@ pub fn concluded(report: VerdictReport, sources: &[Source<'_>]) -> VerdictReport
     // What went wrong besides, without a say in the verdict.
     let mut others: Vec<Vec<String>> = Vec::new();
     for header in &runs {
-        let told = |problem: &&String| !header.failures.contains(problem) && !header.doubts.contains(problem);
-        let besides: Vec<String> = header.problems.iter().filter(told).cloned().collect();
+        let reported =
+            |problem: &&String| !header.failures.contains(problem) && !header.doubts.contains(problem);
+        let besides: Vec<String> = header.problems.iter().filter(reported).cloned().collect();
         others.extend((!besides.is_empty()).then_some(besides));
     }
     report.reasons.extend(gather(others.iter().map(Vec::as_slice).collect(), "had problems"));

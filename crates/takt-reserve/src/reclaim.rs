@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_that_lose_the_fair_server_are_told_apart() {
+    fn kernels_that_lose_the_fair_server_are_distinguished() {
         let mut sim = Sim::new(2);
         let mut sound = |release: &str| {
             sim.files.insert("/proc/sys/kernel/osrelease".into(), format!("{release}\n"));

@@ -24,7 +24,6 @@ pub struct Entry {
     pub run: String,
     /// Name of its directory.
     pub name: String,
-    /// The robot.
     pub robot: String,
     /// The run in a few words.
     pub label: String,
@@ -59,7 +58,6 @@ pub struct Entry {
     pub not_granted: i64,
     /// Layout of the run directory.
     pub format: i64,
-    /// Files.
     pub files: i64,
     /// Bytes, all files together.
     pub bytes: i64,
@@ -187,7 +185,6 @@ const OF_RUN: [Column<Entry>; 21] = columns![
     count files, count bytes,
 ];
 
-/// Columns of one measure of it.
 const OF_MEASURE: [Column<Measured>; 13] = columns![
     text measure, count judged, count deadline_ns, count samples, count skipped, count misses,
     number min_ns, number mean_ns, number p50_ns, number p90_ns, number p99_ns, number p999_ns,

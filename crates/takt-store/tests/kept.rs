@@ -219,7 +219,7 @@ fn many_that_write_at_once_end_with_all_runs() {
 
 /// A pipe that nobody writes to, where an object should be, answers as a dead server's folder does.
 #[test]
-fn a_store_that_does_not_answer_is_told_and_left() {
+fn a_store_that_does_not_answer_is_reported_and_left() {
     let root = tempfile::tempdir().unwrap();
     let at = root.path().join("store");
     let dir = run(&root.path().join("runs"), "slow", 1000);

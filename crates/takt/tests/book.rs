@@ -6,6 +6,8 @@
 
 #[path = "takt/documents.rs"]
 mod documents;
+#[path = "takt/words.rs"]
+mod words;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -35,12 +35,12 @@ fn ended(mut command: Command, what: &str) -> Output {
 
 #[test]
 fn fifos_and_endless_files_are_refused() {
-    let desk = tempfile::tempdir().unwrap();
-    let fifo = desk.path().join("fifo");
+    let workspace = tempfile::tempdir().unwrap();
+    let fifo = workspace.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let runs = desk.path().join("runs").display().to_string();
+    let runs = workspace.path().join("runs").display().to_string();
     // A run directory whose files are FIFOs.
-    let planted = desk.path().join("planted");
+    let planted = workspace.path().join("planted");
     fs::create_dir(&planted).unwrap();
     assert!(Command::new("mkfifo").arg(planted.join("run.json")).status().unwrap().success());
     let planted = planted.display().to_string();
@@ -59,9 +59,9 @@ fn fifos_and_endless_files_are_refused() {
         ] {
             let output = ended(run(&args), &format!("{args:?}"));
             assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
-            let said = refusal(&output);
-            let told = ["FIFO", "device", "is no file"].iter().any(|word| said.contains(word));
-            assert!(told, "{args:?}: {said}");
+            let message = refusal(&output);
+            let reported = ["FIFO", "device", "is no file"].iter().any(|word| message.contains(word));
+            assert!(reported, "{args:?}: {message}");
         }
     }
     for args in [vec!["report", &planted], vec!["compare", &planted, &planted], vec!["export", &planted]] {
@@ -72,17 +72,17 @@ fn fifos_and_endless_files_are_refused() {
 
 #[test]
 fn a_line_of_megabytes_is_not_echoed() {
-    let desk = tempfile::tempdir().unwrap();
-    let path = desk.path().join("robot.toml");
+    let workspace = tempfile::tempdir().unwrap();
+    let path = workspace.path().join("robot.toml");
     let file = path.to_str().unwrap();
-    // Within what is read: the place is still told.
+    // Within what is read: the place is still reported.
     fs::write(&path, format!("robot = \"uav\"\nx = \"{}\" oops\n", "a".repeat(900_000))).unwrap();
     for args in
         [vec!["check", file], vec!["run", file], vec!["campaign", "run", file], vec!["workload", file]]
     {
-        let said = refusal(&run(&args).output().unwrap());
-        assert!(said.len() < 3000, "{args:?}: {} bytes", said.len());
-        assert!(said.contains("line 2"), "{args:?}: {said}");
+        let message = refusal(&run(&args).output().unwrap());
+        assert!(message.len() < 3000, "{args:?}: {} bytes", message.len());
+        assert!(message.contains("line 2"), "{args:?}: {message}");
     }
     // A value that is echoed in an error of its own.
     fs::write(&path, format!("robot = \"{}\"\n", "a".repeat(900_000))).unwrap();
@@ -94,8 +94,8 @@ fn a_line_of_megabytes_is_not_echoed() {
 
 #[test]
 fn state_files_of_another_user_are_not_believed() {
-    let desk = tempfile::tempdir().unwrap();
-    let state = desk.path().join("state.json");
+    let workspace = tempfile::tempdir().unwrap();
+    let state = workspace.path().join("state.json");
     let text = "{\"format\": 1, \"settings\": [{\"path\": \"/proc/sys/kernel/sched_rt_runtime_us\", \"before\": \"950000\"}]}";
     fs::write(&state, text).unwrap();
     if chown(&state, Some(NOBODY), Some(NOBODY)).is_err() {
@@ -104,15 +104,15 @@ fn state_files_of_another_user_are_not_believed() {
     }
     let state = state.to_str().unwrap();
     for args in [["doctor", "--revert", "--state", state], ["manage", "--restore", "--state", state]] {
-        let said = refusal(&run(args).output().unwrap());
-        has(&said, &["not trusted", "user 65534"]);
+        let message = refusal(&run(args).output().unwrap());
+        has(&message, &["not trusted", "user 65534"]);
     }
 }
 
 #[test]
 fn a_report_by_root_follows_no_link_of_another_user() {
-    let desk = tempfile::tempdir().unwrap();
-    let runs = desk.path().join("runs");
+    let workspace = tempfile::tempdir().unwrap();
+    let runs = workspace.path().join("runs");
     let made =
         run(["run", root().join("robots/uav.toml").to_str().unwrap(), "--seconds", "0.3", "--view", "none"])
             .args(["--runs", runs.to_str().unwrap()])
@@ -120,7 +120,7 @@ fn a_report_by_root_follows_no_link_of_another_user() {
             .unwrap();
     let dir =
         fs::read_dir(&runs).unwrap().next().unwrap_or_else(|| panic!("{}", stderr(&made))).unwrap().path();
-    let victim = desk.path().join("victim");
+    let victim = workspace.path().join("victim");
     fs::write(&victim, "precious").unwrap();
     for name in ["report.html", "report.md"] {
         let _ = fs::remove_file(dir.join(name));
@@ -138,9 +138,9 @@ fn a_report_by_root_follows_no_link_of_another_user() {
 /// library.
 #[test]
 fn a_binary_with_capabilities_does_not_believe_its_users_environment() {
-    let desk = tempfile::tempdir().unwrap();
-    fs::set_permissions(desk.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let copy = desk.path().join("takt");
+    let workspace = tempfile::tempdir().unwrap();
+    fs::set_permissions(workspace.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = workspace.path().join("takt");
     fs::copy(TAKT, &copy).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     // VFS_CAP_REVISION_2 with the effective bit (include/uapi/linux/capability.h), CAP_SYS_NICE

@@ -115,7 +115,7 @@ fn control_c_keeps_what_was_measured() {
 }
 
 #[test]
-fn without_rights_it_says_what_is_missing_and_tells_rates() {
+fn without_rights_it_says_what_is_missing_and_reports_rates() {
     let _machine = alone();
     let home = tempfile::tempdir().unwrap();
     let program = home.path().join("takt");

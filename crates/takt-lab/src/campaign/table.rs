@@ -51,7 +51,6 @@ pub struct Row {
     pub figures: BTreeMap<String, f64>,
     /// Greatest share of the processor time that the hypervisor took in one repetition.
     pub stolen: Option<f64>,
-    /// Records lost.
     pub records_lost: Option<u64>,
     /// What was lost on the robot's wires over all repetitions, and what of it is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -114,7 +113,7 @@ impl Row {
         let Some(all) = takt_report::verdict::of_runs(runs)? else { return Ok(()) };
         self.us = all.main.summary().over(1e3);
         if let Some(report) = all.report {
-            // A run that failed before its first job has no misses to tell, not none.
+            // A run that failed before its first job has no misses to report, not none.
             let ran = self.us.count > 0 || all.main.skipped() > 0;
             self.misses = ran.then(|| all.main.misses().misses.saturating_add(all.main.skipped()));
             self.longest_miss_run = ran.then(|| all.main.misses().longest_run);
@@ -135,7 +134,6 @@ fn widen(range: &mut Option<[f64; 2]>, value: f64) {
 pub struct Table {
     /// Name of the campaign.
     pub campaign: String,
-    /// The robot.
     pub robot: String,
     /// A row per configuration, in the order of the factors' values.
     pub rows: Vec<Row>,

@@ -8,7 +8,7 @@ use crate::segment::raw::{InterfaceError, check_interface};
 use crate::segment::veth::namespace_of;
 
 /// Room for frames that wait to be taken. 16 MiB: some thousand full frames, seconds of a busy bus.
-const ROOM_BYTES: libc::c_int = 16 << 20;
+const BUFFER_BYTES: libc::c_int = 16 << 20;
 
 /// A frame as a tap saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Tap {
         })?;
         let option = |option: libc::c_int, value: libc::c_int| {
             let length = size_of::<libc::c_int>() as libc::socklen_t;
-            // SAFETY: the value is as long as told.
+            // SAFETY: the value is as long as instructed.
             unsafe {
                 libc::setsockopt(
                     socket.as_raw_fd(),
@@ -69,8 +69,8 @@ impl Tap {
             }
         };
         // Without CAP_NET_ADMIN as much as the system allows.
-        if option(libc::SO_RCVBUFFORCE, ROOM_BYTES) < 0 {
-            option(libc::SO_RCVBUF, ROOM_BYTES);
+        if option(libc::SO_RCVBUFFORCE, BUFFER_BYTES) < 0 {
+            option(libc::SO_RCVBUF, BUFFER_BYTES);
         }
         if option(libc::SO_TIMESTAMPNS, 1) < 0 {
             return Err(system("asking for time stamps"));
@@ -106,7 +106,7 @@ impl Tap {
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
-        // SAFETY: all parts are valid for the lengths told, and outlive the call.
+        // SAFETY: all parts are valid for the lengths reported, and outlive the call.
         let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0) };
         if length < 0 {
             let error = io::Error::last_os_error();
@@ -139,7 +139,7 @@ impl Tap {
     pub fn dropped(&self) -> u64 {
         let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: the statistics are as long as told.
+        // SAFETY: the statistics are as long as instructed.
         let outcome = unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),

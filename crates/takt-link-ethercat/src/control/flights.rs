@@ -4,7 +4,8 @@
 //! *late*; only one that has not come [`LOST_AFTER`] cycles later is *lost*.
 
 /// Cycles after which a frame that has not come counts as lost. 16: far beyond what a host that is
-/// held up for some milliseconds delays frames by, and soon enough to be told in the same second.
+/// held up for some milliseconds delays frames by, and soon enough to be reported in the same
+/// second.
 pub(super) const LOST_AFTER: u64 = 16;
 
 /// A cycle's frames.

@@ -156,7 +156,7 @@ impl RawSocket {
 
     fn option<T>(&self, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
         let (fd, length) = (self.0.as_raw_fd(), size_of::<T>() as libc::socklen_t);
-        // SAFETY: the value is as long as told.
+        // SAFETY: the value is as long as instructed.
         let outcome = unsafe { libc::setsockopt(fd, level, name, (&raw const *value).cast(), length) };
         if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -166,7 +166,7 @@ impl RawSocket {
     /// # Errors
     /// What the system says; after an interface has gone down, once.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        // SAFETY: the buffer is as long as told.
+        // SAFETY: the buffer is as long as instructed.
         let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
         if length >= 0 {
             return Ok(Some(length as usize));
@@ -190,7 +190,7 @@ impl RawSocket {
             tv_sec: most.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(most.subsec_nanos() as i32),
         };
-        // SAFETY: one descriptor, as told; no signal mask.
+        // SAFETY: one descriptor, as instructed; no signal mask.
         unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, std::ptr::null()) > 0 }
     }
 
@@ -199,7 +199,7 @@ impl RawSocket {
     /// # Errors
     /// What the system says.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: the frame is as long as told.
+        // SAFETY: the frame is as long as instructed.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

@@ -32,8 +32,8 @@ pub enum Truth {
         /// The low 32 bits of the number of its cycle, where the master's frames carry it
         /// ([`frame::cycle`](crate::frame::cycle)).
         cycle: Option<u32>,
-        /// Where its first process data lie in the logical address space: tells frames of one cycle
-        /// apart.
+        /// Where its first process data lie in the logical address space: reports frames of one
+        /// cycle apart.
         address: u32,
         /// When it came to the segment.
         at_ns: u64,

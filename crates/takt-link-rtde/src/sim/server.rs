@@ -115,7 +115,7 @@ impl Server {
         // SAFETY: `param` is a valid sched_param, and 0 names the calling thread.
         let rc = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &param) };
         if rc != 0 {
-            // Whether somebody hears it or not: nothing here may end for a closed stream.
+            // Whether somebody receives it or not: nothing here may end for a closed stream.
             let _ = writeln!(
                 io::stderr(),
                 "ursim: SCHED_FIFO {} not granted ({}); it runs without. Give CAP_SYS_NICE or an rtprio limit",

@@ -71,7 +71,7 @@ pub(super) fn rules(file: &CellFile) -> Rules {
 }
 
 /// What reports and comparisons read of the summary.
-pub(super) fn tell_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) {
+pub(super) fn fill_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) {
     let skipped: u64 = summary.tasks.iter().skip(1).map(|task| task.skipped).sum();
     let lost: u64 = summary.losses.values().sum();
     // What is allowed to be missing is named, and no miss.

@@ -19,8 +19,8 @@ use super::collector::COUNTS_FILE;
 mod joiner;
 
 pub const LATE_CAUSES_FILE: &str = "late-frames.json";
-/// Late frames that are told one by one; the causes are of all in the sample file.
-const MOST_TOLD: usize = 1000;
+/// Late frames that are reported one by one; the causes are of all in the sample file.
+const MOST_LISTED: usize = 1000;
 
 /// A late frame with its cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -220,11 +220,11 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
         untraced = Some(error.to_string());
     }
     inherit(&mut frames, &mut kept);
-    tell(frames, threads, &kept, untraced)
+    attribute(frames, threads, &kept, untraced)
 }
 
 /// Says of every frame why it was late, and sums up.
-fn tell(
+fn attribute(
     mut frames: Vec<LateFrame>,
     threads: &Threads,
     kept: &[bool],
@@ -256,7 +256,7 @@ fn tell(
         }
     }
     let count = frames.len() as u64;
-    frames.truncate(MOST_TOLD);
+    frames.truncate(MOST_LISTED);
     let mut causes: Vec<LateFrameCause> = all.into_values().collect();
     causes.sort_by_key(|row| std::cmp::Reverse(row.frames));
     LateCauses { frames: count, unexplained, causes, each: frames, untraced }

@@ -166,7 +166,7 @@ impl Running for Streaming {
     }
 
     fn is_ready(&self) -> bool {
-        // Also one that never followed: its reason is told at the end.
+        // Also one that never followed: its reason is reported at the end.
         self.stream.phase() != Phase::Beginning
     }
 
@@ -201,7 +201,7 @@ impl Running for Streaming {
         } else {
             to_ns
         });
-        tell(session, &config, &finished, &collected);
+        fill_header(session, &config, &finished, &collected);
         if let Some(log) = log {
             // The controller has ended with the stream, so that its log is whole.
             let view = controller_log::view(&controller_log::read(&log)?, config.rate_hz());
@@ -221,7 +221,12 @@ impl Running for Streaming {
 }
 
 /// Fills in what the stream and its collector know.
-fn tell(session: &mut Session, config: &ServoConfig, finished: &Finished, collected: &StreamCollector) {
+fn fill_header(
+    session: &mut Session,
+    config: &ServoConfig,
+    finished: &Finished,
+    collected: &StreamCollector,
+) {
     let (counted, totals) = (&collected.counted, &finished.totals);
     session.releases(&collected.log.releases, "the stream");
     let header = &mut session.header;

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_of_a_packet_is_told_by_the_port() {
+    fn the_way_of_a_packet_is_reported_by_the_port() {
         let endpoint = Endpoint::Udp { port: 50002 };
         let to_us = udp(7, 50002, b"robot");
         let packet = parsed(&to_us, &endpoint, false).unwrap();

@@ -9,7 +9,7 @@ use super::CommandResult;
 use crate::args::gate::Gate;
 
 /// Exit status of a gate that cannot tell: neither a pass nor a failure, which CI systems can be
-/// told to take for a warning.
+/// instructed to take for a warning.
 const INCONCLUSIVE: u8 = 4;
 
 pub fn run(args: &Gate) -> CommandResult {
@@ -20,19 +20,19 @@ pub fn run(args: &Gate) -> CommandResult {
         tolerance: args.tolerance,
         find: args.find,
     };
-    let said = gate(&args.baseline, &args.runs, &options)?;
+    let message = gate(&args.baseline, &args.runs, &options)?;
     if let Some(path) = &args.junit {
-        let text = junit(&said)?;
+        let text = junit(&message)?;
         takt_files::create_output(path)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&said)?);
+        println!("{}", serde_json::to_string_pretty(&message)?);
     } else {
-        print!("{}", takt_report::text(&document(&said)));
+        print!("{}", takt_report::text(&document(&message)));
     }
-    Ok(match said.decision {
+    Ok(match message.decision {
         Decision::Better | Decision::Same => ExitCode::SUCCESS,
         Decision::Worse => ExitCode::from(1),
         Decision::Inconclusive => ExitCode::from(INCONCLUSIVE),

@@ -327,7 +327,7 @@ fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<
     })
 }
 
-/// Tells what came of it. As with the other commands a verdict decides about the exit status only
+/// Reports what came of it. As with the other commands a verdict decides about the exit status only
 /// with `--check`.
 fn report(args: &args::Manage, finished: &Finished, emit: Option<&Folder>) -> CommandResult {
     let verdict = finished.status.verdict();

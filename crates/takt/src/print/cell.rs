@@ -9,7 +9,7 @@ use takt_robot_cell::lab::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
-use super::{circumstances, told};
+use super::{circumstances, number};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -209,8 +209,8 @@ pub fn rows(rows: &[BenchRow]) -> String {
             "  {:<9}{:>6}{:>11}{:>11}{:>9}{:>9}{:>9}{:>11}{:>9}{:>9}{:>10}{:>8.2}%   {}{}",
             row.policy,
             row.noise,
-            told(row.reaction_ms.map(|reaction| reaction.mean), 2),
-            told(row.reaction_ms.map(|reaction| reaction.worst), 2),
+            number(row.reaction_ms.map(|reaction| reaction.mean), 2),
+            number(row.reaction_ms.map(|reaction| reaction.worst), 2),
             row.work.frames_judged,
             row.work.frames_with_networks,
             row.work.people_found,
@@ -271,7 +271,7 @@ pub fn designs(own: &str, against: &str, rows: &[DesignRow]) -> String {
         format!("{} mean/worst", clipped(own)),
     );
     for row in rows {
-        let side = |side: &Side| format!("{} / {}", told(side.mean_ms, 2), told(side.worst_ms, 2));
+        let side = |side: &Side| format!("{} / {}", number(side.mean_ms, 2), number(side.worst_ms, 2));
         let lower = |percent: f64| {
             let word = if percent < 0.0 { "higher" } else { "lower" };
             format!("{:.0} % {word}", percent.abs())
@@ -305,7 +305,7 @@ fn against(against: &Against) -> String {
     let figure = |percent: Option<f64>| match percent {
         Some(percent) if percent < 0.0 => format!("{:.0} % higher", -percent),
         Some(percent) => format!("{percent:.0} % lower"),
-        None => "not told".to_owned(),
+        None => "not reported".to_owned(),
     };
     let refused = if against.refused.is_empty() { "" } else { " (less work, see below)" };
     format!("{}, {}{refused}", figure(against.mean_percent), figure(against.worst_percent))

@@ -247,7 +247,7 @@ fn seconds(frame: &FrameRecord) -> f64 {
 }
 
 #[test]
-fn a_good_run_passes_and_all_its_tasks_are_told() {
+fn a_good_run_passes_and_all_its_tasks_are_reported() {
     let run = Run::good();
     let s = run.summary();
     assert_eq!(s.verdict, Verdict::Pass, "{:?}", s.reasons);

@@ -139,10 +139,14 @@ fn what_is_said_is_what_was_planted() {
             }
             bench.cycle(late_us);
         }
-        let told = bench.causes();
-        assert_eq!((told.frames, told.frames), (bench.late_frames, bench.rows.len() as u64), "{mode:?}");
+        let reported = bench.causes();
+        assert_eq!(
+            (reported.frames, reported.frames),
+            (bench.late_frames, bench.rows.len() as u64),
+            "{mode:?}"
+        );
         let mut seen: BTreeMap<Place, u64> = BTreeMap::new();
-        for frame in &told.each {
+        for frame in &reported.each {
             let index = frame.stamps.index;
             let (cycle, place) = *planted.iter().rev().find(|planted| planted.0 <= index).unwrap();
             assert!(index < cycle + 16, "{mode:?}: nothing was planted: {frame:?}");
@@ -184,14 +188,14 @@ fn doubled_and_lost_frames_change_nothing_of_what_is_said() {
             *next.lock().unwrap() = fate;
             bench.cycle(5);
         }
-        let told = bench.causes();
+        let reported = bench.causes();
         assert!(
-            told.frames >= doubled && told.frames == bench.late_frames,
+            reported.frames >= doubled && reported.frames == bench.late_frames,
             "{mode:?}: {} {doubled}",
-            told.frames
+            reported.frames
         );
         // The frames behind a second copy queue behind it.
-        let right = told.each.iter().filter(|frame| frame.stamps.index % 30 == 7);
+        let right = reported.each.iter().filter(|frame| frame.stamps.index % 30 == 7);
         assert!(right.clone().count() as u64 >= doubled);
         for frame in right {
             assert_eq!(frame.place, Place::Homeward, "{mode:?}: {frame:?}");
@@ -210,10 +214,14 @@ fn a_way_that_is_always_too_slow_is_named() {
             next.lock().unwrap().delay = Some((place, us));
             bench.cycle(5);
         }
-        let told = bench.causes();
-        assert!(told.frames > 300 && told.frames == bench.late_frames, "{place:?}: {}", told.frames);
-        let named: u64 = told.causes.iter().filter(|row| row.place == place).map(|row| row.frames).sum();
-        assert!(named * 10 > told.frames * 9, "{place:?}: {:?}", told.causes);
+        let reported = bench.causes();
+        assert!(
+            reported.frames > 300 && reported.frames == bench.late_frames,
+            "{place:?}: {}",
+            reported.frames
+        );
+        let named: u64 = reported.causes.iter().filter(|row| row.place == place).map(|row| row.frames).sum();
+        assert!(named * 10 > reported.frames * 9, "{place:?}: {:?}", reported.causes);
     }
 }
 
@@ -273,8 +281,8 @@ fn a_controller_that_is_preempted_while_it_waits_for_the_frame_before_was_not_ma
     let before = LateWay { at_segment_ns: 9 * MS, left_segment_ns: 9 * MS, arrived_ns: 12 * MS, ..before };
     let before = LateRow { way: LateWay { taken_ns: 12 * MS, ..before }, ..waited() };
     for rows in [vec![waited()], vec![before, waited()]] {
-        let told = causes(&rows, &threads, Ok(&trace(&preempted)));
-        let own = told.each.last().unwrap();
+        let reported = causes(&rows, &threads, Ok(&trace(&preempted)));
+        let own = reported.each.last().unwrap();
         assert_eq!(
             (own.place, own.cause, own.inherited),
             (Place::Before, Some(Cause::HigherPriority), false)
@@ -290,11 +298,15 @@ fn a_controller_that_is_preempted_while_it_waits_for_the_frame_before_was_not_ma
         (11 * MS - 5 * US, Kind::Waking { tid: CONTROLLER, prio: 10, target_cpu: 0 }),
         (11 * MS - 4 * US, switch(12, State::Runnable, CONTROLLER)),
     ];
-    let told = causes(&[waited()], &threads, Ok(&trace(&slept)));
-    let own = &told.each[0];
-    assert_eq!((own.place, own.blame, told.unexplained), (Place::Before, None, 1), "{own:?}");
-    let told = causes(&[before, waited()], &threads, Ok(&trace(&slept)));
-    assert!(told.each[1].inherited && told.each[1].place == Place::Homeward, "{:?}", told.each[1]);
+    let reported = causes(&[waited()], &threads, Ok(&trace(&slept)));
+    let own = &reported.each[0];
+    assert_eq!((own.place, own.blame, reported.unexplained), (Place::Before, None, 1), "{own:?}");
+    let reported = causes(&[before, waited()], &threads, Ok(&trace(&slept)));
+    assert!(
+        reported.each[1].inherited && reported.each[1].place == Place::Homeward,
+        "{:?}",
+        reported.each[1]
+    );
 }
 
 #[test]
@@ -303,9 +315,14 @@ fn the_frame_before_may_come_after_the_one_that_was_sent_late_for_it() {
     let way = LateWay { sent_ns: 9 * MS, handed_ns: 9 * MS, gave_up_ns: 11 * MS, ..way };
     let way = LateWay { at_segment_ns: 9 * MS, left_segment_ns: 13 * MS, arrived_ns: 13 * MS, ..way };
     let before = LateRow { way: LateWay { taken_ns: 13 * MS, ..way }, ..waited() };
-    // Its answer was taken first, and told first.
-    let told = causes(&[waited(), before], &Threads::default(), Err("no trace"));
-    assert_eq!((told.each[0].inherited, told.each[0].place), (true, Place::Segment), "{:?}", told.each[0]);
+    // Its answer was taken first, and reported first.
+    let reported = causes(&[waited(), before], &Threads::default(), Err("no trace"));
+    assert_eq!(
+        (reported.each[0].inherited, reported.each[0].place),
+        (true, Place::Segment),
+        "{:?}",
+        reported.each[0]
+    );
 }
 
 #[test]
@@ -313,14 +330,18 @@ fn what_explains_one_frame_does_not_explain_others_of_its_place() {
     let threads = Threads { controller: None, segment: Some(SEGMENT) };
     let frame = causes(&[waited()], &threads, Err("no trace")).each.remove(0);
     let in_segment = LateFrame { place: Place::Segment, blame: Some(Blame::Device), ..frame };
-    let told =
-        tell(vec![in_segment.clone(), in_segment.clone(), in_segment], &threads, &[true, false, true], None);
-    let rows: Vec<_> = told.causes.iter().map(|row| (row.frames, row.explained)).collect();
-    assert_eq!((rows, told.unexplained), (vec![(2, true), (1, false)], 1));
+    let reported = attribute(
+        vec![in_segment.clone(), in_segment.clone(), in_segment],
+        &threads,
+        &[true, false, true],
+        None,
+    );
+    let rows: Vec<_> = reported.causes.iter().map(|row| (row.frames, row.explained)).collect();
+    assert_eq!((rows, reported.unexplained), (vec![(2, true), (1, false)], 1));
 }
 
 #[test]
-fn a_segment_that_works_or_is_in_the_firmware_cannot_be_told_to_keep_frames() {
+fn a_segment_that_works_or_is_in_the_firmware_cannot_be_instructed_to_keep_frames() {
     let threads = Threads { controller: None, segment: Some(SEGMENT) };
     let frame = causes(&[waited()], &threads, Err("no trace")).each.remove(0);
     for place in [Place::Segment, Place::Outward, Place::Homeward] {
