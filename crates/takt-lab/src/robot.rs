@@ -60,7 +60,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Who is informed what a run does.
+/// Who is informed of what a run does.
 pub type Observe<'a> = &'a mut dyn FnMut(Event<'_>);
 
 /// Answers a paper's questions from the figures of a campaign.

@@ -5,7 +5,7 @@ use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::synthetic::SolidSource;
 
-/// What a rendered scene is informed of the world: where its camera is, and which bodies move in
+/// What a rendered scene is given of the world: where its camera is, and which bodies move in
 /// it.
 #[derive(Clone)]
 pub struct Surroundings {

@@ -268,7 +268,7 @@ impl Course {
         self.end(UNTRACED, yields, end)
     }
 
-    /// What an executor ran is over: how often it gave the CPU up, if nothing else was informed of
+    /// What an executor ran is over: how often it gave the CPU up, if nothing else reported
     /// it.
     #[inline]
     pub fn execution_ends(&mut self, at_ns: u64) -> Option<OffCpu> {
