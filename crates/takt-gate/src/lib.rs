@@ -20,7 +20,8 @@ mod sides;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use takt_report::{Collection, Run};
+use takt_report::compare::{Did, did_less, seconds};
+use takt_report::{Collection, Figures, Run};
 
 pub use error::Error;
 pub use judge::Decision;
@@ -158,6 +159,28 @@ pub fn gate(baseline: &[PathBuf], candidates: &[PathBuf], options: &Options) -> 
     })
 }
 
+/// The value below which a share `q` of a run's samples lies. What never came was the worst of all:
+/// it counts beyond every value that did, so that the quantile may be infinite.
+pub fn quantile_of(figures: &Figures, q: f64) -> f64 {
+    let all = figures.count().saturating_add(figures.skipped);
+    let rank = (q * all as f64).ceil();
+    if figures.count() == 0 || rank > figures.count() as f64 {
+        return f64::INFINITY;
+    }
+    let of_all = match &figures.streamed {
+        Some(streamed) => {
+            let among = (rank / figures.count() as f64).clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON);
+            streamed.recorder.quantile(among)
+        }
+        None => {
+            let mut values = figures.series.values_ns.clone();
+            let place = (rank as usize).clamp(1, values.len()) - 1;
+            Some(*values.select_nth_unstable(place).1 as f64)
+        }
+    };
+    of_all.unwrap_or(f64::INFINITY)
+}
+
 /// One figure of a run, with what else is asked of it.
 struct RunFigure {
     /// Nanoseconds; infinite where the quantile lies among samples that never came.
@@ -169,32 +192,24 @@ struct RunFigure {
 
 impl RunFigure {
     fn read(run: &Run, measure: &takt_rundir::Measure, quantile: f64) -> Result<Self, Error> {
-        let figures = takt_report::Figures::read(&run.dir, measure)?;
-        let all = figures.count().saturating_add(figures.skipped);
-        // What never came was the worst of all: it counts beyond every value that did.
-        let rank = (quantile * all as f64).ceil();
-        let value_ns = if figures.count() == 0 || rank > figures.count() as f64 {
-            f64::INFINITY
-        } else {
-            let among = (rank / figures.count() as f64).clamp(f64::MIN_POSITIVE, 1.0 - f64::EPSILON);
-            let of_all = match &figures.streamed {
-                Some(all) => all.recorder.quantile(among),
-                None => {
-                    let mut values = figures.series.values_ns.clone();
-                    let place = (rank as usize).clamp(1, values.len()) - 1;
-                    Some(*values.select_nth_unstable(place).1 as f64)
-                }
-            };
-            of_all.unwrap_or(f64::INFINITY)
-        };
-        let stolen = run.header.cpu.stolen;
-        Ok(Self { value_ns, samples: all, missed: figures.missed() > 0, stolen })
+        let figures = Figures::read(&run.dir, measure)?;
+        Ok(Self {
+            value_ns: quantile_of(&figures, quantile),
+            samples: figures.count().saturating_add(figures.skipped),
+            missed: figures.missed() > 0,
+            stolen: run.header.cpu.stolen,
+        })
     }
 
     /// Shares are what differs: a logarithm, of a nanosecond at least.
     fn log(&self) -> f64 {
         self.value_ns.max(1.0).ln()
     }
+}
+
+/// The work of a run in the window of a measure.
+fn did<'a>((run, measure): &(&'a Run, &'a takt_rundir::Measure)) -> Did<'a> {
+    (&run.header.work, seconds(measure))
 }
 
 fn pair(found: &Match<'_>, options: &Options, settings: &Settings) -> Result<Pair, Error> {
@@ -224,8 +239,8 @@ fn pair(found: &Match<'_>, options: &Options, settings: &Settings) -> Result<Pai
         judge::excuse_stolen(&mut decision, &stolen(0), &stolen(1), &mut reasons);
     }
     if decision == Decision::Better {
-        let of = |side: usize| found.sides[side].iter().map(|(run, measure)| (&run.header, *measure));
-        let less = takt_report::compare::did_less(of(0), of(1));
+        let of = |side: usize| found.sides[side].iter().map(did);
+        let less = did_less(of(0), of(1));
         if !less.is_empty() {
             decision = Decision::Inconclusive;
             reasons.push(format!("who did less is not called better: {}", less.join("; ")));

@@ -13,6 +13,8 @@ use rand::RngExt;
 
 use crate::random::generator;
 
+/// Differences that are made one by one; of more, only those around what is looked for.
+const MOST_MADE: usize = 1 << 14;
 /// Cells of the table of the exact distribution, beyond which ranks are taken as normal: they are,
 /// to three digits, by far.
 const MOST_EXACT: usize = 30_000_000;
@@ -41,26 +43,111 @@ pub fn shift(before: &[f64], after: &[f64], tail: f64) -> Option<Shift> {
     shift_within(before, after, rank(before.len(), after.len(), tail)?)
 }
 
-fn shift_within(before: &[f64], after: &[f64], rank: usize) -> Option<Shift> {
-    let mut differences: Vec<f64> =
-        after.iter().flat_map(|a| before.iter().map(move |b| if a == b { 0.0 } else { a - b })).collect();
-    if differences.is_empty() || differences.iter().any(|d| d.is_nan()) {
+/// As [`shift`], with the [`rank`] of so many values: it takes long to find, and is the same for
+/// every figure of the same runs.
+pub fn shift_within(before: &[f64], after: &[f64], rank: usize) -> Option<Shift> {
+    if before.is_empty() || after.is_empty() || before.iter().chain(after).any(|value| value.is_nan()) {
         return None;
     }
-    let count = differences.len();
-    let mut at = |index: usize| *differences.select_nth_unstable_by(index, f64::total_cmp).1;
+    let count = before.len() * after.len();
+    if count > MOST_MADE {
+        let sorted = Differences::new(before, after);
+        return Some(of_differences(count, rank, |index| sorted.at(index)));
+    }
+    let differences = after.iter().flat_map(|a| before.iter().map(move |b| difference(*a, *b)));
+    let mut differences: Vec<f64> = differences.collect();
+    let at = |index: usize| *differences.select_nth_unstable_by(index, f64::total_cmp).1;
+    Some(of_differences(count, rank, at))
+}
+
+/// Equal infinite values do not differ.
+fn difference(after: f64, before: f64) -> f64 {
+    if after == before { 0.0 } else { after - before }
+}
+
+/// From the differences in their order: `at` reports the one at a place.
+fn of_differences(count: usize, rank: usize, mut at: impl FnMut(usize) -> f64) -> Shift {
     let (left, right) = (at((count - 1) / 2), at(count / 2));
     let estimate = if left == right { left } else { (left + right) / 2.0 };
     let (low, high) = match rank {
         0 => (None, None),
         rank => (Some(at(rank - 1)), Some(at(count - rank))),
     };
-    Some(Shift { estimate: if estimate.is_nan() { 0.0 } else { estimate }, low, high })
+    Shift { estimate: if estimate.is_nan() { 0.0 } else { estimate }, low, high }
+}
+
+/// The differences of all pairs in their order, without making them: those of 50,000 runs with as
+/// many others are too many. Sorted values make a table whose rows and columns ascend, and of each
+/// row a stretch is left that may hold what is looked for.
+struct Differences {
+    /// Ascending.
+    after: Vec<f64>,
+    /// Descending.
+    before: Vec<f64>,
+}
+
+impl Differences {
+    fn new(before: &[f64], after: &[f64]) -> Self {
+        let (mut before, mut after) = (before.to_vec(), after.to_vec());
+        before.sort_unstable_by(|a, b| b.total_cmp(a));
+        after.sort_unstable_by(f64::total_cmp);
+        Self { after, before }
+    }
+
+    fn of(&self, row: usize, column: usize) -> f64 {
+        difference(self.after[row], self.before[column])
+    }
+
+    /// Of each row, how many of its first differences are `within`, which holds up to a value.
+    fn counts(&self, within: impl Fn(f64) -> bool) -> Vec<usize> {
+        let mut column = self.before.len();
+        let rows = 0..self.after.len();
+        rows.map(|row| {
+            while column > 0 && !within(self.of(row, column - 1)) {
+                column -= 1;
+            }
+            column
+        })
+        .collect()
+    }
+
+    /// The difference at a place in their order, from 0.
+    fn at(&self, place: usize) -> f64 {
+        let few = (4 * (self.after.len() + self.before.len())).max(MOST_MADE / 4);
+        let mut left: Vec<[usize; 2]> = vec![[0, self.before.len()]; self.after.len()];
+        let mut rng = generator(place as u64);
+        loop {
+            let candidates: usize = left.iter().map(|[from, to]| to - from).sum();
+            if candidates <= few {
+                let rows = left.iter().enumerate();
+                let made = rows.flat_map(|(row, [from, to])| (*from..*to).map(move |c| self.of(row, c)));
+                let (mut made, below): (Vec<f64>, usize) =
+                    (made.collect(), left.iter().map(|[from, _]| from).sum());
+                return *made.select_nth_unstable_by(place - below, f64::total_cmp).1;
+            }
+            let mut any = rng.random_range(0..candidates);
+            let row = left.iter().position(|[from, to]| {
+                let is_here = any < to - from;
+                any -= if is_here { 0 } else { to - from };
+                is_here
+            });
+            let row = row.unwrap_or_default();
+            let pivot = self.of(row, left[row][0] + any);
+            let (less, not_more) = (self.counts(|d| d < pivot), self.counts(|d| d <= pivot));
+            if place < less.iter().sum() {
+                left.iter_mut().zip(less).for_each(|([from, to], less)| *to = less.clamp(*from, *to));
+            } else if place >= not_more.iter().sum() {
+                left.iter_mut().zip(not_more).for_each(|([from, to], most)| *from = most.clamp(*from, *to));
+            } else {
+                return pivot;
+            }
+        }
+    }
 }
 
 /// Which of the sorted differences is the lower end, from 1: the greatest rank with P(U < rank) ≤
 /// `tail`; 0 where even the least says too much. `None` without values.
-fn rank(before: usize, after: usize, tail: f64) -> Option<usize> {
+pub fn rank(before: usize, after: usize, tail: f64) -> Option<usize> {
     let (few, many) = (before.min(after), before.max(after));
     if few == 0 {
         return None;
@@ -239,6 +326,27 @@ mod tests {
         assert_eq!(shift(&all, &all, 0.001).unwrap().estimate, 0.0);
         assert_eq!(shift(&before, &all, 0.001).unwrap().low, Some(f64::INFINITY));
         assert_eq!(shift(&before, &[f64::NAN], 0.001), None);
+    }
+
+    #[test]
+    fn differences_that_are_not_made_have_the_same_order() {
+        let mut rng = generator(3);
+        // Many are equal, and some are beyond all others.
+        let mut values = |count: usize, of: u32| -> Vec<f64> {
+            let value = |n: u32| if n == 0 { f64::INFINITY } else { f64::from(n % 97).ln_1p() };
+            (0..count).map(|_| value(rng.random_range(0..of))).collect()
+        };
+        for (before, after, of) in [(200, 150, 1000), (301, 97, 5), (1, 30_000, 300), (170, 170, 1)] {
+            let (before, after) = (values(before, of), values(after, of));
+            let mut all: Vec<f64> =
+                after.iter().flat_map(|a| before.iter().map(|b| difference(*a, *b))).collect();
+            all.sort_unstable_by(f64::total_cmp);
+            let table = Differences::new(&before, &after);
+            let places = [0, 1, all.len() / 40, all.len() / 2, all.len() - 2, all.len() - 1];
+            for place in places.into_iter().chain((0..40).map(|n| n * all.len() / 40)) {
+                assert_eq!(table.at(place), all[place], "{place} of {}", all.len());
+            }
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// What is known of an object without reading it.
@@ -31,6 +32,14 @@ pub(crate) trait Backend: Debug + Send + Sync {
     fn is_empty(&self) -> io::Result<bool>;
     /// All that are whole below `folder`, with their names there.
     fn list(&self, folder: &str) -> io::Result<Vec<(String, Meta)>>;
+    /// Their names alone, where those are to be had for less.
+    fn names(&self, folder: &str) -> io::Result<Vec<String>> {
+        Ok(self.list(folder)?.into_iter().map(|(name, _)| name).collect())
+    }
+    /// Where an object is a file of this machine.
+    fn path(&self, _name: &str) -> Option<PathBuf> {
+        None
+    }
     /// Takes away what writes into these folders that were cut off before `before` have left, or
     /// only shows it: how many, and their bytes.
     fn tidy(&self, folders: &[&str], before: SystemTime, dry: bool) -> io::Result<(usize, u64)>;

@@ -28,15 +28,15 @@ fn meta(data: &fs::Metadata) -> Meta {
 }
 
 /// Every file below `at`; folders that go meanwhile have none.
-fn walk(at: &Path, seen: &mut dyn FnMut(&Path, &fs::Metadata)) -> io::Result<()> {
+fn walk(at: &Path, seen: &mut dyn FnMut(&Path, &fs::DirEntry) -> io::Result<()>) -> io::Result<()> {
     let Some(entries) = there(fs::read_dir(at))? else { return Ok(()) };
     for entry in entries {
         let entry = entry?;
-        let (path, kind) = (entry.path(), entry.file_type()?);
-        if kind.is_dir() {
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
             walk(&path, seen)?;
-        } else if let Some(data) = there(entry.metadata())? {
-            seen(&path, &data);
+        } else {
+            seen(&path, &entry)?;
         }
     }
     Ok(())
@@ -80,21 +80,42 @@ impl Backend for Folder {
     fn list(&self, folder: &str) -> io::Result<Vec<(String, Meta)>> {
         let at = self.0.join(folder);
         let mut found = Vec::new();
-        walk(&at, &mut |path, data| {
+        walk(&at, &mut |path, entry| {
             if let (false, Ok(name)) = (is_cut(path), path.strip_prefix(&at)) {
-                found.push((name.to_string_lossy().into_owned(), meta(data)));
+                let data = there(entry.metadata())?;
+                found.extend(data.map(|data| (name.to_string_lossy().into_owned(), meta(&data))));
             }
+            Ok(())
         })?;
         Ok(found)
+    }
+
+    fn names(&self, folder: &str) -> io::Result<Vec<String>> {
+        let at = self.0.join(folder);
+        let mut found = Vec::new();
+        walk(&at, &mut |path, _| {
+            if let (false, Ok(name)) = (is_cut(path), path.strip_prefix(&at)) {
+                found.push(name.to_string_lossy().into_owned());
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        Some(self.0.join(name))
     }
 
     fn tidy(&self, folders: &[&str], before: SystemTime, dry: bool) -> io::Result<(usize, u64)> {
         let mut left = Vec::new();
         for folder in folders {
-            walk(&self.0.join(folder), &mut |path, data| {
-                if is_cut(path) && meta(data).modified <= before {
+            walk(&self.0.join(folder), &mut |path, entry| {
+                if is_cut(path)
+                    && let Some(data) = there(entry.metadata())?.filter(|data| meta(data).modified <= before)
+                {
                     left.push((path.to_owned(), data.len()));
                 }
+                Ok(())
             })?;
         }
         if !dry {

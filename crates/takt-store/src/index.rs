@@ -1,21 +1,25 @@
-//! The index: what every run was and measured, in Parquet. A file comes with each run; a list of
-//! many files puts them into one.
+//! The index: what every run was and measured, in Parquet. A file comes with each run; many of them
+//! become one, so that a store of any number of runs has few.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::column::reader::get_typed_column_reader;
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
-use parquet::record::Field;
 use parquet::schema::types::Type;
 use serde::Serialize;
 use takt_report::Figures;
-use takt_rundir::{Measure, RunDir, RunHeader};
+use takt_report::compare::seconds;
+use takt_rundir::{Measure, RunDir, RunHeader, Work};
+
+/// Most rows of a row group: what of a column is in memory while it is read.
+const ROWS: usize = 1 << 16;
 
 /// A run of the store, as the index has it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -56,6 +60,9 @@ pub struct Entry {
     pub doubts: i64,
     /// Settings that were not granted, counted.
     pub not_granted: i64,
+    /// The work that it did, as the JSON of its header; empty where it reports none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub work: String,
     /// Layout of the run directory.
     pub format: i64,
     pub files: i64,
@@ -81,6 +88,8 @@ pub struct Measured {
     pub skipped: i64,
     /// Misses, those included; 0 without a deadline.
     pub misses: i64,
+    /// How long its window was; 0 where that is not known.
+    pub window_s: f64,
     /// Least value. This and those below are 0 where no sample came.
     pub min_ns: f64,
     /// Arithmetic mean.
@@ -129,11 +138,20 @@ impl Entry {
             failures: count(&header.failures),
             doubts: count(&header.doubts),
             not_granted: count(&header.not_granted),
+            work: Some(&header.work)
+                .filter(|work| !work.is_empty())
+                .and_then(|work| serde_json::to_string(work).ok())
+                .unwrap_or_default(),
             format: header.format.into(),
             files: signed(files as u64),
             bytes: signed(bytes),
             measures: header.measures.iter().map(|measure| Measured::of(dir, measure)).collect(),
         }
+    }
+
+    /// The work that the run did; none where it reports none.
+    pub fn work(&self) -> Vec<Work> {
+        if self.work.is_empty() { Vec::new() } else { serde_json::from_str(&self.work).unwrap_or_default() }
     }
 }
 
@@ -152,6 +170,7 @@ impl Measured {
                 (Some(figures), Some(_)) => signed(figures.missed()),
                 _ => 0,
             },
+            window_s: seconds(measure).unwrap_or(0.0),
             min_ns: summary.min,
             mean_ns: summary.mean,
             p50_ns: summary.median,
@@ -178,16 +197,17 @@ macro_rules! columns {
 }
 
 /// Columns of the run, which all rows of a run repeat.
-const OF_RUN: [Column<Entry>; 21] = columns![
+const OF_RUN: [Column<Entry>; 22] = columns![
     text run, text name, text robot, text label, text campaign, text configuration, text factors,
     count repetition, text takt, text host, text kernel, text cpu, text started_utc,
-    text finished_utc, number stolen, count failures, count doubts, count not_granted, count format,
-    count files, count bytes,
+    text finished_utc, number stolen, count failures, count doubts, count not_granted, text work,
+    count format, count files, count bytes,
 ];
 
-const OF_MEASURE: [Column<Measured>; 13] = columns![
+/// Columns of one measure of it.
+const OF_MEASURE: [Column<Measured>; 14] = columns![
     text measure, count judged, count deadline_ns, count samples, count skipped, count misses,
-    number min_ns, number mean_ns, number p50_ns, number p90_ns, number p99_ns, number p999_ns,
+    number window_s, number min_ns, number mean_ns, number p50_ns, number p90_ns, number p99_ns, number p999_ns,
     number max_ns,
 ];
 
@@ -220,15 +240,53 @@ impl<T> Column<T> {
         Ok(())
     }
 
-    /// Takes the field where it is this column's.
-    fn read(&self, name: &str, field: &Field, row: &mut T) {
-        match (self, field) {
-            (Self::Text(own, _, place), Field::Str(text)) if *own == name => place(row).clone_from(text),
-            (Self::Count(own, _, place), Field::Long(count)) if *own == name => *place(row) = *count,
-            (Self::Number(own, _, place), Field::Double(number)) if *own == name => *place(row) = *number,
-            _ => {}
+    /// Reads the column of a group into `rows`, each of which has its place in the group. A group
+    /// without it leaves them as they are.
+    fn read<'a>(
+        &self,
+        group: &dyn RowGroupReader,
+        rows: impl Iterator<Item = (usize, &'a mut T)>,
+    ) -> Result<(), ParquetError>
+    where
+        T: 'a,
+    {
+        match self {
+            Self::Text(name, _, place) => {
+                let values = values::<ByteArrayType>(group, name)?;
+                for (at, row) in rows.take_while(|_| !values.is_empty()) {
+                    place(row).push_str(values[at].as_utf8()?);
+                }
+            }
+            Self::Count(name, _, place) => {
+                let values = values::<Int64Type>(group, name)?;
+                rows.take_while(|_| !values.is_empty()).for_each(|(at, row)| *place(row) = values[at]);
+            }
+            Self::Number(name, _, place) => {
+                let values = values::<DoubleType>(group, name)?;
+                rows.take_while(|_| !values.is_empty()).for_each(|(at, row)| *place(row) = values[at]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All values of a column of a group; none where there is no such column, or one of another type.
+fn values<T: DataType>(group: &dyn RowGroupReader, name: &str) -> Result<Vec<T::T>, ParquetError> {
+    let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+    let is_it = |column: &parquet::file::metadata::ColumnChunkMetaData| {
+        let about = column.column_descr();
+        let plain = about.max_def_level() == 0 && about.max_rep_level() == 0;
+        plain && about.path().parts() == [name] && column.column_type() == T::get_physical_type()
+    };
+    let Some(place) = group.metadata().columns().iter().position(is_it) else { return Ok(Vec::new()) };
+    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(place)?);
+    let mut values = Vec::new();
+    while values.len() < rows {
+        if reader.read_records(rows - values.len(), None, None, &mut values)?.0 == 0 {
+            return Err(ParquetError::General(format!("column {name} ends before its {rows} rows")));
         }
     }
+    Ok(values)
 }
 
 /// As a Parquet file: a row for each measure of each run, and one, with an empty `measure`, for a
@@ -250,19 +308,21 @@ pub fn write_index(entries: &[Entry]) -> Result<Vec<u8>, ParquetError> {
     let schema = Arc::new(Type::group_type_builder("run").with_fields(fields).build()?);
     let properties = Arc::new(WriterProperties::builder().set_compression(Compression::SNAPPY).build());
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
-    let mut group = writer.next_row_group()?;
     let missing = || ParquetError::General("a column is missing in the schema".to_owned());
-    for column in &OF_RUN {
-        let mut out = group.next_column()?.ok_or_else(missing)?;
-        column.write(&runs, &mut out)?;
-        out.close()?;
+    for (runs, measures) in runs.chunks(ROWS).zip(measures.chunks(ROWS)) {
+        let mut group = writer.next_row_group()?;
+        for column in &OF_RUN {
+            let mut out = group.next_column()?.ok_or_else(missing)?;
+            column.write(runs, &mut out)?;
+            out.close()?;
+        }
+        for column in &OF_MEASURE {
+            let mut out = group.next_column()?.ok_or_else(missing)?;
+            column.write(measures, &mut out)?;
+            out.close()?;
+        }
+        group.close()?;
     }
-    for column in &OF_MEASURE {
-        let mut out = group.next_column()?.ok_or_else(missing)?;
-        column.write(&measures, &mut out)?;
-        out.close()?;
-    }
-    group.close()?;
     writer.into_inner()
 }
 
@@ -274,21 +334,39 @@ pub fn write_index(entries: &[Entry]) -> Result<Vec<u8>, ParquetError> {
 pub fn read_index(bytes: Vec<u8>) -> Result<Vec<Entry>, ParquetError> {
     let reader = SerializedFileReader::new(Bytes::from(bytes))?;
     let mut entries: Vec<Entry> = Vec::new();
-    for row in reader.get_row_iter(None)? {
-        let (mut entry, mut measured) = (Entry::default(), Measured::default());
-        for (name, field) in row?.get_column_iter() {
-            OF_RUN.iter().for_each(|column| column.read(name, field, &mut entry));
-            OF_MEASURE.iter().for_each(|column| column.read(name, field, &mut measured));
-        }
-        // Rows of a run stand together.
-        if entries.last().is_none_or(|last| last.run != entry.run) {
-            entries.push(entry);
-        }
-        if let (Some(last), false) = (entries.last_mut(), measured.measure.is_empty()) {
-            last.measures.push(measured);
-        }
+    for group in 0..reader.num_row_groups() {
+        read_group(&*reader.get_row_group(group)?, &mut entries)?;
     }
     Ok(entries)
+}
+
+/// Column by column: a row of many columns costs more to put together than all of its values.
+fn read_group(group: &dyn RowGroupReader, entries: &mut Vec<Entry>) -> Result<(), ParquetError> {
+    let runs = values::<ByteArrayType>(group, "run")?;
+    // Rows of a run stand together, and may begin in the group before.
+    let same = entries.last().zip(runs.first()).is_some_and(|(last, run)| last.run.as_bytes() == run.data());
+    let begins = |at: &usize| if *at == 0 { !same } else { runs[*at - 1].data() != runs[*at].data() };
+    let begin: Vec<usize> = (0..runs.len()).filter(begins).collect();
+    let known = entries.len();
+    entries.extend(begin.iter().map(|_| Entry::default()));
+    for column in &OF_RUN {
+        column.read(group, begin.iter().copied().zip(&mut entries[known..]))?;
+    }
+    let mut measured = vec![Measured::default(); runs.len()];
+    for column in &OF_MEASURE {
+        column.read(group, measured.iter_mut().enumerate())?;
+    }
+    let mut of = known.saturating_sub(usize::from(same));
+    let mut next = begin.iter().copied().filter(|at| *at > 0 || same).peekable();
+    for (at, one) in measured.into_iter().enumerate() {
+        if next.next_if_eq(&at).is_some() {
+            of += 1;
+        }
+        if !one.measure.is_empty() {
+            entries[of].measures.push(one);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! limit.
 
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, SystemTime};
@@ -102,6 +102,17 @@ impl Objects {
     pub(crate) fn list(&self, folder: &str) -> Result<Vec<(String, Meta)>, StoreError> {
         let own = folder.to_owned();
         self.ask(&format!("list of {folder}"), move |backend| backend.list(&own))
+    }
+
+    /// Names below `folder`, without it, and nothing else of them.
+    pub(crate) fn names(&self, folder: &str) -> Result<Vec<String>, StoreError> {
+        let own = folder.to_owned();
+        self.ask(&format!("list of {folder}"), move |backend| backend.names(&own))
+    }
+
+    /// See [`Backend::path`].
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.place.backend.path(name)
     }
 
     /// See [`Backend::tidy`].

@@ -61,7 +61,8 @@ pub(crate) fn open(text: &str, create: bool) -> Result<Place, StoreError> {
     if create {
         std::fs::create_dir_all(&folder).map_err(|error| wrong(error.to_string()))?;
     } else if !folder.is_dir() {
-        return Err(wrong("there is no such folder".to_owned()));
+        let why = if folder.exists() { "is no folder" } else { "there is no such folder" };
+        return Err(wrong(why.to_owned()));
     }
     let folder = folder.canonicalize().map_err(|error| wrong(error.to_string()))?;
     Ok(Place { name, backend: Arc::new(Folder(folder)) })
@@ -104,6 +105,10 @@ mod tests {
         assert!(open(text, false).unwrap_err().to_string().contains("no such folder"));
         assert!(open(text, true).is_ok() && at.is_dir());
         std::fs::write(root.path().join("file"), "").unwrap();
-        assert!(open(root.path().join("file").to_str().unwrap(), true).is_err());
+        let file = root.path().join("file");
+        let file = file.to_str().unwrap();
+        assert!(
+            open(file, true).is_err() && open(file, false).unwrap_err().to_string().contains("is no folder")
+        );
     }
 }

@@ -1,5 +1,8 @@
 //! Runs in a store.
 
+mod listed;
+mod view;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
@@ -7,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use takt_rundir::{FORMAT, HASHES_FILE, RunDir, SealState, sha256_of};
 
-use crate::index::{Entry, read_index, write_index};
+use crate::index::Entry;
 use crate::objects::Objects;
 use crate::{StoreError, place};
 
@@ -26,12 +29,6 @@ const LIST: &str = "*";
 
 /// Largest seal: names and hashes of thousands of files.
 const MOST_SEAL_BYTES: u64 = 16 << 20;
-
-/// Files of the index from which on they are put into one.
-const MANY: usize = 32;
-
-/// Times that the index is read anew where it changes meanwhile.
-const TRIES: u32 = 5;
 
 /// An object that is there already is used for another run without being sent again for so long.
 /// Half of the least age at which [`Store::prune`] takes away what no run names.
@@ -72,30 +69,6 @@ pub struct Pruned {
     pub objects: usize,
     /// Their bytes.
     pub bytes: u64,
-}
-
-/// The index as it was read.
-#[derive(Default)]
-struct Index {
-    files: Vec<String>,
-    /// The rows of the runs.
-    known: BTreeMap<String, Entry>,
-    /// How many files are damaged.
-    bad: usize,
-    /// All files that were listed were there.
-    whole: bool,
-}
-
-/// What is in a store.
-struct Found {
-    /// Runs with their rows, in the order of their beginning.
-    rows: Vec<Entry>,
-    /// Runs without a row that cannot be read: no index may say that they are known.
-    damaged: Vec<String>,
-    /// Files of the index.
-    files: Vec<String>,
-    /// The index lacks runs, is damaged, or is in many files.
-    outdated: bool,
 }
 
 /// What the system answered for a file on this side.
@@ -223,6 +196,8 @@ impl Store {
             self.objects.put(&seal_name(&id), seal.into_bytes())?;
         }
         self.put_rows(&[row])?;
+        // The index is no truth of its own: a run whose row is among many is stored all the same.
+        let _ = self.settle();
         // Somebody may have pruned meanwhile.
         for (name, hash) in &files {
             if self.objects.head(&object(hash))?.is_none() {
@@ -230,123 +205,6 @@ impl Store {
             }
         }
         Ok(Stored { run: id, new: !there, sent_bytes })
-    }
-
-    /// A file of the index is called by the hash of what it holds, as everything is. Returns its
-    /// name.
-    fn put_rows(&self, rows: &[Entry]) -> Result<String, StoreError> {
-        let bytes = write_index(rows).map_err(|error| self.damaged(INDEX, error.to_string()))?;
-        let name = format!("{}.parquet", sha256_of(&bytes));
-        self.objects.put(&format!("{INDEX}/{name}"), bytes)?;
-        Ok(name)
-    }
-
-    /// Names of all runs that are there.
-    fn runs(&self) -> Result<BTreeSet<String>, StoreError> {
-        let names = self.objects.list(RUNS)?.into_iter();
-        let run = |(name, _): (String, _)| name.strip_suffix(".json").map(str::to_owned);
-        Ok(names.filter_map(run).filter(|name| is_hash(name)).collect())
-    }
-
-    /// All runs, in the order of their beginning. What the index does not know is looked up; of a
-    /// run that is damaged there is its hash alone.
-    ///
-    /// # Errors
-    /// What the store answered.
-    pub fn list(&self) -> Result<Vec<Entry>, StoreError> {
-        let Found { mut rows, damaged, files, outdated } = self.found()?;
-        if outdated {
-            // A store that may only be read is listed all the same.
-            let _ = self.put_together(&rows, &files);
-        }
-        rows.extend(damaged.into_iter().map(|run| {
-            let name = run[..12].to_owned();
-            Entry { run, name, ..Entry::default() }
-        }));
-        Ok(rows)
-    }
-
-    fn found(&self) -> Result<Found, StoreError> {
-        let mut index = Index::default();
-        // Another that lists may put files together while they are read: their rows are in a newer
-        // one.
-        for _ in 0..TRIES {
-            index = self.rows()?;
-            if index.whole {
-                break;
-            }
-        }
-        let Index { files, mut known, bad, .. } = index;
-        let runs = self.runs()?;
-        known.retain(|run, _| runs.contains(run));
-        let missing: Vec<String> = runs.iter().filter(|run| !known.contains_key(*run)).cloned().collect();
-        let (mut damaged, mut outdated) = (Vec::new(), files.len() >= MANY || bad > 0);
-        for run in missing {
-            match self.look_up(&run) {
-                Ok(Some(row)) => {
-                    outdated = true;
-                    known.insert(run, row);
-                }
-                // Pruned meanwhile.
-                Ok(None) | Err(StoreError::Which { .. }) => {}
-                Err(StoreError::Damaged { .. }) => damaged.push(run),
-                Err(error) => return Err(error),
-            }
-        }
-        let mut rows: Vec<Entry> = known.into_values().collect();
-        rows.sort_by(|a, b| (&a.started_utc, &a.run).cmp(&(&b.started_utc, &b.run)));
-        Ok(Found { rows, damaged, files, outdated })
-    }
-
-    /// The index. Asked for before the runs: a row comes after its run, so that none is taken for
-    /// one without.
-    fn rows(&self) -> Result<Index, StoreError> {
-        let files: Vec<String> = self.objects.list(INDEX)?.into_iter().map(|(name, _)| name).collect();
-        let (mut known, mut bad, mut whole) = (BTreeMap::new(), 0, true);
-        for file in &files {
-            let Some(bytes) = self.objects.get(&format!("{INDEX}/{file}"))? else {
-                whole = false;
-                continue;
-            };
-            let is_named = file.strip_suffix(".parquet").is_some_and(|name| name == sha256_of(&bytes));
-            let Some(Ok(rows)) = is_named.then(|| read_index(bytes)) else {
-                // What is no file of ours is nobody's damage.
-                bad += usize::from(file.ends_with(".parquet"));
-                continue;
-            };
-            for row in rows {
-                // Where a run was looked up, a hash stands for its name, which another row may
-                // have.
-                if !row.run.starts_with(&row.name) || !known.contains_key(&row.run) {
-                    known.insert(row.run.clone(), row);
-                }
-            }
-        }
-        Ok(Index { files, known, bad, whole })
-    }
-
-    /// One file in place of `files`; written before they go, so that a reader finds a row twice at
-    /// worst.
-    fn put_together(&self, rows: &[Entry], files: &[String]) -> Result<(), StoreError> {
-        let own = self.put_rows(rows)?;
-        for file in files.iter().filter(|file| **file != own && file.ends_with(".parquet")) {
-            self.objects.delete(&format!("{INDEX}/{file}"))?;
-        }
-        Ok(())
-    }
-
-    /// The row of a run that the index does not have, from the run itself; `None` where the run has
-    /// gone meanwhile.
-    fn look_up(&self, run: &str) -> Result<Option<Entry>, StoreError> {
-        let Some(files) = self.files(run)? else { return Ok(None) };
-        let folder = tempfile::tempdir().map_err(failed_at(&std::env::temp_dir()))?;
-        // The store does not keep the name of the directory: the hash's beginning stands for it.
-        let path = folder.path().join(&run[..12]);
-        let bytes = self.fetch(run, &files, &path)?;
-        let unread = |error: takt_rundir::Error| self.damaged(&seal_name(run), error.to_string());
-        let dir = RunDir::open(&path).map_err(unread)?;
-        let header = dir.header().map_err(unread)?;
-        Ok(Some(Entry::of(run, &dir, &header, files.len(), bytes)))
     }
 
     /// All files of a run into the new folder `to`, each checked while it is read; the seal last,
@@ -448,7 +306,9 @@ impl Store {
     /// # Errors
     /// What the store answered.
     pub fn verify(&self, runs: &[String], progress: &mut dyn FnMut(&str)) -> Result<Vec<Damage>, StoreError> {
-        let runs = if runs.is_empty() { self.runs()?.into_iter().collect() } else { runs.to_vec() };
+        let mut runs: Vec<String> =
+            if runs.is_empty() { self.runs()?.into_iter().collect() } else { runs.to_vec() };
+        runs.sort_unstable();
         let mut damages = Vec::new();
         // Contents that runs share are read once.
         let mut good = BTreeSet::new();
@@ -518,8 +378,7 @@ impl Store {
         let cut = self.objects.tidy(&[RUNS, OBJECTS, INDEX], SystemTime::now() - GRACE, dry)?;
         (pruned.objects, pruned.bytes) = (pruned.objects + cut.0, pruned.bytes + cut.1);
         if !dry && pruned.runs > 0 {
-            let Found { rows, files, .. } = self.found()?;
-            self.put_together(&rows, &files)?;
+            self.tidy_index()?;
         }
         Ok(pruned)
     }

@@ -469,9 +469,23 @@ pub struct Report {
 #[derive(Debug, clap::Args)]
 pub struct Compare {
     /// Two or more sides: run directories or folders of them; the first is what the others are
-    /// compared with
-    #[arg(required = true, num_args = 2..)]
+    /// compared with. With --by: one store
+    #[arg(required = true)]
     pub sides: Vec<PathBuf>,
+    /// Compare groups of the runs of a store: those that have the same values in these columns of
+    /// its index, or in these factors of their campaign; the first group is what the others are
+    /// compared with
+    #[cfg(feature = "store")]
+    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',', conflicts_with = "across_machines")]
+    pub by: Vec<String>,
+    /// Only the runs of which this is true, as in SQL: "robot = 'uav' and stolen < 0.01"
+    #[cfg(feature = "store")]
+    #[arg(long = "where", value_name = "CONDITION", requires = "by")]
+    pub condition: Option<String>,
+    /// Figures from the samples of every run instead of those that the index has
+    #[cfg(feature = "store")]
+    #[arg(long, requires = "by")]
+    pub samples: bool,
     /// Only this measure
     #[arg(long)]
     pub measure: Option<String>,

@@ -24,7 +24,7 @@ use crate::words::{Unit, clean};
 use samples::{Samples, of_all, without_interval};
 
 pub use show::document;
-pub use work::{WorkOfSides, did_less};
+pub use work::{Did, WorkOfSides, did_less, seconds};
 
 /// What is compared, and its name.
 const STATISTICS: [(Statistic, &str); 5] = [

@@ -19,6 +19,20 @@ pub struct WorkOfSides {
     pub tolerance: f64,
 }
 
+/// What a run did, and in how many seconds, where that is known.
+pub type Did<'a> = (&'a [takt_rundir::Work], Option<f64>);
+
+/// What a run did in the window of a measure.
+fn did<'a>((header, measure): (&'a RunHeader, &'a Measure)) -> Did<'a> {
+    (&header.work, seconds(measure))
+}
+
+/// How long the window of a measure was; `None` where that is not known.
+pub fn seconds(measure: &Measure) -> Option<f64> {
+    let window = measure.window_ns.filter(|[_, to]| *to != u64::MAX);
+    window.map(|[from, to]| to.saturating_sub(from) as f64 / 1e9)
+}
+
 /// The work of one side: counts and seconds, by name in the order of the first run.
 struct Side {
     items: Vec<(takt_rundir::Work, u64)>,
@@ -26,13 +40,11 @@ struct Side {
 }
 
 impl Side {
-    fn of<'a>(runs: impl Iterator<Item = (&'a RunHeader, &'a Measure)>) -> Self {
+    fn of<'a>(runs: impl Iterator<Item = Did<'a>>) -> Self {
         let mut side = Self { items: Vec::new(), seconds: Some(0.0) };
-        for (header, measure) in runs {
-            let window = measure.window_ns.filter(|[_, to]| *to != u64::MAX);
-            let seconds = window.map(|[from, to]| to.saturating_sub(from) as f64 / 1e9);
+        for (works, seconds) in runs {
             side.seconds = side.seconds.zip(seconds).map(|(sum, one)| sum + one);
-            for work in &header.work {
+            for work in works {
                 match side.items.iter_mut().find(|(known, _)| known.name == work.name) {
                     Some((_, count)) => *count = count.saturating_add(work.count),
                     None => side.items.push((work.clone(), work.count)),
@@ -52,7 +64,10 @@ pub(super) fn of_sides<'a, I>(sides: [I; 2]) -> Vec<WorkOfSides>
 where
     I: Iterator<Item = (&'a RunHeader, &'a Measure)>,
 {
-    let sides = sides.map(Side::of);
+    kinds(sides.map(|runs| Side::of(runs.map(did))))
+}
+
+fn kinds(sides: [Side; 2]) -> Vec<WorkOfSides> {
     let mut kinds: Vec<&takt_rundir::Work> = Vec::new();
     for (work, _) in sides.iter().flat_map(|side| &side.items) {
         if !kinds.iter().any(|known| known.name == work.name) {
@@ -95,13 +110,11 @@ pub(super) fn less(work: &[WorkOfSides], side: usize) -> Vec<String> {
 
 /// In what the runs after did less than those before, beyond the tolerance; nothing where either
 /// does not report.
-pub fn did_less<'a, I, J>(before: I, after: J) -> Vec<String>
-where
-    I: Iterator<Item = (&'a RunHeader, &'a Measure)>,
-    J: Iterator<Item = (&'a RunHeader, &'a Measure)>,
-{
-    let sides = [before.collect::<Vec<_>>(), after.collect()];
-    less(&of_sides(sides.map(Vec::into_iter)), 1)
+pub fn did_less<'a>(
+    before: impl Iterator<Item = Did<'a>>,
+    after: impl Iterator<Item = Did<'a>>,
+) -> Vec<String> {
+    less(&kinds([Side::of(before), Side::of(after)]), 1)
 }
 
 /// The work of both sides in a sentence.

@@ -23,10 +23,10 @@ fn percent(text: &str) -> Result<f64, String> {
 #[derive(Debug, clap::Args)]
 #[command(after_help = needs::GATE)]
 pub struct Gate {
-    /// New runs: run directories, campaigns, folders of them
+    /// New runs: run directories, campaigns, folders of them, stores
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
-    /// Runs before, likewise; several times for several folders
+    /// Runs before: likewise, or a store; several times for several
     #[arg(long, required = true, value_name = "DIR")]
     pub baseline: Vec<PathBuf>,
     /// Only this measure; those that the runs' verdict is about when absent
@@ -41,6 +41,11 @@ pub struct Gate {
     /// Tell how many runs would find a rise of so much
     #[arg(long, default_value = "20%", value_parser = percent, value_name = "PERCENT")]
     pub find: f64,
+    /// Of stores, only the runs of which this is true, as in SQL: "robot = 'uav' and takt =
+    /// '0.1.0'"
+    #[cfg(feature = "store")]
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub condition: Option<String>,
     /// Judge although the machines or kernels differ; what differs is said
     #[arg(long)]
     pub across_machines: bool,
@@ -55,9 +60,13 @@ pub struct Gate {
 /// `takt history`
 #[derive(Debug, clap::Args)]
 pub struct History {
-    /// Run directories, campaigns, folders of them
+    /// Run directories, campaigns, folders of them, stores
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,
+    /// Of stores, only the runs of which this is true, as in SQL: "robot = 'uav' and stolen < 0.01"
+    #[cfg(feature = "store")]
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub condition: Option<String>,
     /// In which order runs make a history: kernel, version (of takt), day, or the name of a
     /// campaign's factor
     #[arg(long, default_value = "day")]

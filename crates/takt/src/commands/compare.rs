@@ -8,6 +8,13 @@ use super::CommandResult;
 use crate::args::Compare;
 
 pub fn run(args: &Compare) -> CommandResult {
+    #[cfg(feature = "store")]
+    if !args.by.is_empty() {
+        return super::query::compare(args);
+    }
+    if args.sides.len() < 2 {
+        return Err("one side is nothing to compare: give two, or a store and --by".into());
+    }
     let options = Options { across_machines: args.across_machines, measure: args.measure.clone() };
     let comparison = compare(&args.sides, &options)?;
     if args.json {

@@ -20,7 +20,16 @@ pub fn run(args: &Gate) -> CommandResult {
         tolerance: args.tolerance,
         find: args.find,
     };
-    let message = gate(&args.baseline, &args.runs, &options)?;
+    #[cfg(feature = "store")]
+    let places = super::query::Places::of(&[&args.baseline, &args.runs], args.condition.as_deref())?;
+    #[cfg(feature = "store")]
+    let (baseline, runs) = (&places.paths[0], &places.paths[1]);
+    #[cfg(not(feature = "store"))]
+    let (baseline, runs) = (&args.baseline, &args.runs);
+    #[cfg_attr(not(feature = "store"), expect(unused_mut, reason = "folders alone"))]
+    let mut message = gate(baseline, runs, &options)?;
+    #[cfg(feature = "store")]
+    message.left_out.extend(places.left_out);
     if let Some(path) = &args.junit {
         let text = junit(&message)?;
         takt_files::create_output(path)

@@ -16,7 +16,16 @@ pub fn run(args: &History) -> CommandResult {
         factor => By::Factor(factor.to_owned()),
     };
     let options = Options { by, measure: args.measure.clone(), quantile: args.quantile };
-    let found = history(&args.dirs, &options)?;
+    #[cfg(feature = "store")]
+    let places = super::query::Places::of(&[&args.dirs], args.condition.as_deref())?;
+    #[cfg(feature = "store")]
+    let dirs = &places.paths[0];
+    #[cfg(not(feature = "store"))]
+    let dirs = &args.dirs;
+    #[cfg_attr(not(feature = "store"), expect(unused_mut, reason = "folders alone"))]
+    let mut found = history(dirs, &options)?;
+    #[cfg(feature = "store")]
+    found.left_out.extend(places.left_out);
     if let Some(path) = &args.picture {
         takt_files::create_output(path)
             .and_then(|mut file| file.write_all(found.picture().as_bytes()))

@@ -41,6 +41,8 @@ pub mod learn;
 pub mod manage;
 #[cfg(feature = "ros")]
 mod outputs;
+#[cfg(feature = "store")]
+pub mod query;
 #[cfg(feature = "cell")]
 pub mod record;
 pub mod report;
