@@ -49,7 +49,7 @@ pub struct CycleRecord {
     pub expected_counter: u16,
     /// Whether any answer came, of this cycle or late.
     pub answered: bool,
-    /// Whether an answer that came in this cycle reports of a device that did not take part.
+    /// Whether an answer that came in this cycle reports a device that did not take part.
     pub counter_wrong: bool,
     /// Frames given up by now: they never came back.
     pub lost: u16,

@@ -70,7 +70,7 @@ pub struct SafetyConfig {
     /// 3: one lost frame is a hiccup that the drives' interpolation bridges; 3 ms without control
     /// is what walking allows. A frame that is late, and comes before, stops nothing.
     pub most_missing: u32,
-    /// Answers in a row that report of a device that did not take part, or is not in OP. 3,
+    /// Answers in a row that report a device that did not take part, or is not in OP. 3,
     /// likewise.
     pub most_incomplete: u32,
     /// Late cycles among the last 1000: jobs that ended after the next release, and releases that
@@ -194,7 +194,7 @@ impl Watch {
             if exchanged.incomplete() {
                 self.incomplete += 1;
             } else if exchanged.answered && exchanged.working_counter == exchanged.expected_counter {
-                // Not while an older answer that reports of a device without part is still the
+                // Not while an older answer that reports a device without part is still the
                 // newest of its frame.
                 self.incomplete = 0;
             }

@@ -184,7 +184,7 @@ pub fn received(source_ns: i64) {
         return;
     }
     // SAFETY: what `rcl` handed to the middleware, which is under way and fills it in before it
-    // reports of the take.
+    // reports the take.
     let (source, received) = unsafe { ((*info).source_ns, (*info).received_ns) };
     report_received(source, received, source == source_ns);
 }

@@ -148,7 +148,7 @@ pub struct Course {
     asked: [u8; 256],
     /// Work without events took time.
     untraced: bool,
-    /// Its executor reports of the end of all that it runs.
+    /// Its executor reports the end of all that it runs.
     pub reports_ends: bool,
 }
 

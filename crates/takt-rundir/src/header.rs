@@ -90,7 +90,7 @@ pub struct Measure {
     pub skipped: u64,
     /// Longest row of misses on the release grid, those included that were skipped or dropped;
     /// absent where the samples have no grid, or nobody counted along it: then only the values that
-    /// came report of rows.
+    /// came report rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_miss_run: Option<u64>,
     /// File of a streaming recorder, in the run directory, that saw every value where the sample

@@ -202,7 +202,7 @@ fn rates_over_many_seeds() {
     for drift in [1.0, 1.5, 4.0] {
         let (wrong, reported) = credited(0..400, seeded, drift);
         println!(
-            "nothing planted, drift {drift}: {wrong} of 400 credit something, {reported} report of a placebo"
+            "nothing planted, drift {drift}: {wrong} of 400 credit something, {reported} report a placebo"
         );
     }
     for (name, hindrances) in plants() {

@@ -42,7 +42,7 @@ const ORDERED: [i32; 11] = [
 /// Typed by somebody who will not wait.
 const IMPATIENT: [i32; 2] = [consts::SIGINT, consts::SIGQUIT];
 
-/// A second signal before that is the same request: a terminal and a shell both report of a
+/// A second signal before that is the same request: a terminal and a shell both report a
 /// hang-up, and `timeout` signals the process and its group.
 const SAME_REQUEST_NS: u64 = 500_000_000;
 

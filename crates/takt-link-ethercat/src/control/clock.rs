@@ -116,7 +116,7 @@ const MOST_INNOVATION_NS: f64 = 20_000.0;
 /// So many of them in a row that agree with each other, and it is the clock that has jumped.
 const JUMP_AFTER: usize = 64;
 
-/// The lock. Pure: reported of answers, asked for moves.
+/// The lock. Pure: given answers, asked for moves.
 #[derive(Debug, Clone)]
 pub(super) struct ClockLock {
     period_ns: i64,

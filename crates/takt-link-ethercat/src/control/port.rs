@@ -47,7 +47,7 @@ pub struct Exchanged {
     pub working_counter: u16,
     /// What it must be.
     pub expected_counter: u16,
-    /// Whether an answer that this exchange took reports of a device that did not take part. An
+    /// Whether an answer that this exchange took reports a device that did not take part. An
     /// older one that does may still be the newest there is (`working_counter`); it has been
     /// reported before.
     pub counter_wrong: bool,
@@ -82,7 +82,7 @@ impl Exchanged {
         self.fresh && self.working_counter == self.expected_counter
     }
 
-    /// Whether a frame came, on time or late, that reports of a device that did not take part.
+    /// Whether a frame came, on time or late, that reports a device that did not take part.
     pub fn incomplete(&self) -> bool {
         self.answered && (self.counter_wrong || !self.all_op)
     }
@@ -569,7 +569,7 @@ impl Port {
         }
     }
 
-    /// All devices are in OP: reports of those that were not.
+    /// All devices are in OP: reports those that were not.
     fn all_well(&mut self) {
         for device in 0..self.watch.states.len() {
             self.device_state(device, OP, 0);

@@ -347,7 +347,7 @@ impl Extractor {
             Kind::ExecutorSpin { executor, kind } => {
                 self.executor_event(thread, at, cpu);
                 let state = &mut self.tables.threads[thread];
-                // Whoever reports of executors reports of what they run, too.
+                // Whoever reports executors reports what they run, too.
                 (state.spins, state.reports_ends) = (Some((*executor, kind.clone())), true);
             }
             Kind::MessageReceived { after_ns } => self.tables.threads[thread].received = Some(*after_ns),

@@ -281,7 +281,7 @@ impl Builder<'_> {
                         CallbackKind::Timer { period_ns }
                     }
                     // What an events executor ran late came at once, so that only the mean and the
-                    // median report of the period. Arrivals are those seen.
+                    // median report the period. Arrivals are those seen.
                     None => {
                         let measured_ns = measured_period(callback);
                         let agrees = |&ns: &u64| {

@@ -69,7 +69,7 @@ pub(crate) trait BatchJudge: Send {
     fn after(&mut self);
 }
 
-/// Makes the judges that a setup asks for. Gets a function to report of progress.
+/// Makes the judges that a setup asks for. Gets a function to report progress.
 pub type Make = dyn Fn(&Setup, &CensusKeeper, &(dyn Fn(String) + Sync)) -> Result<Judges, SetupError>;
 
 /// Why a worker cannot be made ready.

@@ -334,7 +334,7 @@ pub fn dilation(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
             Cell::number(format!("{:.2}", median / base)),
         ]);
     }
-    table.note("Where the code is the same, more time reports of slower caches, memory or processor clock.");
+    table.note("Where the code is the same, more time means slower caches, memory or processor clock.");
     Some(table)
 }
 

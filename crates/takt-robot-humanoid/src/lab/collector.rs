@@ -349,7 +349,7 @@ mod tests {
     fn what_is_not_reported_is_known_to_be_so() {
         let mut sendings = Sendings::default();
         let lost: u64 = (0..40).map(|cycle| sendings.cycle((5..30).contains(&cycle), 0)).sum();
-        // 40 cycles report of the first 24.
+        // 40 cycles report the first 24.
         assert_eq!((sendings.undecided(), lost), (6, 0));
         let lost: u64 = (40..50).map(|_| sendings.cycle(false, 0)).sum();
         assert_eq!((sendings.undecided(), lost), (0, 0));

@@ -320,7 +320,7 @@ impl Reader {
                 bytes += chunk.data.len();
                 reported += decode(decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
             }
-            // The ring reports of losses when there is room again; what was lost at the end only
+            // The ring reports losses when there is room again; what was lost at the end only
             // the kernel's counter shows.
             let counted = cpu.lost();
             let lost = counted.saturating_sub(self.reported_lost[index]).max(reported);

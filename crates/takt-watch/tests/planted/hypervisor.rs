@@ -66,7 +66,7 @@ const HIT_NS: u64 = 4 * MS;
 const COUNTED: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(200);
 
-/// A loop that does nothing but read the clock, and reports of every leap of it in which it was not
+/// A loop that does nothing but read the clock, and reports every leap of it in which it was not
 /// switched from its CPU and the counter of stolen time moved by as much.
 pub fn clock_reader() {
     let leaps = Arc::new(Mutex::new(Vec::new()));

@@ -1,5 +1,5 @@
 //! The stamps of every late frame, put together from what the master, the loop and the segment
-//! report of it.
+//! report it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -125,7 +125,7 @@ struct Pending {
 /// comes first.
 pub(crate) struct LateJoiner {
     waiting_mode: bool,
-    /// Whether the segment reports of frames.
+    /// Whether the segment reports frames.
     has_truth: bool,
     records: VecDeque<CycleRecord>,
     passed: VecDeque<Passed>,
@@ -169,7 +169,7 @@ impl LateJoiner {
         }
     }
 
-    /// A frame of ours, as the segment reports of it.
+    /// A frame of ours, as the segment reports it.
     pub fn passed(&mut self, (cycle, address): (u32, u32), at_ns: u64, left_ns: u64) {
         bounded(&mut self.passed, PASSED_KEPT, Passed { cycle, address, at_ns, left_ns });
     }
