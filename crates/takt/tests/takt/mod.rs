@@ -192,7 +192,6 @@ impl Workspace {
 }
 
 /// For tests that are not renamed yet.
-#[allow(dead_code)]
 pub type Desk = Workspace;
 
 /// Asks until there is an answer.
@@ -243,7 +242,6 @@ impl Beside {
     }
 
     /// As [`output`](Self::output): for tests that are not renamed yet.
-    #[allow(dead_code)]
     pub fn said(&self, stream: &str) -> String {
         self.output(stream)
     }
