@@ -6,6 +6,8 @@
 
 #[path = "takt/documents.rs"]
 mod documents;
+#[path = "takt/named.rs"]
+mod named;
 #[path = "takt/words.rs"]
 mod words;
 
