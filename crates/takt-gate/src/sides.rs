@@ -121,6 +121,9 @@ impl<'a> Sides<'a> {
     }
 }
 
+/// Runs whose reasons fit into a sentence.
+const MOST_REASONS: usize = 3;
+
 /// Runs of a side whose files are what they left, in the order in which they were made.
 pub(crate) fn usable<'a>(
     collection: &'a Collection,
@@ -143,7 +146,11 @@ pub(crate) fn usable<'a>(
         why.is_none()
     });
     if runs.is_empty() {
-        let reasons = left_out[before..].join("; ");
+        let all = &left_out[before..];
+        let mut reasons = all[..all.len().min(MOST_REASONS)].join("; ");
+        if all.len() > MOST_REASONS {
+            reasons.push_str(&format!("; and {} more", all.len() - MOST_REASONS));
+        }
         return Err(Error::NoRuns { side, found, reasons });
     }
     Ok(runs)

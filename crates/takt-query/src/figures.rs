@@ -162,3 +162,34 @@ fn figure(place: usize, name: &str, runs: &[OfRun], before: Before<'_>, less: bo
         clear: clear.filter(|_| !(less && difference.is_some_and(|difference| difference < 0.0))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_did_less_is_not_called_better_by_the_index_either() {
+        let runs = |ns: f64, count: u64| -> Vec<OfRun> {
+            let work =
+                format!(r#"[{{"name": "jobs", "title": "jobs run", "count": {count}, "tolerance": 0.1}}]"#);
+            let run = Entry { work, ..Entry::default() };
+            let measured = |n: u32| {
+                let ns = ns + f64::from(n);
+                let quantiles =
+                    Measured { p50_ns: ns, p99_ns: ns, p999_ns: ns, max_ns: ns, ..Measured::default() };
+                Measured { samples: 100, window_s: 2.0, ..quantiles }
+            };
+            (0..12).map(|n| OfRun::reported(&run, &measured(n))).collect()
+        };
+        let reported = |after: Vec<OfRun>| {
+            let row = rows(&[runs(2000.0, 100), after]).remove(1);
+            (row.figures[0].clear, row.remarks.join("; "))
+        };
+        assert_eq!(reported(runs(1000.0, 95)), (Some(true), String::new()));
+        let (clear, remarks) = reported(runs(1000.0, 80));
+        assert_eq!(clear, None);
+        assert!(remarks.contains("jobs run: 40.0 a second against 50.0"), "{remarks}");
+        // Worse is worse all the same.
+        assert_eq!(reported(runs(3000.0, 80)).0, Some(true));
+    }
+}

@@ -12,6 +12,8 @@ pub mod kernels;
 #[cfg(feature = "ros")]
 mod manage;
 mod needs;
+#[cfg(feature = "store")]
+mod query;
 #[cfg(all(test, feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 mod shown;
 #[cfg(feature = "store")]
@@ -32,6 +34,8 @@ use takt_rt::policy::Policy;
 pub use self::campaign::{Campaign, CampaignCommon, CampaignResume, CampaignRun, On};
 #[cfg(feature = "ros")]
 pub use self::manage::Manage;
+#[cfg(feature = "store")]
+pub use self::query::Query;
 #[cfg(feature = "store")]
 pub use self::store::Store;
 pub use self::trace::Trace;
@@ -94,6 +98,9 @@ pub enum Command {
         #[command(subcommand)]
         what: Store,
     },
+    /// Ask SQL of the runs of a store; needs a takt that was built with the feature query
+    #[cfg(feature = "store")]
+    Query(Query),
     /// Judge new runs by those before: better, same, worse or cannot tell; for CI systems
     Gate(gate::Gate),
     /// Find since when a measure is worse: change points over kernels, versions or days

@@ -71,6 +71,8 @@ fn main() -> ExitCode {
         Command::History(history) => commands::history::run(&history),
         Command::Gate(gate) => commands::gate::run(&gate),
         #[cfg(feature = "store")]
+        Command::Query(query) => commands::query::run(&query),
+        #[cfg(feature = "store")]
         Command::Store { what } => commands::store::run(&what),
         Command::Export(export) => commands::export::run(&export),
         Command::Doctor(doctor) => commands::doctor::run(&doctor),

@@ -8,7 +8,6 @@
 mod golden;
 #[path = "../../takt-query/tests/made.rs"]
 mod made;
-#[allow(dead_code)]
 mod takt;
 
 use std::path::{Path, PathBuf};
@@ -60,6 +59,30 @@ fn a_store_is_asked_by_columns_and_conditions() {
     has(&refusal(&run(["compare", "--by", "kernel"]).arg(&fifo).output().unwrap()), &["fifo: is no folder"]);
     has(&refusal(&run(["compare"]).arg(&store).output().unwrap()), &["one side is nothing to compare"]);
     has(&refusal(&by(&["run,name", "--where", "stolen <"])), &["--where stolen <: "]);
+}
+
+#[test]
+fn sql_is_answered_where_it_was_built_in() {
+    let root = tempfile::tempdir().unwrap();
+    let (_, store) = fleet(root.path(), 24);
+    let query = |sql: &str, more: &[&str]| run(["query", sql]).arg(&store).args(more).output().unwrap();
+    let none = run(["query", "SELECT"]).arg(root.path().join("none")).output().unwrap();
+    has(&refusal(&none), &["none", "no such folder"]);
+    let sql = "SELECT policy, count(*) AS samples, max(value_ns) AS worst FROM samples GROUP BY policy ORDER BY policy";
+    let output = query(sql, &["--json"]);
+    if cfg!(not(feature = "query")) {
+        has(&refusal(&output), &["built without SQL", "--features query", "index/*.parquet"]);
+        return;
+    }
+    let json = message(&output);
+    assert_eq!(
+        (&json["rows"][0]["policy"], &json["rows"][1]["samples"]),
+        (&"fifo:80".into(), &2400.into()),
+        "{json:#}"
+    );
+    hold("query", &shape("--json", &json));
+    has(&stdout(&query("SELECT count(*) AS runs FROM runs", &[])), &["runs", "24"]);
+    has(&refusal(&query("DROP TABLE runs", &[])), &["DROP TABLE runs is no question"]);
 }
 
 #[test]
