@@ -210,6 +210,9 @@ fn batch(table: &Table) -> Result<RecordBatch, datafusion::arrow::error::ArrowEr
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }
 
+/// A column of a measure: its name, and what stands there.
+type Own<T> = (&'static str, fn(&Measured) -> T);
+
 /// The columns of `measures`: those of the runs, and the figures that the index has.
 fn measures(table: &Table, runs: &RecordBatch) -> Result<RecordBatch, datafusion::arrow::error::ArrowError> {
     let of_runs = table.runs.iter().enumerate();
@@ -224,7 +227,7 @@ fn measures(table: &Table, runs: &RecordBatch) -> Result<RecordBatch, datafusion
         columns.push(column);
     };
     add("measure", Arc::new(text));
-    let counts: [(&str, fn(&Measured) -> Option<i64>); 5] = [
+    let counts: [Own<Option<i64>>; 5] = [
         ("deadline_ns", |one| Some(one.deadline_ns).filter(|ns| *ns > 0)),
         ("judged", |one| Some(one.judged)),
         ("samples", |one| Some(one.samples)),
@@ -234,7 +237,7 @@ fn measures(table: &Table, runs: &RecordBatch) -> Result<RecordBatch, datafusion
     for (name, of) in counts {
         add(name, Arc::new(Int64Array::from_iter(rows.iter().map(|(_, one)| of(one)))));
     }
-    let numbers: [(&str, fn(&Measured) -> f64); 7] = [
+    let numbers: [Own<f64>; 7] = [
         ("min_ns", |one| one.min_ns),
         ("mean_ns", |one| one.mean_ns),
         ("p50_ns", |one| one.p50_ns),
