@@ -10,8 +10,10 @@ use crate::search::{Search, geometric_mean};
 /// One way of one factor.
 type Chosen = (usize, usize);
 
-/// The first arm that lacks one thing; before it are those with all, with nothing, and with what is
-/// kept and no placebo.
+/// Behind the arm with all: those with nothing, and with what is kept and no placebo.
+const AS_FOUND: usize = 1;
+const AS_KEPT: usize = 2;
+/// The first arm that lacks one thing.
 const FIRST_REMOVED: usize = 3;
 /// A search that credits a placebo measures longer, so often.
 const LONGER: usize = 2;
@@ -159,6 +161,8 @@ impl<B: Bench> Search<'_, B> {
         let placebos = self.placebos();
         let (mut most, mut longer, mut round) = (self.settings.cycles, 0, 0);
         let was_over = self.found.over;
+        // The blocks with nothing of the round before.
+        let mut as_found = Vec::new();
         loop {
             self.report_ablation(&kept);
             // Placebos are set and removed as all others are: whatever makes a removal look harmful
@@ -186,6 +190,10 @@ impl<B: Bench> Search<'_, B> {
                 let all_hurt = verdict.hurts.iter().all(|hurts| *hurts);
                 if (all_hurt && (!credited || longer == LONGER)) || time_is_over {
                     self.settle(&kept, &verdict, &cycles);
+                    // No time was left for this round.
+                    if self.found.blocks[0].is_empty() {
+                        self.found.blocks[0] = as_found;
+                    }
                     return Ok(());
                 }
                 if is_last && credited && longer < LONGER {
@@ -202,6 +210,9 @@ impl<B: Bench> Search<'_, B> {
                 if removed.is_some() {
                     break;
                 }
+            }
+            if !cycles.is_empty() {
+                as_found = arm(&cycles, AS_FOUND);
             }
             match removed {
                 Some(weakest) => {
@@ -260,7 +271,7 @@ impl<B: Bench> Search<'_, B> {
         let beats = |gain: &Paired| !credited || gain.low > most;
         let hurts = gains.iter().map(|gain| gain.as_ref().is_some_and(|gain| helps(gain) && beats(gain)));
         let hurts = hurts.collect();
-        LastRound { gains, hurts, credited, total: compare(1, 2) }
+        LastRound { gains, hurts, credited, total: compare(AS_FOUND, AS_KEPT) }
     }
 
     /// Keeps what hurts when it is removed; the rest is undecided.
@@ -279,9 +290,13 @@ impl<B: Bench> Search<'_, B> {
         // Where something undecided was there as well, what is kept was not measured by itself.
         let measured = self.found.undecided.is_empty();
         self.found.total = verdict.total.filter(|_| measured && !kept.is_empty());
-        let arm = |at: usize| cycles.iter().map(|cycle| cycle[at]).collect();
-        self.found.blocks = [arm(1), if measured { arm(2) } else { Vec::new() }];
+        self.found.blocks = [arm(cycles, AS_FOUND), if measured { arm(cycles, AS_KEPT) } else { Vec::new() }];
     }
+}
+
+/// What was measured of one arm.
+fn arm(cycles: &[Vec<Block>], at: usize) -> Vec<Block> {
+    cycles.iter().map(|cycle| cycle[at]).collect()
 }
 
 /// What leaving out what the arm lacks costs, in standard errors of the pairs with the first arm.

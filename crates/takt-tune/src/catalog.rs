@@ -244,61 +244,56 @@ impl Offers<'_> {
         self.knob(NAME, ways, "the other CPUs serve all devices");
     }
 
+    /// Priority and CPUs of the threads that serve interrupts, of those named.
+    fn interrupt_threads(&mut self, irqs: &[&String]) {
+        let names = ["priority of interrupt threads", "CPUs of interrupt threads"];
+        if irqs.is_empty() {
+            let why = "this kernel has no threads of interrupts (no PREEMPT_RT, not booted with threadirqs)";
+            names.into_iter().for_each(|name| self.missing(name, why));
+            return;
+        }
+        let way = |name: &str, policy: &str| Alternative {
+            name: name.to_owned(),
+            settings: irqs
+                .iter()
+                .map(|irq| Setting::Policy {
+                    process: (*irq).clone(),
+                    thread: (*irq).clone(),
+                    policy: policy.to_owned(),
+                })
+                .collect(),
+        };
+        let ways = vec![way("above the loop (fifo:90)", "fifo:90"), way("below it (fifo:2)", "fifo:2")];
+        self.knob(names[0], ways, "devices are served before the loop, or after it");
+        let ways = self.off_each(&|rest| only_on(irqs, rest));
+        self.knob(names[1], ways, "the other CPUs serve all devices");
+    }
+
+    /// A way for each CPU of the loop, with what the others of it get.
+    fn off_each(&self, settings: &dyn Fn(&CpuSet) -> Vec<Setting>) -> Vec<Alternative> {
+        let ways = self.candidates.iter().filter_map(|&cpu| {
+            let rest = CpuSet::from_cpus([cpu]).map(|off| self.online.without(&off));
+            let settings = settings(&rest.filter(|rest| !rest.is_empty())?);
+            Some(Alternative { name: format!("off CPU {cpu}"), settings })
+        });
+        ways.filter(|way| !way.settings.is_empty()).collect()
+    }
+
     /// Threads of interrupts and of RCU, and where workqueues may run.
     fn kernel_threads(&mut self) {
         let threads = kernel_threads();
         let irqs: Vec<&String> = threads.iter().filter(|name| name.starts_with("irq/")).collect();
-        if irqs.is_empty() {
-            let why = "this kernel has no threads of interrupts (no PREEMPT_RT, not booted with threadirqs)";
-            self.missing("priority of interrupt threads", why);
-        } else {
-            let way = |name: &str, policy: &str| Alternative {
-                name: name.to_owned(),
-                settings: irqs
-                    .iter()
-                    .map(|irq| Setting::Policy {
-                        process: (*irq).clone(),
-                        thread: (*irq).clone(),
-                        policy: policy.to_owned(),
-                    })
-                    .collect(),
-            };
-            let ways = vec![way("above the loop (fifo:90)", "fifo:90"), way("below it (fifo:2)", "fifo:2")];
-            self.knob(
-                "priority of interrupt threads",
-                ways,
-                "devices are served before the loop, or after it",
-            );
-        }
+        self.interrupt_threads(&irqs);
         const WORKQUEUES: &str = "/sys/devices/virtual/workqueue/cpumask";
-        let rest = |cpu: usize| CpuSet::from_cpus([cpu]).map(|off| self.online.without(&off));
-        let rests: Vec<(usize, CpuSet)> = self
-            .candidates
-            .iter()
-            .filter_map(|&cpu| Some((cpu, rest(cpu).filter(|rest| !rest.is_empty())?)))
-            .collect();
-        let off = |settings: &dyn Fn(&CpuSet) -> Vec<Setting>| -> Vec<Alternative> {
-            let ways = rests
-                .iter()
-                .map(|(cpu, rest)| Alternative { name: format!("off CPU {cpu}"), settings: settings(rest) });
-            ways.filter(|way| !way.settings.is_empty()).collect()
-        };
         let now = read(WORKQUEUES);
-        let queues = off(&|rest| match &now {
+        let queues = self.off_each(&|rest| match &now {
             Some(now) => vec![file(WORKQUEUES, &mask_like(now, rest))],
             None => Vec::new(),
         });
         // Of each CPU's own threads none can be moved; those of all can.
         let rcu: Vec<&String> =
             threads.iter().filter(|name| name.starts_with("rcu_") || name.starts_with("rcuo")).collect();
-        let rcus = off(&|rest| {
-            let of = |name: &&String| Setting::Cpus {
-                process: (*name).clone(),
-                thread: (*name).clone(),
-                cpus: *rest,
-            };
-            rcu.iter().map(of).collect()
-        });
+        let rcus = self.off_each(&|rest| only_on(&rcu, rest));
         if queues.is_empty() {
             self.missing("workqueues", format!("{WORKQUEUES} is not there, or there is one CPU only"));
         }
@@ -509,6 +504,13 @@ impl Offers<'_> {
     }
 }
 
+/// These threads of the kernel on these CPUs alone.
+fn only_on(threads: &[&String], cpus: &CpuSet) -> Vec<Setting> {
+    let of =
+        |name: &&String| Setting::Cpus { process: (*name).clone(), thread: (*name).clone(), cpus: *cpus };
+    threads.iter().map(of).collect()
+}
+
 /// Names of the kernel's threads: children of kthreadd, which is process 2.
 fn kernel_threads() -> Vec<String> {
     let stats = procfs::numbers::<u32>("/proc").filter_map(Stat::of);
@@ -643,6 +645,28 @@ mod tests {
         assert!(
             names(&greedy).1.iter().any(|one| one.name.starts_with("policy") && one.why.contains("90 %"))
         );
+    }
+
+    #[test]
+    fn threads_of_interrupts_get_priorities_and_cpus() {
+        let about = about();
+        let offers = |irqs: &[&String]| {
+            let online = about.cpus;
+            let (knobs, missing) = (Vec::new(), Vec::new());
+            let mut offers = Offers { about: &about, online, candidates: vec![2, 3], knobs, missing };
+            offers.interrupt_threads(irqs);
+            (offers.knobs, offers.missing)
+        };
+        let irq = "irq/31-eth0".to_owned();
+        let (knobs, missing) = offers(&[&irq]);
+        assert!(missing.is_empty() && knobs[0].ways.len() == 2);
+        assert_eq!(knobs[1].name, "CPUs of interrupt threads");
+        let cpus = "0-1,3".parse().unwrap();
+        let settings = vec![Setting::Cpus { process: irq.clone(), thread: irq.clone(), cpus }];
+        assert_eq!(knobs[1].ways[0], Alternative { name: "off CPU 2".to_owned(), settings });
+        assert_eq!(knobs[1].ways[1].name, "off CPU 3");
+        let (knobs, missing) = offers(&[]);
+        assert!(knobs.is_empty() && missing.len() == 2 && missing[1].why.contains("threadirqs"));
     }
 
     #[test]

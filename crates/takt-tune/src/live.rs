@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,6 +17,7 @@ use takt_rt::jobs::JobRecord;
 use takt_rt::placement::{self, CpuSet};
 use takt_rt::policy::Policy;
 use takt_rt::procfs::CpuTime;
+use takt_watch::rights::Facts;
 use takt_watch::{CycleFeed, Report, Settings as WatchSettings, Target, ThreadReport, Watcher, target};
 
 use crate::aim::{Aim, Time};
@@ -150,11 +152,15 @@ impl<'a> Live<'a> {
         if !watcher.watched.is_there() {
             return Err(takt_watch::WatchError::Nobody { target: shown }.into());
         }
+        let facts = Facts::read();
+        let not_traced = |why: &dyn Display| {
+            TuneError::NotTraced(format!("{why}\n{}", facts.advice()).trim_end().to_owned())
+        };
+        if facts.own_pids {
+            return Err(not_traced(&"they name threads by other numbers than this program knows"));
+        }
         // CPUs are not kept awake: how they sleep is one of the knobs.
-        let mut feed = CycleFeed::start(&mut watcher).map_err(|error| {
-            let advice = takt_watch::rights::Facts::read().advice();
-            TuneError::NotTraced(format!("{error}\n{advice}").trim_end().to_owned())
-        })?;
+        let mut feed = CycleFeed::start(&mut watcher).map_err(|error| not_traced(&error))?;
         let (from, began) = (CpuTime::read_by_cpu(), Instant::now());
         let look = LOOK.min(options.budget.mul_f64(LOOK_PART));
         let thread = loop {

@@ -18,6 +18,9 @@ const MOST_SOURCES: usize = 64;
 /// A kind of wake-up must be one of so many to begin the cycles.
 const LEAST_PART: u64 = 20;
 
+/// More cycles in a period, on average, are no cycles of it.
+const MOST_PER_PERIOD: f64 = 1.5;
+
 /// What begins the cycles of a thread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rhythm {
@@ -68,6 +71,8 @@ pub struct Cycles {
     all: Series,
     /// What begins its cycles, as far as it is known.
     pub rhythm: Option<Rhythm>,
+    /// The period was reported by the user.
+    is_reported: bool,
     open: Option<Open>,
     next: u64,
     /// Releases that did not come.
@@ -105,11 +110,24 @@ impl Cycles {
             }
         }
         self.find_rhythm(given);
+        self.is_reported = given.is_some();
         let mut finished = Vec::new();
         for one in activations {
             self.take(one, own_process, &mut finished);
         }
         finished
+    }
+
+    /// The period, nanoseconds; none where cycles come in bursts. `shared` says that the thread
+    /// works for others by turns, so that not even one kind of its wake-ups is one loop's.
+    pub fn period_ns(&self, shared: bool) -> Option<f64> {
+        let rhythm = self.rhythm?;
+        let ns = rhythm.period?.ns;
+        let by_turns = shared || rhythm.source.is_none();
+        let per_period = self.span_ns.map_or(0.0, |(from_ns, to_ns)| {
+            ns * self.next.saturating_sub(1) as f64 / to_ns.saturating_sub(from_ns).max(1) as f64
+        });
+        (self.is_reported || !by_turns || per_period <= MOST_PER_PERIOD).then_some(ns)
     }
 
     /// Wake-ups by what caused them, the most frequent first.
@@ -236,5 +254,59 @@ impl Cycles {
     /// Hands out the last cycle, at the end.
     pub fn last(&mut self) -> Option<JobRecord> {
         self.open.take().map(|open| open.job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn woken(planned_ns: u64, source: Source) -> Activation {
+        Activation {
+            source,
+            planned_ns,
+            awake_ns: planned_ns + 5_000,
+            end_ns: planned_ns + 50_000,
+            cpu_ns: 45_000,
+            state: State::Sleeping,
+            slept_on: None,
+            cpu: 0,
+        }
+    }
+
+    /// `count` wake-ups at each of 200 releases of 25 ms, from ever other threads.
+    fn in_bursts(count: u64) -> Cycles {
+        let mut cycles = Cycles::default();
+        for release in 0..200 {
+            let one = |at: u64| {
+                let waker = Source::Thread((1000 + release * count + at) as i32);
+                woken(release * 25_000_000 + at * 700_000, waker)
+            };
+            cycles.add(&(0..count).map(one).collect::<Vec<_>>(), None, &|_| false);
+        }
+        cycles
+    }
+
+    #[test]
+    fn a_period_of_bursts_is_nobodys() {
+        // By turns from several threads, once in each period: a loop.
+        let alone = in_bursts(1).period_ns(true);
+        assert!(alone.is_some_and(|ns| (ns / 25e6 - 1.0).abs() < 0.01), "{alone:?}");
+        // Workers of a garbage collector: nine wake-ups at each collection.
+        let burst = in_bursts(9);
+        assert!(burst.rhythm.is_some_and(|rhythm| rhythm.period.is_some()), "this test shows nothing");
+        assert_eq!((burst.period_ns(true), burst.period_ns(false)), (None, None));
+    }
+
+    #[test]
+    fn a_loop_with_two_sleeps_in_a_cycle_keeps_its_period_unless_its_thread_is_shared() {
+        let mut cycles = Cycles::default();
+        for release in 0..200 {
+            let at = |ns: u64| woken(release * 10_000_000 + ns, Source::Timer(1));
+            cycles.add(&[at(0), at(2_000_000)], None, &|_| false);
+        }
+        let own = cycles.period_ns(false);
+        assert!(own.is_some_and(|ns| (ns / 10e6 - 1.0).abs() < 0.01), "{own:?}");
+        assert_eq!(cycles.period_ns(true), None);
     }
 }

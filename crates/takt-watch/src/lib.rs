@@ -27,7 +27,9 @@
 mod coarse;
 mod cycle_feed;
 pub mod cycles;
+mod elf;
 mod error;
+mod go;
 mod history;
 pub mod link;
 pub mod period;

@@ -1,9 +1,11 @@
 //! A watch from its begin to its end: the capture, its parts every second, the report.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use takt_rt::jobs::JobRecord;
+use takt_rt::procfs;
 use takt_trace::{TraceError, TraceOptions, Tracer};
 
 use crate::coarse::Coarse;
@@ -58,7 +60,14 @@ pub fn watch(
     let trace =
         TraceOptions { processes: followed(&watcher, &options.target), packets, ..options.trace.clone() };
     let facts = Facts::read();
-    match Feed::start(options.settings.follow, &trace, &mut watcher) {
+    // With other numbers than the kernel's, strangers would be taken for watched threads.
+    let feed = match facts.own_pids {
+        true => Err("the kernel's events name threads by other numbers than this program knows".to_owned()),
+        false => {
+            Feed::start(options.settings.follow, &trace, &mut watcher).map_err(|error| error.to_string())
+        }
+    };
+    match feed {
         Ok(feed) => traced(options, stop, recording, see, (watcher, feed, &facts)),
         Err(error) => {
             let advice = facts.advice();
@@ -180,10 +189,12 @@ fn traced(
     let mut failed = None;
     let mut pythons = Pythons::new(options.settings.probes);
     pythons.refresh(&watcher.watched);
-    let finish = |watcher: &Watcher, pythons: &Pythons| {
+    // With those that have ended by the time of the report.
+    let mut own: BTreeSet<i32> = BTreeSet::new();
+    let finish = |watcher: &Watcher, pythons: &Pythons, own: &BTreeSet<i32>| {
         let mut report = watcher.report();
         report.python = pythons.reports(&watcher.watched);
-        advise(&mut report, pythons);
+        advise(&mut report, pythons, own);
         report.target = options.target.to_string();
         report.followed_by = by;
         let spent_ns = own_cpu_ns().saturating_sub(busy_ns);
@@ -198,6 +209,7 @@ fn traced(
         let second = last || refreshed.elapsed() >= PART;
         if second {
             refreshed = Instant::now();
+            own.extend(procfs::threads::<i32>(std::process::id()));
             watcher.refresh();
             pythons.refresh(&watcher.watched);
         }
@@ -212,7 +224,7 @@ fn traced(
             Feed::Events(tracer) if last => {
                 watcher.feed(tracer.stop()?, true, &mut sink);
                 watcher.refresh();
-                break finish(&watcher, &pythons);
+                break finish(&watcher, &pythons, &own);
             }
             Feed::Events(ref tracer) => watcher.feed(tracer.take()?, false, &mut sink),
             Feed::Kernel(ref mut windows) => watcher.take(windows, last, &mut sink)?,
@@ -220,7 +232,7 @@ fn traced(
         if last {
             // Names of those that only the last part reported.
             watcher.refresh();
-            break finish(&watcher, &pythons);
+            break finish(&watcher, &pythons, &own);
         }
         if !second {
             continue;
@@ -231,7 +243,7 @@ fn traced(
             processes = now;
         }
         if options.settings.live {
-            see(&finish(&watcher, &pythons));
+            see(&finish(&watcher, &pythons, &own));
         }
     };
     if let Some(error) = failed {

@@ -79,6 +79,8 @@ pub struct Watched {
     pub processes: BTreeSet<i32>,
     /// Processes that belong to a tree, also when the process that started them has ended.
     tree: BTreeSet<i32>,
+    /// Threads that are no program's own: those of a runtime.
+    left_out: BTreeSet<i32>,
 }
 
 impl Watched {
@@ -92,6 +94,7 @@ impl Watched {
             now: BTreeSet::new(),
             processes: BTreeSet::new(),
             tree: BTreeSet::new(),
+            left_out: BTreeSet::new(),
         }
     }
 
@@ -103,6 +106,16 @@ impl Watched {
     /// Whether anything of what is watched is there at all, now.
     pub fn is_there(&self) -> bool {
         !self.processes.is_empty()
+    }
+
+    /// Does not watch these threads from now on.
+    pub(crate) fn leave_out(&mut self, threads: &BTreeSet<i32>) {
+        for tid in threads {
+            self.now.remove(tid);
+            self.threads.remove(tid);
+        }
+        // Numbers come again.
+        self.left_out.clone_from(threads);
     }
 
     /// Looks the threads up anew.
@@ -118,6 +131,9 @@ impl Watched {
                     && !matches(pattern, &process)
                     && !matches(pattern, &command_line(pid))
                 {
+                    continue;
+                }
+                if self.left_out.contains(&tid) {
                     continue;
                 }
                 self.now.insert(tid);

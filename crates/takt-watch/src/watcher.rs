@@ -14,6 +14,7 @@ use takt_trace::{Cause, Event, Kind, Trace};
 
 use crate::cycles::Cycles;
 use crate::error::WatchError;
+use crate::go::Gos;
 use crate::history::History;
 use crate::link::{Endpoint, Exchange, Link};
 use crate::period;
@@ -117,6 +118,8 @@ pub(crate) struct Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     cycles: Cycles,
+    /// A runtime lends it to several loops by turns.
+    shared: bool,
     /// Those of the time that events are kept of.
     pub(crate) jobs: VecDeque<JobRecord>,
     /// Late ones whose cause is not known yet.
@@ -153,11 +156,14 @@ pub struct Watcher {
     pub(crate) span_ns: Option<(u64, u64)>,
     pub(crate) kept_awake: Vec<u16>,
     pub(crate) notes: BTreeSet<String>,
+    /// Notes that found no room.
+    notes_left_out: u64,
     pub(crate) links: Vec<Link>,
     /// The kernel follows the threads, and does not count their page faults.
     pub(crate) in_kernel: bool,
     looked: Instant,
     forgotten: BTreeSet<i32>,
+    gos: Gos,
 }
 
 impl Watcher {
@@ -176,10 +182,12 @@ impl Watcher {
             span_ns: None,
             kept_awake: Vec::new(),
             notes: BTreeSet::new(),
+            notes_left_out: 0,
             links: Vec::new(),
             in_kernel: false,
             looked: Instant::now(),
             forgotten: BTreeSet::new(),
+            gos: Gos::default(),
         }
     }
 
@@ -190,8 +198,13 @@ impl Watcher {
 
     /// Those of a part of the trace, which may have figures in them, and so be ever new ones.
     pub(crate) fn take_notes(&mut self, notes: &[String]) {
-        let space = MOST_NOTES.saturating_sub(self.notes.len());
-        self.notes.extend(notes.iter().take(space).cloned());
+        for note in notes {
+            if self.notes.len() < MOST_NOTES {
+                self.notes.insert(note.clone());
+            } else if !self.notes.contains(note) {
+                self.notes_left_out += 1;
+            }
+        }
     }
 
     /// Whether the targets were looked for longer than `every` ago.
@@ -206,6 +219,7 @@ impl Watcher {
     /// Looks the watched threads up anew, with their policies and placements.
     pub fn refresh(&mut self) {
         self.watched.refresh();
+        self.leave_monitors_out();
         self.forget_ended();
         self.forget_who_kept_least();
         if self.in_kernel {
@@ -226,6 +240,7 @@ impl Watcher {
                 known.cpus = cpus.to_string();
             }
             let pid = self.watched.threads.get(&tid).map(|thread| thread.pid);
+            known.shared |= pid.is_some_and(|pid| self.gos.is_go(pid));
             if self.in_kernel
                 && let Some(faults) = pid.and_then(|pid| page_faults(pid, tid))
                 && let Some(thread) = self.follower.threads.get_mut(&tid)
@@ -234,6 +249,20 @@ impl Watcher {
                 thread.faults = faults.saturating_sub(before);
             }
         }
+    }
+
+    /// What looks after the other threads of a program in Go has a period, and is no loop of it.
+    fn leave_monitors_out(&mut self) {
+        self.gos.refresh(&self.watched.processes);
+        for tid in self.gos.monitors.keys() {
+            self.known.remove(tid);
+            self.follower.threads.remove(tid);
+            if let Some(thread) = self.watched.threads.get(tid) {
+                let name = &thread.name;
+                self.notes.insert(format!("thread {tid} of {name} is the monitor of Go's runtime: left out"));
+            }
+        }
+        self.watched.leave_out(&self.gos.monitors.keys().copied().collect());
     }
 
     /// In days a thread meets ever new ones that keep it from running.
@@ -443,7 +472,7 @@ impl Watcher {
 
 impl Known {
     fn period_ns(&self) -> Option<f64> {
-        self.cycles.rhythm.and_then(|rhythm| rhythm.period).map(|period| period.ns)
+        self.cycles.period_ns(self.shared)
     }
 
     /// Forgets the cycles that ended before `from_ns`, but the newest `fewest`.

@@ -349,15 +349,17 @@ fn refusals_name_the_way_out() {
 }
 
 /// Daemons that nothing in their environment, group or session reports of, one of which ignores
-/// requests to end, and what another that came and went leaves for its parent to ask.
+/// requests to end and one leads a group of its own, and what another that came and went leaves for
+/// its parent to ask.
 #[test]
 fn a_run_ends_all_that_it_started() {
     let workspace = tempfile::tempdir().unwrap();
     let script = r#"
         daemon() { (env -i setsid bash -c "$1 echo \$\$ >> pids; while :; do sleep 1000; done" &) }
         daemon ''; daemon 'trap "" INT TERM;'; (env -i bash -c 'trap "" INT TERM; echo $$ >> pids; while :; do sleep 1000; done' &)
+        (set -m; env -i bash -c 'echo $$ >> pids; while :; do sleep 1000; done' &)
         (env -i setsid bash -c 'echo $$ >> ended' &)
-        while [ "$(cat pids ended | wc -l)" -lt 4 ]; do sleep 0.05; done
+        while [ "$(cat pids ended | wc -l)" -lt 5 ]; do sleep 0.05; done
         while read -r pid; do while [ -e /proc/$pid ]; do sleep 0.05; done; done < ended
         touch reaped; sleep 1000
     "#;
@@ -368,7 +370,7 @@ fn a_run_ends_all_that_it_started() {
     assert!(workspace.path().join("reaped").exists(), "a daemon that has ended stays: {}", stderr(&output));
     let pids = fs::read_to_string(workspace.path().join("pids")).unwrap();
     let left: Vec<&str> = pids.lines().filter(|pid| Path::new("/proc").join(pid).exists()).collect();
-    assert_eq!((pids.lines().count(), left), (3, vec![]), "{}", stderr(&output));
+    assert_eq!((pids.lines().count(), left), (4, vec![]), "{}", stderr(&output));
 }
 
 #[test]

@@ -153,6 +153,27 @@ fn without_rights_it_says_what_is_missing_and_reports_rates() {
     assert!(dir.join("hashes.json").is_file());
 }
 
+/// In a numbering of its own, the kernel's events name others than those that are watched.
+#[test]
+fn in_a_namespace_of_process_ids_nobody_is_taken_for_another() {
+    let _machine = alone();
+    let home = tempfile::tempdir().unwrap();
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc", TAKT])
+        .args(["watch", "--seconds", "1", "--json", "--", "sh", "-c", "while :; do sleep 0.01; done"])
+        .current_dir(home.path())
+        .output();
+    let may = output.as_ref().is_ok_and(|output| !stderr(output).contains("unshare:"));
+    if missing(&format!("no namespace of process ids: {output:?}"), may) {
+        return;
+    }
+    let output = output.unwrap();
+    let report = report(&output);
+    let why = report["untraced"].as_str().unwrap_or_else(|| panic!("strangers were watched: {report}"));
+    has(why, &["other numbers", "the host's process ids", "--pid=host"]);
+    assert!(!report["threads"].as_array().unwrap().is_empty(), "rates are reported: {report}");
+}
+
 #[test]
 fn what_is_not_there_is_refused_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -30,13 +30,19 @@ pub(super) fn adopt() {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
-/// Whether a child of this process was adopted: what it starts itself stays in its session, and the
-/// launched program leads a group in that.
+/// Whether a child of this process was adopted: what it starts itself stays in its session and
+/// group, or is a watchdog, which has a group of its own and this program's name; the launched
+/// program leads a group as well. The name and not the program's file, which one that has ended has
+/// no more.
 fn is_adopted(pid: u32, launched: u32) -> bool {
     let Ok(id) = i32::try_from(pid) else { return false };
     // SAFETY: these have no preconditions and no memory effects.
-    let (session, own, group) = unsafe { (libc::getsid(id), libc::getsid(0), libc::getpgid(id)) };
-    pid != launched && (session != own || group == launched as i32)
+    let (session, group) = unsafe { (libc::getsid(id), libc::getpgid(id)) };
+    // SAFETY: as above; 0 is this process.
+    let (own_session, own_group) = unsafe { (libc::getsid(0), libc::getpgid(0)) };
+    let name = |pid: u32| Stat::of(pid).map(|stat| stat.name());
+    let elsewhere = session != own_session || group == launched as i32;
+    pid != launched && (elsewhere || (group != own_group && name(pid) != name(std::process::id())))
 }
 
 /// Takes the status of adopted children that have ended, which only a parent can: else they would

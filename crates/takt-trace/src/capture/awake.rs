@@ -11,8 +11,9 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -170,11 +171,13 @@ pub(super) fn spawn_below_all(
 ) -> Result<Handle<()>, IdleThreadError> {
     let set = CpuSet::single(usize::from(cpu))?;
     let (ready, settled) = std::sync::mpsc::sync_channel(1);
+    // Started from here, it inherits neither the policy nor the group.
+    let remover = Remover::of_this_process();
     let body = move || {
         let bound = placement::set_affinity(0, &set).map_err(IdleThreadError::from);
         let outcome = bound.and_then(|()| idle_policy().map_err(IdleThreadError::Policy));
         let settled = outcome.is_ok();
-        let _group = settled.then(IdleGroup::join).flatten();
+        let _group = settled.then(|| IdleGroup::join(remover)).flatten();
         let _ = ready.send(outcome);
         if settled {
             work();
@@ -196,13 +199,15 @@ pub(super) fn spawn_below_all(
 /// (autogroups) where no control groups are: from another terminal than the watched program's, the
 /// thread would take half of a CPU from it, milliseconds at a time. Threads can be moved by
 /// themselves in the older hierarchy alone.
-struct IdleGroup;
+struct IdleGroup {
+    _remover: Option<Arc<Remover>>,
+}
 
 impl IdleGroup {
     const PATH: &str = "/sys/fs/cgroup/cpu/takt-awake";
     const ROOT: &str = "/sys/fs/cgroup/cpu/tasks";
 
-    fn join() -> Option<Self> {
+    fn join(remover: Option<Arc<Remover>>) -> Option<Self> {
         let group = Path::new(Self::PATH);
         // It may be there: another takt's, or left by one that was killed.
         let _ = fs::create_dir(group);
@@ -212,7 +217,7 @@ impl IdleGroup {
         if joined.is_err() {
             let _ = fs::remove_dir(group);
         }
-        joined.is_ok().then_some(Self)
+        joined.is_ok().then_some(Self { _remover: remover })
     }
 }
 
@@ -221,6 +226,51 @@ impl Drop for IdleGroup {
         let _ = fs::write(Self::ROOT, "0");
         // Refused while another is in it, who will do it.
         let _ = fs::remove_dir(Self::PATH);
+    }
+}
+
+/// A process that removes the group when this one is gone, also by SIGKILL: it waits for the end of
+/// its standard input, of which this process alone has the other side.
+#[derive(Debug)]
+struct Remover(Child);
+
+impl Remover {
+    /// The one of this process, for all CPUs; none where there can be no such group.
+    fn of_this_process() -> Option<Arc<Self>> {
+        static RUNNING: Mutex<Weak<Remover>> = Mutex::new(Weak::new());
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(remover) = running.upgrade() {
+            return Some(remover);
+        }
+        if !Path::new(IdleGroup::ROOT).exists() {
+            return None;
+        }
+        let remover = Arc::new(Self::start(Path::new(IdleGroup::PATH)).ok()?);
+        *running = Arc::downgrade(&remover);
+        Some(remover)
+    }
+
+    fn start(group: &Path) -> io::Result<Self> {
+        // The kernel may need some time to take a killed process's threads out of the group.
+        // Ctrl-C is for the program that it looks after.
+        let script = "trap '' INT; read -r _; for _ in 1 2 3 4 5 6 7 8 9 10; do \
+                      [ -d \"$1\" ] || exit; rmdir \"$1\" 2>/dev/null && exit; sleep 0.2; done";
+        let child = Command::new("/bin/sh")
+            .args(["-c", script, "sh"])
+            .arg(group)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Remover {
+    fn drop(&mut self) {
+        // Nothing is left to be removed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -284,5 +334,21 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         assert!(Keeper::start(1023).is_err());
+    }
+
+    #[test]
+    fn the_group_is_removed_when_its_process_is_gone() {
+        let desk = tempfile::tempdir().unwrap();
+        let group = desk.path().join("group");
+        fs::create_dir_all(group.join("busy")).unwrap();
+        let mut remover = Remover::start(&group).unwrap();
+        // What a kill does.
+        drop(remover.0.stdin.take());
+        // Somebody is still in it.
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(group.exists());
+        fs::remove_dir(group.join("busy")).unwrap();
+        assert!(remover.0.wait().unwrap().success());
+        assert!(!group.exists());
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
 use std::os::unix::fs::MetadataExt;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{LazyLock, PoisonError};
 
 use takt_rt::clock::monotonic_ns;
 
@@ -133,7 +133,7 @@ impl Reader {
         }
         let asked = control.stacks.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(threads) = asked {
-            self.stacks = Stacks::new(self.opened.waking_id);
+            self.stacks.enable(self.opened.waking_id);
             let filter = threads.iter().map(|tid| format!("pid=={tid}")).collect::<Vec<_>>().join("||");
             self.filter_stacks(filter);
         }
@@ -293,7 +293,6 @@ impl Reader {
         self.stacks.hand_out(&mut trace);
         trace.firmware = self.firmware.hand_out(&trace.events);
         if trace.threads.len() > self.most_met {
-            self.met.clear();
             read_names(&mut self.met);
             self.most_met = 2 * self.met.len() + MOST_ENDED;
         } else {
@@ -305,10 +304,10 @@ impl Reader {
         trace
     }
 
-    /// The events in memory, in the order of time, with the names in them.
+    /// The events in memory, in the order of time, with the names in them, which the trace takes.
     fn events(&mut self, marked: u64) -> Trace {
         let mut trace = Trace { notes: self.opened.notes.clone(), guest: is_guest(), ..Trace::default() };
-        trace.threads.clone_from(&self.met);
+        trace.threads = std::mem::take(&mut self.met);
         let decoder = &self.opened.decoder;
         // One CPU is decoded after the other, and a thread changes its name when it starts: the
         // newest name counts.
@@ -415,9 +414,12 @@ fn decode(
 
 /// Whether a hypervisor runs this kernel (the CPU flag that hypervisors set).
 fn is_guest() -> bool {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-    flags.split_whitespace().any(|flag| flag == "hypervisor")
+    static IS: LazyLock<bool> = LazyLock::new(|| {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+        flags.split_whitespace().any(|flag| flag == "hypervisor")
+    });
+    *IS
 }
 
 /// Names and processes of the threads that live now; events bring the names of the others.

@@ -53,6 +53,11 @@ impl Stacks {
         Self { id, ..Self::default() }
     }
 
+    /// What was read and reported so far stays: the kernel's symbols are megabytes.
+    pub(super) fn enable(&mut self, id: u16) {
+        self.id = id;
+    }
+
     /// From here on those wake-ups are recorded that `filter` (on the woken thread, `pid`) lets
     /// through.
     pub(super) fn filter(&mut self, cpus: &[u16], filter: &CString) -> io::Result<()> {
@@ -209,7 +214,12 @@ fn is_entry(name: &str) -> bool {
 /// The kernel's functions by address.
 #[derive(Debug)]
 struct Symbols {
-    names: Vec<(u64, String)>,
+    /// All names, one after the other.
+    names: String,
+    /// Address, and where its name begins; a name ends where the next one begins.
+    places: Vec<(u64, u32)>,
+    /// The places in the order of addresses.
+    by_address: Vec<u32>,
 }
 
 impl Symbols {
@@ -219,21 +229,33 @@ impl Symbols {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let symbol = |line: &str| {
+        let mut names = String::new();
+        let mut places = Vec::new();
+        for line in text.lines() {
             let mut words = line.split_ascii_whitespace();
-            let address = u64::from_str_radix(words.next()?, 16).ok().filter(|&address| address > 0)?;
-            let kind = words.next()?;
-            matches!(kind, "t" | "T" | "w" | "W").then(|| Some((address, words.next()?.to_owned())))?
-        };
-        let mut names: Vec<(u64, String)> = text.lines().filter_map(symbol).collect();
-        names.sort();
-        (!names.is_empty()).then_some(Self { names })
+            let (Some(address), Some("t" | "T" | "w" | "W"), Some(name)) =
+                (words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let address = u64::from_str_radix(address, 16).ok().filter(|&address| address > 0);
+            if let (Some(address), Ok(place)) = (address, u32::try_from(names.len())) {
+                places.push((address, place));
+                names.push_str(name);
+            }
+        }
+        let mut by_address: Vec<u32> = (0..u32::try_from(places.len()).ok()?).collect();
+        by_address.sort_by_key(|&at| places[at as usize].0);
+        (!places.is_empty()).then_some(Self { names, places, by_address })
     }
 
     fn name(&self, address: u64) -> &str {
         // A return address may be the first byte of the function behind: the call is before it.
-        let behind = self.names.partition_point(|symbol| symbol.0 < address);
-        behind.checked_sub(1).and_then(|last| self.names.get(last)).map_or("?", |symbol| &symbol.1)
+        let behind = self.by_address.partition_point(|&at| self.places[at as usize].0 < address);
+        let Some(&at) = behind.checked_sub(1).and_then(|last| self.by_address.get(last)) else { return "?" };
+        let begin = self.places[at as usize].1 as usize;
+        let end = self.places.get(at as usize + 1).map_or(self.names.len(), |next| next.1 as usize);
+        self.names.get(begin..end).unwrap_or("?")
     }
 }
 

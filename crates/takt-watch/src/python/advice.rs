@@ -1,6 +1,8 @@
 //! What the findings suggest: priority, placement, another process. Each proposal says how much of
 //! the lateness it is about.
 
+use std::collections::BTreeSet;
+
 use takt_trace::Cause;
 
 use super::{PythonReport, Pythons};
@@ -10,8 +12,8 @@ use crate::report::{Report, ThreadReport};
 const LEAST: f64 = 0.05;
 
 /// Names the collector and the interpreter's lock where late cycles are due to them, and proposes
-/// what helps.
-pub(crate) fn advise(report: &mut Report, pythons: &Pythons) {
+/// what helps. `own` are this program's threads.
+pub(crate) fn advise(report: &mut Report, pythons: &Pythons, own: &BTreeSet<i32>) {
     for thread in &mut report.threads {
         let Some(python) = report.python.iter_mut().find(|python| python.pid == thread.pid) else { continue };
         name_collections(thread, python, pythons);
@@ -19,7 +21,7 @@ pub(crate) fn advise(report: &mut Report, pythons: &Pythons) {
     }
     let mut proposals = Vec::new();
     for thread in report.threads.iter().filter(|thread| thread.late > 0) {
-        for_scheduling(thread, &mut proposals);
+        for_scheduling(thread, own, &mut proposals);
     }
     for python in &report.python {
         for_python(python, &mut proposals);
@@ -66,7 +68,13 @@ fn share_of(thread: &ThreadReport, causes: &[Cause]) -> (f64, f64) {
     rows.fold((0.0, 0.0), |sum, total| (sum.0 + total.share, sum.1 + total.us))
 }
 
-fn for_scheduling(thread: &ThreadReport, proposals: &mut Vec<String>) {
+/// Whether a name, as causes have it ("NAME (POLICY, tid N)"), is that of one of these threads.
+fn is_of(who: &str, threads: &BTreeSet<i32>) -> bool {
+    let tid = who.rsplit_once("tid ").and_then(|(_, tid)| tid.trim_end_matches(')').parse().ok());
+    tid.is_some_and(|tid| threads.contains(&tid))
+}
+
+fn for_scheduling(thread: &ThreadReport, own: &BTreeSet<i32>, proposals: &mut Vec<String>) {
     let name = format!("{} ({})", thread.name, thread.tid);
     let real_time = ["fifo", "rr", "deadline"].iter().any(|policy| thread.policy.starts_with(policy));
     let others = [Cause::HigherPriority, Cause::OwnThread];
@@ -74,7 +82,7 @@ fn for_scheduling(thread: &ThreadReport, proposals: &mut Vec<String>) {
     if share >= LEAST {
         let rows = thread.totals.iter().filter(|total| others.contains(&total.cause));
         let who = rows.map(|total| total.who.as_str()).find(|who| !who.is_empty()).unwrap_or("other threads");
-        let what = if who.starts_with("takt-") {
+        let what = if is_of(who, own) {
             // In another control group or session than takt, its lowest priority does not count.
             format!("this watch itself took its CPU ({who}): --let-idle leaves CPUs alone")
         } else if real_time {
@@ -120,5 +128,20 @@ fn for_python(python: &PythonReport, proposals: &mut Vec<String>) {
             collector.us / 1e3,
             collector.worst_us / 1e3
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_thread_of_this_program_is_this_watch() {
+        let own = BTreeSet::from([812, 813]);
+        assert!(is_of("takt-awake/0 (nice 0, tid 812)", &own) && is_of("takt (tid 813)", &own));
+        // A robot's thread, or another takt's.
+        for other in ["takt-servo (rt 90, tid 97)", "takt-awake/0 (nice 0, tid 9812)", "takt-awake/0", ""] {
+            assert!(!is_of(other, &own), "{other}");
+        }
     }
 }

@@ -19,12 +19,11 @@ use serde::{Deserialize, Serialize};
 use takt_rt::procfs;
 use takt_trace::probe::{Hit, Place, Probes};
 
-use self::elf::Facts;
+use crate::elf::{self, Facts};
 use crate::report::Share;
 use crate::target::Watched;
 
 mod advice;
-mod elf;
 
 pub(crate) use advice::advise;
 

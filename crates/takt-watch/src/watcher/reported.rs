@@ -22,13 +22,16 @@ impl Watcher {
         let mut threads: Vec<ThreadReport> = self
             .known
             .iter()
-            .filter(|(_, known)| known.releases > 0)
+            .filter(|(tid, known)| known.releases > 0 && !self.gos.monitors.contains_key(tid))
             .filter_map(|(&tid, known)| self.thread(tid, known, seconds))
             .collect();
         threads.sort_by(|a, b| {
             (a.kind, b.rate_hz).partial_cmp(&(b.kind, a.rate_hz)).unwrap_or(std::cmp::Ordering::Equal)
         });
         let mut notes: Vec<String> = self.notes.iter().cloned().collect();
+        if self.notes_left_out > 0 {
+            notes.push(format!("{} more notes of single moments are left out", self.notes_left_out));
+        }
         let unjudged: u64 = self.known.values().map(|known| known.unjudged).sum();
         if unjudged > 0 {
             let late: u64 = self.known.values().map(|known| known.late).sum();

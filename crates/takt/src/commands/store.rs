@@ -117,15 +117,11 @@ fn ls(place: &str, json: bool) -> CommandResult {
         if entry.configuration.is_empty() { entry.label.clone() } else { entry.configuration.clone() }
     };
     for entry in &runs {
-        println!(
-            "{}  {}  {:<8} {}  {}  {}",
-            &entry.run[..12],
-            entry.started_utc,
-            entry.robot,
-            entry.name,
-            entry.kernel,
-            of(entry)
-        );
+        // Whoever stored the run chose these texts, and a terminal obeys control characters.
+        let [started, robot, name, kernel, of] =
+            [&entry.started_utc, &entry.robot, &entry.name, &entry.kernel, &of(entry)]
+                .map(|text| takt_report::clean(text));
+        println!("{}  {started}  {robot:<8} {name}  {kernel}  {of}", &entry.run[..12]);
     }
     eprintln!("{} runs", runs.len());
     Ok(ExitCode::SUCCESS)
@@ -136,7 +132,7 @@ fn verify(place: &str, runs: &[String]) -> CommandResult {
     let runs = named(&store, runs)?;
     let damages = store.verify(&runs, &mut |_| ())?;
     for damage in &damages {
-        println!("{}: {}", &damage.run[..12], damage.why);
+        println!("{}: {}", &damage.run[..12], takt_report::clean(&damage.why));
     }
     println!(
         "{}",

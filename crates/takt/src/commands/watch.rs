@@ -74,8 +74,17 @@ pub fn run(args: &args::Watch) -> CommandResult {
     } else {
         print!("{}", print::watched(&report));
     }
-    // What was asked for, causes, is not there.
-    Ok(if report.untraced.is_some() { ExitCode::from(2) } else { ExitCode::SUCCESS })
+    // What was asked for, loops and their causes, is not there.
+    let nothing = report.threads.is_empty() && report.links.iter().all(|link| link.packets == 0);
+    if nothing && report.untraced.is_none() {
+        eprintln!(
+            "takt: {}: nothing of it was seen to wake up, so there is no loop to report of",
+            report.target
+        );
+        let notes = report.notes.iter().filter(|note| note.starts_with("missing: "));
+        notes.for_each(|note| eprintln!("takt: {note}"));
+    }
+    Ok(if nothing || report.untraced.is_some() { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
 /// Starts the command, if there is one. With --json its output must not stand between the lines of

@@ -1,6 +1,6 @@
-//! As much of an ELF file as shows where CPython keeps its lock and collects its garbage (System V
-//! ABI, chapters 4 and 5; for the probes that distributors build in, "UserSpaceProbeImplementation"
-//! of SystemTap).
+//! As much of an ELF file as shows whether Go made it, and where CPython keeps its lock and
+//! collects its garbage (System V ABI, chapters 4 and 5; for the probes that distributors build in,
+//! "UserSpaceProbeImplementation" of SystemTap).
 
 use std::fs::File;
 use std::io;
@@ -15,13 +15,13 @@ const MOST_SECTIONS: u16 = 4096;
 
 /// What is known of an interpreter's file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Facts {
+pub(crate) struct Facts {
     /// Address (as linked) and size of `_PyRuntime`, which holds the lock.
-    pub(super) runtime: Option<(u64, u64)>,
+    pub(crate) runtime: Option<(u64, u64)>,
     /// Begin and end of a collection.
-    pub(super) collection: Option<[Place; 2]>,
+    pub(crate) collection: Option<[Place; 2]>,
     /// What its addresses are more than offsets, for the part at the file's begin.
-    pub(super) linked_at: u64,
+    pub(crate) linked_at: u64,
 }
 
 struct Section {
@@ -52,11 +52,27 @@ fn text_at(bytes: &[u8], at: u64) -> &str {
     std::str::from_utf8(text).unwrap_or_default()
 }
 
+/// Gives a part of a file: from where, and how much.
+type Part<'a> = dyn FnMut(u64, u64) -> Option<Vec<u8>> + 'a;
+
 /// Reads a file; None where it is no ELF file of this kind of machine or is damaged.
-pub(super) fn read(path: &Path) -> Option<Facts> {
+pub(crate) fn read(path: &Path) -> Option<Facts> {
+    of_file(path, |part| read_parts(part))
+}
+
+/// Whether an ELF file has a section of this name.
+pub(crate) fn has_section(path: &Path, name: &str) -> bool {
+    let found = |part: &mut Part<'_>| {
+        let (sections, names) = sections(&part(0, 64)?, part)?;
+        Some(sections.iter().any(|section| text_at(&names, section.name) == name))
+    };
+    of_file(path, found).unwrap_or(false)
+}
+
+fn of_file<T>(path: &Path, read: impl FnOnce(&mut Part<'_>) -> Option<T>) -> Option<T> {
     let file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
-    read_parts(&mut |offset, size| {
+    read(&mut |offset, size| {
         if size > MOST_BYTES || offset.checked_add(size)? > length {
             return None;
         }
@@ -66,29 +82,18 @@ pub(super) fn read(path: &Path) -> Option<Facts> {
     })
 }
 
-fn read_parts(part: &mut dyn FnMut(u64, u64) -> Option<Vec<u8>>) -> Option<Facts> {
-    let header = part(0, 64)?;
+/// The sections of a file by its header, and their names.
+fn sections(header: &[u8], part: &mut Part<'_>) -> Option<(Vec<Section>, Vec<u8>)> {
     // 64 bits, least byte first.
     if header.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
     }
-    let (programs_at, sections_at) = (u64_at(&header, 32)?, u64_at(&header, 40)?);
-    let (programs, sections, names) = (u16_at(&header, 56)?, u16_at(&header, 60)?, u16_at(&header, 62)?);
-    if sections > MOST_SECTIONS {
+    let at = u64_at(header, 40)?;
+    let (count, names) = (u16_at(header, 60)?, u16_at(header, 62)?);
+    if count > MOST_SECTIONS {
         return None;
     }
-    let programs = part(programs_at, u64::from(programs) * 56)?;
-    // Address and offset of what is loaded (PT_LOAD).
-    let loads: Vec<(u64, u64, u64)> = programs
-        .chunks_exact(56)
-        .filter(|one| u32_at(one, 0) == Some(1))
-        .filter_map(|one| Some((u64_at(one, 16)?, u64_at(one, 8)?, u64_at(one, 32)?)))
-        .collect();
-    let offset_of = |address: u64| {
-        let load = loads.iter().find(|load| address >= load.0 && address - load.0 < load.2)?;
-        Some(address - load.0 + load.1)
-    };
-    let table = part(sections_at, u64::from(sections) * 64)?;
+    let table = part(at, u64::from(count) * 64)?;
     let sections: Vec<Section> = table
         .chunks_exact(64)
         .filter_map(|one| {
@@ -104,6 +109,23 @@ fn read_parts(part: &mut dyn FnMut(u64, u64) -> Option<Vec<u8>>) -> Option<Facts
         .collect();
     let named = sections.get(usize::from(names))?;
     let names = part(named.offset, named.size)?;
+    Some((sections, names))
+}
+
+fn read_parts(part: &mut Part<'_>) -> Option<Facts> {
+    let header = part(0, 64)?;
+    let (sections, names) = sections(&header, part)?;
+    let programs = part(u64_at(&header, 32)?, u64::from(u16_at(&header, 56)?) * 56)?;
+    // Address and offset of what is loaded (PT_LOAD).
+    let loads: Vec<(u64, u64, u64)> = programs
+        .chunks_exact(56)
+        .filter(|one| u32_at(one, 0) == Some(1))
+        .filter_map(|one| Some((u64_at(one, 16)?, u64_at(one, 8)?, u64_at(one, 32)?)))
+        .collect();
+    let offset_of = |address: u64| {
+        let load = loads.iter().find(|load| address >= load.0 && address - load.0 < load.2)?;
+        Some(address - load.0 + load.1)
+    };
     let mut facts = Facts {
         linked_at: loads.iter().find(|load| load.1 == 0).map_or(0, |load| load.0),
         ..Facts::default()
