@@ -40,14 +40,6 @@ pub(crate) fn measure_reading() -> Reading {
     reading
 }
 
-/// Resolution of timers, nanoseconds: 1 with high-resolution timers, else a tick.
-fn timer_resolution_ns() -> Option<u64> {
-    let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `resolution` is a valid timespec to write into.
-    let rc = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC, &mut resolution) };
-    (rc == 0).then(|| resolution.tv_sec as u64 * 1_000_000_000 + resolution.tv_nsec as u64)
-}
-
 /// A reading above this is a system call or worse: hardware that is asked over a slow bus.
 const SLOW_READING_NS: f64 = 200.0;
 
@@ -61,7 +53,7 @@ pub(crate) fn source(tree: &Tree, reading: Option<Reading>) -> Check {
     );
     let name = tree.line(&format!("{FOLDER}/current_clocksource"));
     let others = tree.line(&format!("{FOLDER}/available_clocksource")).unwrap_or_default();
-    let resolution = reading.and_then(|_| timer_resolution_ns());
+    let resolution = reading.and_then(|_| takt_rt::clock::timer_resolution_ns());
     let shown = match reading {
         None => String::new(),
         Some(reading) => format!(

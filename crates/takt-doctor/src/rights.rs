@@ -82,13 +82,9 @@ pub(crate) fn memory_lock() -> Check {
         // Trying would undo what somebody in this process relies on.
         return check.ok(format!("this process has {} bytes locked already", memory::locked_bytes()));
     }
-    // SAFETY: mlockall takes flags alone and invalidates nothing.
-    let rc = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) };
-    if rc == 0 {
-        memory::unlock();
+    let Err(reason) = memory::try_lock() else {
         return check.ok(format!("all memory of this process could be locked (RLIMIT_MEMLOCK {limit})"));
-    }
-    let reason = std::io::Error::last_os_error();
+    };
     check.fail(
         format!("memory cannot be locked (RLIMIT_MEMLOCK {limit} bytes): {reason}"),
         "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/99-realtime.conf, and log in again; or give the \

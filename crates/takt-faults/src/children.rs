@@ -8,6 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use takt_rt::child::end_with_this_process;
+use takt_rt::policy::Policy;
+
 use crate::FaultError;
 
 /// How long a process may take for what takes a second on an idle machine.
@@ -25,12 +28,12 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(name: &'static str, mut command: Command) -> Result<Self, FaultError> {
-        // SAFETY: between fork and exec only `prctl`, `signal` and `setrlimit` are called, which
-        // are async-signal-safe, the last with a live rlimit that it only reads.
+        // Nothing of a case outlives the test, not even when it is killed.
+        end_with_this_process(&mut command);
+        // SAFETY: between fork and exec only `signal` and `setrlimit` are called, which are
+        // async-signal-safe, the last with a live rlimit that it only reads.
         unsafe {
             command.pre_exec(|| {
-                // Nothing of a case outlives the test, not even when it is killed.
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 // The test may run under nohup, which the cell would inherit.
                 libc::signal(libc::SIGHUP, libc::SIG_DFL);
                 // A process that dies of a signal is gone at once: dumping it takes longer than the
@@ -180,14 +183,12 @@ pub(crate) fn address_space(pid: i32) -> Result<u64, FaultError> {
 /// Takes all CPUs until `until_ns` with threads of a real-time priority above the cell's fallback;
 /// false where that is not granted.
 pub(crate) fn starve(until_ns: u64) -> bool {
-    const HOG_PRIORITY: i32 = 50;
+    const HOG_PRIORITY: u8 = 50;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let hogs: Vec<_> = (0..cpus)
         .map(|_| {
             std::thread::spawn(move || {
-                let param = libc::sched_param { sched_priority: HOG_PRIORITY };
-                // SAFETY: `param` is a valid sched_param, and 0 names the calling thread.
-                let granted = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) } == 0;
+                let granted = Policy::Fifo { priority: HOG_PRIORITY }.apply(0).is_ok();
                 while granted && takt_rt::clock::monotonic_ns() < until_ns {
                     std::hint::spin_loop();
                 }

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use takt_rt::clock::{monotonic_ns, sleep_until};
+use takt_rt::placement::{self, CpuSet};
+use takt_rt::policy::Policy;
 
 use crate::proxy::lock;
 
@@ -99,10 +101,8 @@ impl Drop for Witness {
 fn watch(cpu: usize, urgency: Urgency, stop: &AtomicBool, gaps: &Mutex<VecDeque<Gap>>) {
     pin(cpu);
     if urgency == Urgency::RealTime {
-        let param = libc::sched_param { sched_priority: 1 };
-        // SAFETY: `param` is a valid sched_param, and 0 names the calling thread. Without the
-        // privilege the cell has no real-time priority either.
-        unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &param) };
+        // Without the privilege the cell has no real-time priority either.
+        let _ = Policy::RoundRobin { priority: 1 }.apply(0);
     }
     let mut next_ns = monotonic_ns();
     while !stop.load(Ordering::Acquire) {
@@ -121,26 +121,12 @@ fn watch(cpu: usize, urgency: Urgency, stop: &AtomicBool, gaps: &Mutex<VecDeque<
 }
 
 fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: an all-zero cpu_set_t is an empty set; the call writes at most the given size into
-    // it.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
-        set
-    };
-    // SAFETY: the index is below CPU_SETSIZE, the number of bits of the set.
-    (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).take(64).collect()
+    placement::affinity(0).map_or_else(|_| Vec::new(), |cpus| cpus.iter().take(64).collect())
 }
 
+/// A refusal leaves the thread unpinned: it then watches whichever CPU it is on.
 fn pin(cpu: usize) {
-    // SAFETY: an all-zero cpu_set_t is an empty set, `cpu` is below CPU_SETSIZE, and the pointer
-    // and size are those of the live set. A refusal leaves the thread unpinned: it then watches
-    // whichever CPU it is on.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-    }
+    let _ = CpuSet::single(cpu).and_then(|cpu| placement::set_affinity(0, &cpu));
 }
 
 #[cfg(test)]

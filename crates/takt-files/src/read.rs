@@ -99,13 +99,28 @@ pub fn open_for_change(path: &Path) -> io::Result<File> {
 }
 
 /// Opens an output that the user named, emptied. It may be a device or a pipe (`/dev/stdout`), and
-/// a symbolic link that this user or root made; one that somebody else made is not followed.
+/// a symbolic link that this user or root made; one that somebody else made is not followed. A FIFO
+/// that nobody reads is not waited for.
 ///
 /// # Errors
-/// The system's answer, or [`ErrorKind::PermissionDenied`].
+/// The system's answer, [`ErrorKind::PermissionDenied`], or [`ErrorKind::InvalidInput`] for a FIFO
+/// without a reader.
 pub fn create_output(path: &Path) -> io::Result<File> {
+    let unread = |error: Error| match error.raw_os_error() {
+        Some(libc::ENXIO) => Error::new(ErrorKind::InvalidInput, "a FIFO that nobody reads; name a file"),
+        _ => error,
+    };
+    let file = open_output(path).map_err(unread)?;
+    // Only opening must not wait: who writes to a pipe waits for its reader, as with any pipe.
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+fn open_output(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     match fs::symlink_metadata(path) {
         Ok(link) if link.file_type().is_symlink() => {
             let own = rustix::process::geteuid().as_raw();
@@ -115,9 +130,9 @@ pub fn create_output(path: &Path) -> io::Result<File> {
                     format!("a symbolic link of user {}, which is not followed; name its target", link.uid()),
                 ));
             }
-            options.open(path)
+            options.custom_flags(flags).open(path)
         }
-        _ => options.custom_flags(libc::O_NOFOLLOW).open(path),
+        _ => options.custom_flags(flags | libc::O_NOFOLLOW).open(path),
     }
 }
 

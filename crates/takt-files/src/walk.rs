@@ -59,7 +59,7 @@ impl Users {
 
     /// Refuses a folder in which others can plant, sticky or not: they may have put something in it
     /// already.
-    pub fn check_last(self, folder: &OwnedFd, path: &Path) -> io::Result<()> {
+    pub(crate) fn check_last(self, folder: &OwnedFd, path: &Path) -> io::Result<()> {
         let found = fstat(folder)?;
         self.check_owner("folder", path, &found)?;
         if found.st_mode & 0o022 == 0 {
@@ -148,7 +148,7 @@ fn denied<T>(what: &str, path: &Path, why: &str, way_out: &str) -> io::Result<T>
 ///
 /// # Errors
 /// The system's answer, or [`ErrorKind::PermissionDenied`] that names the part that is not trusted.
-pub fn trusted_folder(path: &Path, users: Users) -> io::Result<OwnedFd> {
+pub(crate) fn trusted_folder(path: &Path, users: Users) -> io::Result<OwnedFd> {
     // From the root: the current folder may lie in one of another user's.
     let path = if path.is_absolute() { path.to_path_buf() } else { std::env::current_dir()?.join(path) };
     let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;

@@ -206,7 +206,7 @@ fn fewest(tail: f64) -> usize {
 
 /// Runs that missed a deadline: more of the new ones than chance deals are worse, whatever the
 /// quantile says.
-pub fn judge_misses(
+pub(crate) fn judge_misses(
     decision: &mut Decision,
     [before, after]: [usize; 2],
     runs: [usize; 2],
@@ -228,7 +228,12 @@ pub fn judge_misses(
 
 /// Time that the hypervisor took is no work of the build's: where it took clearly more, what is
 /// worse may be that.
-pub fn excuse_stolen(decision: &mut Decision, before: &[f64], after: &[f64], reasons: &mut Vec<String>) {
+pub(crate) fn excuse_stolen(
+    decision: &mut Decision,
+    before: &[f64],
+    after: &[f64],
+    reasons: &mut Vec<String>,
+) {
     // 5 %: the burden is on whoever says that the machine was the same.
     let more = shift::shift(before, after, 0.05).filter(|found| found.low.is_some_and(|low| low > 0.0));
     if more.is_some() {

@@ -196,7 +196,7 @@ impl RunFigure {
         Ok(Self {
             value_ns: quantile_of(&figures, quantile),
             samples: figures.count().saturating_add(figures.skipped),
-            missed: figures.missed() > 0,
+            missed: figures.missed() > Some(0),
             stolen: run.header.cpu.stolen,
         })
     }

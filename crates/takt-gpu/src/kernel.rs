@@ -87,7 +87,7 @@ impl Gpu {
     /// # Errors
     /// [`GpuError::NvrtcMissing`] with why there is none for this device, or what the driver
     /// refuses.
-    pub fn module_prebuilt(&self, source: &Source) -> Result<(Module, String), GpuError> {
+    pub(crate) fn module_prebuilt(&self, source: &Source) -> Result<(Module, String), GpuError> {
         let (entry, compiled) = prebuilt::find_entry(source, self.info())
             .map_err(|why| GpuError::NvrtcMissing { looked: vec![why] })?;
         Ok((self.load(source.name, &compiled)?, entry.to_string()))

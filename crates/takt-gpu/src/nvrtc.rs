@@ -221,7 +221,11 @@ impl Compiler {
     ///
     /// # Errors
     /// [`GpuError::Compile`] with the compiler's log.
-    pub fn compile_ptx(&self, source: &Source, (major, minor): (u32, u32)) -> Result<Compiled, GpuError> {
+    pub(crate) fn compile_ptx(
+        &self,
+        source: &Source,
+        (major, minor): (u32, u32),
+    ) -> Result<Compiled, GpuError> {
         self.compile_as(source, &format!("--gpu-architecture=compute_{}", major * 10 + minor))
     }
 

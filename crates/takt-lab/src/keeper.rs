@@ -13,6 +13,7 @@ use takt_stats::Streamed;
 
 use crate::LabError;
 use crate::late_watch::LateWatch;
+use crate::live::{LiveMeasures, LiveSeries};
 
 /// Rows of a sample file beyond which only recorders go on. 4 million: over an hour at 1 kHz, about
 /// 250 MB while running and a tenth of that sealed; enough for time series and extremes, and the
@@ -44,6 +45,7 @@ pub struct Window {
     /// Tellings of bounds under way.
     held: Arc<AtomicU64>,
     watch: Option<LateWatch>,
+    live: Option<LiveMeasures>,
     /// What earlier parts of the run left.
     before: Arc<Checkpoint>,
 }
@@ -74,6 +76,7 @@ impl Window {
             bounds: Arc::new([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)]),
             held: Arc::default(),
             watch,
+            live: None,
             before: Arc::default(),
         }
     }
@@ -81,6 +84,11 @@ impl Window {
     /// The same of a run that goes on from this checkpoint.
     pub fn going_on(self, before: &Checkpoint) -> Self {
         Self { before: Arc::new(before.clone()), ..self }
+    }
+
+    /// The same, whose measures are reported there as they stand.
+    pub fn telling(self, live: Option<LiveMeasures>) -> Self {
+        Self { live, ..self }
     }
 
     /// A checkpoint to be filled.
@@ -165,7 +173,7 @@ impl Late {
 }
 
 /// Name of the recorder's file of a measure, for [`Measure::recorder`].
-pub fn recorder_file(measure: &str) -> String {
+pub(crate) fn recorder_file(measure: &str) -> String {
     format!("recorder-{measure}.json")
 }
 
@@ -178,6 +186,7 @@ pub struct Keeper {
     /// Time that had been measured before this process went on with it.
     before_ns: u64,
     late: Late,
+    live: Option<LiveSeries>,
 }
 
 impl Keeper {
@@ -195,6 +204,7 @@ impl Keeper {
             before_ns: streamed.elapsed_ns,
             file,
             late: window.late(measure),
+            live: window.live.as_ref().map(|live| live.open(measure)),
             window: window.clone(),
             streamed,
         })
@@ -219,6 +229,9 @@ impl Keeper {
     /// [`LabError::Files`].
     pub fn keep(&self, draft: &mut Draft) -> Result<(), LabError> {
         draft.elapsed_ns(self.streamed.elapsed_ns);
+        if let Some(live) = &self.live {
+            live.report(&self.streamed.recorder);
+        }
         Ok(draft.file(&self.file, &self.streamed)?)
     }
 }

@@ -11,6 +11,7 @@ use takt_rundir::{Experiment, RunDir};
 
 use crate::LabError;
 use crate::late_watch::LateWatch;
+use crate::live::LiveMeasures;
 
 /// What shows the robot while it runs. Only the safety cell has views; the others ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub enum Target {
     /// This very folder, which must not exist.
     Exactly(PathBuf),
     /// This very folder, which a kill left: the run goes on in it. For robots that can
-    /// ([`crate::robot::Kind::can_resume`]).
+    /// ([`crate::robot::Kind::cannot_resume`]).
     Resume(PathBuf),
 }
 
@@ -120,6 +121,8 @@ pub struct RunOptions {
     pub experiment: Experiment,
     /// What is reported of late releases while the robot runs (a flight recorder).
     pub watch: Option<LateWatch>,
+    /// Where the run's measures are reported while it goes on.
+    pub live: Option<LiveMeasures>,
     /// Ends the run early, in order.
     pub stop: Arc<AtomicBool>,
 }
@@ -135,6 +138,7 @@ impl RunOptions {
             view: View::None,
             experiment: Experiment::default(),
             watch: None,
+            live: None,
             stop,
         }
     }

@@ -36,7 +36,7 @@ pub struct Picture {
 
 impl Picture {
     /// One task and nothing else.
-    pub fn of_task(task: Task, jobs: Vec<JobRecord>) -> Self {
+    pub(crate) fn of_task(task: Task, jobs: Vec<JobRecord>) -> Self {
         Self { tasks: vec![(task, jobs)], device: None }
     }
 
@@ -83,7 +83,12 @@ impl Picture {
 
     /// Keeps the worst windows for a person to look at: everything else of a long run's trace would
     /// be megabytes of nothing. No file where there is no late release.
-    pub fn write_late(&self, path: &Path, mut trace: Trace, report: &TraceReport) -> Result<(), LabError> {
+    pub(crate) fn write_late(
+        &self,
+        path: &Path,
+        mut trace: Trace,
+        report: &TraceReport,
+    ) -> Result<(), LabError> {
         let spans = Spans::around(report);
         trace.events = spans.cut(&trace.events);
         if trace.events.is_empty() {

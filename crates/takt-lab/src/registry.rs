@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use takt_report::Supplements;
 use takt_rt::config::SettingError;
 use takt_rundir::check_claims;
 
@@ -43,6 +44,11 @@ impl Registry {
     /// The robot of that name.
     pub fn kind(&self, robot: &str) -> Option<&'static Kind> {
         self.kinds.iter().copied().find(|kind| kind.name == robot)
+    }
+
+    /// What the robots add to reports of their runs.
+    pub fn supplements(&self) -> Supplements {
+        self.kinds.iter().filter_map(|kind| Some((kind.name, kind.report?))).collect()
     }
 
     /// What a robot gave up because a machine cannot carry its configuration, in a sentence.

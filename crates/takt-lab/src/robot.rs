@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use takt_report::questions::{Answer, Point};
+use takt_report::Supplement;
 use takt_rt::config::SettingError;
 use takt_rt::jobs::JobRecord;
 use takt_rundir::{Measure, RunDir};
@@ -24,6 +24,7 @@ use crate::jobs::Task;
 use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::picture::Picture;
+use crate::questions::Questions;
 use crate::session::Session;
 
 pub use self::file::{Erased, RobotFile};
@@ -63,9 +64,6 @@ pub enum Event<'a> {
 /// Who is informed of what a run does.
 pub type Observe<'a> = &'a mut dyn FnMut(Event<'_>);
 
-/// Answers a paper's questions from the figures of a campaign.
-pub type Questions = fn(&[Point]) -> Vec<Answer>;
-
 /// What all robots of one sort have in common. One static of it in the robot's crate is what a
 /// registry lists.
 #[derive(Debug)]
@@ -85,13 +83,15 @@ pub struct Kind {
     pub scaled_text: Option<fn(&Scaled) -> Option<String>>,
     /// Who answers the questions of its paper from a campaign over `policy` and `noise`.
     pub questions: Option<Questions>,
+    /// What it adds to reports and exports of its runs: the tables of its paper.
+    pub report: Option<&'static dyn Supplement>,
     /// What it needs in a virtual machine.
     pub guest: GuestNeeds,
     /// Whether it has a page and a terminal screen ([`crate::View`]); the others ignore what is
     /// asked.
     pub has_views: bool,
-    /// Whether a run that was killed can go on in its own directory.
-    pub can_resume: bool,
+    /// Why a run that was killed cannot go on in its own directory; absent where it can.
+    pub cannot_resume: Option<&'static str>,
     /// Reads a configuration: text, its name in errors, the folder that its paths are relative to.
     pub read: fn(&str, &str, &Path) -> Result<RobotFile, LabError>,
 }
@@ -111,15 +111,16 @@ impl Kind {
             tasks: &[],
             scaled_text: None,
             questions: None,
+            report: None,
             guest: GuestNeeds { modules: &[], programs: &[] },
             has_views: false,
-            can_resume: true,
+            cannot_resume: None,
             read,
         }
     }
 
     /// The key of the configuration that a factor stands for.
-    pub fn key_of<'a>(&self, factor: &'a str) -> &'a str {
+    pub(crate) fn key_of<'a>(&self, factor: &'a str) -> &'a str {
         self.factors.iter().find(|(name, _)| *name == factor).map_or(factor, |(_, key)| key)
     }
 }
@@ -156,6 +157,11 @@ pub struct Critical {
     /// Columns of planned release, wake-up, start and end of the work.
     pub columns: [&'static str; 4],
 }
+
+/// Why a kernel trace cannot explain a robot's late releases, and what can be traced instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoCriticalThread(pub &'static str);
 
 /// Whether a machine may decide how much of a configuration is run.
 #[derive(Clone, Debug, PartialEq)]
@@ -251,15 +257,15 @@ pub trait Robot: Erased + Debug + Send + Sync {
     /// # Errors
     /// [`ConfigError`], of a robot whose file alone says it.
     fn set_policy(&mut self, _policy: &str) -> Result<(), ConfigError> {
-        let why = "for the safety cell alone; the other robots name it in their files";
+        let why = "this robot names its policy in its file";
         Err(SettingError::conflict("--policy", why).into())
     }
 
     /// The thread whose late releases a kernel trace explains.
     ///
     /// # Errors
-    /// A sentence, of a robot that has none.
-    fn critical(&self) -> Result<Critical, &'static str>;
+    /// [`NoCriticalThread`], of a robot that has none, or many.
+    fn critical(&self) -> Result<Critical, NoCriticalThread>;
 
     /// Whether the machine may decide how much of the configuration is run. Campaigns let it decide
     /// once for all of their runs.

@@ -26,6 +26,7 @@ use takt_rundir::{Claim, CpuTime, Draft, Measure, RUN_FILE, RunDir, RunHeader, S
 use crate::LabError;
 use crate::keeper::Window;
 use crate::late_watch::LateWatch;
+use crate::live::{LiveMeasures, LiveSeries};
 use crate::options::{Interference, RunOptions, Target};
 use crate::releases::Releases;
 use crate::resume::{Durable, RESUMPTIONS, Resumed};
@@ -70,6 +71,7 @@ pub struct Session {
     begun: bool,
     resumed: Option<Resumed>,
     durable: Durable,
+    live: Option<LiveMeasures>,
     // Held until the run is sealed: nobody else may write it.
     _claim: Claim,
 }
@@ -100,7 +102,7 @@ impl Drop for Punctual {
 ///
 /// # Errors
 /// [`LabError::Load`].
-pub fn start_load(interference: &Interference, scratch: &Path) -> Result<Load, LabError> {
+pub(crate) fn start_load(interference: &Interference, scratch: &Path) -> Result<Load, LabError> {
     let profile = interference.profile();
     let failed = |cause: String| LabError::Load(cause);
     let Some(cpus) = interference.cpus else {
@@ -158,6 +160,7 @@ impl Session {
             begun: resumed.is_some(),
             resumed,
             durable,
+            live: options.live.clone(),
             _claim: claim,
         };
         session.note("asked", &asked)?;
@@ -199,11 +202,17 @@ impl Session {
 
     /// A window for the measures of this part of the run.
     pub fn new_window(&self, watch: Option<LateWatch>) -> Window {
-        let window = Window::watched(watch);
+        let window = Window::watched(watch).telling(self.live.clone());
         match &self.resumed {
             Some(resumed) => window.going_on(&resumed.checkpoint),
             None => window,
         }
+    }
+
+    /// Where a robot without a [`Keeper`](crate::keeper::Keeper) for it shows how `measure` stands;
+    /// `None` where nobody asks.
+    pub fn live_series(&self, measure: &Measure) -> Option<LiveSeries> {
+        self.live.as_ref().map(|live| live.open(measure))
     }
 
     /// Puts a value of the robot's own into `run.json`, under a key that the header has not.
@@ -269,7 +278,7 @@ impl Session {
     ///
     /// # Errors
     /// [`LabError::Load`].
-    pub fn start_load(&mut self, interference: &Interference) -> Result<(), LabError> {
+    pub(crate) fn start_load(&mut self, interference: &Interference) -> Result<(), LabError> {
         if !interference.profile().is_off() {
             let scratch = self.dir.path().join(SCRATCH);
             std::fs::create_dir_all(&scratch).map_err(LabError::io(&scratch))?;
@@ -292,7 +301,7 @@ impl Session {
     }
 
     /// What of the interference has died, in a sentence.
-    pub fn load_trouble(&mut self) -> Option<String> {
+    pub(crate) fn load_trouble(&mut self) -> Option<String> {
         self.look_at_threads();
         self.load.as_mut().and_then(|load| load.check().err()).map(|error| error.to_string())
     }
@@ -326,7 +335,7 @@ impl Session {
 
     /// The measured window ends. Returns when, CLOCK_MONOTONIC nanoseconds; it has ended by then.
     /// `close` is called as `open` of [`begin_window`](Self::begin_window).
-    pub fn end_window(&mut self, window: &Window, close: impl FnOnce(u64)) -> u64 {
+    pub(crate) fn end_window(&mut self, window: &Window, close: impl FnOnce(u64)) -> u64 {
         let now_ns = bounded(window, close);
         sleep_until(now_ns);
         self.threads.look();
@@ -355,7 +364,7 @@ impl Session {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub fn end_load(&mut self) -> Result<(), LabError> {
+    pub(crate) fn end_load(&mut self) -> Result<(), LabError> {
         if let Some(load) = self.load.take() {
             let report: LoadReport = load.stop();
             self.header.problems.extend(report.problems());
@@ -384,7 +393,7 @@ impl Session {
     ///
     /// # Errors
     /// [`LabError::Files`].
-    pub fn seal_with<S: Serialize>(
+    pub(crate) fn seal_with<S: Serialize>(
         mut self,
         summarise: impl FnOnce(&RunDir) -> Result<S, LabError>,
     ) -> Result<(RunDir, S), LabError> {

@@ -21,10 +21,11 @@ pub struct SeriesSummary {
     pub deadline_us: Option<f64>,
     /// The values, microseconds.
     pub us: Summary,
-    /// Values above the deadline, and those that never came.
-    pub misses: u64,
-    /// Longest row of misses without one in time between.
-    pub longest_miss_run: u64,
+    /// Values above the deadline, and those that never came; null without a deadline, and where no
+    /// value was due.
+    pub misses: Option<u64>,
+    /// Longest row of misses without one in time between; null likewise.
+    pub longest_miss_run: Option<u64>,
 }
 
 /// Figures of one run.
@@ -119,6 +120,6 @@ fn series_summary(measure: &Measure, figures: &Figures) -> SeriesSummary {
         deadline_us: measure.deadline_ns.map(|ns| ns as f64 / 1e3),
         us: figures.summary.over(1e3),
         misses: figures.missed(),
-        longest_miss_run: figures.misses.map_or(0, |misses| misses.longest_run),
+        longest_miss_run: figures.longest_miss_run(),
     }
 }

@@ -101,7 +101,7 @@ pub fn trace(
     request: &TraceRequest,
     observe: Observe<'_>,
 ) -> Result<Traced, LabError> {
-    let critical = robot.critical().map_err(|why| LabError::Config(why.to_owned()))?;
+    let critical = robot.critical().map_err(|why| LabError::Config(why.to_string()))?;
     let tracer = match Tracer::start(&request.options) {
         Ok(tracer) => Ok(tracer),
         Err(error) => Err(error.to_string()),

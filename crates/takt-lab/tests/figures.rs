@@ -175,7 +175,7 @@ fn run_bench_campaign_report_and_compare_agree_beyond_the_rows_kept() {
                 let run = summarise(&RunDir::open(dirs[side]).unwrap()).unwrap();
                 let lateness = run.main().unwrap();
                 let us = &lateness.us;
-                same("run", (us.count, us.mean * 1e3, us.worst * 1e3, lateness.misses), own);
+                same("run", (us.count, us.mean * 1e3, us.worst * 1e3, lateness.misses.unwrap()), own);
                 let collection = collect(&dirs[side..=side]).unwrap();
                 let digest = &digests(&collection, &collection.groups[0])[0];
                 assert_eq!(run.sentence, digest.verdict.as_ref().unwrap().sentence());
@@ -215,7 +215,7 @@ fn a_claim_is_judged_the_same_wherever_it_is_shown() {
         let collection = collect(&[&path]).unwrap();
         let digest = &digests(&collection, &collection.groups[0])[0];
         assert_eq!(digest.verdict.as_ref().unwrap().sentence(), run.sentence);
-        let text = takt_report::markdown(&takt_report::build(&collection));
+        let text = takt_report::markdown(&takt_report::build(&collection, &ROBOTS.supplements()));
         assert!(text.contains(&expected.to_string()), "{text}");
         assert_eq!(expected == Verdict::Inconclusive, run.measure_more_s.is_some(), "{}", run.sentence);
     }

@@ -22,7 +22,7 @@ impl Pacer {
     }
 
     /// Whether frames are paced at a set rate rather than by the recorded time stamps.
-    pub fn has_rate(&self) -> bool {
+    pub(crate) fn has_rate(&self) -> bool {
         self.rate_fps.is_some()
     }
 
@@ -44,7 +44,7 @@ impl Pacer {
 
     /// Whether the frame is to be skipped: the time at which its successor is due has passed too,
     /// so a camera would have overwritten it by now.
-    pub fn is_stale(&self, now_ns: u64, next_due_ns: u64) -> bool {
+    pub(crate) fn is_stale(&self, now_ns: u64, next_due_ns: u64) -> bool {
         self.started() && now_ns >= next_due_ns
     }
 }

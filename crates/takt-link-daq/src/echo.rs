@@ -57,7 +57,7 @@ impl Echo {
     }
 
     /// Whether a plant answers.
-    pub fn has_plant(&self) -> bool {
+    pub(crate) fn has_plant(&self) -> bool {
         self.process.is_some()
     }
 

@@ -97,7 +97,7 @@ impl Datagram<'_> {
     }
 
     /// The address without what each device counts up.
-    pub fn lasting_address(&self) -> u32 {
+    pub(crate) fn lasting_address(&self) -> u32 {
         match self.command {
             command::APRD
             | command::APWR
@@ -187,19 +187,19 @@ pub fn cycle(bytes: &[u8]) -> Option<u32> {
 
 /// Where the first process data of a frame lie in the logical address space, which distinguishes it
 /// from the other frames of its cycle; `None` for one without process data.
-pub fn logical_address(bytes: &[u8]) -> Option<u32> {
+pub(crate) fn logical_address(bytes: &[u8]) -> Option<u32> {
     let first = datagrams(bytes).find(|datagram| command::is_logical(datagram.command));
     first.map(|datagram| datagram.address)
 }
 
 /// Whether the frame is EtherCAT.
-pub fn is_ethercat(frame: &[u8]) -> bool {
+pub(crate) fn is_ethercat(frame: &[u8]) -> bool {
     ethercat_at(frame).is_some()
 }
 
 /// Whether a frame has been through the devices: the first one sets bit 1 of the first byte of the
 /// source address.
-pub fn has_passed(frame: &[u8]) -> bool {
+pub(crate) fn has_passed(frame: &[u8]) -> bool {
     frame.get(6).is_some_and(|byte| byte & 2 != 0)
 }
 

@@ -8,5 +8,4 @@ pub mod analyse;
 pub mod capture;
 pub mod control;
 pub mod frame;
-mod packet;
 pub mod segment;

@@ -5,8 +5,10 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use support::patient_humanoid;
@@ -21,18 +23,41 @@ fn links() -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Files of Takt's in shared memory: others make and remove theirs meanwhile.
-fn shared_memory() -> BTreeSet<String> {
-    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name.contains("takt")).collect()
+/// Files in shared memory with Takt's name: others make and remove theirs meanwhile.
+fn shared_memory() -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.to_string_lossy().contains("takt")).collect()
+}
+
+/// Files in shared memory that a process has open or mapped, whatever they are called.
+fn held(process: &Child) -> BTreeSet<PathBuf> {
+    let process = Path::new("/proc").join(process.id().to_string());
+    let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let open = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+    let maps = fs::read_to_string(process.join("maps")).unwrap_or_default();
+    let mapped = maps.lines().filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])));
+    open.chain(mapped).filter(|path| path.starts_with("/dev/shm")).collect()
+}
+
+/// Starts the victim, reads what it says of itself, and which files in shared memory it holds.
+fn victim(what: &str) -> (Child, String, BTreeSet<PathBuf>) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "the_victims_side", "--nocapture"]).env(VICTIM, what);
+    let mut victim = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let message = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
+    let held = held(&victim);
+    (victim, message, held)
 }
 
 /// Not a test: the process that is killed.
 #[test]
 fn the_victims_side() {
-    if std::env::var_os(VICTIM).is_none() {
-        return;
+    let Some(what) = std::env::var_os(VICTIM) else { return };
+    if let Some(planted) = what.to_str().filter(|what| what.starts_with('/')) {
+        let _held = fs::File::create(planted).unwrap();
+        println!("\nvictim: planted");
+        return std::thread::sleep(Duration::from_secs(60));
     }
     let pair = match VethPair::unique() {
         Ok(pair) if pair.dies_with_the_process() => pair,
@@ -48,11 +73,7 @@ fn the_victims_side() {
 #[test]
 fn nothing_stays_after_a_kill() {
     let shared_before = shared_memory();
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "the_victims_side", "--nocapture"]).env(VICTIM, "1");
-    let mut victim = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-    let message = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
+    let (mut victim, message, held) = victim("segment");
     let during = links();
     victim.kill().unwrap();
     victim.wait().unwrap();
@@ -68,5 +89,20 @@ fn nothing_stays_after_a_kill() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!links().contains(master), "{}", links());
+    let left = |path: &&PathBuf| path.exists();
+    assert_eq!(held.iter().find(left), None, "left in shared memory");
     assert_eq!(shared_memory(), shared_before);
+}
+
+/// What the test above looks for is found where it is left.
+#[test]
+fn what_stays_in_shared_memory_is_seen() {
+    let planted = PathBuf::from(format!("/dev/shm/planted-{}", std::process::id()));
+    let (mut victim, message, held) = victim(planted.to_str().unwrap());
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let there = planted.exists();
+    let _ = fs::remove_file(&planted);
+    assert_eq!((message.as_str(), there), ("planted", true));
+    assert!(held.contains(&planted), "{held:?}");
 }

@@ -15,9 +15,10 @@ use ethercrab::error::Error;
 use ethercrab::{MainDevice, RetryBehaviour};
 use support::{block_on, master_with, patient_humanoid};
 use takt_link_ethercat::control::{ControlConfig, ExchangeMode, Interface, bring_up};
-use takt_link_ethercat::segment::raw::{InterfaceError, check_interface};
+use takt_link_ethercat::frame::{FrameBuilder, command};
+use takt_link_ethercat::segment::raw::{InterfaceError, RawSocket, check_interface};
 use takt_link_ethercat::segment::veth::{Server, VethError, VethPair, serve};
-use takt_link_ethercat::segment::{Segment, SegmentControl, When, WireFault};
+use takt_link_ethercat::segment::{Segment, SegmentControl, Truth, When, WireFault};
 
 /// Exit status of the script without pysoem.
 const NOT_INSTALLED: i32 = 3;
@@ -206,4 +207,41 @@ fn interfaces_that_will_not_do_are_named_with_the_fix() {
     assert!(check_interface("tkt-other").is_err(), "and nothing is left behind");
     drop(pair);
     assert!(matches!(check_interface(&name), Err(InterfaceError::NoInterface { .. })), "removed");
+}
+
+#[test]
+fn a_segment_stamps_what_it_kept_on_purpose_and_nothing_else() {
+    let Some((pair, server, control)) = cable() else { return };
+    let mut segment = server.stop().unwrap();
+    let mut truth = segment.truth(64);
+    let _server = serve(pair.segment(), segment, "segment", &Default::default()).unwrap();
+    let socket = RawSocket::open(pair.master(), Duration::from_secs(5)).unwrap();
+    let mut builder = FrameBuilder::new([0x10; 6]);
+    builder.push(command::LRW, 1, 0, 8).unwrap();
+    let sent = builder.finish().to_vec();
+    let mut buffer = [0; 2048];
+    let mut pass = |fault: Option<WireFault>| {
+        if let Some(fault) = fault {
+            control.wire(fault, When::Next(1));
+        }
+        socket.send(&sent).unwrap();
+        assert!((0..1000).any(|_| socket.receive(&mut buffer).unwrap().is_some()), "no answer");
+        let mut seen = Vec::new();
+        let mut reported = || {
+            std::thread::sleep(Duration::from_millis(1));
+            truth.take_into(&mut seen, 64) > 0
+        };
+        assert!((0..10_000).any(|_| reported()), "the segment says nothing of the frame");
+        let Truth::Passed { stay, .. } = seen[0] else { panic!("{seen:?}") };
+        stay
+    };
+    for _ in 0..20 {
+        let stay = pass(None);
+        assert_eq!(stay.held_ns, 0, "nothing was planted: {stay:?}");
+        let took_ns = stay.left_ns - stay.at_ns;
+        assert!(stay.ran_ns.is_none_or(|ran_ns| ran_ns <= took_ns + 1_000_000), "{stay:?}");
+    }
+    let stay = pass(Some(WireFault::Delay(Duration::from_millis(3))));
+    assert!(stay.held_ns == 3_000_000 && stay.left_ns >= stay.at_ns + stay.held_ns, "{stay:?}");
+    assert_eq!(pass(None).held_ns, 0);
 }

@@ -139,7 +139,7 @@ fn frames_that_are_always_late_bring_inputs_that_are_a_cycle_old() {
 }
 
 #[test]
-fn lost_is_what_never_came() {
+fn lost_is_what_never_came_and_is_taken_back_when_it_comes() {
     let mut bench = bench(10);
     for _ in 0..5 {
         bench.cycle(0, 0);
@@ -154,9 +154,21 @@ fn lost_is_what_never_came() {
     let totals = bench.link.port.totals();
     assert_eq!((totals.lost_frames, totals.late_frames, totals.stray_frames), (7, 0, 0), "{totals:?}");
     assert_eq!(stale, 6, "the seventh is missed in the cycle after");
-    // Twenty cycles late: given up by then, and reported as what it is when it comes after all.
-    bench.cycle(0, 20_500);
-    for _ in 0..40 {
+    // Twenty cycles late: it counts as lost until it comes, and as late then. The exchange that
+    // finds it first takes the answer that it waits for, and leaves the other for the next.
+    let (mut lost, mut found, mut late) = (0, 0, 0);
+    for cycle in 0..40 {
+        let exchanged = bench.cycle(0, if cycle == 0 { 20_500 } else { 0 });
+        (lost, found, late) = (lost + exchanged.lost, found + exchanged.found, late + exchanged.late);
+        let expected = if (16..22).contains(&cycle) { 8 } else { 7 };
+        assert_eq!(bench.link.port.totals().lost_frames, expected, "after {cycle} cycles: {exchanged:?}");
+    }
+    assert_eq!((lost, found, late), (1, 1, 1));
+    let totals = bench.link.port.totals();
+    assert_eq!((totals.lost_frames, totals.late_frames, totals.stray_frames), (7, 1, 0), "{totals:?}");
+    // A quarter of a second later nobody knows it any more.
+    bench.cycle(0, 300_500);
+    for _ in 0..320 {
         bench.cycle(0, 0);
     }
     let totals = bench.link.port.totals();

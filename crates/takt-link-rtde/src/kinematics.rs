@@ -58,7 +58,7 @@ impl Arm {
 
     /// Geometric Jacobian at the tool centre point: rows 0..3 linear (m/rad), rows 3..6 angular,
     /// base frame.
-    pub fn jacobian(&self, joints_rad: &[f64; 6], tcp: &Isometry3<f64>) -> Matrix6<f64> {
+    pub(crate) fn jacobian(&self, joints_rad: &[f64; 6], tcp: &Isometry3<f64>) -> Matrix6<f64> {
         let tool = self.forward(joints_rad, tcp).translation.vector;
         let mut jacobian = Matrix6::zeros();
         let mut pose = Isometry3::identity();

@@ -168,7 +168,7 @@ impl RobotState {
 
 impl RobotMode {
     /// From the value on the wire.
-    pub const fn from_rtde(value: i32) -> Self {
+    pub(crate) const fn from_rtde(value: i32) -> Self {
         match value {
             0 => Self::Disconnected,
             1 => Self::ConfirmSafety,
@@ -184,7 +184,7 @@ impl RobotMode {
     }
 
     /// The value on the wire.
-    pub const fn to_rtde(self) -> i32 {
+    pub(crate) const fn to_rtde(self) -> i32 {
         match self {
             Self::NoController => -1,
             Self::Disconnected => 0,
@@ -202,7 +202,7 @@ impl RobotMode {
 
 impl SafetyMode {
     /// From the value on the wire.
-    pub const fn from_rtde(value: i32) -> Self {
+    pub(crate) const fn from_rtde(value: i32) -> Self {
         match value {
             1 => Self::Normal,
             2 => Self::Reduced,
@@ -218,7 +218,7 @@ impl SafetyMode {
     }
 
     /// The value on the wire; `Unknown` is written as 0, which the guide leaves free.
-    pub const fn to_rtde(self) -> i32 {
+    pub(crate) const fn to_rtde(self) -> i32 {
         match self {
             Self::Unknown => 0,
             Self::Normal => 1,

@@ -35,7 +35,7 @@ impl Stretch {
 
     /// Whether an interval of this length has so many.
     #[must_use]
-    pub fn holds_at(&self, delta_ns: u64) -> bool {
+    pub(crate) fn holds_at(&self, delta_ns: u64) -> bool {
         delta_ns > self.above_ns && delta_ns <= self.to_ns
     }
 }
@@ -323,7 +323,7 @@ impl Flows {
     }
 
     /// The same with the jitter that each flow has here, and how it came here.
-    pub fn add_each(
+    pub(crate) fn add_each(
         &mut self,
         other: &Self,
         counts: &Arc<Counts>,
@@ -509,7 +509,7 @@ impl Cost {
 
     /// The same, or no more than so much more.
     #[must_use]
-    pub fn within_by(&self, other: &Self, slack_ns: u64) -> bool {
+    pub(crate) fn within_by(&self, other: &Self, slack_ns: u64) -> bool {
         let entries = self.most_ns.len().max(other.most_ns.len()) as u64;
         (1..=entries).all(|n| self.of(n) <= other.of(n).saturating_add(slack_ns))
     }

@@ -73,7 +73,7 @@ fn fits(used: u64, budget: u64, capacity: u64) -> bool {
 
 /// The core with most left.
 #[must_use]
-pub fn emptiest(used: &[u64], capacities_ns: &[u64]) -> Option<usize> {
+pub(crate) fn emptiest(used: &[u64], capacities_ns: &[u64]) -> Option<usize> {
     let left = |core: &usize| capacities_ns[*core].saturating_sub(used[*core]);
     (0..used.len().min(capacities_ns.len())).min_by_key(|core| std::cmp::Reverse(left(core)))
 }

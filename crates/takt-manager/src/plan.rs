@@ -56,7 +56,7 @@ impl Platform {
 
     /// Greatest sum of bandwidths on this core.
     #[must_use]
-    pub fn most_on(&self, core: usize) -> f64 {
+    pub(crate) fn most_on(&self, core: usize) -> f64 {
         let most = self.most_bandwidth.clamp(0.0, 1.0);
         if core == self.system_core { most.min(self.most_system_bandwidth.max(0.0)) } else { most }
     }

@@ -129,14 +129,14 @@ impl Activity {
     /// What is allowed for the middleware with a message to it: the longest seen and a quarter and
     /// `DELIVERY_MARGIN_NS` more. It is held against every message.
     #[must_use]
-    pub fn allowed_delivery_ns(&self) -> u64 {
+    pub(crate) fn allowed_delivery_ns(&self) -> u64 {
         self.delivery_ns.map_or(0, with_margin)
     }
 
     /// The same with messages that its own thread sends: none where they were always delivered
     /// within the publication.
     #[must_use]
-    pub fn allowed_own_delivery_ns(&self) -> u64 {
+    pub(crate) fn allowed_own_delivery_ns(&self) -> u64 {
         self.own_delivery_ns.filter(|ns| *ns > 0).map_or(0, with_margin)
     }
 

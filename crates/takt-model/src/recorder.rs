@@ -135,7 +135,7 @@ impl ArrivalRecorder {
     }
 
     /// Holds an event against the limit that is not one of the curve.
-    pub fn hold_against(&mut self, at_ns: u64) {
+    pub(crate) fn hold_against(&mut self, at_ns: u64) {
         if let Some(limit) = &mut self.limit {
             limit.see(at_ns);
         }
@@ -166,7 +166,7 @@ impl ArrivalRecorder {
     }
 
     /// Observation begins no sooner than at `at_ns`; without effect once something was seen.
-    pub fn observed_from(&mut self, at_ns: u64) {
+    pub(crate) fn observed_from(&mut self, at_ns: u64) {
         if self.seen == 0 {
             self.started_ns = self.started_ns.max(at_ns);
         }
@@ -186,7 +186,7 @@ impl ArrivalRecorder {
 
     /// The median time between the last events; `None` before the second.
     #[must_use]
-    pub fn median_gap_ns(&self) -> Option<u64> {
+    pub(crate) fn median_gap_ns(&self) -> Option<u64> {
         let mut gaps: Vec<u64> = self.extremes.tail.last().windows(2).map(|w| w[1] - w[0]).collect();
         gaps.sort_unstable();
         gaps.get(gaps.len() / 2).copied()
@@ -254,7 +254,7 @@ impl CostRecorder {
 
     /// The same of one that says nothing about others: it is held against the limit, and is no part
     /// of the curve where there is one.
-    pub fn record_apart(&mut self, at_ns: u64, took_ns: u64, cpu_time: bool) {
+    pub(crate) fn record_apart(&mut self, at_ns: u64, took_ns: u64, cpu_time: bool) {
         if self.extremes.filling.is_empty() && self.extremes.full.is_empty() {
             return self.record(at_ns, took_ns, cpu_time);
         }
@@ -266,7 +266,7 @@ impl CostRecorder {
     }
 
     /// Holds one against the limit that is not one of the curve.
-    pub fn hold_against(&mut self, at_ns: u64, took_ns: u64) {
+    pub(crate) fn hold_against(&mut self, at_ns: u64, took_ns: u64) {
         if let Some(limit) = &mut self.limit {
             limit.see(at_ns, took_ns);
         }

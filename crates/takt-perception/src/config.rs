@@ -314,7 +314,7 @@ impl PerceptionConfig {
     }
 
     /// Nearest and farthest depth that are measurements of a camera, millimetres.
-    pub fn depth_range_mm(&self, camera: u32, intrinsics: &Intrinsics) -> (u16, u16) {
+    pub(crate) fn depth_range_mm(&self, camera: u32, intrinsics: &Intrinsics) -> (u16, u16) {
         let sensor = self.sensor(camera);
         let least = sensor.min_depth_mm.or(self.health.min_depth_mm);
         let least = least.unwrap_or_else(|| sensor.model.least_mm(intrinsics.width, intrinsics.height));

@@ -43,7 +43,7 @@ impl OfRun {
             quantiles,
             samples: figures.count(),
             skipped: figures.skipped,
-            missed: measure.deadline_ns.map(|_| figures.missed()),
+            missed: measure.deadline_ns.map(|_| figures.missed().unwrap_or(0)),
             work: header.work.clone(),
             seconds: seconds(measure),
         }

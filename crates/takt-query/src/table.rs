@@ -1,6 +1,6 @@
 //! The index as columns: those of the store, one more for each factor of the runs' campaigns.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use takt_store::{Entry, Store};
 
@@ -59,6 +59,14 @@ impl Column {
             Source::Number(_) | Source::Numbers(..) => Kind::Number,
         }
     }
+}
+
+/// Whether these are numbers as they are written: kernels 6.1 and 6.10 are two words and one
+/// number.
+fn are_different(numbers: &[f64]) -> bool {
+    // 0 and -0 are one number of two patterns.
+    let patterns: HashSet<u64> = numbers.iter().map(|number| (number + 0.0).to_bits()).collect();
+    patterns.len() == numbers.len() && numbers.iter().all(|number| number.is_finite())
 }
 
 /// Runs and their columns.
@@ -160,8 +168,8 @@ impl Table {
             let name = if taken { format!("factor.{name}") } else { name };
             let numbers: Result<Vec<f64>, _> = words.iter().map(|word| word.parse()).collect();
             let source = match numbers {
-                Ok(numbers) => Source::Numbers(numbers, of),
-                Err(_) => Source::Words(words, of),
+                Ok(numbers) if are_different(&numbers) => Source::Numbers(numbers, of),
+                _ => Source::Words(words, of),
             };
             columns.push(Column { name, source });
         }

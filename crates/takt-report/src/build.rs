@@ -7,8 +7,8 @@ use crate::collect::{Collection, Group, Run, Seal};
 use crate::digest::{Digest, digests};
 use crate::document::{Block, Document, Section};
 use crate::pictures;
-use crate::questions::{Point, answers};
-use crate::tables::{self, Context, spread};
+use crate::supplement::{Context, Supplements};
+use crate::tables::{self, spread};
 use crate::words::{Unit, clean, count, time};
 
 mod kernel;
@@ -20,13 +20,19 @@ const STOLEN_WARNING: f64 = 0.001;
 /// Late releases shown one by one, over all traced runs.
 const LATE_SHOWN: usize = 12;
 
-/// Builds the report of runs.
-pub fn build(collection: &Collection) -> Document {
+/// Builds the report of runs, with what their robots add.
+pub fn build(collection: &Collection, supplements: &Supplements) -> Document {
     let measured: Vec<(&Group, Vec<Digest>)> =
         collection.groups.iter().map(|group| (group, digests(collection, group))).collect();
     let contexts: Vec<Context<'_>> = measured
         .iter()
-        .map(|(group, digests)| Context { collection, group, digests, unit: unit_of(digests) })
+        .map(|(group, digests)| Context {
+            collection,
+            group,
+            digests,
+            unit: unit_of(digests),
+            supplement: supplements.of(&group.robot),
+        })
         .collect();
     let mut sections = vec![introduction(collection, &contexts)];
     sections.extend(kernel::virtual_time(collection));
@@ -37,16 +43,17 @@ pub fn build(collection: &Collection) -> Document {
         robots.push(&context.group.robot);
         sections.push(measure(context, number + 1, main));
     }
-    sections.extend(questions(&contexts));
-    let losses: Vec<Block> = tables::losses(collection)
-        .into_iter()
-        .chain(tables::late_frames(collection))
-        .map(Block::Table)
-        .collect();
+    let added = || supplements.within(collection);
+    for (robot, supplement) in added() {
+        let own: Vec<&Context<'_>> = contexts.iter().filter(|c| c.group.robot == robot).collect();
+        sections.extend(supplement.sections(collection, &own));
+    }
+    let losses = tables::losses(collection).into_iter();
+    let late = added().flat_map(|(_, supplement)| supplement.losses(collection));
+    let losses: Vec<Block> = losses.chain(late).map(Block::Table).collect();
     if !losses.is_empty() {
         sections.push(section("losses", "What was lost on the way, or came late", losses));
     }
-    sections.extend(gpu(collection, &contexts));
     let figures = tables::figures_by_phase(collection).into_iter().chain(tables::figures(collection));
     let figures: Vec<Block> = figures.map(Block::Table).collect();
     if !figures.is_empty() {
@@ -62,50 +69,6 @@ fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
     let mut section = Section::new(id, title);
     blocks.into_iter().for_each(|block| section.add(block));
     section
-}
-
-/// The questions of SentryRT-1, where reaction times were measured by policy and noise.
-fn questions(contexts: &[Context<'_>]) -> Option<Section> {
-    let context = contexts.iter().find(|context| context.group.name == "reaction")?;
-    let factor = |digest: &Digest, name: &str| {
-        let factors = &context.collection.configurations[digest.configuration].factors;
-        factors.iter().find(|f| f.name == name).map(|f| f.value.clone())
-    };
-    let point = |digest: &Digest| {
-        let (summary, skipped) = (&digest.summary, digest.skipped());
-        Some(Point {
-            policy: factor(digest, "policy")?,
-            noise: factor(digest, "noise")?.parse().ok()?,
-            kernel: factor(digest, "kernel").unwrap_or_default(),
-            count: summary.count,
-            skipped,
-            misses: digest.misses().saturating_add(skipped),
-            mean_ms: summary.mean / 1e6,
-            worst_ms: summary.worst / 1e6,
-            stddev_ms: summary.stddev / 1e6,
-            p99_ms: summary.p99 / 1e6,
-        })
-    };
-    let points: Vec<Point> =
-        context.digests.iter().filter(|d| d.summary.count > 0).filter_map(point).collect();
-    let blocks: Vec<Block> = answers(&points)
-        .into_iter()
-        .flat_map(|answer| {
-            let question = format!("{}: {}", answer.name, clean(&answer.question));
-            let sentences = answer.sentences.iter().map(|sentence| clean(sentence)).collect();
-            [Block::Paragraph(question), Block::List(sentences)]
-        })
-        .collect();
-    (!blocks.is_empty()).then(|| section("questions", "The paper's three questions", blocks))
-}
-
-/// What the GPU did to the reaction time, and what was done about it.
-fn gpu(collection: &Collection, contexts: &[Context<'_>]) -> Option<Section> {
-    let mut blocks: Vec<Block> = Vec::new();
-    let reaction = contexts.iter().find(|context| context.group.name == "reaction");
-    blocks.extend(reaction.and_then(tables::mitigations).map(Block::Table));
-    blocks.extend(tables::perception_process(collection).map(Block::Table));
-    (!blocks.is_empty()).then(|| section("gpu", "GPU", blocks))
 }
 
 fn unit_of(digests: &[Digest]) -> Unit {
@@ -407,10 +370,11 @@ fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
     if main {
         figures.extend(pictures::series(context, &id));
         figures.extend(pictures::trends(context, &id));
-        tables::beside_the_paper(context).into_iter().for_each(|table| section.add(Block::Table(table)));
+        let added = context.supplement.map_or_else(Vec::new, |supplement| supplement.tables(context));
+        added.into_iter().for_each(|table| section.add(Block::Table(table)));
         tables::share_of_the_period(context).into_iter().for_each(|table| section.add(Block::Table(table)));
         tables::effects(context).into_iter().for_each(|table| section.add(Block::Table(table)));
-        section.add(Block::Table(tables::daq(context)));
+        section.add(Block::Table(tables::conditions(context)));
     }
     tables::low(context).into_iter().for_each(|table| section.add(Block::Table(table)));
     tables::extremes(context).into_iter().for_each(|table| section.add(Block::Table(table)));

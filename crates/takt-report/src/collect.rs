@@ -141,7 +141,7 @@ pub struct Collection {
 }
 
 /// Values that mean "without interference".
-pub(crate) fn is_idle(value: &str) -> bool {
+pub fn is_idle(value: &str) -> bool {
     let value = value.trim().to_ascii_lowercase();
     matches!(value.as_str(), "" | "off" | "none" | "no" | "idle" | "false" | "0")
 }
@@ -382,11 +382,11 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
                     continue;
                 }
                 match group.cells.last_mut() {
-                    Some((last, cell)) if *last == number => {
-                        if cell.iter().any(|(other, _)| *other == index) {
+                    Some((last, known)) if *last == number => {
+                        if known.iter().any(|(other, _)| *other == index) {
                             gap(measure, "the run reports this measure twice".to_owned());
                         } else {
-                            cell.push((index, measure.clone()));
+                            known.push((index, measure.clone()));
                         }
                     }
                     _ => group.cells.push((number, vec![(index, measure.clone())])),
@@ -404,7 +404,7 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
             .filter(|(_, c)| empty(c))
             .map(|(number, _)| (number, Vec::new()));
         group.cells.extend(rows.collect::<Vec<_>>());
-        group.cells.sort_by_key(|cell| cell.0);
+        group.cells.sort_by_key(|(configuration, _)| *configuration);
     }
     groups
 }

@@ -14,7 +14,7 @@ use crate::collect::{Collection, Group, Run};
 use crate::figure::{BoxRow, COLUMNS};
 use crate::figures::{Figures, Pool};
 use crate::phase::{PhaseDigest, phases};
-use crate::verdict;
+use crate::verdict::{self, NoTail};
 
 /// Samples that are kept by phase: 20 million take 160 MB.
 const PHASES_AT_MOST: usize = 20_000_000;
@@ -69,7 +69,7 @@ pub struct Digest {
     /// Planned samples per second.
     pub rate_hz: Option<f64>,
     /// Extreme values, or why none are reported; `None` where rate or deadline are missing.
-    pub tail: Option<Result<evt::Tail, String>>,
+    pub tail: Option<Result<evt::Tail, NoTail>>,
     /// The verdict; `None` without a deadline.
     pub verdict: Option<VerdictReport>,
     /// Where quantiles have the resolution of a recorder, that is said here.
@@ -87,6 +87,12 @@ impl Digest {
     /// Misses over all runs.
     pub fn misses(&self) -> u64 {
         self.runs.iter().filter_map(|r| r.misses.as_ref()).map(|m| m.misses).sum()
+    }
+
+    /// Misses and what was skipped, over all runs; `None` where nothing was due.
+    pub fn missed(&self) -> Option<u64> {
+        let (late, skipped) = (self.misses(), self.skipped());
+        (self.summary.count > 0 || skipped > 0).then(|| late.saturating_add(skipped))
     }
 
     /// Longest run of misses of any run.
@@ -143,7 +149,7 @@ pub fn digests(collection: &Collection, group: &Group) -> Vec<Digest> {
     let size = |(_, runs): &(usize, Vec<(usize, Measure)>)| -> u64 {
         runs.iter().map(|(run, measure)| sample_bytes(&collection.runs[*run], measure)).sum()
     };
-    let small = group.cells.iter().all(|cell| size(cell) <= BESIDE_OTHERS_BYTES);
+    let small = group.cells.iter().all(|runs| size(runs) <= BESIDE_OTHERS_BYTES);
     let threads =
         if small { std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS)) } else { 1 };
     let next = std::sync::atomic::AtomicUsize::new(0);

@@ -87,9 +87,16 @@ impl Figures {
         self.summary.count
     }
 
-    /// Values beyond the deadline, and those that were skipped or dropped.
-    pub fn missed(&self) -> u64 {
-        self.misses.map_or(0, |misses| misses.misses).saturating_add(self.skipped)
+    /// Values beyond the deadline, and those that were skipped or dropped; `None` where there was
+    /// no value and none was due, or no deadline and none was skipped.
+    pub fn missed(&self) -> Option<u64> {
+        let late = self.misses.filter(|_| self.count() > 0).map(|misses| misses.misses);
+        (late.is_some() || self.skipped > 0).then(|| late.unwrap_or(0).saturating_add(self.skipped))
+    }
+
+    /// Longest row of misses; `None` as [`missed`](Self::missed), and without a deadline.
+    pub fn longest_miss_run(&self) -> Option<u64> {
+        self.missed().and(self.misses).map(|misses| misses.longest_run)
     }
 
     /// How many samples were kept one by one, where these are only the first ones.

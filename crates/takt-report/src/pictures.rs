@@ -8,7 +8,8 @@ use crate::figure::{
     About, Axis, BarRow, CdfPanel, Curves, Figure, Kinds, Layer, Line, Panel, Picture, RidgeRow, Source,
     Whisker, WindowPart, WindowRow, bars, boxes, cdfs, lines, panels, ridges, windows,
 };
-use crate::tables::{Context, spread};
+use crate::supplement::{Context, Drawn};
+use crate::tables::spread;
 use crate::traces::{Traced, Window, cause_title, sound};
 use crate::words::{Unit, clean};
 
@@ -55,9 +56,10 @@ fn parts<T>(items: &[T], size: usize) -> impl Iterator<Item = (String, String, &
     })
 }
 
-/// A remark for the reaction times of the safety cell.
-fn of_the_paper(context: &Context<'_>, remark: &'static str) -> &'static str {
-    if context.group.name == "reaction" { remark } else { "" }
+/// What the robot says below a figure, after the caption.
+fn remark(context: &Context<'_>, figure: Drawn) -> String {
+    let remark = context.supplement.and_then(|supplement| supplement.remark(context.group, figure));
+    remark.map_or_else(String::new, |remark| format!(" {remark}"))
 }
 
 /// Bars, boxes, distributions: a row for each configuration that has samples.
@@ -80,7 +82,7 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
             } else {
                 "One run per configuration, so that the whiskers have no length.".to_owned()
             } + " On a logarithmic axis the lengths of bars do not compare; their ends do."
-                + of_the_paper(context, " SentryRT-1, Fig. 3, has the same bars."),
+                + &remark(context, Drawn::Bars),
         };
         let rows: Vec<BarRow> = chunk
             .iter()
@@ -117,7 +119,7 @@ pub fn rows(context: &Context<'_>, id: &str) -> Vec<Figure> {
             caption: "All repetitions together, bins of equal ratio. Heights are logarithmic, so that a single sample far out is \
                       seen beside a million in the middle."
                 .to_owned()
-                + of_the_paper(context, " SentryRT-1, Fig. 4, shows one run of each kernel so."),
+                + &remark(context, Drawn::Distribution),
         };
         let rows: Vec<RidgeRow> = chunk
             .iter()
@@ -294,7 +296,7 @@ pub fn series(context: &Context<'_>, id: &str) -> Vec<Figure> {
 }
 
 /// How maximum and mean developed (DAQ paper, Figs. 3 to 5).
-pub fn trends(context: &Context<'_>, id: &str) -> Vec<Figure> {
+pub(crate) fn trends(context: &Context<'_>, id: &str) -> Vec<Figure> {
     let axis = Axis { quantity: &context.group.title, unit: context.unit };
     // Without times and rate there is no time to draw over.
     let measured: Vec<(&Digest, &RunDigest)> = context

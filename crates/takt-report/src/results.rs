@@ -115,13 +115,13 @@ pub fn sum_up(dir: &RunDir) -> Result<ShippedRun, Error> {
     let of = of_run(dir)?;
     let places = judged(&of.header.measures);
     let measures = of.header.measures.iter().zip(&of.figures).enumerate();
-    let measures = measures.filter(|(_, (_, figures))| figures.count() > 0 || figures.missed() > 0);
+    let measures = measures.filter(|(_, (_, figures))| figures.count() > 0 || figures.skipped > 0);
     let measures = measures.map(|(index, (measure, figures))| ShippedMeasure {
         title: measure.title.clone(),
         judged: places.contains(&index),
         deadline_ns: measure.deadline_ns,
         count: figures.count(),
-        misses: figures.missed(),
+        misses: figures.missed().unwrap_or(0),
         absent: figures.skipped,
         median_ns: figures.summary.median,
         p99_ns: figures.summary.p99,

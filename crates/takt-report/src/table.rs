@@ -146,8 +146,8 @@ impl Table {
                     th scope="col" class=[column.numeric.then_some("n")] { (column.title) }
                 } } }
                 tbody { @for row in &self.rows { tr {
-                    @for (column, cell) in self.columns.iter().zip(row) {
-                        @match cell {
+                    @for (column, entry) in self.columns.iter().zip(row) {
+                        @match entry {
                             Cell::Text(text) => td class=[text_class(column, text)] { (text) },
                             Cell::Number(text) => td.n { (text) },
                             Cell::Estimate(value, low, high) => td.n.e { (value) " " small { (ends(low, high)) } },
@@ -193,9 +193,9 @@ impl Table {
                 .iter()
                 .zip(&self.columns)
                 .zip(&widths)
-                .map(|((cell, column), width)| {
-                    let space = " ".repeat(width - cell.chars().count());
-                    if column.numeric { format!("{space}{cell}") } else { format!("{cell}{space}") }
+                .map(|((entry, column), width)| {
+                    let space = " ".repeat(width - entry.chars().count());
+                    if column.numeric { format!("{space}{entry}") } else { format!("{entry}{space}") }
                 })
                 .collect();
             text += cells.join("  ").trim_end();

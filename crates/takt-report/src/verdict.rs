@@ -3,7 +3,7 @@
 //! verdict and one sentence.
 
 use takt_rundir::{Measure, RunDir, RunHeader, judged};
-use takt_stats::evt::Tail;
+use takt_stats::evt::{Refusal, Tail};
 use takt_stats::{Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall, stolen_words};
 
 use crate::Error;
@@ -18,7 +18,27 @@ const UNIT: &str = "jobs";
 pub struct Judged {
     pub report: VerdictReport,
     /// The fitted tail, or why there is none; `None` without a rate.
-    pub tail: Option<Result<Tail, String>>,
+    pub tail: Option<Result<Tail, NoTail>>,
+}
+
+/// Why no tail is reported.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NoTail {
+    /// What the analysis says.
+    pub refusal: Refusal,
+    /// Samples that it was made from and all of them, where only the first are kept one by one.
+    pub kept: Option<[u64; 2]>,
+}
+
+impl std::fmt::Display for NoTail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.refusal)?;
+        self.kept.map_or(Ok(()), |kept| write!(f, " ({})", of_the_first(kept)))
+    }
+}
+
+fn of_the_first([kept, all]: [u64; 2]) -> String {
+    format!("from the first {kept} of {all} samples, those kept one by one")
 }
 
 /// Judges a measure over its runs, which have the same deadline. `None` without a deadline.
@@ -44,17 +64,13 @@ pub(crate) fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option
     if evidence.claim.limit.is_some() && !pool.has_kept_worst() {
         evidence.tail_per_hour = None;
     }
-    let caveat = || {
-        let kept = pool.ordered().len();
-        format!("from the first {kept} of {} samples, those kept one by one", pool.count())
-    };
+    let kept = pool.is_recorded().then(|| [pool.ordered().len() as u64, pool.count()]);
     let tail = tail.map(|reported| match reported {
         Ok(mut tail) => {
-            tail.caveats.extend(pool.is_recorded().then(caveat));
+            tail.caveats.extend(kept.map(of_the_first));
             Ok(tail)
         }
-        Err(refusal) if pool.is_recorded() => Err(format!("{refusal} ({})", caveat())),
-        Err(refusal) => Err(refusal.to_string()),
+        Err(refusal) => Err(NoTail { refusal, kept }),
     });
     Some(Judged { report: judge_series(&evidence), tail })
 }

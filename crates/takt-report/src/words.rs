@@ -117,7 +117,7 @@ pub fn clean(text: &str) -> String {
 }
 
 /// At most `limit` characters; what is left out in the middle is marked.
-pub fn shorten(text: &str, limit: usize) -> String {
+pub(crate) fn shorten(text: &str, limit: usize) -> String {
     let count = text.chars().count();
     if count <= limit {
         return text.to_owned();

@@ -8,6 +8,7 @@ use crate::build::build;
 use crate::collect::{Collection, collect};
 use crate::document::Document;
 use crate::markdown::FIGURES_FOLDER;
+use crate::supplement::Supplements;
 use crate::{Error, html, markdown};
 
 /// A report that was written.
@@ -31,9 +32,9 @@ pub struct Written {
 ///
 /// # Errors
 /// As [`collect`]; [`Error::RunDir`] where something cannot be written.
-pub fn write(paths: &[impl AsRef<Path>], out: &Path) -> Result<Written, Error> {
+pub fn write(paths: &[impl AsRef<Path>], out: &Path, supplements: &Supplements) -> Result<Written, Error> {
     let collection = collect(paths)?;
-    let document = build(&collection);
+    let document = build(&collection, supplements);
     std::fs::create_dir_all(out).map_err(Error::io(out))?;
     // The folder may be another user's, and this may be root: what is written takes the place of
     // links, and follows none.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use takt_report::Supplements;
 use takt_report::export::mcap;
 use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader};
 
@@ -33,7 +34,7 @@ fn samples_and_causes_are_typed_messages() {
     dir.write_json(RUN_FILE, &header).unwrap();
     dir.seal().unwrap();
     let out = folder.path().join("run.mcap");
-    let reported = mcap(dir.path(), || std::fs::File::create(&out)).unwrap();
+    let reported = mcap(dir.path(), &Supplements::default(), || std::fs::File::create(&out)).unwrap();
     assert_eq!(
         reported,
         BTreeMap::from(

@@ -5,9 +5,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use common::{header, run};
+use common::{build, header, run};
 use takt_report::compare::{Options, compare};
-use takt_report::{build, collect, digests, markdown};
+use takt_report::{collect, digests, markdown};
 use takt_rundir::{HASHES_FILE, RUN_FILE, RunDir, RunHeader, read_json, write_json};
 use takt_stats::Verdict;
 

@@ -7,12 +7,12 @@ mod common;
 
 use std::path::Path;
 
-use common::{header, run};
+use common::{build, header, run};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use takt_report::document::{Block, Document, Section};
 use takt_report::table::Table;
-use takt_report::{build, collect, html, markdown};
+use takt_report::{collect, html, markdown};
 
 const SAMPLE: &str = include_str!("data/trace.json");
 

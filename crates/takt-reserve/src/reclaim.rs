@@ -27,13 +27,24 @@ use crate::{LEAST_BUDGET_NS, system};
 /// Period of fillers. Long, so that the kernel's rounding of their bandwidth is small.
 const FILLER_PERIOD_NS: u64 = 100_000_000;
 
+/// Why threads may not reclaim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsound {
+    /// It would be taken from what nobody has.
+    #[error("kernels from 6.12 to 6.16 lose the fair server's share when the admission test is switched off")]
+    FairServerLost,
+    /// Nothing shows which kernel this is.
+    #[error("the kernel's release is not known")]
+    UnknownRelease,
+}
+
 /// Whether threads may reclaim without harm to other reservations, with [`fillers`] where those are
 /// needed; else why not.
 ///
 /// # Errors
 ///
-/// The reason, for people.
-pub fn is_sound(kernel: &dyn Kernel, mode: Mode) -> Result<(), &'static str> {
+/// [`Unsound`].
+pub fn is_sound(kernel: &dyn Kernel, mode: Mode) -> Result<(), Unsound> {
     match mode {
         Mode::PartitionRoots | Mode::ExclusiveSets => Ok(()),
         // The fair server came with 6.12. Switching the admission test off drops it from `u_extra`,
@@ -45,11 +56,10 @@ pub fn is_sound(kernel: &dyn Kernel, mode: Mode) -> Result<(), &'static str> {
             match system::version(&release) {
                 Some(version) if ((6, 12)..(6, 17)).contains(&version) => {
                     let off = server.is_ok_and(|runtime| runtime.trim() == "0");
-                    let why = "kernels from 6.12 to 6.16 lose the fair server's share when the admission test is switched off";
-                    if off { Ok(()) } else { Err(why) }
+                    if off { Ok(()) } else { Err(Unsound::FairServerLost) }
                 }
                 Some(_) => Ok(()),
-                None => Err("the kernel's release is not known"),
+                None => Err(Unsound::UnknownRelease),
             }
         }
     }

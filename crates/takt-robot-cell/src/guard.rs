@@ -82,7 +82,7 @@ impl SsmFacts {
     }
 
     /// Whether a speed above 0 was commanded before it had.
-    pub fn moved_without_proof(&self) -> bool {
+    pub(crate) fn moved_without_proof(&self) -> bool {
         self.unproved_motion.load(Ordering::Relaxed)
     }
 
@@ -96,7 +96,7 @@ impl SsmFacts {
     }
 
     /// Worst time from capture to command so far, nanoseconds.
-    pub fn capture_to_command_ns(&self) -> u64 {
+    pub(crate) fn capture_to_command_ns(&self) -> u64 {
         self.capture_to_command_worst_ns.load(Ordering::Relaxed)
     }
 }

@@ -5,7 +5,9 @@ use nalgebra::{Isometry3, Translation3, UnitQuaternion, Vector3};
 use takt_link_rtde::client::StateHistory;
 
 /// Times of measurement and TCP poses in the base frame, oldest first.
-pub fn tool_poses(history: &StateHistory) -> impl DoubleEndedIterator<Item = (u64, Isometry3<f64>)> + '_ {
+pub(crate) fn tool_poses(
+    history: &StateHistory,
+) -> impl DoubleEndedIterator<Item = (u64, Isometry3<f64>)> + '_ {
     history.iter().map(|sample| (sample.measured_ns, isometry(sample.tcp_pose)))
 }
 

@@ -30,7 +30,7 @@ impl Reaction {
     /// Stages in order: acquisition, queue, inference, projection, publication and wait for SSM,
     /// SSM job, robot acknowledged. Acquisition lies before the arrival and the acknowledgement
     /// after the job, so that the five between them add up to the reaction time.
-    pub fn stages_ns(&self) -> [u64; Stage::COUNT] {
+    pub(crate) fn stages_ns(&self) -> [u64; Stage::COUNT] {
         let f = &self.frame;
         let gap = |to: u64, from: u64| to.saturating_sub(from);
         [

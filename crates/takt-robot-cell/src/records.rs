@@ -72,12 +72,12 @@ pub struct FrameRecord {
 impl FrameRecord {
     /// Whether the picture was judged. All else is a camera that is blind: the robot stops for it,
     /// but nobody has looked, so that it is no reaction to what stood before the camera.
-    pub fn is_judged(&self) -> bool {
+    pub(crate) fn is_judged(&self) -> bool {
         self.health == FrameHealth::Ok
     }
 
     /// Whether a network ran on this frame before its result was published.
-    pub fn used_networks(&self) -> bool {
+    pub(crate) fn used_networks(&self) -> bool {
         self.detected || self.masks > 0
     }
 }

@@ -43,7 +43,7 @@ impl PolicyMix {
     }
 
     /// Whether the main threads run under SCHED_DEADLINE.
-    pub const fn main_is_deadline(self) -> bool {
+    pub(crate) const fn main_is_deadline(self) -> bool {
         matches!(self, Self::DlCfs | Self::DlRr)
     }
 }
@@ -237,7 +237,7 @@ impl Default for TaskSet {
 
 impl TaskSet {
     /// The policy that `role` asks for.
-    pub fn policy_of(&self, role: Role) -> Policy {
+    pub(crate) fn policy_of(&self, role: Role) -> Policy {
         let other = Policy::Other { nice: self.nice };
         let rr = Policy::RoundRobin { priority: self.rr_priority };
         match (role, self.policy) {
@@ -254,7 +254,7 @@ impl TaskSet {
     }
 
     /// The policy of the detector service: a subthread, one priority below the others.
-    pub fn detector_policy(&self) -> Policy {
+    pub(crate) fn detector_policy(&self) -> Policy {
         match self.policy_of(Role::Subthread) {
             Policy::RoundRobin { priority } => {
                 Policy::RoundRobin { priority: priority.saturating_sub(1).max(1) }
@@ -267,7 +267,7 @@ impl TaskSet {
     /// frames over and has the fallback, and the worker's, which judges: each has half of the
     /// reservation, so that both together ask of the processors what one alone would. With
     /// reclaiming, either uses what the other leaves.
-    pub fn shared_perception_policy(&self) -> Policy {
+    pub(crate) fn shared_perception_policy(&self) -> Policy {
         match self.policy_of(Role::Perception) {
             Policy::Deadline { runtime, deadline, period, reclaim } => {
                 Policy::Deadline { runtime: runtime / 2, deadline, period, reclaim }

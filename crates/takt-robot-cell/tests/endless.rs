@@ -326,7 +326,6 @@ fn a_day_of_running_takes_constant_memory_and_counts_every_record() {
     assert_eq!(s.tasks.iter().map(|task| task.misses).sum::<u64>(), source.skipped);
     assert_eq!(dir.columns(JOBS, &["index"]).unwrap()[0].len(), 10_000);
     assert_eq!(dir.columns(FRAMES, &["sequence"]).unwrap()[0].len(), 10_000);
-    assert_eq!(s.verdict.to_string(), "FAIL", "{:?}", s.reasons);
 }
 
 /// A task that died, and a controller that echoes nothing: what waits for them is bounded, too, and

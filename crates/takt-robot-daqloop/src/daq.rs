@@ -100,7 +100,7 @@ impl DaqLoop {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_endless(config: &DaqConfig, sink: Box<dyn EdgeSink>) -> Result<Self, DaqError> {
+    pub(crate) fn start_endless(config: &DaqConfig, sink: Box<dyn EdgeSink>) -> Result<Self, DaqError> {
         Self::begin(config, sink, None, None)
     }
 

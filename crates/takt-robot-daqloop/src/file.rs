@@ -109,7 +109,7 @@ impl Default for DaqConfig {
 
 impl DaqConfig {
     /// The paper's criteria, as the statistics know them.
-    pub fn stop_config(&self) -> takt_stats::StopConfig {
+    pub(crate) fn stop_config(&self) -> takt_stats::StopConfig {
         takt_stats::StopConfig { threshold_ns: self.stop.threshold_ns, trend: self.stop.trend }
     }
 

@@ -90,7 +90,7 @@ impl Drive {
     }
 
     /// Fault resets tried since the drive was last in operation.
-    pub fn resets(&self) -> u32 {
+    pub(crate) fn resets(&self) -> u32 {
         self.resets
     }
 

@@ -14,8 +14,10 @@ pub enum StopReason {
     Asked,
     /// Devices no longer take part, or left OP.
     DevicesLost,
-    /// Inputs are too old: frames come too late, or not at all.
+    /// No frame came for too many cycles.
     LinkLost,
+    /// Frames come, and the inputs that they bring are too old.
+    InputsOld,
     /// Cycles were late too often.
     Late,
     /// Nobody controlled the robot for too long.
@@ -41,8 +43,9 @@ impl std::fmt::Display for StopReason {
         f.write_str(match self {
             Self::Asked => "asked to stop",
             Self::DevicesLost => "devices do not take part in the exchange, or left OP",
-            Self::LinkLost => {
-                "inputs were safety.most_missing cycles old or older: frames came too late, or not at all"
+            Self::LinkLost => "no frame brought newer inputs for safety.most_missing cycles in a row",
+            Self::InputsOld => {
+                "inputs were more than safety.most_input_age cycles old: frames came, and too late"
             }
             Self::Late => "cycles were late too often",
             Self::Away => "nobody controlled it for longer than safety.most_away_ms",
@@ -66,10 +69,18 @@ impl std::fmt::Display for StopReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SafetyConfig {
-    /// Cycles for which a frame may be missing: so many cycles old inputs may be beyond fresh ones.
-    /// 3: one lost frame is a hiccup that the drives' interpolation bridges; 3 ms without control
-    /// is what walking allows. A frame that is late, and comes before, stops nothing.
+    /// Cycles in a row without newer inputs that stop the robot: nothing came, neither in time nor
+    /// late. 3: one lost frame is a hiccup that the drives' interpolation bridges; 3 ms without
+    /// control is what walking allows. Frames that all come late by as much are not missing; while
+    /// the delay grows, nobody can distinguish the two, and those cycles count.
     pub most_missing: u32,
+    /// Most cycles by which the inputs in use may be older than fresh ones, where frames come. 10:
+    /// the walk is planned ahead and each drive closes its own loops, so that age costs no
+    /// stability, and at 1 kHz 10 ms are what a person takes for at once. A motion of one's own
+    /// that closes a loop over the bus needs less: a dead time of T takes 360° × T × f off the
+    /// phase at its crossover f, so that 3 cycles at 1 kHz and 20 Hz cost 22°. 0: no inputs but
+    /// fresh ones.
+    pub most_input_age: u32,
     /// Answers in a row that report a device that did not take part, or is not in OP. 3,
     /// likewise.
     pub most_incomplete: u32,
@@ -103,6 +114,7 @@ impl Default for SafetyConfig {
     fn default() -> Self {
         Self {
             most_missing: 3,
+            most_input_age: 10,
             most_incomplete: 3,
             most_late: 20,
             most_late_in_row: 5,
@@ -124,6 +136,7 @@ impl SafetyConfig {
     pub fn validate(&self) -> Result<(), SettingError> {
         let keys = [
             ("most_missing", self.most_missing, 1, 16),
+            ("most_input_age", self.most_input_age, 0, 256),
             ("most_incomplete", self.most_incomplete, 1, 1000),
             ("most_late", self.most_late, 1, 1000),
             ("most_late_in_row", self.most_late_in_row, 1, 1000),
@@ -162,6 +175,7 @@ pub struct Watch {
     config: SafetyConfig,
     incomplete: u32,
     missing: u32,
+    age: u32,
     held: u32,
     late_in_row: u32,
     late: u32,
@@ -176,6 +190,7 @@ impl Watch {
             config,
             incomplete: 0,
             missing: 0,
+            age: 0,
             held: 0,
             late_in_row: 0,
             late: 0,
@@ -198,7 +213,7 @@ impl Watch {
                 // newest of its frame.
                 self.incomplete = 0;
             }
-            self.missing = exchanged.stale;
+            (self.missing, self.age) = (exchanged.missing, exchanged.stale);
             self.held = if exchanged.published { 0 } else { self.held + 1 };
         }
         let Punctuality { late, skipped, away_ns } = punctuality;
@@ -210,6 +225,8 @@ impl Watch {
         }
         if self.missing >= config.most_missing {
             Some(StopReason::LinkLost)
+        } else if self.missing == 0 && self.age > config.most_input_age {
+            Some(StopReason::InputsOld)
         } else if self.incomplete >= config.most_incomplete {
             Some(StopReason::DevicesLost)
         } else if self.held >= config.most_held {
@@ -294,18 +311,23 @@ mod tests {
             answered: stale == 0,
             working_counter: if stale == 0 { 9 } else { 0 },
             stale,
+            missing: stale,
             ..well(cycle)
         };
         assert_eq!(run(every(2).map(|(cycle, bad)| (missing(cycle, bad.into()), false))), None);
         let lost = |count| (2..).take(count).map(move |cycle| (missing(cycle, cycle as u32 - 1), false));
         assert_eq!((run(lost(2)), run(lost(3))), (None, Some(StopReason::LinkLost)));
-        // Late for ever, by one cycle or two: inputs are old, and come.
-        for stale in [1, 2] {
-            let late = |cycle| Exchanged { fresh: false, stale, late: 1, ..well(cycle) };
-            assert_eq!(run((1..5000).map(|cycle| (late(cycle), false))), None);
+        // Late for ever: inputs are old, and come. How old they may be is a limit of its own.
+        let late = |stale| {
+            run((1..5000).map(|cycle| (Exchanged { fresh: false, stale, late: 1, ..well(cycle) }, false)))
+        };
+        for stale in [1, 3, 4, 10] {
+            assert_eq!(late(stale), None, "{stale}");
         }
-        let late = |cycle| Exchanged { fresh: false, stale: 3, late: 1, ..well(cycle) };
-        assert_eq!(run((2..3).map(|cycle| (late(cycle), false))), Some(StopReason::LinkLost));
+        assert_eq!(late(11), Some(StopReason::InputsOld));
+        // One of them does not come.
+        let hiccup = |cycle| Exchanged { fresh: false, stale: 4, missing: 1, ..well(cycle) };
+        assert_eq!(run((2..3).map(|cycle| (hiccup(cycle), false))), None);
         let fewer = (2..)
             .take(3)
             .map(|cycle| (Exchanged { working_counter: 6, counter_wrong: true, ..well(cycle) }, false));
@@ -335,9 +357,10 @@ mod tests {
 
     #[test]
     fn a_reason_says_what_was_judged() {
-        // Frames that come late, and are not lost, stop the robot as well.
         let message = StopReason::LinkLost.to_string();
-        assert!(message.contains("safety.most_missing") && message.contains("too late"), "{message}");
+        assert!(message.contains("safety.most_missing") && !message.contains("late"), "{message}");
+        let message = StopReason::InputsOld.to_string();
+        assert!(message.contains("safety.most_input_age") && message.contains("too late"), "{message}");
         assert!(StopReason::MotionPanicked.to_string().contains("motion panicked"));
     }
 }

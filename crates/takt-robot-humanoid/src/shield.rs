@@ -142,7 +142,7 @@ impl Shield {
 /// Why a shield of `cpus` would not measure what it is for. On two CPUs all of the machine's work
 /// would come to the one on which the simulated devices run: their answers come cycles late for it,
 /// and the robot stops, by no fault of the controller.
-pub fn too_few_cpus(online: &CpuSet, cpus: &CpuSet, simulated: bool) -> Option<String> {
+pub(crate) fn too_few_cpus(online: &CpuSet, cpus: &CpuSet, simulated: bool) -> Option<String> {
     let rest = online.without(cpus);
     (simulated && rest.len() == 1).then(|| {
         format!(
@@ -208,13 +208,7 @@ fn irq_path(number: u32) -> PathBuf {
 }
 
 fn set_affinity(tid: i32, cpus: &CpuSet) -> Result<(), i32> {
-    let mut mask = [0_u64; (CpuSet::MAX_CPU + 1).div_ceil(64)];
-    for cpu in cpus.iter() {
-        mask[cpu / 64] |= 1 << (cpu % 64);
-    }
-    // SAFETY: the mask is valid for its length.
-    let rc = unsafe { libc::sched_setaffinity(tid, size_of_val(&mask), mask.as_ptr().cast()) };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)) }
+    placement::try_affinity(tid, cpus).map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))
 }
 
 /// All threads and interrupts that may run on `cpus` now.

@@ -230,6 +230,59 @@ impl Motion for Broken {
     }
 }
 
+/// The robot after 4 s of simulated time, 2 of them with frames whose way back takes what `way_ns`
+/// says of each from then on; `most_input_age`: as configured.
+fn walked(most_input_age: u32, mut way_ns: impl FnMut(u64) -> Option<u64> + Send + 'static) -> (Mode, Run) {
+    let (segment, mut config) = robot(&mut Random(16));
+    config.safety.most_input_age = most_input_age;
+    let planted = Arc::new(AtomicBool::new(false));
+    let (on, mut frame) = (Arc::clone(&planted), 0);
+    let mut run = Run::over(&segment, &config, move |_| {
+        if !on.load(Ordering::Relaxed) {
+            return Some(50_000);
+        }
+        frame += 1;
+        way_ns(frame)
+    });
+    for cycle in 0..4000 {
+        planted.store(cycle >= 2000, Ordering::Relaxed);
+        run.cycle();
+    }
+    (run.mode, run)
+}
+
+#[test]
+fn frames_that_are_late_stop_nothing_and_three_that_are_missing_do() {
+    let shipped = HumanoidConfig::default().safety.most_input_age;
+    // Every frame 3.5 cycles late: ever later, until they are.
+    let late = |frame: u64| Some((50_000 + 100_000 * frame).min(3_500_000));
+    let (mode, run) = walked(shipped, late);
+    let totals = run.link.port.totals();
+    assert_eq!((mode, totals.lost_frames), (Mode::Walking, 0), "{totals:?}");
+    assert!(totals.late_frames > 1900 && totals.stale_cycles > 1900, "{totals:?}");
+    // What allows no such age stops.
+    for most_input_age in [0, 2] {
+        assert_eq!(walked(most_input_age, late).0, Mode::Stopped(StopReason::InputsOld), "{most_input_age}");
+    }
+    // The shipped limit is one, too.
+    let ever_later = |frame: u64| Some(50_000 + 100_000 * frame);
+    assert_eq!(walked(shipped, ever_later).0, Mode::Stopped(StopReason::InputsOld));
+    // Two frames do not come, or three; beside others that are late as well.
+    for late_ns in [50_000, 2_500_000] {
+        let dropped = |from: u64, to: u64| {
+            move |frame: u64| {
+                let is_dropped = (from..to).contains(&frame);
+                (!is_dropped).then_some((50_000 + 100_000 * frame).min(late_ns))
+            }
+        };
+        let (mode, run) = walked(shipped, dropped(500, 502));
+        assert_eq!((mode, run.link.port.totals().lost_frames), (Mode::Walking, 2), "{late_ns}");
+        let (mode, run) = walked(shipped, dropped(500, 503));
+        let lost = run.link.port.totals().lost_frames;
+        assert_eq!((mode, lost), (Mode::Stopped(StopReason::LinkLost), 3), "{late_ns}");
+    }
+}
+
 #[test]
 fn a_motion_that_panics_stops_the_joints_and_the_devices_go_down() {
     let (segment, config) = robot(&mut Random(99));

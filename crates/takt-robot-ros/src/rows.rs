@@ -17,8 +17,8 @@ pub struct ChainRow {
     pub goal_ms: f64,
     /// Times that it came to its end.
     pub completions: u64,
-    /// Of these, later than the goal.
-    pub violations: u64,
+    /// Later than the goal, or never released; null where it neither came to its end nor was due.
+    pub violations: Option<u64>,
     /// Releases of its first callback's timer that never ran, each a miss of its own.
     #[serde(default)]
     pub skipped: u64,
@@ -153,7 +153,7 @@ pub fn manager_table(table: &Table) -> Result<ManagerTable, LabError> {
                 match found {
                     Some(one) => {
                         one.completions += series.us.count;
-                        one.violations += series.misses;
+                        one.violations = one.violations.into_iter().chain(series.misses).reduce(|a, b| a + b);
                         one.dropped += dropped;
                         one.skipped += skipped;
                         one.worst_ms = measured_ms.map_or(one.worst_ms, |ms| greater(one.worst_ms, ms));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
-use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
+use takt_lab::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
 use takt_lab::{ConfigError, LabError, Session};
 use takt_manager::enact::platform;
 use takt_manager::live::launch::Launched;
@@ -36,12 +36,13 @@ const OWN_NODES: &str = "processes of Takt's that behave like nodes";
 /// What a system gets to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A ROS 2 system as a registry lists it. A run that was killed cannot go on: its nodes are
-/// programs of somebody else's, their phases of load are counted from their start, and the
-/// manager's models are of the processes that were killed.
+/// A ROS 2 system as a registry lists it.
 pub static KIND: Kind = Kind {
     campaigns: &[("manager", include_str!("../../../campaigns/manager.toml"))],
-    can_resume: false,
+    cannot_resume: Some(
+        "its nodes are programs of their own that begin anew with the first phase of their load, and the manager's models \
+         are of the processes that were killed",
+    ),
     ..Kind::new("ros", &[("ros", SHIPPED)], read::<RosFile>)
 };
 
@@ -73,8 +74,10 @@ impl Robot for RosFile {
         self.strict = true;
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
-        Err("a ROS 2 system has many critical threads: trace one of them while it runs, with --thread NAME")
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
+        Err(NoCriticalThread(
+            "a ROS 2 system has many critical threads: trace one of them while it runs, with --thread NAME",
+        ))
     }
 
     fn start(

@@ -258,7 +258,7 @@ impl Monitor {
     }
 
     /// Joint that is farthest from the newest target that was sent, and how far.
-    pub fn following_error(&self, state: &ServoState) -> Option<(u8, f64)> {
+    pub(crate) fn following_error(&self, state: &ServoState) -> Option<(u8, f64)> {
         self.sent_rad.map(|sent| farthest(&sent, &state.joints_rad))
     }
 
@@ -267,7 +267,12 @@ impl Monitor {
     ///
     /// # Errors
     /// [`StopReason::Jump`]; it must not be sent then.
-    pub fn admit(&self, target_rad: &[f64; 6], joints_rad: &[f64; 6], cycles: u64) -> Result<(), StopReason> {
+    pub(crate) fn admit(
+        &self,
+        target_rad: &[f64; 6],
+        joints_rad: &[f64; 6],
+        cycles: u64,
+    ) -> Result<(), StopReason> {
         let from = self.sent_rad.as_ref().unwrap_or(joints_rad);
         // The limits' own margin for rounding: a planned motion that touches its limit is no jump.
         let allowed_rad =

@@ -135,7 +135,7 @@ impl Trajectory {
     }
 
     /// Where it is from where it began, rad.
-    pub fn offset_rad(&self, time_s: f64) -> [f64; 6] {
+    pub(crate) fn offset_rad(&self, time_s: f64) -> [f64; 6] {
         match &self.motion {
             MotionConfig::Hold => [0.0; 6],
             MotionConfig::Sine { amplitude_rad, frequency_hz, ramp_s } => {

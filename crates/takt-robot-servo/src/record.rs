@@ -1,7 +1,7 @@
 //! What the thread leaves behind: a record of every cycle, and sums that are complete even where
 //! records were lost.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CycleRecord {
@@ -38,6 +38,8 @@ pub struct CycleRecord {
     pub count: i32,
     /// Control cycles without a command, as the program on the robot has counted so far.
     pub missed: i32,
+    /// Most of them in a row, by the same count.
+    pub longest: i32,
     /// Whether targets were streamed, not held before or after.
     pub streaming: bool,
 }
@@ -61,7 +63,7 @@ impl CycleRecord {
 }
 
 /// Sums of one quantity over cycles.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Extremes {
     /// How many values.
     pub count: u64,
@@ -92,7 +94,7 @@ impl Extremes {
 }
 
 /// Sums over all cycles in which targets were streamed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     /// Cycles that ran.
     pub cycles: u64,
@@ -159,6 +161,11 @@ impl Totals {
             self.last_period_ns = now_ns;
         }
         self.last_sent_ns = record.sent_ns;
+    }
+
+    /// Another stream begins: no period leads from the last command of the one before to its first.
+    pub fn begin_again(&mut self) {
+        (self.last_sent_ns, self.last_period_ns) = (0, 0);
     }
 
     /// Mean difference of successive periods: `j` of the UR driver's benchmark.

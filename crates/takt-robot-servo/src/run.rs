@@ -202,7 +202,7 @@ impl RunningStream {
     }
 
     /// Asks for a stop; the thread leads the arm to rest.
-    pub fn ask_to_stop(&self) {
+    pub(crate) fn ask_to_stop(&self) {
         self.shared.stop.store(true, Ordering::Release);
     }
 
@@ -333,6 +333,7 @@ impl<T: Targets> Stream<T> {
             targets_rad: self.command.targets_rad,
             count: self.command.count,
             missed: state.missed,
+            longest: state.longest,
             streaming: self.began_at.is_some(),
         };
         if record.streaming {

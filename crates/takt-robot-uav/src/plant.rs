@@ -163,7 +163,7 @@ impl Plant {
     /// Gives the rotors a command from `at_ns` on; until then they hold what they have. Commands
     /// that were to take effect at that time or later are dropped. At most [`MOST_PENDING`] may
     /// wait; a further one displaces the newest.
-    pub fn command_at(&mut self, at_ns: u64, command: RotorSpeeds) {
+    pub(crate) fn command_at(&mut self, at_ns: u64, command: RotorSpeeds) {
         while self.pending.back().is_some_and(|&(effective_ns, _)| effective_ns >= at_ns)
             || self.pending.len() >= MOST_PENDING
         {
@@ -202,7 +202,7 @@ impl Plant {
     }
 
     /// The same in seconds.
-    pub fn now_s(&self) -> f64 {
+    pub(crate) fn now_s(&self) -> f64 {
         self.now_ns as f64 * 1e-9
     }
 

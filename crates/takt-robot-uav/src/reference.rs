@@ -94,7 +94,7 @@ impl Reference {
     }
 
     /// The set point at `t_s` with the acceleration of `lead_s` later.
-    pub fn with_lead(&self, t_s: f64, lead_s: f64) -> Setpoint {
+    pub(crate) fn with_lead(&self, t_s: f64, lead_s: f64) -> Setpoint {
         Setpoint { acceleration_m_s2: self.at(t_s + lead_s).acceleration_m_s2, ..self.at(t_s) }
     }
 

@@ -141,7 +141,7 @@ impl Simulation {
 
     /// Lets time pass to `to_ns` without an attitude job: the rotors hold, the position loop goes
     /// on.
-    pub fn hold_to(&mut self, to_ns: u64) {
+    pub(crate) fn hold_to(&mut self, to_ns: u64) {
         loop {
             let next_ns = to_ns.min(self.next_position_ns).min(self.next_sample_ns);
             self.plant.advance_to(next_ns);

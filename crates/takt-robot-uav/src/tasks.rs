@@ -70,7 +70,7 @@ impl Task {
     ///
     /// # Errors
     /// The deserializer's.
-    pub fn read_attitude<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    pub(crate) fn read_attitude<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::attitude().read(deserializer)
     }
 
@@ -78,7 +78,7 @@ impl Task {
     ///
     /// # Errors
     /// The deserializer's.
-    pub fn read_position<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    pub(crate) fn read_position<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::position().read(deserializer)
     }
 
@@ -86,7 +86,7 @@ impl Task {
     ///
     /// # Errors
     /// The deserializer's.
-    pub fn read_telemetry<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    pub(crate) fn read_telemetry<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::telemetry().read(deserializer)
     }
 
@@ -154,7 +154,7 @@ impl Default for TaskSet {
 
 /// Where the attitude loop, the position loop and telemetry shall run; `None` leaves what the
 /// process has.
-pub fn placements(tasks: [&Task; 3], isolate: bool, machine: &MachineCpus) -> [Option<CpuSet>; 3] {
+pub(crate) fn placements(tasks: [&Task; 3], isolate: bool, machine: &MachineCpus) -> [Option<CpuSet>; 3] {
     let division = if isolate { machine.divide() } else { None };
     let (own, rest) = (division.map(|d| d.own), division.map(|d| d.rest));
     let [attitude, position, telemetry] = tasks;
@@ -162,7 +162,7 @@ pub fn placements(tasks: [&Task; 3], isolate: bool, machine: &MachineCpus) -> [O
 }
 
 /// Whether a task needs a way around the kernel's rule to have its policy on these CPUs.
-pub fn needs_a_way(policy: &Policy, cpus: Option<CpuSet>, machine: &MachineCpus) -> bool {
+pub(crate) fn needs_a_way(policy: &Policy, cpus: Option<CpuSet>, machine: &MachineCpus) -> bool {
     let part = cpus.is_some_and(|cpus| !machine.online.without(&cpus).is_empty());
     part && matches!(policy, Policy::Deadline { .. })
 }

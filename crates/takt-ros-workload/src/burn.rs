@@ -4,7 +4,7 @@ use takt_rt::clock::thread_cpu_ns;
 
 /// Computes until this thread has used `ns` of CPU time. Arithmetic in between, so that the clock
 /// (a system call) is read about once in ten microseconds.
-pub fn burn_ns(ns: u64) {
+pub(crate) fn burn_ns(ns: u64) {
     let end_ns = thread_cpu_ns() + ns;
     let mut value = ns | 1;
     while thread_cpu_ns() < end_ns {

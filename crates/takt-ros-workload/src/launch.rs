@@ -6,12 +6,12 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use takt_ros::standin::STAND_IN;
+use takt_rt::child::end_with_this_process;
 use takt_rt::clock::monotonic_ns;
 
 use crate::node::{Failure, Losses, Window};
@@ -113,13 +113,7 @@ impl Running {
             let mut command = Command::new(&program.path);
             command.args(&program.arguments).arg(&node.name).envs(program.environment.iter().cloned());
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            // SAFETY: prctl with these arguments is async-signal-safe and touches the child only.
-            unsafe {
-                command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                    0 => Ok(()),
-                    _ => Err(io::Error::last_os_error()),
-                });
-            }
+            end_with_this_process(&mut command);
             let start = |source| LaunchFailure::Start {
                 node: node.name.clone(),
                 program: program.path.display().to_string(),

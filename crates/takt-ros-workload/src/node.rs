@@ -5,8 +5,6 @@ use std::ffi::CString;
 use std::io;
 use std::path::Path;
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
-
 use takt_rt::random::SplitMix64;
 
 use crate::burn::burn_ns;
@@ -14,7 +12,7 @@ use crate::bus::{Bus, Message};
 use crate::executor::{Executor, Served, Timer};
 use crate::system::{Cost, NodeSpec, SourceSpec, System, random};
 use crate::tracepoints::{Handle, trace};
-use takt_rt::clock::monotonic_ns;
+use takt_rt::clock::{self, monotonic_ns, sleep_until};
 
 /// When a run begins and ends, CLOCK_MONOTONIC nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -349,8 +347,7 @@ fn publish(bus: &Bus, publishers: &[Publisher], sequence: u64) {
 
 /// Source time stamps are wall-clock times, as the middlewares' are.
 fn realtime_ns() -> i64 {
-    let now = clock_gettime(ClockId::Realtime);
-    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+    clock::realtime_ns().cast_signed()
 }
 
 /// For a tracepoint; a name with a NUL inside, which TOML allows, becomes empty.
@@ -361,17 +358,6 @@ fn text(text: &str) -> CString {
 fn period_ns(period_ms: f64) -> u64 {
     // Validation bounds it to an hour.
     (period_ms * 1e6) as u64
-}
-
-fn sleep_until(at_ns: u64) {
-    let at = Timespec {
-        tv_sec: i64::try_from(at_ns / 1_000_000_000).unwrap_or(i64::MAX),
-        tv_nsec: (at_ns % 1_000_000_000).cast_signed(),
-    };
-    while monotonic_ns() < at_ns {
-        // A signal ends the sleep early; the loop goes back to it.
-        let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &at);
-    }
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@
 
 pub mod bpf;
 pub mod census;
+pub mod child;
 pub mod clock;
 pub mod config;
 pub mod cpus;
@@ -43,8 +44,10 @@ pub mod exchange;
 pub mod jobs;
 pub mod latency;
 pub mod memory;
+pub mod mount;
 pub mod net;
 pub mod offline;
+pub mod packet;
 pub mod perf_ring;
 pub mod periodic;
 pub mod pi_mutex;

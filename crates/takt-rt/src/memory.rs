@@ -54,6 +54,19 @@ impl MemoryLock {
     }
 }
 
+/// Whether all memory of this process could be locked: it is locked and given back.
+///
+/// # Errors
+/// What the system says.
+pub fn try_lock() -> io::Result<()> {
+    // SAFETY: it takes flags alone and invalidates nothing.
+    if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_ONFAULT) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    unlock();
+    Ok(())
+}
+
 /// Undoes [`MemoryLock::apply`] for the whole process (munlockall(2)).
 pub fn unlock() {
     // SAFETY: munlockall has no preconditions and invalidates nothing.

@@ -201,6 +201,19 @@ pub(crate) fn ask_for_all_cpus() -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// As [`set_affinity`], with the system's own answer; CPUs that are not online are left out by the
+/// kernel.
+///
+/// # Errors
+/// What the system says.
+pub fn try_affinity(tid: i32, cpus: &CpuSet) -> io::Result<()> {
+    // SAFETY: the kernel reads the given size of bytes from the array.
+    let rc = unsafe {
+        libc::sched_setaffinity(tid, size_of_val(&cpus.words), cpus.words.as_ptr().cast::<libc::cpu_set_t>())
+    };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Binds thread `tid` (0: the calling one) to `cpus`; the effective set is what [`affinity`] reads
 /// back.
 ///
@@ -217,14 +230,7 @@ pub fn set_affinity(tid: i32, cpus: &CpuSet) -> Result<(), Error> {
         let (asked, online, missing) = (Box::new(*cpus), Box::new(online), Box::new(missing));
         return Err(Error::CpusOffline { asked, online, missing });
     }
-    // SAFETY: the kernel reads the given size of bytes from the array.
-    let rc = unsafe {
-        libc::sched_setaffinity(tid, size_of_val(&cpus.words), cpus.words.as_ptr().cast::<libc::cpu_set_t>())
-    };
-    if rc == 0 {
-        return Ok(());
-    }
-    let source = io::Error::last_os_error();
+    let Err(source) = try_affinity(tid, cpus) else { return Ok(()) };
     let (cause, fix) = match source.raw_os_error() {
         // sched_setaffinity answers EBUSY when a SCHED_DEADLINE thread would lose a CPU of its
         // domain.

@@ -92,6 +92,19 @@ pub enum Policy {
 /// Least SCHED_DEADLINE runtime that the kernel takes (`1 << DL_SCALE`, kernel/sched/deadline.c).
 const MIN_RUNTIME_NS: u64 = 1024;
 
+/// Gives SCHED_IDLE to the calling thread: it runs where a CPU would else be idle.
+///
+/// # Errors
+/// What the system says.
+pub fn set_idle() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: thread 0 is the calling thread, and the parameters outlive the call.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self::Other { nice: 0 }

@@ -1,9 +1,12 @@
 //! Named threads whose settings hold before their body runs.
 
 use std::any::Any;
+use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
+
+use serde::Serialize;
 
 use crate::census;
 use crate::error::Error;
@@ -24,6 +27,27 @@ pub struct Handle<T = ()> {
     name: String,
     granted: Granted,
     thread: JoinHandle<Result<T, String>>,
+}
+
+/// A thread and what the kernel granted it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ThreadReport {
+    /// Its name.
+    pub name: String,
+    /// Asked and granted.
+    pub granted: Granted,
+}
+
+/// Number of the calling thread.
+pub fn own_tid() -> i32 {
+    sys::gettid()
+}
+
+/// Gives the calling thread another name in the kernel, which cuts it after
+/// [`MAX_NAME_BYTES`].
+pub fn set_own_name(name: &CStr) {
+    // SAFETY: the name is a string with its end.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
 /// Starts thread `name`, applies `settings` inside it, registers it with the [census] as a main
@@ -127,6 +151,11 @@ impl<T> Handle<T> {
     /// What was asked and what was granted.
     pub fn granted(&self) -> &Granted {
         &self.granted
+    }
+
+    /// Both together.
+    pub fn report(&self) -> ThreadReport {
+        ThreadReport { name: self.name.clone(), granted: self.granted.clone() }
     }
 
     /// Whether the body has returned or panicked.

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use crate::files::{parse_json, read_json, sha256, write_json};
 use crate::samples::SampleFile;
 use crate::series::{self, Series};
-use crate::{Error, Measure, RunHeader, SealState, seal};
+use crate::{Error, FORMAT, Measure, RunHeader, SealState, seal};
 
 /// File of facts and settings.
 pub const RUN_FILE: &str = "run.json";
@@ -162,10 +162,25 @@ impl RunDir {
     /// What the run says about itself.
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::Damaged`] where `run.json` is not of this format or says what
+    /// [`Error::Io`], or [`Error::Damaged`] where `run.json` is of a newer layout or says what
     /// cannot be meant.
     pub fn header(&self) -> Result<RunHeader, Error> {
-        let header: RunHeader = self.read_json(RUN_FILE)?;
+        let newer = |layout: u64| Error::Damaged {
+            path: self.path.join(RUN_FILE),
+            found: format!("is of layout {layout}, and this takt reads layouts up to {FORMAT}"),
+            expected: "a run of this takt or an older one",
+        };
+        let read = self.read_json(RUN_FILE);
+        let header: RunHeader = read.map_err(|error| {
+            // A newer layout may have other keys: then its number explains more than what is
+            // missing.
+            let layout = self.read_json::<serde_json::Value>(RUN_FILE).ok();
+            let layout = layout.and_then(|value| value["format"].as_u64());
+            layout.filter(|&layout| layout > FORMAT.into()).map_or(error, newer)
+        })?;
+        if header.format > FORMAT {
+            return Err(newer(header.format.into()));
+        }
         header.validate().map_err(|found| Error::Damaged {
             path: self.path.join(RUN_FILE),
             found: found.to_string(),

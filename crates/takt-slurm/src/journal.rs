@@ -117,7 +117,7 @@ impl Journals {
     /// Lines since the last call, with the names of their attempts, in the order of their times. A
     /// last line without its end is not read yet; one that means nothing is passed over, for its
     /// writer died.
-    pub fn new_lines(&mut self) -> Result<Vec<(String, Line)>, Error> {
+    pub(crate) fn new_lines(&mut self) -> Result<Vec<(String, Line)>, Error> {
         let mut lines = Vec::new();
         let entries = fs::read_dir(&self.folder).map_err(Error::io(&self.folder))?;
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {

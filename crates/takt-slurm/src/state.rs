@@ -108,7 +108,7 @@ impl State {
     }
 
     /// The program is still the one of the beginning.
-    pub fn check_program(&self, campaign: &Campaign) -> Result<(), SlurmError> {
+    pub(crate) fn check_program(&self, campaign: &Campaign) -> Result<(), SlurmError> {
         let path = self.program(campaign);
         match sha256(&path) {
             Ok(found) if found == self.program_sha256 => Ok(()),

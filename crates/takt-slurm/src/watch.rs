@@ -2,7 +2,7 @@
 //! to come.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::io::{Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 
 use takt_lab::LabError;
@@ -97,7 +97,11 @@ impl<'a> Watch<'a> {
     }
 
     /// Reports what happens until every run has ended.
-    pub fn until_done(&mut self, go_on: &dyn Fn() -> bool, notify: Notify<'_>) -> Result<(), SlurmError> {
+    pub(crate) fn until_done(
+        &mut self,
+        go_on: &dyn Fn() -> bool,
+        notify: Notify<'_>,
+    ) -> Result<(), SlurmError> {
         let mut asked: Option<Instant> = None;
         loop {
             self.look(notify)?;
@@ -313,9 +317,17 @@ fn clock_note(node: &str, ahead_s: f64) -> Option<String> {
     ))
 }
 
-/// The log of a task, with what stands at its end.
+/// How much of the end of a task's log is read for its last words.
+const LAST_WORDS_BYTES: u64 = 1 << 16;
+
+/// The last line of a task's log.
 fn last_words(campaign: &Campaign, job: &str) -> Option<String> {
-    let log = fs::read_to_string(folder(campaign).join(format!("log-{job}.txt"))).ok()?;
+    let mut log = takt_files::open(&folder(campaign).join(format!("log-{job}.txt"))).ok()?;
+    let before = log.metadata().ok()?.len().saturating_sub(LAST_WORDS_BYTES);
+    log.seek(SeekFrom::Start(before)).ok()?;
+    let mut end = Vec::new();
+    log.take(LAST_WORDS_BYTES).read_to_end(&mut end).ok()?;
+    let log = String::from_utf8_lossy(&end);
     let line = log.lines().rev().find(|line| !line.trim().is_empty())?;
     Some(takt_files::shortened(line.trim_start_matches("takt: ")))
 }

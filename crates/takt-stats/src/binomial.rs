@@ -36,7 +36,7 @@ pub fn lower(k: f64, n: f64, confidence: f64) -> f64 {
 
 /// Trials of which `k` happened, after which [`upper`] is at most `p`; infinitely many where that
 /// is never so.
-pub fn trials_needed(k: f64, p: f64, confidence: f64) -> f64 {
+pub(crate) fn trials_needed(k: f64, p: f64, confidence: f64) -> f64 {
     let probabilities = p > 0.0 && p < 1.0 && confidence > 0.0 && confidence < 1.0;
     if !(probabilities && k >= 0.0 && k.is_finite()) {
         // Nothing is excluded by a limit of 1, however little was seen.

@@ -14,7 +14,7 @@ pub struct Summary {
     pub count: u64,
     /// Arithmetic mean.
     pub mean: f64,
-    /// Sample standard deviation (n - 1); 0 for fewer than two values.
+    /// Sample standard deviation (n - 1); 0 for fewer than two values, and null in JSON.
     pub stddev: f64,
     /// Least value.
     pub min: f64,
@@ -50,7 +50,7 @@ impl From<Summary> for Written {
         Self {
             count: s.count,
             mean: some(s.mean),
-            stddev: some(s.stddev),
+            stddev: (s.count > 1).then_some(s.stddev),
             min: some(s.min),
             median: some(s.median),
             p90: some(s.p90),

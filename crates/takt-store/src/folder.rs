@@ -52,7 +52,8 @@ impl Backend for Folder {
     }
 
     fn read(&self, name: &str) -> io::Result<Option<Box<dyn io::Read + Send>>> {
-        Ok(there(File::open(self.0.join(name)))?.map(|file| Box::new(file) as Box<dyn io::Read + Send>))
+        Ok(there(takt_files::open(&self.0.join(name)))?
+            .map(|file| Box::new(file) as Box<dyn io::Read + Send>))
     }
 
     fn write(&self, name: &str) -> io::Result<Box<dyn Draft>> {

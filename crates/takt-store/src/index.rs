@@ -166,10 +166,7 @@ impl Measured {
             deadline_ns: measure.deadline_ns.map_or(0, signed),
             samples: figures.as_ref().map_or(0, |figures| signed(figures.count())),
             skipped: signed(measure.skipped),
-            misses: match (&figures, measure.deadline_ns) {
-                (Some(figures), Some(_)) => signed(figures.missed()),
-                _ => 0,
-            },
+            misses: figures.as_ref().and_then(Figures::missed).map_or(0, signed),
             window_s: seconds(measure).unwrap_or(0.0),
             min_ns: summary.min,
             mean_ns: summary.mean,

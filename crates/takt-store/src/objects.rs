@@ -125,13 +125,17 @@ impl Objects {
         self.ask("what was cut off", move |backend| backend.tidy(folders, before, dry))
     }
 
-    /// All of a small object; `None` where it is not there.
-    pub(crate) fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    /// All of an object of at most `most` bytes; `None` where it is not there.
+    pub(crate) fn get(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let own = name.to_owned();
         self.ask(name, move |backend| {
-            let Some(mut object) = backend.read(&own)? else { return Ok(None) };
+            let Some(object) = backend.read(&own)? else { return Ok(None) };
             let mut bytes = Vec::new();
-            object.read_to_end(&mut bytes)?;
+            object.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+            if bytes.len() as u64 > most {
+                let why = format!("more than {most} bytes, which are too many for what it is");
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+            }
             Ok(Some(bytes))
         })
     }
@@ -187,5 +191,22 @@ impl Objects {
         }
         let found = hex(&hasher.finalize());
         if found == hash { Ok(length) } else { Err(damaged(format!("what it holds has the hash {found}"))) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a dead server's folder does.
+    #[test]
+    fn a_store_that_does_not_answer_is_left() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path().join("store");
+        let store = Objects::open(at.to_str().unwrap(), true, Duration::from_secs(60)).unwrap();
+        let store = Objects { patience: Duration::from_millis(20), ..store };
+        let (_silent, answer) = std::sync::mpsc::channel::<()>();
+        let asked = store.ask("samples", move |_| answer.recv().map_err(io::Error::other));
+        assert!(matches!(&asked, Err(StoreError::Slow { what, .. }) if what == "samples"), "{asked:?}");
     }
 }

@@ -29,6 +29,10 @@ const LIST: &str = "*";
 
 /// Largest seal: names and hashes of thousands of files.
 const MOST_SEAL_BYTES: u64 = 16 << 20;
+/// Largest description of a store.
+const MOST_ABOUT_BYTES: u64 = 1 << 20;
+/// Largest file of an index: some million runs.
+const MOST_INDEX_BYTES: u64 = 1 << 30;
 
 /// An object that is there already is used for another run without being sent again for so long.
 /// Half of the least age at which [`Store::prune`] takes away what no run names.
@@ -117,7 +121,7 @@ impl Store {
         let store = Self { objects: Objects::open(place, create, patience)? };
         let name = store.name();
         let wrong = |why: &str| StoreError::Place { place: name.clone(), why: why.to_owned() };
-        match store.objects.get(ABOUT)? {
+        match store.objects.get(ABOUT, MOST_ABOUT_BYTES)? {
             Some(text) => {
                 let about: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
                 match about["version"].as_u64() {
@@ -221,7 +225,7 @@ impl Store {
             })?;
             file.sync_all().map_err(failed_at(&path))?;
         }
-        let seal = self.objects.get(&seal_name(run))?.filter(|seal| sha256_of(seal) == run);
+        let seal = self.objects.get(&seal_name(run), MOST_SEAL_BYTES)?.filter(|seal| sha256_of(seal) == run);
         let seal = seal.ok_or_else(|| self.gone(run))?;
         let path = to.join(HASHES_FILE);
         std::fs::write(&path, seal).map_err(failed_at(&path))?;
@@ -235,7 +239,7 @@ impl Store {
     /// Files of a run and their hashes; `None` where there is no such run.
     fn files(&self, run: &str) -> Result<Option<BTreeMap<String, String>>, StoreError> {
         let name = seal_name(run);
-        let Some(seal) = self.objects.get(&name)? else { return Ok(None) };
+        let Some(seal) = self.objects.get(&name, MOST_SEAL_BYTES)? else { return Ok(None) };
         let found = sha256_of(&seal);
         if found != run {
             return Err(self.damaged(&name, format!("what it holds has the hash {found}")));

@@ -86,7 +86,7 @@ fn runs_that_did_not_end_or_were_changed_are_refused() {
     newer.write_json(RUN_FILE, &header).unwrap();
     newer.seal().unwrap();
     let error = store.put(&newer).unwrap_err().to_string();
-    assert!(error.contains("layout 99") && error.contains("layout 2"), "{error}");
+    assert!(error.contains("layout 99") && error.contains("up to 2"), "{error}");
     assert!(store.list().unwrap().is_empty());
 }
 
@@ -217,9 +217,9 @@ fn many_that_write_at_once_end_with_all_runs() {
     assert!(store.verify(&[], &mut |_| ()).unwrap().is_empty());
 }
 
-/// A pipe that nobody writes to, where an object should be, answers as a dead server's folder does.
+/// Nobody writes to the pipe that lies where an object should be.
 #[test]
-fn a_store_that_does_not_answer_is_reported_and_left() {
+fn a_pipe_in_place_of_an_object_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let at = root.path().join("store");
     let dir = run(&root.path().join("runs"), "slow", 1000);
@@ -231,9 +231,9 @@ fn a_store_that_does_not_answer_is_reported_and_left() {
     let store = Store::open(at.to_str().unwrap(), false, Duration::from_secs(2)).unwrap();
     let to = root.path().join("got");
     let error = store.get(&entry, &to).unwrap_err();
-    assert!(matches!(error, StoreError::Slow { .. }), "{error}");
+    assert!(error.to_string().contains("a FIFO"), "{error}");
     assert!(files(&to, "").is_empty(), "nothing of it is left");
-    assert!(matches!(store.verify(&[], &mut |_| ()), Err(StoreError::Slow { .. })));
+    assert!(!matches!(store.verify(&[], &mut |_| ()), Ok(wrong) if wrong.is_empty()));
 }
 
 #[test]

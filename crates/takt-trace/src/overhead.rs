@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use takt_rt::clock::monotonic_ns;
+use takt_rt::clock::{self, monotonic_ns};
 use takt_rt::jobs::JobRecord;
 use takt_rt::periodic::{Periodic, SleepStrategy};
 use takt_rt::settings::ThreadSettings;
@@ -89,7 +89,7 @@ pub fn measure(rounds: u32, cpu: usize) -> Result<Overhead, TraceError> {
             lateness.extend(jobs.iter().map(|job| job.lateness_ns() as f64 / 1e3));
             cost.loop_cpu_us += cpu_ns as f64 / 1e3 / jobs.len().max(1) as f64 / f64::from(rounds);
             let Some(tracer) = tracer else { continue };
-            let reader_ns = thread_cpu_ns(tracer.reader_tid());
+            let reader_ns = clock::cpu_ns_of_thread(tracer.reader_tid());
             let trace = tracer.stop()?;
             cost.reader_cpu_percent += reader_ns as f64 / 1e7 / seconds / f64::from(rounds);
             cost.events_per_s += trace.events.len() as f64 / seconds / f64::from(rounds);
@@ -141,13 +141,13 @@ fn run_loop(cpu: usize) -> Result<(i32, Vec<JobRecord>, u64), TraceError> {
     let body = || -> Result<(Vec<JobRecord>, u64), takt_rt::Error> {
         let mut jobs = Vec::with_capacity(1000);
         let mut periodic = Periodic::start_now(Duration::from_millis(1), SleepStrategy::Kernel)?;
-        let before_ns = own_cpu_ns();
+        let before_ns = clock::thread_cpu_ns();
         for _ in 0..1000 {
             let release = periodic.next();
             let start_ns = monotonic_ns();
             jobs.push(JobRecord { start_ns, end_ns: monotonic_ns(), ..JobRecord::of(&release) });
         }
-        Ok((jobs, own_cpu_ns() - before_ns))
+        Ok((jobs, clock::thread_cpu_ns() - before_ns))
     };
     let handle = thread::spawn("overhead", &settings(cpu), body).map_err(TraceError::Reader)?;
     let tid = handle.tid();
@@ -195,23 +195,4 @@ fn event_cost(cpu: usize) -> Result<f64, TraceError> {
     let events_per_turn = events as f64 / (BLOCKS * TURNS) as f64;
     let difference_ns = Summary::of(&mut on).median - Summary::of(&mut off).median;
     Ok(difference_ns.max(0.0) / events_per_turn.max(1.0))
-}
-
-fn own_cpu_ns() -> u64 {
-    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
-}
-
-/// CPU time of another thread of this process.
-fn thread_cpu_ns(tid: i32) -> u64 {
-    // MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED) of the kernel's include/linux/posix-timers.h.
-    clock_ns(!tid << 3 | 0b110)
-}
-
-fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid timespec to write into.
-    match unsafe { libc::clock_gettime(clock, &mut time) } {
-        0 => time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64,
-        _ => 0,
-    }
 }

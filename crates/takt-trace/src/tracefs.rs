@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use takt_rt::mount;
 
 use crate::error::TraceError;
 
@@ -27,7 +29,7 @@ impl Tracefs {
                 Err(_) => {}
             }
         }
-        let mount = detached_mount().map_err(|source| match source.raw_os_error() {
+        let mount = mount::detached(c"tracefs").map_err(|source| match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => TraceError::refused("fsopen(tracefs)", "", 0, source),
             _ => TraceError::NoTracefs { source },
         })?;
@@ -53,29 +55,4 @@ impl Tracefs {
         (events > 0)
             .then(|| format!("another tracer records {events} ftrace events and adds its own latency"))
     }
-}
-
-/// `fsopen`, `fsconfig(CREATE)`, `fsmount` (Linux 5.2): no directory of the system changes.
-fn detached_mount() -> io::Result<OwnedFd> {
-    const FSOPEN_CLOEXEC: libc::c_uint = 1;
-    const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
-    const FSMOUNT_CLOEXEC: libc::c_uint = 1;
-    let fd = |rc: libc::c_long| -> io::Result<OwnedFd> {
-        match libc::c_int::try_from(rc) {
-            // SAFETY: the kernel has just made this descriptor for us.
-            Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-            _ => Err(io::Error::last_os_error()),
-        }
-    };
-    // SAFETY: the name is a string with a NUL; the call writes nothing.
-    let context = fd(unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), FSOPEN_CLOEXEC) })?;
-    let none = std::ptr::null::<libc::c_char>();
-    // SAFETY: this command takes no key and no value.
-    let rc =
-        unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_CMD_CREATE, none, none, 0) };
-    if rc != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: takes integers alone.
-    fd(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
 }

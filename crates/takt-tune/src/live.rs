@@ -230,7 +230,7 @@ impl<'a> Live<'a> {
     }
 
     /// How often the watchdog had to be started anew.
-    pub fn guarded_again(&self) -> u32 {
+    pub(crate) fn guarded_again(&self) -> u32 {
         self.watchdogs.iter().filter_map(|watchdog| watchdog.check().ok()).sum()
     }
 

@@ -435,7 +435,7 @@ impl<B: Bench> Search<'_, B> {
 }
 
 /// The usual size of values that spread over orders of magnitude.
-pub fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0_usize), |all, value| (all.0 + effects::log(value), all.1 + 1));
     if count == 0 { 0.0 } else { (sum / count as f64).exp() }
 }

@@ -157,7 +157,7 @@ impl Connection {
     }
 
     /// Whether to wait until the stream can be written, rather than read.
-    pub fn wants_to_write(&self) -> bool {
+    pub(crate) fn wants_to_write(&self) -> bool {
         self.cut_short || matches!(self.step, Step::Writing { .. })
     }
 

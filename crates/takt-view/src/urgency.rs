@@ -1,10 +1,9 @@
 //! The lowest urgency that the scheduler has, for threads that must never be in the way.
 
-use std::io;
 use std::sync::mpsc::sync_channel;
 
 use serde::{Deserialize, Serialize};
-use takt_rt::policy::Policy;
+use takt_rt::policy::{self, Policy};
 use takt_rt::thread::Handle;
 
 use crate::error::Error;
@@ -26,11 +25,7 @@ impl Urgency {
     fn take_on(self) -> Result<(), Error> {
         Policy::Other { nice: 19 }.apply(0).map_err(Error::Thread)?;
         if self == Urgency::Idle {
-            let parameters = libc::sched_param { sched_priority: 0 };
-            // SAFETY: thread 0 is the calling thread, and the parameters outlive the call.
-            if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } != 0 {
-                return Err(Error::Idle(io::Error::last_os_error()));
-            }
+            policy::set_idle().map_err(Error::Idle)?;
         }
         Ok(())
     }

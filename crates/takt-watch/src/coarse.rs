@@ -114,6 +114,7 @@ fn of(tid: i32, thread: &Thread, first: &At, last: &At) -> ThreadReport {
         us: since(|c| c.waited_ns) as f64 / 1e3,
     };
     ThreadReport {
+        histograms: None,
         name: thread.name.clone(),
         pid: thread.pid,
         tid,

@@ -19,8 +19,13 @@ pub enum WatchError {
     #[error("--link {link}: no packet socket: {source}; give CAP_NET_RAW, or run as root")]
     Link { link: crate::link::Endpoint, source: std::io::Error },
     /// A bus cannot be followed.
+    #[cfg(feature = "ethercat")]
     #[error("--link {link}: {source}")]
     Interface { link: crate::link::Endpoint, source: takt_link_ethercat::segment::raw::InterfaceError },
+    /// What follows buses was left out when this program was built.
+    #[cfg(not(feature = "ethercat"))]
+    #[error("--link {link}: this program was built without EtherCAT (the feature `humanoid`)")]
+    NoEthercat { link: crate::link::Endpoint },
     /// More links than can be followed.
     #[error("--link is given {given} times; accepted are up to {most}")]
     Links { given: usize, most: usize },

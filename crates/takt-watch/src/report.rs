@@ -1,6 +1,7 @@
 //! What was found: the figures of every watched thread, and of all lateness together.
 
 use serde::{Deserialize, Serialize};
+use takt_otlp::Exponential;
 use takt_stats::Summary;
 use takt_trace::Cause;
 use takt_trace::analysis::{CauseRow, Late};
@@ -114,6 +115,9 @@ pub struct ThreadReport {
     pub totals: Vec<Total>,
     /// Its worst late cycles.
     pub windows: Vec<Late>,
+    /// Lateness and response of all its cycles, where they were asked for; not in files.
+    #[serde(skip)]
+    pub histograms: Option<Box<[Exponential; 2]>>,
 }
 
 impl ThreadReport {

@@ -178,6 +178,7 @@ mod tests {
 
     fn thread() -> ThreadReport {
         ThreadReport {
+            histograms: None,
             name: "control".to_owned(),
             pid: 7,
             tid: 8,

@@ -99,7 +99,7 @@ impl Watched {
     }
 
     /// The watched threads that live, as they were looked up last.
-    pub fn threads_now(&self) -> &BTreeSet<i32> {
+    pub(crate) fn threads_now(&self) -> &BTreeSet<i32> {
         &self.now
     }
 

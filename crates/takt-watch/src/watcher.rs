@@ -46,6 +46,8 @@ pub struct Settings {
     pub probes: bool,
     /// Whether a report is made after every part, for somebody who looks on.
     pub live: bool,
+    /// Whether reports have the histograms of each thread, for telemetry.
+    pub histograms: bool,
 }
 
 /// Who follows the watched threads from wake-up to sleep.
@@ -74,6 +76,7 @@ impl Default for Settings {
             links: [None; 4],
             probes: false,
             live: true,
+            histograms: false,
         }
     }
 }
@@ -254,14 +257,16 @@ impl Watcher {
     /// What looks after the other threads of a program in Go has a period, and is no loop of it.
     fn leave_monitors_out(&mut self) {
         self.gos.refresh(&self.watched.processes);
+        let mut notes = Vec::new();
         for tid in self.gos.monitors.keys() {
             self.known.remove(tid);
             self.follower.threads.remove(tid);
             if let Some(thread) = self.watched.threads.get(tid) {
                 let name = &thread.name;
-                self.notes.insert(format!("thread {tid} of {name} is the monitor of Go's runtime: left out"));
+                notes.push(format!("thread {tid} of {name} is the monitor of Go's runtime: left out"));
             }
         }
+        self.take_notes(&notes);
         self.watched.leave_out(&self.gos.monitors.keys().copied().collect());
     }
 

@@ -288,6 +288,12 @@ pub struct Run {
     #[cfg(feature = "store")]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
+    /// Tell an OpenTelemetry collector at this address (OTLP over HTTP, such as
+    /// http://127.0.0.1:4318) of it; the variables OTEL_EXPORTER_OTLP_HEADERS,
+    /// OTEL_RESOURCE_ATTRIBUTES and OTEL_METRIC_EXPORT_INTERVAL count
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,
@@ -436,6 +442,12 @@ pub struct Watch {
     /// with time
     #[arg(long)]
     pub flight_recorder: bool,
+    /// Tell an OpenTelemetry collector at this address (OTLP over HTTP, such as
+    /// http://127.0.0.1:4318) of it; the variables OTEL_EXPORTER_OTLP_HEADERS,
+    /// OTEL_RESOURCE_ATTRIBUTES and OTEL_METRIC_EXPORT_INTERVAL count
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
     /// Show it on the terminal while it goes on
     #[arg(long, conflicts_with = "json")]
     pub screen: bool,

@@ -8,6 +8,8 @@
 mod documents;
 #[path = "takt/named.rs"]
 mod named;
+#[path = "takt/sources.rs"]
+mod sources;
 #[path = "takt/words.rs"]
 mod words;
 
@@ -16,6 +18,7 @@ use std::fs;
 use std::process::Command;
 
 use documents::{documents, root, split};
+use sources::{sources, words};
 
 /// Lines that a front door may have.
 const README_LINES: usize = 130;
@@ -128,7 +131,7 @@ fn the_page_of_results_is_what_the_command_makes() {
 
 /// Dependencies that ARCHITECTURE.md's invariants forbid: of the crates on the left (a name, or the
 /// beginning of names) upon those on the right. Tests and build scripts may use what they like.
-const FORBIDDEN: [(&str, &[&str]); 23] = [
+const FORBIDDEN: [(&str, &[&str]); 24] = [
     ("takt-files", &["takt-"]),
     ("takt-rt", &["takt-"]),
     ("takt-stats", &["takt-"]),
@@ -147,6 +150,8 @@ const FORBIDDEN: [(&str, &[&str]); 23] = [
     ),
     ("takt-store", &["takt-rt", "takt-lab", "takt-robot-", "takt-link-", "takt-view", "takt-manager"]),
     ("takt-query", &["takt-rt", "takt-lab", "takt-robot-", "takt-link-", "takt-view", "takt-manager"]),
+    // What is reported is the affair of whoever shows it.
+    ("takt-otlp", &["takt-rundir", "takt-lab", "takt-robot-", "takt-link-", "takt-manager", "takt-watch"]),
     ("takt-link-", &["takt-link-", "takt-robot-", "takt-lab", "takt-view", "takt-perception", "takt-rundir"]),
     ("takt-gpu", &["takt-perception", "takt-robot-", "takt-lab", "takt-link-"]),
     ("takt-perception", &["takt-robot-", "takt-lab", "takt-link-rtde", "takt-view"]),
@@ -208,4 +213,63 @@ fn crates_depend_on_each_other_as_the_invariants_say() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The beginnings of system calls about threads, clocks, scheduling, locked memory, mounts,
+/// namespaces and packet sockets: `takt-rt` alone makes them, so that each is right in one place.
+const SYSTEM_CALLS: [&str; 22] = [
+    "AF_PACKET",
+    "SYS_fs",
+    "SYS_sched",
+    "clock_getres",
+    "clock_gettime",
+    "clock_nanosleep",
+    "getpriority",
+    "getrusage",
+    "gettid",
+    "mlock",
+    "mount",
+    "move_mount",
+    "open_tree",
+    "prctl",
+    "pthread_",
+    "sched_",
+    "set_parent_process_death_signal",
+    "setns",
+    "setpriority",
+    "timerfd",
+    "umount",
+    "unshare",
+];
+
+/// Who may make them nevertheless, and why.
+const ALLOWED: [(&str, &str); 3] = [
+    ("takt-kernels/", "the first program of a guest: it knows no crate of ours, and is built alone"),
+    ("takt-perception/src/process/memory.rs", "locks the mapping that it makes itself"),
+    (
+        "takt-reserve/src/system/linux.rs",
+        "whole attributes of other programs' threads, as its journal gives them back",
+    ),
+];
+
+#[test]
+fn system_calls_about_threads_and_clocks_are_in_one_crate() {
+    let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().file_name());
+    let crates = crates.map(|name| name.into_string().unwrap()).filter(|name| name != "takt-rt");
+    let mut used: BTreeSet<&str> = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for source in crates.flat_map(|name| sources(&name)) {
+        for (number, line) in &source.lines {
+            // A call is named by its path, or its crate's module is imported.
+            let outside = ["libc::", "rustix::", "nix::"].iter().any(|path| line.contains(path));
+            let call = words(line).find(|word| SYSTEM_CALLS.iter().any(|call| word.starts_with(call)));
+            let Some(call) = call.filter(|_| outside) else { continue };
+            match ALLOWED.iter().find(|(place, _)| source.name.starts_with(place)) {
+                Some((place, _)) => _ = used.insert(place),
+                None => wrong.push(format!("{}:{number}: {call}: {line}", source.name)),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "takt-rt has, or should have, these:\n{}", wrong.join("\n"));
+    assert_eq!(used.len(), ALLOWED.len(), "needed are {used:?} alone");
 }

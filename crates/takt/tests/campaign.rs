@@ -13,8 +13,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use takt::{
-    Beside, Workspace, alone, folders, json, missing, partial_json, read_json, stderr, stdout, takt as run,
-    wait_for,
+    Beside, Workspace, alone, folders, has, json, missing, partial_json, read_json, refusal, stderr, stdout,
+    takt as run, wait_for,
 };
 
 /// A campaign of the bare cyclic task, short and without privileges.
@@ -227,6 +227,33 @@ fn what_cannot_work_is_refused_before_the_first_run() {
     }
     let none = run(["campaign", "resume", "/nonexistent"]).output().unwrap();
     assert!(stderr(&none).contains("no campaign.json"), "{}", stderr(&none));
+}
+
+#[test]
+fn a_second_takt_and_a_node_of_another_version_are_refused() {
+    let _machine = alone();
+    let workspace = Workspace::new(SMALL);
+    let only = ["--repetitions", "1", "--only", "work_us=0", "--only", "noise=0"];
+    assert!(workspace.command(&only).output().unwrap().status.success());
+    let dir = folders(&workspace.runs()).remove(0);
+    // Whoever makes its runs holds this file.
+    let lock = fs::File::create(dir.join("lock")).unwrap();
+    lock.try_lock().unwrap();
+    let mut resume = run(["campaign", "resume"]);
+    has(
+        &refusal(&resume.arg(&dir).output().unwrap()),
+        &["another takt has this campaign", "wait until it ends"],
+    );
+    drop(lock);
+    let path = dir.join("campaign.json");
+    let mut plan = read_json(&path);
+    plan["takt"] = "0.0.9".into();
+    fs::write(&path, plan.to_string()).unwrap();
+    let mut block = run(["campaign", "block", "--submission", "s1"]);
+    let job = [("SLURM_ARRAY_JOB_ID", "7"), ("SLURM_ARRAY_TASK_ID", "0"), ("SLURMD_NODENAME", "n1")];
+    let message = refusal(&block.arg(&dir).envs(job).output().unwrap());
+    has(&message, &["node n1 runs takt", "begun with takt 0.0.9", "go on with that version"]);
+    assert_eq!(message.trim_end().lines().count(), 1, "{message}");
 }
 
 #[test]

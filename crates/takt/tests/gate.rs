@@ -173,6 +173,32 @@ fn a_gate_refuses_in_a_sentence() {
     has(&refusal(&gate(&new, &["--tolerance", "much"])), &["0.1% to 1000%"]);
 }
 
+#[test]
+fn runs_of_a_newer_takt_are_reported_by_whoever_reads_runs() {
+    let root = tempfile::tempdir().unwrap();
+    let (old, new) = (many(&root.path().join("old"), 0..2, "6.12.43", 20.0), made(root.path(), 9, "x", 20.0));
+    let text = fs::read_to_string(new.join(RUN_FILE)).unwrap();
+    fs::write(new.join(RUN_FILE), text.replacen("\"format\": 2", "\"format\": 3", 1)).unwrap();
+    RunDir::open(&new).unwrap().seal().unwrap();
+    let (old, new) = (old.to_str().unwrap(), new.to_str().unwrap());
+    let out = root.path().join("out");
+    let out = out.to_str().unwrap();
+    for asked in [
+        &["report", new, "--out", out][..],
+        &["compare", old, new],
+        &["export", "--format", "mcap", "--out", out, new],
+        &["gate", "--baseline", old, new],
+        &["gate", "--baseline", new, old],
+        &["store", "put", out, new],
+    ] {
+        let output = run(asked).output().unwrap();
+        let message = stderr(&output);
+        assert_ne!(output.status.code(), Some(0), "{asked:?}: {message}");
+        has(&message, &["run.json: is of layout 3", "up to 2"]);
+        assert!(!message.contains("panicked"), "{message}");
+    }
+}
+
 /// Prints the places of the changes that Otava finds in a series of numbers.
 const OTAVA: &str = "
 import sys, json

@@ -6,11 +6,13 @@
 
 mod takt;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use takt::{TAKT, has, refusal, root, stderr, takt as run};
@@ -33,41 +35,257 @@ fn ended(mut command: Command, what: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-#[test]
-fn fifos_and_endless_files_are_refused() {
+/// A command for each argument that names a file or folder: what it is called, and how it is given
+/// in `@`. `<` is read and `>` is written to; `?` only ends, because something else may end it
+/// before; `=` is like another one and takes long. What is called with a `+` is a text for the
+/// command line, and names a file all the same.
+const NAMED: &str = "
+run config < run @ --view none --seconds 0.2
+run --runs > run c.toml --seconds 0.2 --view none --runs @
+run --run-dir < run c.toml --seconds 0.2 --view none --run-dir @
+run --resume < run c.toml --seconds 0.2 --view none --resume @
+run --setup < run c.toml --seconds 0.2 --view none --setup @ --runs OUT
++run --store < run c.toml --seconds 0.2 --view none --store @ --runs OUT
+bench cell --config < bench cell --config @ --seconds 0.2 --runs OUT
+bench cell --runs < bench cell --runs @ --seconds 0.2
+bench cell --resume < bench cell --resume @
++bench cell --against < bench cell --against @ --seconds 0.2 --runs OUT
+bench uav --config < bench uav --config @ --runs OUT
+bench uav --runs < bench uav --runs @ --iterations 10
+bench daq --config < bench daq --config @ --runs OUT
+bench daq --runs < bench daq --runs @ --seconds 0.2
+bench humanoid --config < bench humanoid --config @ --runs OUT
+bench humanoid --runs < bench humanoid --runs @ --seconds 0.2 --wire in-process --untraced
+bench gpu --runs ? bench gpu --runs @ --seconds 0.2 --growth-seconds 0.2
+bench faults --keep < bench faults --keep @ --case control/recording-without-fault
+bench manager --resume < bench manager --resume @
+bench manager --compare < bench manager --compare @ --seconds 0.2 --runs OUT
+bench manager --config < bench manager --config @ --runs OUT
+bench manager --runs < bench manager --runs @ --seconds 0.2
++campaign run campaign < campaign run @ --runs OUT
+campaign run --runs < campaign run daq --runs @ --seconds 0.2
++campaign run --store < campaign run daq --runs OUT --store @ --dry-run
+campaign resume dir < campaign resume @
+campaign block dir < campaign block @ --submission x
+kernels list --cache ? kernels list --cache @
+kernels fetch --cache = kernels list --cache
+kernels run --cache = kernels list --cache
+kernels run --runs < kernels run --runs @ --iterations 10
++kernels run --robot < kernels run --robot @ --iterations 10 --runs OUT
++kernels run --kernels ? kernels run --kernels @ --iterations 10 --runs OUT
+doctor --apply < doctor --seconds 0 --apply @
+doctor --state < doctor --seconds 0 --revert --state @
+trace --file < trace --file @ --thread x
+trace --perfetto ? trace c.toml --seconds 0.2 --perfetto @ --runs OUT
+trace --against < trace c.toml --seconds 0.2 --against @ --runs OUT
+trace --runs ? trace c.toml --seconds 0.2 --runs @
+trace --run-dir ? trace c.toml --seconds 0.2 --run-dir @
+trace --setup < trace c.toml --seconds 0.2 --setup @ --runs OUT
+watch --cgroup < watch --cgroup @ --seconds 0.2 --runs OUT
+watch --runs ? watch --seconds 0.2 --runs @ -- sleep 0.1
+watch --out ? watch --seconds 0.2 --out @ -- sleep 0.1
+tune robot < tune @ --list
+tune --out ? tune c.toml --seconds 1 --out @
+tune --state ? tune --restore --state @
+report dirs < report @ --out OUT
+report --out < report a --out @
+report --results < report a --results @ --page OUT
+report --page > report a --results OUT --page @
+compare sides < compare a @
+store put runs < store put st @
++store put store < store put @ a
++store ls store < store ls @
+store get --to < store get st a --to @
++store get store < store get @ a --to OUT
++store verify store < store verify @
++store prune store < store prune @
+gate runs < gate @ --baseline a
+gate --baseline < gate a --baseline @
+gate --junit > gate a --baseline b --junit @
+history dirs < history @
+history --picture > history a b --picture @
+export run < export @
+export --out > export a --out @
+demo --runs < demo --headless --seconds 0.2 --bench-seconds 0.2 --runs @
+check config < check @
+record config < record @ --out OUT --seconds 0.2
+record --out < record cell.toml --out @ --seconds 0.2
+background config < background @ --out OUT --seconds 0.2
+background --out < background cell.toml --out @ --seconds 0.2
+segment --config < segment --config @ --seconds 0.2
+segment --capture ? segment --devices 2 --capture @ --seconds 0.2
+ethercat analyse file < ethercat analyse @
+ethercat analyse --run < ethercat analyse cap.pcap --clock-offset-ns 0 --run @
+ethercat capture file ? ethercat capture lo @ --seconds 0.2
+simulate --config < simulate --config @ --seconds 0.2
+simulate --log > simulate --log @ --seconds 0.2 --rtde-port 0 --dashboard-port 0
+manage goals < manage @ --observe --seconds 0.2 -- sleep 0.1
+manage --model < manage goals.toml --observe --seconds 0.2 --model @ -- sleep 0.1
+manage --emit < manage goals.toml --observe --seconds 0.2 --emit @ -- sleep 0.1
+manage --trace < manage --learn --trace @
+manage --lttng < manage goals.toml --observe --seconds 0.2 --lttng @
+manage --log > manage goals.toml --observe --seconds 0.2 --log @ -- sleep 0.1
+manage --dot > manage goals.toml --observe --seconds 0.2 --dot @ -- sleep 0.1
+manage --page > manage goals.toml --observe --seconds 0.2 --page @ -- sleep 0.1
+manage --state < manage --restore --state @
+manage --watchdog < manage --watchdog @
+workload system < workload @ --seconds 0.2
+workload --directory < workload --node camera --directory @ --seconds 0.2
+gpu check --out < gpu check --out @
+gpu kernels folder ? gpu kernels @
+";
+
+/// Every argument of the command line that is a path, by the completions, which are made of its
+/// definition: `campaign run --runs`, `check config`.
+fn path_arguments() -> BTreeSet<String> {
+    let output = run(["completions", "zsh"]).output().unwrap();
+    let (mut found, mut current) = (BTreeSet::new(), String::new());
+    // Whether the alternatives of a `case` are commands, and what stands before them.
+    let mut cases: Vec<(bool, String)> = Vec::new();
+    let text = takt::stdout(&output);
+    for line in text.lines().map(str::trim) {
+        match (line, cases.last()) {
+            ("case $state in" | "case $line[1] in", _) => {
+                cases.push((line.contains("line"), current.clone()))
+            }
+            ("esac", _) => current = cases.pop().unwrap().1,
+            (_, Some((true, before))) if line.starts_with('(') && line.ends_with(')') => {
+                current = format!("{before} {}", &line[1..line.len() - 1]).trim().to_owned();
+            }
+            _ if line.contains(":_files' ") => {
+                let line = line.trim_start_matches(['\'', '*', ':']);
+                let line = line.strip_prefix('(').map_or(line, |line| line.split_once(')').unwrap().1);
+                let line = line.trim_start_matches(['*', ':']);
+                let name = line.split(['=', ' ', '[']).next().unwrap();
+                found.insert(format!("{current} {name}"));
+            }
+            _ => {}
+        }
+    }
+    assert!(found.len() > 60, "the completions read otherwise: {found:?}");
+    found
+}
+
+/// What lies on the desk of [`NAMED`].
+fn workspace() -> tempfile::TempDir {
     let workspace = tempfile::tempdir().unwrap();
-    let fifo = workspace.path().join("fifo");
-    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let runs = workspace.path().join("runs").display().to_string();
+    let path = |name: &str| workspace.path().join(name);
+    let task = "robot = 'cyclic'\nrate_hz = 100\npolicy = 'other:0'\nlock_memory = 'off'\n";
+    fs::write(path("c.toml"), task).unwrap();
+    fs::copy(root().join("robots/synthetic.toml"), path("cell.toml")).unwrap();
+    fs::copy(root().join("goals/turtlebot.toml"), path("goals.toml")).unwrap();
+    // A capture without a packet: magic, version, zone, accuracy, longest packet, Ethernet.
+    let words = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1];
+    fs::write(path("cap.pcap"), words.map(u32::to_le_bytes).concat()).unwrap();
+    for (name, with) in [("a", vec!["run", "c.toml"]), ("b", vec!["run", "c.toml"])] {
+        let mut command = run(with);
+        command.args(["--seconds", "0.2", "--view", "none", "--run-dir", name]);
+        assert!(command.current_dir(workspace.path()).output().unwrap().status.success());
+    }
+    assert!(
+        run(["store", "put", "st", "a"]).current_dir(workspace.path()).output().unwrap().status.success()
+    );
+    workspace
+}
+
+#[test]
+fn fifos_and_endless_files_are_refused_wherever_a_file_is_named() {
+    let lines: Vec<Vec<&str>> = NAMED
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            let kind = line.find(['<', '>', '?', '=']).unwrap();
+            vec![line[..kind].trim(), &line[kind..=kind], line[kind + 1..].trim()]
+        })
+        .collect();
+    let named: BTreeSet<String> =
+        lines.iter().filter(|line| !line[0].starts_with('+')).map(|line| line[0].to_owned()).collect();
+    assert_eq!(named, path_arguments(), "every path of the command line has a line above, and no other");
+    let workspace = workspace();
+    let left: Mutex<Vec<(usize, &Vec<&str>)>> =
+        Mutex::new(lines.iter().filter(|line| line[1] != "=").enumerate().collect());
+    let wrong = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let Some((number, line)) = left.lock().unwrap().pop() else { return };
+                    let found = named_as(workspace.path(), number, line[1], line[2]);
+                    wrong.lock().unwrap().extend(found);
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // A run directory whose files are FIFOs.
     let planted = workspace.path().join("planted");
     fs::create_dir(&planted).unwrap();
     assert!(Command::new("mkfifo").arg(planted.join("run.json")).status().unwrap().success());
-    let planted = planted.display().to_string();
-    for file in [fifo.to_str().unwrap(), "/dev/zero"] {
-        for args in [
-            vec!["check", file],
-            vec!["run", file, "--runs", &runs, "--seconds", "1", "--view", "none"],
-            vec!["campaign", "run", file, "--runs", &runs],
-            vec!["workload", file],
-            vec!["simulate", "--config", file],
-            vec!["segment", "--config", file],
-            vec!["trace", "--file", file, "--thread", "x"],
-            vec!["manage", file, "--pid", "1", "--seconds", "1"],
-            vec!["manage", "--restore", "--state", file],
-            vec!["doctor", "--revert", "--state", file],
-        ] {
-            let output = ended(run(&args), &format!("{args:?}"));
-            assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
-            let message = refusal(&output);
-            let reported = ["FIFO", "device", "is no file"].iter().any(|word| message.contains(word));
-            assert!(reported, "{args:?}: {message}");
-        }
-    }
-    for args in [vec!["report", &planted], vec!["compare", &planted, &planted], vec!["export", &planted]] {
+    let planted = planted.to_str().unwrap();
+    for args in [
+        vec!["report", planted],
+        vec!["compare", planted, planted],
+        vec!["export", planted],
+        vec!["gate", planted, "--baseline", planted],
+        vec!["history", planted],
+    ] {
         let output = ended(run(&args), &format!("{args:?}"));
         assert!(!output.status.success(), "{args:?}");
     }
+}
+
+/// What is wrong with how `command` takes a FIFO and a device without end.
+fn named_as(workspace: &Path, number: usize, kind: &str, command: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let fifo = workspace.join(format!("fifo-{number}"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for file in [fifo.to_str().unwrap(), "/dev/zero"] {
+        let out = format!("out-{number}");
+        let words = command.split(' ').map(|word| match word {
+            "@" => file,
+            "OUT" => &out,
+            word => word,
+        });
+        let mut command = run(words);
+        command.current_dir(workspace);
+        let what = format!("{command:?}");
+        let output = ended(command, &what);
+        let message = stderr(&output);
+        let reported = message.contains(file) && message.len() < 3000;
+        let refused = output.status.code() == Some(2) && reported && !message.contains("panicked");
+        // A device takes whatever is written to it.
+        let fine = kind == "?" || refused || (kind == ">" && file == "/dev/zero");
+        if !fine {
+            wrong.push(format!("{what}: {:?}: {message}", output.status));
+        }
+        let _ = fs::remove_dir_all(workspace.join(&out));
+    }
+    wrong
+}
+
+/// A store whose files were replaced.
+#[test]
+fn a_store_of_fifos_is_refused() {
+    let workspace = workspace();
+    let seals = workspace.path().join("st/runs");
+    let seal = fs::read_dir(&seals).unwrap().next().unwrap().unwrap().path();
+    let id = seal.file_stem().unwrap().to_str().unwrap().to_owned();
+    fs::remove_file(&seal).unwrap();
+    assert!(Command::new("mkfifo").arg(&seal).status().unwrap().success());
+    for args in [vec!["ls", "st"], vec!["verify", "st"], vec!["get", "st", &id, "--to", "out"]] {
+        let mut command = run(["store"]);
+        command.args(&args).current_dir(workspace.path());
+        let output = ended(command, &format!("{args:?}"));
+        assert!(!output.status.success() || args[0] == "ls", "{args:?}: {}", takt::stdout(&output));
+    }
+    // A seal that nobody has the memory for.
+    fs::remove_file(&seal).unwrap();
+    fs::File::create(&seal).unwrap().set_len(1 << 40).unwrap();
+    let mut command = run(["store", "verify", "st"]);
+    command.current_dir(workspace.path());
+    let output = ended(command, "verify of a seal of a terabyte");
+    assert!(!output.status.success(), "{}", takt::stdout(&output));
 }
 
 #[test]

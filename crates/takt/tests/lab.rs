@@ -172,6 +172,160 @@ fn the_quadrotor_has_a_row_per_configuration_and_a_report() {
     assert_eq!(nothing.status.code(), Some(2), "{}", stderr(&nothing));
 }
 
+/// `takt compare --json` of two run directories.
+fn compared(dirs: &[&str], measure: &str) -> Value {
+    let all = json(&run(["compare", "--json", "--measure", measure]).args(dirs).output().unwrap());
+    assert_eq!(all["pairs"].as_array().unwrap().len(), 1, "{all:#}");
+    all["pairs"][0].clone()
+}
+
+/// Holds the rows of a bench against its report, and against comparisons of its runs: n, mean,
+/// maximum and misses to the nanosecond, in the report's table to what it shows.
+fn hold_rows(answer: &Value, measure: &str) {
+    let rows = answer["rows"].as_array().unwrap();
+    let dirs: Vec<&str> = rows.iter().map(|row| row["run_dirs"][0].as_str().unwrap()).collect();
+    let campaign = answer["campaign_dir"].as_str().unwrap();
+    let table = takt::report(campaign);
+    let ns = |row: &Value, key: &str| number(row, key) * 1e3;
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-2, "{a} ns and {b} ns");
+    for (index, (row, dir)) in rows.iter().zip(&dirs).enumerate() {
+        let collection = takt_report::collect(&[dir]).unwrap();
+        let group = collection.groups.iter().find(|group| group.name == measure).unwrap();
+        let digest = &takt_report::digests(&collection, group)[0];
+        assert_eq!(Some(digest.summary.count), row["count"].as_u64(), "{row:#}");
+        assert_eq!(digest.missed(), row["misses"].as_u64(), "{row:#}");
+        near(digest.summary.mean, ns(row, "mean"));
+        near(digest.summary.worst, ns(row, "max"));
+        let sentence = digest.verdict.as_ref().unwrap().sentence();
+        assert_eq!(Some(sentence.as_str()), row["sentence"].as_str());
+        // What a reader of the report finds.
+        let cells = [row["count"].to_string(), format!("{:.2}", number(row, "mean"))];
+        let line = table.lines().find(|line| {
+            let found: Vec<&str> = line.split('|').map(str::trim).collect();
+            cells.iter().all(|cell| found.contains(&cell.as_str()))
+        });
+        let line = line.unwrap_or_else(|| panic!("no row of the report has {cells:?}:\n{table}"));
+        assert!(line.contains(&format!(" {:.2} ", number(row, "max"))), "{line}");
+        // One run compared with the next.
+        let next = (index + 1) % rows.len();
+        let pair = compared(&[dir, dirs[next]], measure);
+        for (side, row) in [row, &rows[next]].into_iter().enumerate() {
+            let value = |figure: &str| {
+                let change = pair["changes"].as_array().unwrap().iter().find(|c| c["figure"] == figure);
+                number(change.unwrap(), ["before_ns", "after_ns"][side])
+            };
+            assert_eq!((&pair["samples"][side], &pair["misses"][side]), (&row["count"], &row["misses"]));
+            near(value("mean"), ns(row, "mean"));
+            near(value("max"), ns(row, "max"));
+            assert_eq!(pair["verdicts"][side], row["sentence"]);
+        }
+        // And the run's own summary.
+        let summary = read_json(&Path::new(dir).join("summary.json"));
+        let own = &summary["measures"].as_array().unwrap().iter().find(|m| m["name"] == measure).unwrap();
+        assert_eq!((&own["us"]["count"], &own["misses"]), (&row["count"], &row["misses"]));
+        near(ns(&own["us"], "mean"), ns(row, "mean"));
+        near(ns(&own["us"], "worst"), ns(row, "max"));
+    }
+}
+
+#[test]
+fn the_rows_of_a_bench_are_those_of_its_report_and_of_comparisons() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let bench = |args: &[&str]| {
+        let mut bench = run(["bench"]);
+        json(&bench.args(args).args(["--json", "--runs"]).arg(runs.path()).output().unwrap())
+    };
+    let policies = "other:0,fifo:50";
+    let uav = ["uav", "--iterations", "60", "--stress", "off", "--policies", policies];
+    hold_rows(&bench(&uav), "lateness");
+    // Its conditions have the same number of edges however fast they are, or say which has less.
+    let daq = bench(&["daq", "--seconds", "1"]);
+    hold_rows(&daq, "latency");
+    for row in daq["rows"].as_array().unwrap() {
+        let reported = row["labels"].to_string();
+        assert!(
+            row["count"] == 2500 || reported.contains("of 2500 edges") || reported.contains("lost"),
+            "{row:#}"
+        );
+    }
+}
+
+/// A row of which nothing was measured has no figures: 0 would be a better one than any.
+#[test]
+fn a_row_that_fails_has_null_for_figures() {
+    let _machine = alone();
+    let workspace = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = workspace.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let rows = |command: &[&str], path: &Path, args: &[&str], status: i32| {
+        let mut command = run(command);
+        command.arg(path).args(args).args(["--json", "--runs"]).arg(workspace.path().join("runs"));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (answer["rows"].as_array().unwrap().clone(), answer)
+    };
+    let null = |row: &Value, keys: &[&str]| {
+        for key in keys {
+            assert!(row.get(*key).is_some_and(Value::is_null), "{key} of {row:#}");
+        }
+    };
+    // SCHED_DEADLINE on a part of the CPUs is refused to everybody, SCHED_OTHER to nobody.
+    let campaign = "name = 'refused'\nabout = 'x'\nrobot = 'cyclic'\nseconds = 0.2\n[set]\nstrict = true\n\
+                    lock_memory = 'off'\ncpus = '0'\n[[factor]]\nname = 'policy'\n\
+                    values = ['deadline:100us/1ms/1ms', 'other:0']\n";
+    let (found, answer) = rows(&["campaign", "run"], &file("campaign.toml", campaign), &[], 1);
+    let keys = ["misses", "longest_miss_run", "stolen", "sentence", "mean_range_us", "max_range_us", "never"];
+    null(&found[0], &keys);
+    null(&found[0]["us"], &["mean", "stddev", "min", "median", "p90", "p99", "p999", "worst"]);
+    assert_eq!(found[0]["figures"], serde_json::json!({}));
+    assert!(found[1]["misses"].is_u64() && found[1]["us"]["worst"].is_f64(), "{:#}", found[1]);
+    let report = takt::report(answer["dir"].as_str().unwrap());
+    // The numbers of its runs and samples are 0.
+    for line in report.lines().filter(|line| line.starts_with("| deadline:100us")) {
+        let mut figures = line.split('|').skip(4).map(str::trim);
+        assert!(!figures.any(|cell| ["0", "0.00", "0 / 0"].contains(&cell)), "{line}");
+    }
+    // No machine has this CPU.
+    let shipped = |name: &str| fs::read_to_string(takt::root().join("robots").join(name)).unwrap();
+    let uav = shipped("uav.toml").replacen("[attitude]", "[attitude]\ncpus = \"1000\"", 1);
+    let uav = uav.replacen("isolate = true", "strict = true\nisolate = false", 1);
+    let args = ["--iterations", "20", "--stress", "off", "--policies", "other:0"];
+    let (found, _) = rows(&["bench", "uav", "--config"], &file("uav.toml", &uav), &args, 2);
+    null(&found[0], &["mean", "median", "max", "stddev", "p90", "p99", "misses", "longest_miss_run"]);
+    null(&found[0], &["sentence", "position_rms_m", "deviation_rms_m", "diverged", "stolen"]);
+    // A converter that stops at half a volt: the run comes to its end without an edge.
+    let daq = "robot = 'daq'\ndeadline_us = 1000\npulse.timeout = '1ms'\nlink = { kind = 'simulated', range_v = [0.0, 0.5] }\n\
+               acquisition = { policy = 'other', lock_memory = 'off' }\n";
+    let (found, _) = rows(&["bench", "daq", "--config"], &file("daq.toml", daq), &["--seconds", "0.2"], 0);
+    for row in &found {
+        null(row, &["max", "mean", "median", "stddev", "min", "p90", "p99", "misses"]);
+        let figures = row["figures"].as_object().unwrap();
+        assert!(!figures.keys().any(|name| name.ends_with("_us")), "{row:#}");
+    }
+    // A robot that nobody answers for.
+    let (before, after) = shipped("synthetic.toml")
+        .split_once("[robot.simulator]")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    let (_, after) = after.split_once("\n[").unwrap();
+    let cell = format!("{before}[robot.rtde]\nport = 1\nconnect_timeout_ms = 200\n[{after}").replacen(
+        "[tasks]",
+        "[tasks]\nstrict = true",
+        1,
+    );
+    let args = ["--seconds", "0.2", "--repeat", "1", "--policies", "CFS+CFS", "--noise", "0"];
+    let (found, _) = rows(&["bench", "cell", "--config"], &file("cell.toml", &cell), &args, 2);
+    null(
+        &found[0],
+        &["reaction_ms", "misses", "reactions", "frames_dropped", "ssm_misses", "work", "stolen"],
+    );
+}
+
 #[test]
 fn any_robot_runs_from_its_file_and_leaves_a_verdict() {
     let _machine = alone();

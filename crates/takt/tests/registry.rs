@@ -4,10 +4,13 @@
 
 #[path = "../src/registry.rs"]
 mod registry;
+#[path = "takt/sources.rs"]
+mod sources;
 
 use std::path::Path;
 
 use registry::ROBOTS;
+use sources::{sources, words};
 use takt_robot_cell::lab::CellFile;
 
 fn names() -> impl Iterator<Item = &'static str> {
@@ -89,4 +92,27 @@ proptest::proptest! {
             let _ = ROBOTS.parse(&format!("robot = \"{robot}\"\n{text}"), "x", Path::new(""));
         }
     }
+}
+
+/// Crates in whose sources no robot is named: what measures, keeps and reports is the same for all.
+const NO_ROBOT: [&str; 5] = ["takt-lab", "takt-report", "takt-rundir", "takt-stats", "takt-trace"];
+
+/// What the papers of robots are called there.
+const PAPERS: [&str; 2] = ["SentryRT", "quadrotor"];
+
+#[test]
+fn what_measures_and_reports_names_no_robot() {
+    let kinds = || ROBOTS.kinds().iter().filter(|kind| kind.name != takt_lab::cyclic::KIND.name);
+    let shipped = kinds().flat_map(|kind| kind.shipped).map(|(name, _)| *name);
+    let names: Vec<&str> = kinds().map(|kind| kind.name).chain(shipped).chain(PAPERS).collect();
+    let mut wrong = Vec::new();
+    for source in NO_ROBOT.iter().flat_map(|name| sources(name)) {
+        for (number, line) in &source.lines {
+            let line = line.replace("std::cell::", "");
+            if let Some(word) = words(&line).find(|word| names.contains(word)) {
+                wrong.push(format!("{}:{number}: {word}: {line}", source.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -161,6 +161,31 @@ fn the_safety_cell_goes_on() {
     check(&Case { config, samples: "ssm_jobs", column: "planned_ns", rate_hz: 500.0 }, &[1500, 600]);
 }
 
+/// Each part is a stream of its own to an arm that stands, as after every kill.
+#[test]
+fn the_joint_stream_goes_on() {
+    let _machine = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let text = "robot = \"servo\"\nname = \"s\"\n[simulator]\nprogram = \"takt-servo\"\nrtde_port = 0\n\
+                dashboard_port = 0\n[servoj]\nsilent_cycles = 250\n[limits]\nstale_cycles = 250\n\
+                skipped_cycles = 250\n[task]\npolicy = \"other:0\"\nlock_memory = \"off\"\n";
+    let config = written(folder.path(), text);
+    check(&Case { config, samples: "cycles", column: "planned_ns", rate_hz: 500.0 }, &[1200, 500]);
+}
+
+/// The one robot that cannot says why.
+#[test]
+fn a_ros_system_does_not_go_on_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = takt::root().join("robots/turtlebot.toml");
+    let resumed = run(["run", config.to_str().unwrap(), "--resume"]).arg(folder.path()).output().unwrap();
+    let message = refusal(&resumed);
+    assert!(
+        message.contains("its nodes are programs of their own") && message.contains("start a new one"),
+        "{message}"
+    );
+}
+
 /// A run that is alive must not be cut under its feet.
 #[test]
 fn a_run_that_is_alive_is_not_taken_up() {

@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use takt_rt::clock::monotonic_ns;
+use takt_rt::policy::Policy;
 
 pub use disturbance::{Direction, Disturbance, Which};
 pub use packet::Value;
@@ -25,7 +26,7 @@ use disturbance::Plan;
 use packet::Recipes;
 
 /// Priority of the wire: above the cell's threads, below the simulated controller's.
-const WIRE_PRIORITY: i32 = 55;
+const WIRE_PRIORITY: u8 = 55;
 
 #[derive(Debug, Default)]
 pub(crate) struct ProxyState {
@@ -223,8 +224,6 @@ fn connect(
 
 /// Asks for a real-time priority, for the calling thread.
 fn as_the_wire() {
-    let param = libc::sched_param { sched_priority: WIRE_PRIORITY };
-    // SAFETY: `param` is a valid sched_param, and 0 names the calling thread. A refusal leaves the
-    // thread as it was: the witness sees what it waits.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &param) };
+    // A refusal leaves the thread as it was: the witness sees what it waits.
+    let _ = Policy::Fifo { priority: WIRE_PRIORITY }.apply(0);
 }

@@ -55,7 +55,8 @@ impl Setting<'_> {
         let mut attempt = 1;
         let scene = loop {
             let folder = self.folder.join(format!("{}-{attempt}", case.name.replace('/', "-")));
-            fs::create_dir_all(&folder).map_err(FaultError::io("a folder for the case"))?;
+            let doing = format!("a folder for the case, {}", folder.display());
+            fs::create_dir_all(&folder).map_err(FaultError::io(doing))?;
             match Play::start(self, case, &folder)?.perform()? {
                 Ok(scene) if scene.planted || attempt == ATTEMPTS => break scene,
                 Ok(_) => attempt += 1,

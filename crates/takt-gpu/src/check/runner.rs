@@ -12,7 +12,6 @@ use super::Requirement;
 use crate::gpu::Info;
 
 use self::attend::attend;
-pub use self::attend::end_with_this_process;
 
 mod attend;
 

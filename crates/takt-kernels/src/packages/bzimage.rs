@@ -17,6 +17,10 @@ const VERSION_MIN: u16 = 0x0203;
 /// The kernel's own name of itself, "6.1.0-56-amd64 (...) #1 SMP PREEMPT_DYNAMIC Debian 6.1.192-2
 /// (2026-11-16)".
 pub(super) fn describe(path: &Path) -> io::Result<Result<String, String>> {
+    // A FIFO would be waited for.
+    if !std::fs::metadata(path)?.is_file() {
+        return Ok(Err("it is no regular file".into()));
+    }
     let mut head = Vec::new();
     File::open(path)?.take(HEAD_BYTES).read_to_end(&mut head)?;
     Ok(description(&head))

@@ -31,7 +31,7 @@ pub struct ConditionRow {
     /// The verdict on all repetitions in one sentence; null without a deadline.
     #[serde(default)]
     pub sentence: Option<String>,
-    /// Single figures of the runs, units in the names.
+    /// Single figures of the runs, units in the names; none where no run was measured.
     pub figures: BTreeMap<String, f64>,
     /// Greatest share of the processor time that the hypervisor took, 0..=1.
     pub stolen: Option<f64>,
@@ -55,7 +55,7 @@ fn condition_row(row: &Row) -> ConditionRow {
         max: figure(row.us.worst),
         mean: figure(row.us.mean),
         median: figure(row.us.median),
-        stddev: figure(row.us.stddev),
+        stddev: (row.us.count > 1).then_some(row.us.stddev),
         min: figure(row.us.min),
         p90: figure(row.us.p90),
         p99: figure(row.us.p99),

@@ -262,7 +262,7 @@ impl Campaign {
             && !failed.contains_key(&run.name)
             && RunDir::open(dir).and_then(|dir| dir.header()).is_ok()
             && !has_sealed_samples(dir)
-            && self.registry.load(config).is_ok_and(|file| file.kind().can_resume)
+            && self.registry.load(config).is_ok_and(|file| file.kind().cannot_resume.is_none())
     }
 
     /// The table of what is measured so far.

@@ -209,7 +209,7 @@ impl Plan {
         if file.guests.is_some() {
             return Err(LabError::Config(format!(
                 "campaign {name}: [scale] measures this machine, and a guest's time is another: take a configuration without \
-                 [scale], such as robot = \"cell\""
+                 [scale]"
             )));
         }
         decide(&mut robot)?;

@@ -71,7 +71,7 @@ fn scheduler_row(row: &Row) -> SchedulerRow {
         mean: figure(row.us.mean),
         median: figure(row.us.median),
         max: figure(row.us.worst),
-        stddev: figure(row.us.stddev),
+        stddev: (row.us.count > 1).then_some(row.us.stddev),
         p90: figure(row.us.p90),
         p99: figure(row.us.p99),
         misses: row.misses,

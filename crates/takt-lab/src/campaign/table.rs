@@ -10,8 +10,8 @@ use takt_stats::{Summary, Verdict};
 use super::engine::Campaign;
 use super::plan::CellRun;
 use crate::LabError;
-use crate::robot::{Questions, Scaled};
-use takt_report::questions::{Answer, Point};
+use crate::questions::{Answer, Point, Questions};
+use crate::robot::Scaled;
 
 /// A configuration over its repetitions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct Row {
     /// The verdict in one sentence.
     #[serde(default)]
     pub sentence: Option<String>,
-    /// Single figures: means over the repetitions, units in the names.
+    /// Single figures: means over the repetitions that report them, units in the names.
     pub figures: BTreeMap<String, f64>,
     /// Greatest share of the processor time that the hypervisor took in one repetition.
     pub stolen: Option<f64>,
@@ -96,9 +96,6 @@ impl Row {
         self.records_lost = Some(self.records_lost.unwrap_or(0) + header.records_lost);
         Loss::add_all(&mut self.losses, &header.losses);
         self.not_granted.extend(header.not_granted.iter().cloned());
-        for (name, value) in &header.figures {
-            *self.figures.entry(name.clone()).or_default() += value;
-        }
         self.run_dirs.push(dir.path().display().to_string());
         if let Some(place) = &header.experiment.place {
             self.node.push(place.node.clone());
@@ -110,13 +107,21 @@ impl Row {
 
     /// Figures and verdict of all repetitions together, by the reports' own way.
     fn conclude(&mut self, runs: &[(RunHeader, RunDir)]) -> Result<(), LabError> {
+        let mut reported: BTreeMap<&String, (f64, u32)> = BTreeMap::new();
+        for (name, value) in runs.iter().flat_map(|(header, _)| &header.figures) {
+            let (sum, count) = reported.entry(name).or_default();
+            *sum += value;
+            *count += 1;
+        }
+        let mean = |(name, (sum, count)): (&String, (f64, u32))| (name.clone(), sum / f64::from(count));
+        self.figures = reported.into_iter().map(mean).collect();
         let Some(all) = takt_report::verdict::of_runs(runs)? else { return Ok(()) };
         self.us = all.main.summary().over(1e3);
         if let Some(report) = all.report {
-            // A run that failed before its first job has no misses to report, not none.
-            let ran = self.us.count > 0 || all.main.skipped() > 0;
-            self.misses = ran.then(|| all.main.misses().misses.saturating_add(all.main.skipped()));
-            self.longest_miss_run = ran.then(|| all.main.misses().longest_run);
+            if self.us.count > 0 || all.main.skipped() > 0 {
+                self.misses = Some(all.main.misses().misses.saturating_add(all.main.skipped()));
+                self.longest_miss_run = Some(all.main.misses().longest_run);
+            }
             (self.verdict, self.sentence) = (Some(report.verdict), Some(report.sentence()));
         }
         self.skipped = Some(all.main.skipped());
@@ -180,8 +185,6 @@ impl Table {
                 }
             }
             row.conclude(&read)?;
-            let measured = f64::from(row.measured.max(1));
-            row.figures.values_mut().for_each(|sum| *sum /= measured);
             row.not_granted.sort();
             row.not_granted.dedup();
             rows.push(row);

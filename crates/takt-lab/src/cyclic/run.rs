@@ -18,7 +18,7 @@ use crate::jobs::{JobReporter, Task};
 use crate::keeper::Window;
 use crate::options::RunOptions;
 use crate::releases::Seen;
-use crate::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
+use crate::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
 use crate::session::Session;
 use crate::{Collecting, ConfigError, EndFlag, LabError, TaskLog};
 
@@ -88,7 +88,7 @@ impl Robot for CyclicFile {
         self.strict = true;
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
         let columns = ["planned_ns", "wake_ns", "start_ns", "end_ns"];
         Ok(Critical { thread: THREAD, file: TASK, columns })
     }

@@ -53,7 +53,7 @@ impl SyntheticCamera {
 
     /// Shows bodies that move, too, where they are at the moment of exposure.
     #[must_use]
-    pub fn with_solids(mut self, source: SolidSource) -> Self {
+    pub(crate) fn with_solids(mut self, source: SolidSource) -> Self {
         self.solids = Some(source);
         self
     }

@@ -45,7 +45,7 @@ impl Texture {
     }
 
     /// Width over height.
-    pub fn aspect(&self) -> f64 {
+    pub(crate) fn aspect(&self) -> f64 {
         self.width as f64 / self.height as f64
     }
 

@@ -79,7 +79,7 @@ impl FrameTimes {
 
     /// From the master's interface and back to it; at the segment where the capture has nothing
     /// else.
-    pub fn round_trip_ns(&self) -> Option<u64> {
+    pub(crate) fn round_trip_ns(&self) -> Option<u64> {
         match (self.sent_ns, self.returned_ns) {
             (Some(sent), Some(returned)) => Some(returned.saturating_sub(sent)),
             (None, None) => Some(self.from_segment_ns?.saturating_sub(self.at_segment_ns?)),

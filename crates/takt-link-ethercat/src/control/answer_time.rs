@@ -29,7 +29,7 @@ impl AnswerTime {
     }
 
     /// Everything expected was there after the sleep.
-    pub fn was_there(&mut self) {
+    pub(crate) fn was_there(&mut self) {
         self.usual_ns = self.usual_ns.saturating_sub(STEP_NS);
     }
 

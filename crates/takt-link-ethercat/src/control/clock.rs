@@ -289,7 +289,7 @@ impl ClockLock {
     }
 
     /// Forgets what was counted, and nothing of the clocks.
-    pub fn begin_counting(&mut self) {
+    pub(crate) fn begin_counting(&mut self) {
         let ClockTotals { answers, drift_ppb, .. } = self.totals;
         self.totals = ClockTotals { answers, drift_ppb, ..ClockTotals::default() };
     }

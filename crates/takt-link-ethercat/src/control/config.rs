@@ -27,7 +27,7 @@ pub struct Identity {
 
 impl Identity {
     /// Whether a device with identity `found` is the one meant.
-    pub fn accepts(&self, found: &Self) -> bool {
+    pub(crate) fn accepts(&self, found: &Self) -> bool {
         let same = |expected: u32, found: u32| expected == 0 || expected == found;
         same(self.vendor, found.vendor)
             && same(self.product, found.product)

@@ -51,6 +51,8 @@ pub(super) struct Piece {
     pub answer: Option<u16>,
     /// The newest cycle that was answered, and its working counter.
     pub newest: u64,
+    /// The newest cycle that had been sent when that answer came.
+    pub advanced: u64,
     pub counter: u16,
     /// An answer that was taken since the cycle was sent had another working counter than expected:
     /// a newer one that is right does not undo that.
@@ -77,6 +79,7 @@ pub(super) fn cut(places: &[Place], image_bytes: usize, commands: ProcessCommand
                 expected,
                 answer: None,
                 newest: 0,
+                advanced: 0,
                 counter: 0,
                 wrong: false,
                 frame: 0,
@@ -106,7 +109,9 @@ pub(super) enum Came {
     Late(u64),
     /// For a second time.
     Twice,
-    /// A frame of process data that counts as lost already.
+    /// A frame of process data that counted as lost, so many cycles after its own.
+    Found(u64),
+    /// The same, of a cycle that is forgotten.
     AfterLost,
     /// Status of an earlier cycle: nobody misses it.
     OldStatus,
@@ -184,8 +189,15 @@ impl Cyclic {
         newest.map_or(0, |newest| self.cycle.saturating_sub(newest))
     }
 
+    /// Cycles in a row in which no newer inputs came: of the datagram that brought none for
+    /// longest.
+    pub fn silent(&self) -> u64 {
+        let advanced = self.pieces.iter().map(|piece| piece.advanced).min();
+        advanced.map_or(0, |advanced| self.cycle.saturating_sub(advanced))
+    }
+
     /// Working counter of the newest answers.
-    pub fn newest_counter(&self) -> u16 {
+    pub(crate) fn newest_counter(&self) -> u16 {
         self.pieces.iter().fold(0, |sum, piece| sum.saturating_add(piece.counter))
     }
 
@@ -196,7 +208,7 @@ impl Cyclic {
     }
 
     /// Whether the newest answers have.
-    pub fn stands_wrong(&self) -> bool {
+    pub(crate) fn stands_wrong(&self) -> bool {
         self.pieces.iter().any(|piece| piece.newest > 0 && piece.counter != piece.expected)
     }
 
@@ -302,7 +314,7 @@ impl Cyclic {
                     // A late answer is better than the one before it, and no better than a newer
                     // one.
                     if cycle > piece.newest {
-                        piece.newest = cycle;
+                        (piece.newest, piece.advanced) = (cycle, self.cycle);
                         piece.counter = datagram.working_counter;
                         piece.wrong |= piece.counter != piece.expected;
                         if piece.command != command::LWR {
@@ -347,6 +359,7 @@ impl Cyclic {
                 Came::Current
             }
             Some(Arrival::Late(cycles)) => Came::Late(cycles),
+            Some(Arrival::Found(cycles)) => Came::Found(cycles),
             Some(Arrival::Twice) => Came::Twice,
             Some(Arrival::AfterLost) => Came::AfterLost,
             None if age > 0 => Came::OldStatus,

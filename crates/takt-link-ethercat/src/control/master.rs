@@ -146,7 +146,7 @@ impl Master {
     /// Sends those of the master's own frames again that were sent `after_ns` ago or earlier and
     /// have not come back. Only for requests that a device may get twice: those that read and write
     /// registers. A mailbox takes each message for a new one.
-    pub fn send_again(&mut self, after_ns: u64) {
+    pub(crate) fn send_again(&mut self, after_ns: u64) {
         let now_ns = self.wire.now_ns();
         while let Some(frame) = self.requests.overdue(now_ns, after_ns) {
             match self.wire.send(frame) {

@@ -29,14 +29,21 @@ pub struct Exchanged {
     pub cycle: u64,
     /// Whether inputs are new: all process data of the frame waited for came back.
     pub fresh: bool,
-    /// Frames of process data that have not come back within 16 cycles: given up now.
+    /// Frames of process data that have not come back within 16 cycles: they count as lost from now
+    /// on, until they come ([`found`](Self::found)).
     pub lost: u32,
     /// Frames of process data that came now, cycles after they should have.
     pub late: u32,
+    /// Those of them that counted as lost: they were late, and are taken back.
+    pub found: u32,
     /// Whether any frame of process data came, of this cycle or late.
     pub answered: bool,
     /// Cycles by which the inputs in use are older than fresh ones; 0 when they are fresh.
     pub stale: u32,
+    /// Cycles in a row in which no newer inputs came, in time or late; of several frames a cycle,
+    /// of the one that brought none for longest. Frames that all come late are old, and not
+    /// missing.
+    pub missing: u32,
     /// Where the cycle stands against the reference clock; `None` without one, or before it is
     /// known.
     pub phase: Option<Phase>,
@@ -93,7 +100,7 @@ impl Exchanged {
 pub struct Totals {
     /// Exchanges.
     pub cycles: u64,
-    /// Frames of process data that never came back: not within 16 cycles.
+    /// Frames of process data that have not come back: not within 16 cycles, and not after them.
     pub lost_frames: u64,
     /// Frames of process data that came back after the cycle that waited for them; their data were
     /// used.
@@ -127,7 +134,7 @@ pub struct Totals {
 pub struct Strays {
     /// Of our cycles, for a second time: something on the wire doubles frames.
     pub twice: u64,
-    /// Of our cycles, after they had been given up: each is one of the lost ones that came after
+    /// Of our cycles, 256 cycles after them or later: each is one of the lost ones that came after
     /// all.
     pub after_lost: u64,
     /// Of our cycles, changed on the way.
@@ -162,6 +169,21 @@ pub struct LateAnswer {
     pub arrived_ns: Option<u64>,
     /// When it was taken.
     pub taken_ns: u64,
+}
+
+/// Frames that came late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct LateOnes {
+    late: u32,
+    /// Those that counted as lost.
+    found: u32,
+}
+
+impl LateOnes {
+    fn add(&mut self, other: Self) {
+        self.late += other.late;
+        self.found += other.found;
+    }
 }
 
 /// A stamp of an answer's arrival, if it lies between sending and taking.
@@ -366,8 +388,8 @@ impl Port {
                     // Who was held up was not alone: the frame before went out late, or its way
                     // back was held up with us.
                     let grown_ns = self.late_ns.max(late_ns).min(MOST_GRACE_NS);
-                    let late = self.collect(begun_ns + self.wait_ns + grown_ns);
-                    self.judge(begun_ns, late)
+                    let came = self.collect(begun_ns + self.wait_ns + grown_ns);
+                    self.judge(begun_ns, came)
                 };
                 between_ns = self.master.now_ns();
                 result.lost = self.launch(between_ns);
@@ -377,13 +399,12 @@ impl Port {
                 between_ns = self.master.now_ns();
                 let lost = self.launch(between_ns);
                 handed_ns = self.master.now_ns();
-                let late = self.await_answers(between_ns);
+                let came = self.await_answers(between_ns);
                 looked_ns = self.master.now_ns();
-                result = self.judge(begun_ns, late);
+                result = self.judge(begun_ns, came);
                 result.lost = lost;
             }
         }
-        self.totals.lost_frames += u64::from(result.lost);
         self.keep_phase(between_ns, next_release_ns, &mut result);
         self.late_ns = late_ns;
         self.announced_ns = next_release_ns.saturating_add_signed(result.shift_ns);
@@ -446,6 +467,7 @@ impl Port {
         let all = !self.watch.all_op || self.totals.cycles.is_multiple_of(self.status_cycles);
         let master = &mut self.master;
         let lost = self.cyclic.launch(now_ns, &self.next, all, one, |frame| master.send(frame));
+        self.totals.lost_frames += u64::from(lost);
         // Outputs as sent belong to what readers see.
         let outputs = self.input_bytes..self.next.len();
         self.current.image[outputs.clone()].copy_from_slice(&self.next[outputs]);
@@ -455,9 +477,9 @@ impl Port {
     /// Takes the answers to frames that were sent at `sent_ns`, all of them or what has come within
     /// the waiting time. Nothing comes back before somebody has carried it: the first look is after
     /// a wait, and not before it.
-    fn await_answers(&mut self, sent_ns: u64) -> u32 {
+    fn await_answers(&mut self, sent_ns: u64) -> LateOnes {
         let deadline_ns = sent_ns + self.wait_ns;
-        let mut late = 0;
+        let mut late = LateOnes::default();
         if let Some(sleep_ns) = self.answer_time.sleep_ns().filter(|&sleep_ns| sleep_ns < self.wait_ns) {
             self.master.sleep_until(sent_ns + sleep_ns);
             late = self.receive().1;
@@ -467,7 +489,7 @@ impl Port {
         }
         if self.cyclic.waited_for > 0 {
             self.master.wait(deadline_ns);
-            late += self.collect(deadline_ns);
+            late.add(self.collect(deadline_ns));
             if self.cyclic.waited_for == 0 {
                 self.answer_time.came(self.master.now_ns().saturating_sub(sent_ns));
             }
@@ -479,10 +501,10 @@ impl Port {
 
     /// Takes the answers of the frames under way, waiting for them until `deadline_ns`. Once
     /// everything expected has come the wire is not asked again. Returns how many came late.
-    fn collect(&mut self, deadline_ns: u64) -> u32 {
-        let mut late = 0;
+    fn collect(&mut self, deadline_ns: u64) -> LateOnes {
+        let mut late = LateOnes::default();
         loop {
-            late += self.receive().1;
+            late.add(self.receive().1);
             if self.cyclic.waited_for == 0 || self.master.now_ns() >= deadline_ns {
                 break;
             }
@@ -505,9 +527,9 @@ impl Port {
 
     /// Takes what is there of answers; whether anything was, and how many frames of process data
     /// came late.
-    pub(super) fn receive(&mut self) -> (bool, u32) {
+    pub(super) fn receive(&mut self) -> (bool, LateOnes) {
         let Self { cyclic, current, next, totals, input_bytes, master, late: late_answers, .. } = self;
-        let mut late = 0;
+        let mut late = LateOnes::default();
         let came = {
             master.receive(|frame, times| {
                 let came = cyclic.take(frame, |range, data| {
@@ -520,7 +542,7 @@ impl Port {
                     }
                 });
                 let ago = match came {
-                    Came::Late(ago) => Some(ago),
+                    Came::Late(ago) | Came::Found(ago) => Some(ago),
                     Came::Current if cyclic.cycle.is_multiple_of(SAMPLE_CYCLES) => Some(0),
                     _ => None,
                 };
@@ -541,7 +563,8 @@ impl Port {
                     });
                 }
                 match came {
-                    Came::Late(_) => late += 1,
+                    Came::Late(_) => late.add(LateOnes { late: 1, found: 0 }),
+                    Came::Found(_) => late.add(LateOnes { late: 1, found: 1 }),
                     Came::Twice => totals.strays.twice += 1,
                     Came::AfterLost => totals.strays.after_lost += 1,
                     Came::Broken => totals.strays.broken += 1,
@@ -550,7 +573,8 @@ impl Port {
                 cyclic.under_way == 0
             })
         };
-        totals.late_frames += u64::from(late);
+        totals.late_frames += u64::from(late.late);
+        totals.lost_frames = totals.lost_frames.saturating_sub(late.found.into());
         (came, late)
     }
 
@@ -583,10 +607,11 @@ impl Port {
         }
     }
 
-    /// Judges a fetch in which `late` frames came late, and counts.
-    fn judge(&mut self, at_ns: u64, late: u32) -> Exchanged {
+    /// Judges a fetch in which frames came late, and counts.
+    fn judge(&mut self, at_ns: u64, LateOnes { late, found }: LateOnes) -> Exchanged {
         let fresh = self.cyclic.missing() == 0;
         let stale = self.cyclic.behind().min(u64::from(u32::MAX)) as u32;
+        let missing = self.cyclic.silent().min(u64::from(u32::MAX)) as u32;
         let answered_one = self.cyclic.pieces.iter().any(|piece| piece.answer.is_some());
         let answered = answered_one || late > 0;
         let counter = if answered { self.cyclic.newest_counter() } else { 0 };
@@ -616,20 +641,20 @@ impl Port {
             self.note(EventKind::FrameLate { cycles: stale.max(1) });
         }
         self.watch.late = late > 0;
+        if missing == 0 && self.watch.link_lost {
+            self.watch.link_lost = false;
+            self.watch.errno = 0;
+            self.note(EventKind::LinkBack);
+        }
         if fresh {
             self.current.at_ns = at_ns;
-            if self.watch.link_lost {
-                self.watch.link_lost = false;
-                self.watch.errno = 0;
-                self.note(EventKind::LinkBack);
-            }
             self.watch.stale = 0;
         } else {
             if self.watch.stale == 0 {
                 self.note(EventKind::FrameLost);
             }
             self.watch.stale = stale.max(1);
-            if stale >= LINK_LOST_AFTER && !self.watch.link_lost {
+            if missing >= LINK_LOST_AFTER && !self.watch.link_lost {
                 self.watch.link_lost = true;
                 self.note(EventKind::LinkLost);
             }
@@ -640,8 +665,10 @@ impl Port {
         Exchanged {
             fresh,
             late,
+            found,
             answered,
             stale,
+            missing,
             working_counter: counter,
             counter_wrong,
             all_op: self.watch.all_op,

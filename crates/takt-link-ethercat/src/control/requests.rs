@@ -62,7 +62,7 @@ impl UnderWay {
     }
 
     /// Whether this may be the other answer to a request that was sent twice.
-    pub fn was_repeated(&self, answer: &[u8]) -> bool {
+    pub(crate) fn was_repeated(&self, answer: &[u8]) -> bool {
         index_of(answer).is_some_and(|index| self.repeated[usize::from(index)])
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::wire::{MOST_FRAME_BYTES, Wire};
-use crate::segment::{Outcome, Segment};
+use crate::segment::{Outcome, Segment, Stay};
 
 /// Time that goes on only when somebody waits. Clones show the same time.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ impl<D: FnMut(u64) -> Option<u64> + Send> Wire for Simulated<D> {
             && let Some(way_ns) = way_ns
             && self.under_way.len() < QUEUE
         {
-            self.segment.passed(&bytes, now_ns, now_ns.saturating_add(delay_ns));
+            self.segment.passed(&bytes, Stay::held(now_ns, delay_ns));
             let due_ns = now_ns.saturating_add(way_ns).saturating_add(delay_ns);
             (0..copies).for_each(|_| self.under_way.push((due_ns, number, bytes.clone())));
         }

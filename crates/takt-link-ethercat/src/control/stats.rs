@@ -40,7 +40,7 @@ impl Spread {
     }
 
     /// Standard deviation; 0 for fewer than two values.
-    pub fn deviation_ns(&self) -> f64 {
+    pub(crate) fn deviation_ns(&self) -> f64 {
         if self.count < 2 { 0.0 } else { (self.squares / (self.count - 1) as f64).sqrt() }
     }
 }

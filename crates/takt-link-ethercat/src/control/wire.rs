@@ -1,14 +1,15 @@
 //! What carries frames: a network interface, or anything that answers as a segment does.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use takt_rt::clock::{monotonic_ns, realtime_ns};
 use takt_rt::net;
+use takt_rt::packet::{self, Layer, PacketSocket};
 
 use super::error::ControlError;
-use crate::packet;
-use crate::segment::{Outcome, Segment};
+use crate::segment::{Outcome, Segment, Stay};
 
 /// Longest Ethernet frame, without its checksum.
 pub const MOST_FRAME_BYTES: usize = 1518;
@@ -59,7 +60,7 @@ pub trait Wire: Send {
 #[derive(Debug)]
 pub struct Interface {
     name: String,
-    socket: OwnedFd,
+    socket: PacketSocket,
 }
 
 impl Interface {
@@ -76,25 +77,13 @@ impl Interface {
             Some(libc::ENETDOWN) => ControlError::InterfaceDown { interface: given() },
             _ => ControlError::Wire { interface: given(), source },
         };
-        let socket = packet::open(0).map_err(failed)?;
-        packet::bind(&socket, index, ETHERCAT).map_err(failed)?;
-        // What this host sends must not come back as if received, where the kernel can say so (5.4
-        // and later).
-        let one: libc::c_int = 1;
-        // SAFETY: the option value is valid for the length given; a kernel without the option
-        // refuses it.
-        unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                PACKET_IGNORE_OUTGOING,
-                (&raw const one).cast(),
-                size_of::<libc::c_int>() as libc::socklen_t,
-            );
-        }
+        let socket = PacketSocket::open(Layer::Frame, false).map_err(failed)?;
+        socket.bind(index, ETHERCAT).map_err(failed)?;
+        // What this host sends must not come back as if received, where the kernel can say so.
+        let _ = socket.ignore_outgoing();
         // From now on the kernel stamps what comes: the first question for a stamp has no answer,
         // and switches them on.
-        let _ = last_stamp_ns(&socket);
+        let _ = socket.last_stamp_ns();
         must_be_up(name)?;
         Ok(Self { name: given(), socket })
     }
@@ -105,32 +94,10 @@ impl Interface {
     }
 }
 
-/// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
-const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
-
-/// When the kernel got the frame that was received from `socket` last, CLOCK_REALTIME; `None`
-/// before the first.
-fn last_stamp_ns(socket: &OwnedFd) -> Option<u64> {
-    // Of 64 bits on every architecture: SIOCGSTAMPNS_NEW of linux/sockios.h, _IOR(0x89, 0x07, long
-    // long[2]).
-    let request = libc::_IOR::<[i64; 2]>(0x89, 0x07);
-    let mut stamp = [0_i64; 2];
-    // SAFETY: the kernel writes two 64-bit numbers.
-    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), request as _, stamp.as_mut_ptr()) };
-    let [s, ns] = stamp.map(|part| u64::try_from(part).ok());
-    (outcome == 0).then_some(s?.checked_mul(1_000_000_000)?.checked_add(ns?)?).filter(|&ns| ns > 0)
-}
-
 /// Number of interface `name`.
-pub(super) fn index_of(name: &str) -> Result<i32, ControlError> {
-    let unknown = || ControlError::UnknownInterface { given: name.to_owned(), present: present() };
-    let text = std::ffi::CString::new(name)
-        .ok()
-        .filter(|_| !name.is_empty() && name.len() < libc::IF_NAMESIZE)
-        .ok_or_else(unknown)?;
-    // SAFETY: the string is NUL-terminated and outlives the call.
-    let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
-    i32::try_from(index).ok().filter(|&index| index > 0).ok_or_else(unknown)
+pub(super) fn index_of(name: &str) -> Result<u32, ControlError> {
+    let unknown = |_| ControlError::UnknownInterface { given: name.to_owned(), present: present() };
+    net::interface(name).map(|interface| interface.index).map_err(unknown)
 }
 
 /// Refuses an interface that is down.
@@ -144,12 +111,7 @@ pub(super) fn must_be_up(name: &str) -> Result<(), ControlError> {
 
 /// Waits until `socket` may have a frame, or `deadline_ns` of CLOCK_MONOTONIC has passed.
 pub(super) fn wait_for_frame(socket: BorrowedFd<'_>, deadline_ns: u64) {
-    let left = deadline_ns.saturating_sub(monotonic_ns());
-    let timeout =
-        libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one pollfd and a timespec, both valid for the call; no signal mask.
-    unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) };
+    packet::wait(socket, Duration::from_nanos(deadline_ns.saturating_sub(monotonic_ns())));
 }
 
 /// Names of the interfaces that there are.
@@ -159,34 +121,15 @@ fn present() -> String {
 
 impl Wire for Interface {
     fn send(&mut self, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: the frame is valid for its length.
-        let sent = unsafe {
-            libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT)
-        };
-        match usize::try_from(sent) {
-            Ok(sent) if sent == frame.len() => Ok(()),
-            Ok(_) => Err(io::ErrorKind::WriteZero.into()),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
+        self.socket.send(frame)
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        // SAFETY: the buffer is valid for writing its length.
-        let got = unsafe {
-            libc::recv(self.socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT)
-        };
-        if let Ok(got) = usize::try_from(got) {
-            return Ok(Some(got));
-        }
-        let error = io::Error::last_os_error();
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-            _ => Err(error),
-        }
+        self.socket.receive(buffer)
     }
 
     fn arrived_ns(&self) -> Option<u64> {
-        let stamp_ns = last_stamp_ns(&self.socket)?;
+        let stamp_ns = self.socket.last_stamp_ns()?;
         // Both clocks now: the stamp is moments old.
         let ahead_ns = realtime_ns().checked_sub(stamp_ns)?;
         monotonic_ns().checked_sub(ahead_ns)
@@ -248,7 +191,7 @@ impl<F: FnMut(&mut [u8], u64) -> Option<Back> + Send> InProcess<F> {
 pub fn in_process(mut segment: Segment) -> Box<dyn Wire> {
     Box::new(InProcess::new(move |frame, now_ns| match segment.process(frame, now_ns) {
         Outcome::Return { copies, delay_ns } => {
-            segment.passed(frame, now_ns, now_ns.saturating_add(delay_ns));
+            segment.passed(frame, Stay::held(now_ns, delay_ns));
             Some(Back { copies, delay_ns })
         }
         _ => None,

@@ -43,5 +43,5 @@ pub use fault::{ClockView, ControlError, Counts, DeviceView, DriveView, SegmentC
 pub use objects::{DeviceKind, Entry, Pdo, Profile, VENDOR};
 pub use process::{Outcome, Segment};
 pub use sii::{Identity, SiiDefect};
-pub use truth::Truth;
+pub use truth::{Stay, Truth};
 pub use wire::{ETHERTYPE, MAX_FRAME, Malformed};

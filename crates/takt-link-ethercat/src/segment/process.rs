@@ -13,7 +13,7 @@ use super::objects::DeviceKind;
 use super::orders::view;
 use super::registers::{DC_SYSTEM_TIME, STATION};
 use super::topology::Topology;
-use super::truth::{Log, Truth};
+use super::truth::{Log, Pulse, Stay, Truth};
 use super::wire::{
     self, Access, Addressing, Command, DATAGRAM_HEADER, DATAGRAM_OVERHEAD, FIRST_DATAGRAM, MAX_FRAME,
     Malformed, u16_at, u32_at,
@@ -73,6 +73,8 @@ pub struct Segment {
     random: u64,
     counts: Counts,
     log: Log,
+    /// While a thread of its own works on a frame whose truth somebody reads.
+    pub(super) pulse: Option<Pulse>,
     pub(super) shared: Arc<ControlState>,
 }
 
@@ -124,6 +126,7 @@ impl Segment {
             random: config.seed | 1 << 63,
             counts: Counts::default(),
             log: Log::default(),
+            pulse: None,
             shared: Arc::new(ControlState::new(names, views)),
             devices,
         };
@@ -158,14 +161,19 @@ impl Segment {
         self.devices.iter().map(view)
     }
 
-    /// Keeps when `frame`, which has been processed, came to the segment and left it, for those who
-    /// read the truth.
-    pub fn passed(&mut self, frame: &[u8], at_ns: u64, left_ns: u64) {
+    /// Whether somebody reads the truth.
+    pub(super) fn is_asked(&self) -> bool {
+        self.log.is_open()
+    }
+
+    /// Keeps how long `frame`, which has been processed, was in the segment, for those who read the
+    /// truth.
+    pub fn passed(&mut self, frame: &[u8], stay: Stay) {
         if !self.log.is_open() {
             return;
         }
         if let Some(address) = frame::logical_address(frame) {
-            self.log.push(Truth::Passed { cycle: frame::cycle(frame), address, at_ns, left_ns });
+            self.log.push(Truth::Passed { cycle: frame::cycle(frame), address, stay });
         }
     }
 
@@ -391,6 +399,7 @@ impl Segment {
             while self.routes.get(next).is_some_and(|route| route.device == index) {
                 next += 1;
             }
+            Pulse::at_device(&mut self.pulse, index);
             let device = &mut self.devices[index];
             let mut events = Events::default();
             let (mut gave, mut took) = (false, false);
@@ -453,6 +462,7 @@ impl Segment {
     fn run_due(&mut self, now_ns: u64) {
         let mut next_due = u64::MAX;
         for index in 0..self.devices.len() {
+            Pulse::at_device(&mut self.pulse, index);
             if let Some(joint) = self.joints[index]
                 && let App::Drive(drive) = &self.devices[joint].app
             {

@@ -1,12 +1,11 @@
 //! Raw sockets: EtherCAT frames of one interface.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use takt_rt::net;
-
-use crate::packet;
+use takt_rt::packet::{self, Layer, PacketSocket};
 
 use super::wire::ETHERTYPE;
 
@@ -77,13 +76,13 @@ pub(super) fn check_name(name: &str) -> Result<(), InterfaceError> {
     }
 }
 
-/// Checks that `name` is an Ethernet interface that is up, of this thread's network namespace. The
-/// socket is asked: `/sys/class/net` may show another namespace.
+/// Checks that `name` is an Ethernet interface that is up, of this thread's network namespace, and
+/// returns its index. The socket is asked: `/sys/class/net` may show another namespace.
 ///
 /// # Errors
 /// [`InterfaceError::Name`], [`InterfaceError::NoInterface`], [`InterfaceError::NotEthernet`],
 /// [`InterfaceError::Down`].
-pub fn check_interface(name: &str) -> Result<(), InterfaceError> {
+pub fn check_interface(name: &str) -> Result<u32, InterfaceError> {
     check_name(name)?;
     let own = || name.to_owned();
     let found = net::interface(name).map_err(|source| match source.kind() {
@@ -98,15 +97,21 @@ pub fn check_interface(name: &str) -> Result<(), InterfaceError> {
     if !found.is_up() {
         return Err(InterfaceError::Down { name: own() });
     }
-    Ok(())
+    Ok(found.index)
+}
+
+/// What it means that a packet socket on interface `name` could not be opened.
+pub(crate) fn open_error(what: &'static str, name: &str) -> impl FnOnce(io::Error) -> InterfaceError {
+    let name = name.to_owned();
+    move |source| match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => InterfaceError::NoRight { name },
+        _ => InterfaceError::System { what, name, source },
+    }
 }
 
 /// A raw socket that gets the EtherCAT frames of one interface.
 #[derive(Debug)]
-pub struct RawSocket(OwnedFd);
-
-/// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
-const IGNORE_OUTGOING: libc::c_int = 23;
+pub struct RawSocket(PacketSocket);
 
 impl RawSocket {
     /// Opens a socket on interface `name`, whose [`receive`](Self::receive) waits at most
@@ -126,39 +131,15 @@ impl RawSocket {
     }
 
     fn open_here(name: &str, patience: Duration) -> Result<Self, InterfaceError> {
-        check_interface(name)?;
-        let own = || name.to_owned();
-        let system =
-            |what| InterfaceError::System { what, name: name.to_owned(), source: io::Error::last_os_error() };
-        let wait = if patience.is_zero() { libc::SOCK_NONBLOCK } else { 0 };
-        let socket = packet::open(wait).map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => InterfaceError::NoRight { name: own() },
-            _ => InterfaceError::System { what: "opening a raw socket", name: own(), source: error },
-        })?;
-        let socket = Self(socket);
+        let index = check_interface(name)?;
+        let system = |what| move |source| InterfaceError::System { what, name: name.to_owned(), source };
+        let opened = PacketSocket::open(Layer::Frame, !patience.is_zero());
+        let socket = opened.map_err(open_error("opening a raw socket", name))?;
         // Our own answers must not come back as requests.
-        socket
-            .option(libc::SOL_PACKET, IGNORE_OUTGOING, &1_i32)
-            .map_err(|_| system("ignoring outgoing frames"))?;
-        let patience = libc::timeval {
-            tv_sec: patience.as_secs() as libc::time_t,
-            tv_usec: libc::suseconds_t::from(patience.subsec_micros()),
-        };
-        socket
-            .option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &patience)
-            .map_err(|_| system("setting the time-out"))?;
-        let c_name = std::ffi::CString::new(name).map_err(|_| InterfaceError::Name { name: own() })?;
-        // SAFETY: the name ends with NUL.
-        let index = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
-        packet::bind(&socket.0, index as i32, ETHERTYPE).map_err(|_| system("binding the raw socket"))?;
-        Ok(socket)
-    }
-
-    fn option<T>(&self, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
-        let (fd, length) = (self.0.as_raw_fd(), size_of::<T>() as libc::socklen_t);
-        // SAFETY: the value is as long as instructed.
-        let outcome = unsafe { libc::setsockopt(fd, level, name, (&raw const *value).cast(), length) };
-        if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        socket.ignore_outgoing().map_err(system("ignoring outgoing frames"))?;
+        socket.set_patience(patience).map_err(system("setting the time-out"))?;
+        socket.bind(index, ETHERTYPE).map_err(system("binding the raw socket"))?;
+        Ok(Self(socket))
     }
 
     /// One frame; `Ok(None)` when none came in time.
@@ -166,32 +147,17 @@ impl RawSocket {
     /// # Errors
     /// What the system says; after an interface has gone down, once.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        // SAFETY: the buffer is as long as instructed.
-        let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-        if length >= 0 {
-            return Ok(Some(length as usize));
-        }
-        let error = io::Error::last_os_error();
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ok(None),
-            _ => Err(error),
-        }
+        self.0.receive(buffer)
     }
 
     /// Whether a frame is there.
-    pub fn has_frame(&self) -> bool {
+    pub(crate) fn has_frame(&self) -> bool {
         self.wait(Duration::ZERO)
     }
 
     /// Waits for a frame, at most so long; whether one is there.
     pub fn wait(&self, most: Duration) -> bool {
-        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let time = libc::timespec {
-            tv_sec: most.as_secs() as libc::time_t,
-            tv_nsec: libc::c_long::from(most.subsec_nanos() as i32),
-        };
-        // SAFETY: one descriptor, as instructed; no signal mask.
-        unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, std::ptr::null()) > 0 }
+        packet::wait(self.0.as_fd(), most)
     }
 
     /// Sends one frame.
@@ -199,8 +165,6 @@ impl RawSocket {
     /// # Errors
     /// What the system says.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: the frame is as long as instructed.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        self.0.send(frame)
     }
 }

@@ -1,6 +1,7 @@
 //! What really happened on the segment and when, to measure a master's latencies against.
 
 use serde::{Deserialize, Serialize};
+use takt_rt::clock::monotonic_ns;
 use takt_rt::ring::{Consumer, Producer, ring};
 
 /// One fact, in the time that the segment is given (CLOCK_MONOTONIC in the fronts).
@@ -35,11 +36,72 @@ pub enum Truth {
         /// Where its first process data lie in the logical address space: reports frames of one
         /// cycle apart.
         address: u32,
-        /// When it came to the segment.
-        at_ns: u64,
-        /// When it left.
-        left_ns: u64,
+        /// How long it was in the segment, and why.
+        #[serde(flatten)]
+        stay: Stay,
     },
+}
+
+/// A frame's time in the segment, by the segment's own stamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stay {
+    /// When it came to the segment.
+    pub at_ns: u64,
+    /// When it left.
+    pub left_ns: u64,
+    /// For how much of that the segment kept it on purpose: a delay that it was given.
+    pub held_ns: u64,
+    /// CPU time that the segment's thread got while it worked on the frame; absent where that took
+    /// no time worth asking for, or the segment has no thread.
+    pub ran_ns: Option<u64>,
+    /// Longest time between two readings of the clock in that work, which are a few devices apart:
+    /// some 1 us, unless the thread stood still. Absent likewise.
+    pub still_ns: Option<u64>,
+}
+
+impl Stay {
+    /// Of a frame that was kept on purpose for `held_ns` (0: not), and left at once otherwise.
+    pub fn held(at_ns: u64, held_ns: u64) -> Self {
+        Self { at_ns, left_ns: at_ns.saturating_add(held_ns), held_ns, ran_ns: None, still_ns: None }
+    }
+}
+
+/// Devices from one reading of the clock to the next.
+const DEVICES_APART: usize = 8;
+
+/// The clock, read again and again while a frame is worked on.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    last_ns: u64,
+    longest_ns: u64,
+}
+
+impl Pulse {
+    /// Work begins.
+    pub(super) fn begin() -> Self {
+        Self { last_ns: monotonic_ns(), longest_ns: 0 }
+    }
+
+    /// Work has come to device `index`.
+    pub(super) fn at_device(pulse: &mut Option<Self>, index: usize) {
+        if let Some(pulse) = pulse
+            && index.is_multiple_of(DEVICES_APART)
+        {
+            pulse.beat();
+        }
+    }
+
+    fn beat(&mut self) {
+        let now_ns = monotonic_ns();
+        self.longest_ns = self.longest_ns.max(now_ns.saturating_sub(self.last_ns));
+        self.last_ns = now_ns;
+    }
+
+    /// The longest time between two readings until now.
+    pub(super) fn end(mut self) -> u64 {
+        self.beat();
+        self.longest_ns
+    }
 }
 
 /// Where facts go; nowhere until somebody asks for them.

@@ -66,7 +66,7 @@ pub enum SimProgram {
 
 impl SimProgram {
     /// Whether it includes `takt_watchdog.script`.
-    pub const fn has_watchdog(self) -> bool {
+    pub(crate) const fn has_watchdog(self) -> bool {
         !matches!(self, Self::Own | Self::TaktServo)
     }
 }

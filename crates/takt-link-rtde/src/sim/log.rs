@@ -88,8 +88,9 @@ impl Log {
     /// # Errors
     /// The file cannot be created, or the thread cannot be started.
     pub(super) fn create(path: &Path, servo: bool) -> Result<Self, RtdeError> {
-        let mut file =
-            BufWriter::new(takt_files::create_output(path).map_err(RtdeError::io("creating the log (log)"))?);
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let file = takt_files::create_output(path).map_err(named);
+        let mut file = BufWriter::new(file.map_err(RtdeError::io("creating the log (log)"))?);
         let more = if servo { format!(",{SERVO_COLUMNS}") } else { String::new() };
         writeln!(file, "{COLUMNS}{more}").map_err(RtdeError::io("writing the log (log)"))?;
         let (producer, consumer) = ring(CAPACITY);

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
 use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
+use takt_rt::policy::Policy;
 
 use super::controller::Controller;
 use super::dashboard::DashboardClient;
@@ -91,8 +92,7 @@ impl Server {
     }
 
     pub(super) fn run(mut self, shared: &ControllerState) {
-        // SAFETY: gettid has no preconditions.
-        shared.thread_id.store(unsafe { libc::gettid() }, Ordering::Release);
+        shared.thread_id.store(takt_rt::thread::own_tid(), Ordering::Release);
         self.ask_for_priority();
         let mut next_ns = monotonic_ns();
         while !shared.stop.load(Ordering::Acquire) {
@@ -111,16 +111,13 @@ impl Server {
         if self.fifo_priority == 0 {
             return;
         }
-        let param = libc::sched_param { sched_priority: i32::from(self.fifo_priority) };
-        // SAFETY: `param` is a valid sched_param, and 0 names the calling thread.
-        let rc = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &param) };
-        if rc != 0 {
+        let asked = Policy::Fifo { priority: self.fifo_priority };
+        if let Err(error) = asked.apply(0) {
             // Whether somebody receives it or not: nothing here may end for a closed stream.
             let _ = writeln!(
                 io::stderr(),
-                "ursim: SCHED_FIFO {} not granted ({}); it runs without. Give CAP_SYS_NICE or an rtprio limit",
-                self.fifo_priority,
-                io::Error::last_os_error()
+                "ursim: SCHED_FIFO {} not granted; it runs without: {error}",
+                self.fifo_priority
             );
         }
     }

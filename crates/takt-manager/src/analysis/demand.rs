@@ -52,7 +52,7 @@ impl CoreDemand {
 
     /// The least interval in which so much is done beside all that arrives before its end; `None`:
     /// none that was looked at.
-    pub fn done_before(&self, length_ns: u64) -> Option<u64> {
+    pub(crate) fn done_before(&self, length_ns: u64) -> Option<u64> {
         if length_ns == 0 {
             return Some(0);
         }
@@ -62,7 +62,7 @@ impl CoreDemand {
     }
 
     /// The same with what arrives at its end.
-    pub fn done_by(&self, more_ns: u64) -> Option<u64> {
+    pub(crate) fn done_by(&self, more_ns: u64) -> Option<u64> {
         let step = self.steps.get(self.steps.partition_point(|step| step.fits_ns <= more_ns))?;
         let end_ns = step.busy_ns.saturating_add(more_ns).max(step.from_ns - 1);
         (end_ns <= self.to_ns).then_some(end_ns)

@@ -297,7 +297,7 @@ impl<'a> Served<'a> {
     }
 
     /// Bound of consecutive callbacks together, whose own bounds are these.
-    pub fn subchain(&self, on: Supply, subchain: &[usize], bounds: &[u64]) -> Option<Bound> {
+    pub(crate) fn subchain(&self, on: Supply, subchain: &[usize], bounds: &[u64]) -> Option<Bound> {
         if !matches!(self.workload.executors[self.server].order, Order::WaitSet { .. }) {
             return None;
         }

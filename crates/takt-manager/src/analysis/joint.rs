@@ -215,7 +215,8 @@ impl Analysis<'_> {
                 .map_or(0, |flows| flows.count(length_ns.saturating_add(1)));
             workload.callbacks[*callback].load(count).length()
         });
-        let executor_ns = all_ns.fold(0, u64::saturating_add).min(ns) - own_ns;
+        // Where an arrival's curve is empty, not even one of the chain's own is among them.
+        let executor_ns = all_ns.fold(0, u64::saturating_add).min(ns).saturating_sub(own_ns);
         let mut parts = Parts { own_ns, executor_ns, supply_ns: ns - own_ns - executor_ns, disturbed_ns: 0 };
         parts.disturbed(self.disturbance.within_ns(length_ns).saturating_mul(busy.len() as u64));
         (ns <= self.limit_ns).then_some(Bound { ns, by: Method::Joint, parts })

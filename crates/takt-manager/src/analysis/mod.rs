@@ -507,7 +507,7 @@ impl<'w> Analysis<'w> {
     /// By how much response times of an executor's callbacks would shrink in sum if it had a core
     /// of its own (budget-shortage delay, Algorithm 2, line 4); `None`: without bound.
     #[must_use]
-    pub fn shortage(&mut self, server: usize, solution: &Solution) -> Option<u64> {
+    pub(crate) fn shortage(&mut self, server: usize, solution: &Solution) -> Option<u64> {
         let callbacks = &self.workload.executors[server].callbacks;
         let known = self.alone[server].as_ref().filter(|(flows, _)| {
             callbacks.iter().zip(flows).all(|(c, flows)| solution.arrivals[*c].as_ref() == Some(flows))
@@ -532,7 +532,7 @@ impl<'w> Analysis<'w> {
 
     /// Demand of one executor in any interval of this length; `None`: without bound.
     #[must_use]
-    pub fn demand_ns(&self, server: usize, delta_ns: u64, solution: &Solution) -> Option<u64> {
+    pub(crate) fn demand_ns(&self, server: usize, delta_ns: u64, solution: &Solution) -> Option<u64> {
         let mut sum: u64 = 0;
         for callback in &self.workload.executors[server].callbacks {
             let flows = solution.arrivals[*callback].as_ref()?;

@@ -154,7 +154,7 @@ impl<'a> Supply<'a> {
 
     /// The longest time, in sum, of `parts` pieces of work that begin at any moment each: `T'` of
     /// each, with `ceil(a) + ceil(b) <= floor(a + b) + 2`.
-    pub fn time_of_parts(&self, work_ns: u64, parts: u64) -> u64 {
+    pub(crate) fn time_of_parts(&self, work_ns: u64, parts: u64) -> u64 {
         let each = self.tick_ns.saturating_add(self.delay_ns);
         let work = work_ns.saturating_add(self.tick_ns.saturating_mul(parts));
         let periods =

@@ -33,7 +33,7 @@ fn from_s(s: f64) -> Option<u64> {
 /// `chronyc -c tracking`: the clock's error is at most the offset that is being corrected, plus the
 /// root dispersion, plus half of the root delay (chrony's manual, `tracking`).
 #[must_use]
-pub fn chrony(text: &str) -> Option<Own> {
+pub(crate) fn chrony(text: &str) -> Option<Own> {
     let fields: Vec<&str> = text.trim().split(',').collect();
     let number = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok());
     if fields.len() < 14 || fields[13].contains("Not") {
@@ -47,7 +47,7 @@ pub fn chrony(text: &str) -> Option<Own> {
 /// which is how wrong that is at most where the way there and back differ. What `phc2sys` adds
 /// between the card's clock and the system's is not in it.
 #[must_use]
-pub fn ptp(text: &str) -> Option<Own> {
+pub(crate) fn ptp(text: &str) -> Option<Own> {
     let value = |key: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(key));
         line.and_then(|rest| rest.trim().parse::<f64>().ok())

@@ -324,7 +324,7 @@ impl<K: Kernel> Enactor<K> {
     /// Managed processes whose helpers work while none of them has the policy of messengers: how
     /// long messages wait there is up to everybody else on the machine.
     #[must_use]
-    pub fn uncarried(&self) -> BTreeSet<u32> {
+    pub(crate) fn uncarried(&self) -> BTreeSet<u32> {
         self.helpers.awake.difference(&self.helpers.carried).copied().collect()
     }
 

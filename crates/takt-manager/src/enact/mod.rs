@@ -107,7 +107,7 @@ impl<K: Kernel> Enactor<K> {
         let enforcement = enforce::measure(&mut kernel, &mut journal, &partition, core, why);
         let no_reclaim = match options.soft {
             Soft::Hard => Some("budgets are hard by request".to_owned()),
-            _ => reclaim::is_sound(&kernel, partition.mode).err().map(str::to_owned),
+            _ => reclaim::is_sound(&kernel, partition.mode).err().map(|why| why.to_string()),
         };
         let release = kernel.read(std::path::Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
         let has_fair_server = takt_reserve::system::version(&release) >= Some((6, 12));
@@ -180,7 +180,7 @@ impl<K: Kernel> Enactor<K> {
     /// Whether threads of others had reservations on the cores at the last enactment, where nothing
     /// keeps them away.
     #[must_use]
-    pub fn has_others(&self) -> bool {
+    pub(crate) fn has_others(&self) -> bool {
         self.has_others
     }
 

@@ -147,7 +147,7 @@ impl Ledger {
     }
 
     /// In these processes helpers work, and none of them at the priority of messengers.
-    pub fn uncarried(&mut self, pids: BTreeSet<u32>) {
+    pub(crate) fn uncarried(&mut self, pids: BTreeSet<u32>) {
         if self.uncarried != pids {
             self.uncarried = pids;
             self.chains.iter_mut().for_each(|chain| chain.carry(&self.uncarried));
@@ -391,14 +391,14 @@ impl Ledger {
     }
 
     /// Whether a part of a chain has ended so shortly before that the others may be about to.
-    pub fn is_ending(&self, now_ns: u64) -> bool {
+    pub(crate) fn is_ending(&self, now_ns: u64) -> bool {
         let ended = self.chains.iter().filter_map(|chain| chain.ended);
         ended.into_iter().any(|(at_ns, _)| now_ns.saturating_sub(at_ns) < ALL_END_NS)
     }
 
     /// The run is over, and so is all that was managed: what ended with it stood to the end as it
     /// stood before.
-    pub fn all_over(&mut self, now_ns: u64) {
+    pub(crate) fn all_over(&mut self, now_ns: u64) {
         let last_ns = self.chains.iter().filter_map(|chain| chain.ended).map(|(at_ns, _)| at_ns).max();
         for chain in &mut self.chains {
             let with_all = |at_ns: u64| last_ns.is_some_and(|last_ns| last_ns - at_ns < ALL_END_NS);
@@ -416,7 +416,7 @@ impl Ledger {
     }
 
     /// Assumptions of a chain as they stand.
-    pub fn standings(&self, index: usize, now_ns: u64) -> Vec<Standing> {
+    pub(crate) fn standings(&self, index: usize, now_ns: u64) -> Vec<Standing> {
         let Some(chain) = self.chains.get(index) else { return Vec::new() };
         Assumption::ALL
             .iter()

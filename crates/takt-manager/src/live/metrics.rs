@@ -100,7 +100,7 @@ fn seconds(ns: u64) -> f64 {
 
 /// The status in Prometheus' text format, version 0.0.4.
 #[must_use]
-pub fn prometheus(status: &Status) -> String {
+pub(crate) fn prometheus(status: &Status) -> String {
     let mut text = String::new();
     let mut family = |name: &str, kind: &str, help: &str, samples: Vec<(String, f64)>| {
         if samples.is_empty() {

@@ -13,7 +13,7 @@ use takt_model::{
     ChainSpec, ChainStats, Completion, Extractor, Model, Reorder, Skip, Thread, ThreadRole, WatchId,
 };
 use takt_ros::Source;
-use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
+use takt_rt::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
@@ -131,7 +131,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
     /// # Errors
     ///
     /// As [`Live::new`].
-    pub fn with_kernel(
+    pub(crate) fn with_kernel(
         goals: Goals,
         mut platform: Platform,
         source: S,
@@ -256,7 +256,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
     }
 
     /// What is measured of a chain, by its place in the goals: one for each path that it took.
-    pub fn watch_ids(&self, chain: usize) -> impl Iterator<Item = WatchId> + '_ {
+    pub(crate) fn watch_ids(&self, chain: usize) -> impl Iterator<Item = WatchId> + '_ {
         self.watched.get(&chain).into_iter().flatten().map(|watched| watched.id)
     }
 
@@ -655,17 +655,6 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
         Ok(Finished { status, restored, plan: self.plan, model, kept: self.options.kept })
     }
-}
-
-fn cpu_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result; these clocks always exist.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-fn process_cpu_ns() -> u64 {
-    cpu_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 #[cfg(test)]

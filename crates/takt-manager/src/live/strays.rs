@@ -25,24 +25,17 @@ fn stat(pid: u32) -> Option<(u32, u64)> {
 /// Processes whose parent ends become children of this one from now on, instead of init's: a daemon
 /// that cleared its environment is known by that alone.
 pub(super) fn adopt() {
-    // SAFETY: changes an attribute of this process; no memory is touched. Kernels since 3.4 have
-    // it, and without it only such daemons are not found.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    takt_rt::child::adopt_orphans();
 }
 
-/// Whether a child of this process was adopted: what it starts itself stays in its session and
-/// group, or is a watchdog, which has a group of its own and this program's name; the launched
-/// program leads a group as well. The name and not the program's file, which one that has ended has
-/// no more.
+/// Whether a child of this process was adopted: what it starts itself stays in its session, and the
+/// launched program leads a group in that. An orphan with a group of its own in this session cannot
+/// be distinguished from this process's own guards, which have one as well, and is left alone.
 fn is_adopted(pid: u32, launched: u32) -> bool {
     let Ok(id) = i32::try_from(pid) else { return false };
     // SAFETY: these have no preconditions and no memory effects.
-    let (session, group) = unsafe { (libc::getsid(id), libc::getpgid(id)) };
-    // SAFETY: as above; 0 is this process.
-    let (own_session, own_group) = unsafe { (libc::getsid(0), libc::getpgid(0)) };
-    let name = |pid: u32| Stat::of(pid).map(|stat| stat.name());
-    let elsewhere = session != own_session || group == launched as i32;
-    pid != launched && (elsewhere || (group != own_group && name(pid) != name(std::process::id())))
+    let (session, own, group) = unsafe { (libc::getsid(id), libc::getsid(0), libc::getpgid(id)) };
+    pid != launched && (session != own || group == launched as i32)
 }
 
 /// Takes the status of adopted children that have ended, which only a parent can: else they would

@@ -29,7 +29,7 @@ impl Manager {
     }
 
     /// A latency as short as this was measured, and the plan's best case was longer.
-    pub fn shortest_seen(&mut self, chain: usize, latency_ns: u64) {
+    pub(crate) fn shortest_seen(&mut self, chain: usize, latency_ns: u64) {
         if let Some(known) = self.shortest_ns.get_mut(chain) {
             *known = Some(known.map_or(latency_ns, |ns| ns.min(latency_ns)));
             if let Some(present) = &mut self.present {

@@ -196,13 +196,13 @@ impl Manager {
     /// How long what was seen and not explained widens bounds: as long as the model keeps extremes;
     /// `None`: for good.
     #[must_use]
-    pub fn keeping(mut self, horizon_ns: Option<u64>) -> Self {
+    pub(crate) fn keeping(mut self, horizon_ns: Option<u64>) -> Self {
         self.horizon_ns = horizon_ns.unwrap_or(u64::MAX);
         self
     }
 
     /// Whether threads of others have reservations on the cores, as of the last enactment.
-    pub fn beside_others(&mut self, others: bool) {
+    pub(crate) fn beside_others(&mut self, others: bool) {
         if std::mem::replace(&mut self.others, others) != others
             && let Some(present) = &mut self.present
         {

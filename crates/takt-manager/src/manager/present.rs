@@ -28,7 +28,7 @@ pub(super) struct Held {
 
 impl Held {
     /// All have [`Self::period_ns`].
-    pub fn is_uniform(&self) -> bool {
+    pub(crate) fn is_uniform(&self) -> bool {
         self.periods_ns.iter().all(|period_ns| *period_ns == 0 || *period_ns == self.period_ns)
     }
 }

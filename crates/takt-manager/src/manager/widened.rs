@@ -151,7 +151,7 @@ impl Manager {
 
     /// What is added to a chain's bounds because it was seen and not explained.
     #[must_use]
-    pub fn unexplained_ns(&self, chain: usize) -> u64 {
+    pub(crate) fn unexplained_ns(&self, chain: usize) -> u64 {
         self.widened.latencies.get(chain).map_or(0, |known| known.ns)
     }
 

@@ -133,7 +133,7 @@ impl Engine<'_> {
     }
 
     /// `replenish_dl_entity`: budgets and periods until the debt is paid.
-    pub fn replenish(&mut self) {
+    pub(crate) fn replenish(&mut self) {
         let now = self.now_ns;
         for thread in &mut self.threads {
             if !thread.throttled || thread.deadline_ns > now {

@@ -205,7 +205,7 @@ impl Engine<'_> {
     }
 
     /// A callback may have come to its end, or to a place where it waits.
-    pub fn worked(&mut self, thread: usize) {
+    pub(crate) fn worked(&mut self, thread: usize) {
         let Doing::Work(job) = &mut self.threads[thread].doing else { return };
         if job.segment_ns == 0 && !job.suspensions.is_empty() {
             let until_ns = self.now_ns + job.suspensions.remove(0);

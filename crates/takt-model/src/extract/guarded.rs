@@ -94,11 +94,13 @@ impl Guarded {
 impl Extractor {
     /// Holds what happens from now on against these assumptions, and no longer against earlier
     /// ones.
-    pub fn assume(&mut self, assumed: &[Assumed]) {
+    #[cfg(test)]
+    pub(crate) fn assume(&mut self, assumed: &[Assumed]) {
         self.assume_with(assumed, &[]);
     }
 
-    /// The same with accounts of what callbacks take beyond ([`Assumed::account`]).
+    /// Holds what happens from now on against these assumptions, and no longer against earlier
+    /// ones, with accounts of what callbacks take beyond ([`Assumed::account`]).
     pub fn assume_with(&mut self, assumed: &[Assumed], allowances: &[Allowance]) {
         // Windows do not begin anew with a plan.
         let before: Vec<Taken> = self.guarded.accounts.iter().flat_map(Account::kept).collect();

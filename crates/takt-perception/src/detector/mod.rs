@@ -262,7 +262,7 @@ impl Detector {
     }
 
     /// Whether the network also segments.
-    pub fn has_masks(&self) -> bool {
+    pub(crate) fn has_masks(&self) -> bool {
         self.decoder.mask_size().is_some()
     }
 

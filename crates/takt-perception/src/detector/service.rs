@@ -54,7 +54,7 @@ pub struct DetectorHandle {
 
 impl DetectorHandle {
     /// Whether the last frame that was posted still waits for its turn.
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.shared.requests[self.camera].load(Ordering::Acquire) != IDLE
     }
 

@@ -250,7 +250,7 @@ impl Engine {
     }
 
     /// Whether the embedded engine was chosen.
-    pub fn is_embedded(&self) -> bool {
+    pub(crate) fn is_embedded(&self) -> bool {
         matches!(self.choice, Choice::Embedded { .. })
     }
 

@@ -134,7 +134,7 @@ impl Channel {
     }
 
     /// Where all its frames lie.
-    pub fn pixel_memory(&self) -> PixelMemory {
+    pub(crate) fn pixel_memory(&self) -> PixelMemory {
         PixelMemory { start: self.pixels.as_ptr(), bytes: Self::pixel_bytes(self.pixel_count()) }
     }
 
@@ -146,13 +146,13 @@ impl Channel {
     }
 
     /// Wakes the cell's thread, which then looks at the breaker.
-    pub fn wake_cell(&self) {
+    pub(crate) fn wake_cell(&self) {
         self.control().answered.fetch_add(1, Ordering::SeqCst);
         futex::wake(&self.control().answered);
     }
 
     /// Wakes the worker's thread, which then looks whether it shall end.
-    pub fn wake_worker(&self) {
+    pub(crate) fn wake_worker(&self) {
         self.control().posted.fetch_add(1, Ordering::SeqCst);
         futex::wake(&self.control().posted);
     }
@@ -312,7 +312,7 @@ impl Answerer {
     }
 
     /// Where all frames lie.
-    pub fn pixel_memory(&self) -> PixelMemory {
+    pub(crate) fn pixel_memory(&self) -> PixelMemory {
         self.channel.pixel_memory()
     }
 
@@ -347,7 +347,7 @@ impl Answerer {
     }
 
     /// Waits until any camera of `all` may have a frame, until `until_ns` at most.
-    pub fn wait_any(all: &[Self], until_ns: u64) {
+    pub(crate) fn wait_any(all: &[Self], until_ns: u64) {
         let controls = || all.iter().map(|answerer| answerer.channel.control());
         let mut posted = [0; futex::MOST_WORDS];
         for (posted, control) in posted.iter_mut().zip(controls()) {

@@ -162,15 +162,15 @@ impl Region {
     }
 
     /// Before a worker process is started.
-    pub fn set_generation(&self, generation: u32) {
+    pub(crate) fn set_generation(&self, generation: u32) {
         self.header().generation.store(generation, Ordering::Release);
     }
 
-    pub fn shall_stop(&self) -> bool {
+    pub(crate) fn shall_stop(&self) -> bool {
         self.header().stop.load(Ordering::Acquire) != 0
     }
 
-    pub fn set_stop(&self, stop: bool) {
+    pub(crate) fn set_stop(&self, stop: bool) {
         self.header().stop.store(u32::from(stop), Ordering::Release);
     }
 }

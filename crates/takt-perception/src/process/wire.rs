@@ -148,7 +148,7 @@ impl Question {
         words
     }
 
-    pub fn from_words(words: &[u64; QUESTION_WORDS]) -> Self {
+    pub(crate) fn from_words(words: &[u64; QUESTION_WORDS]) -> Self {
         let mut take = Take(words, 0);
         Self {
             ticket: take.word(),

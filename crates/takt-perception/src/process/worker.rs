@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use takt_rt::census::CensusKeeper;
+use takt_rt::child;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::memory;
 use takt_rt::thread;
@@ -146,14 +147,10 @@ pub fn run(make: &Make) -> ExitCode {
 
 /// Lets the kernel end this process when the thread that started it ends.
 fn end_with(cell: u32) -> Result<(), SetupError> {
-    // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-        return Err(SetupError::DeathSignal(io::Error::last_os_error()));
-    }
-    if std::os::unix::process::parent_id() == cell {
-        return Ok(());
-    }
-    Err(SetupError::Orphan)
+    child::end_with(cell, libc::SIGKILL).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => SetupError::Orphan,
+        _ => SetupError::DeathSignal(error),
+    })
 }
 
 fn serve(make: &Make) -> Result<(), SetupError> {

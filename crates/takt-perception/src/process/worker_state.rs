@@ -26,7 +26,7 @@ impl WorkerState {
 
     /// To be called when no process of an older generation lives any more, and before the trials
     /// begin.
-    pub fn set_generation(&self, generation: u32) {
+    pub(crate) fn set_generation(&self, generation: u32) {
         self.generation.store(generation, Ordering::Release);
     }
 }

@@ -79,9 +79,10 @@ impl Samples {
     }
 
     /// Values beyond the deadline and those that were skipped or dropped; `None` without a
-    /// deadline.
+    /// deadline, and where nothing was due.
     pub fn misses(&self) -> Option<u64> {
-        self.deadline_ns.map(|_| self.pool.misses().misses.saturating_add(self.skipped()))
+        let due = self.count() > 0 || self.skipped() > 0;
+        self.deadline_ns.filter(|_| due).map(|_| self.pool.misses().misses.saturating_add(self.skipped()))
     }
 
     /// A statistic over all values, whether or not they were kept one by one.

@@ -120,6 +120,7 @@ fn changes(comparison: &Comparison, pairs: &[&Pair]) -> Table {
             Some(misses) => {
                 Cell::number(format!("{misses} of {}", pair.samples[side].saturating_add(pair.skipped[side])))
             }
+            None if pair.samples[side] == 0 => Cell::gap("no samples"),
             None => Cell::gap("no deadline"),
         }));
         row.extend([Cell::text("–"), Cell::text("–"), Cell::text("–")]);

@@ -94,8 +94,8 @@ pub(super) fn matches<'a>(
         let mut taken = BTreeSet::new();
         for (index, before) in &group.cells {
             let a = &first.configurations[*index];
-            let cell = partner.cells.iter().find(|(i, _)| same(a, &other.configurations[*i]));
-            let Some((partner_index, after)) = cell else {
+            let matching = partner.cells.iter().find(|(i, _)| same(a, &other.configurations[*i]));
+            let Some((partner_index, after)) = matching else {
                 unmatched.push(format!("{}, {}: only in {}", group.name, a.name, letters[0]));
                 continue;
             };

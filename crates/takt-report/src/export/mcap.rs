@@ -22,6 +22,7 @@ use takt_rundir::{ColumnKind, Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE
 
 use super::proto::{self, Row};
 use crate::Error;
+use crate::supplement::Supplements;
 use crate::traces;
 use crate::words::{clean, time};
 
@@ -63,7 +64,11 @@ struct Out<W: Write + Seek> {
 /// # Errors
 /// [`Error::RunDir`] for a run that cannot be read; [`Error::NotWhole`] for one that is not sealed,
 /// or not as it was sealed; [`Error::Mcap`] where the file cannot be made or written.
-pub fn mcap<W: Write + Seek>(run: &Path, create: impl FnOnce() -> io::Result<W>) -> Result<Exported, Error> {
+pub fn mcap<W: Write + Seek>(
+    run: &Path,
+    supplements: &Supplements,
+    create: impl FnOnce() -> io::Result<W>,
+) -> Result<Exported, Error> {
     let dir = RunDir::open(run)?;
     let header = dir.header()?;
     let seal = dir.seal_state();
@@ -91,6 +96,9 @@ pub fn mcap<W: Write + Seek>(run: &Path, create: impl FnOnce() -> io::Result<W>)
         out.rows(&dir, &file, &header)?;
     }
     out.write_facts(&dir, &header)?;
+    for moment in supplements.of(&header.robot).map_or(Ok(Vec::new()), |added| added.moments(&dir))? {
+        out.log(moment.at_ns, Level::Warning, moment.name, &moment.why)?;
+    }
     for name in [RUN_FILE, SUMMARY_FILE] {
         if let Some(value) = dir.find_json::<Value>(name)? {
             let data = serde_json::to_vec_pretty(&value).unwrap_or_default();
@@ -212,7 +220,7 @@ impl<W: Write + Seek> Out<W> {
         })?
     }
 
-    /// What the run itself, its trace and its late frames report.
+    /// What the run itself and its trace report.
     fn write_facts(&mut self, dir: &RunDir, header: &RunHeader) -> Result<(), Error> {
         let main = header.measures.first();
         let [from_ns, to_ns] = main.and_then(|m| m.window_ns).unwrap_or([0, 0]);
@@ -226,12 +234,6 @@ impl<W: Write + Seek> Out<W> {
         for (at_ns, level, name, sentences) in sentences {
             for sentence in sentences {
                 self.log(at_ns, level, name, sentence)?;
-            }
-        }
-        let late: Option<Value> = dir.find_json(crate::tables::LATE_FILE)?;
-        for frame in late.iter().filter_map(|late| late["each"].as_array()).flatten() {
-            if let (Some(at_ns), Some(why)) = (frame["planned_ns"].as_u64(), frame["why"].as_str()) {
-                self.log(at_ns, Level::Warning, "late-frame", why)?;
             }
         }
         self.trace(dir, main, from_ns)

@@ -169,13 +169,13 @@ impl Row {
     }
 
     /// Of a sample file.
-    pub fn of_columns(file: &str, columns: &[Column]) -> Self {
+    pub(crate) fn of_columns(file: &str, columns: &[Column]) -> Self {
         let fields: Vec<_> = columns.iter().map(|column| (column.name.as_str(), column.kind)).collect();
         Self::new(file, &fields)
     }
 
     /// `takt.NAME`.
-    pub fn full_name(&self) -> String {
+    pub(crate) fn full_name(&self) -> String {
         format!("takt.{}", self.name)
     }
 

@@ -1,26 +1,8 @@
-//! Worst-case jitter as a share of the control period: the quadrotor paper's Table 7 (Scheduling
-//! Analysis of UAV Flight Control Workloads), for any task whose releases are planned.
+//! Worst-case jitter as a share of the control period, for any task whose releases are planned.
 
 use super::Context;
 use crate::table::{Cell, Table};
 use crate::words::clean;
-
-/// The paper's Table 7: system, clock, worst-case jitter, period, share of the period, compute
-/// headroom.
-const PAPER: [[&str; 6]; 2] = [
-    ["Raspberry Pi 5, PREEMPT_RT (paper)", "2.4 GHz", "≈ 224", "4000", "5.6", "high (vision, AI)"],
-    [
-        "STM32F7 with an RTOS (paper, from the literature)",
-        "216 MHz",
-        "10 to 20",
-        "4000",
-        "0.5",
-        "low (control only)",
-    ],
-];
-
-/// The robot whose paper has the table.
-const UAV: &str = "uav";
 
 /// The table; `None` for a measure that is no wake-up on a grid, or of which nothing was measured.
 pub fn share_of_the_period(context: &Context<'_>) -> Option<Table> {
@@ -35,7 +17,7 @@ pub fn share_of_the_period(context: &Context<'_>) -> Option<Table> {
     if digests.is_empty() || !measures.all(planned) {
         return None;
     }
-    let with_paper = context.group.robot == UAV;
+    let published = context.supplement.and_then(|supplement| supplement.jitter());
     let heads = [
         "System",
         "Processor",
@@ -44,7 +26,7 @@ pub fn share_of_the_period(context: &Context<'_>) -> Option<Table> {
         "#Jitter (% of the period)",
         "#Processor time left (%)",
     ];
-    let title = if with_paper { " (the quadrotor paper's Table 7)" } else { "" };
+    let title = published.map_or_else(String::new, |published| format!(" ({})", published.title));
     let mut table =
         Table::new(format!("{}: jitter as a share of the period{title}", context.group.title), &heads);
     for digest in digests {
@@ -66,27 +48,23 @@ pub fn share_of_the_period(context: &Context<'_>) -> Option<Table> {
             },
         ]);
     }
-    if with_paper {
-        for [system, clock, jitter, period, share, headroom] in PAPER {
-            table.push(vec![
-                Cell::text(system),
-                Cell::text(clock),
-                Cell::number(jitter),
-                Cell::number(period),
-                Cell::number(share),
-                Cell::text(headroom),
-            ]);
-        }
+    for [system, processor, jitter, period, share, left] in published.map_or(&[][..], |all| all.rows) {
+        table.push(vec![
+            Cell::text(system),
+            Cell::text(processor),
+            Cell::number(jitter),
+            Cell::number(period),
+            Cell::number(share),
+            Cell::text(left),
+        ]);
     }
     table.note(
-        "Worst-case jitter: the greatest time from a planned release to the wake-up, as in the paper. Beyond 100 % the release after it \
+        "Worst-case jitter: the greatest time from a planned release to the wake-up. Beyond 100 % the release after it \
          was missed, too.",
     );
     if context.digests.iter().any(|digest| digest.skipped() > 0) {
         table.note("Releases that never ran have no jitter: they are among the misses.");
     }
-    table.note(
-        "Processor time left: of all CPUs over the measured window, interference included; what the paper calls compute headroom.",
-    );
+    table.note("Processor time left: of all CPUs over the measured window, interference included.");
     Some(table)
 }

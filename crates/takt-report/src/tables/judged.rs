@@ -167,7 +167,10 @@ pub fn misses(contexts: &[&Context<'_>]) -> Table {
                 digest.deadline_ns.map_or_else(|| Cell::gap("none"), |d| Cell::number(time(d as f64))),
                 Cell::text(context.name(digest)),
             ];
-            let late = |misses: u64, count: u64| Cell::number(format!("{misses} / {count}"));
+            let late = |misses: u64, count: u64| match count {
+                0 => Cell::gap("no samples"),
+                _ => Cell::number(format!("{misses} / {count}")),
+            };
             let worst = |count: u64, ns: f64| match count {
                 0 => Cell::gap("no samples"),
                 _ => Cell::number(format!("{} ms", short((ns / 1e4).round() / 100.0))),

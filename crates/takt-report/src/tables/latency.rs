@@ -39,7 +39,10 @@ pub fn verdicts(context: &Context<'_>) -> Table {
                 name,
                 Cell::gap("no deadline is set"),
                 Cell::gap("none"),
-                Cell::number(time(digest.summary.worst)),
+                match digest.summary.count {
+                    0 => nothing(context, digest),
+                    _ => Cell::number(time(digest.summary.worst)),
+                },
                 Cell::gap("no deadline"),
                 Cell::text("Without a deadline there is nothing to meet or miss."),
                 Cell::gap("no deadline"),
@@ -55,7 +58,7 @@ pub fn verdicts(context: &Context<'_>) -> Table {
             } else {
                 Cell::number(time(digest.summary.worst))
             },
-            Cell::number(digest.misses().saturating_add(digest.skipped())),
+            digest.missed().map_or_else(|| Cell::gap("not measured"), Cell::number),
             Cell::text(match digest.excuse() {
                 Some(why) => {
                     format!("{}; given up, so that it does not count: {why}", verdict.reasons.join("; "))
@@ -102,7 +105,10 @@ pub fn latency(context: &Context<'_>) -> Table {
                 Cell::number(unit.number(s.mean)),
                 quantile(0.5),
                 Cell::number(unit.number(s.worst)),
-                Cell::number(unit.number(s.stddev)),
+                match s.count {
+                    1 => Cell::gap("one sample"),
+                    _ => Cell::number(unit.number(s.stddev)),
+                },
                 quantile(0.9),
                 quantile(0.99),
                 quantile(0.999),
@@ -147,7 +153,9 @@ fn misses(digest: &Digest) -> [Cell; 2] {
         return [Cell::gap("no deadline"), Cell::gap("no deadline")];
     }
     let skipped = digest.skipped();
-    let total = digest.misses().saturating_add(skipped);
+    let Some(total) = digest.missed() else {
+        return [Cell::gap("no samples"), Cell::gap("no samples")];
+    };
     let missed =
         if skipped > 0 { format!("{total} ({skipped} skipped or dropped)") } else { total.to_string() };
     [Cell::number(missed), Cell::number(digest.longest_run())]
@@ -190,7 +198,7 @@ pub fn repetitions(context: &Context<'_>) -> Option<Table> {
     ];
     let mut table = Table::new(format!("{}: over repetitions", context.group.title), &heads);
     for digest in context.digests {
-        let cell = |pick: fn(&takt_stats::Summary) -> f64| {
+        let figure = |pick: fn(&takt_stats::Summary) -> f64| {
             if digest.summary.count == 0 {
                 return nothing(context, digest);
             }
@@ -201,8 +209,8 @@ pub fn repetitions(context: &Context<'_>) -> Option<Table> {
         table.push(vec![
             Cell::text(context.name(digest)),
             Cell::number(digest.runs.len()),
-            cell(|s| s.worst),
-            cell(|s| s.mean),
+            figure(|s| s.worst),
+            figure(|s| s.mean),
         ]);
     }
     let most = context.digests.iter().map(|d| d.runs.len()).max().unwrap_or(0);

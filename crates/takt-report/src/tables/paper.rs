@@ -1,5 +1,5 @@
-//! Tables in the shape of the papers: the 2009 humanoid's Low percent, the DAQ loop's conditions,
-//! effects of a factor.
+//! Tables in shapes that papers have, for any measure: lowest shares, conditions with their
+//! durations, effects of a factor.
 
 use std::collections::BTreeMap;
 
@@ -116,10 +116,7 @@ fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bo
             table.note(format!("{name}: {word}: {}", crate::words::clean(&why)));
         }
     }
-    table.note(
-        "Each share leaves out the greatest values and nothing else; the last row has them all (the humanoid paper of \
-         2009, Figs. 7 and 8).",
-    );
+    table.note("Each share leaves out the greatest values and nothing else; the last row has them all.");
     for (short, long) in key {
         table.note(format!("{short}: {long}"));
     }
@@ -166,7 +163,7 @@ fn why_empty(context: &Context<'_>, digest: &Digest) -> (&'static str, Option<St
 }
 
 /// The DAQ paper's Tables 1 to 5: condition, greatest and mean latency, duration.
-pub fn daq(context: &Context<'_>) -> Table {
+pub fn conditions(context: &Context<'_>) -> Table {
     let unit = context.unit;
     let heads = [
         "#Test".to_owned(),
@@ -187,7 +184,7 @@ pub fn daq(context: &Context<'_>) -> Table {
             Cell::text(context.name(digest)),
             measured(digest.summary.worst),
             measured(digest.summary.mean),
-            match digest.duration_s() {
+            match digest.duration_s().filter(|_| !digest.runs.is_empty()) {
                 Some(seconds) => Cell::number(days_hours_minutes(seconds)),
                 None => Cell::gap("no times and no rate are recorded"),
             },

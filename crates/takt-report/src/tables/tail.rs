@@ -32,7 +32,7 @@ pub fn extremes(context: &Context<'_>) -> Vec<Table> {
         let name = Cell::text(context.name(digest));
         match &digest.tail {
             None => {}
-            Some(Err(refusal)) => refusals.push(vec![name, Cell::text(refusal)]),
+            Some(Err(refusal)) => refusals.push(vec![name, Cell::text(refusal.to_string())]),
             Some(Ok(tail)) => estimates.push(vec![
                 name,
                 with(&tail.per_hour, probability),

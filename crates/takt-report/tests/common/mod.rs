@@ -8,8 +8,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
+use takt_report::document::Document;
+use takt_report::{Collection, Error, Supplements, Written};
 use takt_rt::random::SplitMix64;
 use takt_rundir::{CpuShare, Experiment, Factor, Machine, Measure, RUN_FILE, RunDir, RunHeader};
+
+/// The report on runs, with what no robot adds.
+pub fn build(collection: &Collection) -> Document {
+    takt_report::build(collection, &Supplements::default())
+}
+
+/// The same, written.
+pub fn write(paths: &[impl AsRef<Path>], out: &Path) -> Result<Written, Error> {
+    takt_report::write(paths, out, &Supplements::default())
+}
 
 /// Latencies that are the same every time.
 pub struct Dice(SplitMix64);

@@ -94,8 +94,7 @@ pub fn run(path: &Path) -> Result<Option<Restored>, Error> {
 /// [`Watchdog::start`]. Ignores the signals that people and terminals send.
 pub fn await_end() {
     // Not what `killall takt` means.
-    // SAFETY: the name is a string with its end.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"undo-if-killed".as_ptr()) };
+    takt_rt::thread::set_own_name(c"undo-if-killed");
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
         // SAFETY: ignoring a signal installs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };

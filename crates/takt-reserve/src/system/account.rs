@@ -59,7 +59,7 @@ impl Account {
     }
 
     /// Whether one has ended so; asked once.
-    pub fn take_leaving(&mut self) -> bool {
+    pub(crate) fn take_leaving(&mut self) -> bool {
         std::mem::take(&mut self.leaving)
     }
 
@@ -74,7 +74,7 @@ impl Account {
     }
 
     /// Whether something may have stayed in the account; asked once.
-    pub fn take_wrong(&mut self) -> bool {
+    pub(crate) fn take_wrong(&mut self) -> bool {
         std::mem::take(&mut self.wrong)
     }
 }

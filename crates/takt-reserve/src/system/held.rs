@@ -176,8 +176,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let (end, wait) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            // SAFETY: gettid has no preconditions.
-            let _ = sender.send(unsafe { libc::gettid() } as u32);
+            let _ = sender.send(takt_rt::thread::own_tid() as u32);
             let _ = wait.recv();
         });
         let (pid, tid) = (std::process::id(), receiver.recv().unwrap());

@@ -41,8 +41,7 @@ impl Scratch {
         let (work, given) = mpsc::channel::<Spin>();
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            // SAFETY: gettid has no preconditions.
-            let _ = sender.send(unsafe { libc::gettid() } as u32);
+            let _ = sender.send(takt_rt::thread::own_tid() as u32);
             for (for_ns, answer) in given {
                 let _ = answer.send(spin(for_ns));
             }
@@ -257,15 +256,9 @@ impl Kernel for Linux {
 
     fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> io::Result<()> {
         let everywhere = self.online()?.without(cpus).is_empty();
-        // SAFETY: an all-zero cpu_set_t is an empty set.
-        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        for cpu in (0..=CpuSet::MAX_CPU).filter(|&cpu| everywhere || cpus.contains(cpu)) {
-            // SAFETY: the number is below CPU_SETSIZE, so CPU_SET writes within the set.
-            unsafe { libc::CPU_SET(cpu, &mut set) };
-        }
-        // SAFETY: the kernel reads the given size from the set.
-        let rc = unsafe { libc::sched_setaffinity(tid as i32, size_of::<libc::cpu_set_t>(), &set) };
-        outcome(rc.into())
+        let all = || CpuSet::from_cpus(0..=CpuSet::MAX_CPU);
+        let cpus = if everywhere { all().unwrap_or(*cpus) } else { *cpus };
+        takt_rt::placement::try_affinity(tid as i32, &cpus)
     }
 
     fn online(&self) -> io::Result<CpuSet> {
@@ -371,12 +364,8 @@ impl Kernel for Linux {
     }
 
     fn tick_ns(&self) -> u64 {
-        let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // The coarse clocks advance with the tick, and say so.
-        // SAFETY: `resolution` is a valid place for the answer.
-        let rc = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) };
         // The longest that Linux is configured with (HZ=100).
-        if rc == 0 && resolution.tv_nsec > 0 { resolution.tv_nsec as u64 } else { 10_000_000 }
+        takt_rt::clock::tick_ns().unwrap_or(10_000_000)
     }
 
     fn end_scratch(&mut self) {

@@ -232,7 +232,7 @@ impl ShapeConfig {
     }
 
     /// The bit of the output that holds the part.
-    pub fn held_bit(&self) -> u64 {
+    pub(crate) fn held_bit(&self) -> u64 {
         1 << self.held.output.unwrap_or(SUCTION).min(63)
     }
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use takt_link_camera::{Acquisition, CameraFeed, Frame, StartGate};
 use takt_link_rtde::RobotState;
 use takt_link_rtde::arm::registers as reg;
@@ -22,8 +21,7 @@ use takt_rt::exchange::{self, Reader};
 use takt_rt::latency::DmaLatency;
 use takt_rt::periodic::{Calibration, Margin, Periodic, SleepStrategy, calibrate_margin};
 use takt_rt::ring::{Consumer, ring};
-use takt_rt::settings::Granted;
-use takt_rt::thread;
+use takt_rt::thread::{self, ThreadReport};
 
 use crate::arm::ArmShape;
 use crate::config::CellConfig;
@@ -34,7 +32,7 @@ use crate::ssm::{Monitor, ProtectiveTerm, ReactionTime, terms};
 use crate::tasks::{Role, SsmSleep};
 use crate::threads::{Judging, PerceptionPorts, PerceptionTask, SsmPorts, SsmTask};
 use judging::{Prepared, prepare_judging};
-use prepare::{open_feeds, prepare_machine, prepare_shape, report, settings, simulate};
+use prepare::{open_feeds, prepare_machine, prepare_shape, settings, simulate};
 
 /// Records that a starving collector may fall behind: a minute of SSM jobs at 500 Hz and more.
 const RING_CAPACITY: usize = 1 << 16;
@@ -100,14 +98,6 @@ pub struct CameraPorts {
 pub struct ViewPorts {
     pub cameras: Vec<CameraPorts>,
     pub robot: Reader<RobotState>,
-}
-
-/// One thread and what the kernel granted it.
-#[derive(Clone, Debug, Serialize)]
-pub struct ThreadReport {
-    pub name: String,
-    /// Asked and granted.
-    pub granted: Granted,
 }
 
 /// A running cell.
@@ -223,7 +213,7 @@ impl Cell {
             _awake: awake,
         };
         if let Some(handle) = detector_thread {
-            cell.reports.push(report(&handle));
+            cell.reports.push(handle.report());
             cell.detector_thread = Some(handle);
         }
         let ssm_robot = states.next().ok_or(CellError::NoReader("robot state"))?;
@@ -407,7 +397,7 @@ impl Cell {
     }
 
     fn keep(&mut self, handle: thread::Handle) {
-        self.reports.push(report(&handle));
+        self.reports.push(handle.report());
         self.threads.push(handle);
     }
 
@@ -457,7 +447,7 @@ impl Cell {
     }
 
     /// The spinning sleep's margin, once it has been calibrated.
-    pub fn spin_margin(&self) -> Option<Margin> {
+    pub(crate) fn spin_margin(&self) -> Option<Margin> {
         self.spin_margin.get().copied()
     }
 

@@ -19,7 +19,6 @@ use takt_rt::memory::MemoryLock;
 use takt_rt::settings::{ProcessSettings, ThreadSettings};
 use takt_rt::thread;
 
-use super::ThreadReport;
 use crate::arm::{ArmShape, drawn, prepare_arm};
 use crate::config::{CellCamera, CellConfig};
 use crate::error::CellError;
@@ -201,8 +200,4 @@ pub(super) fn prepare_detector(
         Ok(())
     })?;
     Ok((Some(service), handles.into_iter().map(Some).collect()))
-}
-
-pub(super) fn report(handle: &thread::Handle) -> ThreadReport {
-    ThreadReport { name: handle.name().to_owned(), granted: handle.granted().clone() }
 }

@@ -72,7 +72,8 @@ pub fn campaign(
     Ok(campaign)
 }
 
-/// One cell of the matrix over its repetitions.
+/// One cell of the matrix over its repetitions. What is measured is null where no repetition was,
+/// because its policy was not granted or its runs failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BenchRow {
     /// Scheduler configuration.
@@ -84,13 +85,13 @@ pub struct BenchRow {
     /// Reaction time over the repetitions, milliseconds; null where nothing was answered.
     pub reaction_ms: Option<ReactionSpread>,
     /// Reactions later than the deadline, all repetitions.
-    pub misses: u64,
+    pub misses: Option<u64>,
     /// Reactions measured, all repetitions.
-    pub reactions: u64,
+    pub reactions: Option<u64>,
     /// Frames that were delivered and never judged, all repetitions.
-    pub frames_dropped: u64,
+    pub frames_dropped: Option<u64>,
     /// SSM releases that missed their own deadline, skipped ones too, all repetitions.
-    pub ssm_misses: u64,
+    pub ssm_misses: Option<u64>,
     /// Every task that has a deadline, over all repetitions.
     #[serde(default)]
     pub tasks: Vec<BenchTask>,
@@ -105,13 +106,13 @@ pub struct BenchRow {
     pub sentences: Vec<String>,
     /// How much work was done, all repetitions.
     #[serde(default)]
-    pub work: Work,
+    pub work: Option<Work>,
     /// What the comparison with CFS+CFS under the same noise says; null for CFS+CFS itself, and
     /// without it.
     #[serde(default)]
     pub against_cfs: Option<Against>,
     /// Greatest share of the processor time that the hypervisor took in one repetition.
-    pub stolen: f64,
+    pub stolen: Option<f64>,
     /// Settings that were asked for and not granted.
     pub not_granted: Vec<String>,
     /// The run directories.
@@ -127,8 +128,8 @@ pub struct BenchTask {
     pub releases: u64,
     /// Those that missed the deadline, skipped ones too.
     pub misses: u64,
-    /// Longest response time, milliseconds.
-    pub worst_ms: f64,
+    /// Longest response time, milliseconds; null without a job.
+    pub worst_ms: Option<f64>,
 }
 
 /// By how much the reaction time of a cell lies below that of CFS+CFS under the same noise.
@@ -222,6 +223,7 @@ fn row(policy: PolicyMix, noise: u32, runs: &[CellSummary]) -> BenchRow {
     let mut not_granted: Vec<String> = runs.iter().flat_map(|r| r.not_granted.clone()).collect();
     not_granted.sort();
     not_granted.dedup();
+    let sum = |of: fn(&CellSummary) -> u64| (!runs.is_empty()).then(|| runs.iter().map(of).sum());
     BenchRow {
         policy,
         noise,
@@ -232,17 +234,17 @@ fn row(policy: PolicyMix, noise: u32, runs: &[CellSummary]) -> BenchRow {
             mean_range: [means.min, means.worst],
             worst_range: [worsts.min, worsts.median, worsts.worst],
         }),
-        misses: runs.iter().map(|r| r.misses).sum(),
-        reactions: runs.iter().map(|r| r.reaction_ms.count).sum(),
-        frames_dropped: runs.iter().map(|r| r.frames_dropped).sum(),
-        ssm_misses: runs.iter().map(|r| r.ssm.misses).sum(),
+        misses: sum(|r| r.misses),
+        reactions: sum(|r| r.reaction_ms.count),
+        frames_dropped: sum(|r| r.frames_dropped),
+        ssm_misses: sum(|r| r.ssm.misses),
         tasks: tasks(runs),
         losses: counts(runs.iter().flat_map(|r| &r.losses).map(|(why, count)| (why.clone(), *count))),
         sentences: runs.iter().map(|r| r.sentence.clone()).collect(),
         verdicts: counts(runs.iter().map(|r| (r.verdict.to_string(), 1))),
-        work: Work::sum(runs.iter().map(|r| &r.work)),
+        work: (!runs.is_empty()).then(|| Work::sum(runs.iter().map(|r| &r.work))),
         against_cfs: None,
-        stolen: runs.iter().map(|r| r.cpu.stolen).fold(0.0, f64::max),
+        stolen: runs.iter().map(|r| r.cpu.stolen).reduce(f64::max),
         not_granted,
         run_dirs: runs.iter().map(|r| r.run_dir.clone()).collect(),
     }
@@ -263,7 +265,7 @@ fn tasks(runs: &[CellSummary]) -> Vec<BenchTask> {
             Some(known) => {
                 known.releases += task.releases;
                 known.misses += task.misses;
-                known.worst_ms = known.worst_ms.max(task.worst_ms);
+                known.worst_ms = known.worst_ms.into_iter().chain(task.worst_ms).reduce(f64::max);
             }
             None => tasks.push(BenchTask {
                 name: task.name.clone(),
@@ -290,7 +292,7 @@ pub fn against_cfs(row: &BenchRow, rows: &[BenchRow]) -> Option<Against> {
     let better = |percent: Option<f64>, sign: f64| percent.is_some_and(|percent| percent * sign > 0.0);
     let mut against = Against { mean_percent: mean, worst_percent: worst, refused: Vec::new() };
     for (side, other, sign) in [(row, cfs, 1.0), (cfs, row, -1.0)] {
-        let less = side.work.less_than(&other.work);
+        let less = side.work.zip(other.work).map_or_else(Vec::new, |(own, other)| own.less_than(&other));
         if less.is_empty() || !(better(mean, sign) || better(worst, sign)) {
             continue;
         }
@@ -316,17 +318,17 @@ mod tests {
                 mean_range: [mean; 2],
                 worst_range: [mean; 3],
             }),
-            misses: 0,
-            reactions: judged,
-            frames_dropped: 0,
-            ssm_misses: 0,
+            misses: Some(0),
+            reactions: Some(judged),
+            frames_dropped: Some(0),
+            ssm_misses: Some(0),
             tasks: Vec::new(),
             losses: BTreeMap::new(),
             verdicts: BTreeMap::new(),
             sentences: Vec::new(),
-            work: Work { seconds: 10.0, frames_judged: judged, ssm_jobs: 5000, ..Work::default() },
+            work: Some(Work { seconds: 10.0, frames_judged: judged, ssm_jobs: 5000, ..Work::default() }),
             against_cfs: None,
-            stolen: 0.0,
+            stolen: Some(0.0),
             not_granted: Vec::new(),
             run_dirs: Vec::new(),
         }

@@ -19,12 +19,12 @@ pub struct Side {
     pub mean_ms: Option<f64>,
     /// Worst reaction time, milliseconds; null likewise.
     pub worst_ms: Option<f64>,
-    /// Frames judged and answered.
-    pub judged: u64,
+    /// Frames judged and answered; null where no run was measured, as the two below.
+    pub judged: Option<u64>,
     /// Frames that nobody judged: dropped, lost, or without a judgement.
-    pub dropped: u64,
+    pub dropped: Option<u64>,
     /// Reactions later than the deadline.
-    pub misses: u64,
+    pub misses: Option<u64>,
 }
 
 impl Side {
@@ -33,15 +33,18 @@ impl Side {
             mean_ms: row.reaction_ms.map(|reaction| reaction.mean),
             worst_ms: row.reaction_ms.map(|reaction| reaction.worst),
             judged: row.reactions,
-            dropped: row.losses.values().fold(row.frames_dropped, |sum, lost| sum.saturating_add(*lost)),
+            dropped: row
+                .frames_dropped
+                .map(|dropped| row.losses.values().fold(dropped, |sum, lost| sum.saturating_add(*lost))),
             misses: row.misses,
         }
     }
 
     /// Share of the frames that were judged.
     fn judged_share(&self) -> f64 {
-        let all = self.judged.saturating_add(self.dropped);
-        if all == 0 { 0.0 } else { self.judged as f64 / all as f64 }
+        let [judged, dropped] = [self.judged, self.dropped].map(|count| count.unwrap_or(0));
+        let all = judged.saturating_add(dropped);
+        if all == 0 { 0.0 } else { judged as f64 / all as f64 }
     }
 }
 
@@ -79,7 +82,7 @@ pub fn compare(own: &[BenchRow], against: &[BenchRow]) -> Vec<DesignRow> {
 /// networks, and when) is none.
 fn less_work(mine: &BenchRow, theirs: &BenchRow) -> Option<String> {
     let same = |work: Work| Work { frames_with_networks: 0, detector_runs: 0, people_found: 0, ..work };
-    same(mine.work).less_than(&same(theirs.work)).into_iter().next()
+    same(mine.work?).less_than(&same(theirs.work?)).into_iter().next()
 }
 
 fn design_row(row: &BenchRow, other: &BenchRow) -> DesignRow {
@@ -91,7 +94,7 @@ fn design_row(row: &BenchRow, other: &BenchRow) -> DesignRow {
         faster(&own, &against).then(|| less_work(row, other)),
         faster(&against, &own).then(|| less_work(other, row)),
     ];
-    let withheld = if own.judged == 0 || against.judged == 0 {
+    let withheld = if own.judged.unwrap_or(0) == 0 || against.judged.unwrap_or(0) == 0 {
         Some("nothing was judged on one side".to_owned())
     } else if (mine - theirs).abs() > WORK_TOLERANCE && (mine < theirs) == below(own.mean_ms, against.mean_ms)
     {
@@ -132,17 +135,17 @@ mod tests {
                 mean_range: [mean; 2],
                 worst_range: [worst; 3],
             }),
-            misses: 0,
-            reactions,
-            frames_dropped,
-            ssm_misses: 0,
+            misses: Some(0),
+            reactions: Some(reactions),
+            frames_dropped: Some(frames_dropped),
+            ssm_misses: Some(0),
             tasks: Vec::new(),
             losses: BTreeMap::new(),
             verdicts: BTreeMap::new(),
             sentences: Vec::new(),
-            work: Work::default(),
+            work: Some(Work::default()),
             against_cfs: None,
-            stolen: 0.0,
+            stolen: Some(0.0),
             not_granted: Vec::new(),
             run_dirs: Vec::new(),
         }

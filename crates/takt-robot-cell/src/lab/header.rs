@@ -109,11 +109,12 @@ pub(super) fn fill_header(header: &mut RunHeader, summary: &CellSummary, facts: 
 /// Figures of the perception process that campaigns compare.
 fn worker_figures(worker: &WorkerSummary) -> impl Iterator<Item = (String, f64)> {
     let answer = worker.answer_ms;
+    let reported = |value: f64| if answer.count > 0 { value } else { f64::NAN };
     let figures = [
         ("gpu_answered", worker.answered as f64),
-        ("gpu_answer_mean_ms", answer.mean),
-        ("gpu_answer_p999_ms", answer.p999),
-        ("gpu_answer_worst_ms", answer.worst),
+        ("gpu_answer_mean_ms", reported(answer.mean)),
+        ("gpu_answer_p999_ms", reported(answer.p999)),
+        ("gpu_answer_worst_ms", reported(answer.worst)),
         ("gpu_overruns", worker.count(EventKind::Overrun) as f64),
         ("gpu_late", worker.count(EventKind::Late) as f64),
         ("gpu_breaker_opened", worker.count(EventKind::BreakerOpen) as f64),

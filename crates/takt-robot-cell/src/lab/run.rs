@@ -8,7 +8,9 @@ use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
 use takt_lab::options::{RunOptions, Target, View};
 use takt_lab::picture::{Device, Picture};
-use takt_lab::robot::{Conclusion, Critical, End, Event, Kind, Observe, Robot, Running, Scaled, Scaling};
+use takt_lab::robot::{
+    Conclusion, Critical, End, Event, Kind, NoCriticalThread, Observe, Robot, Running, Scaled, Scaling,
+};
 use takt_lab::{Collecting, ConfigError, LabError, RobotFile, Session};
 use takt_report::verdict::of_run;
 use takt_rt::clock::monotonic_ns;
@@ -21,6 +23,7 @@ use takt_trace::perfetto::Task as Track;
 use super::collector::{Board, CellCollector, Collected, TROUBLES_FILE, Troubles};
 use super::device::{DeviceTracks, with_cameras};
 use super::header::{fill_header, measures, rules};
+use super::report::Paper;
 use super::rows::{FRAMES, JOBS};
 use super::summary::{RunFacts, besides, summarise};
 use super::tally::{TALLY_FILE, Tally};
@@ -65,7 +68,8 @@ pub static KIND: Kind = Kind {
     factors: &[("policy", "tasks.policy")],
     has_views: true,
     tasks: &[&SSM_TASK, &PERCEPTION_TASK],
-    questions: Some(takt_report::questions::answers),
+    questions: Some(super::questions::answers),
+    report: Some(&Paper),
     scaled_text: Some(|scaled| scaled.get::<scale::Scaled>().map(|scaled| scaled.text())),
     // The second is the cell again, as the paper has it.
     ..Kind::new("cell", &[("cell", super::DEMO), ("sentryrt1", super::SENTRYRT1)], |text, name, folder| {
@@ -148,7 +152,7 @@ impl Robot for CellFile {
         Ok(self.tasks.validate()?)
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
         let columns = ["planned_ns", "wake_ns", "start_ns", "end_ns"];
         Ok(Critical { thread: SSM_THREAD, file: JOBS, columns })
     }

@@ -111,7 +111,7 @@ pub struct Scaled {
 
 impl Scaled {
     /// Whether less is run than was configured.
-    pub fn is_less(&self) -> bool {
+    pub(crate) fn is_less(&self) -> bool {
         self.cameras < self.of_cameras || self.rate_fps < self.of_rate_fps || self.model != self.of_model
     }
 
@@ -231,7 +231,7 @@ pub fn asked(file: &CellFile) -> Asked {
 
 /// Makes the work of a configuration that of `scaled`: cameras, rate, segmenter. For both sides of
 /// a comparison.
-pub fn apply_work(file: &mut CellFile, scaled: &Scaled) {
+pub(crate) fn apply_work(file: &mut CellFile, scaled: &Scaled) {
     file.cameras.truncate(scaled.cameras as usize);
     for camera in &mut file.cameras {
         set_rate_fps(&mut camera.source, scaled.rate_fps);

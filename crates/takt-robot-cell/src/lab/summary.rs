@@ -11,7 +11,7 @@ use takt_stats::{Recorder, Summary, Verdict, VerdictReport};
 use super::losses::{CellLosses, NOT_DELIVERED};
 use super::scale::Scaled;
 use super::tally::{CameraTally, TALLY_FILE, Tally, in_units_of};
-use super::verdict::{Found, found, verdict};
+use super::verdict::{Found, found};
 use super::work::Work;
 use super::worker_rows::{WorkerFactsShort, WorkerSummary};
 use crate::reaction::{Reaction, Stage};
@@ -136,8 +136,8 @@ pub struct TaskSummary {
     pub late: u64,
     /// Releases without a job: the job before was not over, or a newer frame took the place.
     pub skipped: u64,
-    /// Longest response time, milliseconds.
-    pub worst_ms: f64,
+    /// Longest response time, milliseconds; null without a job.
+    pub worst_ms: Option<f64>,
 }
 
 /// Figures of one run.
@@ -258,7 +258,7 @@ struct RunFile {
 }
 
 /// Sums up a run directory: from its facts and its tally, which counted everything, however many
-/// rows were kept.
+/// rows were kept. It is not judged yet.
 ///
 /// # Errors
 /// [`LabError::Files`] for a directory that is not one, or was cut off before the window
@@ -303,7 +303,8 @@ fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
     let stages = Stage::ALL.iter().zip(&tally.stages);
     let unanswered_late = sum(|c| c.unanswered_late);
     let jobs = tally.ssm.jobs;
-    let mut summary = CellSummary {
+    CellSummary {
+        // Judged from the run directory, as every robot's runs are.
         verdict: Verdict::Inconclusive,
         reasons: Vec::new(),
         sentence: String::new(),
@@ -340,10 +341,7 @@ fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
         cpu: facts.cpu,
         scaled: facts.scaled.clone(),
         run_dir: String::new(),
-    };
-    let report = verdict(&summary, tally, facts);
-    summary.set_verdict(report);
-    summary
+    }
 }
 
 fn camera(index: usize, camera: &CameraTally, tally: &Tally) -> CameraSummary {
@@ -390,7 +388,7 @@ fn tasks(tally: &Tally) -> Vec<TaskSummary> {
             misses: late(response) + skipped,
             late: late(response),
             skipped,
-            worst_ms: ms(response.max_ns()),
+            worst_ms: (response.count() > 0).then(|| ms(response.max_ns())),
         }
     };
     let (rules, ssm) = (&tally.rules, &tally.ssm);

@@ -1,7 +1,6 @@
-//! Whether a run of the cell was good: every reaction, every task, every camera, the link, the
-//! records. Anything that is not known to be good is a sentence in the reasons.
-
-use takt_stats::{SeriesEvidence, VerdictReport, judge_series, stolen_words};
+//! What fails a run of the cell beside its series, and what keeps it from a PASS: every task, every
+//! camera, the link, the records. The verdict itself is that of all robots
+//! ([`takt_report::verdict::of_run`]).
 
 use super::summary::{CameraSummary, CellSummary, RunFacts, TaskSummary};
 use super::tally::Tally;
@@ -24,29 +23,6 @@ pub(super) struct Found {
     pub failures: Vec<String>,
     /// What keeps it from a PASS.
     pub doubts: Vec<String>,
-}
-
-/// The verdict on `summary` by its reactions and by what was found besides: what is known before
-/// the samples are read. That of the run ([`takt_report::verdict::of_run`]) judges every task's
-/// series likewise.
-pub(super) fn verdict(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> VerdictReport {
-    let Found { failures, doubts } = found(summary, tally, facts);
-    let skipped = summary.unanswered_late.saturating_add(summary.dropped_late);
-    let reactions = judge_series(&SeriesEvidence {
-        unit: "reactions".to_owned(),
-        deadline_ns: tally.rules.reaction_deadline_ns,
-        rate_hz: (summary.seconds > 0.0).then(|| summary.reaction_ms.count as f64 / summary.seconds),
-        samples: summary.reaction_ms.count,
-        misses: summary.misses - summary.unanswered_late,
-        longest_run: tally.reaction.misses().longest_run,
-        worst_ns: tally.reaction.max_ns(),
-        unfinished_late: skipped,
-        not_granted: facts.not_granted.len() as u64,
-        ..SeriesEvidence::default()
-    });
-    let mut report = reactions.concluded(&failures, &doubts);
-    report.reasons.extend(stolen_words(facts.cpu.stolen));
-    report
 }
 
 /// What no series of the run says, from its facts and its tally.
@@ -102,9 +78,10 @@ fn task_missed(task: &TaskSummary, summary: &CellSummary) -> Option<String> {
         }
         _ => String::new(),
     };
+    let worst = task.worst_ms.map_or_else(|| "no job ran".to_owned(), |ms| format!("worst {ms:.1} ms"));
     Some(format!(
-        "{who} missed its {} ms deadline in {} of {} releases: {} {without}, {} late (worst {:.1} ms){pause}",
-        task.deadline_ms, task.misses, task.releases, task.skipped, task.late, task.worst_ms
+        "{who} missed its {} ms deadline in {} of {} releases: {} {without}, {} late ({worst}){pause}",
+        task.deadline_ms, task.misses, task.releases, task.skipped, task.late
     ))
 }
 

@@ -87,7 +87,7 @@ impl Work {
     }
 
     /// Where less was done than on the other side, beyond the tolerance, a sentence each.
-    pub fn less_than(&self, other: &Self) -> Vec<String> {
+    pub(crate) fn less_than(&self, other: &Self) -> Vec<String> {
         let [mine, theirs] = [self, other].map(|work| work.seconds.max(f64::MIN_POSITIVE));
         ITEMS
             .iter()

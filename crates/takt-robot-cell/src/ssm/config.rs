@@ -119,13 +119,13 @@ impl Default for SsmConfig {
 impl SsmConfig {
     /// Within what time the robot's motion must show a command, milliseconds: it has arrived, the
     /// controller has begun to brake, and the stop has been driven.
-    pub fn obey_within_ms(&self) -> f64 {
+    pub(crate) fn obey_within_ms(&self) -> f64 {
         self.ack_after_ms + (self.protective.controller_time_s + self.protective.stopping_time_s) * 1e3
     }
 
     /// The largest separation at which the robot is ever stopped, metres: at full speed, after the
     /// longest reaction that is tolerated.
-    pub fn largest_stop_distance_m(&self, tasks: &TaskSet) -> f64 {
+    pub(crate) fn largest_stop_distance_m(&self, tasks: &TaskSet) -> f64 {
         match self.mode {
             SsmMode::Fixed => self.stop_below_m,
             SsmMode::SpeedDependent => {

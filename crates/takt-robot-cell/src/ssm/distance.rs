@@ -97,7 +97,7 @@ impl ReactionTime {
     }
 
     /// All of it.
-    pub fn sum_s(&self) -> f64 {
+    pub(crate) fn sum_s(&self) -> f64 {
         self.capture_s + self.perception_s + self.period_s + self.command_s + self.state_s + self.controller_s
     }
 
@@ -328,7 +328,7 @@ impl ProtectiveDistance {
 
     /// The greatest robot speed in m/s at which `separation_m` is still at least S_p; negative when
     /// not even a standing robot satisfies it.
-    pub fn allowed_speed(&self, separation_m: f64, reaction_s: f64) -> f64 {
+    pub(crate) fn allowed_speed(&self, separation_m: f64, reaction_s: f64) -> f64 {
         let total_s = reaction_s + self.stopping_time_s;
         (separation_m - self.human_speed(separation_m) * total_s - self.constants()) / total_s
     }

@@ -115,7 +115,7 @@ impl Monitor {
 
     /// The time that the monitor tolerates under these tasks: the floor of T_r.
     #[must_use]
-    pub fn with_reaction(mut self, reaction: ReactionTime) -> Self {
+    pub(crate) fn with_reaction(mut self, reaction: ReactionTime) -> Self {
         self.reaction = reaction;
         self
     }
@@ -123,12 +123,12 @@ impl Monitor {
     /// Whether the program on the robot must prove its watchdog: `ssm.require_watchdog` until
     /// instructed otherwise. A lenient run that found none at its start goes on without, and its
     /// verdict says so.
-    pub const fn expect_watchdog(&mut self, expected: bool) {
+    pub(crate) const fn expect_watchdog(&mut self, expected: bool) {
         self.watchdog = expected;
     }
 
     /// Whether the program on the robot must prove its watchdog.
-    pub const fn expects_watchdog(&self) -> bool {
+    pub(crate) const fn expects_watchdog(&self) -> bool {
         self.watchdog
     }
 
@@ -145,7 +145,7 @@ impl Monitor {
     }
 
     /// The worst delays of the link so far.
-    pub const fn link_delays(&self) -> LinkDelays {
+    pub(crate) const fn link_delays(&self) -> LinkDelays {
         self.obedience.delays()
     }
 

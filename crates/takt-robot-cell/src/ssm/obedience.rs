@@ -225,7 +225,7 @@ impl Obedience {
     }
 
     /// What the robot does against what was commanded.
-    pub fn find_motion(&self, config: &SsmConfig, robot: &RobotState) -> Option<FaultKind> {
+    pub(crate) fn find_motion(&self, config: &SsmConfig, robot: &RobotState) -> Option<FaultKind> {
         let allowed = self.allowed_fraction(config, robot)?;
         let [x, y, z, ..] = robot.tcp_speed;
         let tool_m_s = (x * x + y * y + z * z).sqrt();

@@ -175,7 +175,7 @@ impl SsmTask {
 
     /// Whether the robot says that it follows the stop (its target speed is 0), or there is none to
     /// ask.
-    pub fn stands_commanded(&mut self) -> bool {
+    pub(crate) fn stands_commanded(&mut self) -> bool {
         let robot = self.ports.robot.read().value;
         !robot.connected || robot.sequence == 0 || robot.speed_fraction <= 0.0
     }

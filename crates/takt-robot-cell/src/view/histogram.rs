@@ -24,7 +24,7 @@ impl ReactionHistogram {
     pub const BINS_PER_OCTAVE: f32 = 24.0;
 
     /// Lower edge of bin `bin`, milliseconds.
-    pub fn edge_ms(bin: usize) -> f32 {
+    pub(crate) fn edge_ms(bin: usize) -> f32 {
         Self::FIRST_MS * (bin as f32 / Self::BINS_PER_OCTAVE).exp2()
     }
 

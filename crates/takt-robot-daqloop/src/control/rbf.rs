@@ -40,7 +40,7 @@ impl RbfConfig {
     }
 
     /// Neurons.
-    pub fn neurons(&self) -> usize {
+    pub(crate) fn neurons(&self) -> usize {
         self.centres_x1.len().saturating_mul(self.centres_x2.len())
     }
 
@@ -136,7 +136,7 @@ impl Rbf {
 
     /// As [`learn`](Self::learn), but the forgetting takes the weights of another network of as
     /// many neurons: `w += push phi - forget other`.
-    pub fn learn_leaking(&mut self, push: f64, forget: f64, other: &[f64]) {
+    pub(crate) fn learn_leaking(&mut self, push: f64, forget: f64, other: &[f64]) {
         let width = self.along_x2.len();
         let rows = self.weights.chunks_exact_mut(width).zip(other.chunks_exact(width));
         for (phi1, (row, other)) in self.along_x1.iter().zip(rows) {

@@ -188,7 +188,7 @@ impl Keep {
     }
 
     /// What the kernel has, also after this has gone to the saving task.
-    pub fn last_flushed(&self) -> LastFlushed {
+    pub(crate) fn last_flushed(&self) -> LastFlushed {
         Arc::clone(&self.last)
     }
 

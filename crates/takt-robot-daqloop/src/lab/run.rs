@@ -5,8 +5,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use takt_lab::options::RunOptions;
-use takt_lab::robot::{Conclusion, Critical, End, GuestNeeds, Kind, Observe, Robot, Running, read};
-use takt_lab::{ConfigError, LabError, Session};
+use takt_lab::robot::{
+    Conclusion, Critical, End, GuestNeeds, Kind, NoCriticalThread, Observe, Robot, Running, read,
+};
+use takt_lab::{ConfigError, LabError, LiveSeries, Session};
 use takt_link_daq::Waiting;
 use takt_rt::offline::Offline;
 use takt_rt::ring::Consumer;
@@ -64,10 +66,10 @@ impl Robot for DaqConfig {
         self.make_strict();
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
-        Err(
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
+        Err(NoCriticalThread(
             "the DAQ loop polls without releases, so there is no activation to trace; its edges are in its samples",
-        )
+        ))
     }
 
     fn start(
@@ -187,7 +189,7 @@ impl Running for Loop {
         state.standing.finish(outcome.ended_ns.min(to_ns));
         checkpoints.write(&state)?;
         let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
-        conclude(session, &file, &state, &outcome, reader.stopped, whole)?;
+        conclude(session, &file, &state, &outcome, (reader.stopped, end.cut_off), whole)?;
         // In a campaign it is shorter than asked: it stays open and goes on when the campaign does.
         if end.cut_off && !session.header.experiment.campaign.is_empty() {
             session.write()?;
@@ -203,6 +205,8 @@ struct Checkpoints {
     empty: Draft,
     flushed: LastFlushed,
     written: Instant,
+    /// Where telemetry looks: latency, link and controller.
+    live: Vec<LiveSeries>,
     /// A state that waits until the saving task has handed its edges to the kernel.
     waiting: Option<(State, Instant)>,
 }
@@ -210,7 +214,9 @@ struct Checkpoints {
 impl Checkpoints {
     fn new(session: &Session, flushed: LastFlushed) -> Self {
         let (dir, empty) = (session.dir().clone(), session.new_window(None).draft());
-        Self { dir, empty, flushed, written: Instant::now(), waiting: None }
+        let live =
+            session.header.measures.iter().filter_map(|measure| session.live_series(measure)).collect();
+        Self { dir, empty, flushed, written: Instant::now(), live, waiting: None }
     }
 
     /// Takes the state every now and then, and writes it as soon as its edges are in the files, or
@@ -232,6 +238,10 @@ impl Checkpoints {
 
     fn write(&mut self, state: &State) -> Result<(), LabError> {
         self.written = Instant::now();
+        let recorders = [Some(&state.recorder), state.link.as_ref(), state.controller.as_ref()];
+        for (live, recorder) in self.live.iter().zip(recorders) {
+            recorder.into_iter().for_each(|recorder| live.report(recorder));
+        }
         let flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(self.dir.checkpoint(&state.keep(&flushed, self.empty.clone())?)?)
     }
@@ -301,15 +311,24 @@ fn conclude(
     file: &DaqConfig,
     state: &State,
     outcome: &DaqOutcome,
-    stopped: Option<Stopped>,
+    (stopped, cut_off): (Option<Stopped>, bool),
     whole: bool,
 ) -> Result<(), LabError> {
     let seconds = state.elapsed_ns as f64 / 1e9;
     let edges = state.recorder.count();
-    let rate_hz = if seconds > 0.0 { edges as f64 / seconds } else { 0.0 };
+    let rate_hz = (seconds > 0.0).then(|| edges as f64 / seconds);
     for measure in &mut session.header.measures {
-        measure.rate_hz = (rate_hz > 0.0).then_some(rate_hz);
+        measure.rate_hz = rate_hz.filter(|rate_hz| *rate_hz > 0.0);
     }
+    // Whoever compares this run with others must know that they may have had more to be late in.
+    let asked = file.stop.edges.filter(|asked| state.next_index < *asked);
+    let by_time = !cut_off && stopped.is_none() && outcome.ended.problem().is_none();
+    let too_few = asked.filter(|_| by_time).map(|asked| {
+        let had = state.next_index;
+        format!(
+            "its time was over after {had} of {asked} edges (stop.edges): runs with all of them had more work"
+        )
+    });
     let loss = Loss::new(
         "lost_edges",
         "edges",
@@ -331,12 +350,15 @@ fn conclude(
         header.failures.push(problem.to_owned());
     }
     header.problems.extend(state.standing.stood_still());
+    header.problems.extend(too_few);
     header.losses = vec![loss];
     let mut figure = |name: &str, value: f64| {
         header.figures.insert(name.to_owned(), value);
     };
     figure("edges", edges as f64);
-    figure("edges_per_s", rate_hz);
+    if let Some(rate_hz) = rate_hz {
+        figure("edges_per_s", rate_hz);
+    }
     figure("lost_edges", state.lost_edges as f64);
     figure("skipped_releases", state.standing.skipped as f64);
     figure("resends", state.resends as f64);
@@ -347,11 +369,11 @@ fn conclude(
         figure("link_mean_us", link.mean_ns() / 1e3);
         figure("link_max_us", link.max_ns() as f64 / 1e3);
     }
-    if let Some(controller) = &state.controller {
+    if let Some(controller) = state.controller.as_ref().filter(|controller| controller.count() > 0) {
         figure("controller_mean_us", controller.mean_ns() / 1e3);
         figure("controller_max_us", controller.max_ns() as f64 / 1e3);
     }
-    if let Some(tracking) = &outcome.tracking {
+    if let Some(tracking) = outcome.tracking.as_ref().filter(|tracking| tracking.steps > 0) {
         figure("tracking_rms_error", tracking.rms_error);
         figure("tracking_max_error", tracking.max_error);
     }

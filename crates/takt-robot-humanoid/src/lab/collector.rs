@@ -68,8 +68,8 @@ fn latency_sample(measure: &Measure) -> Option<Sample<LatencyRow>> {
     }
 }
 
-/// Cycles after which a frame that has not come is reported as lost
-/// ([`Exchanged::lost`](takt_link_ethercat::control::Exchanged::lost)).
+/// Cycles after which a frame that has not come counts as lost
+/// ([`Exchanged::lost`](takt_link_ethercat::control::Exchanged::lost)), until it comes.
 pub(super) const LOST_AFTER: usize = 16;
 
 /// Which of the last [`LOST_AFTER`] cycles sent their frames within the window: a loss belongs to
@@ -105,6 +105,10 @@ pub(super) struct WalkCollector {
     late_joiner: LateJoiner,
     previous_wake_ns: Option<u64>,
     sendings: Sendings,
+    /// Frames that were sent within the window and came after they had counted as lost.
+    found: u64,
+    /// Length of a cycle, nanoseconds.
+    period_ns: u64,
     releases: Releases,
     collected: Collected,
     dir: RunDir,
@@ -183,6 +187,8 @@ impl WalkCollector {
             joiner: Joiner::default(),
             previous_wake_ns: None,
             sendings: Sendings::default(),
+            found: 0,
+            period_ns,
             collected,
             reporter,
         })
@@ -233,8 +239,8 @@ impl WalkCollector {
         for truth in &truths {
             match *truth {
                 // Frames of another master say no cycle, and nobody waits for their answers here.
-                Truth::Passed { cycle: Some(cycle), address, at_ns, left_ns } => {
-                    self.late_joiner.passed((cycle, address), at_ns, left_ns);
+                Truth::Passed { cycle: Some(cycle), address, stay } => {
+                    self.late_joiner.passed((cycle, address), stay);
                 }
                 _ => self.joiner.truth(truth),
             }
@@ -243,10 +249,20 @@ impl WalkCollector {
         let mut late = Vec::new();
         while self.rings.late.take_into(&mut late, BATCH) > 0 {}
         taken += late.len();
-        late.into_iter().for_each(|answer| self.late_joiner.answer(answer));
+        for answer in late {
+            let counted = usize::from(answer.cycles) >= LOST_AFTER;
+            // The first cycles of the window may have been lost before it began.
+            let begun_ns = self.window.elapsed_ns(answer.sent_ns);
+            let within = begun_ns.is_some_and(|begun_ns| begun_ns >= self.period_ns.saturating_mul(2));
+            self.found += u64::from(counted && within);
+            self.late_joiner.answer(answer);
+        }
         for record in &records {
             self.cycle(record)?;
         }
+        // Late and not lost. What was not counted as lost is not taken back from later losses.
+        let found = std::mem::take(&mut self.found).min(self.collected.lost_frames);
+        self.collected.lost_frames -= found;
         self.rings.undecided.store(self.sendings.undecided(), Ordering::Release);
         self.late_frames(false)?;
         let mut rows = Vec::new();

@@ -7,16 +7,19 @@ use serde::{Deserialize, Serialize};
 use takt_lab::LabError;
 use takt_link_ethercat::analyse::{Blame, Place};
 use takt_rundir::RunDir;
-use takt_trace::analysis::Late;
+use takt_trace::analysis::{Late, Part};
 use takt_trace::event::Span;
 use takt_trace::{Cause, Trace, held_up, woken_late};
 
+use self::explained::{is_explained, sentence};
 pub(super) use self::joiner::LateJoiner;
 use self::joiner::{COLUMNS, rows_of};
 pub use self::joiner::{LATE, LateRow};
 use super::collector::COUNTS_FILE;
 
+mod explained;
 mod joiner;
+mod overdue;
 
 pub const LATE_CAUSES_FILE: &str = "late-frames.json";
 /// Late frames that are reported one by one; the causes are of all in the sample file.
@@ -43,8 +46,12 @@ pub struct LateFrame {
     pub cause: Option<Cause>,
     /// The thread, interrupt or lock holder to blame for that, where there is one.
     pub who: String,
-    /// Share of that time which the cause explains, 0 to 1.
+    /// Share of that time which the cause explains, 0 to 1. Below one half it explains nothing.
     pub share: f64,
+    /// Where all of that time went, by the kernel's events, greatest first.
+    pub parts: Vec<Part>,
+    /// The device kept it on purpose: the segment's own stamps say so.
+    pub kept: bool,
     /// The cause is that of the frame before: this one was sent late, because the controller waited
     /// for that one.
     pub inherited: bool,
@@ -207,33 +214,42 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
                 cause: None,
                 who: String::new(),
                 share: 0.0,
+                parts: Vec::new(),
+                kept: cause.place == Place::Segment && is_most(row.held_ns, cause.to_ns - cause.from_ns),
                 inherited: false,
                 why: String::new(),
             }
         })
         .collect();
     let mut untraced = trace.err().map(str::to_owned);
-    let mut kept = vec![false; frames.len()];
-    if let Ok(trace) = trace
-        && let Err(error) = ask_kernel(&mut frames, &mut kept, threads, trace)
-    {
-        untraced = Some(error.to_string());
+    if let Ok(trace) = trace {
+        if let Err(error) = ask_kernel(&mut frames, threads, trace) {
+            untraced = Some(error.to_string());
+        }
+        let has_gaps = frames.iter().any(|frame| frame.cause == Some(Cause::Gap));
+        // A hypervisor that takes time and does not report charges threads with it.
+        for frame in frames.iter_mut().filter(|_| trace.guest && has_gaps) {
+            if frame.cause == Some(Cause::Execution) {
+                (frame.cause, frame.blame) = (Some(Cause::ExecutionOrFirmware), None);
+            }
+        }
     }
-    inherit(&mut frames, &mut kept);
-    attribute(frames, threads, &kept, untraced)
+    behind_others(&mut frames);
+    inherit(&mut frames);
+    attribute(frames, threads, untraced)
+}
+
+/// Whether a part of a time explains it: at least half of it, and some.
+fn is_most(part_ns: u64, of_ns: u64) -> bool {
+    part_ns > 0 && part_ns >= of_ns - of_ns / 2
 }
 
 /// Says of every frame why it was late, and sums up.
-fn attribute(
-    mut frames: Vec<LateFrame>,
-    threads: &Threads,
-    kept: &[bool],
-    untraced: Option<String>,
-) -> LateCauses {
+fn attribute(mut frames: Vec<LateFrame>, threads: &Threads, untraced: Option<String>) -> LateCauses {
     let mut unexplained = 0;
     let mut all: BTreeMap<(Place, Option<Cause>, String, bool), LateFrameCause> = BTreeMap::new();
-    for (frame, &kept) in frames.iter_mut().zip(kept) {
-        let known = is_explained(frame, threads, kept);
+    for frame in &mut frames {
+        let known = is_explained(frame, threads);
         unexplained += u64::from(!known);
         frame.why = sentence(frame, known);
         // What is known of one does not explain another, of which it is not.
@@ -265,7 +281,7 @@ fn attribute(
 /// Gives frames that were sent late because the controller waited for a late one before them the
 /// cause of that one: it was given up in the moment in which they were sent. Its answer may have
 /// come before theirs or after.
-fn inherit(frames: &mut [LateFrame], kept: &mut [bool]) {
+fn inherit(frames: &mut [LateFrame]) {
     // Of several frames of a cycle the one that came last was waited for longest.
     let mut given_up: BTreeMap<u64, usize> = BTreeMap::new();
     for (at, frame) in frames.iter().enumerate().filter(|(_, frame)| frame.stamps.way.gave_up_ns > 0) {
@@ -285,19 +301,17 @@ fn inherit(frames: &mut [LateFrame], kept: &mut [bool]) {
         let sent_ns = own.stamps.way.sent_ns;
         let before = given_up.get(&sent_ns).copied();
         let Some(from) = before.filter(|&from| frames[from].stamps.way.sent_ns < sent_ns) else { continue };
-        let LateFrame { place, blame, holder, cause, who, share, .. } = frames[from].clone();
-        let own = &mut frames[at];
-        (own.place, own.blame, own.holder, own.inherited) = (place, blame, holder, true);
-        (own.cause, own.who, own.share) = (cause, who, share);
-        kept[at] = kept[from];
+        let LateFrame { stamps: _, missed_by_us, excess_us, why, .. } = frames[at].clone();
+        let stamps = frames[at].stamps;
+        frames[at] =
+            LateFrame { stamps, missed_by_us, excess_us, why, inherited: true, ..frames[from].clone() };
     }
 }
 
-/// What the kernel says of the threads in whose hands frames were; `kept`: those that the device
+/// What the kernel says of the threads in whose hands frames were, but for those that the device
 /// kept on purpose.
 fn ask_kernel(
     frames: &mut [LateFrame],
-    kept: &mut [bool],
     threads: &Threads,
     trace: &Trace,
 ) -> Result<(), takt_trace::TraceError> {
@@ -312,53 +326,113 @@ fn ask_kernel(
         let spans: Vec<Span> = asked.iter().map(span).collect();
         // The release of a cycle is one; what a thread does with a frame is none.
         let wakes = asked.first().is_some_and(|&at| frames[at].place == Place::WakeUp);
-        let late = if wakes { woken_late } else { held_up }(trace, tid, &spans)?;
+        let mut late = if wakes { woken_late } else { held_up }(trace, tid, &spans)?;
+        let judged = late.iter_mut().zip(&spans).filter_map(|(late, span)| Some((late.as_mut()?, span)));
+        for (late, span) in judged.filter(|(late, _)| is_charge(late.cause)) {
+            let stood_ns = overdue::stood_still_ns(trace, tid, *span);
+            if is_most(stood_ns, span.to_ns - span.from_ns) {
+                late.cause = Cause::Gap;
+                late.who =
+                    "timers of its CPU were due, and none came: firmware, the hypervisor, or interrupts off"
+                        .to_owned();
+                late.share = stood_ns as f64 / (span.to_ns - span.from_ns) as f64;
+            }
+        }
         Ok::<_, takt_trace::TraceError>(asked.into_iter().zip(late).collect())
     };
     // While it waits for the frame before, the controller can be held up itself.
     for (at, late) in found(frames, Holder::Controller, &|frame| frame.place == Place::Before)? {
         if let Some(late) = late.filter(|late| is_of_its_own(late.cause)) {
             frames[at].holder = Some(Holder::Controller);
-            kept[at] = frames[at].held_up_by(late);
+            frames[at].held_up_by(late);
         }
     }
     for (holder, wakes) in [(Holder::Controller, true), (Holder::Controller, false), (Holder::Segment, false)]
     {
         let is_asked = |frame: &LateFrame| {
-            frame.holder == Some(holder) && frame.cause.is_none() && (frame.place == Place::WakeUp) == wakes
+            let is_untold = frame.cause.is_none() && !frame.kept;
+            frame.holder == Some(holder) && is_untold && (frame.place == Place::WakeUp) == wakes
         };
         for (at, late) in found(frames, holder, &is_asked)? {
             let Some(late) = late else { continue };
-            kept[at] = frames[at].held_up_by(late);
+            frames[at].held_up_by(late);
         }
     }
     Ok(())
 }
 
 impl LateFrame {
-    /// Takes in what held up the thread in whose hands it was. Returns whether that says that the
-    /// device kept it on purpose.
-    fn held_up_by(&mut self, late: Late) -> bool {
+    /// Takes in what held up the thread in whose hands it was.
+    fn held_up_by(&mut self, mut late: Late) {
         let of_segment = self.holder == Some(Holder::Segment);
-        if self.place == Place::Segment && of_segment && is_of_the_device(late.cause) {
-            return true;
+        if of_segment && self.place == Place::Segment && is_charge(late.cause) {
+            self.doubt(&mut late);
         }
         if of_segment {
             self.blame = match late.cause {
                 Cause::NotRecorded | Cause::EventsLost => self.blame,
-                cause if is_no_cause_beside_the_device(self.place, cause) => None,
+                cause if is_no_cause_of_the_segment(self.place, cause) => None,
                 // The simulation worked on something else.
                 Cause::Execution => Some(Blame::Device),
                 Cause::ExecutionOrFirmware => None,
-                cause if is_of_this_host(cause) => Some(Blame::HostStack),
-                _ => self.blame,
+                _ => Some(Blame::HostStack),
             };
         } else if self.place == Place::Before {
             let own = matches!(late.cause, Cause::Execution | Cause::ExecutionOrFirmware);
             self.blame = Some(if own { Blame::Application } else { Blame::HostStack });
         }
-        (self.cause, self.who, self.share) = (Some(late.cause), late.who, late.share);
-        false
+        (self.cause, self.who, self.share, self.parts) = (Some(late.cause), late.who, late.share, late.parts);
+    }
+
+    /// Asks the segment's own stamps about time that the kernel's events charge its thread with.
+    fn doubt(&self, late: &mut Late) {
+        let LateRow { way, ran_ns, still_ns, .. } = self.stamps;
+        let took_ns = way.left_segment_ns.saturating_sub(way.at_segment_ns);
+        if ran_ns > 0 && !is_most(ran_ns, took_ns) {
+            // Its CPU time contradicts them.
+            (late.cause, late.who) = (Cause::Unknown, NO_CPU_TIME.to_owned());
+        } else if is_most(still_ns, took_ns) {
+            late.cause = Cause::Gap;
+            let still_us = still_ns as f64 / 1e3;
+            late.who = format!("{still_us:.0} µs between two readings of its clock some 1 µs apart");
+            late.share = still_ns as f64 / took_ns as f64;
+        }
+    }
+}
+
+/// Whether it says that the thread itself had the CPU.
+fn is_charge(cause: Cause) -> bool {
+    matches!(cause, Cause::Execution | Cause::ExecutionOrFirmware)
+}
+
+/// Of a segment's thread that no event shows off its CPU.
+const NO_CPU_TIME: &str = "by its CPU time it did not run, and no event says who did";
+
+/// Frames that lay before the segment while its thread had another one in its hands are late for
+/// what held it up with that.
+fn behind_others(frames: &mut [LateFrame]) {
+    let within = |frame: &LateFrame| (frame.stamps.way.at_segment_ns, frame.stamps.way.left_segment_ns);
+    let others: Vec<LateFrame> = frames
+        .iter()
+        .filter(|frame| frame.place == Place::Segment && frame.cause.is_some())
+        .cloned()
+        .collect();
+    for frame in frames.iter_mut().filter(|frame| frame.place == Place::Outward) {
+        let span = frame.stamps.way.judge(&frame.stamps.usual);
+        let behind = |other: &&LateFrame| {
+            let (at_ns, left_ns) = within(other);
+            is_most(
+                left_ns.min(span.to_ns).saturating_sub(at_ns.max(span.from_ns)),
+                span.to_ns - span.from_ns,
+            )
+        };
+        if frame.cause.is_some_and(is_charge)
+            && let Some(other) = others.iter().find(behind)
+        {
+            (frame.cause, frame.blame, frame.share) = (other.cause, other.blame, other.share);
+            frame.parts.clone_from(&other.parts);
+            frame.who = format!("{}, with the frame before in its hands", other.who);
+        }
     }
 }
 
@@ -367,82 +441,11 @@ fn is_of_its_own(cause: Cause) -> bool {
     !matches!(cause, Cause::Waited | Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)
 }
 
-/// Whether a simulated segment whose thread did this kept the frame back on purpose: it sleeps
-/// meanwhile, or works. A timer that came late for it is this host's; and where nobody can tell its
-/// work from a gap by the firmware, nobody can say that it kept anything.
-fn is_of_the_device(cause: Cause) -> bool {
-    matches!(cause, Cause::Waited | Cause::Execution)
-}
-
-/// Whether this host held up the simulated segment's thread, which is no device then and no wire.
-fn is_of_this_host(cause: Cause) -> bool {
-    let is_not_known =
-        matches!(cause, Cause::ExecutionOrFirmware | Cause::Unknown | Cause::NotRecorded | Cause::EventsLost);
-    !is_of_the_device(cause) && !is_not_known
-}
-
-/// Whether it says nothing that the simulated segment's thread did this while the frame was not in
-/// the segment: asleep until a frame comes is its normal state.
-fn is_no_cause_beside_the_device(place: Place, cause: Cause) -> bool {
-    matches!(place, Place::Before | Place::Outward | Place::Homeward)
+/// Whether it says nothing that the simulated segment's thread did this: asleep until a frame comes
+/// is its normal state, and with a frame in its hands it sleeps on purpose alone, which it stamps.
+fn is_no_cause_of_the_segment(place: Place, cause: Cause) -> bool {
+    matches!(place, Place::Before | Place::Outward | Place::Segment | Place::Homeward)
         && matches!(cause, Cause::Waited | Cause::Unknown)
-}
-
-/// Whether something that was seen says why; `kept`: the kernel's trace says that the device kept
-/// the frame on purpose.
-fn is_explained(frame: &LateFrame, threads: &Threads, kept: bool) -> bool {
-    match (frame.place, frame.cause) {
-        (Place::Unexplained | Place::Beyond, _)
-        | (_, Some(Cause::Unknown | Cause::NotRecorded | Cause::EventsLost)) => false,
-        (place, Some(cause)) => !is_no_cause_beside_the_device(place, cause),
-        // A simulated segment without a thread of its own stamps the delays that were planted, and
-        // no others.
-        (Place::Outward | Place::Segment | Place::Homeward, None) => kept || threads.segment.is_none(),
-        // In a thread of this host, and nothing says what held it up.
-        (Place::WakeUp | Place::Work | Place::Before | Place::Handing | Place::Untaken, None) => false,
-    }
-}
-
-fn sentence(frame: &LateFrame, known: bool) -> String {
-    let cycles = frame.stamps.late_cycles;
-    let plural = if cycles == 1 { "" } else { "s" };
-    let late = format!("{cycles} cycle{plural} late, {:.0} µs after it was given up", frame.missed_by_us);
-    if frame.place == Place::Unexplained {
-        if frame.stamps.way.gave_up_ns == 0 {
-            return format!("unexplained: {cycles} cycle{plural} late; its own cycle is not recorded");
-        }
-        return format!("unexplained: {late}; no stamp of its way shows where the time went");
-    }
-    let title = frame.place.title();
-    let place = if frame.inherited {
-        format!("{title} of the frame before, for which the controller waited: {late}")
-    } else {
-        let way = &frame.stamps.way;
-        let took = way.judge(&frame.stamps.usual);
-        let took_us = took.to_ns.saturating_sub(took.from_ns) as f64 / 1e3;
-        if frame.excess_us < took_us / 2.0 {
-            format!(
-                "{title}: {late}; {took_us:.0} µs there, of which only {:.0} more than usual",
-                frame.excess_us
-            )
-        } else {
-            format!("{title}: {late}; {:.0} µs longer there than usual", frame.excess_us)
-        }
-    };
-    let holder = frame.holder.map_or("the thread", Holder::name);
-    let by = if frame.who.is_empty() { String::new() } else { format!(" ({})", frame.who) };
-    match frame.cause {
-        Some(cause) if known => {
-            format!("{place}, {:.0} % of which {holder} lost to {}{by}", 100.0 * frame.share, cause.title())
-        }
-        Some(cause) => format!("{place}; why {holder} was held up is unexplained: {}{by}", cause.title()),
-        None if known && frame.place == Place::Segment => format!("{place}: the device kept it"),
-        None if known => place,
-        None if frame.place == Place::Beyond => format!("{place}; nothing that was recorded says why"),
-        None => format!(
-            "{place}; why {holder} was held up is unexplained: the kernel's trace does not say, or there is none"
-        ),
-    }
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ impl Latencies {
     }
 
     /// Sensor, command and reaction latency in cycles of `period_ns`.
-    pub fn in_cycles(&self, period_ns: f64) -> [Option<Cycles>; 3] {
+    pub(crate) fn in_cycles(&self, period_ns: f64) -> [Option<Cycles>; 3] {
         self.all.map(|Spread { count, min_ns, max_ns, sum_ns }| {
             (count > 0).then(|| Cycles {
                 count,

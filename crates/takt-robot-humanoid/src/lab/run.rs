@@ -11,7 +11,8 @@ use takt_lab::keeper::Window;
 use takt_lab::options::RunOptions;
 use takt_lab::releases::Releases;
 use takt_lab::robot::{
-    Conclusion, Critical, End, Event, GuestNeeds, Kind, Observe, Robot, Running, read as read_file,
+    Conclusion, Critical, End, Event, GuestNeeds, Kind, NoCriticalThread, Observe, Robot, Running,
+    read as read_file,
 };
 use takt_lab::{Collecting, ConfigError, LabError, Session};
 use takt_link_ethercat::control::{CacheReader, Exporter, Idle, Link, bring_up};
@@ -24,6 +25,7 @@ use takt_trace::Trace;
 
 use super::collector::{COUNTS_FILE, Collected, LOST_AFTER, Rings, WalkCollector};
 use super::late::{self, THREADS, Threads};
+use super::report::LateFrames;
 use super::rows::{CYCLES, LATENCIES};
 use super::{HumanoidFile, SHIPPED, failed, wire};
 use crate::run::{self as motion, Finished};
@@ -67,6 +69,7 @@ fn measures(file: &HumanoidFile, simulated: bool) -> Vec<Measure> {
 pub static KIND: Kind = Kind {
     campaigns: &[("humanoid", include_str!("../../../../campaigns/humanoid.toml"))],
     tasks: &[&TASK],
+    report: Some(&LateFrames),
     // Raw sockets between a pair of interfaces, which a program makes.
     guest: GuestNeeds { modules: &["veth", "af_packet"], programs: &["ip"] },
     ..Kind::new("humanoid", &[("humanoid", SHIPPED)], read_file::<HumanoidFile>)
@@ -117,7 +120,7 @@ impl Robot for HumanoidFile {
         self.strict = true;
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
         let columns = ["planned_ns", "wake_ns", "wake_ns", "end_ns"];
         Ok(Critical { thread: THREAD, file: CYCLES, columns })
     }
@@ -424,7 +427,6 @@ fn figures(
     bring_up: Duration,
     reads: u64,
 ) -> BTreeMap<String, f64> {
-    let cycles = collected.cycles.max(1) as f64;
     let mut figures: BTreeMap<String, f64> = [
         ("devices_op", devices as f64),
         ("bring_up_s", bring_up.as_secs_f64()),
@@ -435,14 +437,19 @@ fn figures(
         ("stale_cycles", collected.stale_cycles as f64),
         ("clock_locked_cycles", collected.locked_cycles as f64),
         ("clock_unlocked_cycles", collected.unlocked_cycles as f64),
-        ("clock_phase_max_us", f64::from(collected.farthest_phase_ns) / 1e3),
         ("skipped_cycles", releases.skipped as f64),
         ("longest_time_without_control_ms", releases.longest_gap_ns as f64 / 1e6),
-        ("exchange_mean_us", collected.exchange_sum_ns as f64 / cycles / 1e3),
         ("reads", reads as f64),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
+    if collected.cycles > 0 {
+        let mean_us = collected.exchange_sum_ns as f64 / collected.cycles as f64 / 1e3;
+        figures.insert("exchange_mean_us".to_owned(), mean_us);
+    }
+    if collected.locked_cycles + collected.unlocked_cycles > 0 {
+        figures.insert("clock_phase_max_us".to_owned(), f64::from(collected.farthest_phase_ns) / 1e3);
+    }
     let latencies = collected.latencies.in_cycles(file.motion.period().as_nanos() as f64);
     for (name, latency) in ["sensor_latency", "command_latency", "reaction"].iter().zip(latencies) {
         if let Some(latency) = latency {
@@ -457,7 +464,7 @@ fn figures(
 /// What only a controller that ended as it was asked to leaves behind.
 fn figures_at_end(finished: &Finished) -> BTreeMap<String, f64> {
     let totals = finished.port.totals();
-    [
+    let mut figures: BTreeMap<String, f64> = [
         ("stray_frames", totals.stray_frames as f64),
         ("stray_frames_twice", totals.strays.twice as f64),
         ("stray_frames_after_lost", totals.strays.after_lost as f64),
@@ -468,7 +475,6 @@ fn figures_at_end(finished: &Finished) -> BTreeMap<String, f64> {
         ("drives", finished.enabled.1 as f64),
         ("safe_at_end", f64::from(u8::from(finished.safe))),
         ("late_cycles", finished.late as f64),
-        ("cpu_per_cycle_us", finished.cpu_ns as f64 / totals.cycles.max(1) as f64 / 1e3),
         ("page_faults", (finished.faults.minor + finished.faults.major) as f64),
         ("reader_contended", totals.contended as f64),
         ("reader_unpublished", totals.unpublished as f64),
@@ -476,5 +482,10 @@ fn figures_at_end(finished: &Finished) -> BTreeMap<String, f64> {
         ("longest_lock_wait_us", totals.longest_lock_wait_ns as f64 / 1e3),
     ]
     .map(|(name, value)| (name.to_owned(), value))
-    .into()
+    .into();
+    if totals.cycles > 0 {
+        let cpu_us = finished.cpu_ns as f64 / totals.cycles as f64 / 1e3;
+        figures.insert("cpu_per_cycle_us".to_owned(), cpu_us);
+    }
+    figures
 }

@@ -8,16 +8,20 @@ use serde::{Deserialize, Serialize};
 use takt_lab::collect::{Sample, until_stopped};
 use takt_lab::jobs::JobReporter;
 use takt_lab::keeper::Window;
+use takt_lab::releases::Seen;
 use takt_lab::{LabError, Session, TaskLog, Timed, Times};
 use takt_rt::ring::Consumer;
 use takt_rundir::{Measure, RunDir};
 
 use super::run::SERVO_TASK;
 use crate::ServoConfig;
-use crate::record::CycleRecord;
+use crate::record::{CycleRecord, Totals};
 
 /// Name of the sample file.
 pub const CYCLES: &str = "cycles";
+
+/// File of what is counted of the stream, for a run that goes on after a kill.
+pub(super) const STREAM_FILE: &str = "stream.json";
 
 /// How often the ring is drained.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -138,15 +142,17 @@ fn sample(measure: &Measure) -> Option<Sample<Cycle>> {
         "response" => Some(|c| (c.record.planned_ns, c.record.response_ns())),
         "lateness" => Some(|c| (c.record.planned_ns, c.record.lateness_ns())),
         "packet-to-command" => {
-            Some(|c| (c.record.received_ns, c.sent_ns.saturating_sub(c.record.received_ns)))
+            Some(|c| (c.record.planned_ns, c.sent_ns.saturating_sub(c.record.received_ns)))
         }
-        "period" => Some(|c| (c.before_ns, c.sent_ns.saturating_sub(c.before_ns))),
+        "period" => Some(|c| (c.record.planned_ns, c.sent_ns.saturating_sub(c.before_ns))),
         _ => None,
     }
 }
 
-/// What is counted of the cycles within the window.
-#[derive(Clone, Copy, Debug, Default)]
+/// What is counted of the cycles within the window, over all parts of a resumed run; each of them
+/// is a stream of its own.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Counted {
     pub(super) cycles: u64,
     pub(super) not_sent: u64,
@@ -156,10 +162,24 @@ pub(super) struct Counted {
     pub(super) following_squares_rad2: f64,
     /// Records that found the ring full.
     pub(super) lost: u64,
+    /// Sums over all cycles that streamed, also outside of the window.
+    pub(super) totals: Totals,
+    /// Most control cycles in a row without a command, of any stream.
+    pub(super) longest: i32,
+    releases: Seen,
+    /// The program's count at the first cycle of this part, and what was missed before it.
     first_missed: Option<i32>,
+    missed_before: u64,
 }
 
 impl Counted {
+    /// A new stream begins, whose program on the robot counts from 0.
+    fn begin_again(&mut self) {
+        self.first_missed = None;
+        self.missed_before = self.missed;
+        self.totals.begin_again();
+    }
+
     fn see(&mut self, record: &CycleRecord) {
         self.cycles += 1;
         self.not_sent += u64::from(record.sent_ns == 0);
@@ -167,7 +187,8 @@ impl Counted {
         self.following_max_rad = self.following_max_rad.max(record.following_rad);
         self.following_squares_rad2 += record.following_rad.powi(2);
         let first = *self.first_missed.get_or_insert(record.missed);
-        self.missed = u64::try_from(record.missed.wrapping_sub(first)).unwrap_or(0);
+        let missed = u64::try_from(record.missed.wrapping_sub(first)).unwrap_or(0);
+        self.missed = self.missed_before.saturating_add(missed);
     }
 }
 
@@ -185,11 +206,16 @@ pub(super) struct StreamCollector {
     pub(super) log: TaskLog<Cycle>,
     reporter: JobReporter,
     pub(super) counted: Counted,
+    /// Records that parts before this one lost.
+    lost_before: u64,
     before_ns: u64,
+    period_ns: u64,
+    deadline_ns: u64,
 }
 
 impl StreamCollector {
-    /// A collector for the session's measures, which then name their recorders' files.
+    /// A collector for the session's measures, which then name their recorders' files; it goes on
+    /// counting where a killed part of the run stopped.
     pub(super) fn new(
         file: &ServoConfig,
         session: &mut Session,
@@ -197,11 +223,23 @@ impl StreamCollector {
         window: &Window,
     ) -> Result<Self, LabError> {
         let (dir, reporter) = (session.dir().clone(), session.reporter());
+        let mut counted: Counted = session.restored(STREAM_FILE)?.unwrap_or_default();
+        counted.begin_again();
         let period = Duration::from_nanos(file.period_ns());
         let measures = &mut session.header.measures;
         let log = TaskLog::new(&dir, &SERVO_TASK, period, measures, window, sample)?;
-        let counted = Counted::default();
-        Ok(Self { dir, window: window.clone(), records, log, reporter, counted, before_ns: 0 })
+        Ok(Self {
+            dir,
+            window: window.clone(),
+            records,
+            log: log.going_on(Some(&counted.releases)),
+            reporter,
+            lost_before: counted.lost,
+            counted,
+            before_ns: 0,
+            period_ns: file.period_ns(),
+            deadline_ns: file.task.deadline_us.saturating_mul(1000),
+        })
     }
 
     /// Collects until `end` is set and the ring is empty.
@@ -211,10 +249,12 @@ impl StreamCollector {
     }
 
     fn save(&mut self) -> Result<(), LabError> {
-        self.counted.lost = self.records.lost();
-        self.log.lost(&mut self.reporter, self.counted.lost);
+        self.counted.lost = self.lost_before.saturating_add(self.records.lost());
+        self.counted.releases = self.log.releases.seen();
+        self.log.lost(&mut self.reporter, self.records.lost());
         let mut draft = self.window.draft();
         self.log.keep(&mut draft)?;
+        draft.file(STREAM_FILE, &self.counted)?;
         Ok(self.dir.checkpoint(&draft)?)
     }
 
@@ -226,6 +266,8 @@ impl StreamCollector {
                 let sent_ns = if record.sent_ns > 0 { record.sent_ns } else { record.end_ns };
                 let before_ns = if self.before_ns > 0 { self.before_ns } else { sent_ns };
                 self.before_ns = sent_ns;
+                self.counted.totals.add(&record, self.period_ns, self.deadline_ns);
+                self.counted.longest = self.counted.longest.max(record.longest);
                 if self.window.elapsed_ns(record.planned_ns).is_some() {
                     self.counted.see(&record);
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
-use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
+use takt_lab::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
 use takt_lab::{Collecting, ConfigError, LabError, RunOptions, Session};
 use takt_rt::ring::ring;
 use takt_rundir::{Loss, Measure};
@@ -26,8 +26,6 @@ pub static KIND: Kind = Kind {
         ("rate", "link.frequency_hz"),
     ],
     tasks: &[&SERVO_TASK],
-    // The arm has been stopped by its own program, and a person has to press play.
-    can_resume: false,
     ..Kind::new("servo", &[("servo", SHIPPED)], read::<ServoConfig>)
 };
 
@@ -57,8 +55,10 @@ impl From<ServoError> for LabError {
 
 /// What reports read.
 fn measures(file: &ServoConfig) -> Vec<Measure> {
-    let measure = |name, title, since: &str, column| {
-        Measure::new(name, title, CYCLES, column).since(since).rate_hz(file.rate_hz())
+    // A value belongs to the part of a run in which its cycle was released.
+    let measure = |name, title, since: &str, column| Measure {
+        time_column: Some("planned_ns".to_owned()),
+        ..Measure::new(name, title, CYCLES, column).since(since).rate_hz(file.rate_hz())
     };
     let released = match file.task.pacing {
         Pacing::Locked => "Wake-up after the earliest moment that the controller's packet could be here",
@@ -113,7 +113,7 @@ impl Robot for ServoConfig {
         self.task.strict = true;
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
         let columns = ["planned_ns", "wake_ns", "wake_ns", "end_ns"];
         Ok(Critical { thread: THREAD, file: CYCLES, columns })
     }
@@ -126,7 +126,15 @@ impl Robot for ServoConfig {
     ) -> Result<Box<dyn Running>, LabError> {
         let seconds = options.seconds.unwrap_or(self.seconds);
         let mut config = self.clone();
+        let goes_on = session.resumed() > 0;
         let log = match &mut config.simulator {
+            // A log is of one stream: that of a killed part stays, and the others write none.
+            simulator if goes_on => {
+                if let Some(simulator) = simulator {
+                    simulator.log = None;
+                }
+                None
+            }
             Some(simulator) if simulator.log.is_none() && seconds <= LONGEST_LOG_S => {
                 simulator.log = Some(session.dir().path().join(CONTROLLER_LOG));
                 simulator.log.clone()
@@ -227,7 +235,8 @@ fn fill_header(
     finished: &Finished,
     collected: &StreamCollector,
 ) {
-    let (counted, totals) = (&collected.counted, &finished.totals);
+    let (counted, totals) = (&collected.counted, &collected.counted.totals);
+    let whole = session.resumed() == 0;
     session.releases(&collected.log.releases, "the stream");
     let header = &mut session.header;
     header.records_lost = counted.lost.max(finished.records_lost);
@@ -259,13 +268,14 @@ fn fill_header(
     let rms = |squares: f64, count: u64| (count > 0).then(|| (squares / count as f64).sqrt());
     let figures = [
         ("commands", Some((counted.cycles - counted.not_sent) as f64)),
-        ("following_max_rad", Some(counted.following_max_rad)),
+        ("following_max_rad", (counted.cycles > 0).then_some(counted.following_max_rad)),
         ("following_rms_rad", rms(counted.following_squares_rad2, counted.cycles)),
         // As the UR driver's benchmark has them, over the whole stream.
         ("period_jitter_us", totals.jitter_ns().map(|ns| ns / 1e3)),
         ("period_rms_error_us", totals.period_rms_error_ns().map(|ns| ns / 1e3)),
-        ("longest_without_command", Some(f64::from(finished.longest))),
-        ("page_faults", Some((finished.minor_faults + finished.major_faults) as f64)),
+        ("longest_without_command", Some(f64::from(counted.longest.max(finished.longest)))),
+        // Nobody knows those of a part that was killed.
+        ("page_faults", whole.then_some((finished.minor_faults + finished.major_faults) as f64)),
     ];
     session.figures(figures.into_iter().filter_map(|(name, value)| Some((name, value?))));
 }

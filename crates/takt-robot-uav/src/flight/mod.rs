@@ -6,7 +6,6 @@ mod threads;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use serde::Serialize;
 use takt_rt::clock::{self, monotonic_ns};
 use takt_rt::cpus::MachineCpus;
 use takt_rt::exchange;
@@ -16,8 +15,8 @@ use takt_rt::periodic::{Periodic, Release};
 use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 use takt_rt::ring::{Consumer, ring};
-use takt_rt::settings::{Granted, ProcessSettings, ThreadSettings};
-use takt_rt::thread;
+use takt_rt::settings::{ProcessSettings, ThreadSettings};
+use takt_rt::thread::{self, ThreadReport};
 
 use crate::config::UavConfig;
 use crate::control::{AttitudeLaw, ForceCommand, PositionController};
@@ -51,14 +50,6 @@ pub struct Records {
     /// Every position job.
     pub position: Consumer<PositionRecord>,
     pub telemetry: Consumer<TelemetryRecord>,
-}
-
-/// One thread and what the kernel granted it.
-#[derive(Clone, Debug, Serialize)]
-pub struct ThreadReport {
-    pub name: String,
-    /// Asked and granted.
-    pub granted: Granted,
 }
 
 /// A running flight. Dropping it lets the threads end on their own.
@@ -244,9 +235,9 @@ impl Flight {
             let Ok(mut periodic) = Periodic::new(epoch_ns, period, sleep) else { return };
             while !over() && job(&periodic.next(), epoch_ns) {}
         })?;
-        let mut granted = handle.granted().clone();
-        granted.requested = asked;
-        self.reports.insert(0, ThreadReport { name: name.to_owned(), granted });
+        let mut report = handle.report();
+        report.granted.requested = asked;
+        self.reports.insert(0, report);
         self.threads.push(handle);
         Ok(())
     }
@@ -282,7 +273,7 @@ impl Flight {
     }
 
     /// When the attitude loop had done all its jobs, CLOCK_MONOTONIC nanoseconds; `None` before.
-    pub fn landed_ns(&self) -> Option<u64> {
+    pub(crate) fn landed_ns(&self) -> Option<u64> {
         Some(self.landed_ns.load(Ordering::Acquire)).filter(|&ns| ns > 0)
     }
 

@@ -14,7 +14,7 @@ use takt_lab::{LabError, Session, TaskLog, Timed, Times};
 use takt_rundir::{Measure, RunDir};
 
 use super::rows::{AttitudeRow, PositionRow, TELEMETRY, TelemetryRow};
-use super::run::{ATTITUDE_TASK, POSITION_TASK};
+use super::run::{ATTITUDE_TASK, LATENESS, POSITION_TASK};
 use crate::flight::Records;
 use crate::plant::Loss;
 use crate::records::{AttitudeRecord, PositionRecord};
@@ -112,15 +112,19 @@ impl Flown {
         deviation_m
     }
 
-    /// Single figures. Those of a lost flight are of the time until then.
+    /// Single figures; none of a flight without a job. Those of a lost one are of the time until
+    /// then.
     pub(super) fn figures(&self) -> Vec<(&'static str, f64)> {
         let counts = &self.counts;
+        if counts.jobs == 0 {
+            return Vec::new();
+        }
         let mut figures = vec![
             ("position_rms_m", counts.errors.rms_m(counts.jobs)),
             ("max_position_error_m", counts.errors.max_m),
             ("deviation_rms_m", counts.deviations.rms_m(counts.jobs)),
             ("max_deviation_m", counts.deviations.max_m),
-            ("rotors_at_limit_share", counts.at_limit as f64 / counts.jobs.max(1) as f64),
+            ("rotors_at_limit_share", counts.at_limit as f64 / counts.jobs as f64),
             ("oldest_force_ms", counts.oldest_force_ns as f64 / 1e6),
             ("diverged", f64::from(u8::from(counts.loss.is_some()))),
         ];
@@ -151,7 +155,7 @@ impl Flown {
 /// What of an attitude job a measure is.
 fn attitude_sample(measure: &Measure) -> Option<Sample<AttitudeRecord>> {
     match measure.name.as_str() {
-        "lateness" => Some(|job| (job.planned_ns, job.lateness_ns())),
+        LATENESS => Some(|job| (job.planned_ns, job.lateness_ns())),
         "response" => Some(|job| (job.planned_ns, job.response_ns())),
         "execution" => Some(|job| (job.control_start_ns, job.control_ns())),
         "job" => Some(|job| (job.wake_ns, job.job_ns())),

@@ -2,6 +2,7 @@
 
 mod blackout;
 mod collector;
+mod report;
 mod rows;
 mod run;
 

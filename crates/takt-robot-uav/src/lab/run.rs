@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
-use takt_lab::robot::{Conclusion, Critical, End, Kind, Observe, Robot, Running, read};
+use takt_lab::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
 use takt_lab::{Collecting, ConfigError, LabError, RunOptions, Session};
 use takt_rundir::Measure;
 
 use super::collector::{Collected, Counts, FLIGHT_FILE, FlightCollector};
+use super::report::Paper;
 use super::rows::{ATTITUDE, POSITION};
 use crate::{Flight, UavConfig, UavError};
 
@@ -26,9 +27,12 @@ pub static KIND: Kind = Kind {
     ],
     factors: &[("policy", "attitude.policy"), ("rate", "attitude.rate_hz"), ("placement", "attitude.cpus")],
     tasks: &[&ATTITUDE_TASK, &POSITION_TASK],
+    report: Some(&Paper),
     ..Kind::new("uav", &[("uav", SHIPPED)], read::<UavConfig>)
 };
 
+/// The main measure.
+pub(super) const LATENESS: &str = "lateness";
 /// Thread of the attitude loop.
 const ATTITUDE_THREAD: &str = "uav-attitude";
 
@@ -62,7 +66,7 @@ fn measures(file: &UavConfig) -> Vec<Measure> {
     let attitude =
         |name, title, column| Measure::new(name, title, ATTITUDE, column).rate_hz(file.attitude.rate_hz);
     vec![
-        attitude("lateness", "Wake-up lateness of the attitude loop", "wake_ns")
+        attitude(LATENESS, "Wake-up lateness of the attitude loop", "wake_ns")
             .since("planned_ns")
             .deadline_ns(deadline_ns),
         attitude("response", "From the release to the rotor command", "control_end_ns")
@@ -109,7 +113,7 @@ impl Robot for UavConfig {
         self.tasks.strict = true;
     }
 
-    fn critical(&self) -> Result<Critical, &'static str> {
+    fn critical(&self) -> Result<Critical, NoCriticalThread> {
         let columns = ["planned_ns", "wake_ns", "control_start_ns", "control_end_ns"];
         Ok(Critical { thread: ATTITUDE_THREAD, file: ATTITUDE, columns })
     }

@@ -88,7 +88,7 @@ impl Default for VehicleConfig {
 
 impl VehicleConfig {
     /// Where each rotor sits in the body frame (x forward, y left, z up).
-    pub fn rotor_positions(&self) -> [Vector3<f64>; ROTORS] {
+    pub(crate) fn rotor_positions(&self) -> [Vector3<f64>; ROTORS] {
         let (a, d) = (self.arm_m, self.arm_m * std::f64::consts::FRAC_1_SQRT_2);
         let at = |(x, y): (f64, f64)| Vector3::new(x, y, 0.0);
         match self.layout {
@@ -99,22 +99,22 @@ impl VehicleConfig {
 
     /// The sign of the torque about z with which each rotor's drag turns the body: the first turns
     /// clockwise seen from above, so its drag turns the body the other way.
-    pub const fn yaw_signs(&self) -> [f64; ROTORS] {
+    pub(crate) const fn yaw_signs(&self) -> [f64; ROTORS] {
         [1.0, -1.0, 1.0, -1.0]
     }
 
     /// Weight, N.
-    pub fn weight_n(&self) -> f64 {
+    pub(crate) fn weight_n(&self) -> f64 {
         self.mass_kg * GRAVITY_M_S2
     }
 
     /// Speed at which four rotors carry the weight, rad/s.
-    pub fn hover_rad_s(&self) -> f64 {
+    pub(crate) fn hover_rad_s(&self) -> f64 {
         (self.weight_n() / (4.0 * self.thrust_n_s2)).sqrt()
     }
 
     /// Least and greatest thrust of one rotor, N.
-    pub fn rotor_thrust_range_n(&self) -> (f64, f64) {
+    pub(crate) fn rotor_thrust_range_n(&self) -> (f64, f64) {
         let thrust = |speed: f64| self.thrust_n_s2 * speed * speed;
         (thrust(self.rotor_min_rad_s), thrust(self.rotor_max_rad_s))
     }

@@ -84,7 +84,7 @@ impl std::fmt::Debug for Reader {
 }
 
 /// All folders at and below `folder` that hold a trace, sorted.
-pub fn traces_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn traces_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
         if folder.join("metadata").is_file() {
             found.push(folder.to_owned());
@@ -250,7 +250,7 @@ impl Reader {
 
     /// Forgets streams whose files are read and that are not of part `part`: their processes have
     /// ended.
-    pub fn forget_before(&mut self, part: u64) {
+    pub(crate) fn forget_before(&mut self, part: u64) {
         // Numbers of entries are held by the queue, so only trailing and empty ones could be
         // removed cheaply: rebuilt whole.
         if self.entries.iter().all(|entry| entry.waits || entry.part >= part) {

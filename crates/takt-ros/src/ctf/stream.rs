@@ -156,7 +156,7 @@ impl Stream {
     }
 
     /// Where the class of the packet under way stands.
-    pub fn class_number(&self) -> usize {
+    pub(crate) fn class_number(&self) -> usize {
         self.class
     }
 

@@ -230,7 +230,7 @@ impl Trace {
     }
 
     /// Whether any of its events is brought to one of ours.
-    pub fn is_of_use(&self) -> bool {
+    pub(crate) fn is_of_use(&self) -> bool {
         self.streams.iter().any(|stream| stream.events.iter().any(|event| event.mapping.is_some()))
     }
 

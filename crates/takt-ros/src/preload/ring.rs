@@ -220,7 +220,7 @@ pub const fn ring_offset(index: usize, words: usize) -> usize {
 }
 
 /// Word 0 of a record.
-pub const fn head_word(words: usize, code: u8, flags: u8, position: u64) -> u64 {
+pub(crate) const fn head_word(words: usize, code: u8, flags: u8, position: u64) -> u64 {
     (words as u64 & 0xffff) | (code as u64) << 16 | (flags as u64) << 24 | position << 32
 }
 

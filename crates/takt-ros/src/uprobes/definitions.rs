@@ -7,9 +7,11 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use takt_rt::mount;
 
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const PREFIX: &str = "takt_uprobes_";
@@ -34,7 +36,7 @@ impl Definitions {
         let (root, detached) = match mounted {
             Some(root) => (root, None),
             None => {
-                let mount = detached_mount().ok()?;
+                let mount = mount::detached(c"tracefs").ok()?;
                 let root = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
                 (Some(root).filter(|root| is_writable(root))?, Some(mount))
             }
@@ -75,28 +77,6 @@ impl Drop for Definitions {
 
 fn is_writable(root: &Path) -> bool {
     OpenOptions::new().append(true).open(root.join("uprobe_events")).is_ok()
-}
-
-/// `fsopen`, `fsconfig(CREATE)`, `fsmount` (Linux 5.2): no directory of the system changes.
-fn detached_mount() -> io::Result<OwnedFd> {
-    const CLOEXEC: libc::c_uint = 1;
-    const CREATE: libc::c_uint = 6;
-    let fd = |rc: libc::c_long| -> io::Result<OwnedFd> {
-        match libc::c_int::try_from(rc) {
-            // SAFETY: the kernel has just made this descriptor for us.
-            Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-            _ => Err(io::Error::last_os_error()),
-        }
-    };
-    // SAFETY: the name ends in zero; the call writes nothing.
-    let context = fd(unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), CLOEXEC) })?;
-    let none = std::ptr::null::<libc::c_char>();
-    // SAFETY: this command takes no key and no value.
-    if unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), CREATE, none, none, 0) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: takes integers alone.
-    fd(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), CLOEXEC, 0) })
 }
 
 /// Appends; opened otherwise, the kernel would remove everybody's events.

@@ -12,7 +12,7 @@ use takt_rt::perf_ring::PerfRing;
 use super::record::REGISTERS;
 
 /// The number of the PMU that makes uprobes; `None`: this kernel has none.
-pub fn pmu() -> Option<u32> {
+pub(crate) fn pmu() -> Option<u32> {
     fs::read_to_string("/sys/bus/event_source/devices/uprobe/type").ok()?.trim().parse().ok()
 }
 
@@ -25,7 +25,7 @@ pub fn cpus() -> Vec<u16> {
 
 /// Makes room for `count` more descriptors, as far as the hard limit goes: each function has one on
 /// every CPU.
-pub fn allow_descriptors(count: usize) {
+pub(crate) fn allow_descriptors(count: usize) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel fills the structure.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {

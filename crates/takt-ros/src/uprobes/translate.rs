@@ -179,23 +179,23 @@ impl<M: Memory> Translator<M> {
     }
 
     /// Samples with this number are calls of `sched_yield`.
-    pub fn add_yields(&mut self, id: u64) {
+    pub(crate) fn add_yields(&mut self, id: u64) {
         self.yields.insert(id);
     }
 
     /// Whether calls of `sched_yield` are seen.
-    pub fn sees_yields(&self) -> bool {
+    pub(crate) fn sees_yields(&self) -> bool {
         !self.yields.is_empty()
     }
 
     /// Whether all processes that were asked for had ended by then.
-    pub fn all_gone(&self, at_ns: u64) -> bool {
+    pub(crate) fn all_gone(&self, at_ns: u64) -> bool {
         let gone = |pid: &u32| self.gone.get(pid).is_some_and(|&gone_ns| gone_ns <= at_ns);
         self.wanted.as_ref().is_some_and(|wanted| wanted.iter().all(gone))
     }
 
     /// Found by looking, not reported by a record: the process has ended.
-    pub fn set_gone(&mut self, pid: u32, at_ns: u64) {
+    pub(crate) fn set_gone(&mut self, pid: u32, at_ns: u64) {
         self.gone.entry(pid).or_insert(at_ns);
     }
 

@@ -46,8 +46,8 @@ impl Side {
         let count: usize = runs.iter().map(|r| r.len()).sum();
         // Values per cell, such that all cells of all runs keep the bound (but for very many runs).
         let limit = CELLS.saturating_sub(runs.len()).max(CELLS / 4);
-        let cell = count.div_ceil(limit).max(1);
-        let cells = || runs.iter().flat_map(|r| r.chunks(cell));
+        let width = count.div_ceil(limit).max(1);
+        let cells = || runs.iter().flat_map(|r| r.chunks(width));
         let counts: Vec<u32> = cells().map(|c| c.len() as u32).collect();
         let kind = match q {
             None => Kind::Mean { sums: cells().map(|c| c.iter().sum()).collect() },
@@ -61,7 +61,7 @@ impl Side {
         let runs = runs
             .iter()
             .map(|values| {
-                let cells = values.len().div_ceil(cell);
+                let cells = values.len().div_ceil(width);
                 let length = match &kind {
                     Kind::Mean { .. } => block::length(values.iter().copied(), values.len()),
                     Kind::Quantile { value, .. } => {
@@ -69,7 +69,7 @@ impl Side {
                         block::length(above, values.len())
                     }
                 };
-                let run = Run { first, cells, block: length.div_ceil(cell).clamp(1, cells) };
+                let run = Run { first, cells, block: length.div_ceil(width).clamp(1, cells) };
                 first += cells;
                 run
             })
@@ -159,7 +159,7 @@ fn counts_below<'a>(cells: impl Iterator<Item = &'a [f64]>, count: usize, levels
     let last = levels.len() - 1;
     // Most values lie outside the levels but the first and the last: two comparisons do for them.
     let (inner_first, inner_last) = (levels[1.min(last)], levels[last.saturating_sub(1)]);
-    for (cell, values) in cells.enumerate() {
+    for (place, values) in cells.enumerate() {
         for v in values {
             let level = if *v > inner_last {
                 last
@@ -168,7 +168,7 @@ fn counts_below<'a>(cells: impl Iterator<Item = &'a [f64]>, count: usize, levels
             } else {
                 levels.partition_point(|l| l < v)
             };
-            below[level * count + cell] += 1;
+            below[level * count + place] += 1;
         }
     }
     // A value up to a level is up to all higher ones.

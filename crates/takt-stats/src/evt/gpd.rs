@@ -59,7 +59,7 @@ impl Gpd {
     }
 
     /// Where the tail ends, for ξ < 0.
-    pub fn upper_end(&self) -> Option<f64> {
+    pub(crate) fn upper_end(&self) -> Option<f64> {
         (self.shape < 0.0).then(|| -self.scale / self.shape)
     }
 

@@ -152,7 +152,7 @@ pub fn analyse(series_ns: &[u64], rate_hz: f64, deadline_ns: u64) -> Result<Tail
 }
 
 /// The same with intervals of another (two-sided) confidence.
-pub fn analyse_at(
+pub(crate) fn analyse_at(
     series_ns: &[u64],
     rate_hz: f64,
     deadline_ns: u64,
@@ -420,7 +420,7 @@ impl Tail {
     /// Probability of at least one value beyond `deadline_ns` in an hour at `rate_hz` values per
     /// second. Below the threshold the tail says only "at least that of the threshold": the upper
     /// end is 1 there.
-    pub fn exceedance_per_hour(&self, deadline_ns: f64, rate_hz: f64) -> Estimate {
+    pub(crate) fn exceedance_per_hour(&self, deadline_ns: f64, rate_hz: f64) -> Estimate {
         let excess = (deadline_ns - self.threshold_ns as f64).max(0.0);
         let hourly = self.peaks_per_hour(rate_hz);
         let probability = |expected: f64| -(-expected).exp_m1();
@@ -442,7 +442,7 @@ impl Tail {
 
     /// The level exceeded once in `hours` on average, at `rate_hz` values per second; never below
     /// the threshold.
-    pub fn return_level_ns(&self, hours: f64, rate_hz: f64) -> Estimate {
+    pub(crate) fn return_level_ns(&self, hours: f64, rate_hz: f64) -> Estimate {
         let expected = self.peaks_per_hour(rate_hz) * hours.max(0.0);
         let level = |theta: f64, scale: f64, expected: f64| {
             let e = expected.max(1.0).ln() * scale;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use takt_rundir::{RunDir, sha256_of};
 
-use super::{INDEX, RUNS, Store, failed_at, is_hash, seal_name};
+use super::{INDEX, MOST_INDEX_BYTES, RUNS, Store, failed_at, is_hash, seal_name};
 use crate::StoreError;
 use crate::index::{Entry, read_index, write_index};
 
@@ -169,7 +169,9 @@ impl Store {
     /// The rows of a file of the index, where it holds what its name says; `None` where it has
     /// gone.
     fn rows_of(&self, file: &str) -> Result<Option<Result<Vec<Entry>, ()>>, StoreError> {
-        let Some(bytes) = self.objects.get(&format!("{INDEX}/{file}"))? else { return Ok(None) };
+        let Some(bytes) = self.objects.get(&format!("{INDEX}/{file}"), MOST_INDEX_BYTES)? else {
+            return Ok(None);
+        };
         let is_named = file.strip_suffix(".parquet").is_some_and(|name| name == sha256_of(&bytes));
         Ok(Some(if is_named { read_index(bytes).map_err(drop) } else { Err(()) }))
     }
@@ -261,7 +263,9 @@ mod tests {
             let mut seen = 0;
             while !writers.iter().all(|writer| writer.is_finished()) {
                 let rows = store.list().unwrap();
-                assert!(rows.len() >= seen && rows.iter().all(|row| row.name == "own"), "{rows:?}");
+                // A row may be missed while its file becomes another: its run is reported all the
+                // same.
+                assert!(rows.len() >= seen, "{} {seen}", rows.len());
                 seen = rows.len();
             }
         });

@@ -227,11 +227,11 @@ fn usual_handler(trace: &Trace, paths: &[(JobRecord, Path)]) -> Option<String> {
 pub fn table(titles: [&str; 2], sequences: [&[Step]; 2]) -> String {
     let mut text = format!("| Δt (µs) | {} | Δt (µs) | {} |\n|---:|---|---:|---|\n", titles[0], titles[1]);
     for row in 0..sequences[0].len().max(sequences[1].len()) {
-        let cell = |steps: &[Step]| match steps.get(row) {
+        let step = |steps: &[Step]| match steps.get(row) {
             Some(step) => format!("{:.1} | {}", step.median_us, step.event),
             None => "- | -".to_owned(),
         };
-        let _ = writeln!(text, "| {} | {} |", cell(sequences[0]), cell(sequences[1]));
+        let _ = writeln!(text, "| {} | {} |", step(sequences[0]), step(sequences[1]));
     }
     text
 }

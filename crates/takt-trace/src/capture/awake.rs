@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use takt_rt::placement::{self, CpuSet};
-use takt_rt::policy::Policy;
+use takt_rt::policy::{self, Policy};
 use takt_rt::thread::{self, Handle};
 
 use crate::event::{Event, KEEPER_NAME, Kind};
@@ -175,7 +176,7 @@ pub(super) fn spawn_below_all(
     let remover = Remover::of_this_process();
     let body = move || {
         let bound = placement::set_affinity(0, &set).map_err(IdleThreadError::from);
-        let outcome = bound.and_then(|()| idle_policy().map_err(IdleThreadError::Policy));
+        let outcome = bound.and_then(|()| policy::set_idle().map_err(IdleThreadError::Policy));
         let settled = outcome.is_ok();
         let _group = settled.then(|| IdleGroup::join(remover)).flatten();
         let _ = ready.send(outcome);
@@ -252,12 +253,13 @@ impl Remover {
 
     fn start(group: &Path) -> io::Result<Self> {
         // The kernel may need some time to take a killed process's threads out of the group.
-        // Ctrl-C is for the program that it looks after.
-        let script = "trap '' INT; read -r _; for _ in 1 2 3 4 5 6 7 8 9 10; do \
+        // What ends the program that it looks after, or its group, must not end it first.
+        let script = "trap '' HUP INT QUIT TERM; read -r _; for _ in 1 2 3 4 5 6 7 8 9 10; do \
                       [ -d \"$1\" ] || exit; rmdir \"$1\" 2>/dev/null && exit; sleep 0.2; done";
         let child = Command::new("/bin/sh")
             .args(["-c", script, "sh"])
             .arg(group)
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -271,16 +273,6 @@ impl Drop for Remover {
         // Nothing is left to be removed.
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// SCHED_IDLE for the calling thread.
-fn idle_policy() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the parameters are valid; 0 is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -209,7 +209,7 @@ impl Tracer {
     }
 
     /// Thread id of the reader.
-    pub fn reader_tid(&self) -> i32 {
+    pub(crate) fn reader_tid(&self) -> i32 {
         self.tid
     }
 

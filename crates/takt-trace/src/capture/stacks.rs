@@ -53,9 +53,13 @@ impl Stacks {
         Self { id, ..Self::default() }
     }
 
-    /// What was read and reported so far stays: the kernel's symbols are megabytes.
+    /// The kernel's symbols stay: they are megabytes. Stacks go, of which no more than
+    /// [`MOST_STACKS`] are kept.
     pub(super) fn enable(&mut self, id: u16) {
         self.id = id;
+        self.known.clear();
+        self.words.clear();
+        self.samples.clear();
     }
 
     /// From here on those wake-ups are recorded that `filter` (on the woken thread, `pid`) lets

@@ -143,7 +143,7 @@ impl Trace {
 
     /// Whether the thread is one of the tracer's that keep CPUs awake: it never leaves user mode by
     /// itself.
-    pub fn keeps_awake(&self, tid: i32) -> bool {
+    pub(crate) fn keeps_awake(&self, tid: i32) -> bool {
         !self.kept_awake.is_empty()
             && self.threads.get(&tid).is_some_and(|thread| thread.name.starts_with(KEEPER_NAME))
     }

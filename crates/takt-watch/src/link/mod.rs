@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use takt_stats::{Recorder, Summary};
 use takt_trace::Trace;
 
+#[cfg(feature = "ethercat")]
 use self::bus::Bus;
 pub use self::endpoint::{Endpoint, InterfaceName};
 use self::stamp::Stamps;
@@ -17,6 +18,7 @@ use crate::error::WatchError;
 use crate::period;
 use crate::watcher::Settings;
 
+#[cfg(feature = "ethercat")]
 mod bus;
 mod endpoint;
 mod judge;
@@ -188,6 +190,7 @@ const MOST_WORST: usize = 20;
 #[derive(Debug)]
 enum Source {
     Tap(Box<Tap>),
+    #[cfg(feature = "ethercat")]
     Bus(Box<Bus>),
 }
 
@@ -226,6 +229,9 @@ impl Link {
     /// [`WatchError::Link`], [`WatchError::Interface`].
     pub(crate) fn open(endpoint: Endpoint, settings: Settings) -> Result<Self, WatchError> {
         let source = match endpoint {
+            #[cfg(not(feature = "ethercat"))]
+            Endpoint::Ethercat { .. } => return Err(WatchError::NoEthercat { link: endpoint }),
+            #[cfg(feature = "ethercat")]
             Endpoint::Ethercat { interface } => {
                 let bus = Bus::open(interface.as_str());
                 let bus = bus.map_err(|source| WatchError::Interface { link: endpoint, source })?;
@@ -266,6 +272,7 @@ impl Link {
     pub(crate) fn usual(&self, arrived_ns: u64) -> Vec<Exchange> {
         const USUAL: usize = 5;
         const BACK_NS: u64 = 800_000_000;
+        #[cfg(feature = "ethercat")]
         if let Source::Bus(_) = self.source {
             let before = self.exchanges.iter().rev().filter(|other| other.arrived_ns < arrived_ns);
             return before.take(2 * USUAL).copied().collect();
@@ -285,6 +292,7 @@ impl Link {
             Source::Tap(_) => self.settings.deadline_ns(self.period_ns),
             // As `takt ethercat analyse` has it: for most masters an answer that is not there by
             // then is late.
+            #[cfg(feature = "ethercat")]
             Source::Bus(_) => self.settings.deadline_ns.or(self.period_ns.map(|ns| (ns / 2.0) as u64)),
         }
     }
@@ -300,6 +308,7 @@ impl Link {
     ) -> Violation {
         match self.source {
             Source::Tap(_) => judge::blamed(trace, late, usual, threads),
+            #[cfg(feature = "ethercat")]
             Source::Bus(_) => bus::blamed(trace, late, usual, threads),
         }
     }
@@ -316,6 +325,7 @@ impl Link {
                     self.see(&packet);
                 }
             }
+            #[cfg(feature = "ethercat")]
             Source::Bus(bus) => {
                 let seen = bus.drain();
                 for one in seen {
@@ -387,6 +397,7 @@ impl Link {
         if over_ns > self.settings.late_ns(Some(period_ns)) { over_ns } else { 0 }
     }
 
+    #[cfg(feature = "ethercat")]
     fn see_frame(&mut self, seen: bus::Seen) {
         match seen {
             bus::Seen::Sent { time_ns, bytes, alone } => {
@@ -498,6 +509,7 @@ impl Link {
             }),
             lost: match &self.source {
                 Source::Tap(tap) => tap.lost,
+                #[cfg(feature = "ethercat")]
                 Source::Bus(bus) => bus.lost,
             },
         }

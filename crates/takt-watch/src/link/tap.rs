@@ -3,7 +3,8 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use takt_rt::packet::{EVERY_PROTOCOL, Layer, PacketSocket};
 
 use super::Endpoint;
 
@@ -27,15 +28,14 @@ pub(super) const DATA_BYTES: usize = 64;
 /// Longest headers of IPv4 and TCP.
 const HEADER_BYTES: usize = 120;
 /// Packets that wait, some thousands.
-const BUFFER_BYTES: libc::c_int = 4 << 20;
+const BUFFER_BYTES: i32 = 4 << 20;
 
-const ETH_P_ALL: u16 = 3;
 const ETH_P_IP: u32 = 0x0800;
 
 /// An open tap.
 #[derive(Debug)]
 pub(super) struct Tap {
-    socket: OwnedFd,
+    socket: PacketSocket,
     endpoint: Endpoint,
     /// Packets that the kernel had no room for.
     pub(super) lost: u64,
@@ -70,57 +70,18 @@ fn filter(endpoint: &Endpoint) -> Vec<libc::sock_filter> {
     ]
 }
 
-fn option<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
-    // SAFETY: the value is whole for its size, and the kernel copies it.
-    let rc = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            std::ptr::from_ref(value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 impl Tap {
     /// Opens it on all interfaces of this network namespace.
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_RAW.
     pub(super) fn open(endpoint: &Endpoint) -> io::Result<Self> {
-        let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // It gets nothing before the filter is there: protocol 0 receives none.
-        // SAFETY: takes integers alone.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just made this descriptor for us.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        let mut code = filter(endpoint);
-        let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
-        option(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
-        option(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)?;
-        // Beyond the system's limit only with CAP_NET_ADMIN; the usual size does for some seconds
-        // as well.
-        let _ = option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &BUFFER_BYTES);
-        // SAFETY: a structure of integers.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = ETH_P_ALL.to_be();
-        // SAFETY: the address is whole, and its size is given.
-        let rc = unsafe {
-            libc::bind(
-                socket.as_raw_fd(),
-                std::ptr::from_ref(&address).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
-        };
-        if rc != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let socket = PacketSocket::open(Layer::Network, false)?;
+        socket.filter(&filter(endpoint))?;
+        socket.stamp()?;
+        // The usual size does for some seconds as well.
+        socket.make_room(BUFFER_BYTES);
+        socket.bind(0, EVERY_PROTOCOL)?;
         Ok(Self { socket, endpoint: *endpoint, lost: 0 })
     }
 
@@ -128,67 +89,15 @@ impl Tap {
     pub(super) fn drain(&mut self, take: &mut dyn FnMut(Packet)) {
         let ahead_ns = crate::history::ahead_ns();
         let mut bytes = [0_u8; HEADER_BYTES + DATA_BYTES];
-        // Aligned as control messages are.
-        let mut control = [0_u64; 16];
-        loop {
-            // SAFETY: structures of integers and pointers, filled below.
-            let (mut from, mut header): (libc::sockaddr_ll, libc::msghdr) =
-                unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-            let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-            header.msg_name = std::ptr::from_mut(&mut from).cast();
-            header.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-            (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
-            header.msg_control = control.as_mut_ptr().cast();
-            header.msg_controllen = size_of_val(&control) as _;
-            // SAFETY: every pointer in the header is to what lives longer than the call, with its
-            // size.
-            let count = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &mut header, 0) };
-            let Ok(count) = usize::try_from(count) else { break };
-            let Some(time_ns) = time_stamp(&header) else { continue };
-            let outgoing = from.sll_pkttype == libc::PACKET_OUTGOING;
-            if let Some(packet) = parsed(&bytes[..count], &self.endpoint, outgoing) {
+        // An interface that has gone down is reported once: packets come again when it is up.
+        while let Ok(Some(taken)) = self.socket.take(&mut bytes) {
+            let Some(time_ns) = taken.time_ns else { continue };
+            if let Some(packet) = parsed(&bytes[..taken.length], &self.endpoint, taken.outgoing) {
                 take(Packet { time_ns: time_ns.saturating_sub(ahead_ns), ..packet });
             }
         }
-        self.count_lost();
+        self.lost += self.socket.dropped();
     }
-
-    fn count_lost(&mut self) {
-        // Packets, losses; reading sets both back (struct tpacket_stats).
-        let mut counts = [0_u32; 2];
-        let mut size = size_of_val(&counts) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `size` bytes.
-        let rc = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                counts.as_mut_ptr().cast(),
-                &mut size,
-            )
-        };
-        if rc == 0 {
-            self.lost += u64::from(counts[1]);
-        }
-    }
-}
-
-/// The kernel's time stamp, CLOCK_REALTIME.
-fn time_stamp(header: &libc::msghdr) -> Option<u64> {
-    // SAFETY: the header is as the kernel left it, with the buffer of control messages that it was
-    // given.
-    unsafe {
-        let mut message = libc::CMSG_FIRSTHDR(header);
-        while !message.is_null() {
-            if (*message).cmsg_level == libc::SOL_SOCKET && (*message).cmsg_type == libc::SCM_TIMESTAMPNS {
-                let time: libc::timespec = std::ptr::read_unaligned(libc::CMSG_DATA(message).cast());
-                let seconds = u64::try_from(time.tv_sec).ok()?;
-                return seconds.checked_mul(1_000_000_000)?.checked_add(u64::try_from(time.tv_nsec).ok()?);
-            }
-            message = libc::CMSG_NXTHDR(header, message);
-        }
-    }
-    None
 }
 
 /// The packet in `bytes`, from the network header on; None where it has no data or is not of this

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use takt_otlp::Exponential;
 use takt_rt::placement;
 use takt_stats::{Recorder, Summary};
 use takt_trace::Cause;
@@ -93,7 +94,11 @@ impl Watcher {
                 .as_ref()
                 .map_or_else(|| Summary::of(&mut []), |both| pick(both).summary().over(1e3))
         };
+        let histograms = known.recorders.as_ref().filter(|_| self.settings.histograms);
+        let histograms = histograms
+            .map(|(lateness, response)| Box::new([Exponential::of(lateness), Exponential::of(response)]));
         Some(ThreadReport {
+            histograms,
             name: named.name,
             pid: named.pid,
             tid,

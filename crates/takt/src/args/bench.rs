@@ -126,8 +126,9 @@ pub struct BenchDaq {
     /// Link: udp, pty, eventfd, simulated, comedi, iio; that of the configuration when absent
     #[arg(long)]
     pub link: Option<String>,
-    /// Length of a run in seconds
-    #[arg(long, default_value_t = 10.0, value_parser = positive_seconds)]
+    /// Longest time of a run in seconds. Runs end with 2500 edges for each of them, so that all
+    /// conditions compare the same number; one that is slower ends with its time, and says so
+    #[arg(long, default_value_t = 120.0, value_parser = positive_seconds)]
     pub seconds: f64,
     /// Configuration file; the shipped one when absent
     #[arg(long)]

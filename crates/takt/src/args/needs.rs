@@ -75,7 +75,7 @@ Takes about 11 minutes with the defaults: 16 settings, 10000 releases of 4 ms ea
 
 /// `takt bench daq`
 pub const BENCH_DAQ: &str = "\
-Takes about 1.5 minutes with the defaults: 7 conditions of 10 s. Needs root, or cap_sys_nice and cap_ipc_lock. The days and weeks of the \
+Takes about 2 minutes with the defaults: 7 conditions of 300000 edges, each at most 2 minutes. Needs root, or cap_sys_nice and cap_ipc_lock. The days and weeks of the \
 paper are the campaign daq-long.";
 
 /// `takt bench humanoid`

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use takt_lab::campaign::{Campaign, Plan, condition_rows, shipped};
+use takt_lab::LabError;
+use takt_lab::campaign::{Campaign, CampaignFile, Plan, condition_rows, shipped};
 
 use super::tidy::Tidy;
 use super::{CommandResult, campaign};
@@ -30,10 +31,20 @@ fn setting(link: &str, of_file: &str) -> String {
     }
 }
 
+/// Edges a second that every condition of a link that is worth measuring has.
+const EDGES_PER_S: f64 = 2500.0;
+
+/// A run of at most `seconds` ends with its edges, so that conditions compare the same number of
+/// them, however fast they are.
+fn last(file: &mut CampaignFile, seconds: f64) -> Result<(), LabError> {
+    file.seconds = Some(seconds);
+    file.set_text(&format!("stop.edges={}", (seconds * EDGES_PER_S).ceil()))
+}
+
 pub fn run(args: &BenchDaq) -> CommandResult {
     let mut file = shipped(&ROBOTS, "daq")?;
     file.repetitions = args.repeat;
-    file.seconds = Some(args.seconds);
+    last(&mut file, args.seconds)?;
     file.use_config(args.config.as_deref());
     let of_file = link_of_file(args.config.as_deref())?;
     let link = args.link.clone().unwrap_or_else(|| of_file.clone());

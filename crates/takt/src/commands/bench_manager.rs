@@ -16,6 +16,10 @@ use crate::registry::ROBOTS;
 const NAME: &str = "manager";
 
 pub fn run(args: &BenchManager) -> CommandResult {
+    // What cannot be compared with is reported before minutes of measuring.
+    if let Some(other) = &args.compare {
+        takt_report::collect(&[other])?;
+    }
     let _tidy = Tidy::before(&args.runs);
     let campaign = match &args.resume {
         Some(path) => {

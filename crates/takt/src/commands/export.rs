@@ -7,6 +7,7 @@ use takt_report::export::{csv, histogram, mcap};
 
 use super::CommandResult;
 use crate::args::{Export, Format};
+use crate::registry::ROBOTS;
 
 pub fn run(args: &Export) -> CommandResult {
     if args.format == Format::Mcap {
@@ -42,8 +43,9 @@ fn to_mcap(args: &Export) -> CommandResult {
     if args.measure.is_some() {
         return Err("--format mcap has all measures: leave --measure out".into());
     }
-    let written = mcap(&args.run, || Ok(BufWriter::new(takt_files::create_output(path)?)))
-        .map_err(|error| format!("{}: {error}", path.display()))?;
+    let written =
+        mcap(&args.run, &ROBOTS.supplements(), || Ok(BufWriter::new(takt_files::create_output(path)?)))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
     for (topic, messages) in written {
         println!("{messages:>9} {topic}");
     }

@@ -57,6 +57,8 @@ pub fn run(args: &args::Manage) -> CommandResult {
     if args.learn {
         return super::learn::run(args);
     }
+    #[cfg(feature = "otlp")]
+    super::otlp::check(args.otlp.as_ref())?;
     let path = args.goals.as_ref().ok_or(
         "which goals? takt manage GOALS.toml -- ros2 launch …; without any yet: takt manage --learn -- ros2 launch …",
     )?;
@@ -295,6 +297,17 @@ where
         }
         None => None,
     };
+    #[cfg(feature = "otlp")]
+    let (telemetry, known) = {
+        let (board, known) = (live.board(), super::otlp::of_manager::AtEnd::default());
+        let endpoint = super::otlp::check(args.otlp.as_ref())?;
+        let reported = std::sync::Arc::clone(&known);
+        let telemetry = super::otlp::begin(endpoint, &[], move |points| match reported.get() {
+            Some(last) => super::otlp::of_manager::fill_last(points, last),
+            None => super::otlp::of_manager::fill(points, &board.read()),
+        })?;
+        (telemetry, known)
+    };
     let screen = args.screen.then(|| show(live.board(), Arc::clone(ended)));
     let outcome = live.drive(ended);
     ended.store(true, Ordering::Release);
@@ -311,6 +324,11 @@ where
     // A panic of the screen has been printed.
     if let Some(Ok(Err(error))) = screen.map(std::thread::JoinHandle::join) {
         eprintln!("takt: {error}");
+    }
+    #[cfg(feature = "otlp")]
+    if let Some(telemetry) = telemetry {
+        super::otlp::of_manager::conclude(&telemetry, &finished.status, &known);
+        telemetry.finish();
     }
     outcome?;
     Ok(finished)

@@ -39,6 +39,8 @@ pub mod kernels;
 pub mod learn;
 #[cfg(feature = "ros")]
 pub mod manage;
+#[cfg(feature = "otlp")]
+mod otlp;
 #[cfg(feature = "ros")]
 mod outputs;
 #[cfg(feature = "store")]

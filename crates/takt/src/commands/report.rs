@@ -1,25 +1,29 @@
 //! `takt report`
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use takt_report::results;
 
 use super::CommandResult;
 use crate::args::Report;
+use crate::registry::ROBOTS;
 
 pub fn run(args: &Report) -> CommandResult {
     if let (Some(folder), Some(page)) = (&args.results, &args.page) {
         for written in results::keep(folder, &args.dirs)? {
             println!("{}", written.display());
         }
-        std::fs::write(page, results::page(&results::read(folder)?))
+        let text = results::page(&results::read(folder)?);
+        takt_files::create_output(page)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|error| format!("{}: {error}", page.display()))?;
         println!("{}", page.display());
         return Ok(ExitCode::SUCCESS);
     }
     // clap asks for at least one.
     let out = args.out.as_ref().or(args.dirs.first()).ok_or("no folder was named")?;
-    let written = takt_report::write(&args.dirs, out)?;
+    let written = takt_report::write(&args.dirs, out, &ROBOTS.supplements())?;
     println!("{}", written.html.display());
     println!("{}", written.markdown.display());
     Ok(ExitCode::SUCCESS)

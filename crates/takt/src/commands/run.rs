@@ -1,8 +1,12 @@
 //! `takt run`
 
 use std::process::ExitCode;
+#[cfg(feature = "otlp")]
+use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
+#[cfg(feature = "otlp")]
+use takt_lab::LiveMeasures;
 use takt_lab::campaign::RunSetup;
 use takt_lab::trace::{TraceRequest, trace};
 use takt_lab::{Event, Interference, RunOptions, Session, Target};
@@ -10,6 +14,8 @@ use takt_load::Profile;
 use takt_stats::Verdict;
 use takt_trace::Thresholds;
 
+#[cfg(feature = "otlp")]
+use super::otlp;
 use super::tidy::Tidy;
 use super::{CommandResult, failed, stop_flag};
 use crate::args::{Run, Shown};
@@ -23,6 +29,8 @@ pub fn run(args: &Run) -> CommandResult {
     }
     #[cfg(feature = "store")]
     super::store::check(args.store.as_ref())?;
+    #[cfg(feature = "otlp")]
+    let endpoint = otlp::check(args.otlp.as_ref())?;
     let mut robot = ROBOTS.load(&args.config)?;
     if args.strict {
         robot.make_strict();
@@ -44,39 +52,65 @@ pub fn run(args: &Run) -> CommandResult {
         seconds: args.seconds,
         interference,
         target: match (&args.run_dir, &args.resume) {
-            (_, Some(dir)) if robot.kind().can_resume => Target::Resume(dir.clone()),
-            (_, Some(_)) => {
-                return Err(
-                    format!("--resume: a run of {} cannot go on; start a new one", robot.robot()).into()
-                );
-            }
+            (_, Some(dir)) => match robot.kind().cannot_resume {
+                None => Target::Resume(dir.clone()),
+                Some(why) => {
+                    let robot = robot.robot();
+                    return Err(
+                        format!("--resume: a run of {robot} cannot go on: {why}; start a new one").into()
+                    );
+                }
+            },
             (Some(dir), None) => Target::Exactly(dir.clone()),
             (None, None) => Target::Below(args.runs.clone()),
         },
         view: args.view.into(),
         experiment: setup.experiment,
         watch: None,
+        live: None,
         stop: stop_flag()?,
+    };
+    #[cfg(feature = "otlp")]
+    let (options, telemetry, live, known) = {
+        let (live, known) = (LiveMeasures::default(), otlp::of_run::Known::default());
+        let about = [("takt.robot", robot.robot().to_owned())];
+        let source = {
+            let (live, known) = (live.clone(), Arc::clone(&known));
+            move |points: &mut takt_otlp::Points| otlp::of_run::fill(points, &live, &known)
+        };
+        let telemetry = otlp::begin(endpoint, &about, source)?;
+        let wanted = telemetry.is_some().then(|| live.clone());
+        (RunOptions { live: wanted, ..options }, telemetry, live, known)
     };
     let mut progress = print::RobotProgress::new(args.view == Shown::Terminal && robot.kind().has_views);
     let _tidy = Tidy::before(&args.runs);
     let mut see = |event: Event<'_>| progress.see(&event);
-    let verdict = match flight_recorder(args) {
+    let ran = match flight_recorder(args) {
         Some(request) => {
             let traced = trace(&*robot, &options, &request, &mut see);
             let traced = traced.inspect_err(|error| failed::note(progress.run_dir(), error))?;
             progress.clear();
             print_result(args, &traced, |traced| print::traced(traced, print::ran, None))?;
-            traced.run.verdict()
+            #[cfg(feature = "otlp")]
+            if let Some(trace) = &traced.trace {
+                known.lock().unwrap_or_else(PoisonError::into_inner).causes = trace.report.causes.clone();
+            }
+            traced.run
         }
         None => {
             let ran = Session::run(&*robot, &options, &mut see);
             let ran = ran.inspect_err(|error| failed::note(progress.run_dir(), error))?;
             progress.clear();
             print_result(args, &ran, print::ran)?;
-            ran.verdict()
+            ran
         }
     };
+    let verdict = ran.verdict();
+    #[cfg(feature = "otlp")]
+    if let Some(telemetry) = telemetry {
+        otlp::of_run::conclude(&telemetry, &ran, &live, &known);
+        telemetry.finish();
+    }
     #[cfg(feature = "store")]
     if let (Some(place), Some(dir)) = (&args.store, progress.run_dir()) {
         super::store::put(place, std::iter::once(dir))?;
@@ -111,9 +145,10 @@ fn print_result<S: Serialize>(
 /// run stays unsealed. Asked for here and not between fork and exec, because an exec with file
 /// capabilities takes it back (prctl(2)).
 fn end_with(parent: u32) -> std::io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(PARENT_GONE))?;
-    if std::os::unix::process::parent_id() == parent {
-        return Ok(());
-    }
-    Err(std::io::Error::other(format!("--parent {parent}: that process has ended or is not the parent")))
+    takt_rt::child::end_with(parent, PARENT_GONE.as_raw()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            std::io::Error::other(format!("--parent {parent}: that process has ended or is not the parent"))
+        }
+        _ => error,
+    })
 }

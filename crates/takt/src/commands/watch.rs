@@ -2,8 +2,8 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,6 +11,8 @@ use takt_trace::KeepAwake;
 use takt_watch::link::Endpoint;
 use takt_watch::{FollowBy, Options, Recording, Report, Settings, Target, TraceOptions, watch};
 
+#[cfg(feature = "otlp")]
+use super::otlp;
 use super::{CommandResult, stop_flag};
 use crate::args;
 use crate::print;
@@ -25,6 +27,8 @@ const ASKED: [(Signal, Duration); 3] = [
 pub fn run(args: &args::Watch) -> CommandResult {
     let stop = stop_flag()?;
     let links = Endpoint::all(&args.link)?;
+    #[cfg(feature = "otlp")]
+    let collector = otlp::check(args.otlp.as_ref())?;
     let mut child = start(args)?;
     let target = match (&child, args.pid, &args.name, &args.cgroup) {
         (Some(child), ..) => Target::Tree(i32::try_from(child.id())?),
@@ -40,7 +44,8 @@ pub fn run(args: &args::Watch) -> CommandResult {
         late_ns: microseconds(args.late_us),
         deadline_ns: microseconds(args.deadline_us),
         follow: if args.all_events { FollowBy::Events } else { FollowBy::Auto },
-        live: args.screen,
+        live: args.screen || reported(args),
+        histograms: reported(args),
         probes: args.gc,
         ..Settings::default()
     };
@@ -51,9 +56,19 @@ pub fn run(args: &args::Watch) -> CommandResult {
     if args.flight_recorder {
         recording = recording.without_rows();
     }
+    let latest = Latest::default();
+    #[cfg(feature = "otlp")]
+    let telemetry = {
+        let latest = Arc::clone(&latest);
+        otlp::begin(collector, &[("takt.target", target.to_string())], move |points| {
+            if let Some(report) = shown(&latest) {
+                otlp::of_watch::fill(points, &report);
+            }
+        })?
+    };
     let watched = match args.screen {
-        true => on_screen(&options, &stop, &mut recording),
-        false => watch(&options, &stop, Some(&mut recording), &mut |_| {}),
+        true => on_screen(&options, &stop, &mut recording, &latest),
+        false => watch(&options, &stop, Some(&mut recording), &mut |report| keep(&latest, report)),
     };
     let status = child.as_mut().map(end).transpose()?;
     let mut report = match watched {
@@ -69,6 +84,12 @@ pub fn run(args: &args::Watch) -> CommandResult {
     report.exit_status =
         status.and_then(|status| status.code().or(status.signal().map(|signal| 128 + signal)));
     report.run_dir = Some(recording.path().to_owned());
+    #[cfg(feature = "otlp")]
+    if let Some(telemetry) = telemetry {
+        keep(&latest, &report);
+        otlp::of_watch::conclude(&telemetry, &report);
+        telemetry.finish();
+    }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
@@ -85,6 +106,29 @@ pub fn run(args: &args::Watch) -> CommandResult {
         notes.for_each(|note| eprintln!("takt: {note}"));
     }
     Ok(if nothing || report.untraced.is_some() { ExitCode::from(2) } else { ExitCode::SUCCESS })
+}
+
+/// The last report that was made, for whoever looks on. It is taken out to be looked at, so that
+/// the watch does not wait for that.
+type Latest = Arc<Mutex<Option<Arc<Report>>>>;
+
+fn keep(latest: &Latest, report: &Report) {
+    *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(report.clone()));
+}
+
+#[cfg(any(feature = "otlp", feature = "ros"))]
+fn shown(latest: &Latest) -> Option<Arc<Report>> {
+    latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+#[cfg(feature = "otlp")]
+fn reported(args: &args::Watch) -> bool {
+    args.otlp.is_some()
+}
+
+#[cfg(not(feature = "otlp"))]
+fn reported(_: &args::Watch) -> bool {
+    false
 }
 
 /// Starts the command, if there is one. With --json its output must not stand between the lines of
@@ -129,18 +173,17 @@ fn on_screen(
     options: &Options,
     stop: &Arc<AtomicBool>,
     recording: &mut Recording,
+    latest: &Latest,
 ) -> Result<Report, takt_watch::WatchError> {
-    use std::sync::{Mutex, PoisonError};
     use takt_view::{ViewExit, terminal};
 
-    let shown: Arc<Mutex<Option<Report>>> = Arc::default();
     let ended = Arc::new(AtomicBool::new(false));
     let screen = {
-        let (shown, ended, stop) = (Arc::clone(&shown), Arc::clone(&ended), Arc::clone(stop));
+        let (latest, ended, stop) = (Arc::clone(latest), Arc::clone(&ended), Arc::clone(stop));
         std::thread::spawn(move || {
             let exit = terminal::show(&ended, |frame| {
-                if let Some(report) = &*shown.lock().unwrap_or_else(PoisonError::into_inner) {
-                    takt_watch::screen::draw(frame, report);
+                if let Some(report) = shown(&latest) {
+                    takt_watch::screen::draw(frame, &report);
                 }
             });
             match exit {
@@ -150,9 +193,7 @@ fn on_screen(
             }
         })
     };
-    let report = watch(options, stop, Some(recording), &mut |report| {
-        *shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
-    });
+    let report = watch(options, stop, Some(recording), &mut |report| keep(latest, report));
     ended.store(true, Ordering::Release);
     // The terminal is given back before anything else is printed.
     let _ = screen.join();
@@ -164,9 +205,10 @@ fn on_screen(
     options: &Options,
     stop: &Arc<AtomicBool>,
     recording: &mut Recording,
+    latest: &Latest,
 ) -> Result<Report, takt_watch::WatchError> {
     eprintln!(
         "takt: --screen: this program was built without screens (feature `ros`); watching goes on without"
     );
-    watch(options, stop, Some(recording), &mut |_| {})
+    watch(options, stop, Some(recording), &mut |report| keep(latest, report))
 }

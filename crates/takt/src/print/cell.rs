@@ -5,11 +5,12 @@ use std::fmt::Write;
 use takt_robot_cell::lab::CellSummary;
 use takt_robot_cell::lab::bench::{Against, BenchRow};
 use takt_robot_cell::lab::designs::{DesignRow, Side};
+use takt_robot_cell::lab::work::Work;
 use takt_robot_cell::lab::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
-use super::{circumstances, number};
+use super::{circumstances, counted, number, percent};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -124,8 +125,13 @@ fn tasks(s: &CellSummary) -> String {
         };
         let _ = writeln!(
             out,
-            "  {name:<22}{:>6} ms{:>10}{:>9}{:>9}{:>9}{:>11.2}",
-            task.deadline_ms, task.releases, task.misses, task.skipped, task.late, task.worst_ms
+            "  {name:<22}{:>6} ms{:>10}{:>9}{:>9}{:>9}{:>11}",
+            task.deadline_ms,
+            task.releases,
+            task.misses,
+            task.skipped,
+            task.late,
+            shown(task.worst_ms, 2)
         );
     }
     out
@@ -204,21 +210,22 @@ pub fn rows(rows: &[BenchRow]) -> String {
     let mut refused = Vec::new();
     for row in rows {
         let against = row.against_cfs.as_ref().map(against).unwrap_or_default();
+        let work = |of: fn(&Work) -> u64| counted(row.work.as_ref().map(of));
         let _ = writeln!(
             out,
-            "  {:<9}{:>6}{:>11}{:>11}{:>9}{:>9}{:>9}{:>11}{:>9}{:>9}{:>10}{:>8.2}%   {}{}",
+            "  {:<9}{:>6}{:>11}{:>11}{:>9}{:>9}{:>9}{:>11}{:>9}{:>9}{:>10}{:>9}   {}{}",
             row.policy,
             row.noise,
             number(row.reaction_ms.map(|reaction| reaction.mean), 2),
             number(row.reaction_ms.map(|reaction| reaction.worst), 2),
-            row.work.frames_judged,
-            row.work.frames_with_networks,
-            row.work.people_found,
-            row.reactions,
-            row.misses,
-            row.frames_dropped,
-            row.work.ssm_jobs,
-            100.0 * row.stolen,
+            work(|work| work.frames_judged),
+            work(|work| work.frames_with_networks),
+            work(|work| work.people_found),
+            counted(row.reactions),
+            counted(row.misses),
+            counted(row.frames_dropped),
+            work(|work| work.ssm_jobs),
+            percent(row.stolen),
             against,
             if row.not_granted.is_empty() { "" } else { "  (lenient: not all settings granted)" }
         );
@@ -289,8 +296,10 @@ pub fn designs(own: &str, against: &str, rows: &[DesignRow]) -> String {
             side(&row.against),
             side(&row.own)
         );
-        let work =
-            |side: &Side| format!("{} judged, {} dropped, {} missed", side.judged, side.dropped, side.misses);
+        let work = |side: &Side| {
+            let [judged, dropped, missed] = [side.judged, side.dropped, side.misses].map(counted);
+            format!("{judged} judged, {dropped} dropped, {missed} missed")
+        };
         let _ = writeln!(out, "      {against}: {}; {own}: {}", work(&row.against), work(&row.own));
     }
     out

@@ -218,7 +218,10 @@ pub fn manager_table(table: &ManagerTable) -> String {
                     let _ = write!(
                         text,
                         " | {:>5} / {:<6} {:>8.1} {:>9.1}",
-                        row.violations, row.completions, median_ms, worst_ms
+                        super::counted(row.violations),
+                        row.completions,
+                        median_ms,
+                        worst_ms
                     );
                 }
                 None => {
@@ -273,7 +276,7 @@ pub fn manager_table(table: &ManagerTable) -> String {
 /// Late completions phase by phase, for the chains that were late anywhere.
 fn phases(table: &ManagerTable, chains: &[&str], policies: &[&str]) -> String {
     let mut text = String::new();
-    let late = |chain: &&str| table.rows.iter().any(|row| row.chain == **chain && row.violations > 0);
+    let late = |chain: &&str| table.rows.iter().any(|row| row.chain == **chain && row.violations > Some(0));
     for chain in chains.iter().filter(|chain| late(chain)) {
         // Writing to a string cannot fail.
         let _ = write!(text, "  {chain:14} late by phase:");

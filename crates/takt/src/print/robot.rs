@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use indicatif::ProgressBar;
 use takt_lab::{Event, Ran, RunSummary};
 
-use super::{bar, circumstances, left, number, style};
+use super::{bar, circumstances, counted, left, number, style};
 
 /// The bar of a run whose length is known, and of one that ends when it is instructed to.
 const WITH_END: &str = "{elapsed} {wide_bar} {left}  {msg}";
@@ -38,7 +38,7 @@ pub fn run_summary(s: &RunSummary) -> String {
             us(all.p999),
             us(all.worst),
             deadline,
-            measure.misses
+            counted(measure.misses)
         );
     }
     for (name, value) in &s.figures {

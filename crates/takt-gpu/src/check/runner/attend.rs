@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use takt_rt::child::end_with_this_process;
+
 use super::{Outcome, RunnerError, StepReport};
 use crate::check::step::StepMessage;
 use crate::gpu::Info;
@@ -40,22 +42,6 @@ impl Drop for Attended {
         while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-}
-
-/// Lets the kernel kill the process when this one ends, however it ends.
-pub fn end_with_this_process(command: &mut Command) {
-    let parent = std::process::id();
-    // SAFETY: prctl and getppid are async-signal-safe, and nothing else is done between fork and
-    // exec.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            // The parent may have ended before that.
-            if libc::getppid() as u32 != parent { Err(std::io::ErrorKind::NotFound.into()) } else { Ok(()) }
-        });
     }
 }
 

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use takt_load::gpu::Priority;
+use takt_rt::child::end_with_this_process;
 use takt_rt::clock::monotonic_ns;
 
 use super::streams::differing;
 use super::{Step, StepError, not_run, open};
 use crate::check::CHECK_KERNELS;
-use crate::check::runner::end_with_this_process;
 use crate::check::step::StepMessage;
 use crate::error::GpuError;
 use crate::gpu::Gpu;

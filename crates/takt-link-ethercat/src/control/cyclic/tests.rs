@@ -78,6 +78,7 @@ fn an_answer_that_is_256_cycles_late_is_not_new() {
     let mut cyclic = Cyclic::new(cut(&places(1, 4, 4), 8, ProcessCommands::Lrw));
     let old = sent(&mut cyclic, &[0; 8], None);
     for beyond in [256, 512, 65_536] {
+        // The frame's own cycle is forgotten.
         while cyclic.cycle < 1 + beyond {
             cyclic.launch(0, &[0; 8], false, None, |_| {});
         }

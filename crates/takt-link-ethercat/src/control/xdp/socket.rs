@@ -130,7 +130,7 @@ impl Xdp {
 
     /// Tries a way for a while where the queue is taken or memory is used up: the kernel gives both
     /// back some time after a socket's end, and that may have been this robot's, a moment ago.
-    fn try_patiently(index: i32, queue: u32, way: BindMode) -> Result<Self, Refusal> {
+    fn try_patiently(index: u32, queue: u32, way: BindMode) -> Result<Self, Refusal> {
         let end_ns = monotonic_ns() + QUEUE_PATIENCE.as_nanos() as u64;
         loop {
             match Self::try_mode(index, queue, way) {
@@ -142,7 +142,7 @@ impl Xdp {
         }
     }
 
-    fn try_mode(index: i32, queue: u32, way: BindMode) -> Result<Self, Refusal> {
+    fn try_mode(index: u32, queue: u32, way: BindMode) -> Result<Self, Refusal> {
         let failed = |what| move |source: io::Error| Refusal { what, source };
         let outside = |error: xdp::error::Error| match error {
             xdp::error::Error::Socket(error) => socket_refusal(error),
@@ -179,8 +179,8 @@ impl Xdp {
         }
         // Before the program, as libxdp does: attaching may take the link down, and then it does so
         // once.
-        let socket = socket.bind(NicIndex(index as u32), queue, flags).map_err(socket_refusal)?;
-        let attached = program.attach(index, way.mode).map_err(failed(ATTACHING))?;
+        let socket = socket.bind(NicIndex(index), queue, flags).map_err(socket_refusal)?;
+        let attached = program.attach(index as i32, way.mode).map_err(failed(ATTACHING))?;
         let zero_copy = is_zero_copy(&socket);
         let place = if way.mode == XdpMode::Driver { "native" } else { "generic" };
         let copies = if zero_copy { "zero copy" } else { "copied" };
@@ -234,7 +234,7 @@ fn same_for_all(refusal: &Refusal) -> bool {
     }
 }
 
-fn way_out(name: &str, index: i32, queue: u32, refusal: &Refusal) -> String {
+fn way_out(name: &str, index: u32, queue: u32, refusal: &Refusal) -> String {
     let code = refusal.source.raw_os_error().unwrap_or(0);
     match (refusal.what, code) {
         (_, libc::EPERM | libc::EACCES) => "setcap \
@@ -256,7 +256,7 @@ fn way_out(name: &str, index: i32, queue: u32, refusal: &Refusal) -> String {
             )
         }
         (BINDING, libc::EINVAL) => {
-            let there = NicIndex(index as u32).queue_counts().map(|queues| queues.rx_count());
+            let there = NicIndex(index).queue_counts().map(|queues| queues.rx_count());
             let there = there.map_or_else(|_| String::new(), |count| format!(" ({name} has {count})"));
             format!("queue = {queue} must be one that the interface has{there}; `ethtool -l {name}` reports")
         }

@@ -109,7 +109,7 @@ impl Other {
             }
         }
         command.envs(variables.iter().map(|(name, value)| (name, value)));
-        takt_gpu::check::runner::end_with_this_process(&mut command);
+        takt_rt::child::end_with_this_process(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(failed)?;
         let (sender, receiver) = channel();

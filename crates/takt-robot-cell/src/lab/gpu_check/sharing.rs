@@ -8,11 +8,11 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use takt_gpu::check::runner::end_with_this_process;
 use takt_gpu::check::step::{Step, StepError, StepMessage};
 use takt_gpu::mps;
 use takt_gpu::sharing::{Sharing, SharingMode, Slice};
 use takt_load::gpu::{Kind, Variables};
+use takt_rt::child::end_with_this_process;
 
 use super::interference::{Camera, NONE, Other, PRIORITIES, Place, line, row};
 use super::{failed, open};

@@ -2,6 +2,9 @@
 
 use takt_link_rtde::client::SendOutcome;
 use takt_perception::FrameHealth;
+use takt_report::verdict::{Source, concluded};
+use takt_rundir::RunHeader;
+use takt_stats::{SeriesEvidence, judge_series};
 
 use super::*;
 use crate::lab::tally::{CameraRule, Rules};
@@ -67,7 +70,34 @@ fn tallied(
 }
 
 fn sum(facts: &RunFacts, rules: &Rules, frames: &[FrameRecord], jobs: &[SsmJob]) -> CellSummary {
-    sum_up(facts, &tallied(facts, rules, frames, jobs).0)
+    let tally = tallied(facts, rules, frames, jobs).0;
+    let mut summary = sum_up(facts, &tally);
+    summary.set_verdict(verdict(&summary, &tally, facts));
+    summary
+}
+
+/// The verdict that reports have, of the reactions and of what the header is reported.
+fn verdict(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> VerdictReport {
+    let Found { failures, doubts } = found(summary, tally, facts);
+    let reactions = judge_series(&SeriesEvidence {
+        unit: "reactions".to_owned(),
+        deadline_ns: tally.rules.reaction_deadline_ns,
+        rate_hz: Some(summary.reaction_ms.count as f64 / summary.seconds),
+        samples: summary.reaction_ms.count,
+        misses: summary.misses - summary.unanswered_late,
+        longest_run: tally.reaction.misses().longest_run,
+        worst_ns: tally.reaction.max_ns(),
+        unfinished_late: summary.unanswered_late.saturating_add(summary.dropped_late),
+        not_granted: facts.not_granted.len() as u64,
+        ..SeriesEvidence::default()
+    });
+    let header = RunHeader {
+        finished_utc: Some("2026-11-21T15:52:42.000Z".to_owned()),
+        failures,
+        doubts,
+        ..RunHeader::new("cell", "test")
+    };
+    concluded(reactions, &[Source { header: &header, doubt: None }])
 }
 
 fn frame(sequence: u64, arrival_ms: u64, dropped: u64) -> FrameRecord {

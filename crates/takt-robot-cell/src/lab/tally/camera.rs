@@ -106,7 +106,7 @@ impl CameraTally {
     }
 
     /// Frames without a judgement.
-    pub fn unjudged_frames(&self) -> u64 {
+    pub(crate) fn unjudged_frames(&self) -> u64 {
         self.unjudged.values().sum()
     }
 

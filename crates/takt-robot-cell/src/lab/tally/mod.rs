@@ -119,7 +119,7 @@ impl Tally {
     }
 
     /// The configured name of a camera; its number where it has none.
-    pub fn camera_name(&self, camera: u32) -> String {
+    pub(crate) fn camera_name(&self, camera: u32) -> String {
         let rule = self.rules.cameras.get(camera as usize);
         rule.map_or_else(|| (camera + 1).to_string(), |rule| rule.name.clone())
     }

@@ -101,7 +101,7 @@ pub enum FaultKind {
 impl FaultKind {
     /// Whether the robot does other things than it is instructed, or does not hear: the dashboard's
     /// stop is tried, too.
-    pub const fn is_disobedience(self) -> bool {
+    pub(crate) const fn is_disobedience(self) -> bool {
         self.is_motion()
             || matches!(
                 self,
@@ -115,7 +115,7 @@ impl FaultKind {
     }
 
     /// Whether the robot's own motion shows it.
-    pub const fn is_motion(self) -> bool {
+    pub(crate) const fn is_motion(self) -> bool {
         matches!(self, Self::MovesDespiteStop | Self::FasterThanCommanded | Self::SpeedFractionNotFollowed)
     }
 

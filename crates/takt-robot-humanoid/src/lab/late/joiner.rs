@@ -8,13 +8,14 @@ use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use takt_link_ethercat::analyse::{LateWay, Usual};
 use takt_link_ethercat::control::{ExchangeMode, LateAnswer};
+use takt_link_ethercat::segment::Stay;
 
 use crate::run::CycleRecord;
 
 /// Name of the sample file with the stamps of late frames.
 pub const LATE: &str = "late_frames";
-/// Cycles kept to find a late answer's own in: it comes within 16, or counts as lost.
-const CYCLES_KEPT: usize = 256;
+/// Cycles kept to find a late answer's own in: one that comes is reported for up to 255 cycles.
+const CYCLES_KEPT: usize = 257;
 /// Answers in time that are kept: of the last second, those whose frames the segment has not
 /// forgotten.
 const IN_TIME_KEPT: usize = 16;
@@ -34,13 +35,19 @@ pub struct LateRow {
     pub way: LateWay,
     /// What the parts of the way usually took, from the cycles before.
     pub usual: Usual,
+    /// For how long the segment kept it on purpose, by its own stamps.
+    pub held_ns: u64,
+    /// CPU time that the segment's thread got while it had the frame; 0 where that is not known.
+    pub ran_ns: u64,
+    /// Longest time between two readings of the clock in that work, some 1 us apart; 0 likewise.
+    pub still_ns: u64,
 }
 
 /// A column of the sample file, and what it holds of a row.
 pub(super) type Column = (&'static str, fn(&mut LateRow) -> &mut u64);
 
 /// The columns, which are the keys in [`LATE_CAUSES_FILE`], too.
-pub(super) const COLUMNS: [Column; 20] = [
+pub(super) const COLUMNS: [Column; 23] = [
     ("index", |row| &mut row.index),
     ("planned_ns", |row| &mut row.way.planned_ns),
     ("wake_ns", |row| &mut row.way.wake_ns),
@@ -61,6 +68,9 @@ pub(super) const COLUMNS: [Column; 20] = [
     ("usual_segment_ns", |row| &mut row.usual.segment_ns),
     ("usual_homeward_ns", |row| &mut row.usual.homeward_ns),
     ("usual_beyond_ns", |row| &mut row.usual.beyond_ns),
+    ("held_ns", |row| &mut row.held_ns),
+    ("ran_ns", |row| &mut row.ran_ns),
+    ("still_ns", |row| &mut row.still_ns),
 ];
 
 impl Serialize for LateRow {
@@ -106,8 +116,7 @@ struct Passed {
     cycle: u32,
     /// Where its first process data lie: frames of one cycle differ by it.
     address: u32,
-    at_ns: u64,
-    left_ns: u64,
+    stay: Stay,
 }
 
 /// A late answer, with what the controller recorded of its cycle: found when the answer is taken,
@@ -170,8 +179,8 @@ impl LateJoiner {
     }
 
     /// A frame of ours, as the segment reports it.
-    pub fn passed(&mut self, (cycle, address): (u32, u32), at_ns: u64, left_ns: u64) {
-        bounded(&mut self.passed, PASSED_KEPT, Passed { cycle, address, at_ns, left_ns });
+    pub fn passed(&mut self, (cycle, address): (u32, u32), stay: Stay) {
+        bounded(&mut self.passed, PASSED_KEPT, Passed { cycle, address, stay });
     }
 
     /// A cycle, after all answers that it took; `counts` where it lies in the window, so that
@@ -225,16 +234,18 @@ impl LateJoiner {
     fn passed_of(&self, answer: &LateAnswer) -> Option<Passed> {
         let within = answer.sent_ns..=answer.taken_ns;
         let own = self.passed.iter().filter(|passed| {
-            (passed.cycle, passed.address) == (answer.cycle, answer.address) && within.contains(&passed.at_ns)
+            (passed.cycle, passed.address) == (answer.cycle, answer.address)
+                && within.contains(&passed.stay.at_ns)
         });
         let came_ns = answer.arrived_ns.unwrap_or(answer.taken_ns);
         // Where none had, the stamps of two threads crossed.
-        own.clone().find(|passed| passed.left_ns <= came_ns).or_else(|| own.clone().next()).copied()
+        own.clone().find(|passed| passed.stay.left_ns <= came_ns).or_else(|| own.clone().next()).copied()
     }
 
     fn row(&self, late: &Pending, passed: Option<Passed>) -> LateRow {
         let Pending { answer, own, gave_up_ns, .. } = *late;
         let own = own.unwrap_or_default();
+        let stay = passed.map_or(Stay::default(), |passed| passed.stay);
         // A waiting exchange waits from sending on: by how late that was the answer did not miss
         // it.
         let before = if self.waiting_mode { CycleRecord::default() } else { own };
@@ -247,13 +258,17 @@ impl LateJoiner {
                 begun_ns: before.begun_ns,
                 sent_ns: answer.sent_ns,
                 handed_ns: own.handed_ns,
-                at_segment_ns: passed.map_or(0, |passed| passed.at_ns),
-                left_segment_ns: passed.map_or(0, |passed| passed.left_ns),
+                at_segment_ns: stay.at_ns,
+                left_segment_ns: stay.left_ns,
                 arrived_ns: answer.arrived_ns.unwrap_or(0),
                 gave_up_ns,
                 taken_ns: answer.taken_ns,
             },
             usual: self.usual(),
+            held_ns: stay.held_ns,
+            // None at all is known, too.
+            ran_ns: stay.ran_ns.map_or(0, |ran_ns| ran_ns.max(1)),
+            still_ns: stay.still_ns.unwrap_or(0),
         }
     }
 
@@ -263,14 +278,14 @@ impl LateJoiner {
             median(self.records.iter().map(part).map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)))
         };
         let outward = self.passed.iter().filter_map(|passed| {
-            let sent = self.records.partition_point(|record| record.sent_ns <= passed.at_ns);
-            Some(passed.at_ns - self.records.get(sent.checked_sub(1)?)?.sent_ns)
+            let sent = self.records.partition_point(|record| record.sent_ns <= passed.stay.at_ns);
+            Some(passed.stay.at_ns - self.records.get(sent.checked_sub(1)?)?.sent_ns)
         });
         let arrived = |answer: &LateAnswer| answer.arrived_ns;
         let homeward = self
             .in_time
             .iter()
-            .filter_map(|answer| Some(arrived(answer)?.saturating_sub(self.passed_of(answer)?.left_ns)));
+            .filter_map(|answer| Some(arrived(answer)?.saturating_sub(self.passed_of(answer)?.stay.left_ns)));
         let beyond =
             self.in_time.iter().filter_map(|answer| Some(arrived(answer)?.saturating_sub(answer.sent_ns)));
         Usual {
@@ -281,7 +296,9 @@ impl LateJoiner {
             before_ns: of(|record| (record.begun_ns, record.sent_ns)),
             handing_ns: of(|record| (record.sent_ns, record.handed_ns)),
             outward_ns: median(outward),
-            segment_ns: median(self.passed.iter().map(|passed| passed.left_ns.saturating_sub(passed.at_ns))),
+            segment_ns: median(
+                self.passed.iter().map(|passed| passed.stay.left_ns.saturating_sub(passed.stay.at_ns)),
+            ),
         }
     }
 }

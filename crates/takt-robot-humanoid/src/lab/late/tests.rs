@@ -3,7 +3,7 @@ use takt_link_ethercat::analyse::{LateWay, Usual};
 use takt_link_ethercat::control::{
     ControlConfig, ExchangeMode, LateAnswer, Link, Port, SimulatedTime, Wire, bring_up, in_simulated_time,
 };
-use takt_link_ethercat::segment::{Segment, SegmentConfig, Truth};
+use takt_link_ethercat::segment::{Segment, SegmentConfig, Stay, Truth};
 use takt_rt::ring::Consumer;
 
 use crate::run::CycleRecord;
@@ -70,8 +70,8 @@ impl Bench {
         let mut truths = Vec::new();
         self.truth.take_into(&mut truths, 1 << 12);
         for truth in truths {
-            if let Truth::Passed { cycle: Some(cycle), address, at_ns, left_ns } = truth {
-                self.joiner.passed((cycle, address), at_ns, left_ns);
+            if let Truth::Passed { cycle: Some(cycle), address, stay } = truth {
+                self.joiner.passed((cycle, address), stay);
             }
         }
         let mut late = Vec::new();
@@ -211,17 +211,17 @@ fn the_segments_word_is_waited_for_and_done_without() {
     let mut rows = Vec::new();
     joiner.take(false, |row| rows.push(row));
     assert!(rows.is_empty(), "its word may still come");
-    joiner.passed((8, 0), MS + 5, MS + 6);
-    joiner.passed((7, 0), MS + 7, 2 * MS + 500);
+    joiner.passed((8, 0), Stay::held(MS + 5, 1));
+    joiner.passed((7, 0), Stay::held(MS + 7, MS + 493));
     joiner.take(false, |row| rows.push(row));
     let row = rows[0];
     assert_eq!((row.index, row.way.at_segment_ns, row.way.gave_up_ns), (1, MS + 7, 2 * MS + 2));
     let reported = causes(&rows, &Threads::default(), Err("no trace"));
     assert_eq!((reported.causes[0].place, reported.unexplained), (Place::Segment, 0), "{reported:?}");
-    // A segment with a thread of its own may have been held up: only the kernel distinguishes that
-    // from a device that keeps frames.
+    // One that it did not keep on purpose: only the kernel shows what held its thread up.
     let threads = Threads { controller: None, segment: Some(1) };
-    let mut reported = causes(&rows, &threads, Err("no trace"));
+    let not_kept = rows.iter().map(|row| LateRow { held_ns: 0, ..*row }).collect::<Vec<_>>();
+    let mut reported = causes(&not_kept, &threads, Err("no trace"));
     assert_eq!(reported.unexplained, 1, "{reported:?}");
     assert!(!reported.causes[0].why.contains("kept it"), "{reported:?}");
     // What was counted and has no row is counted here, too.
@@ -241,10 +241,10 @@ fn the_segments_word_is_waited_for_and_done_without() {
 fn a_frame_gets_its_own_stamps_and_not_those_of_its_sibling() {
     let mut joiner = LateJoiner::new(ExchangeMode::Pipelined, true);
     let cycle = u32::MAX;
-    joiner.passed((cycle, 0x000), 2 * MS + 10, 3 * MS);
-    joiner.passed((cycle, 0x5A0), 3 * MS + 10, 3 * MS + 20);
+    joiner.passed((cycle, 0x000), Stay::held(2 * MS + 10, MS - 10));
+    joiner.passed((cycle, 0x5A0), Stay::held(3 * MS + 10, 10));
     // The same place in another cycle with the same low 8 bits.
-    joiner.passed((cycle - 256, 0x000), 3 * MS + 30, 3 * MS + 40);
+    joiner.passed((cycle - 256, 0x000), Stay::held(3 * MS + 30, 10));
     for at in [2, 3, 4] {
         let at_ns = at * MS;
         let stamps = CycleRecord { index: at, planned_ns: at_ns, wake_ns: at_ns, ..CycleRecord::default() };
@@ -273,7 +273,7 @@ fn waited() -> LateRow {
     let way = LateWay { planned_ns: 10 * MS, wake_ns: 10 * MS, begun_ns: 10 * MS, ..LateWay::default() };
     let way = LateWay { sent_ns: 11 * MS, handed_ns: 11 * MS, gave_up_ns: 11 * MS, taken_ns: 12 * MS, ..way };
     let way = LateWay { at_segment_ns: 11 * MS, left_segment_ns: 11 * MS, arrived_ns: 11 * MS + 10, ..way };
-    LateRow { index: 10, late_cycles: 1, way, usual: Usual::default() }
+    LateRow { index: 10, late_cycles: 1, way, usual: Usual::default(), held_ns: 0, ran_ns: 0, still_ns: 0 }
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn waiting_for_the_frame_before_has_its_cause_though_siblings_lie_between() {
         let left_segment_ns = 9 * MS + if late_segment { 3 * MS } else { 10 };
         let way = LateWay { at_segment_ns: 9 * MS, left_segment_ns, arrived_ns: 12 * MS + 10, ..way };
         let way = LateWay { taken_ns: 13 * MS, ..way };
-        LateRow { index: 9, late_cycles: 2, way, usual: Usual::default() }
+        LateRow { index: 9, late_cycles: 2, way, usual: Usual::default(), held_ns: 0, ran_ns: 0, still_ns: 0 }
     };
     let stranger = LateRow { way: LateWay { gave_up_ns: 11 * MS + 1, ..before(false).way }, ..before(false) };
     let reported = causes(&[before(true), stranger, own], &Threads::default(), Err("no trace"));
@@ -325,21 +325,21 @@ fn a_late_timer_of_the_segments_thread_is_this_hosts() {
     let judged = |cause| {
         let mut frame = in_segment();
         assert_eq!((frame.place, frame.blame), (Place::Segment, Some(Blame::Device)));
-        let kept = frame.held_up_by(late(cause));
-        let reported = attribute(vec![frame], &threads, &[kept], None);
+        frame.held_up_by(late(cause));
+        let reported = attribute(vec![frame], &threads, None);
         (reported.causes[0].cause, reported.causes[0].blame, reported.unexplained)
     };
     assert_eq!(judged(Cause::TimerLate), (Some(Cause::TimerLate), Some(Blame::HostStack), 0));
     assert_eq!(judged(Cause::Steal), (Some(Cause::Steal), Some(Blame::HostStack), 0));
-    // Asleep on purpose: the delay that the device was given.
-    assert_eq!(judged(Cause::Waited), (None, Some(Blame::Device), 0));
-    assert_eq!(judged(Cause::Unknown), (Some(Cause::Unknown), Some(Blame::Device), 1));
+    // Asleep with a frame in its hands, and not on purpose: nobody says why.
+    assert_eq!(judged(Cause::Waited), (Some(Cause::Waited), None, 1));
+    assert_eq!(judged(Cause::Unknown), (Some(Cause::Unknown), None, 1));
     // Outside the segment its thread sleeps because no frame is there: nothing is said, and nobody
     // blamed.
     let beside = |place: Place, cause| {
         let mut frame = LateFrame { place, blame: place.blame(), ..in_segment() };
-        let kept = frame.held_up_by(late(cause));
-        let reported = attribute(vec![frame], &threads, &[kept], None);
+        frame.held_up_by(late(cause));
+        let reported = attribute(vec![frame], &threads, None);
         (reported.causes[0].blame, reported.unexplained)
     };
     for place in [Place::Before, Place::Outward, Place::Homeward] {
@@ -360,7 +360,7 @@ fn what_two_programs_did_is_two_causes_and_none_is_blamed_for_the_other() {
     };
     let all = [("poller (tid 75)", 9.0), ("collector (tid 80)", 30.0), ("poller (tid 76)", 20.0)];
     let frames: Vec<_> = all.map(|(who, missed_by_us)| frame(who, missed_by_us)).into();
-    let reported = attribute(frames, &threads, &[false; 3], None);
+    let reported = attribute(frames, &threads, None);
     let rows: Vec<_> =
         reported.causes.iter().map(|row| (row.who.as_str(), row.frames, row.worst_us)).collect();
     assert_eq!(rows, [("poller (tid 76)", 2, 20.0), ("collector (tid 80)", 1, 30.0)]);

@@ -145,12 +145,12 @@ impl Type {
     }
 
     /// Bytes, one behind the other when in an array or sequence.
-    pub fn is_byte(&self) -> bool {
+    pub(crate) fn is_byte(&self) -> bool {
         matches!(self, Type::Int(int) if int.bits == 8 && int.align <= 8)
     }
 
     /// The integer of an array or sequence of characters.
-    pub fn is_byte_text(&self) -> bool {
+    pub(crate) fn is_byte_text(&self) -> bool {
         matches!(self, Type::Int(int) if int.text && int.bits == 8 && int.align == 8)
     }
 }
@@ -226,7 +226,7 @@ pub struct Metadata {
 
 impl Metadata {
     /// A text of the environment.
-    pub fn env_text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn env_text(&self, name: &str) -> Option<&str> {
         match self.env.get(name) {
             Some(EnvValue::Text(text)) => Some(text),
             _ => None,
@@ -234,7 +234,7 @@ impl Metadata {
     }
 
     /// A number of the environment.
-    pub fn env_number(&self, name: &str) -> Option<i128> {
+    pub(crate) fn env_number(&self, name: &str) -> Option<i128> {
         match self.env.get(name) {
             Some(EnvValue::Number(number)) => Some(*number),
             _ => None,

@@ -3,9 +3,10 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use takt_link_ethercat::segment::{Outcome, Segment};
-use takt_trace::event::{Event, Kind, State, Thread};
+use takt_link_ethercat::segment::{Outcome, Segment, When, WireFault};
+use takt_trace::event::{Event, Kind, State, Thread, Vector};
 
 use super::*;
 
@@ -39,7 +40,8 @@ impl Planted {
         self.at_segment_ns = at_ns;
         if let Outcome::Return { .. } = self.segment.process(&mut bytes, at_ns) {
             let left_ns = at_ns + 5 * US + within_ns;
-            self.segment.passed(&bytes, at_ns, left_ns);
+            let stay = Stay { left_ns, held_ns: within_ns, ..Stay::held(at_ns, 0) };
+            self.segment.passed(&bytes, stay);
             if !is_lost {
                 self.under_way.push((left_ns + self.home_us * US + home_ns, bytes));
             }
@@ -330,12 +332,8 @@ fn what_explains_one_frame_does_not_explain_others_of_its_place() {
     let threads = Threads { controller: None, segment: Some(SEGMENT) };
     let frame = causes(&[waited()], &threads, Err("no trace")).each.remove(0);
     let in_segment = LateFrame { place: Place::Segment, blame: Some(Blame::Device), ..frame };
-    let reported = attribute(
-        vec![in_segment.clone(), in_segment.clone(), in_segment],
-        &threads,
-        &[true, false, true],
-        None,
-    );
+    let frame = |kept| LateFrame { kept, ..in_segment.clone() };
+    let reported = attribute(vec![frame(true), frame(false), frame(true)], &threads, None);
     let rows: Vec<_> = reported.causes.iter().map(|row| (row.frames, row.explained)).collect();
     assert_eq!((rows, reported.unexplained), (vec![(2, true), (1, false)], 1));
 }
@@ -360,7 +358,134 @@ fn a_segment_that_works_or_is_in_the_firmware_cannot_be_instructed_to_keep_frame
             never_ran: 0,
             parts: Vec::new(),
         };
-        assert!(!frame.held_up_by(late));
-        assert_eq!((frame.cause, frame.blame), (Some(Cause::ExecutionOrFirmware), None), "{place:?}");
+        frame.held_up_by(late);
+        assert_eq!(
+            (frame.kept, frame.cause, frame.blame),
+            (false, Some(Cause::ExecutionOrFirmware), None),
+            "{place:?}"
+        );
     }
+}
+
+#[test]
+fn a_device_kept_what_its_own_stamps_say_and_nothing_else() {
+    for mode in [ExchangeMode::Pipelined, ExchangeMode::Waiting] {
+        let time = SimulatedTime::new(MS);
+        let config = SegmentConfig { watchdog_ms: 5000, ..SegmentConfig::humanoid(4) };
+        let mut segment = Segment::new(&config).unwrap();
+        let (truth, control) = (segment.truth(1 << 16), segment.control());
+        let wire = in_simulated_time(segment, time.clone(), |_| Some(120 * US));
+        let mut bench = Bench::over(mode, wire, time, truth);
+        (0..200).for_each(|_| bench.cycle(10));
+        control.wire(WireFault::Delay(Duration::from_micros(1700)), When::Every(50));
+        (0..1000).for_each(|_| bench.cycle(10));
+        // Whatever else is known: nobody asks the kernel of these.
+        let threads = Threads { controller: Some(CONTROLLER), segment: Some(SEGMENT) };
+        for trace in [Ok(&trace(&[])), Err("no trace")] {
+            let reported = causes(&bench.rows, &threads, trace);
+            let kept =
+                reported.each.iter().filter(|frame| frame.kept && frame.place == Place::Segment).count();
+            assert!(kept >= 19 && reported.frames == bench.late_frames, "{mode:?}: {kept} {reported:?}");
+            assert_eq!(reported.unexplained, reported.frames - kept as u64, "{mode:?}: {reported:?}");
+            assert!(reported.causes[0].why.contains("the device kept it on purpose"), "{reported:?}");
+            // As long there, and not on purpose; and on purpose for less than half of it.
+            for held_ns in [0, 800 * US] {
+                let rows: Vec<_> = bench.rows.iter().map(|row| LateRow { held_ns, ..*row }).collect();
+                let reported = causes(&rows, &threads, trace);
+                assert!(reported.each.iter().all(|frame| !frame.kept), "{held_ns}: {reported:?}");
+                assert_eq!(reported.unexplained, reported.frames, "{held_ns}: {reported:?}");
+            }
+        }
+    }
+}
+
+/// The row of a frame that was in the segment for 3 ms from 10 ms on, while its thread ran for
+/// `ran_ns`.
+fn in_segment(ran_ns: u64) -> LateRow {
+    let way = LateWay { begun_ns: 0, left_segment_ns: 13 * MS, arrived_ns: 13 * MS, ..waited().way };
+    let way = LateWay { wake_ns: 10 * MS, sent_ns: 10 * MS, handed_ns: 10 * MS, ..way };
+    LateRow { way: LateWay { at_segment_ns: 10 * MS, ..way }, ran_ns, ..waited() }
+}
+
+/// A trace in which the segment's thread is woken at 9.9 ms and has its CPU from then on, but for
+/// what `others` took of it.
+fn segments_trace(others: &[(u64, u64, i32)]) -> Trace {
+    let mut trace = trace(&[]);
+    let switch = |prev_tid, prev_state, next_tid| Kind::Switch {
+        prev_tid,
+        prev_prio: if prev_tid == SEGMENT { 10 } else { 5 },
+        prev_state,
+        next_tid,
+        next_prio: if next_tid == SEGMENT { 10 } else { 5 },
+    };
+    let mut at = |time_ns: u64, tid: i32, kind: Kind| trace.events.push(Event { time_ns, tid, cpu: 1, kind });
+    at(9_900 * US, 0, Kind::Waking { tid: SEGMENT, prio: 10, target_cpu: 1 });
+    at(9_901 * US, 0, switch(0, State::Runnable, SEGMENT));
+    for &(from_us, to_us, tid) in others {
+        at(from_us * US, SEGMENT, switch(SEGMENT, State::Runnable, tid));
+        at(to_us * US, tid, switch(tid, State::Sleeping, SEGMENT));
+    }
+    at(14 * MS, SEGMENT, switch(SEGMENT, State::Sleeping, 0));
+    trace.sort();
+    trace
+}
+
+#[test]
+fn a_cause_explains_at_least_half_of_a_delay() {
+    let threads = Threads { controller: None, segment: Some(SEGMENT) };
+    let judged = |ran_us: u64, others: &[(u64, u64, i32)]| {
+        causes(&[in_segment(ran_us * US)], &threads, Ok(&segments_trace(others))).each.remove(0)
+    };
+    // Its clock stood still, on a CPU that it had by both accounts.
+    let row = LateRow { still_ns: 2900 * US, ..in_segment(2990 * US) };
+    let still = causes(&[row], &threads, Ok(&segments_trace(&[]))).each.remove(0);
+    assert_eq!((still.cause, still.blame), (Some(Cause::Gap), Some(Blame::HostStack)), "{still:?}");
+    assert!(still.why.contains("2900 µs between two readings"), "{}", still.why);
+    // So did that of the frame behind it, which lay before the segment meanwhile.
+    let way = LateWay { sent_ns: 10_100 * US, handed_ns: 10_100 * US, ..row.way };
+    let way = LateWay { at_segment_ns: 13_001 * US, left_segment_ns: 13_010 * US, ..way };
+    let behind = LateRow { way: LateWay { arrived_ns: 13_020 * US, ..way }, still_ns: 0, ran_ns: 0, ..row };
+    let reported = causes(&[row, behind], &threads, Ok(&segments_trace(&[])));
+    assert_eq!(
+        (reported.each[1].place, reported.each[1].cause),
+        (Place::Outward, Some(Cause::Gap)),
+        "{reported:?}"
+    );
+    // A timer of its CPU was due, and did not come.
+    let mut trace = segments_trace(&[]);
+    let timer = Kind::TimerStart { timer: 7, function: 1, expires_ns: 10_200 * US, slack_ns: 0 };
+    let event = |time_ns, kind| Event { time_ns, tid: SEGMENT, cpu: 1, kind };
+    trace.events.push(event(9_950 * US, timer));
+    trace.events.push(event(12_900 * US, Kind::VectorEntry(Vector::LocalTimer)));
+    trace.events.push(event(12_910 * US, Kind::VectorExit(Vector::LocalTimer)));
+    trace.sort();
+    let overdue = causes(&[in_segment(0)], &threads, Ok(&trace)).each.remove(0);
+    assert_eq!(overdue.cause, Some(Cause::Gap), "{overdue:?}");
+    assert!(overdue.share > 0.85 && overdue.who.contains("timers of its CPU"), "{overdue:?}");
+    // It worked, by both accounts. Nothing here distinguishes firmware from it, so nobody is to
+    // blame.
+    let worked = judged(2990, &[]);
+    assert_eq!((worked.cause, worked.kept), (Some(Cause::ExecutionOrFirmware), false), "{worked:?}");
+    assert!(worked.blame.is_none() && worked.why.contains("cannot be distinguished"), "{}", worked.why);
+    // Events that leave out who had the CPU charge its thread with it; its CPU time does not.
+    let idle = judged(20, &[]);
+    assert_eq!((idle.cause, idle.blame), (Some(Cause::Unknown), None), "{idle:?}");
+    assert!(idle.why.contains("is unexplained") && idle.why.contains("CPU time"), "{}", idle.why);
+    // Others had it for most of the time, or for no half of it each.
+    let busy = judged(900, &[(10_100, 12_200, 12)]);
+    assert_eq!(busy.cause, Some(Cause::HigherPriority), "{busy:?}");
+    assert!(busy.share > 0.6 && !busy.why.contains("unexplained"), "{busy:?}");
+    let causes_of = |frame: &LateFrame| frame.parts.iter().map(|part| part.cause).collect::<Vec<_>>();
+    assert_eq!(causes_of(&busy), [Cause::HigherPriority, Cause::ExecutionOrFirmware]);
+    let third = Part { cause: Cause::Steal, who: String::new(), ns: 1, share: 0.4 };
+    let two = LateFrame { share: 0.45, parts: vec![busy.parts[0].clone(), third], ..busy.clone() };
+    let reported = attribute(vec![two], &threads, None);
+    assert!(
+        reported.unexplained == 0 && reported.causes[0].why.contains("and 40 % to hypervisor steal"),
+        "{reported:?}"
+    );
+    let part = LateFrame { share: 0.49, ..busy };
+    let reported = attribute(vec![part], &threads, None);
+    assert_eq!((reported.unexplained, reported.causes[0].explained), (1, false));
+    assert!(reported.causes[0].why.contains("most of it, 49 %"), "{reported:?}");
 }

@@ -1,13 +1,44 @@
-//! The quadrotor paper's Table 4 beside the same configurations here: schedulers and stress on a
-//! standard kernel and on a PREEMPT_RT kernel (Scheduling Analysis of UAV Flight Control
-//! Workloads). Its orders are checked, not its microseconds.
+//! What the quadrotor's paper has of its own (Scheduling Analysis of UAV Flight Control Workloads),
+//! for reports: Table 4 beside the same configurations here, schedulers and stress on a standard
+//! kernel and on a PREEMPT_RT kernel, of which the orders are checked and not the microseconds; and
+//! the rows of Table 7.
 
 use std::collections::BTreeSet;
 
-use super::Context;
-use crate::collect::is_idle;
-use crate::digest::Digest;
-use crate::table::{Cell, Table};
+use takt_report::table::{Cell, Table};
+use takt_report::{Context, Digest, PublishedJitter, Supplement, is_idle};
+
+use super::run::LATENESS;
+
+/// What the quadrotor adds to reports.
+#[derive(Debug)]
+pub(super) struct Paper;
+
+impl Supplement for Paper {
+    fn tables(&self, context: &Context<'_>) -> Vec<Table> {
+        beside_the_paper(context)
+    }
+
+    fn jitter(&self) -> Option<&'static PublishedJitter> {
+        Some(&JITTER)
+    }
+}
+
+/// The paper's Table 7.
+static JITTER: PublishedJitter = PublishedJitter {
+    title: "the quadrotor paper's Table 7",
+    rows: &[
+        ["Raspberry Pi 5, PREEMPT_RT (paper)", "2.4 GHz", "≈ 224", "4000", "5.6", "high (vision, AI)"],
+        [
+            "STM32F7 with an RTOS (paper, from the literature)",
+            "216 MHz",
+            "10 to 20",
+            "4000",
+            "0.5",
+            "low (control only)",
+        ],
+    ],
+};
 
 /// Mean, median, maximum, standard deviation, 90 % and 99 % quantile; microseconds.
 type Figures = [f64; 6];
@@ -116,8 +147,7 @@ struct Place<'a> {
 }
 
 fn place<'a>(context: &Context<'a>, digest: &Digest) -> Option<Place<'a>> {
-    let configuration = &context.collection.configurations[digest.configuration];
-    let factor = |name: &str| configuration.factors.iter().find(|f| f.name == name).map(|f| f.value.as_str());
+    let factor = |name: &str| context.factor(digest, name);
     let machine = &context.collection.runs[digest.runs.first()?.run].header.machine;
     let preemption = machine.preemption.as_deref().unwrap_or_default();
     Some(Place {
@@ -130,7 +160,7 @@ fn place<'a>(context: &Context<'a>, digest: &Digest) -> Option<Place<'a>> {
 
 /// The measured configurations that are in the paper's table, each with its row there.
 fn matches<'a>(context: &Context<'a>) -> Vec<(Place<'a>, &'a Digest, &'static Row)> {
-    if context.group.robot != "uav" || context.group.name != "lateness" {
+    if context.group.name != LATENESS {
         return Vec::new();
     }
     let found = context.digests.iter().filter(|digest| digest.summary.count > 0).filter_map(|digest| {
@@ -143,7 +173,7 @@ fn matches<'a>(context: &Context<'a>) -> Vec<(Place<'a>, &'a Digest, &'static Ro
 
 /// Both beside each other; nothing where none of the paper's configurations was measured on its two
 /// kinds of kernel.
-pub fn beside_the_paper(context: &Context<'_>) -> Vec<Table> {
+fn beside_the_paper(context: &Context<'_>) -> Vec<Table> {
     let found = matches(context);
     let kinds = [false, true].map(|realtime| found.iter().any(|(place, ..)| place.realtime == realtime));
     if kinds != [true, true] {
@@ -237,17 +267,4 @@ fn orders(found: &[(Place<'_>, &Digest, &'static Row)]) -> Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_papers_own_figures_keep_its_orders() {
-        for row in &PAPER {
-            let [standard, realtime] = [row.cells[1][2], row.cells[3][2]];
-            match row.scheduler.starts_with("OTHER") {
-                true => assert!(standard > PERIOD_US && realtime > PERIOD_US, "{}", row.scheduler),
-                false => assert!(realtime < standard, "{}", row.scheduler),
-            }
-        }
-    }
-}
+mod tests;

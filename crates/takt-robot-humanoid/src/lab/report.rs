@@ -1,20 +1,41 @@
-//! Frames whose answers came late, by cause, from the file that such a run leaves.
+//! What the humanoid adds to reports and exports: frames whose answers came late, by cause, from
+//! the file that such a run leaves.
 
 use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::collect::Collection;
-use crate::table::{Cell, Table};
-use crate::words::clean;
+use takt_report::table::{Cell, Table};
+use takt_report::{Collection, Moment, Supplement, clean};
+use takt_rundir::RunDir;
 
-/// The file in the run directory.
-pub(crate) const LATE_FILE: &str = "late-frames.json";
+use super::late::LATE_CAUSES_FILE;
+
 /// Longest file that is read: one with all the frames that it reports one by one has some 700 KiB.
 const LONGEST: u64 = 8 << 20;
 /// Most causes of a run that are shown.
 const MOST: usize = 100;
+
+/// What the humanoid adds to reports.
+#[derive(Debug)]
+pub(super) struct LateFrames;
+
+impl Supplement for LateFrames {
+    fn losses(&self, collection: &Collection) -> Vec<Table> {
+        late_frames(collection).into_iter().collect()
+    }
+
+    fn moments(&self, dir: &RunDir) -> Result<Vec<Moment>, takt_report::Error> {
+        let late: Option<serde_json::Value> = dir.find_json(LATE_CAUSES_FILE)?;
+        let frames = late.iter().filter_map(|late| late["each"].as_array()).flatten();
+        let moment = |frame: &serde_json::Value| {
+            let (at_ns, why) = (frame["planned_ns"].as_u64()?, frame["why"].as_str()?.to_owned());
+            Some(Moment { at_ns, name: "late-frame", why })
+        };
+        Ok(frames.filter_map(moment).collect())
+    }
+}
 
 /// What is read of it.
 #[derive(Debug, Default, Deserialize)]
@@ -33,11 +54,11 @@ struct Cause {
 }
 
 /// A row for each run and cause; `None` where no run has late frames.
-pub fn late_frames(collection: &Collection) -> Option<Table> {
+fn late_frames(collection: &Collection) -> Option<Table> {
     let heads = ["Run", "#Late frames", "Of these unexplained", "Cause, reported for the worst of them"];
     let mut table = Table::new("Frames that came late", &heads);
     for run in &collection.runs {
-        let path = run.dir.path().join(LATE_FILE);
+        let path = run.dir.path().join(LATE_CAUSES_FILE);
         if std::fs::symlink_metadata(&path).is_err() {
             continue;
         }
@@ -56,7 +77,7 @@ pub fn late_frames(collection: &Collection) -> Option<Table> {
                 Cell::text(&run.key),
                 Cell::gap("not known"),
                 Cell::gap("not known"),
-                Cell::text(clean(&format!("{LATE_FILE} cannot be used: {reason}"))),
+                Cell::text(clean(&format!("{LATE_CAUSES_FILE} cannot be used: {reason}"))),
             ]),
         }
     }
@@ -84,7 +105,7 @@ mod tests {
     #[test]
     fn what_is_no_such_file_is_a_reason() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(LATE_FILE);
+        let path = folder.path().join(LATE_CAUSES_FILE);
         std::fs::write(&path, r#"{"frames":3,"unexplained":1,"causes":[{"frames":2,"why":"x"}],"each":[]}"#)
             .unwrap();
         let late = read(&path).unwrap();

@@ -3,11 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Context, spread};
-use crate::collect::{Collection, Run};
-use crate::digest::Digest;
-use crate::table::{Cell, Table};
-use crate::words::clean;
+use takt_report::table::{Cell, Table};
+use takt_report::{Collection, Context, Digest, Run, clean, spread};
 
 /// The factor that says what is done about the GPU.
 const MITIGATION: &str = "mitigation";
@@ -33,7 +30,7 @@ fn concerns(collection: &Collection) -> bool {
 
 /// What the perception process did in each configuration, sums over the repetitions where things
 /// are counted.
-pub fn perception_process(collection: &Collection) -> Option<Table> {
+pub(super) fn perception_process(collection: &Collection) -> Option<Table> {
     if !concerns(collection) {
         return None;
     }
@@ -49,7 +46,8 @@ pub fn perception_process(collection: &Collection) -> Option<Table> {
         for name in std::iter::once(MARK).chain(FIGURES.iter().map(|(name, _)| *name)) {
             let found = values(name);
             row.push(match name {
-                _ if found.is_empty() => Cell::gap("no perception process"),
+                _ if found.is_empty() && values(MARK).is_empty() => Cell::gap("no perception process"),
+                _ if found.is_empty() => Cell::gap("nothing was answered"),
                 _ if name.ends_with("_ms") => {
                     let [middle, _, high] = spread(found.iter().copied());
                     let worst = name.contains("worst");
@@ -68,7 +66,7 @@ pub fn perception_process(collection: &Collection) -> Option<Table> {
 }
 
 /// Reaction time by mitigation, against none, everything else being equal.
-pub fn mitigations(context: &Context<'_>) -> Option<Table> {
+pub(super) fn mitigations(context: &Context<'_>) -> Option<Table> {
     let Context { collection, digests, unit, .. } = *context;
     if !collection.varying.iter().any(|name| name == MITIGATION) {
         return None;

@@ -4,53 +4,13 @@
 //! A policy is said to be faster only where it did not leave a greater share of its inputs
 //! unanswered.
 
-use serde::{Deserialize, Serialize};
+use takt_lab::questions::{Answer, Point};
 use takt_stats::reduction;
 
 /// The unmodified scheduler, which the others are compared with.
 const BASELINE: &str = "CFS+CFS";
 /// The policy whose kernels the paper compares (Fig. 4).
 const BEST: &str = "DL+RR";
-
-/// Reaction times of one configuration, all repetitions.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Point {
-    /// Scheduler configuration.
-    pub policy: String,
-    /// Noise threads.
-    pub noise: u32,
-    /// The kernel, where the campaign varies it; else empty.
-    pub kernel: String,
-    /// Reactions.
-    pub count: u64,
-    /// Inputs that were never answered.
-    pub skipped: u64,
-    /// Misses, with those never answered.
-    pub misses: u64,
-    pub mean_ms: f64,
-    pub worst_ms: f64,
-    /// Standard deviation, milliseconds.
-    pub stddev_ms: f64,
-    /// 99th percentile, milliseconds.
-    pub p99_ms: f64,
-}
-
-impl Point {
-    /// Share of the inputs that were never answered.
-    fn skipped_share(&self) -> f64 {
-        let all = self.count as f64 + self.skipped as f64;
-        if all > 0.0 { self.skipped as f64 / all } else { 0.0 }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
-    /// `RQ1` to `RQ3`.
-    pub name: String,
-    pub question: String,
-    /// What the numbers say, a sentence each.
-    pub sentences: Vec<String>,
-}
 
 fn distinct<T: PartialEq + Clone>(values: impl Iterator<Item = T>) -> Vec<T> {
     let mut seen: Vec<T> = Vec::new();
@@ -75,7 +35,7 @@ fn lower(what: &str, percent: Option<f64>) -> String {
 }
 
 /// Answers all three; none without points.
-pub fn answers(points: &[Point]) -> Vec<Answer> {
+pub(super) fn answers(points: &[Point]) -> Vec<Answer> {
     if points.is_empty() {
         return Vec::new();
     }

@@ -1,0 +1,119 @@
+//! What a run has measured so far, for telemetry.
+//!
+//! Collectors hand over a copy of their histograms at each checkpoint, twice a second. They never
+//! wait for a reader: where one looks just then, the copy before stays for another half second.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use takt_otlp::Exponential;
+use takt_rundir::{Measure, RunDir};
+use takt_stats::Recorder;
+
+/// One measure as it stands.
+#[derive(Clone, Debug)]
+pub struct LiveMeasure {
+    /// Its short name: `lateness`.
+    pub name: String,
+    /// For people.
+    pub title: String,
+    /// All values in the window, of earlier parts of a resumed run too.
+    pub values: Exponential,
+    /// Later than the deadline; `None` without one.
+    pub late: Option<u64>,
+    /// Misses without a value, as releases that never ran: known at the end.
+    pub skipped: u64,
+}
+
+type Slot = Arc<Mutex<LiveMeasure>>;
+
+/// All measures of a run.
+#[derive(Clone, Debug, Default)]
+pub struct LiveMeasures(Arc<Mutex<Vec<Slot>>>);
+
+impl LiveMeasures {
+    /// As they stand, in the order in which they were opened.
+    pub fn read(&self) -> Vec<LiveMeasure> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        all.iter().map(|one| one.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
+    }
+
+    /// The one of this name, which is added where it is missing: before the robot runs.
+    pub(crate) fn open(&self, measure: &Measure) -> LiveSeries {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = |slot: &&Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).name == measure.name;
+        if let Some(known) = all.iter().find(named) {
+            return LiveSeries(Arc::clone(known));
+        }
+        let slot = Arc::new(Mutex::new(LiveMeasure {
+            name: measure.name.clone(),
+            title: measure.title.clone(),
+            values: Exponential::default(),
+            late: measure.deadline_ns.map(|_| 0),
+            skipped: 0,
+        }));
+        all.push(Arc::clone(&slot));
+        LiveSeries(slot)
+    }
+
+    /// What the run that has ended knows besides: misses without a value, and measures of which
+    /// nobody reported while it ran, from their samples.
+    pub fn complete(&self, dir: &RunDir) {
+        for measure in dir.header().map(|header| header.measures).unwrap_or_default() {
+            let LiveSeries(slot) = self.open(&measure);
+            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.skipped = measure.skipped;
+            // The last word of a collector is left out where somebody read just then.
+            if let Ok(takt_report::Figures { streamed: Some(all), .. }) =
+                takt_report::Figures::read(dir, &measure)
+            {
+                slot.values = Exponential::of(&all.recorder);
+                slot.late = measure.deadline_ns.map(|_| all.recorder.misses().misses);
+                continue;
+            }
+            // All are among the samples.
+            slot.values = Exponential::default();
+            let Ok(series) = dir.series(&measure) else { continue };
+            series.values_ns.iter().for_each(|&value_ns| slot.values.add(value_ns, 1));
+            slot.late = measure.deadline_ns.map(|deadline_ns| {
+                series.values_ns.iter().filter(|&&value_ns| value_ns > deadline_ns).count() as u64
+            });
+        }
+    }
+}
+
+/// Where a collector leaves one measure.
+#[derive(Debug)]
+pub struct LiveSeries(Slot);
+
+impl LiveSeries {
+    /// Leaves a copy, unless somebody reads.
+    pub fn report(&self, recorder: &Recorder) {
+        if let Ok(mut slot) = self.0.try_lock() {
+            slot.values = Exponential::of(recorder);
+            if let Some(late) = &mut slot.late {
+                *late = recorder.misses().misses;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_never_waits_for_a_reader() {
+        let all = LiveMeasures::default();
+        let series = all.open(&Measure::new("lateness", "Lateness", "jobs", "wake_ns").deadline_ns(50));
+        let mut recorder = Recorder::new(Some(50)).unwrap();
+        (1..=100).for_each(|n| recorder.record(n));
+        {
+            let _reading = series.0.lock().unwrap();
+            series.report(&recorder);
+        }
+        assert_eq!(all.read()[0].values.count, 0);
+        series.report(&recorder);
+        let one = &all.read()[0];
+        assert_eq!((one.name.as_str(), one.values.count, one.late), ("lateness", 100, Some(50)));
+    }
+}

@@ -1,0 +1,143 @@
+//! Where a collector is.
+
+use std::collections::BTreeMap;
+
+/// Why there is nothing to send to.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--otlp {place}: {why}")]
+pub struct EndpointError {
+    /// What was given, without credentials.
+    place: String,
+    why: &'static str,
+}
+
+/// A collector, and what it wants to be reported with each request.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    pub(crate) metrics: String,
+    pub(crate) logs: String,
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Headers hold credentials.
+        let Self { metrics, logs, .. } = self;
+        f.debug_struct("Endpoint").field("metrics", metrics).field("logs", logs).finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// From the address that was given, as OpenTelemetry reads OTEL_EXPORTER_OTLP_ENDPOINT:
+    /// `v1/metrics` and `v1/logs` come behind it. `environment` may name another address for logs
+    /// (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, which is taken as it is) and headers
+    /// (OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`), where credentials belong.
+    ///
+    /// # Errors
+    /// [`EndpointError`] in a sentence, which repeats no credentials.
+    pub fn new(url: &str, environment: &BTreeMap<String, String>) -> Result<Self, EndpointError> {
+        check(url)?;
+        let base = url.trim_end_matches('/');
+        let logs = match environment.get("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT") {
+            Some(logs) => {
+                check(logs)?;
+                logs.clone()
+            }
+            None => format!("{base}/v1/logs"),
+        };
+        let headers = environment.get("OTEL_EXPORTER_OTLP_HEADERS").map_or("", String::as_str);
+        let headers = headers.split(',').filter_map(|one| one.split_once('='));
+        let headers: Vec<(String, String)> =
+            headers.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect();
+        let printable = |text: &str| text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+        if headers.iter().any(|(name, value)| name.is_empty() || !printable(name) || !printable(value)) {
+            return Err(wrong(url, "OTEL_EXPORTER_OTLP_HEADERS: accepted is NAME=VALUE,NAME=VALUE"));
+        }
+        Ok(Self { metrics: format!("{base}/v1/metrics"), logs, headers })
+    }
+
+    /// What `new` takes of this process's environment.
+    pub fn environment() -> BTreeMap<String, String> {
+        std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")).collect()
+    }
+}
+
+fn wrong(url: &str, why: &'static str) -> EndpointError {
+    // Tokens are found in queries, too.
+    let plain = url.split(['?', '#']).next().unwrap_or_default();
+    let place = match url.rsplit_once('@') {
+        Some((_, host)) => format!("…@{}", host.split(['?', '#', '/']).next().unwrap_or_default()),
+        None => plain.to_owned(),
+    };
+    EndpointError { place, why }
+}
+
+/// Before anything is measured: an address that cannot be one is a mistake of whoever gave it.
+fn check(url: &str) -> Result<(), EndpointError> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Err(wrong(url, "accepted is http://HOST:PORT, with a path where the collector wants one"));
+    };
+    let host = rest.split('/').next().unwrap_or_default();
+    // Anywhere: a password may hold a slash.
+    if rest.contains('@') {
+        return Err(wrong(
+            url,
+            "credentials do not belong in it, for a run keeps its command line: set OTEL_EXPORTER_OTLP_HEADERS",
+        ));
+    }
+    match scheme {
+        "http" if host.is_empty() => Err(wrong(url, "the host's name is missing")),
+        "http" if url.bytes().any(|byte| !(0x21..0x7f).contains(&byte)) || url.contains(['?', '#']) => {
+            Err(wrong(url, "accepted is http://HOST:PORT/PATH, without spaces, queries and fragments"))
+        }
+        "http" => Ok(()),
+        "https" => Err(wrong(
+            url,
+            "takt itself sends without TLS: give the address of a collector on this machine, which forwards it",
+        )),
+        _ => Err(wrong(url, "accepted is http://HOST:PORT")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_come_behind_and_headers_are_read() {
+        let none = BTreeMap::new();
+        let plain = Endpoint::new("http://127.0.0.1:4318/", &none).unwrap();
+        assert_eq!(plain.metrics, "http://127.0.0.1:4318/v1/metrics");
+        assert_eq!(plain.logs, "http://127.0.0.1:4318/v1/logs");
+        let environment: BTreeMap<String, String> = [
+            ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://logs:9428/insert/opentelemetry/v1/logs"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer abc=, x=1"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+        let other = Endpoint::new("http://vm:8428/opentelemetry", &environment).unwrap();
+        assert_eq!(other.metrics, "http://vm:8428/opentelemetry/v1/metrics");
+        assert!(other.logs.ends_with("/insert/opentelemetry/v1/logs"));
+        assert_eq!(other.headers[0], ("Authorization".to_owned(), "Bearer abc=".to_owned()));
+        assert!(!format!("{other:?}").contains("abc"));
+    }
+
+    #[test]
+    fn what_cannot_be_a_collector_is_refused_without_its_credentials() {
+        let none = BTreeMap::new();
+        for (url, word) in [
+            ("127.0.0.1:4318", "http://HOST:PORT"),
+            ("http://", "host's name"),
+            ("grpc://collector:4317", "http://HOST:PORT"),
+            ("https://collector:4318", "without TLS"),
+            ("http://user:secret@collector", "OTEL_EXPORTER_OTLP_HEADERS"),
+            ("http://user:sec/secret@collector", "OTEL_EXPORTER_OTLP_HEADERS"),
+            ("http://collector/v1?token=secret", "without spaces"),
+            ("user:secret@collector:4318/x", "http://HOST:PORT"),
+            ("http://collector/a b", "without spaces"),
+        ] {
+            let error = Endpoint::new(url, &none).unwrap_err().to_string();
+            assert!(error.contains(word) && !error.contains("secret"), "{error}");
+        }
+    }
+}

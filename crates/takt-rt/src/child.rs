@@ -1,0 +1,37 @@
+//! Processes that must not outlive the one that started them.
+
+use std::io;
+use std::os::unix::process::{CommandExt, parent_id};
+use std::process::Command;
+
+/// Has the kernel kill the process that `command` starts when the thread that started it ends,
+/// however that ends. An exec of a file with capabilities takes it back (prctl(2)): such a program
+/// asks itself ([`end_with`]).
+pub fn end_with_this_process(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: prctl and getppid are async-signal-safe, and nothing else is done between fork and
+    // exec.
+    unsafe {
+        command.pre_exec(move || end_with(parent, libc::SIGKILL));
+    }
+}
+
+/// Has the kernel send this process a signal when its parent ends.
+///
+/// # Errors
+/// What the system says; `NotFound` where `parent` has ended before that, so that nobody would end
+/// this process.
+pub fn end_with(parent: u32, signal: i32) -> io::Result<()> {
+    // SAFETY: it takes a signal's number and touches no memory.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// Makes children of processes that end, and whose own parents were started by this one, children
+/// of this process instead of init's. Without it (before Linux 3.4) they are init's.
+pub fn adopt_orphans() {
+    // SAFETY: changes an attribute of this process; no memory is touched.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+}
