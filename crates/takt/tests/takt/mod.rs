@@ -191,9 +191,6 @@ impl Workspace {
     }
 }
 
-/// For tests that are not renamed yet.
-pub type Desk = Workspace;
-
 /// Asks until there is an answer.
 pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let since = Instant::now();
