@@ -60,25 +60,19 @@ impl Manager {
         let mut left: Vec<usize> =
             order.iter().copied().filter(|c| Self::may_share(workload, requests, *c)).collect();
         let mut best: Option<Attempt> = None;
-        let mut tried: Vec<usize> = Vec::new();
         // The least important is left out first: what remains shares its cores with less.
         while !left.is_empty() {
             let servers = Self::needed(workload, requests, &left);
-            if servers != tried {
-                tried.clone_from(&servers);
-                if let Some(attempt) =
-                    self.share_among(workload, requests, &left, &servers, held, &Given::default())
-                {
-                    let missed = left.iter().any(|c| !attempt.kept()[*c]);
-                    if best
-                        .as_ref()
-                        .is_none_or(|b| degrade::better(&attempt.kept(), &b.kept(), order).is_gt())
-                    {
-                        best = Some(attempt);
-                    }
-                    if !missed {
-                        break;
-                    }
+            // Even where the executors are the same: their order and their cores follow the chains.
+            if let Some(attempt) =
+                self.share_among(workload, requests, &left, &servers, held, &Given::default())
+            {
+                let missed = left.iter().any(|c| !attempt.kept()[*c]);
+                if best.as_ref().is_none_or(|b| degrade::better(&attempt.kept(), &b.kept(), order).is_gt()) {
+                    best = Some(attempt);
+                }
+                if !missed {
+                    break;
                 }
             }
             left.remove(0);
