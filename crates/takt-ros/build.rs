@@ -28,8 +28,8 @@ fn main() {
     // The probe must stay where it is once loaded: threads that end call into it.
     // It unwinds: exceptions of C++ callbacks go through its frames.
     library("probe", &out.join("libtakt_probe.so"), 3, "unwind", &["-Wl,-z,nodelete"]);
-    // Level 1: from level 2 on, functions with equal bodies become one, and a uprobe could not tell
-    // them apart.
+    // Level 1: from level 2 on, functions with equal bodies become one, and a uprobe could not
+    // distinguish them.
     library("standin", &out.join("libtracetools.so"), 1, "abort", &["-Wl,-soname,libtracetools.so"]);
 }
 

@@ -5,7 +5,7 @@
     pip install -r tools/recording/requirements.txt
     python3 tools/recording/make_pedestrians.py            # from the repository's root; about three minutes
 
-How the depth is made is told in recordings/pedestrians/NOTES.md; calibration.toml and SHA256SUMS are written
+How the depth is made is described in recordings/pedestrians/NOTES.md; calibration.toml and SHA256SUMS are written
 here, the fit is printed.
 """
 

@@ -15,7 +15,6 @@ use crate::journal::{self, SavedInterface, SavedThread};
 use crate::report::Report;
 use crate::tree::chosen;
 
-/// Format of the state file.
 const FORMAT: u32 = 1;
 
 /// Longest value of a setting: a CPU mask of thousands of CPUs is shorter.
@@ -107,7 +106,7 @@ pub fn default_state() -> PathBuf {
 /// Makes the changes of all safe findings of `report`. The values from before go to `state_file`;
 /// one that is there already keeps its values, so that [`revert`] leads back to the state before
 /// the first call. Settings that are as wanted are left alone. A setting that the kernel refuses is
-/// told by [`Changed::error`]; the others are made.
+/// reported by [`Changed::error`]; the others are made.
 ///
 /// # Errors
 /// [`DoctorError::StateFile`] or [`DoctorError::ForeignState`] when the values from before cannot

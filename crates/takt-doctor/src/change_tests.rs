@@ -78,7 +78,7 @@ fn what_cannot_be_put_back_stays_in_the_file() {
 }
 
 #[test]
-fn a_refused_setting_is_told_and_needs_no_revert() {
+fn a_refused_setting_is_reported_and_needs_no_revert() {
     let root = machine();
     let state = root.path().join("state.json");
     // Even root may not write there.

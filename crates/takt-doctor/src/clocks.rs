@@ -54,7 +54,7 @@ pub(crate) fn source(tree: &Tree, reading: Option<Reading>) -> Check {
     let name = tree.line(&format!("{FOLDER}/current_clocksource"));
     let others = tree.line(&format!("{FOLDER}/available_clocksource")).unwrap_or_default();
     let resolution = reading.and_then(|_| takt_rt::clock::timer_resolution_ns());
-    let told = match reading {
+    let shown = match reading {
         None => String::new(),
         Some(reading) => format!(
             "; a reading costs {:.0} ns, the smallest step was {} ns, {} of 20000 went backwards; timers resolve {} ns",
@@ -70,8 +70,8 @@ pub(crate) fn source(tree: &Tree, reading: Option<Reading>) -> Check {
             .with_number("timer_resolution_ns", resolution.unwrap_or(0) as f64),
         None => check,
     };
-    let Some(name) = name else { return check.unknown(format!("the clock source cannot be read{told}")) };
-    let evidence = format!("{name}{told}");
+    let Some(name) = name else { return check.unknown(format!("the clock source cannot be read{shown}")) };
+    let evidence = format!("{name}{shown}");
     let coarse = resolution.is_some_and(|ns| ns > 1000);
     let backwards = reading.is_some_and(|reading| reading.backwards > 0);
     if coarse {

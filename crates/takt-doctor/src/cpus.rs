@@ -86,9 +86,9 @@ pub(crate) fn idle(tree: &Tree) -> Check {
                 continue;
             };
             let disabled = tree.number(&format!("{folder}/{state}/disable")) == Some(1);
-            let told = format!("{name} {exit_us} us{}", if disabled { " (off)" } else { "" });
-            if !names.contains(&told) {
-                names.push(told);
+            let shown = format!("{name} {exit_us} us{}", if disabled { " (off)" } else { "" });
+            if !names.contains(&shown) {
+                names.push(shown);
             }
             if !disabled && deepest.as_ref().is_none_or(|(most, _)| exit_us > *most) {
                 deepest = Some((exit_us, name));
@@ -104,8 +104,8 @@ pub(crate) fn idle(tree: &Tree) -> Check {
     let driver = tree.line(&format!("{CPUS}/cpuidle/current_driver")).unwrap_or_else(|| "no driver".into());
     let Some((exit_us, name)) = deepest else {
         let polling = boot_has(tree, "idle=poll");
-        let told = format!("no idle states to be seen ({driver})");
-        return if polling { check.ok(format!("{told}; idle=poll")) } else { check.unknown(told) };
+        let shown = format!("no idle states to be seen ({driver})");
+        return if polling { check.ok(format!("{shown}; idle=poll")) } else { check.unknown(shown) };
     };
     let held =
         held_us.map_or_else(String::new, |us| format!("; somebody holds /dev/cpu_dma_latency at {us} us"));

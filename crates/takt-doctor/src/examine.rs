@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_copy_tells_nothing_and_fails_nothing() {
+    fn an_empty_copy_reports_nothing_and_fails_nothing() {
         let report = examine_copy(fake::tree(&[]).path());
         assert_sound(&report);
         assert_eq!(report.count(Status::Fail), 0);

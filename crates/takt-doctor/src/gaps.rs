@@ -1,10 +1,10 @@
 //! Times in which a CPU did nothing for us although nobody may take it: a loop at real-time
 //! priority that does nothing but read the clock, and looks for jumps.
 //!
-//! What makes a gap: another task (told by the kernel's count of involuntary switches, read at
-//! every gap), interrupts (told by `/proc/interrupts` over the windows), the hypervisor (steal),
-//! and what no kernel sees: system management interrupts, told by their counter where the machine
-//! and the privilege allow, and else by what is left over.
+//! What makes a gap: another task (reported by the kernel's count of involuntary switches, read at
+//! every gap), interrupts (reported by `/proc/interrupts` over the windows), the hypervisor
+//! (steal), and what no kernel sees: system management interrupts, reported by their counter where
+//! the machine and the privilege allow, and else by what is left over.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -80,7 +80,7 @@ pub struct CpuGaps {
     pub lost_ns: u64,
     /// Jumps above 1 µs, gaps among them.
     pub stalls: u64,
-    /// Interrupts that this CPU served meanwhile; `None` where the kernel does not tell.
+    /// Interrupts that this CPU served meanwhile; `None` where the kernel does not report.
     pub interrupts: Option<u64>,
     /// Time that the hypervisor took from this CPU meanwhile, nanoseconds, in steps of 10 ms.
     pub steal_ns: u64,
@@ -133,7 +133,7 @@ pub(crate) fn detect_gaps(options: &GapOptions) -> Result<Vec<CpuGaps>, DoctorEr
             let name: String = format!("takt-gap-{cpu}").chars().take(15).collect();
             let body = move |granted: &takt_rt::settings::Granted| {
                 let real_time = granted.effective.policy.is_some_and(|policy| policy.is_real_time());
-                // Without its CPU, it would tell of another one.
+                // Without its CPU, it would report of another one.
                 let placed = granted.effective.cpus == CpuSet::single(cpu).ok();
                 placed.then(|| look(cpu, start_ns, end_ns, threshold_ns, real_time))
             };
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn another_task_on_the_cpu_is_told_from_the_hardware() {
+    fn another_task_on_the_cpu_is_distinguished_from_the_hardware() {
         let _machine = crate::alone();
         let cpu = MachineCpus::read().unwrap().usable.iter().next().unwrap();
         let set = CpuSet::single(cpu).unwrap();

@@ -56,7 +56,7 @@ impl Interrupts {
                 words.by_ref().take(cpus.len()).map_while(|word| word.parse().ok()).collect();
             // Errors are counted once for all CPUs; they are no interrupts.
             let whole = counts.len() == cpus.len() && !matches!(label.trim(), "ERR" | "MIS");
-            // The last word names the device; abbreviations are told in words.
+            // The last word names the device; abbreviations are reported in words.
             let label = label.trim().to_owned();
             let numbered = label.parse::<u32>().is_ok();
             let rest: Vec<&str> = words.collect();
@@ -136,15 +136,15 @@ pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
         let list = if busiest.is_empty() { "none".into() } else { busiest.join("; ") };
         (total, from_devices, format!("measured {total:.0}/s, of devices {from_devices:.0}/s: {list}"))
     });
-    let (check, told) = match measured {
-        Some((total, devices, told)) => (
+    let (check, sentence) = match measured {
+        Some((total, devices, sentence)) => (
             check.with_number("interrupts_per_s", total).with_number("device_interrupts_per_s", devices),
-            told,
+            sentence,
         ),
         None => (check, "rates not measured".into()),
     };
     if affinities.is_empty() && rates.is_none_or(<[Rate]>::is_empty) {
-        return check.unknown("neither /proc/interrupts nor /proc/irq tells anything here");
+        return check.unknown("neither /proc/interrupts nor /proc/irq reports anything here");
     }
     let isolated = tree.cpus("/sys/devices/system/cpu/isolated").unwrap_or(CpuSet::EMPTY);
     let rest = tree.online().without(&isolated);
@@ -162,7 +162,7 @@ pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
             .collect();
         changes.extend(default_affinity(tree, &rest));
         let evidence = format!(
-            "{} of {} interrupts may go to the isolated CPUs {isolated}{}; {told}",
+            "{} of {} interrupts may go to the isolated CPUs {isolated}{}; {sentence}",
             astray.len(),
             affinities.len(),
             if balancing.is_some() { ", and irqbalance runs" } else { "" },
@@ -175,11 +175,11 @@ pub(crate) fn placement(tree: &Tree, rates: Option<&[Rate]>) -> Check {
     }
     if let Some(pid) = balancing {
         let fix = "sudo systemctl disable --now irqbalance";
-        return check.warn(format!("irqbalance runs (process {pid}) and moves interrupts; {told}"), fix);
+        return check.warn(format!("irqbalance runs (process {pid}) and moves interrupts; {sentence}"), fix);
     }
     let away = if isolated.is_empty() { "" } else { ", none may go to an isolated CPU" };
     check.ok(format!(
-        "{} interrupts with an affinity{away}, irqbalance does not run; {told}",
+        "{} interrupts with an affinity{away}, irqbalance does not run; {sentence}",
         affinities.len()
     ))
 }

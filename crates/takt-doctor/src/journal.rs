@@ -16,7 +16,6 @@ use crate::change::{self, Changed, Saved, State};
 use crate::error::DoctorError;
 use crate::setting::{self, Action};
 
-/// A thread as it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SavedThread {
@@ -30,7 +29,6 @@ pub(crate) struct SavedThread {
     slack_ns: Option<u64>,
 }
 
-/// An interface as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SavedInterface {
@@ -55,7 +53,7 @@ pub struct Journal {
 
 impl Journal {
     /// Begins. What an earlier one left behind, killed together with its watchdog, is taken back
-    /// first and told.
+    /// first and reported.
     ///
     /// # Errors
     /// The file cannot be written or read, holds something else, or its owner still runs.
@@ -191,23 +189,23 @@ impl Journal {
             Action::Policy(thread, attributes) => {
                 self.known(thread)?;
                 let tid = thread.tid;
-                told(self.kernel.set_attributes(tid, attributes), || {
+                described(self.kernel.set_attributes(tid, attributes), || {
                     format!("policy {attributes} for thread {tid}")
                 })
             }
             Action::Cpus(thread, cpus) => {
                 self.known(thread)?;
                 let tid = thread.tid;
-                told(self.kernel.set_affinity(tid, cpus), || format!("CPUs {cpus} for thread {tid}"))
+                described(self.kernel.set_affinity(tid, cpus), || format!("CPUs {cpus} for thread {tid}"))
             }
             Action::TimerSlack(thread, slack_ns) => {
                 self.known(thread)?;
                 let what = || format!("timer slack of {slack_ns} ns for thread {}", thread.tid);
-                told(write_slack(thread, *slack_ns), what)
+                described(write_slack(thread, *slack_ns), what)
             }
             Action::Coalescing(name, rx_us, tx_us) => {
                 let what = || format!("coalescing of {rx_us} and {tx_us} us for {name}");
-                told(setting::set_coalescing(name, *rx_us, *tx_us), what)?;
+                described(setting::set_coalescing(name, *rx_us, *tx_us), what)?;
                 match setting::coalescing(name) {
                     Ok(now) if now == (*rx_us, *tx_us) => Ok(()),
                     Ok((rx, tx)) => Err(format!("{}: the driver took {rx} and {tx} us", what())),
@@ -217,7 +215,7 @@ impl Journal {
         }
     }
 
-    /// Makes the change and tells it.
+    /// Makes the change and shows it.
     pub(crate) fn change(&mut self, action: &Action) -> Changed {
         let task = |thread: &Identity| PathBuf::from(format!("/proc/{}/task/{}", thread.pid, thread.tid));
         let saved = |thread: &Identity| self.state.threads.iter().find(|saved| saved.thread == *thread);
@@ -306,7 +304,7 @@ impl Journal {
             Action::Coalescing(name, ..) => {
                 let saved = self.state.interfaces.iter().find(|saved| saved.name == *name);
                 let Some(saved) = saved else { return Ok(()) };
-                told(setting::set_coalescing(name, saved.rx_us, saved.tx_us), || {
+                described(setting::set_coalescing(name, saved.rx_us, saved.tx_us), || {
                     format!("coalescing of {name}")
                 })
             }
@@ -322,14 +320,14 @@ impl Journal {
     }
 }
 
-/// Ticks since boot, of which the kernel tells programs a hundred a second.
+/// Ticks since boot, of which the kernel reports programs a hundred a second.
 fn now_ticks() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/uptime").ok()?;
     let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
     Some((seconds * 100.0).round() as u64)
 }
 
-fn told(outcome: io::Result<()>, what: impl FnOnce() -> String) -> Result<(), String> {
+fn described(outcome: io::Result<()>, what: impl FnOnce() -> String) -> Result<(), String> {
     outcome.map_err(|error| format!("{}: {error}", what()))
 }
 

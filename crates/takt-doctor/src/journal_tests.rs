@@ -12,13 +12,13 @@ struct Asleep {
 impl Asleep {
     fn start() -> Self {
         let (end, ended) = channel::<()>();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let thread = std::thread::Builder::new().name("asleep".to_owned()).spawn(move || {
             // SAFETY: gettid has no preconditions.
-            tell.send(unsafe { libc::gettid() } as u32).unwrap();
+            sender.send(unsafe { libc::gettid() } as u32).unwrap();
             let _ = ended.recv();
         });
-        let scope = Scope { pid: std::process::id(), tid: told.recv().unwrap() };
+        let scope = Scope { pid: std::process::id(), tid: receiver.recv().unwrap() };
         Self { end: Some(end), thread: Some(thread.unwrap()), scope }
     }
 
@@ -175,15 +175,15 @@ fn what_was_made_meanwhile_loses_what_it_inherited() {
     Linux::new().set_affinity(bound.id(), &only).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(30));
     // The thread that is bound has a child process.
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let (go, wait) = channel::<()>();
     let maker = std::thread::Builder::new().name("asleep".to_owned()).spawn(move || {
         // SAFETY: gettid has no preconditions.
-        tell.send(unsafe { libc::gettid() } as u32).unwrap();
+        sender.send(unsafe { libc::gettid() } as u32).unwrap();
         wait.recv().unwrap();
         std::process::Command::new("sleep").arg("20").spawn().unwrap()
     });
-    let scope = Scope { pid: std::process::id(), tid: told.recv().unwrap() };
+    let scope = Scope { pid: std::process::id(), tid: receiver.recv().unwrap() };
     let (process, thread) = names();
     let actions = Setting::Cpus { process, thread, cpus: only }.resolve(Some(scope)).unwrap();
     journal.note(&actions).unwrap();

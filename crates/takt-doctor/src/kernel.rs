@@ -171,7 +171,7 @@ pub(crate) fn group_scheduling(tree: &Tree) -> Check {
             ),
         },
         Some(_) => check.ok("CONFIG_RT_GROUP_SCHED is not set"),
-        None => check.unknown("the kernel's configuration cannot be read, and no group tells of a real-time runtime"),
+        None => check.unknown("the kernel's configuration cannot be read, and no group shows a real-time runtime"),
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn preemption_models_are_told_apart() {
+    fn preemption_models_are_distinguished() {
         let with = |version: &str, more: &[(&str, &str)]| {
             on(&[&[(VERSION, version), RELEASE], more].concat(), preemption)
         };

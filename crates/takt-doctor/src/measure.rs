@@ -31,7 +31,6 @@ const FAIL_NS: u64 = 500_000;
 const WARN_STEAL: f64 = 0.000_5;
 const FAIL_STEAL: f64 = 0.01;
 
-/// All that was measured.
 #[derive(Debug)]
 pub(crate) struct Measured {
     /// CPU and lateness of wake-ups there.
@@ -44,7 +43,7 @@ pub(crate) struct Measured {
     pub(crate) gaps: Vec<CpuGaps>,
     pub(crate) clock: Reading,
     /// Share of the CPU time that the hypervisor took while all of this was measured; `None` where
-    /// it is not told.
+    /// it is not reported.
     pub(crate) stolen: Option<f64>,
     pub(crate) seconds: f64,
 }
@@ -104,7 +103,7 @@ fn lateness(cpus: &CpuSet, priority: u8, duration: Duration) -> (Vec<(usize, Lat
         let other = probe(Policy::default(), None);
         let other = scope.spawn(move || wakeup_lateness(&other).ok());
         let found = threads.into_iter().filter_map(|(cpu, thread)| Some((cpu, thread.join().ok()??)));
-        // Without its CPU, a probe would tell of another one.
+        // Without its CPU, a probe would report of another one.
         let placed = |(cpu, lateness): &(usize, Lateness)| {
             let granted = lateness.granted.as_ref().and_then(|granted| granted.effective.cpus);
             granted == CpuSet::single(*cpu).ok()
@@ -137,7 +136,7 @@ pub(crate) fn slack(measured: Option<&Measured>) -> Check {
     let Some(measured) = measured else { return check.unknown("concerns the running system only") };
     let Ok(slack_ns) = latency::timer_slack_ns() else { return check.unknown("the slack cannot be read") };
     let medians = (measured.other.as_ref().and_then(|l| l.quantile_ns(0.5)), measured.median_ns());
-    let told = match medians {
+    let shown = match medians {
         (Some(other), Some(real_time)) => format!(
             "; measured: half of all wake-ups came later than {:?} under SCHED_OTHER, than {:?} under {}",
             Duration::from_nanos(other),
@@ -147,7 +146,7 @@ pub(crate) fn slack(measured: Option<&Measured>) -> Check {
         _ => String::new(),
     };
     let check = check.with_number("timer_slack_ns", slack_ns as f64);
-    let evidence = format!("{slack_ns} ns for SCHED_OTHER threads of this session{told}");
+    let evidence = format!("{slack_ns} ns for SCHED_OTHER threads of this session{shown}");
     if slack_ns > DEFAULT_SLACK_NS {
         return check
             .warn(evidence, "set `timer_slack_ns = 1` for SCHED_OTHER threads in the robot's configuration");
@@ -262,7 +261,7 @@ fn judge_gaps(check: Check, gaps: &[CpuGaps], is_virtual: bool, threshold: Durat
     // said against the hardware.
     let explained = unexplained == Some(0) && smis.is_none_or(|smis| smis == 0);
     match worst.worst_alone_ns {
-        // Without priority nothing can be told apart.
+        // Without priority nothing can be distinguished.
         _ if !real_time => check.unknown(evidence),
         ns if explained && ns >= WARN_NS => check.warn(
             format!("{evidence}; interrupts may explain all of them"),

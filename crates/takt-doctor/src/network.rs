@@ -13,7 +13,7 @@ const GET_GRO: u32 = 0x2b;
 /// `struct ethtool_coalesce`: 23 numbers; 1 is rx-usecs, 5 is tx-usecs.
 type Coalesce = [u32; 23];
 
-/// What is known of an interface; `None` where its driver does not tell.
+/// What is known of an interface; `None` where its driver does not report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Interface {
     name: String,
@@ -87,7 +87,7 @@ fn judge(check: Check, interfaces: Vec<Interface>) -> Check {
     let words = |i: &Interface| {
         let coalesce = match i.coalesce_us {
             Some((rx, tx)) => format!("holds frames for {rx} us (received) and {tx} us (sent)"),
-            None => "its driver tells nothing of coalescing".to_owned(),
+            None => "its driver reports nothing of coalescing".to_owned(),
         };
         let merges = match i.merges {
             Some(true) => ", merges received frames (GRO)",
@@ -155,18 +155,18 @@ mod tests {
     }
 
     #[test]
-    fn another_namespaces_devices_are_not_told() {
+    fn another_namespaces_devices_are_not_reported() {
         let namespace = match net::Namespace::new() {
             Ok(namespace) => namespace,
             Err(error) => return eprintln!("SKIPPED: no network namespace: {error}"),
         };
         // /sys still shows the devices of the machine there.
-        let told = namespace.run(|| with_device(&Tree::new(std::path::Path::new("/")))).unwrap();
-        assert_eq!(told, Vec::<String>::new());
+        let shown = namespace.run(|| with_device(&Tree::new(std::path::Path::new("/")))).unwrap();
+        assert_eq!(shown, Vec::<String>::new());
     }
 
     #[test]
-    fn an_interface_that_is_none_tells_nothing() {
+    fn an_interface_that_is_none_reports_nothing() {
         let none = read("nonexistent0");
         assert_eq!((none.coalesce_us, none.merges), (None, None));
     }

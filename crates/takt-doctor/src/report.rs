@@ -12,7 +12,7 @@ use crate::change::Change;
 pub enum Status {
     /// As real time wants it.
     Ok,
-    /// Could not be told from here.
+    /// Could not be distinguished from here.
     Unknown,
     /// Costs latency, or may.
     Warn,

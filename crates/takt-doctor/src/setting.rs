@@ -34,7 +34,6 @@ pub enum Setting {
         process: String,
         /// Name of the thread (`/proc/PID/task/TID/comm`).
         thread: String,
-        /// The policy.
         policy: String,
     },
     /// The CPUs that threads may run on, as `0-3`.
@@ -43,7 +42,6 @@ pub enum Setting {
         process: String,
         /// Name of the thread (`/proc/PID/task/TID/comm`).
         thread: String,
-        /// The CPUs.
         cpus: CpuSet,
     },
     /// The timer slack of threads.
@@ -60,12 +58,10 @@ pub enum Setting {
     Alone {
         /// Name of the process.
         process: String,
-        /// Its CPUs.
         cpus: CpuSet,
     },
     /// For how long an interface holds frames back.
     Coalescing {
-        /// The interface.
         interface: String,
         /// Received ones, microseconds.
         rx_us: u32,
@@ -77,7 +73,6 @@ pub enum Setting {
 /// One change, here and now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// A file.
     File(Change),
     /// A thread's scheduling.
     Policy(Identity, Attributes),
@@ -308,13 +303,13 @@ mod tests {
             thread: "x".into(),
             policy: policy.to_owned(),
         };
-        let said = policy("fifo:80").actions(None).unwrap_err();
-        assert!(said.contains("no such process") && said.contains("start it first"), "{said}");
+        let message = policy("fifo:80").actions(None).unwrap_err();
+        assert!(message.contains("no such process") && message.contains("start it first"), "{message}");
         let own = Some(Scope { pid: std::process::id(), tid: std::process::id() });
-        let said = policy("fifo:100").actions(own).unwrap_err();
-        assert!(said.contains("fifo:100"), "{said}");
+        let message = policy("fifo:100").actions(own).unwrap_err();
+        assert!(message.contains("fifo:100"), "{message}");
         let online = takt_rt::placement::online().unwrap();
-        let said = Setting::Alone { process: "x".into(), cpus: online }.actions(own).unwrap_err();
-        assert!(said.contains("no CPU is left"), "{said}");
+        let message = Setting::Alone { process: "x".into(), cpus: online }.actions(own).unwrap_err();
+        assert!(message.contains("no CPU is left"), "{message}");
     }
 }

@@ -36,13 +36,13 @@ fn kernel_threads(tree: &Tree) -> Vec<KernelThread> {
 
 /// Lowest and highest priority, in words.
 fn range(threads: &[&KernelThread]) -> String {
-    let told = |priority: i64| match priority {
+    let in_words = |priority: i64| match priority {
         0 => "no real-time priority".to_owned(),
         priority => format!("rt {priority}"),
     };
     match (threads.iter().map(|t| t.priority).min(), threads.iter().map(|t| t.priority).max()) {
-        (Some(least), Some(most)) if least == most => told(most),
-        (Some(least), Some(most)) => format!("{} to {}", told(least), told(most)),
+        (Some(least), Some(most)) if least == most => in_words(most),
+        (Some(least), Some(most)) => format!("{} to {}", in_words(least), in_words(most)),
         _ => "none".to_owned(),
     }
 }
@@ -120,7 +120,7 @@ fn mask(text: &str) -> Option<CpuSet> {
 }
 
 /// The mask of `cpus`, as the kernel takes it.
-fn told(cpus: &CpuSet) -> String {
+fn in_words(cpus: &CpuSet) -> String {
     let last = cpus.iter().last().unwrap_or(0) / 32;
     let word = |group: usize| {
         (0..32).filter(|bit| cpus.contains(group * 32 + bit)).fold(0_u32, |word, bit| word | 1 << bit)
@@ -162,7 +162,7 @@ pub(crate) fn workqueues(tree: &Tree) -> Check {
     }
     check.warn(
         format!("{evidence}, of which {shared} are isolated for real time"),
-        format!("`echo {} | sudo tee {WORKQUEUES}`", told(&rest)),
+        format!("`echo {} | sudo tee {WORKQUEUES}`", in_words(&rest)),
     )
 }
 
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn priorities_that_delay_or_starve_are_told_with_the_command() {
+    fn priorities_that_delay_or_starve_are_reported_with_the_command() {
         let check = examine(&[(16, "ktimers/0", 2, 1), (40, "irq/30-eth0", 2, 95)], true);
         assert_eq!(check.status, Status::Warn);
         assert!(check.evidence.contains("at or above rt 80, where robots run: irq/30-eth0"), "{check:?}");
@@ -225,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn masks_are_read_and_told_as_the_kernel_does() {
+    fn masks_are_read_and_reported_as_the_kernel_does() {
         for (text, cpus) in
             [("f", "0-3"), ("ff,ffffffff", "0-39"), ("00000000,00000003", "0-1"), ("1,00000000", "32")]
         {
             assert_eq!(mask(text).unwrap(), cpus.parse().unwrap(), "{text}");
         }
         for text in ["f", "ff,ffffffff", "1,00000000", "3,00000001,00000000"] {
-            assert_eq!(told(&mask(text).unwrap()), text);
+            assert_eq!(in_words(&mask(text).unwrap()), text);
         }
         assert!(mask("").is_none() && mask("xyz").is_none() && mask("fffffffff").is_none());
     }

@@ -10,7 +10,6 @@ use crate::error::DoctorError;
 use crate::journal::Journal;
 use crate::setting::{Action, Setting};
 
-/// Format of the file.
 const FORMAT: u32 = 1;
 
 /// Settings that were found to help, as TOML.
@@ -60,7 +59,7 @@ impl Tuned {
 }
 
 /// Applies exactly what `tuned` says; how everything was before goes to `state_file`, from which
-/// [`revert`](crate::revert) puts it back. A setting that the kernel refuses is told, and the
+/// [`revert`](crate::revert) puts it back. A setting that the kernel refuses is reported, and the
 /// others are made.
 ///
 /// # Errors
@@ -108,8 +107,8 @@ mod tests {
             ("\u{0}", "`takt tune` writes"),
         ] {
             std::fs::write(&path, text).unwrap();
-            let said = Tuned::read(&path).unwrap_err().to_string();
-            assert!(said.contains(reason) && said.contains("tuned.toml"), "{text}: {said}");
+            let message = Tuned::read(&path).unwrap_err().to_string();
+            assert!(message.contains(reason) && message.contains("tuned.toml"), "{text}: {message}");
         }
     }
 

@@ -106,18 +106,18 @@ impl Controller {
     pub(crate) fn start(takt: &Path, folder: &Path, settings: &str, log: &Path) -> Result<Self, FaultError> {
         let config = folder.join("controller.toml");
         std::fs::write(&config, settings).map_err(FaultError::io("the controller's settings"))?;
-        let said = folder.join("controller.out");
+        let message = folder.join("controller.out");
         let mut command = Command::new(takt);
         command.args(["simulate", "--rtde-port", "0", "--dashboard-port", "0", "--config"]).arg(&config);
         command.arg("--log").arg(log);
-        command.stdout(File::create(&said).map_err(FaultError::io("the controller's words"))?);
+        command.stdout(File::create(&message).map_err(FaultError::io("the controller's words"))?);
         command.stderr(
             File::create(folder.join("controller.err")).map_err(FaultError::io("the controller's words"))?,
         );
         let mut process = Process::start("the simulated controller", command)?;
         let until = Instant::now() + PATIENCE;
         loop {
-            let text = std::fs::read_to_string(&said).unwrap_or_default();
+            let text = std::fs::read_to_string(&message).unwrap_or_default();
             if let Some((rtde, dashboard)) = ports(&text) {
                 return Ok(Self { process, rtde, dashboard });
             }
@@ -151,8 +151,8 @@ impl Controller {
     }
 }
 
-fn ports(said: &str) -> Option<(SocketAddr, SocketAddr)> {
-    let line = said.lines().find(|line| line.starts_with("RTDE: ") && said.ends_with('\n'))?;
+fn ports(message: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let line = message.lines().find(|line| line.starts_with("RTDE: ") && message.ends_with('\n'))?;
     let (rtde, dashboard) = line.strip_prefix("RTDE: ")?.split_once(", dashboard: ")?;
     Some((rtde.parse().ok()?, dashboard.parse().ok()?))
 }

@@ -35,7 +35,7 @@ pub struct Times {
     pub known_ns: u64,
     /// Until when it certainly lasted.
     pub ended_ns: u64,
-    /// When the cell was told to end, or had ended.
+    /// When the cell was instructed to end, or had ended.
     pub quit_ns: u64,
 }
 
@@ -71,7 +71,7 @@ fn index_at(rows: &[Row], ns: u64) -> usize {
     rows.partition_point(|row| row.mono_ns < ns)
 }
 
-/// Judges a case. `taken_ns` tells what was taken from everybody between two times.
+/// Judges a case. `taken_ns` shows what was taken from everybody between two times.
 pub fn judge(case: &Case, rows: &[Row], times: &Times, taken_ns: &dyn Fn(u64, u64) -> u64) -> Findings {
     let mut findings = Findings::default();
     // Cycles that the controller itself missed are seen by nobody else; what took them from it took

@@ -2,9 +2,9 @@
 //!
 //! A recording is replayed by its own time stamps, but when it began only the cell knows. So every
 //! recording has a **mark**: a person far behind the robot, there for a few frames. The
-//! controller's log shows when the robot was told to slow down for it, which no fault does, and the
-//! fault's frame is due as much later as it lies behind the mark's. What the mark's own reaction
-//! took is thus given to the fault, too.
+//! controller's log shows when the robot was instructed to slow down for it, which no fault does,
+//! and the fault's frame is due as much later as it lies behind the mark's. What the mark's own
+//! reaction took is thus given to the fault, too.
 
 use std::path::Path;
 

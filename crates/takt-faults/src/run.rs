@@ -111,7 +111,7 @@ fn knows_dashboard(takt: &Path, folder: &Path) -> bool {
     let path = folder.join("dashboard.toml");
     let text = "name = \"x\"\ncameras = []\n[robot]\ndashboard_port = 1\n";
     let asked = fs::write(&path, text).and_then(|()| Command::new(takt).arg("check").arg(&path).output());
-    asked.is_ok_and(|said| !String::from_utf8_lossy(&said.stderr).contains("unknown field"))
+    asked.is_ok_and(|message| !String::from_utf8_lossy(&message.stderr).contains("unknown field"))
 }
 
 /// A case that goes on.
@@ -214,12 +214,12 @@ impl<'a> Play<'a> {
     }
 
     fn last_row(&self) -> String {
-        let said = fs::read_to_string(self.folder.join("cell.err")).unwrap_or_default();
-        let said = said.lines().last().unwrap_or_default();
+        let message = fs::read_to_string(self.folder.join("cell.err")).unwrap_or_default();
+        let message = message.lines().last().unwrap_or_default();
         self.log
             .rows
             .last()
-            .map_or_else(|| "no rows".to_owned(), |row| format!("{}; cell: {said}", row.words()))
+            .map_or_else(|| "no rows".to_owned(), |row| format!("{}; cell: {message}", row.words()))
     }
 
     /// Waits until the log shows something.
@@ -417,7 +417,7 @@ impl<'a> Play<'a> {
         }
         let status = self.cell.end();
         if status.is_none() {
-            self.add("the cell ends when it is told to", format!("it still runs after {PATIENCE:?}"));
+            self.add("the cell ends when it is instructed to", format!("it still runs after {PATIENCE:?}"));
         }
         drop(self.cell);
         // What the controller took in last is in its log two cycles later.
@@ -431,15 +431,15 @@ impl<'a> Play<'a> {
         }
         let read = |name: &str| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         let summary = serde_json::from_str(&read("cell.out")).ok();
-        let said = read("cell.err");
+        let message = read("cell.err");
         let broken = matches!(self.case.plant, Plant::Process(_) | Plant::Machine(_) | Plant::Output(_));
         if moves(self.case) && !broken && (!asked || summary.is_none()) {
-            let last = said.lines().last().unwrap_or_default();
+            let last = message.lines().last().unwrap_or_default();
             let evidence = format!("{gone:?}, {status:?}: {last}");
             findings.push(Violation { rule: "the cell lives and reports", evidence });
         }
         let in_order = asked && status.is_some() && moves(self.case);
-        Ok(Scene { planted: self.planted, rows: self.log.rows, times, in_order, findings, summary, said })
+        Ok(Scene { planted: self.planted, rows: self.log.rows, times, in_order, findings, summary, message })
     }
 }
 

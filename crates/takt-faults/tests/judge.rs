@@ -9,7 +9,7 @@ use takt_faults::log::Row;
 const MS: u64 = 1_000_000;
 const TIMES: Times = Times { known_ns: 1_000 * MS, ended_ns: 2_000 * MS, quit_ns: 4_000 * MS };
 
-/// A robot that obeys: told to stand at 1010 ms, ramps down, told to move at 2400 ms.
+/// A robot that obeys: reported to stand at 1010 ms, ramps down, reported to move at 2400 ms.
 fn obedient(ns: u64) -> Row {
     let stopped = (1_010 * MS..2_400 * MS).contains(&ns);
     let moves = !(1_270 * MS..2_404 * MS).contains(&ns);
@@ -65,7 +65,7 @@ fn an_obedient_robot_is_acquitted_with_its_times() {
 fn a_robot_that_moves_on_is_seen() {
     let deaf = rows(|row| (row.slider, row.joint_speed_rad_s, row.digital_outputs) = (1.0, 0.4, 0b001));
     assert!(rules(&case(), &deaf).contains(&"commanded to stand"));
-    // Told to stand, but it does not.
+    // Reported to stand, but it does not.
     let disobedient = rows(|row| row.joint_speed_rad_s = 0.4);
     assert_eq!(rules(&case(), &disobedient), ["the arm stands while the fault lasts"]);
     // It creeps, even.
@@ -167,7 +167,7 @@ fn robots_that_must_move_on_or_never_are_judged_so() {
     assert_eq!(rules(&from_start, &rows(|_| ())), ["the robot never moves"]);
     let stands = rows(|row| (row.slider, row.joint_speed_rad_s, row.digital_outputs) = (0.0, 0.0, 0b100));
     assert_eq!(rules(&from_start, &stands), [] as [&str; 0]);
-    // Nobody told it to stand, and it stands: a blind test.
+    // Nobody informed it to stand, and it stands: a blind test.
     let blind = rows(|row| (row.slider, row.joint_speed_rad_s, row.digital_outputs) = (1.0, 0.0, 0b001));
     assert_eq!(rules(&never, &blind), ["the robot moves on"]);
 }

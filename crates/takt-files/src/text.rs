@@ -19,7 +19,7 @@ pub fn shortened(message: &str) -> String {
     let mut lines: Vec<&str> = message.lines().take(LINES + 1).collect();
     let more = lines.len() > LINES;
     lines.truncate(LINES);
-    let mut told: Vec<String> = Vec::with_capacity(lines.len());
+    let mut shown: Vec<String> = Vec::with_capacity(lines.len());
     let mut at = 0;
     while let Some(line) = lines.get(at) {
         match lines.get(at + 1).and_then(|below| mark(below)) {
@@ -29,25 +29,25 @@ pub fn shortened(message: &str) -> String {
                 let from = place.saturating_sub(BEFORE).max(head);
                 if from > head {
                     let kept: String = line.chars().take(head).collect();
-                    told.push(format!("{kept}…{}", cut(line, from, LINE)));
+                    shown.push(format!("{kept}…{}", cut(line, from, LINE)));
                     let mark: String = below.chars().take(head).collect();
-                    told.push(format!("{mark} {}", cut(below, from, LINE)));
+                    shown.push(format!("{mark} {}", cut(below, from, LINE)));
                 } else {
-                    told.push(cut(line, 0, LINE));
-                    told.push(cut(below, 0, LINE));
+                    shown.push(cut(line, 0, LINE));
+                    shown.push(cut(below, 0, LINE));
                 }
                 at += 2;
             }
             None => {
-                told.push(cut(line, 0, PROSE));
+                shown.push(cut(line, 0, PROSE));
                 at += 1;
             }
         }
     }
     if more {
-        told.push("…".to_owned());
+        shown.push("…".to_owned());
     }
-    told.join("\n")
+    shown.join("\n")
 }
 
 /// Where the first caret is, if this is a line that marks a place.

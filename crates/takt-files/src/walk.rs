@@ -124,8 +124,8 @@ fn is_group_of(gid: u32, groups: &str, users: &str, trusted: impl Fn(u32) -> boo
     !lines.is_empty() && unknown.is_empty()
 }
 
-/// Whether no access control list (acl(5)) stands behind the group's bits; where it cannot be told,
-/// there is one.
+/// Whether no access control list (acl(5)) stands behind the group's bits; where it cannot be
+/// reported, there is one.
 fn has_no_list(folder: &OwnedFd) -> bool {
     // Through /proc, because a descriptor of O_PATH has no attributes.
     let path = format!("/proc/self/fd/{}", folder.as_raw_fd());

@@ -44,15 +44,15 @@ fn give(path: &Path) -> bool {
 
 #[test]
 fn a_folder_of_which_the_parent_is_everybodys_is_refused() {
-    let desk = tempfile::tempdir().unwrap();
+    let base = tempfile::tempdir().unwrap();
     // In a sticky one, one's own stays one's own, as in /tmp.
-    let sticky = made(desk.path().join("sticky"), 0o1777);
+    let sticky = made(base.path().join("sticky"), 0o1777);
     let folder = Folder::trusted(&sticky.join("own/below"), None).unwrap();
     folder.write("settings", "x").unwrap();
     assert_eq!(fs::read_to_string(sticky.join("own/below/settings")).unwrap(), "x");
     assert!(refused(&sticky).contains("name a new folder in it"));
     // In another, anybody renames it away.
-    let open = made(desk.path().join("open"), 0o755);
+    let open = made(base.path().join("open"), 0o755);
     made(open.join("own"), 0o755);
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
     for path in ["own", "new", "new/below", "own/../own", "own/../../open/own"].map(|path| open.join(path)) {
@@ -64,17 +64,17 @@ fn a_folder_of_which_the_parent_is_everybodys_is_refused() {
     assert!(!refused(&open).contains("new folder"), "one in it would be refused as well");
     assert!(!open.join("new").exists(), "nothing is made before it is refused");
     // A link of one's own does not make it better; one that leads to nothing but itself ends.
-    let link = desk.path().join("link");
+    let link = base.path().join("link");
     symlink("open/own", &link).unwrap();
     assert!(refused(&link).contains("others may write to it"));
-    let ring = desk.path().join("ring");
+    let ring = base.path().join("ring");
     symlink("ring", &ring).unwrap();
     assert_eq!(Folder::trusted(&ring, None).unwrap_err().raw_os_error(), Some(libc::ELOOP));
-    fs::write(desk.path().join("file"), "").unwrap();
-    let error = Folder::trusted(&desk.path().join("file/new"), None).unwrap_err();
+    fs::write(base.path().join("file"), "").unwrap();
+    let error = Folder::trusted(&base.path().join("file/new"), None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotADirectory);
     // A group that nobody knows.
-    let lent = made(desk.path().join("lent"), 0o755);
+    let lent = made(base.path().join("lent"), 0o755);
     if chown(&lent, None, Some(NO_GROUP)).is_ok() {
         fs::set_permissions(&lent, fs::Permissions::from_mode(0o775)).unwrap();
         assert!(refused(&lent.join("new")).contains("others may write to it (mode 0775)"));
@@ -83,8 +83,8 @@ fn a_folder_of_which_the_parent_is_everybodys_is_refused() {
 
 #[test]
 fn a_folder_below_another_users_is_refused() {
-    let desk = tempfile::tempdir().unwrap();
-    let others = made(desk.path().join("others"), 0o755);
+    let base = tempfile::tempdir().unwrap();
+    let others = made(base.path().join("others"), 0o755);
     let own = made(others.join("own"), 0o755);
     if !give(&others) {
         return;
@@ -101,13 +101,13 @@ fn a_folder_below_another_users_is_refused() {
     Folder::trusted(&own, Some(SOMEBODY)).unwrap();
     Folder::trusted(&others.join("new/below"), Some(SOMEBODY)).unwrap();
     // Through a link of this user's, and up again from below it.
-    let link = desk.path().join("link");
+    let link = base.path().join("link");
     symlink(&own, &link).unwrap();
     assert!(refused(&link.join("new")).contains("belongs to user"));
     assert!(refused(&link.join("../../good")).contains("belongs to user"));
     // What is planted in a sticky folder: a folder, and links to what is all in order.
-    let sticky = made(desk.path().join("sticky"), 0o1777);
-    let good = made(desk.path().join("good"), 0o755);
+    let sticky = made(base.path().join("sticky"), 0o1777);
+    let good = made(base.path().join("good"), 0o755);
     let planted = made(sticky.join("planted"), 0o755);
     assert!(give(&planted));
     assert!(refused(&planted).contains("belongs to user"));
@@ -129,8 +129,8 @@ fn a_relative_path_is_judged_from_the_root() {
         assert_eq!(Folder::trusted(Path::new("new"), None).is_ok(), expected == "trusted");
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
-    let above = made(desk.path().join("above"), 0o755);
+    let base = tempfile::tempdir().unwrap();
+    let above = made(base.path().join("above"), 0o755);
     let current = made(above.join("current"), 0o755);
     let judged = |expected: &str| {
         let mut again = Command::new(std::env::current_exe().unwrap());
@@ -147,11 +147,11 @@ fn a_relative_path_is_judged_from_the_root() {
 /// one that was meant.
 #[test]
 fn what_is_swapped_meanwhile_leads_to_nothing_of_others() {
-    let desk = tempfile::tempdir().unwrap();
-    let at = |name: &str| desk.path().join(name);
+    let base = tempfile::tempdir().unwrap();
+    let at = |name: &str| base.path().join(name);
     let good = made(made(at("way"), 0o755).join("settings"), 0o755);
     let inode = fs::metadata(&good).unwrap().ino();
-    // His way holds a folder of root, so that only the way itself tells.
+    // His way holds a folder of root, so that only the way itself reports.
     let planted = made(at("his"), 0o755);
     made(planted.join("settings"), 0o755);
     if !give(&planted) {

@@ -162,12 +162,12 @@ fn messages_do_not_echo_a_long_line() {
         "TOML parse error at line 1, column {place}\n  |\n1 | {line}\n  | {}^\nno",
         " ".repeat(place)
     );
-    let told = shortened(&message);
-    assert!(told.len() < 1000, "{}", told.len());
-    let lines: Vec<&str> = told.lines().collect();
+    let reported = shortened(&message);
+    assert!(reported.len() < 1000, "{}", reported.len());
+    let lines: Vec<&str> = reported.lines().collect();
     let column = |line: &str, mark: char| line.chars().position(|c| c == mark).unwrap();
-    assert_eq!(column(lines[2], '!'), column(lines[3], '^'), "{told}");
-    assert_eq!((lines[0], lines[4]), ("TOML parse error at line 1, column 5000000", "no"), "{told}");
+    assert_eq!(column(lines[2], '!'), column(lines[3], '^'), "{reported}");
+    assert_eq!((lines[0], lines[4]), ("TOML parse error at line 1, column 5000000", "no"), "{reported}");
     assert!(shortened(&"a\n".repeat(100_000)).len() < 200);
     let unicode = "ä".repeat(10_000);
     assert_eq!(shortened(&unicode), format!("{}… (6000 characters more)", "ä".repeat(4000)));
@@ -216,13 +216,13 @@ fn the_environment_of_a_privileged_program_is_not_believed() {
         return;
     }
     match run(Some(NOBODY)) {
-        Some(told) if told.starts_with("secure=true") => {
-            assert!(told.contains("seen=false"), "{told}");
-            assert!(!told.contains("dropped=0"), "{told}");
-            assert!(told.ends_with(takt_files::environment::SAFE_PATH), "{told}");
+        Some(reported) if reported.starts_with("secure=true") => {
+            assert!(reported.contains("seen=false"), "{reported}");
+            assert!(!reported.contains("dropped=0"), "{reported}");
+            assert!(reported.ends_with(takt_files::environment::SAFE_PATH), "{reported}");
         }
         // A file system that is mounted without set-user-ID, or no right to become another user.
-        told => eprintln!("SKIPPED: the copy got no capability: {told:?}"),
+        reported => eprintln!("SKIPPED: the copy got no capability: {reported:?}"),
     }
 }
 
@@ -230,18 +230,18 @@ fn the_environment_of_a_privileged_program_is_not_believed() {
 /// must not have.
 #[test]
 fn a_folder_for_settings_is_refused_where_others_can_plant() {
-    let desk = tempfile::tempdir().unwrap();
+    let base = tempfile::tempdir().unwrap();
     let refused = |path: &Path, owner| Folder::trusted(path, owner).unwrap_err().to_string();
     // New, and new below what is not there yet: nobody else may write to either, whatever the
     // umask.
-    let new = desk.path().join("a/b");
+    let new = base.path().join("a/b");
     let folder = Folder::trusted(&new, None).unwrap();
     assert_eq!(fs::metadata(&new).unwrap().permissions().mode() & 0o022, 0);
     assert!(folder.names().unwrap().is_empty());
     folder.trusted_subfolder("units", None).unwrap().write("50-takt.conf", "x").unwrap();
     assert_eq!(folder.names().unwrap(), ["units"]);
     // As /tmp: sticky does not help, for one who planted a folder of the same name before.
-    let open = desk.path().join("open");
+    let open = base.path().join("open");
     fs::create_dir(&open).unwrap();
     for mode in [0o1777, 0o777, 0o775] {
         fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
@@ -249,7 +249,7 @@ fn a_folder_for_settings_is_refused_where_others_can_plant() {
     }
     // A link as a folder of the plan, and a file in place of a folder.
     fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
-    let target = desk.path().join("target");
+    let target = base.path().join("target");
     fs::create_dir(&target).unwrap();
     symlink(&target, open.join("systemd")).unwrap();
     let folder = Folder::trusted(&open, None).unwrap();
@@ -259,7 +259,7 @@ fn a_folder_for_settings_is_refused_where_others_can_plant() {
     );
     assert!(folder.trusted_subfolder("../target", None).is_err());
     // A planted link as a file is replaced, not written through.
-    let victim = desk.path().join("victim");
+    let victim = base.path().join("victim");
     fs::write(&victim, "whole").unwrap();
     symlink(&victim, open.join("launch.py")).unwrap();
     symlink(&victim, open.join("launch.py.tmp")).unwrap();
@@ -267,7 +267,7 @@ fn a_folder_for_settings_is_refused_where_others_can_plant() {
     assert_eq!(fs::read_to_string(&victim).unwrap(), "whole");
     assert_eq!(fs::read_to_string(open.join("launch.py")).unwrap(), "settings");
     // Another's folder, unless it is his for whom this is done.
-    let others = desk.path().join("others");
+    let others = base.path().join("others");
     fs::create_dir(&others).unwrap();
     if chown(&others, Some(NOBODY), None).is_err() {
         println!("SKIPPED in part: needs root");

@@ -15,6 +15,6 @@ pub enum Error {
         reasons: String,
     },
     /// Nothing puts the runs in an order.
-    #[error("no run tells its {by}; a history is over kernel, version, day or a factor of the campaign")]
+    #[error("no run reports its {by}; a history is over kernel, version, day or a factor of the campaign")]
     NoOrder { by: String },
 }

@@ -133,7 +133,7 @@ pub struct Options {
 ///
 /// # Errors
 /// As [`takt_report::collect`]; [`Error::NoRuns`]; [`Error::Report`] where no run has the measure;
-/// [`Error::NoOrder`] where no run tells what the history is over.
+/// [`Error::NoOrder`] where no run shows what the history is over.
 pub fn history(paths: &[PathBuf], options: &Options) -> Result<History, Error> {
     let collection = takt_report::collect(paths)?;
     let mut left_out: Vec<String> =
@@ -141,11 +141,11 @@ pub fn history(paths: &[PathBuf], options: &Options) -> Result<History, Error> {
     let mut runs = sides::usable(&collection, "runs", &[], &mut left_out)?;
     let by = options.by.name().to_owned();
     runs.retain(|run| {
-        let told = options.by.of(run).is_some();
-        if !told {
-            left_out.push(clean(&format!("{}: it does not tell its {by}", run.name)));
+        let reported = options.by.of(run).is_some();
+        if !reported {
+            left_out.push(clean(&format!("{}: it does not report its {by}", run.name)));
         }
-        told
+        reported
     });
     if runs.is_empty() {
         return Err(Error::NoOrder { by });
@@ -300,7 +300,6 @@ impl History {
         takt_report::history_picture(&pictures, &self.by)
     }
 
-    /// The history as a document.
     pub fn document(&self) -> Document {
         let mut section = Section::new("history", "Changes of level");
         let heads = [

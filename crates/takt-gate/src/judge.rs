@@ -4,8 +4,8 @@
 //! Hodges and Lehmann, exact for any distribution of runs that can change places. **Drift**: where
 //! they cannot, because the machine was another one on another day, each stretch of the baseline as
 //! long as the new runs is compared with the rest of it, a comparison of the same build with
-//! itself; no difference that one of them reached is told from chance. **All measures at once**:
-//! the error is of the whole gate.
+//! itself; no difference that one of them reached is distinguished from chance. **All measures at
+//! once**: the error is of the whole gate.
 
 use serde::{Deserialize, Serialize};
 use takt_stats::binomial;
@@ -34,7 +34,7 @@ pub enum Decision {
     Same,
     /// Clearly more, by more than the tolerance.
     Worse,
-    /// Nothing of these can be told from chance.
+    /// Nothing of these can be distinguished from chance.
     Inconclusive,
 }
 
@@ -69,7 +69,7 @@ pub struct Settings {
     pub tail: f64,
     /// Changes within this share are none.
     pub tolerance: f64,
-    /// The rise for which the number of runs is told.
+    /// The rise for which the number of runs is reported.
     pub find: f64,
 }
 
@@ -160,7 +160,7 @@ fn advice(drift: Option<f64>, needed: Option<usize>, settings: &Settings) -> Opt
     let find = percent(settings.find);
     Some(match (drift, needed) {
         (Some(drift), _) if drift >= settings.find.ln_1p() => format!(
-            "stretches of the baseline lie up to {} apart from the rest of it, so that no number of runs tells a rise of {find} from \
+            "stretches of the baseline lie up to {} apart from the rest of it, so that no number of runs reports a rise of {find} from \
              chance on this machine: make old and new runs in turn, on a machine that does nothing else",
             percent(drift.exp_m1())
         ),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_baseline_that_drifts_tells_no_smaller_difference() {
+    fn a_baseline_that_drifts_reports_no_smaller_difference() {
         // The second half of the baseline was measured on a day a quarter worse.
         let mut before = scattered(20, 10.0, 0.02);
         before[10..].iter_mut().for_each(|v| *v += 0.25);

@@ -6,7 +6,7 @@ use crate::show::{numbers, sentence};
 use crate::{Decision, Gate};
 
 /// The report: a test for each measure in each configuration. Worse is a failure; what cannot be
-/// told is skipped, with the reason.
+/// reported is skipped, with the reason.
 ///
 /// # Errors
 /// Where the text cannot be made, which takes a fault of the writer.

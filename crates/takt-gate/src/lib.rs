@@ -2,7 +2,7 @@
 //! than it was.
 //!
 //! The unit of replication is the **run**. Runs of one configuration differ from each other far
-//! more than the samples within them tell, and samples within a run hang together: one figure of
+//! more than the samples within them report, and samples within a run hang together: one figure of
 //! each run (its P99) enters, however many samples it has. What is said of their difference is free
 //! of assumptions about its distribution (`takt_stats::shift`).
 //!
@@ -41,7 +41,7 @@ pub struct Options {
     pub quantile: f64,
     /// Changes within this share of the figure are none.
     pub tolerance: f64,
-    /// The rise for which the number of runs is told that would find it in 19 of 20.
+    /// The rise for which the number of runs is reported that would find it in 19 of 20.
     pub find: f64,
 }
 
@@ -76,7 +76,7 @@ pub struct Pair {
     /// The rise that so many runs would have found in 19 of 20 repetitions.
     pub minimum_detectable: Option<f64>,
     /// How far stretches of the baseline lie apart from the rest of it: no smaller difference is
-    /// told from chance.
+    /// distinguished from chance.
     pub drift: Option<f64>,
     /// Runs on each side with which a rise by `find` is found in 19 of 20; null where more runs do
     /// not help.

@@ -41,7 +41,6 @@ pub(crate) fn numbers(pair: &Pair) -> String {
     format!("{before} runs before, {after} after; {detectable}")
 }
 
-/// The gate as a document.
 pub fn document(gate: &Gate) -> Document {
     let mut section = Section::new("gate", gate.decision.word());
     let heads = [

@@ -30,7 +30,7 @@ pub(crate) struct Match<'a> {
     pub remarks: Vec<String>,
 }
 
-/// The settings that a run tells, by name.
+/// The settings that a run reports, by name.
 type Facts = BTreeMap<String, String>;
 
 impl<'a> Sides<'a> {
@@ -64,8 +64,8 @@ impl<'a> Sides<'a> {
         facts.into_iter().collect()
     }
 
-    /// Pairs measures and configurations; what has no partner is told. A setting that is constant
-    /// on each side is what the sides differ in, and names no configuration.
+    /// Pairs measures and configurations; what has no partner is reported. A setting that is
+    /// constant on each side is what the sides differ in, and names no configuration.
     pub fn matches(&self, measure: Option<&str>) -> Result<(Vec<Match<'a>>, Vec<String>), Error> {
         let sides = [&self.before, &self.after];
         let varying = varying(&[&self.before, &self.after]);
@@ -168,7 +168,7 @@ pub(crate) fn varying(sides: &[&Vec<&Run>]) -> Vec<String> {
     names.into_iter().filter(|name| varies(name)).collect()
 }
 
-/// What tells runs apart: the factors of a campaign, or what a run on its own calls itself.
+/// What distinguishes runs: the factors of a campaign, or what a run on its own calls itself.
 pub(crate) fn facts(run: &Run) -> Facts {
     let factors = &run.header.experiment.factors;
     if factors.is_empty() {

@@ -2,7 +2,7 @@
 // says so. Streams are threads with queues, so that asynchrony, event times and overruns are real; one engine computes and
 // one copies in each direction, and between blocks the engine goes to the most urgent stream, as on a GPU. Kernels are shared
 // objects that nvrtc.cpp made from the same text. Faults are planted through TAKT_EMULATOR or takt_emulator_plant:
-//   driver=11040        version that the driver tells (read before cuInit)
+//   driver=11040        version that the driver reports (read before cuInit)
 //   devices=0           no device
 //   memory=BYTES        all its memory
 //   hang=KERNEL:MS[:TIMES]  the next TIMES (1) runs of KERNEL (* any) hold the device for MS (0: until reset)
@@ -10,7 +10,7 @@
 //   lose=KERNEL[:CODE]  the device is lost with CODE (719) when KERNEL runs
 //   wrong=KERNEL        KERNEL does nothing: what it should have written stays as it was
 //   slow=FACTOR         kernels take so many times as long
-//   clock=FACTOR        the device's clock tells so many times the time that has passed
+//   clock=FACTOR        the device's clock shows so many times the time that has passed
 //   late=MS             asking after an event that is not reached takes MS
 //   launch_us=N         every launch by the host takes N microseconds of its CPU
 //   reset=1             nothing planted any more, the device is back
@@ -349,11 +349,11 @@ uint64_t takt_emulator_count(const char *name) {
 }
 
 Result cuDriverGetVersion(int *version) { return *version = planted.driver, OK; }
-// What MPS does for a program: a share of the device, and of its memory. Whoever watches is told what the driver saw.
+// What MPS does for a program: a share of the device, and of its memory. Whoever watches is shown what the driver saw.
 void join_mps() {
     const auto variable = [](const char *name) { const char *value = getenv(name); return std::string(value ? value : ""); };
     const std::string pipe = variable("CUDA_MPS_PIPE_DIRECTORY"), share = variable("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-    const std::string limit = variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), told = variable("TAKT_EMULATOR_CLIENTS");
+    const std::string limit = variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), clients = variable("TAKT_EMULATOR_CLIENTS");
     struct stat found;
     const bool member = !pipe.empty() && stat((pipe + "/control").c_str(), &found) == 0 && S_ISFIFO(found.st_mode);
     if (member) {
@@ -363,8 +363,8 @@ void join_mps() {
         const size_t equals = limit.find('=');
         if (equals != std::string::npos) planted.memory = std::min<uint64_t>(planted.memory, strtoull(limit.c_str() + equals + 1, nullptr, 10) << 20);
     }
-    if (told.empty()) return;
-    const int fd = open(told.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (clients.empty()) return;
+    const int fd = open(clients.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) return;
     dprintf(fd, "%d %s pipe=%s share=%s memory=%s\n", int(getpid()), member ? "mps" : "alone", pipe.c_str(), share.c_str(), limit.c_str());
     close(fd);

@@ -25,7 +25,6 @@ use crate::source::Source;
 use crate::stream::{Event, Stream};
 use crate::wait::{Wait, Waited};
 
-/// The kernels of the check.
 pub const CHECK_KERNELS: Source = Source { name: "check", text: include_str!("check.cu"), options: &[] };
 
 /// Words of the check's frame: 640 x 480 pixels of colour and depth, 5 bytes each.
@@ -86,7 +85,7 @@ impl CheckOptions {
 
 /// One way of running frames. Times are microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Way {
+pub struct MeasuredWait {
     /// In words.
     pub name: String,
     /// Whether the frame is one graph.
@@ -124,10 +123,10 @@ pub struct Check {
     /// Its clock at the end.
     pub clock: Mapping,
     /// On an idle device: direct and as a graph, with each way of waiting.
-    pub quiet: Vec<Way>,
+    pub quiet: Vec<MeasuredWait>,
     /// Under interference of this process: first as it is without control, then with what controls
     /// it.
-    pub disturbed: Vec<Way>,
+    pub disturbed: Vec<MeasuredWait>,
     /// What the interference did meanwhile.
     pub interference: InterferenceWork,
     /// How many times lower the worst frame is with control than without; `None` where something
@@ -137,7 +136,7 @@ pub struct Check {
     pub growth: Option<Growth>,
 }
 
-/// Measures. `progress` is told what begins.
+/// Measures. `progress` is informed of what begins.
 ///
 /// # Errors
 /// What opening, compiling or any piece of work met; [`GpuError::System`] for a frame that takes 10
@@ -272,7 +271,7 @@ impl Frame {
         Ok([end_ns - start_ns, submitted_ns - start_ns, device_ns])
     }
 
-    fn measure(&mut self, name: String, wait: Wait, frames: u32) -> Result<Way, GpuError> {
+    fn measure(&mut self, name: String, wait: Wait, frames: u32) -> Result<MeasuredWait, GpuError> {
         for _ in 0..WARM_UP.min(frames) {
             self.run(wait)?;
         }
@@ -287,11 +286,11 @@ impl Frame {
         }
         let [whole_us, submit_us, device_us] = values.each_mut().map(|list| Summary::of(list));
         let (graph, priority) = (self.graph.is_some(), self.priority);
-        Ok(Way { name, graph, wait, priority, whole_us, submit_us, device_us })
+        Ok(MeasuredWait { name, graph, wait, priority, whole_us, submit_us, device_us })
     }
 
     /// As [`Frame::measure`], for so long.
-    fn measure_for(&mut self, name: String, wait: Wait, seconds: f64) -> Result<Way, GpuError> {
+    fn measure_for(&mut self, name: String, wait: Wait, seconds: f64) -> Result<MeasuredWait, GpuError> {
         let begin_ns = monotonic_ns();
         // A guess from two frames, which are warm-up too.
         self.run(wait)?;

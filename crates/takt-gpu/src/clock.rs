@@ -1,6 +1,6 @@
 //! The device's clock on CLOCK_MONOTONIC, with its error.
 //!
-//! A device tells times between its events, not the time. An event that is recorded and awaited
+//! A device reports times between its events, not the time. An event that is recorded and awaited
 //! between two readings of the host's clock happened between them; of several such brackets the
 //! tightest is the base that other events are measured from. The base is renewed now and then: the
 //! clocks drift, and times between events are single precision of milliseconds.
@@ -23,7 +23,7 @@ const FIRST_BRACKETS: u32 = 20;
 /// Longest time for the first base.
 const FIRST_LIMIT_NS: u64 = 1_000_000_000;
 
-/// Shorter times tell nothing of a drift that is parts in a million.
+/// Shorter times report nothing of a drift that is parts in a million.
 const LEAST_DRIFT_NS: u64 = 100_000_000;
 
 /// No oscillator is worse; more is a base that went wrong.
@@ -98,7 +98,7 @@ impl Clock {
         monotonic_ns().saturating_sub(self.mapping.offset_ns) > age_ns
     }
 
-    /// Takes a new base from `brackets` tries (some 10 us each), which tells the drift too.
+    /// Takes a new base from `brackets` tries (some 10 us each), which reports the drift too.
     /// `false`, and nothing changed, when none was done by `deadline_ns`. Once a second is enough.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn single_precision_is_told() {
+    fn single_precision_is_reported() {
         assert!(rounding_ns(0) <= 1);
         assert_eq!(rounding_ns(1_000_000_000), 31);
         assert_eq!(rounding_ns(600_000_000_000), 31_250);
@@ -194,8 +194,8 @@ mod tests {
             let mapping = Mapping { offset_ns: 1 << 50, error_ns: 700, drift, drift_error };
             let base_ns = (1u64 << 50) as f64 + off * 700.0;
             let true_ns = base_ns + since_ns as f64 * (1.0 + drift + share * drift_error);
-            let told_ms = (since_ns as f64 / 1e6) as f32;
-            let stamp = mapping.stamp((f64::from(told_ms) * 1e6).round() as i64);
+            let reported_ms = (since_ns as f64 / 1e6) as f32;
+            let stamp = mapping.stamp((f64::from(reported_ms) * 1e6).round() as i64);
             let difference = stamp.at_ns as f64 - true_ns;
             prop_assert!(difference.abs() <= stamp.error_ns as f64 + 1.0, "{difference} {stamp:?}");
         }

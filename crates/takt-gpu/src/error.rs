@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A version as the driver tells it: 12040 is CUDA 12.4.
+/// A version as the driver shows it: 12040 is CUDA 12.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CudaVersion(pub i32);
 

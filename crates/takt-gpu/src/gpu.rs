@@ -195,18 +195,18 @@ impl Gpu {
     /// What the driver refuses.
     pub fn attributes(&self) -> Result<BTreeMap<&'static str, i32>, GpuError> {
         self.bind()?;
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         for (name, which) in ATTRIBUTES {
             let mut value = 0;
             // SAFETY: a valid place for the answer.
             let code = unsafe { (self.0.api.device_attribute)(&raw mut value, *which as u32, self.0.device) };
             match code {
-                0 => drop(told.insert(*name, value)),
+                0 => drop(reported.insert(*name, value)),
                 code if sticky(code).is_some() => return Err(self.0.fail("cuDeviceGetAttribute", code)),
                 _ => {}
             }
         }
-        Ok(told)
+        Ok(reported)
     }
 
     /// Whether the device is lost, as far as a call has shown; free of calls.

@@ -118,7 +118,7 @@ impl Interfering {
         }
     }
 
-    /// Why it ended before it was told to.
+    /// Why it ended before it was instructed to.
     pub fn death(&self) -> Option<&GpuError> {
         self.progress.death.get()
     }
@@ -128,7 +128,7 @@ impl Interfering {
         self.progress.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Ends it and tells what it has done.
+    /// Ends it and shows what it has done.
     pub fn stop(mut self) -> InterferenceWork {
         self.end();
         self.work()

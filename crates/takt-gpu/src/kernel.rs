@@ -125,7 +125,7 @@ impl Gpu {
     pub fn load(&self, name: &'static str, binary: &crate::Compiled) -> Result<Module, GpuError> {
         self.bind()?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: an image as the compiler made it (a cubin tells its own length, PTX ends with
+        // SAFETY: an image as the compiler made it (a cubin reports its own length, PTX ends with
         // NUL); the driver copies it.
         let code = unsafe { (self.0.api.module_load)(&raw mut raw, binary.bytes().as_ptr().cast()) };
         self.0.call("cuModuleLoadData", code)?;

@@ -63,7 +63,7 @@ fn candidates(chosen: Option<PathBuf>, variable: &str, usual: &[&str]) -> Vec<Pa
     }
 }
 
-/// Opens the first of `paths` that there is, or tells what was said of each.
+/// Opens the first of `paths` that there is, or shows what was said of each.
 pub(crate) fn open_first(paths: &[PathBuf]) -> Result<Library, Vec<String>> {
     open_checked(paths, environment::check_library)
 }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_for_is_told_and_a_broken_library_too() {
+    fn what_was_looked_for_is_reported_and_a_broken_library_too() {
         let folder = tempfile::tempdir().unwrap();
         let broken = folder.path().join("libcuda.so.1");
         std::fs::write(&broken, "no library").unwrap();

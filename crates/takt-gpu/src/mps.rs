@@ -23,7 +23,7 @@ pub const MEMORY_VARIABLE: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 /// Where the service writes its logs.
 pub(crate) const LOG_VARIABLE: &str = "CUDA_MPS_LOG_DIRECTORY";
 
-/// All that a program is told by.
+/// All that a program is reported by.
 pub const VARIABLES: [&str; 3] = [PIPE_VARIABLE, SHARE_VARIABLE, MEMORY_VARIABLE];
 
 /// Where it is when nobody says.

@@ -79,7 +79,8 @@ impl Compiled {
     }
 }
 
-/// NVRTC is not told to be safe for concurrent use before CUDA 12; compiling is for the start.
+/// NVRTC is not instructed to be safe for concurrent use before CUDA 12; compiling is for the
+/// start.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 impl Compiler {
@@ -152,7 +153,7 @@ impl Compiler {
         // SAFETY: as long as the compiler said.
         let last = unsafe { (functions.architectures)(architectures.as_mut_ptr()) };
         if codes != [0, 0] || last != 0 {
-            return Err(format!("does not tell its version: NVRTC errors {codes:?}, {last}"));
+            return Err(format!("does not report its version: NVRTC errors {codes:?}, {last}"));
         }
         let mut architectures: Vec<u32> =
             architectures.into_iter().filter_map(|number| u32::try_from(number).ok()).collect();

@@ -26,7 +26,7 @@ const NO_SERVICE: &str = "/nonexistent/takt-without-mps";
 /// What the driver does with the work of several programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum SharingMode {
     /// What is there: MPS where it runs, else by turns. The default: nothing is started, nothing is
     /// set.
     #[default]
@@ -45,7 +45,7 @@ pub enum Way {
 #[serde(default, deny_unknown_fields)]
 pub struct Sharing {
     /// What orders the programs' work.
-    pub way: Way,
+    pub way: SharingMode,
     /// Most of the multiprocessors that this program may use under MPS, per cent, 1 to 100. Unset:
     /// all.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,7 +114,7 @@ impl Sharing {
                 Some(value) if !(1..=100).contains(&value) => {
                     return Err((name, value.to_string(), "1 to 100"));
                 }
-                Some(value) if self.way != Way::Mps => {
+                Some(value) if self.way != SharingMode::Mps => {
                     return Err((name, value.to_string(), "a share with gpu.sharing.way = \"mps\""));
                 }
                 _ => {}
@@ -128,7 +128,7 @@ impl Sharing {
                 Some(value) if !(64..=1 << 20).contains(&value) => {
                     return Err((name, value.to_string(), "64 to 1048576"));
                 }
-                Some(value) if self.way != Way::Mps => {
+                Some(value) if self.way != SharingMode::Mps => {
                     return Err((name, value.to_string(), "a limit with gpu.sharing.way = \"mps\""));
                 }
                 _ => {}
@@ -138,31 +138,38 @@ impl Sharing {
     }
 
     /// Shares device `ordinal` so from now on. GPU interference that this process starts later is
-    /// told, too.
+    /// reported, too.
     ///
     /// # Errors
     /// [`SharingError`]; nothing is left started or set.
     pub fn begin(&self, ordinal: u32) -> Result<Shared, SharingError> {
-        let mut shared =
-            Shared { own: Vec::new(), others: Vec::new(), told: String::new(), beside: None, started: None };
+        let mut shared = Shared {
+            own: Vec::new(),
+            others: Vec::new(),
+            reported: String::new(),
+            beside: None,
+            started: None,
+        };
         match self.way {
-            Way::AsIs => return Ok(Shared { told: format!("as it is: {}", mps::look()), ..shared }),
-            Way::Turns => shared.told = "by turns".to_owned(),
-            Way::TimeSlices => {
+            SharingMode::AsIs => {
+                return Ok(Shared { reported: format!("as it is: {}", mps::look()), ..shared });
+            }
+            SharingMode::Turns => shared.reported = "by turns".to_owned(),
+            SharingMode::TimeSlices => {
                 let set = slices::Set::new(ordinal, self.slice)?;
-                shared.told = format!("by turns, {} time slices (before: {})", self.slice, set.before());
+                shared.reported = format!("by turns, {} time slices (before: {})", self.slice, set.before());
                 shared.started = Some(Started::Slices(set));
             }
-            Way::Mps => {
+            SharingMode::Mps => {
                 let pipe = match mps::look() {
                     Mps::Running(pipe) => {
-                        shared.told = format!("MPS that runs at {}", pipe.display());
+                        shared.reported = format!("MPS that runs at {}", pipe.display());
                         pipe
                     }
                     Mps::Absent(_) => {
                         let daemon = Daemon::start(ordinal)?;
                         let pipe = daemon.pipe();
-                        shared.told = format!("MPS, started for this at {}", pipe.display());
+                        shared.reported = format!("MPS, started for this at {}", pipe.display());
                         shared.started = Some(Started::Mps(daemon));
                         pipe
                     }
@@ -171,12 +178,12 @@ impl Sharing {
                 shared.others = limits(&pipe, ordinal, self.others_percent, self.others_memory_mib);
                 for (whose, variables) in [("", &shared.own), ("others ", &shared.others)] {
                     for (name, value) in &variables[1..] {
-                        shared.told += &format!(", {whose}{}={}", name.display(), value.display());
+                        shared.reported += &format!(", {whose}{}={}", name.display(), value.display());
                     }
                 }
             }
         }
-        if self.way != Way::Mps {
+        if self.way != SharingMode::Mps {
             shared.own = vec![(PIPE_VARIABLE.into(), NO_SERVICE.into())];
             shared.others.clone_from(&shared.own);
         }
@@ -197,7 +204,7 @@ fn limits(pipe: &Path, ordinal: u32, percent: Option<u32>, memory_mib: Option<u6
 pub struct Shared {
     own: Variables,
     others: Variables,
-    told: String,
+    reported: String,
     beside: Option<Beside>,
     started: Option<Started>,
 }
@@ -219,9 +226,8 @@ impl Shared {
         &self.others
     }
 
-    /// In words.
-    pub fn told(&self) -> &str {
-        &self.told
+    pub fn in_words(&self) -> &str {
+        &self.reported
     }
 
     /// Ends what was started and restores what was set.
@@ -253,10 +259,10 @@ mod tests {
 
     #[test]
     fn limits_are_the_services_alone() {
-        let mps = Sharing { way: Way::Mps, share_percent: Some(70), ..Sharing::default() };
+        let mps = Sharing { way: SharingMode::Mps, share_percent: Some(70), ..Sharing::default() };
         assert!(mps.validate().is_ok() && Sharing::default().validate().is_ok());
         for (wrong, word) in [
-            (Sharing { way: Way::Turns, ..mps }, "gpu.sharing.share_percent"),
+            (Sharing { way: SharingMode::Turns, ..mps }, "gpu.sharing.share_percent"),
             (Sharing { others_percent: Some(0), ..mps }, "gpu.sharing.others_percent"),
             (Sharing { memory_mib: Some(63), ..mps }, "gpu.sharing.memory_mib"),
             (Sharing { others_memory_mib: Some(100), ..Sharing::default() }, "gpu.sharing.others_memory_mib"),
@@ -267,11 +273,11 @@ mod tests {
 
     #[test]
     fn limits_are_written_as_the_driver_reads_them() {
-        let said = limits(Path::new("/run/pipe"), 1, Some(30), Some(512));
-        let said: Vec<String> =
-            said.iter().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect();
+        let message = limits(Path::new("/run/pipe"), 1, Some(30), Some(512));
+        let message: Vec<String> =
+            message.iter().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect();
         assert_eq!(
-            said,
+            message,
             [
                 "CUDA_MPS_PIPE_DIRECTORY=/run/pipe",
                 "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30",

@@ -27,19 +27,12 @@ pub struct Span {
 /// As [`Span`], read back from a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedSpan {
-    /// [`Span::name`].
     pub name: String,
-    /// [`Span::stream`].
     pub stream: String,
-    /// [`Span::camera`].
     pub camera: Option<u16>,
-    /// [`Span::index`].
     pub index: u64,
-    /// [`Span::start_ns`].
     pub start_ns: u64,
-    /// [`Span::end_ns`].
     pub end_ns: u64,
-    /// [`Span::error_ns`].
     pub error_ns: u64,
 }
 

@@ -39,7 +39,7 @@ const TOOLS: [(&str, &str); 2] = [
 ];
 
 /// File in which the emulated device notes each program that opens it, with what MPS would have
-/// told it: `PID mps pipe=… share=… memory=…`, or `alone` where there is no service.
+/// reported it: `PID mps pipe=… share=… memory=…`, or `alone` where there is no service.
 pub const CLIENTS_VARIABLE: &str = "TAKT_EMULATOR_CLIENTS";
 
 /// Environment variable in which a child's faults are planted; what it takes is in

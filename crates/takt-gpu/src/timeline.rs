@@ -45,7 +45,7 @@ impl Timeline {
         self.handed.store(self.submitted(), Ordering::SeqCst);
     }
 
-    /// What the driver has for certain: an idle stream tells *another* thread of no more.
+    /// What the driver has for certain: an idle stream reports *another* thread of no more.
     pub(crate) fn handed(&self) -> u64 {
         self.handed.load(Ordering::SeqCst)
     }

@@ -461,9 +461,9 @@ fn the_check_measures_every_way_and_leaves_nothing() {
     let interference =
         Interference { kernel_us: 200, priority: Priority::Background, ..Interference::default() };
     let options = CheckOptions { frames: 10, growth_s: 0.05, interference, ..CheckOptions::default() };
-    let mut told = Vec::new();
-    let check = takt_gpu::check(&options, &mut |what| told.push(what.to_owned())).unwrap();
-    assert!(check.info.emulated && told[0].contains("emulated device, no GPU"), "{told:?}");
+    let mut reported = Vec::new();
+    let check = takt_gpu::check(&options, &mut |what| reported.push(what.to_owned())).unwrap();
+    assert!(check.info.emulated && reported[0].contains("emulated device, no GPU"), "{reported:?}");
     assert_eq!((check.quiet.len(), check.disturbed.len()), (6, 4));
     for way in check.quiet.iter().chain(&check.disturbed) {
         assert_eq!(way.whole_us.count, 10, "{}", way.name);
@@ -479,17 +479,17 @@ fn the_check_measures_every_way_and_leaves_nothing() {
 
 /// What a step of the check misses on this device, with why it ended early.
 fn missed(name: &str) -> Vec<String> {
-    use takt_gpu::check::step::{Said, Step};
+    use takt_gpu::check::step::{Step, StepMessage};
     use takt_gpu::check::steps;
     let mut missed = Vec::new();
     let mut judged = 0;
-    let mut say = |said: Said| {
-        if let Said::Requirement(requirement) = said {
+    let mut send = |message: StepMessage| {
+        if let StepMessage::Requirement(requirement) = message {
             judged += 1;
             missed.extend((requirement.reached == Some(false)).then(|| requirement.line()));
         }
     };
-    let mut step = Step::new(0, 0.05, &mut say);
+    let mut step = Step::new(0, 0.05, &mut send);
     let outcome = match name {
         "kernels" => steps::kernels(&mut step, &[]),
         "clock" => steps::clock(&mut step),

@@ -21,7 +21,8 @@ pub enum NoGuest {
 
 /// What such a program's `main` does: in a guest its first process, on the host test `name`. Of the
 /// harness' command line as much as tools use: a list, and names. `test` says by an error why it
-/// cannot run here: that is told as SKIPPED, and is a panic where `TAKT_REQUIRE_OUTSIDE` is set.
+/// cannot run here: that is reported as SKIPPED, and is a panic where `TAKT_REQUIRE_OUTSIDE` is
+/// set.
 pub fn run<E: Display>(name: &str, test: impl FnOnce() -> Result<(), E>) -> ExitCode {
     if guest::is_init() {
         guest::run();

@@ -161,7 +161,7 @@ fn a_panic_keeps_its_words() {
 }
 
 #[test]
-fn a_guest_without_memory_is_told_from_one_that_panics() {
+fn a_guest_without_memory_is_distinguished_from_one_that_panics() {
     let Some(kernel) = kernel("generic") else { return };
     let directory = tempfile::tempdir().unwrap();
     // The shell's own variable grows until nothing is left.
@@ -252,7 +252,7 @@ fn several_cpus_are_there() {
 }
 
 #[test]
-fn what_is_no_kernel_is_told() {
+fn what_is_no_kernel_is_reported() {
     let Some(_) = kernel("generic") else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("vmlinuz");
@@ -268,7 +268,7 @@ fn what_is_no_kernel_is_told() {
 }
 
 #[test]
-fn without_qemu_the_way_out_is_told() {
+fn without_qemu_the_way_out_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, b"x").unwrap();

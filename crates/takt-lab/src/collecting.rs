@@ -9,7 +9,7 @@ use takt_rt::thread::{self, Handle};
 
 use crate::LabError;
 
-/// Tells those who hold a [`listener`](Self::listener) to end. It does so when it is dropped, so
+/// Reports those who hold a [`listener`](Self::listener) to end. It does so when it is dropped, so
 /// that a run that breaks off leaves no thread behind.
 #[derive(Debug, Default)]
 pub struct EndFlag(Arc<AtomicBool>);
@@ -92,14 +92,14 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    fn counting(told: mpsc::Sender<u32>) -> Collecting<u32> {
+    fn counting(sender: mpsc::Sender<u32>) -> Collecting<u32> {
         Collecting::start("test-collect", "counts", move |end| {
             let mut turns = 0;
             while !end.load(Ordering::Acquire) {
                 turns += 1;
                 std::thread::yield_now();
             }
-            told.send(turns).expect("the test listens");
+            sender.send(turns).expect("the test listens");
             Ok(turns)
         })
         .expect("a thread")
@@ -107,16 +107,16 @@ mod tests {
 
     #[test]
     fn a_collector_ends_when_asked_and_when_dropped() {
-        let (told, ended) = mpsc::channel();
-        let turns = counting(told.clone()).end().unwrap();
+        let (sender, ended) = mpsc::channel();
+        let turns = counting(sender.clone()).end().unwrap();
         assert_eq!(ended.recv().unwrap(), turns);
-        drop(counting(told));
+        drop(counting(sender));
         // Nobody waits for the thread but this.
         ended.recv().unwrap();
     }
 
     #[test]
-    fn what_it_fails_with_is_told() {
+    fn what_it_fails_with_is_reported() {
         let failing = |_: &AtomicBool| -> Result<(), LabError> { Err(LabError::Internal("a test")) };
         let error = Collecting::start("test-collect", "fails", failing).unwrap().end().unwrap_err();
         assert!(matches!(error, LabError::Internal("a test")), "{error}");

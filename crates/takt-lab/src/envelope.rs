@@ -114,8 +114,8 @@ fn split<R: Robot + DeserializeOwned>(text: &str) -> Result<R, toml::de::Error> 
     }
     let mut file = R::deserialize(part(own))?;
     let kind = file.kind().name;
-    if let Some(said) = which.values().next()
-        && said.get_ref().as_str() != Some(kind)
+    if let Some(message) = which.values().next()
+        && message.get_ref().as_str() != Some(kind)
     {
         Refusal(format!("this file is for \"{kind}\"")).deserialize(part(which))?;
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_of_either_part_is_told_with_its_line() {
+    fn an_unknown_key_of_either_part_is_reported_with_its_line() {
         for (text, line, key) in [
             ("robot = 'cyclic'\nname = 'x'\nrate_hzz = 5\n", 3, "rate_hzz"),
             ("robot = 'cyclic'\n\n[verdict]\nconfidnce = 0.9\n", 4, "confidnce"),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_of_either_part_is_told_with_its_line() {
+    fn a_wrong_value_of_either_part_is_reported_with_its_line() {
         for (text, line, word) in [
             ("seconds = 1\nname = 5\n", 2, "string"),
             ("seconds = 1\nrate_hz = 'fast'\n", 2, "f64"),

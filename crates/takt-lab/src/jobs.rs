@@ -1,5 +1,5 @@
-//! Jobs of the robots for the latency manager: told while they run to the manager that started the
-//! run, and read from run directories afterwards (`run_jobs`).
+//! Jobs of the robots for the latency manager: reported while they run to the manager that started
+//! the run, and read from run directories afterwards (`run_jobs`).
 //!
 //! A real-time thread knows nothing of this. It pushes its records to its wait-free ring as always;
 //! the collector's best-effort thread, which takes them from there, passes them on. Tasks have the
@@ -18,17 +18,16 @@ mod reporter;
 pub struct Task {
     /// Its name for goals files.
     pub name: &'static str,
-    /// Its thread.
     pub thread: &'static str,
     /// Sample file.
     pub file: &'static str,
     /// Columns: released, started, ended.
     pub columns: [&'static str; 3],
-    /// Column that tells apart tasks of one file; the number ends their and their threads' names.
+    /// Column that distinguishes tasks of one file; the number ends their and their threads' names.
     pub number: Option<&'static str>,
 }
 
-/// Nobody who could be told: what writes jobs for a manager was left out when this program was
+/// Nobody who could be reported: what writes jobs for a manager was left out when this program was
 /// built.
 #[cfg(not(feature = "jobs"))]
 #[derive(Debug, Default)]

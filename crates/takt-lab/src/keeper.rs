@@ -22,7 +22,7 @@ pub const MOST_ROWS: u64 = 4_000_000;
 
 /// Environment variable with a smaller number of rows to keep, for tests of what long runs do and
 /// for machines with a small disk. Figures and verdicts are of all values either way; only what is
-/// told value by value (time series, tails, exports) gets shorter.
+/// reported value by value (time series, tails, exports) gets shorter.
 pub const KEEP_ROWS: &str = "TAKT_KEEP_ROWS";
 
 /// Rows of a sample file that are kept: `most`, or what [`KEEP_ROWS`] says, where that is less.
@@ -50,7 +50,7 @@ pub struct Window {
     before: Arc<Checkpoint>,
 }
 
-/// How often a collector looks whether the bounds have been told.
+/// How often a collector looks whether the bounds have been reported.
 const HELD_LOOK: Duration = Duration::from_micros(200);
 
 /// See [`Window::hold`].
@@ -70,7 +70,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// A window whose late values `watch` is told of.
+    /// A window whose late values `watch` is informed of.
     pub fn watched(watch: Option<LateWatch>) -> Self {
         Self {
             bounds: Arc::new([AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)]),
@@ -86,7 +86,7 @@ impl Window {
         Self { before: Arc::new(before.clone()), ..self }
     }
 
-    /// The same, whose measures are told there as they stand.
+    /// The same, whose measures are reported there as they stand.
     pub fn telling(self, live: Option<LiveMeasures>) -> Self {
         Self { live, ..self }
     }
@@ -107,26 +107,24 @@ impl Window {
         self.before.resumed == 0 || self.elapsed_ns(at_ns).is_some()
     }
 
-    /// Opens at `from_ns`.
     pub fn open(&self, from_ns: u64) {
         self.bounds[0].store(from_ns, Ordering::Release);
     }
 
-    /// Closes at `to_ns`.
     pub fn close(&self, to_ns: u64) {
         self.bounds[1].store(to_ns, Ordering::Release);
     }
 
     /// From now on whoever asks for bounds waits, until the value returned is dropped: a bound that
     /// lies after this moment is then known to all before they judge the first value beyond it,
-    /// however late it is told.
+    /// however late it is reported.
     pub fn hold(&self) -> Held {
         self.held.fetch_add(1, Ordering::SeqCst);
         Held(Arc::clone(&self.held))
     }
 
     /// Both bounds, CLOCK_MONOTONIC nanoseconds; `u64::MAX` where one is not known yet. Waits while
-    /// they are being told: collectors may, real-time threads have no business here.
+    /// they are being reported: collectors may, real-time threads have no business here.
     pub fn bounds(&self) -> [u64; 2] {
         while self.held.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(HELD_LOOK);
@@ -134,7 +132,7 @@ impl Window {
         [&self.bounds[0], &self.bounds[1]].map(|bound| bound.load(Ordering::Acquire))
     }
 
-    /// Who is told of a measure's late values.
+    /// Who is informed of a measure's late values.
     pub fn late(&self, measure: &Measure) -> Late {
         let above_ns = self.watch.as_ref().and_then(|watch| watch.limit_ns(measure));
         Late { window: self.clone(), above_ns: above_ns.unwrap_or(u64::MAX) }
@@ -154,7 +152,7 @@ impl Window {
     }
 }
 
-/// Tells the window's watch of late values of one measure; nobody, where there is no watch or the
+/// Reports the window's watch of late values of one measure; nobody, where there is no watch or the
 /// measure is none of its.
 #[derive(Clone, Debug)]
 pub struct Late {
@@ -232,7 +230,7 @@ impl Keeper {
     pub fn keep(&self, draft: &mut Draft) -> Result<(), LabError> {
         draft.elapsed_ns(self.streamed.elapsed_ns);
         if let Some(live) = &self.live {
-            live.tell(&self.streamed.recorder);
+            live.report(&self.streamed.recorder);
         }
         Ok(draft.file(&self.file, &self.streamed)?)
     }
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_tells_when_the_first_part_began_before_the_header_does() {
+    fn a_checkpoint_shows_when_the_first_part_began_before_the_header_does() {
         let root = tempfile::tempdir().unwrap();
         let dir = RunDir::create(root.path(), "test").unwrap();
         let kept = |window: &Window| {

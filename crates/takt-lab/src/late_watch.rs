@@ -1,4 +1,4 @@
-//! What tells a tracer of late releases while a robot runs.
+//! What reports a tracer of late releases while a robot runs.
 
 use takt_rundir::Measure;
 use takt_trace::Marker;
@@ -7,7 +7,7 @@ use takt_trace::Marker;
 pub(crate) const PLANNED: &str = "planned_ns";
 const WAKE: &str = "wake_ns";
 
-/// Tells a tracer which windows to keep while a robot runs.
+/// Reports a tracer which windows to keep while a robot runs.
 #[derive(Clone, Debug)]
 pub struct LateWatch {
     marker: Marker,

@@ -56,7 +56,7 @@ impl LiveMeasures {
     }
 
     /// What the run that has ended knows besides: misses without a value, and measures of which
-    /// nobody told while it ran, from their samples.
+    /// nobody reported while it ran, from their samples.
     pub fn complete(&self, dir: &RunDir) {
         for measure in dir.header().map(|header| header.measures).unwrap_or_default() {
             let LiveSeries(slot) = self.open(&measure);
@@ -87,7 +87,7 @@ pub struct LiveSeries(Slot);
 
 impl LiveSeries {
     /// Leaves a copy, unless somebody reads.
-    pub fn tell(&self, recorder: &Recorder) {
+    pub fn report(&self, recorder: &Recorder) {
         if let Ok(mut slot) = self.0.try_lock() {
             slot.values = Exponential::of(recorder);
             if let Some(late) = &mut slot.late {
@@ -109,10 +109,10 @@ mod tests {
         (1..=100).for_each(|n| recorder.record(n));
         {
             let _reading = series.0.lock().unwrap();
-            series.tell(&recorder);
+            series.report(&recorder);
         }
         assert_eq!(all.read()[0].values.count, 0);
-        series.tell(&recorder);
+        series.report(&recorder);
         let one = &all.read()[0];
         assert_eq!((one.name.as_str(), one.values.count, one.late), ("lateness", 100, Some(50)));
     }

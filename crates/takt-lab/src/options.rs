@@ -112,7 +112,6 @@ pub struct RunOptions {
     /// Length of the measured window, seconds; until stopped, or as long as the robot's file says,
     /// when absent.
     pub seconds: Option<f64>,
-    /// Interference.
     pub interference: Interference,
     /// Where the run directory goes.
     pub target: Target,
@@ -120,9 +119,9 @@ pub struct RunOptions {
     pub view: View,
     /// Where the run stands in an experiment.
     pub experiment: Experiment,
-    /// What is told of late releases while the robot runs (a flight recorder).
+    /// What is reported of late releases while the robot runs (a flight recorder).
     pub watch: Option<LateWatch>,
-    /// Where the run's measures are told while it goes on.
+    /// Where the run's measures are reported while it goes on.
     pub live: Option<LiveMeasures>,
     /// Ends the run early, in order.
     pub stop: Arc<AtomicBool>,

@@ -11,7 +11,7 @@ use takt_rundir::Measure;
 
 use crate::keeper::Window;
 
-/// A task that ran nothing for so long stood still, which is told beside the misses. 250 ms:
+/// A task that ran nothing for so long stood still, which is reported beside the misses. 250 ms:
 /// several times what the scheduler takes from a thread without tuning, and a tenth of what a
 /// person notices.
 const STOOD_STILL_NS: u64 = 250_000_000;
@@ -170,8 +170,8 @@ impl Releases {
         }
     }
 
-    /// Tells the measures what never came, and how long their rows of misses were.
-    pub fn tell(&self, measures: &mut [Measure]) {
+    /// Reports the measures what never came, and how long their rows of misses were.
+    pub fn count_in(&self, measures: &mut [Measure]) {
         for misses in &self.misses {
             for measure in measures.iter_mut().filter(|measure| measure.name == misses.measure) {
                 measure.skipped = self.skipped;
@@ -233,11 +233,11 @@ mod tests {
         // The late one runs; 607 after it do not.
         assert_eq!((releases.jobs, releases.skipped), (4000 - 607, 607));
         assert_eq!(releases.longest_gap_ns / MS, 608);
-        releases.tell(&mut list);
+        releases.count_in(&mut list);
         assert_eq!((list[0].skipped, list[0].longest_miss_run), (607, Some(608)));
         assert_eq!((list[1].skipped, list[1].longest_miss_run), (0, None), "nobody asked for the other");
-        let told = releases.stood_still("the loop").unwrap();
-        assert!(told.contains("607 of 4000 releases") && told.contains("609.0 ms"), "{told}");
+        let reported = releases.stood_still("the loop").unwrap();
+        assert!(reported.contains("607 of 4000 releases") && reported.contains("609.0 ms"), "{reported}");
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
         let mut releases = Releases::new(MS, &window, &measures(), &["lateness"]);
         window.open(5 * MS);
         releases.finish();
-        assert_eq!(releases.skipped, 0, "a window that never closed tells nothing");
+        assert_eq!(releases.skipped, 0, "a window that never closed reports nothing");
         window.close(105 * MS);
         releases.finish();
         assert_eq!((releases.jobs, releases.skipped), (0, 100));
@@ -297,7 +297,7 @@ mod tests {
             let job = Job { planned_ns, wake_ns: planned_ns, skipped: 0 };
             releases.job(job, |_| Some(late * MS));
         }
-        releases.tell(&mut list);
+        releases.count_in(&mut list);
         assert_eq!((list[0].skipped, list[0].longest_miss_run), (0, Some(3)));
         assert_eq!(releases.stood_still("x"), None);
     }

@@ -19,7 +19,7 @@ use crate::LabError;
 
 /// Keys of a configuration that may change: how long the run is in all.
 const LENGTH_KEYS: [&str; 2] = ["seconds", "iterations"];
-/// Key of `run.json` that tells when the run was taken up again.
+/// Key of `run.json` that shows when the run was taken up again.
 pub(crate) const RESUMPTIONS: &str = "resumptions";
 
 /// One resumption, in `run.json`.
@@ -38,7 +38,6 @@ pub struct Resumption {
 pub struct Resumed {
     /// What it said about itself.
     pub header: RunHeader,
-    /// Its checkpoint.
     pub checkpoint: Checkpoint,
     /// Every resumption, this one last.
     pub resumptions: Vec<Resumption>,

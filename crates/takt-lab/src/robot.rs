@@ -1,6 +1,8 @@
 //! What a robot is to the lab: a configuration that can be started, and a running thing that can be
 //! stopped. Every robot's crate implements both traits of this file; the lab itself knows no robot.
 
+#![deny(missing_docs)]
+
 use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
@@ -29,7 +31,7 @@ pub use self::file::{Erased, RobotFile};
 
 mod file;
 
-/// What a run tells while it goes on.
+/// What a run reports while it goes on.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// Something takes long before the robot runs.
@@ -59,7 +61,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Who is told what a run does.
+/// Who is informed of what a run does.
 pub type Observe<'a> = &'a mut dyn FnMut(Event<'_>);
 
 /// What all robots of one sort have in common. One static of it in the robot's crate is what a
@@ -77,7 +79,7 @@ pub struct Kind {
     pub factors: &'static [(&'static str, &'static str)],
     /// Its tasks, as the latency manager knows them.
     pub tasks: &'static [&'static Task],
-    /// Tells in a sentence what was given up because a machine cannot carry a configuration.
+    /// Reports in a sentence what was given up because a machine cannot carry a configuration.
     pub scaled_text: Option<fn(&Scaled) -> Option<String>>,
     /// Who answers the questions of its paper from a campaign over `policy` and `noise`.
     pub questions: Option<Questions>,
@@ -388,7 +390,7 @@ pub trait Running {
         true
     }
 
-    /// The window begins at `from_ns`, which is told to [`window`](Self::window) here.
+    /// The window begins at `from_ns`, which is reported to [`window`](Self::window) here.
     fn open(&mut self, from_ns: u64) {
         self.window().open(from_ns);
     }
@@ -427,7 +429,7 @@ pub trait Running {
         self.length().is_some_and(|length| elapsed >= length)
     }
 
-    /// The window ends at `to_ns`, which is told to [`window`](Self::window) here.
+    /// The window ends at `to_ns`, which is reported to [`window`](Self::window) here.
     fn close(&mut self, to_ns: u64) {
         self.window().close(to_ns);
     }

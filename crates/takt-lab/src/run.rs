@@ -19,8 +19,8 @@ use crate::robot::{Conclusion, End, Event, Observe, Robot, Running};
 use crate::session::Session;
 use crate::summary::{RunSummary, summarise};
 
-/// How often a run tells how it is doing, and looks whether the interference lives.
-const TELL: Duration = Duration::from_millis(100);
+/// How often a run shows how it is doing, and looks whether the interference lives.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
 
 /// What a run ends with: where it left its files, and its summary. As JSON it is the summary.
 #[derive(Clone, Debug)]
@@ -41,7 +41,6 @@ impl Ran {
         &self.dir
     }
 
-    /// The verdict.
     pub fn verdict(&self) -> Verdict {
         match &self.summary {
             Summary::Common(summary) => summary.verdict,
@@ -155,7 +154,7 @@ impl Session {
         let window = running.window().clone();
         let (before, mut begun) = (self.before(), None::<Instant>);
         let elapsed = |begun: Option<Instant>| before + begun.map_or(Duration::ZERO, |at| at.elapsed());
-        let (mut told, mut trouble) = (None::<Instant>, None);
+        let (mut reported_at, mut trouble) = (None::<Instant>, None);
         loop {
             if begun.is_none() && running.is_ready() {
                 let from_ns = self.begin_window(&window, |from_ns| running.open(from_ns))?;
@@ -167,8 +166,8 @@ impl Session {
             if asked || trouble.is_some() || running.is_over(elapsed(begun)) {
                 break;
             }
-            if told.is_none_or(|at| at.elapsed() >= TELL) {
-                told = Some(Instant::now());
+            if reported_at.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+                reported_at = Some(Instant::now());
                 let line = running.line();
                 observe(Event::Tick { elapsed: elapsed(begun), of: running.length(), line });
                 trouble = self.load_trouble();

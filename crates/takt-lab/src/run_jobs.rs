@@ -1,5 +1,5 @@
 //! The jobs of a run directory, for the manager to examine: the tasks of the robot's
-//! [`Kind`](crate::Kind), as they were told while it ran.
+//! [`Kind`](crate::Kind), as they were instructed while it ran.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ pub fn is_run(path: &Path) -> bool {
     path.join(RUN_FILE).is_file()
 }
 
-/// The jobs of a run, task by task.
 #[derive(Debug)]
 pub struct RunJobs(Vec<Vec<JobRow>>);
 
@@ -73,7 +72,7 @@ fn read(dir: &RunDir, task: &Task, rows: &mut Vec<Vec<JobRow>>) -> Result<(), La
             (None, Some(_)) => format!("{}{number}", task.name).into(),
             (None, None) => task.name.into(),
         };
-        // Numbers of releases have gaps where releases were skipped, which not every file tells
+        // Numbers of releases have gaps where releases were skipped, which not every file reports
         // from losses.
         let index = jobs.len() as u64;
         let (pid, tid, skipped, used_ns) = (0, None, 0, None);

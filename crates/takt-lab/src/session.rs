@@ -38,8 +38,8 @@ pub const SETTLE: Duration = Duration::from_millis(500);
 /// Least time between two looks at where threads run.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How far ahead the ends of the window are told, so that they lie after whatever was judged before
-/// the telling.
+/// How far ahead the ends of the window are reported, so that they lie after whatever was judged
+/// before the telling.
 const AHEAD_NS: u64 = 5_000_000;
 
 /// Folder in the run directory for what disk stress writes; empty and gone afterwards.
@@ -61,7 +61,7 @@ pub struct Session {
     pub header: RunHeader,
     extra: Map<String, Value>,
     cpu_before: CpuTime,
-    /// How often the process had been told to go on when the window began.
+    /// How often the process had been instructed to go on when the window began.
     went_on: Option<u64>,
     threads: ran_on::Watch,
     looked: Option<Instant>,
@@ -209,7 +209,7 @@ impl Session {
         }
     }
 
-    /// Where a robot without a [`Keeper`](crate::keeper::Keeper) for it tells how `measure` stands;
+    /// Where a robot without a [`Keeper`](crate::keeper::Keeper) for it shows how `measure` stands;
     /// `None` where nobody asks.
     pub fn live_series(&self, measure: &Measure) -> Option<LiveSeries> {
         self.live.as_ref().map(|live| live.open(measure))
@@ -227,11 +227,11 @@ impl Session {
         Ok(())
     }
 
-    /// Who tells the robot's jobs to the manager that started this run; without one it says
-    /// nothing. A manager that cannot be told is a problem of the run, and none of the robot.
+    /// Who reports the robot's jobs to the manager that started this run; without one it says
+    /// nothing. A manager that cannot be reported is a problem of the run, and none of the robot.
     pub fn reporter(&mut self) -> crate::jobs::JobReporter {
         crate::jobs::JobReporter::from_environment().unwrap_or_else(|error| {
-            self.header.problems.push(format!("the manager cannot be told of jobs: {error}"));
+            self.header.problems.push(format!("the manager cannot be informed of jobs: {error}"));
             crate::jobs::JobReporter::default()
         })
     }
@@ -246,10 +246,10 @@ impl Session {
         self.note("threads", &threads)
     }
 
-    /// The releases of `task`, in words: `the attitude loop`. Those that never ran are told to the
-    /// measures.
+    /// The releases of `task`, in words: `the attitude loop`. Those that never ran are reported to
+    /// the measures.
     pub fn releases(&mut self, releases: &Releases, task: &str) {
-        releases.tell(&mut self.header.measures);
+        releases.count_in(&mut self.header.measures);
         self.header.problems.extend(releases.stood_still(task));
     }
 
@@ -308,7 +308,7 @@ impl Session {
 
     /// The measured window begins. Returns when, CLOCK_MONOTONIC nanoseconds; it has begun by then.
     ///
-    /// `open` tells those who count, once; until it has, they wait before they judge whether a
+    /// `open` shows those who count, once; until it has, they wait before they judge whether a
     /// value lies in `window`. Whatever is counted elsewhere is in the samples' window as well, and
     /// the other way round, however late this thread is. A run that claims what it has not is
     /// discarded.
@@ -326,7 +326,7 @@ impl Session {
         self.threads.look();
         self.cpu_before = CpuTime::read();
         self.went_on = stopped::times();
-        let now_ns = tell(window, open);
+        let now_ns = bounded(window, open);
         self.window([now_ns, u64::MAX]);
         self.write()?;
         sleep_until(now_ns);
@@ -336,7 +336,7 @@ impl Session {
     /// The measured window ends. Returns when, CLOCK_MONOTONIC nanoseconds; it has ended by then.
     /// `close` is called as `open` of [`begin_window`](Self::begin_window).
     pub(crate) fn end_window(&mut self, window: &Window, close: impl FnOnce(u64)) -> u64 {
-        let now_ns = tell(window, close);
+        let now_ns = bounded(window, close);
         sleep_until(now_ns);
         self.threads.look();
         self.header.cpu = CpuTime::read().since(&self.cpu_before);
@@ -350,8 +350,8 @@ impl Session {
     /// parts; after a reboot the clock began again.
     pub fn window(&mut self, [from_ns, to_ns]: [u64; 2]) {
         let first_ns = self.resumed.as_ref().and_then(|resumed| {
-            let told = resumed.header.measures.first().and_then(|measure| measure.window_ns);
-            resumed.checkpoint.from_ns.or(told.map(|[from_ns, _]| from_ns))
+            let reported = resumed.header.measures.first().and_then(|measure| measure.window_ns);
+            resumed.checkpoint.from_ns.or(reported.map(|[from_ns, _]| from_ns))
         });
         let window_ns = [first_ns.map_or(from_ns, |first_ns| first_ns.min(from_ns)), to_ns];
         for measure in self.header.measures.iter_mut().filter(|m| m.time_column.is_some()) {
@@ -398,9 +398,9 @@ impl Session {
         summarise: impl FnOnce(&RunDir) -> Result<S, LabError>,
     ) -> Result<(RunDir, S), LabError> {
         self.header.finished_utc = Some(utc_now());
-        // A part of the run that found the same problem as the one before tells it again.
-        let mut told = std::collections::HashSet::new();
-        self.header.problems.retain(|problem| told.insert(problem.clone()));
+        // A part of the run that found the same problem as the one before shows it again.
+        let mut reported = std::collections::HashSet::new();
+        self.header.problems.retain(|problem| reported.insert(problem.clone()));
         if self.resumed() > 0 {
             self.header.figures.insert("resumed".to_owned(), f64::from(self.resumed()));
         }
@@ -410,7 +410,7 @@ impl Session {
         self.header.problems.extend(strayed);
         self.note("placement", &placement)?;
         self.header.failures.extend(never_ran(&self.header));
-        // What cannot be read, the summary tells.
+        // What cannot be read, the summary reports.
         let figures = |measure: &Measure| Figures::read(&self.dir, measure).ok();
         for (measure, sentence) in missed_besides(&self.header, figures) {
             match self.header.verdict.claim(&measure).limit {
@@ -436,41 +436,41 @@ impl Session {
     }
 }
 
-/// Tells a time to come. This thread may be late on the way, by any time: whoever asks for `window`
-/// meanwhile waits, so that nobody judges a value of after that time without knowing it, and nobody
-/// was ever told another one.
-fn tell(window: &Window, tell: impl FnOnce(u64)) -> u64 {
+/// Reports a time to come. This thread may be late on the way, by any time: whoever asks for
+/// `window` meanwhile waits, so that nobody judges a value of after that time without knowing it,
+/// and nobody was ever reported another one.
+fn bounded(window: &Window, note: impl FnOnce(u64)) -> u64 {
     let held = window.hold();
     let at_ns = monotonic_ns() + AHEAD_NS;
-    tell(at_ns);
+    note(at_ns);
     drop(held);
     at_ns
 }
 
-/// Releases that never ran of tasks that the verdict is not about: nothing else of it would tell. A
-/// task for which the robot's file claims something is one that it is about.
+/// Releases that never ran of tasks that the verdict is not about: nothing else of it would report.
+/// A task for which the robot's file claims something is one that it is about.
 fn never_ran(header: &RunHeader) -> Vec<String> {
     let judged: Vec<&Measure> =
         takt_rundir::judged(&header.measures).into_iter().map(|index| &header.measures[index]).collect();
-    let mut told: Vec<&Measure> = Vec::new();
+    let mut reported: Vec<&Measure> = Vec::new();
     for measure in header.measures.iter().filter(|measure| measure.skipped > 0) {
-        if !judged.iter().chain(&told).any(|known| known.file == measure.file) {
-            told.push(measure);
+        if !judged.iter().chain(&reported).any(|known| known.file == measure.file) {
+            reported.push(measure);
         }
     }
-    told.iter().map(|m| format!("{}: {} releases never ran", m.title, m.skipped)).collect()
+    reported.iter().map(|m| format!("{}: {} releases never ran", m.title, m.skipped)).collect()
 }
 
 /// Deadlines missed that the verdict is not about, as those of finishing where it is about waking
-/// up: the measure's name and a sentence. Where nothing is claimed, any is one too many. Not told
-/// again: a task that the verdict finds to have missed at least as often.
+/// up: the measure's name and a sentence. Where nothing is claimed, any is one too many. Not
+/// reported again: a task that the verdict finds to have missed at least as often.
 fn missed_besides(
     header: &RunHeader,
     figures: impl Fn(&Measure) -> Option<Figures>,
 ) -> Vec<(String, String)> {
     let judged = takt_rundir::judged(&header.measures);
     let late = |figures: &Figures| figures.misses.map_or(0, |misses| misses.misses);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (index, measure) in header.measures.iter().enumerate() {
         let Some(deadline_ns) = measure.deadline_ns.filter(|_| !judged.contains(&index)) else { continue };
         let Some(own) = figures(measure).filter(|own| late(own) > 0) else { continue };
@@ -481,10 +481,10 @@ fn missed_besides(
             let (title, count, deadline_ms) = (&measure.title, own.count(), deadline_ns as f64 / 1e6);
             let sentence =
                 format!("{title}: {} of {count} missed the {deadline_ms:.3} ms deadline", late(&own));
-            told.push((measure.name.clone(), sentence));
+            reported.push((measure.name.clone(), sentence));
         }
     }
-    told
+    reported
 }
 
 /// A name for a folder: letters, digits, `.`, `-` and `_` alone.

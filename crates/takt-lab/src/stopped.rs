@@ -30,7 +30,7 @@ pub(crate) fn words(before: Option<u64>, after: Option<u64>) -> Option<String> {
     let times = after?.checked_sub(before?).filter(|&times| times > 0)?;
     let plural = if times == 1 { "" } else { "s" };
     Some(format!(
-        "the process was told to go on {times} time{plural} (SIGCONT), as one is that a signal had stopped: releases that did not run \
+        "the process was instructed to go on {times} time{plural} (SIGCONT), as one is that a signal had stopped: releases that did not run \
          meanwhile are misses"
     ))
 }
@@ -44,8 +44,8 @@ mod tests {
             // SAFETY: sends this process a signal that it handles, and that stops nobody.
             unsafe { libc::raise(libc::SIGCONT) };
         }
-        let told = super::words(before, super::times()).expect("a handler");
-        assert!(told.contains("3 times (SIGCONT)"), "{told}");
+        let reported = super::words(before, super::times()).expect("a handler");
+        assert!(reported.contains("3 times (SIGCONT)"), "{reported}");
         assert_eq!(super::words(super::times(), super::times()), None);
         assert_eq!(super::words(None, Some(7)), None, "nobody counted before");
     }

@@ -31,7 +31,6 @@ pub struct SeriesSummary {
 /// Figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSummary {
-    /// The robot.
     pub robot: String,
     /// The run in a few words.
     pub label: String,

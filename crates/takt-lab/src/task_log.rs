@@ -23,7 +23,6 @@ pub struct Times {
     pub wake_ns: u64,
     /// Where its execution time begins for a manager.
     pub start_ns: u64,
-    /// End.
     pub end_ns: u64,
     /// Releases passed over since the job before.
     pub skipped: u64,
@@ -42,7 +41,6 @@ impl Timed for JobRecord {
     }
 }
 
-/// The log of one task.
 #[derive(Debug)]
 pub struct TaskLog<R> {
     task: &'static Task,
@@ -191,7 +189,7 @@ mod tests {
         // At 7, 1007, 2007 ...; of the two skipped before job 7, at 7 us, both lie in the window
         // that opened at 5 us.
         assert_eq!(log.releases.skipped, 2 + 99 * 3);
-        log.releases.tell(&mut measures);
+        log.releases.count_in(&mut measures);
         assert_eq!((measures[0].longest_miss_run, measures[1].longest_miss_run), (Some(99), None));
         let lateness: Streamed = dir.read_json("recorder-lateness.json").unwrap();
         let lateness = lateness.recorder;

@@ -78,7 +78,6 @@ pub struct Traced<R = Ran> {
     pub trace: Option<TraceFile>,
     /// Why there is no trace, with the way out; null when there is one.
     pub untraced: Option<String>,
-    /// The run.
     pub run: R,
 }
 

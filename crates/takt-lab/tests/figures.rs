@@ -32,13 +32,12 @@ values = [0, 10]
 
 /// Rows that are kept of each run.
 const KEPT: u64 = 700;
-/// Values of a run.
 const VALUES: u64 = 40_000;
 const PERIOD_NS: u64 = 1_000_000;
 /// A deadline that only values beyond the kept rows miss.
 const DEADLINE_NS: u64 = 76_000;
 /// Releases that never were.
-const NEVER: u64 = 3;
+const SKIPPED: u64 = 3;
 
 /// What a run measured: within 76 us while rows are kept, up to 4505 us afterwards.
 fn values(seed: u64) -> impl Iterator<Item = u64> {
@@ -79,7 +78,7 @@ fn write(path: &Path, experiment: &Experiment, kept: u64, claim: &str) {
         .deadline_ns(DEADLINE_NS)
         .rate_hz(1000.0);
     lateness.recorder = Some("recorder-lateness.json".to_owned());
-    lateness.skipped = NEVER;
+    lateness.skipped = SKIPPED;
     let header = RunHeader {
         takt: "test".to_owned(),
         experiment: experiment.clone(),
@@ -127,7 +126,7 @@ fn truth(names: &[&str]) -> Truth {
         count,
         mean_ns: sum as f64 / count as f64,
         max_ns: all().max().unwrap(),
-        misses: all().filter(|value| *value > DEADLINE_NS).count() as u64 + NEVER * names.len() as u64,
+        misses: all().filter(|value| *value > DEADLINE_NS).count() as u64 + SKIPPED * names.len() as u64,
     }
 }
 
@@ -182,7 +181,7 @@ fn run_bench_campaign_report_and_compare_agree_beyond_the_rows_kept() {
                 assert_eq!(run.sentence, digest.verdict.as_ref().unwrap().sentence());
                 assert_eq!(pair.verdicts[side].as_ref(), Some(&run.sentence));
                 assert_eq!(run.verdict, Verdict::Fail);
-                // What samples tell of a figure's chance needs samples; without, the figures are
+                // What samples report of a figure's chance needs samples; without, the figures are
                 // still in the sides.
                 if kept > 0 {
                     let change = |figure: &str| pair.changes.iter().find(|c| c.figure == figure).unwrap();

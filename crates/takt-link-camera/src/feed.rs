@@ -320,8 +320,8 @@ impl CameraFeed {
     }
 
     /// Stops the driver thread and waits for it: at most the time to the next frame, or the
-    /// camera's time-out. A thread that acquires itself is told and not waited for. Readers keep
-    /// the last frame.
+    /// camera's time-out. A thread that acquires itself is reported and not waited for. Readers
+    /// keep the last frame.
     pub fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.notify();

@@ -114,7 +114,7 @@ impl Frame {
         }
     }
 
-    /// Number and capture of both images, whether they are told apart or not.
+    /// Number and capture of both images, whether they are distinguished or not.
     pub fn stamps(&self) -> Streams {
         let one = StreamStamp { number: self.sequence, capture_ns: self.capture_ns, error_ns: 0 };
         self.streams.unwrap_or(Streams { colour: one, depth: one })

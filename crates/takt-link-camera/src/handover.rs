@@ -55,7 +55,7 @@ impl Camera for Handover {
         let signal = self.feed.signal();
         loop {
             let seen = signal.value();
-            // Before the frame: the last one was published before the end was told.
+            // Before the frame: the last one was published before the end was reported.
             let state = self.feed.state();
             let newest = self.frames.read().value;
             if newest.sequence != 0 && newest.sequence != self.taken {

@@ -5,7 +5,8 @@ use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::synthetic::SolidSource;
 
-/// What a rendered scene is told of the world: where its camera is, and which bodies move in it.
+/// What a rendered scene is given of the world: where its camera is, and which bodies move in
+/// it.
 #[derive(Clone)]
 pub struct Surroundings {
     /// Where the camera is.

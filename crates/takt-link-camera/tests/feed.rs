@@ -14,7 +14,7 @@ use takt_link_camera::{
 
 const SIZE: Intrinsics = Intrinsics { width: 8, height: 4, fx: 8.0, fy: 8.0, cx: 3.5, cy: 1.5 };
 
-/// A camera that delivers some frames and then fails as told.
+/// A camera that delivers some frames and then fails as instructed.
 struct Script {
     frames: u64,
     left: u64,
@@ -102,7 +102,7 @@ fn a_camera_that_vanishes_is_opened_again_and_numbers_go_on() {
 }
 
 #[test]
-fn what_cannot_recover_is_told_and_not_retried() {
+fn what_cannot_recover_is_reported_and_not_retried() {
     let (feed, _readers) = CameraFeed::start_with(
         0,
         "script",

@@ -22,7 +22,7 @@ fn good(standin: &Standin, number: u64) {
     standin.push(Set::pair((number, stamp), (number, stamp), GLOBAL));
 }
 
-/// A camera whose first set, which tells the intrinsics, is fetched.
+/// A camera whose first set, which reports the intrinsics, is fetched.
 fn open(standin: &Standin) -> RealsenseCamera {
     good(standin, 1);
     RealsenseCamera::open(&config()).unwrap()
@@ -34,7 +34,7 @@ fn next(camera: &mut RealsenseCamera) -> Result<Frame, CameraError> {
 }
 
 fn streams(frame: &Frame) -> Streams {
-    frame.streams.expect("told apart")
+    frame.streams.expect("distinguished")
 }
 
 fn near(a_ns: u64, b_ns: u64) -> bool {

@@ -13,7 +13,7 @@ use takt_link_camera::{CameraConfig, CameraError, Frame, Intrinsics, ReplayConfi
 const SIZE: Intrinsics = Intrinsics { width: 48, height: 32, fx: 40.0, fy: 41.0, cx: 23.5, cy: 15.5 };
 const PERIOD_NS: u64 = 33_333_333;
 
-/// A frame whose content tells its number.
+/// A frame whose content reports its number.
 fn frame(number: u64) -> Frame {
     let mut frame = Frame::new(SIZE.width, SIZE.height);
     frame.sequence = number;
@@ -260,7 +260,7 @@ fn foreign_bytes_are_refused_by_name() {
 }
 
 #[test]
-fn a_missing_topic_is_told_with_those_that_exist() {
+fn a_missing_topic_is_reported_with_those_that_exist() {
     let (_folder, path) = recorded(2);
     let error = FrameReader::open(&ReplayConfig::new(&path, "/cam7")).err().unwrap().to_string();
     assert!(error.contains("no topic `/cam7/calibration`"), "{error}");

@@ -211,14 +211,14 @@ mod tests {
         let output = match output {
             Ok(output) if output.status.success() => output,
             refused => {
-                let said = format!("{refused:?}");
-                assert!(!said.contains("panicked"), "{said}");
-                println!("SKIPPED: no mount namespace here: {said}");
+                let message = format!("{refused:?}");
+                assert!(!message.contains("panicked"), "{message}");
+                println!("SKIPPED: no mount namespace here: {message}");
                 return;
             }
         };
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("1 passed"), "{said}");
+        let message = String::from_utf8_lossy(&output.stdout);
+        assert!(message.contains("1 passed"), "{message}");
     }
 
     #[test]

@@ -60,8 +60,8 @@ pub struct Simulated<C> {
     facts: LinkFacts,
 }
 
-/// A plant wired to a second output and two more inputs. Its process is told every update, and says
-/// what its sensors show then; the converter reads the newest word.
+/// A plant wired to a second output and two more inputs. Its process is informed every update, and
+/// says what its sensors show then; the converter reads the newest word.
 struct Plant {
     echo: Echo,
     levels: OwnedFd,

@@ -4,7 +4,7 @@
 //!
 //! `cargo run --release -p takt-link-ethercat --example cost_above_sleep -- [ROUNDS [SECONDS]]` as
 //! root, with `pip install pysoem==1.1.13`. The segment runs in a process of its own; each master
-//! is a process of its own, too, and the time told is that process's, system calls included:
+//! is a process of its own, too, and the time reported is that process's, system calls included:
 //! handing a frame to a veth pair carries it to the other end, which a network card's driver would
 //! not.
 

@@ -2,10 +2,10 @@
 //!
 //! `cargo run -p takt-link-ethercat --example two_masters -- [SECONDS]` as root, with
 //! `pip install pysoem==1.1.13`. The segment runs in a process of its own, so that the CPU time
-//! told is the master's alone: process time of the whole master, transport threads included. Each
-//! master cycles as fast as it can, then at 1 kHz, then at 1 kHz with every drive's target written
-//! and every input read each cycle. ethercrab runs twice: with its io_uring transport thread, and
-//! with frames sent and received by the cycling thread itself.
+//! reported is the master's alone: process time of the whole master, transport threads included.
+//! Each master cycles as fast as it can, then at 1 kHz, then at 1 kHz with every drive's target
+//! written and every input read each cycle. ethercrab runs twice: with its io_uring transport
+//! thread, and with frames sent and received by the cycling thread itself.
 
 use std::error::Error;
 use std::future::Future;
@@ -179,16 +179,16 @@ fn run_ethercrab(interface: &str, seconds: f64, own: bool) -> Result<(), Box<dyn
         );
     }
     if let Some(pump) = &mut pump {
-        tell_floor(pump, seconds);
+        report_floor(pump, seconds);
     }
     println!("inputs read (sum of bytes): {sum}");
-    tell_threads();
+    report_threads();
     // The transport thread waits in the kernel; the process ends with it.
     std::process::exit(0)
 }
 
 /// What no master can go below: a frame of 656 bytes, sent and received at 1 kHz, and nothing else.
-fn tell_floor(pump: &mut Pump, seconds: f64) {
+fn report_floor(pump: &mut Pump, seconds: f64) {
     let mut frame = [0; 14 + 2 + 12 + 644];
     frame[6] = 0x10;
     frame[12..16].copy_from_slice(&[0x88, 0xA4, 0x90, 0x12]);
@@ -208,7 +208,7 @@ fn tell_floor(pump: &mut Pump, seconds: f64) {
 }
 
 /// CPU time of each thread so far, bring-up included.
-fn tell_threads() {
+fn report_threads() {
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
         let cpu_ns: u64 = read("schedstat").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);

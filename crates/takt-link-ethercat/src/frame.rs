@@ -185,8 +185,8 @@ pub fn cycle(bytes: &[u8]) -> Option<u32> {
     None
 }
 
-/// Where the first process data of a frame lie in the logical address space, which tells it from
-/// the other frames of its cycle; `None` for one without process data.
+/// Where the first process data of a frame lie in the logical address space, which distinguishes it
+/// from the other frames of its cycle; `None` for one without process data.
 pub(crate) fn logical_address(bytes: &[u8]) -> Option<u32> {
     let first = datagrams(bytes).find(|datagram| command::is_logical(datagram.command));
     first.map(|datagram| datagram.address)

@@ -1,6 +1,6 @@
 //! EtherCAT: the control interface over a master ([`control`]), a simulated segment beside it
 //! ([`segment`]), frames as bytes ([`frame`]), captures of them ([`capture`]), and what captures
-//! tell ([`analyse`]).
+//! report ([`analyse`]).
 
 #![deny(missing_docs)]
 

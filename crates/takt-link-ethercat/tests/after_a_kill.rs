@@ -45,9 +45,9 @@ fn victim(what: &str) -> (Child, String, BTreeSet<PathBuf>) {
     command.args(["--exact", "the_victims_side", "--nocapture"]).env(VICTIM, what);
     let mut victim = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-    let said = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
+    let message = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
     let held = held(&victim);
-    (victim, said, held)
+    (victim, message, held)
 }
 
 /// Not a test: the process that is killed.
@@ -73,12 +73,12 @@ fn the_victims_side() {
 #[test]
 fn nothing_stays_after_a_kill() {
     let shared_before = shared_memory();
-    let (mut victim, said, held) = victim("segment");
+    let (mut victim, message, held) = victim("segment");
     let during = links();
     victim.kill().unwrap();
     victim.wait().unwrap();
-    let Some(master) = said.strip_prefix("has ") else {
-        eprintln!("SKIPPED: {said}");
+    let Some(master) = message.strip_prefix("has ") else {
+        eprintln!("SKIPPED: {message}");
         return;
     };
     assert!(during.contains(master), "{during}");
@@ -98,11 +98,11 @@ fn nothing_stays_after_a_kill() {
 #[test]
 fn what_stays_in_shared_memory_is_seen() {
     let planted = PathBuf::from(format!("/dev/shm/planted-{}", std::process::id()));
-    let (mut victim, said, held) = victim(planted.to_str().unwrap());
+    let (mut victim, message, held) = victim(planted.to_str().unwrap());
     victim.kill().unwrap();
     victim.wait().unwrap();
     let there = planted.exists();
     let _ = fs::remove_file(&planted);
-    assert_eq!((said.as_str(), there), ("planted", true));
+    assert_eq!((message.as_str(), there), ("planted", true));
     assert!(held.contains(&planted), "{held:?}");
 }

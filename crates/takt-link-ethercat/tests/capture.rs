@@ -27,7 +27,7 @@ use takt_rt::clock::monotonic_ns;
 
 /// What is planted. Far above what a busy machine does by itself, most of the time.
 const PLANTED: Duration = Duration::from_millis(150);
-/// What is told: half of it.
+/// What is reported: half of it.
 const LIMITS: Limits = Limits { slow_ns: Some(75_000_000), late_ns: Some(75_000_000) };
 const PERIOD: Duration = Duration::from_millis(4);
 
@@ -150,8 +150,8 @@ fn analysed(path: &Path, log: Option<&str>) -> (CaptureFacts, Report, Report) {
     (facts, both, master)
 }
 
-/// The planted one is told, whatever a busy machine has of its own.
-fn told(report: &Report, kind: Kind, blame: Blame, what: &str) {
+/// The planted one is reported, whatever a busy machine has of its own.
+fn reported(report: &Report, kind: Kind, blame: Blame, what: &str) {
     let found = report.findings.iter().any(|finding| (finding.kind, finding.blame) == (kind, blame));
     assert!(found, "{what}: nothing {kind:?} by {blame:?}:\n{}", report.text(50, false));
 }
@@ -240,8 +240,8 @@ fn takt_with_a_delay_planted_at_each_place() {
         let (_, both, master) = analysed(&path, Some(&log));
         // Every cycle has its frame, and every frame its cycle: neither clock nor counting is off.
         assert_eq!((both.cycles_found, both.cyclic_frames), (Some(40), 40), "{name}");
-        told(&both, kind, blame, name);
-        told(&master, kind, alone, name);
+        reported(&both, kind, blame, name);
+        reported(&master, kind, alone, name);
     };
     let mut place = place;
     use Blame::{Application, Device, HostStack, Wire, WireOrDevice};
@@ -304,9 +304,9 @@ fn pysoem_with_a_delay_planted_at_each_place() {
     let mut lines = io::BufRead::lines(io::BufReader::new(child.stdout.take().unwrap()));
     // It says where it is, and waits for a line at each place.
     let places = ["device", "wire", "host", "application"];
-    let (mut said, mut has_tbf) = (Vec::new(), true);
+    let (mut message, mut has_tbf) = (Vec::new(), true);
     while let Some(Ok(line)) = lines.next() {
-        said.push(line.clone());
+        message.push(line.clone());
         let Some(place) = line.strip_prefix("plant ") else { continue };
         match place {
             "device" => bench.control.wire(WireFault::Delay(PLANTED), When::Next(1)),
@@ -343,7 +343,7 @@ fn pysoem_with_a_delay_planted_at_each_place() {
     if status.code() == Some(NOT_INSTALLED) {
         return skip("pysoem is not installed; install it with: pip install pysoem==1.1.13");
     }
-    assert!(status.success(), "{said:?}");
+    assert!(status.success(), "{message:?}");
     recorder.stop().unwrap();
     let log = std::fs::read_to_string(&log_path).unwrap();
     let offset_ns = {
@@ -354,7 +354,7 @@ fn pysoem_with_a_delay_planted_at_each_place() {
     let app = AppLog::from_csv(&log, offset_ns).unwrap();
     let stretch = |place: &str| {
         let at = |name: &str| {
-            let line = said.iter().find_map(|line| line.strip_prefix(&format!("at {name} "))).unwrap();
+            let line = message.iter().find_map(|line| line.strip_prefix(&format!("at {name} "))).unwrap();
             line.parse::<u64>().unwrap().saturating_add_signed(offset_ns)
         };
         at(place)..at(&format!("{place}-end"))
@@ -382,8 +382,8 @@ fn pysoem_with_a_delay_planted_at_each_place() {
         if place == "host" && !has_tbf {
             continue;
         }
-        told(&both, kind, blame, place);
-        told(&master, kind, alone, place);
+        reported(&both, kind, blame, place);
+        reported(&master, kind, alone, place);
     }
 }
 

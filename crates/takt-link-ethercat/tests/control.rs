@@ -18,7 +18,7 @@ use takt_rt::proof::{AllocationCounter, allocations};
 #[global_allocator]
 static COUNTER: AllocationCounter = AllocationCounter;
 
-/// The segment's own list, as a master is told it.
+/// The segment's own list, as a master is reported it.
 fn expected(segment: &SegmentConfig) -> Vec<DeviceConfig> {
     let device = |(place, device): (usize, &takt_link_ethercat::segment::DeviceConfig)| {
         let identity = device.identity(place);
@@ -159,19 +159,19 @@ fn devices_without_lrw_are_read_and_written_apart() {
 }
 
 #[test]
-fn the_status_of_all_is_asked_as_often_as_told() {
+fn the_status_of_all_is_asked_as_often_as_instructed() {
     let (mut link, control) = up(10, |config| config.status_cycles = 8);
     cycles(&mut link, 16);
     control.fall(3, AlState::SafeOp, 0x001B).unwrap();
-    // Asked in cycle 24, fetched in cycle 25. Working counters do not tell: its sync managers stay
-    // open in SAFE-OP.
+    // Asked in cycle 24, fetched in cycle 25. Working counters do not report: its sync managers
+    // stay open in SAFE-OP.
     let all = cycles(&mut link, 10);
     assert_eq!(all.iter().position(|exchanged| !exchanged.all_op), Some(8));
     assert!(all.iter().all(Exchanged::complete));
 }
 
 #[test]
-fn other_and_missing_devices_are_told_with_their_identities() {
+fn other_and_missing_devices_are_reported_with_their_identities() {
     let description = segment(4);
     let mut config = config(&description);
     config.devices[1].identity.product = 0x77;
@@ -187,7 +187,7 @@ fn other_and_missing_devices_are_told_with_their_identities() {
 }
 
 #[test]
-fn another_mapping_is_told() {
+fn another_mapping_is_reported() {
     let description = segment(4);
     let mut config = config(&description);
     config.devices[1].input_bytes = Some(7);
@@ -197,7 +197,7 @@ fn another_mapping_is_told() {
 }
 
 #[test]
-fn refused_objects_and_states_are_told() {
+fn refused_objects_and_states_are_reported() {
     let description = segment(5);
     let mut config = config(&description);
     config.devices[3].startup =
@@ -273,7 +273,7 @@ fn lost_frames_are_counted_and_the_link_comes_back() {
 }
 
 #[test]
-fn wrong_working_counters_are_counted_and_told_once() {
+fn wrong_working_counters_are_counted_and_reported_once() {
     let (mut link, control) = up(10, |_| {});
     cycles(&mut link, 5);
     events(&mut link);
@@ -282,9 +282,9 @@ fn wrong_working_counters_are_counted_and_told_once() {
     control.wire(WireFault::WorkingCounter, When::Never);
     cycles(&mut link, 10);
     let expected = link.port.exchange(0).expected_counter;
-    let told = events(&mut link);
+    let reported = events(&mut link);
     let wrong = EventKind::WorkingCounter { expected, got: expected - 1 };
-    assert_eq!(told, [wrong, EventKind::WorkingCounterRight]);
+    assert_eq!(reported, [wrong, EventKind::WorkingCounterRight]);
     assert_eq!(link.port.totals().working_counter_errors, 10);
 }
 
@@ -296,12 +296,12 @@ fn a_device_that_leaves_op_is_named() {
     control.fall(4, AlState::SafeOp, 0x001B).unwrap();
     let all = cycles(&mut link, 60);
     assert!(!all.last().unwrap().all_op);
-    let told = events(&mut link);
-    let fell = told.iter().find_map(|kind| match kind {
+    let reported = events(&mut link);
+    let fell = reported.iter().find_map(|kind| match kind {
         EventKind::DeviceState { device, state, code } => Some((*device, *state & 0x0F, *code)),
         _ => None,
     });
-    assert_eq!(fell, Some((4, 4, 0x001B)), "{told:?}");
+    assert_eq!(fell, Some((4, 4, 0x001B)), "{reported:?}");
 }
 
 #[test]
@@ -314,9 +314,9 @@ fn an_unplugged_branch_is_noticed_and_its_inputs_stay() {
     let all = cycles(&mut link, 60);
     assert!(all.last().unwrap().fresh && !all.last().unwrap().complete());
     assert_eq!(all.last().unwrap().devices, 8);
-    let told = events(&mut link);
-    assert!(told.contains(&EventKind::DeviceCount { expected: 10, got: 8 }), "{told:?}");
-    assert!(told.contains(&EventKind::DeviceState { device: 9, state: 0, code: 0 }), "{told:?}");
+    let reported = events(&mut link);
+    assert!(reported.contains(&EventKind::DeviceCount { expected: 10, got: 8 }), "{reported:?}");
+    assert!(reported.contains(&EventKind::DeviceState { device: 9, state: 0, code: 0 }), "{reported:?}");
     assert_eq!(link.port.inputs(9), before);
 }
 
@@ -366,7 +366,7 @@ fn a_cycle_allocates_nothing_and_makes_no_system_call() {
 }
 
 #[test]
-fn unknown_interfaces_are_told_with_those_that_there_are() {
+fn unknown_interfaces_are_reported_with_those_that_there_are() {
     let error = takt_link_ethercat::control::Interface::open("no-such-if").err().unwrap();
     assert!(matches!(error, ControlError::UnknownInterface { .. }));
     assert!(error.to_string().contains("there are:"), "{error}");

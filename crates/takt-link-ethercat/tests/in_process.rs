@@ -157,7 +157,7 @@ fn a_refused_state_fails_the_bring_up() {
 }
 
 #[test]
-fn another_identity_is_told() {
+fn another_identity_is_reported() {
     let segment = Segment::new(&patient(4)).unwrap();
     let identity = Identity { vendor: 0xE000_0001, product: 7, revision: 8, serial: 9 };
     segment.control().set_identity(1, identity).unwrap();
@@ -165,8 +165,11 @@ fn another_identity_is_told() {
     let _wire = InProcess::start("wire", &Default::default(), segment, tx, rx).unwrap();
     block_on(async {
         let group = main_device.init_single_group::<64, 1024>(ethercrab::std::ethercat_now).await.unwrap();
-        let told = group.subdevice(&main_device, 1).unwrap().identity();
-        assert_eq!((told.vendor_id, told.product_id, told.revision, told.serial), (0xE000_0001, 7, 8, 9));
+        let identities = group.subdevice(&main_device, 1).unwrap().identity();
+        assert_eq!(
+            (identities.vendor_id, identities.product_id, identities.revision, identities.serial),
+            (0xE000_0001, 7, 8, 9)
+        );
         let probe = group.subdevice(&main_device, 0).unwrap();
         assert_eq!((probe.name(), probe.identity().serial), ("TAKT-PROBE", 1));
     });

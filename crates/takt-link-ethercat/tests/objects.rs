@@ -1,4 +1,4 @@
-//! Objects longer than a mailbox: written, read back, refused, and by whom that is told.
+//! Objects longer than a mailbox: written, read back, refused, and by whom that is reported.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::{Arc, Mutex};
@@ -82,7 +82,7 @@ fn a_number_is_read_back_too() {
 }
 
 #[test]
-fn what_a_device_refuses_or_spoils_is_told() {
+fn what_a_device_refuses_or_spoils_is_reported() {
     let refused = |startup: Vec<ObjectWrite>| {
         bring_up(shared(&segment(), |_| {}), &config(startup), &mut |_| {}).err().unwrap()
     };
@@ -94,8 +94,12 @@ fn what_a_device_refuses_or_spoils_is_told() {
         (ObjectWrite { index: 0x7777, ..calibration(vec![1; 200], false) }, 0x0602_0000),
     ] {
         match refused(vec![write.clone()]) {
-            ControlError::Sdo { position, source: SdoError::Abort { code: told }, length, .. } => {
-                assert_eq!((position, told, length), (drives()[0], code, write.payload().len()), "{write:?}");
+            ControlError::Sdo { position, source: SdoError::Abort { code: reported }, length, .. } => {
+                assert_eq!(
+                    (position, reported, length),
+                    (drives()[0], code, write.payload().len()),
+                    "{write:?}"
+                );
             }
             other => panic!("{write:?}: {other}"),
         }
@@ -116,7 +120,7 @@ fn what_a_device_refuses_or_spoils_is_told() {
 #[test]
 fn spoilt_responses_end_in_an_error_or_in_whole_data() {
     let ramp: Vec<u8> = (0..LENGTH).map(|at| at as u8).collect();
-    let (mut told, mut whole) = (0, 0);
+    let (mut reported, mut whole) = (0, 0);
     // Offset behind the datagram's header, value: headers of mailbox, CoE and SDO.
     for (offset, value) in
         (0..14).flat_map(|offset| [0x00, 0x01, 0x10, 0x41, 0x80, 0xFF].map(|v| (offset, v)))
@@ -136,10 +140,10 @@ fn spoilt_responses_end_in_an_error_or_in_whole_data() {
                 assert_eq!(data.len(), ramp.len(), "offset {offset}, value {value:#x}");
             }
             Err(error) => {
-                told += 1;
+                reported += 1;
                 assert!(!error.to_string().is_empty());
             }
         }
     }
-    assert!(told > 20 && whole > 5, "{told} spoilt responses were told, {whole} were whole");
+    assert!(reported > 20 && whole > 5, "{reported} spoilt responses were reported, {whole} were whole");
 }

@@ -109,8 +109,8 @@ fn pysoem(interface: &str, devices: usize, mode: &str, seconds: &str) -> Option<
         }
     };
     if output.status.code() == Some(NOT_INSTALLED) {
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        skip(&format!("{}; install it with: pip install pysoem==1.1.13", said.trim()));
+        let message = String::from_utf8_lossy(&output.stdout).into_owned();
+        skip(&format!("{}; install it with: pip install pysoem==1.1.13", message.trim()));
         return None;
     }
     Some(output)
@@ -128,7 +128,7 @@ fn pysoem_brings_59_devices_to_op_transfers_objects_and_moves_a_joint() {
     // Its distributed clocks: every drive had its Sync0, and the delays that it measured are the
     // wire's.
     for (place, view) in control.devices().iter().enumerate() {
-        let off_ns = u64::from(view.clock.told_delay_ns).abs_diff(view.clock.pass_ns);
+        let off_ns = u64::from(view.clock.written_delay_ns).abs_diff(view.clock.pass_ns);
         assert!(off_ns <= 1000, "device {place}: {:?}", view.clock);
         assert_eq!(view.clock.pulses > 10, view.drive.is_some(), "device {place}: {:?}", view.clock);
     }
@@ -227,11 +227,11 @@ fn a_segment_stamps_what_it_kept_on_purpose_and_nothing_else() {
         socket.send(&sent).unwrap();
         assert!((0..1000).any(|_| socket.receive(&mut buffer).unwrap().is_some()), "no answer");
         let mut seen = Vec::new();
-        let mut told = || {
+        let mut reported = || {
             std::thread::sleep(Duration::from_millis(1));
             truth.take_into(&mut seen, 64) > 0
         };
-        assert!((0..10_000).any(|_| told()), "the segment says nothing of the frame");
+        assert!((0..10_000).any(|_| reported()), "the segment says nothing of the frame");
         let Truth::Passed { stay, .. } = seen[0] else { panic!("{seen:?}") };
         stay
     };

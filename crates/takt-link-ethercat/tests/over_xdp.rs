@@ -261,11 +261,11 @@ fn nothing_stays_attached_after_a_kill() {
     command.args(["--exact", "the_victims_side", "--nocapture"]).env(VICTIM, pair.master());
     let mut victim = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-    let said = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned));
+    let message = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned));
     let during = attached(pair.master());
     victim.kill().unwrap();
     victim.wait().unwrap();
-    assert!(said.is_some() && during, "{said:?}: {}", shown(pair.master()));
+    assert!(message.is_some() && during, "{message:?}: {}", shown(pair.master()));
     // The kernel lets go of descriptors in workers of its own.
     let end = Instant::now() + Duration::from_secs(30);
     while attached(pair.master()) && Instant::now() < end {

@@ -230,7 +230,7 @@ fn a_silence_of_40_ms_lets_watchdogs_of_30_ms_expire() {
 }
 
 #[test]
-fn who_does_not_go_down_is_told() {
+fn who_does_not_go_down_is_reported() {
     let mut bench = bench(5);
     bench.way_us.store(NEVER, Ordering::Relaxed);
     let error = bench.link.port.shut_down(Duration::from_millis(1)).unwrap_err().to_string();
@@ -356,11 +356,11 @@ fn without_the_lock_the_phase_is_lost() {
 }
 
 #[test]
-fn the_delays_that_devices_are_told_are_those_of_the_wire() {
+fn the_delays_that_devices_are_reported_are_those_of_the_wire() {
     for devices in [4, 12, 30, 59] {
         let bench = bench(devices);
         for (place, view) in bench.control.devices().iter().enumerate() {
-            let off = u64::from(view.clock.told_delay_ns).abs_diff(view.clock.pass_ns);
+            let off = u64::from(view.clock.written_delay_ns).abs_diff(view.clock.pass_ns);
             assert!(off <= 100, "{devices} devices, {place}: {:?}", view.clock);
         }
     }

@@ -194,7 +194,7 @@ impl RtdeSession {
             self.stream
                 .set_read_timeout(Some(left))
                 .map_err(RtdeError::io("setting the receive time-out"))?;
-            match self.frames.fill(|room| self.stream.read(room)) {
+            match self.frames.fill(|free| self.stream.read(free)) {
                 Ok(0) => return Err(RtdeError::Closed { doing }),
                 Ok(_) => {}
                 Err(error) => match error.kind() {

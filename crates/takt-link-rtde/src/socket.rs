@@ -24,11 +24,11 @@ pub(crate) fn send_now(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize
 
 /// Reads what is there without ever blocking; returns how many bytes came, 0 at the end of the
 /// stream.
-pub(crate) fn receive_now(socket: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn receive_now(socket: BorrowedFd<'_>, free: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the descriptor is open for as long as it is borrowed, and the pointer and length are
     // those of a live slice that the kernel only writes.
     let read =
-        unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), libc::MSG_DONTWAIT) };
+        unsafe { libc::recv(socket.as_raw_fd(), free.as_mut_ptr().cast(), free.len(), libc::MSG_DONTWAIT) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 

@@ -38,7 +38,7 @@ impl Raw {
                     return Some((packet.kind, packet.payload.to_vec()));
                 }
             }
-            match self.frames.fill(|room| self.stream.read(room)) {
+            match self.frames.fill(|free| self.stream.read(free)) {
                 Ok(1..) => {}
                 _ => return None,
             }
@@ -155,7 +155,7 @@ fn values_that_are_no_fraction_or_too_few_leave_the_slider_alone() {
         values[..4].copy_from_slice(&1_u32.to_be_bytes());
         values[4..].copy_from_slice(&fraction.to_be_bytes());
         raw.send(&Request::Data { recipe, values: &values });
-        assert_eq!(raw.reply().map(|(kind, _)| kind), Some(PacketType::Text), "it is told");
+        assert_eq!(raw.reply().map(|(kind, _)| kind), Some(PacketType::Text), "it is reported");
     }
     raw.send(&Request::Data { recipe, values: &values[..11] });
     assert_eq!(raw.reply().map(|(kind, _)| kind), Some(PacketType::Text));

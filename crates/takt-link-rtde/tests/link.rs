@@ -108,10 +108,10 @@ fn a_silent_client_stops_the_arm() {
         !wait_for("the state says so", || Some(cell.state()).filter(|state| !state.program_running))
             .program_running
     );
-    let told = wait_for("the controller says why", || {
+    let reported = wait_for("the controller says why", || {
         cell.link.events().into_iter().find(|event| matches!(event, LinkEvent::Message { .. }))
     });
-    assert!(format!("{told:?}").contains("watchdog"), "{told:?}");
+    assert!(format!("{reported:?}").contains("watchdog"), "{reported:?}");
     // A heartbeat alone does not set the arm in motion: a person, or the dashboard, presses play.
     let cycle = paused.cycles;
     let still = cell.beat_until_sim("more cycles", &simulator, |state| state.cycles > cycle + 100);
@@ -140,13 +140,13 @@ fn the_watchdog_can_stop_the_program_and_resume_by_itself() {
 }
 
 #[test]
-fn a_dropped_link_is_told_and_comes_back() {
+fn a_dropped_link_is_reported_and_comes_back() {
     let simulator = simulator();
     let mut cell = Cell::open(&config_for(&simulator));
     let before = cell.beat_until("a state", |state| state.connected && state.sequence > 0);
     simulator.inject(Fault::RefuseLinks(true));
     simulator.inject(Fault::DropLinks);
-    let lost = cell.beat_until("the loss is told", |state| !state.connected);
+    let lost = cell.beat_until("the loss is reported", |state| !state.connected);
     assert!(lost.sequence >= before.sequence);
     assert_eq!(lost.joints_rad, before.joints_rad, "the last known values stay");
     wait_for("the commander knows", || (cell.beat() == SendOutcome::Disconnected).then_some(()));
@@ -168,7 +168,7 @@ fn many_reconnects_leak_no_descriptor() {
     let simulator = simulator();
     let mut cell = Cell::open(&config_for(&simulator));
     // Other tests of this process open and close descriptors meanwhile: only growth with every
-    // reconnect tells.
+    // reconnect reports.
     let before = count();
     for round in 2..42 {
         simulator.inject(Fault::DropLinks);
@@ -190,7 +190,7 @@ fn a_frozen_controller_counts_as_lost() {
     let mut cell = Cell::open(&config);
     cell.beat_until("a state", |state| state.connected);
     simulator.inject(Fault::Freeze(true));
-    cell.beat_until("the silence is told", |state| !state.connected);
+    cell.beat_until("the silence is reported", |state| !state.connected);
     let reason = wait_for("the reason", || {
         cell.link.events().into_iter().find_map(|event| match event {
             LinkEvent::Lost { reason, .. } => Some(reason),

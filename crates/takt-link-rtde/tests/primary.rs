@@ -1,4 +1,5 @@
-//! The primary client interface: the simulated controller tells its own calibration, and only that.
+//! The primary client interface: the simulated controller reports its own calibration, and only
+//! that.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -31,12 +32,12 @@ fn the_calibration_of_the_simulated_arm_is_read() {
     drop(TcpStream::connect(address).unwrap());
     let info = read_kinematics(&address.ip().to_string(), address.port(), PATIENCE).unwrap();
     assert_eq!(info.arm(&Model::Ur5e.arm()), config.arm());
-    // Its own pose agrees with what it tells: the calibration is that of the arm that moves.
+    // Its own pose agrees with what it reports: the calibration is that of the arm that moves.
     let state = simulator.state();
     let tcp = takt_link_rtde::kinematics::pose_from_vector(&config.tcp);
     let pose = info.arm(&Model::Ur5e.arm()).forward(&state.joints_rad, &tcp);
-    let told = takt_link_rtde::kinematics::pose_from_vector(&state.tcp_pose);
-    assert!((pose.translation.vector - told.translation.vector).norm() < 1e-9);
+    let reported = takt_link_rtde::kinematics::pose_from_vector(&state.tcp_pose);
+    assert!((pose.translation.vector - reported.translation.vector).norm() < 1e-9);
     assert_eq!(state.moves_finished, 0, "what is written to this port is not executed");
 }
 

@@ -58,8 +58,8 @@ fn malformed_headers_are_named() {
 fn oversize_packet_is_refused_before_its_payload_comes() {
     let mut frames = FrameBuffer::new(1024);
     frames
-        .fill(|room| {
-            room[..3].copy_from_slice(&[0x10, 0, b'U']);
+        .fill(|free| {
+            free[..3].copy_from_slice(&[0x10, 0, b'U']);
             Ok::<_, ()>(3)
         })
         .unwrap();
@@ -116,9 +116,9 @@ proptest! {
         for cut in cuts.iter().cycle() {
             if at == stream.len() { break; }
             let piece = &stream[at..stream.len().min(at + cut)];
-            at += frames.fill(|room| {
-                let count = piece.len().min(room.len());
-                room[..count].copy_from_slice(&piece[..count]);
+            at += frames.fill(|free| {
+                let count = piece.len().min(free.len());
+                free[..count].copy_from_slice(&piece[..count]);
                 Ok::<_, ()>(count)
             }).unwrap();
             while let Some(packet) = frames.next_packet().unwrap() {

@@ -113,7 +113,7 @@ impl Workers {
         self.progress.iter().map(|(_, progress)| progress.cpu_ns.load(Ordering::Relaxed)).sum()
     }
 
-    /// Tells all threads to stop; does not wait.
+    /// Reports all threads to stop; does not wait.
     pub(crate) fn ask_to_end(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }

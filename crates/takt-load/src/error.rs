@@ -45,7 +45,7 @@ pub enum LoadError {
     #[error(
         "{component}: {available} bytes of {what} are available, and {reserve} of them must stay free. Fix: {fix}"
     )]
-    NoRoom {
+    NotEnoughSpace {
         component: &'static str,
         what: &'static str,
         available: u64,
@@ -53,7 +53,7 @@ pub enum LoadError {
         reserve: u64,
         fix: &'static str,
     },
-    /// A component stopped before it was told to.
+    /// A component stopped before it was instructed to.
     #[error("the load is not whole any more: {component} ({tool}) ended after {after_s:.1} s: {why}")]
     Died {
         component: String,

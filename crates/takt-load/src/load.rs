@@ -107,7 +107,7 @@ impl Load {
         Ok(())
     }
 
-    /// Ends all components and tells what they have done.
+    /// Ends all components and shows what they have done.
     pub fn stop(mut self) -> LoadReport {
         let seconds = self.seconds();
         let system = Counters::read().since(&self.before);
@@ -143,7 +143,7 @@ impl Drop for Load {
     }
 }
 
-/// Looks after the parts until told to stop.
+/// Looks after the parts until instructed to stop.
 fn watch(shared: &LoadState, started_ns: u64) {
     let _registration = Registration::exempt_self("load");
     // A census may have come before the exemption. A refusal costs nothing that counts.

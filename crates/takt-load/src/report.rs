@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::system::Rates;
 
-/// How a component ended before it was told to.
+/// How a component ended before it was instructed to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Death {
     /// Seconds since the load ran.
@@ -51,7 +51,7 @@ impl ComponentReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     pub profile: String,
-    /// From the moment when every component ran to the moment when they were told to end.
+    /// From the moment when every component ran to the moment when they were instructed to end.
     pub seconds: f64,
     /// One entry per component, in the order of the profile.
     pub components: Vec<ComponentReport>,

@@ -36,7 +36,7 @@ pub struct Rates {
 }
 
 impl Counters {
-    /// Reads the counters now; zeros where the kernel does not tell.
+    /// Reads the counters now; zeros where the kernel does not report.
     pub fn read() -> Self {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         Self { at_ns: clock::monotonic_ns(), ..Self::parse(&text) }
@@ -74,7 +74,7 @@ impl Counters {
     }
 }
 
-/// Processes that the kernel has killed for want of memory, since boot; 0 where it does not tell.
+/// Processes that the kernel has killed for want of memory, since boot; 0 where it does not report.
 pub(crate) fn oom_kills() -> u64 {
     let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)

@@ -111,7 +111,7 @@ impl Process {
             .stdout(output.try_clone()?)
             .stderr(output.try_clone()?)
             .spawn()?;
-        // From here on the child is waited for by its number: only wait4 tells the CPU time.
+        // From here on the child is waited for by its number: only wait4 reports the CPU time.
         Ok(Self { pid: child.id() as i32, output, reaped: false })
     }
 

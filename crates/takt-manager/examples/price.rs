@@ -139,7 +139,7 @@ fn platform() -> Platform {
 }
 
 fn print(plan: &Plan) {
-    println!("period {} shared {} room {:?}", plan.period_ns, plan.shared, plan.room);
+    println!("period {} shared {} room {:?}", plan.period_ns, plan.shared, plan.slack);
     for it in &plan.reservations {
         println!("  {} {} in {} on {}", it.name, it.budget_ns, it.period_ns, it.core);
     }

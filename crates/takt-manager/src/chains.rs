@@ -31,13 +31,13 @@ pub enum ChainError {
     Unknown { side: &'static str, asked: String, near_misses: Vec<String> },
     /// An end point is a node of Python.
     #[error(
-        "ends in Python: `{asked}` at the {side} is of a node of rclpy, of whose callbacks no event tells. Declare the chain up to the \
+        "ends in Python: `{asked}` at the {side} is of a node of rclpy, of whose callbacks no event shows. Declare the chain up to the \
          topic that it subscribes to"
     )]
     Python { side: &'static str, asked: String },
     /// No activation leads from start to end, but to a node of Python.
     #[error(
-        "ends in Python: from `{start}` on messages reach {nodes} on {topic}, and no event tells of the callbacks of rclpy, so that nothing is \
+        "ends in Python: from `{start}` on messages reach {nodes} on {topic}, and no event shows the callbacks of rclpy, so that nothing is \
          known of the way to `{end}`. Declare the parts before and after as chains of their own"
     )]
     ThroughPython {
@@ -66,17 +66,17 @@ pub enum ChainError {
 ///
 /// There is none, or too many.
 pub fn paths(model: &Model, start: &str, end: &str) -> Result<Vec<Vec<usize>>, ChainError> {
-    Ways::new(model).paths(start, end)
+    PathSearch::new(model).paths(start, end)
 }
 
 /// What activates what in a model, for several chains.
 #[derive(Debug)]
-pub struct Ways<'m> {
+pub struct PathSearch<'m> {
     model: &'m Model,
     after: Vec<Vec<usize>>,
 }
 
-impl<'m> Ways<'m> {
+impl<'m> PathSearch<'m> {
     #[must_use]
     pub fn new(model: &'m Model) -> Self {
         Self { model, after: successors(model) }

@@ -31,7 +31,7 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    const NEVER: Self = Self { above_ns: 0, to_ns: u64::MAX, count: 0 };
+    const ZERO: Self = Self { above_ns: 0, to_ns: u64::MAX, count: 0 };
 
     /// Whether an interval of this length has so many.
     #[must_use]
@@ -62,7 +62,7 @@ impl Spans {
         }
         let mut spans = curve.least_span_ns.clone();
         if spans.is_empty() {
-            // One event: it took the whole observation, and the next cannot be told to be nearer.
+            // One event: it took the whole observation, and the next cannot be known to be nearer.
             spans.push(curve.observed_ns);
         }
         // The virtual activation at system start is one of the events of the spans.
@@ -108,7 +108,7 @@ impl Spans {
 
     /// Whether there is no arrival ever.
     #[must_use]
-    pub fn never(&self) -> bool {
+    pub fn is_zero(&self) -> bool {
         self.spans_ns.is_empty()
     }
 
@@ -156,7 +156,7 @@ impl Spans {
 
     /// Where the count of a positive interval holds.
     fn stretch(&self, delta_ns: u64) -> Stretch {
-        let Some(&last) = self.spans_ns.last() else { return Stretch::NEVER };
+        let Some(&last) = self.spans_ns.last() else { return Stretch::ZERO };
         let (whole, rest) = Self::split(delta_ns, last);
         let index = self.shorter(rest, last);
         let below = index.checked_sub(1).map_or(0, |i| self.spans_ns[i]);
@@ -171,10 +171,10 @@ impl Spans {
     /// Whether no interval has more arrivals here than in `other`, as far as both were measured.
     #[must_use]
     pub fn within(&self, other: &Self) -> bool {
-        if self.never() {
+        if self.is_zero() {
             return true;
         }
-        !other.never()
+        !other.is_zero()
             && self.spans_ns.len() >= other.spans_ns.len()
             && self.spans_ns.iter().zip(&other.spans_ns).all(|(new, old)| new >= old)
     }
@@ -259,7 +259,7 @@ impl Counts {
 
     /// Whether there is never a message.
     #[must_use]
-    pub fn never(&self) -> bool {
+    pub fn is_zero(&self) -> bool {
         self.0.last() == Some(&0)
     }
 
@@ -309,7 +309,7 @@ impl Flows {
     /// Those of a root itself.
     #[must_use]
     pub fn root(root: usize, spans: Arc<Spans>) -> Self {
-        if spans.never() {
+        if spans.is_zero() {
             return Self::none();
         }
         let (counts, travel) = (Arc::new(Counts::each(1)), Travel::default());
@@ -329,7 +329,7 @@ impl Flows {
         counts: &Arc<Counts>,
         mut after: impl FnMut(&Flow) -> (u64, Travel),
     ) {
-        if counts.never() {
+        if counts.is_zero() {
             return;
         }
         let plain = counts.entries() == [1];
@@ -377,7 +377,7 @@ impl Flows {
 
     /// Whether there is no arrival ever.
     #[must_use]
-    pub fn never(&self) -> bool {
+    pub fn is_zero(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -396,7 +396,7 @@ impl Flows {
         if delta_ns == 0 {
             return Stretch { above_ns: 0, to_ns: 0, count: 0 };
         }
-        let mut all = Stretch::NEVER;
+        let mut all = Stretch::ZERO;
         for flow in &self.0 {
             let one = flow.spans.stretch(delta_ns + flow.jitter_ns);
             all.above_ns = all.above_ns.max(one.above_ns.saturating_sub(flow.jitter_ns));

@@ -134,7 +134,7 @@ fn callback_groups(plan: &Plan, model: &Model) -> String {
             if !seen.insert(id.clone()) {
                 let _ = writeln!(
                     text,
-                    "  # twice: two groups of the same callbacks cannot be told apart\n  # {}",
+                    "  # twice: two groups of the same callbacks cannot be distinguished\n  # {}",
                     comment(&id)
                 );
                 continue;
@@ -346,7 +346,7 @@ mod tests {
             analysis_wall_ns: 0,
             cached: false,
             shared: false,
-            room: None,
+            slack: None,
         };
         (plan, model)
     }

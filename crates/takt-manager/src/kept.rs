@@ -57,10 +57,10 @@ pub struct Kept {
     earlier: Option<Model>,
     /// Callbacks of which something was said already.
     #[serde(skip)]
-    told: BTreeSet<String>,
+    mentioned: BTreeSet<String>,
 }
 
-/// What tells a program from another.
+/// What distinguishes a program from another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Program {
@@ -98,7 +98,7 @@ impl Default for Kept {
             programs: BTreeMap::new(),
             model: Model::default(),
             earlier: None,
-            told: BTreeSet::new(),
+            mentioned: BTreeSet::new(),
         }
     }
 }
@@ -210,7 +210,7 @@ impl Kept {
         // What was dropped stays dropped.
         earlier.callbacks.retain(|callback| !dropped.contains(&callback.name));
         self.earlier = Some(earlier);
-        if self.told.insert(String::new()) && anything {
+        if self.mentioned.insert(String::new()) && anything {
             words.insert(
                 0,
                 format!("a model of an earlier run is known: {known} of {} callbacks", model.callbacks.len()),

@@ -19,13 +19,11 @@ impl Slots {
         Self { executors, most }
     }
 
-    /// The executor of each.
     #[must_use]
     pub fn executors(&self) -> &[usize] {
         &self.executors
     }
 
-    /// The budget of each.
     #[must_use]
     pub fn budgets(&self, of_executors_ns: &[u64]) -> Vec<u64> {
         self.executors.iter().map(|e| of_executors_ns.get(*e).copied().unwrap_or(0)).collect()
@@ -133,8 +131,8 @@ mod tests {
                 // First-fit refuses only what exceeds the room left on every core, so all of them
                 // are nearly full.
                 let greatest = budgets.iter().copied().max().unwrap_or(0);
-                let room: u64 = capacities.iter().map(|c| c.saturating_sub(greatest - 1)).sum();
-                prop_assert!(budgets.iter().sum::<u64>() > room);
+                let slack: u64 = capacities.iter().map(|c| c.saturating_sub(greatest - 1)).sum();
+                prop_assert!(budgets.iter().sum::<u64>() > slack);
             }
         }
     }

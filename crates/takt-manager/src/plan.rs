@@ -11,7 +11,7 @@ use takt_model::{CallbackId, ExecutorId, ThreadId};
 
 /// How far the assumptions of a plan reach beyond what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Room {
+pub struct Slack {
     /// Execution times and self-suspensions may be so many times the longest seen,
     pub times: f64,
     /// and one among 16 (`SPREAD`) activations in a row so much longer than that. Messages may be
@@ -89,7 +89,8 @@ pub struct Plan {
     pub shared: bool,
     /// How far the assumptions reach beyond what was measured; `None`: no further than the margins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub room: Option<Room>,
+    #[serde(rename = "room")]
+    pub slack: Option<Slack>,
 }
 
 impl Plan {
@@ -171,7 +172,7 @@ pub struct ChainPlan {
     /// Upper bound on the latency; `None` where there is none, or none is known.
     pub bound_ns: Option<u64>,
     /// The bound for what was measured alone, margins included: [`Self::bound_ns`] holds for more
-    /// ([`Plan::room`]).
+    /// ([`Plan::slack`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_bound_ns: Option<u64>,
     /// Which analyses gave the bound, `ecrts19`, `rtss21-bw` or both for different parts.
@@ -303,7 +304,8 @@ pub enum Step {
     /// More was assumed than was seen, since the goals leave room for it.
     Widened {
         /// How much more.
-        room: Room,
+        #[serde(rename = "room")]
+        slack: Slack,
     },
     /// The plan of before stays, because the new one guarantees nothing more.
     Unchanged,

@@ -448,9 +448,9 @@ fn undelivered(callback: &Callback) -> bool {
 const SLEEP_VARIES_NS: u64 = 100_000;
 
 fn suspension(callback: &Callback, reading: &Reading) -> Option<Arc<Suspension>> {
-    let never = |most: &[u64]| most.last().is_none_or(|most| *most == 0);
-    let suspends = callback.most_suspensions > 0 || !never(&callback.suspension.most_ns);
-    if !suspends && never(&callback.yields) {
+    let none = |most: &[u64]| most.last().is_none_or(|most| *most == 0);
+    let suspends = callback.most_suspensions > 0 || !none(&callback.suspension.most_ns);
+    if !suspends && none(&callback.yields) {
         return None;
     }
     // With no margin the curve is asked for as it was measured.

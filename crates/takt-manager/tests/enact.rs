@@ -52,12 +52,12 @@ fn role() {
 }
 
 /// A process with a thread that always wants to run (but for 1 ms in 20), one that mostly sleeps,
-/// and one that makes threads when told.
+/// and one that makes threads when reported.
 fn dummy() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (report, reported) = std::sync::mpsc::channel();
     let announce = move |name: &'static str| {
         // SAFETY: gettid has no preconditions.
-        tell.send((name, unsafe { libc::gettid() })).unwrap();
+        report.send((name, unsafe { libc::gettid() })).unwrap();
     };
     let (make, made) = std::sync::mpsc::channel::<()>();
     let announcer = announce.clone();
@@ -92,7 +92,7 @@ fn dummy() {
         }
     });
     std::thread::spawn(move || {
-        for (name, tid) in told {
+        for (name, tid) in reported {
             println!("\nthread {name} {tid}");
         }
     });
@@ -421,8 +421,8 @@ fn kill_a_manager(dummy: &Dummy, folder: &Path, mode: Mode, watched: bool, group
         command.env("TAKT_TEST_GROUP", group);
     }
     let mut manager = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(manager.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let answer = said.find(|line| line == "enacted" || line == "skipped").expect("the manager failed");
+    let mut message = BufReader::new(manager.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let answer = message.find(|line| line == "enacted" || line == "skipped").expect("the manager failed");
     if let Some(group) = group.filter(|_| answer == "enacted") {
         // All in the group at once, as systemd ends a service. The watchdog is not in it.
         let inside = fs::read_to_string(group.join("cgroup.procs")).unwrap();
@@ -573,7 +573,7 @@ fn threads_of_ones_own_are_pinned_with_their_reservation_in_each_way() {
     let (cpus, policy) = (CpuSet::single(last).unwrap(), "deadline:400us/4ms/4ms".parse().unwrap());
     let dummy = Dummy::start();
     let before = Snapshot::take(dummy.pid());
-    for way in pin::Way::ALL {
+    for way in pin::PinMethod::ALL {
         let folder = tempfile::tempdir().unwrap();
         let options = pin::PinOptions {
             state: folder.path().join("state.json"),
@@ -581,15 +581,15 @@ fn threads_of_ones_own_are_pinned_with_their_reservation_in_each_way() {
             ways: vec![way],
         };
         let (end, ended) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (report, reported) = std::sync::mpsc::channel();
         let sleeper = std::thread::spawn(move || {
             // SAFETY: gettid has no preconditions.
-            tell.send(unsafe { libc::gettid() }).unwrap();
+            report.send(unsafe { libc::gettid() }).unwrap();
             while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let tid = told.recv().unwrap();
+        let tid = reported.recv().unwrap();
         let outcome = pin::pin(&[pin::Wanted { tid, cpus, policy }], &options);
         match &outcome {
             Ok(pinned) => {

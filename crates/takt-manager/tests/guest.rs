@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 /// `Err`: why not here.
 fn test() -> Result<(), Box<dyn std::error::Error>> {
     let kernel = harness::kernel(KERNEL)?;
-    let [out, err] = said_in_guest(kernel.clone(), "enact")?;
+    let [out, err] = reported_in_guest(kernel.clone(), "enact")?;
     // Skipped is not passed: this is what the guest is for.
     assert!(!err.contains("mode: PartitionRoots"), "{err}");
     assert!(err.contains("partition roots (cgroup v2), Hard"), "{err}");
@@ -53,7 +53,7 @@ fn supply(kernel: Kernel) -> Result<(), Box<dyn std::error::Error>> {
     let config = kernel.config.as_ref().ok_or("the kernel has no configuration beside it")?;
     let hz: u64 = config_value(&std::fs::read_to_string(config)?, "HZ").ok_or("no CONFIG_HZ")?.parse()?;
     let release = kernel.release.clone();
-    let [_, err] = said_in_guest(kernel, "supply")?;
+    let [_, err] = reported_in_guest(kernel, "supply")?;
     println!("{release}, CONFIG_HZ={hz}:\n{err}");
     assert!(!err.contains("SKIPPED") && !err.contains("stolen"), "{err}");
     let tick_ms = (1_000_000_000 / hz) as f64 / 1e6;
@@ -66,7 +66,7 @@ fn supply(kernel: Kernel) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// What a test program of this crate says in a guest, where all its tests pass.
-fn said_in_guest(kernel: Kernel, name: &str) -> Result<[String; 2], Box<dyn std::error::Error>> {
+fn reported_in_guest(kernel: Kernel, name: &str) -> Result<[String; 2], Box<dyn std::error::Error>> {
     let program = format!("/usr/local/bin/{name}");
     let host = built(name)
         .ok_or_else(|| format!("the program of tests/{name}.rs is not built: run all tests of the crate"))?;
@@ -86,11 +86,17 @@ fn said_in_guest(kernel: Kernel, name: &str) -> Result<[String; 2], Box<dyn std:
         &mut |_| true,
     )
     .unwrap();
-    let said = ["stdout", "stderr"].map(|stream| {
+    let message = ["stdout", "stderr"].map(|stream| {
         std::fs::read_to_string(outcome.results.join(format!("jobs/{name}.{stream}"))).unwrap()
     });
-    assert_eq!(outcome.job(name).unwrap().ending, JobEnding::Exited { code: 0 }, "{}\n{}", said[0], said[1]);
-    Ok(said)
+    assert_eq!(
+        outcome.job(name).unwrap().ending,
+        JobEnding::Exited { code: 0 },
+        "{}\n{}",
+        message[0],
+        message[1]
+    );
+    Ok(message)
 }
 
 /// The newest build of another test program, which cargo puts beside this one.

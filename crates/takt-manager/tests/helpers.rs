@@ -106,7 +106,7 @@ impl Drop for Node {
     }
 }
 
-/// Not in CI: half a minute, and on a machine that others load the pairs tell little.
+/// Not in CI: half a minute, and on a machine that others load the pairs report little.
 #[test]
 #[ignore = "a bench: `cargo test -p takt-manager --test helpers -- --ignored --nocapture`"]
 fn a_perception_node_is_no_worse_off_than_without_the_manager() {

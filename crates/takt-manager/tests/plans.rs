@@ -238,8 +238,8 @@ fn what_cannot_be_kept_says_why() {
     assert_eq!(threads, ChainState::Guaranteed);
     // Never seen to run.
     model.callbacks.iter_mut().for_each(|c| c.arrivals = takt_model::ArrivalCurve::default());
-    let never = state(&model, "/camera", "/tracker");
-    assert!(matches!(&never, ChainState::NotAnalysable { why } if why.contains("never")), "{never:?}");
+    let unseen = state(&model, "/camera", "/tracker");
+    assert!(matches!(&unseen, ChainState::NotAnalysable { why } if why.contains("never")), "{unseen:?}");
     // Nothing at all.
     let nothing = state(&takt_model::Model::default(), "/camera", "/tracker");
     assert!(matches!(nothing, ChainState::NotFound { .. }));

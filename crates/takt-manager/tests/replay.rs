@@ -21,7 +21,7 @@ fn a_model_that_was_kept_is_planned_for() {
     let mut manager = Manager::new(goals, platform);
     let plan = manager.plan(&model);
     println!("period {} ms, analysis {} ms", plan.period_ns as f64 / 1e6, plan.analysis_ns as f64 / 1e6);
-    println!("shared {}, {:?}", plan.shared, plan.room);
+    println!("shared {}, {:?}", plan.shared, plan.slack);
     for chain in &plan.chains {
         let bound_ms = chain.bound_ns.map_or(f64::NAN, |ns| ns as f64 / 1e6);
         println!(

@@ -4,8 +4,8 @@
 //! A reservation outranks everything that Linux runs, so a busy machine does not matter. The
 //! computer below a virtual machine does: it takes the CPU away, and with it the timers and ticks
 //! that the bound rests on. That is witnessed: by gaps in which the thread that spins was not
-//! switched from, and by the time that the kernel was told was stolen. Every measurement without
-//! must keep the bound.
+//! switched from, and by the time that the kernel was informed was stolen. Every measurement
+//! without must keep the bound.
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic as tests may.
 
 use std::fs::File;
@@ -71,7 +71,7 @@ fn judge(runs: &[(u64, u64)], bound: impl Fn(u64) -> u64, budget_ns: u64) -> See
     Seen { longest_run_ns, blackout_ns, excess_ns }
 }
 
-/// Longer gaps are told.
+/// Longer gaps are reported.
 const GAP_NS: u64 = 200_000;
 
 /// What a thread saw that always wants to run.
@@ -91,7 +91,7 @@ fn switches() -> i64 {
     usage.ru_nvcsw + usage.ru_nivcsw
 }
 
-/// Spins until told to stop.
+/// Spins until instructed to stop.
 fn spin(stop: &AtomicBool) -> Spun {
     let mut spun = Spun { runs: Vec::with_capacity(4096), stolen_ns: 0 };
     let mut known = switches();
@@ -124,15 +124,15 @@ impl Spinner {
     /// It begins when `go` says so.
     fn start(go: &Arc<Barrier>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (stopped, go) = (Arc::clone(&stop), Arc::clone(go));
         let thread = std::thread::spawn(move || {
             // SAFETY: gettid has no preconditions.
-            tell.send(unsafe { libc::gettid() } as u32).unwrap();
+            sender.send(unsafe { libc::gettid() } as u32).unwrap();
             go.wait();
             spin(&stopped)
         });
-        Self { tid: told.recv().unwrap(), stop, thread: Some(thread) }
+        Self { tid: receiver.recv().unwrap(), stop, thread: Some(thread) }
     }
 
     fn finish(mut self) -> Spun {
@@ -141,7 +141,7 @@ impl Spinner {
     }
 }
 
-/// What the computer below has taken from a CPU, where it tells.
+/// What the computer below has taken from a CPU, where it reports.
 fn stolen_ns(core: usize) -> u64 {
     let all = CpuTime::read_by_cpu();
     all.into_iter().find(|&(number, _)| number == core).map_or(0, |(_, time)| time.steal_ns())

@@ -56,7 +56,7 @@ pub struct Exceeded {
     pub instance: Completion,
     /// What was promised.
     pub bound_ns: u64,
-    /// So many instances, since this was last taken; the one told here was the longest.
+    /// So many instances, since this was last taken; the one reported here was the longest.
     pub times: u64,
 }
 

@@ -86,7 +86,7 @@ pub struct Shortest {
     pub ns: u64,
 }
 
-/// Nodes of Python (`rclpy`): no event tells of their callbacks, so that chains end where they
+/// Nodes of Python (`rclpy`): no event shows their callbacks, so that chains end where they
 /// subscribe. What they publish is seen, as of any thread that publishes without callbacks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Python {
@@ -94,8 +94,9 @@ pub struct Python {
     /// Threads that took messages, published or made nodes: those that spin its executors, which
     /// take in `rclpy` (`_take_subscription` is called before the callback is handed on), and
     /// whoever publishes. Workers of a `MultiThreadedExecutor` that do neither are not among them:
-    /// only their Python frames would tell, which lie otherwise in each version of the interpreter
-    /// and need the right to trace the process. They count as helpers, and stay as they were.
+    /// only their Python frames would report, which lie otherwise in each version of the
+    /// interpreter and need the right to trace the process. They count as helpers, and stay as they
+    /// were.
     pub threads: Vec<ThreadId>,
     /// What its nodes subscribe to, but for parameter events: chains on the way to these topics end
     /// there.
@@ -205,7 +206,7 @@ pub struct Callback {
     #[serde(default)]
     pub outputs: Vec<Output>,
     /// Activations seen: of a timer or source its releases, of a subscription the arrivals of
-    /// messages where they can be told, otherwise its starts.
+    /// messages where they can be reported, otherwise its starts.
     pub arrivals: ArrivalCurve,
     /// Execution times.
     pub cost: CostCurve,
@@ -229,7 +230,7 @@ pub struct Callback {
     /// `SCHED_DEADLINE` gives the rest of a budget away. Empty: none did.
     #[serde(default)]
     pub yields: Vec<u64>,
-    /// How often it suspends itself or yields cannot be known: its source does not tell.
+    /// How often it suspends itself or yields cannot be known: its source does not report.
     #[serde(default)]
     pub suspension_unseen: bool,
     /// Probabilistic execution-time curves, by rising exceedance probability; empty where none was
@@ -367,8 +368,9 @@ pub struct Delivery {
     /// within the publication; `None`: there were none.
     pub own_most_ns: Option<u64>,
     /// The middleware says when it has received a message. Otherwise only takes by executors that
-    /// were waiting for work tell something, and the executor's waking is in it.
-    pub told: bool,
+    /// were waiting for work report something, and the executor's waking is in it.
+    #[serde(rename = "told")]
+    pub stamped: bool,
 }
 
 /// Times seen.

@@ -84,7 +84,7 @@ fn answers_of_another_thread_have_no_bound() {
 /// Another client of the service whose requests have the same numbers at the same time, in another
 /// process.
 #[test]
-fn clients_that_count_alike_are_told_apart() {
+fn clients_that_count_alike_are_distinguished() {
     let mut events = events("service.jsonl");
     let (before, _) = extract(&events, &CALL);
     let caller = events
@@ -136,7 +136,7 @@ fn a_multi_threaded_executor_has_its_threads_and_groups() {
     // Wake-ups for nothing (four thousand a second) are no callbacks.
     assert!(!model.callbacks.iter().any(|c| c.name.contains("without events")), "{}", model.to_text());
     assert!(model.unanalysable.is_empty(), "{:?}", model.unanalysable);
-    // Without what tells of the groups, the executor is not analysable, and says why.
+    // Without what reports of the groups, the executor is not analysable, and says why.
     let silent: Vec<Event> =
         events.into_iter().filter(|e| !matches!(e.kind, Kind::GroupMember { .. })).collect();
     let (_, model) = extract(&silent, &path);
@@ -147,7 +147,7 @@ fn a_multi_threaded_executor_has_its_threads_and_groups() {
     );
 }
 
-/// Without what tells of executors, one that never shows that it waits could be any.
+/// Without what reports of executors, one that never shows that it waits could be any.
 #[test]
 fn an_executor_that_never_waits_is_not_taken_for_one_that_does() {
     let silent: Vec<Event> = events("events.jsonl")
@@ -183,7 +183,7 @@ fn python_is_named_and_publishers_outside_are_believed_by_their_stamps() {
     let (chain, model) = extract(&events, &["/sinko subscription /o"]);
     let nodes: Vec<&str> = model.python.nodes.iter().map(|id| model.nodes[id.0].name.as_str()).collect();
     assert_eq!(nodes, ["/talker"]);
-    // The thread of the node, and one of the middleware that takes what tells of the graph.
+    // The thread of the node, and one of the middleware that takes what reports of the graph.
     assert!((1..=2).contains(&model.python.threads.len()));
     // What it subscribes to is where chains end.
     let of_talker = |topic: &takt_model::Subscribed| topic.nodes == model.python.nodes;

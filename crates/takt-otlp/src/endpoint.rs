@@ -11,7 +11,7 @@ pub struct EndpointError {
     why: &'static str,
 }
 
-/// A collector, and what it wants to be told with each request.
+/// A collector, and what it wants to be reported with each request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub(crate) metrics: String,

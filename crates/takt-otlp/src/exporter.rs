@@ -171,7 +171,7 @@ pub struct Exporter {
 
 impl Exporter {
     /// Starts to send what `source` fills in. Nothing is asked of the collector before: one that is
-    /// not there is told at the end.
+    /// not there is reported at the end.
     ///
     /// # Errors
     /// [`StartError`].
@@ -354,11 +354,11 @@ impl<S: FnMut(&mut Points)> Sender<S> {
         match reply.status {
             200..=299 => {
                 // An answer that cannot be read rejects nothing.
-                let said = Response::decode(&reply.body[..]).unwrap_or_default();
-                let said = said.partial_success.unwrap_or_default();
+                let message = Response::decode(&reply.body[..]).unwrap_or_default();
+                let message = message.partial_success.unwrap_or_default();
                 Answer::Accepted {
-                    rejected: u64::try_from(said.rejected).unwrap_or(0),
-                    why: said.error_message,
+                    rejected: u64::try_from(message.rejected).unwrap_or(0),
+                    why: message.error_message,
                 }
             }
             status @ (429 | 502 | 503 | 504) => {

@@ -1,4 +1,4 @@
-//! What collectors do to whoever tells them: good ones, slow ones, dead ones and hostile ones.
+//! What collectors do to whoever reports them: good ones, slow ones, dead ones and hostile ones.
 
 #![allow(clippy::unwrap_used)]
 #![cfg(feature = "send")]
@@ -142,7 +142,7 @@ fn a_good_collector_gets_all() {
 }
 
 #[test]
-fn one_that_asks_for_time_gets_it_and_what_is_rejected_is_told() {
+fn one_that_asks_for_time_gets_it_and_what_is_rejected_is_reported() {
     let asked = Arc::new(AtomicU64::new(0));
     let endpoint = {
         let asked = Arc::clone(&asked);
@@ -162,8 +162,8 @@ fn one_that_asks_for_time_gets_it_and_what_is_rejected_is_told() {
     assert!(outcome.trouble().unwrap().contains("429"), "{outcome:?}");
 
     let exporter = start(collector(|_, _, stream| {
-        let said = PartialSuccess { rejected: 3, error_message: "too old\u{1b}[31m".to_owned() };
-        let body = Response { partial_success: Some(said) }.encode_to_vec();
+        let message = PartialSuccess { rejected: 3, error_message: "too old\u{1b}[31m".to_owned() };
+        let body = Response { partial_success: Some(message) }.encode_to_vec();
         write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).unwrap();
         stream.write_all(&body).unwrap();
     }));

@@ -126,7 +126,8 @@ impl Nearest {
         self.points[at] = (distance2, point);
     }
 
-    /// The k-th nearest point. Of fewer than k points the nearest one: too few to tell an outlier.
+    /// The k-th nearest point. Of fewer than k points the nearest one: too few to report an
+    /// outlier.
     fn result(&self) -> Option<(f32, Point3<f32>)> {
         let at = if self.kept == self.rank { self.rank - 1 } else { 0 };
         (self.kept > 0).then(|| self.points[at])

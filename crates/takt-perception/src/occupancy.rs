@@ -207,7 +207,7 @@ impl Scene {
     }
 
     /// Most capsules of a frame.
-    pub(crate) fn capsules_room(&self) -> usize {
+    pub(crate) fn capsules_capacity(&self) -> usize {
         self.capsules.len() + MAX_ROBOT_CAPSULES
     }
 

@@ -27,7 +27,7 @@ impl Overlay {
         self.mask.resize(width as usize * height as usize, 0);
     }
 
-    /// Paints a patch (left, top, right, bottom). Only 255 items can be told apart; later ones
+    /// Paints a patch (left, top, right, bottom). Only 255 items can be distinguished; later ones
     /// share the last number and are removed by [`relabel`](Self::relabel) as the farthest.
     pub(crate) fn paint(&mut self, [left, top, right, bottom]: [u32; 4], item: u32) {
         let item = item.min(255) as u8;

@@ -1,4 +1,4 @@
-//! What perception tells the safety module: a fixed-size value without pointers, made for an
+//! What perception reports the safety module: a fixed-size value without pointers, made for an
 //! exchange buffer.
 
 use nalgebra::{Point3, Vector3};

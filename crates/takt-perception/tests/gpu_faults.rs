@@ -90,7 +90,7 @@ fn a_frame_over_budget_is_given_up_and_the_next_ones_are_judged() {
 }
 
 #[test]
-fn a_lost_device_is_told_from_a_lost_frame() {
+fn a_lost_device_is_distinguished_from_a_lost_frame() {
     let Some(turn) = turn() else { return };
     let mut perception = GpuPerception::new(&turn.gpu, &config(), 0, CAMERA, None, &|_| {}).unwrap();
     let mut out = Detections::default();

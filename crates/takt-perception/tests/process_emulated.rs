@@ -1,5 +1,5 @@
-//! The GPU's pipeline in the worker process, on the emulated device, which breaks when it is told
-//! to.
+//! The GPU's pipeline in the worker process, on the emulated device, which breaks when it is
+//! instructed to.
 
 #[allow(dead_code)]
 mod rig;
@@ -54,7 +54,7 @@ fn all_on_one_stream_answer_as_the_cpu_does() {
     assert_parts(&rig);
 }
 
-/// The last answer tells when the device did what, within the time in which the worker had the
+/// The last answer shows when the device did what, within the time in which the worker had the
 /// frame.
 fn assert_parts(rig: &Rig) {
     let answer = rig.records.iter().rfind(|record| record.kind == EventKind::Answered).expect("an answer");

@@ -60,9 +60,13 @@ fn frames_over_budget_have_the_fallback_and_their_late_answers_never_count() {
     let overrun = rig.records.iter().find(|r| r.kind == EventKind::Overrun).unwrap();
     assert!(overrun.camera == Some(0) && overrun.frame > 0 && !overrun.cause.as_str().is_empty());
     // Each frame that the fallback judged is there, with the reason.
-    let told: Vec<_> = rig.records.iter().filter(|r| r.kind == EventKind::Fallback).collect();
-    assert_eq!(told.iter().map(|r| r.frame).collect::<Vec<_>>(), fell_back);
-    assert!(told.iter().all(|r| r.camera == Some(0) && !r.cause.as_str().is_empty()), "{:#?}", rig.kinds());
+    let reported: Vec<_> = rig.records.iter().filter(|r| r.kind == EventKind::Fallback).collect();
+    assert_eq!(reported.iter().map(|r| r.frame).collect::<Vec<_>>(), fell_back);
+    assert!(
+        reported.iter().all(|r| r.camera == Some(0) && !r.cause.as_str().is_empty()),
+        "{:#?}",
+        rig.kinds()
+    );
 }
 
 #[test]

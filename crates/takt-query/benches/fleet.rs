@@ -109,7 +109,7 @@ fn main() {
     };
     let (index, measured) = (folder.join("index"), folder.join("samples"));
     make(&measured, with_samples, samples);
-    // Some samples each: groups without any are told apart without a comparison.
+    // Some samples each: groups without any are distinguished without a comparison.
     make(&index, runs, 20);
     for (number, (kind, ..)) in QUESTIONS.iter().enumerate() {
         let place = if *kind == "index" { &index } else { &measured };

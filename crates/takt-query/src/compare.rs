@@ -1,7 +1,7 @@
 //! Runs of a store, grouped by columns: `takt compare --by kernel,policy --where CONDITION STORE`.
 //!
 //! The unit of replication is the run, as in `takt-gate`: one figure of each (its P99) enters, and
-//! of two groups it is told how far the figures of their runs lie apart, whatever their
+//! of two groups it is reported how far the figures of their runs lie apart, whatever their
 //! distribution (`takt_stats::shift`). The figures are those of the index, or of the samples, of
 //! which those of a few runs are in memory at a time.
 
@@ -153,7 +153,7 @@ pub struct Comparison {
 ///
 /// # Errors
 /// [`QueryError`]: a column or condition that is none, no runs left, a store that cannot be read.
-/// A run that cannot be read is left out and told.
+/// A run that cannot be read is left out and reported.
 pub fn compare(store: &Arc<Store>, options: &Options) -> Result<Comparison, QueryError> {
     let table = Table::of(store)?;
     let by: Vec<usize> = options.by.iter().map(|name| table.column(name)).collect::<Result<_, _>>()?;
@@ -168,10 +168,10 @@ pub fn compare(store: &Arc<Store>, options: &Options) -> Result<Comparison, Quer
     let (measures, unreadable) = if options.samples {
         measured(store, &table, &members, options.measure.as_deref())?
     } else {
-        (told(&table, &members, options.measure.as_deref())?, Vec::new())
+        (reported(&table, &members, options.measure.as_deref())?, Vec::new())
     };
     let unread = unread.into_iter().map(|row| &table.runs[row]);
-    let mut left_out: Vec<String> = unread.filter_map(|run| Some(tell(run, &why_unread(run)?))).collect();
+    let mut left_out: Vec<String> = unread.filter_map(|run| Some(report(run, &why_unread(run)?))).collect();
     left_out.extend(unreadable);
     Ok(Comparison {
         store: store.name(),
@@ -199,7 +199,7 @@ pub(crate) fn why_unread(run: &Entry) -> Option<String> {
 }
 
 /// What is wrong with a run, with its name.
-pub(crate) fn tell(run: &Entry, why: &str) -> String {
+pub(crate) fn report(run: &Entry, why: &str) -> String {
     clean(&format!("{}: {why}", if run.name.is_empty() { &run.run } else { &run.name }))
 }
 
@@ -413,7 +413,7 @@ fn measured(
                 }
             }
             Err(QueryError::Store(error @ takt_store::StoreError::Slow { .. })) => return Err(error.into()),
-            Err(error) => left_out.push(tell(run, &error.to_string())),
+            Err(error) => left_out.push(report(run, &error.to_string())),
         }
     }
     if let (Some(asked), true, true) = (asked, found.is_empty(), left_out.is_empty()) {
@@ -427,7 +427,7 @@ fn measured(
 }
 
 /// The figures that the index has.
-fn told(table: &Table, groups: &[Vec<usize>], asked: Option<&str>) -> Result<Vec<Compared>, QueryError> {
+fn reported(table: &Table, groups: &[Vec<usize>], asked: Option<&str>) -> Result<Vec<Compared>, QueryError> {
     let mut found: BTreeMap<(&str, &str), Vec<Vec<OfRun>>> = BTreeMap::new();
     let mut there = BTreeSet::new();
     for (group, row) in
@@ -451,7 +451,7 @@ fn told(table: &Table, groups: &[Vec<usize>], asked: Option<&str>) -> Result<Vec
         for one in wanted {
             let kind = found.entry((&run.robot, &one.measure)).or_default();
             kind.resize_with(groups.len(), Vec::new);
-            kind[group].push(OfRun::told(run, one));
+            kind[group].push(OfRun::reported(run, one));
         }
     }
     if let (Some(asked), true) = (asked, found.is_empty()) {

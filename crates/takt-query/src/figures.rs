@@ -49,28 +49,28 @@ impl OfRun {
         }
     }
 
-    /// What the index tells. Its quantiles are of the samples that came.
-    pub fn told(run: &Entry, told: &Measured) -> Self {
+    /// What the index reports. Its quantiles are of the samples that came.
+    pub fn reported(run: &Entry, reported: &Measured) -> Self {
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
-        let (samples, skipped) = (count(told.samples), count(told.skipped));
+        let (samples, skipped) = (count(reported.samples), count(reported.skipped));
         let all = samples.saturating_add(skipped) as f64;
         let came = |q: f64, ns: f64| {
             if samples > 0 && (q * all).ceil() <= samples as f64 { ns } else { f64::INFINITY }
         };
-        let deadline_ns = Some(count(told.deadline_ns)).filter(|ns| *ns > 0);
+        let deadline_ns = Some(count(reported.deadline_ns)).filter(|ns| *ns > 0);
         Self {
             deadline_ns,
             quantiles: [
-                came(0.5, told.p50_ns),
-                came(0.99, told.p99_ns),
-                came(0.999, told.p999_ns),
-                came(1.0, told.max_ns),
+                came(0.5, reported.p50_ns),
+                came(0.99, reported.p99_ns),
+                came(0.999, reported.p999_ns),
+                came(1.0, reported.max_ns),
             ],
             samples,
             skipped,
-            missed: deadline_ns.map(|_| count(told.misses)),
+            missed: deadline_ns.map(|_| count(reported.misses)),
             work: run.work(),
-            seconds: Some(told.window_s).filter(|seconds| *seconds > 0.0),
+            seconds: Some(reported.window_s).filter(|seconds| *seconds > 0.0),
         }
     }
 
@@ -179,17 +179,17 @@ mod tests {
                     Measured { p50_ns: ns, p99_ns: ns, p999_ns: ns, max_ns: ns, ..Measured::default() };
                 Measured { samples: 100, window_s: 2.0, ..quantiles }
             };
-            (0..12).map(|n| OfRun::told(&run, &measured(n))).collect()
+            (0..12).map(|n| OfRun::reported(&run, &measured(n))).collect()
         };
-        let told = |after: Vec<OfRun>| {
+        let reported = |after: Vec<OfRun>| {
             let row = rows(&[runs(2000.0, 100), after]).remove(1);
             (row.figures[0].clear, row.remarks.join("; "))
         };
-        assert_eq!(told(runs(1000.0, 95)), (Some(true), String::new()));
-        let (clear, remarks) = told(runs(1000.0, 80));
+        assert_eq!(reported(runs(1000.0, 95)), (Some(true), String::new()));
+        let (clear, remarks) = reported(runs(1000.0, 80));
         assert_eq!(clear, None);
         assert!(remarks.contains("jobs run: 40.0 a second against 50.0"), "{remarks}");
         // Worse is worse all the same.
-        assert_eq!(told(runs(3000.0, 80)).0, Some(true));
+        assert_eq!(reported(runs(3000.0, 80)).0, Some(true));
     }
 }

@@ -10,7 +10,7 @@ use takt_store::{Entry, Store, StoreError};
 use tempfile::TempDir;
 
 use crate::QueryError;
-use crate::compare::{tell, why_unread};
+use crate::compare::{report, why_unread};
 
 /// Where files of runs become readable.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Views {
         let mut left_out = Vec::new();
         for run in runs {
             if let Some(why) = why_unread(run) {
-                left_out.push(tell(run, &why));
+                left_out.push(report(run, &why));
                 continue;
             }
             // Named as it was, where that is a name and no other run has it.
@@ -114,7 +114,7 @@ impl Views {
             match self.store.view(&run.run, &path, &|_| true) {
                 Ok(()) => {}
                 Err(error @ (StoreError::Damaged { .. } | StoreError::Which { .. })) => {
-                    left_out.push(tell(run, &error.to_string()));
+                    left_out.push(report(run, &error.to_string()));
                     // What stays of it is no run, for want of a seal.
                     let _ = std::fs::remove_dir_all(&path);
                 }

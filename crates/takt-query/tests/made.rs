@@ -25,7 +25,7 @@ pub struct Made {
     pub policy: &'static str,
     pub median_us: f64,
     pub stolen: f64,
-    /// Without, it tells its measure and has no samples.
+    /// Without, it reports its measure and has no samples.
     pub samples: u64,
 }
 

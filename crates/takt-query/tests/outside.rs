@@ -49,7 +49,7 @@ print(json.dumps(out))
 ";
 
 /// The same of a comparison.
-fn told(comparison: &Comparison) -> Vec<Value> {
+fn reported(comparison: &Comparison) -> Vec<Value> {
     let rows = comparison.measures.iter().flat_map(|measure| &measure.rows);
     rows.map(|row| {
         let group = &comparison.groups[row.group];
@@ -90,13 +90,13 @@ fn groups_have_the_figures_that_duckdb_computes() {
     let comparison = compare(&store, &options).unwrap();
     assert_eq!(comparison.runs, [18, 48]);
     assert!(comparison.left_out.is_empty(), "{:?}", comparison.left_out);
-    let ours = told(&comparison);
+    let ours = reported(&comparison);
     assert_eq!(ours.len(), 6);
     // Whose time was stolen was not dealt alike.
-    let told = comparison.machine_differences.join("; ");
+    let reported = comparison.machine_differences.join("; ");
     assert!(
-        told.starts_with("host is not the same in all groups (4 values)") && !told.contains(';'),
-        "{told}"
+        reported.starts_with("host is not the same in all groups (4 values)") && !reported.contains(';'),
+        "{reported}"
     );
 
     let output =
@@ -136,8 +136,8 @@ fn a_planted_difference_has_its_interval_and_none_has_none() {
     assert!(found.low.unwrap() < 0.3 && 0.3 < found.high.unwrap() + 0.05, "{found:?}");
     assert!(none.clear == Some(false) && none.difference.unwrap().abs() < 0.05, "{none:?}");
     // What may be its cause is said first.
-    let told = comparison.machine_differences.join("; ");
-    assert!(told.starts_with("host is not the same in all groups"), "{told}");
+    let reported = comparison.machine_differences.join("; ");
+    assert!(reported.starts_with("host is not the same in all groups"), "{reported}");
     // The index alone: nothing is opened.
     std::fs::rename(root.path().join("store/objects"), root.path().join("gone")).unwrap();
     let index = compare(&store, &Options { samples: false, ..by("kernel,machine") }).unwrap();
@@ -175,8 +175,8 @@ fn what_cannot_be_answered_is_a_sentence() {
     std::fs::write(root.path().join(format!("store/objects/{}/{hash}", &hash[..2])), "PAR1").unwrap();
     let comparison = compare(&store, &by("kernel")).unwrap();
     assert_eq!(comparison.left_out.len(), 1, "{:?}", comparison.left_out);
-    let told = &comparison.left_out[0];
-    assert!(told.contains("is damaged") && told.starts_with(&damaged.name), "{told}");
+    let reported = &comparison.left_out[0];
+    assert!(reported.contains("is damaged") && reported.starts_with(&damaged.name), "{reported}");
     assert_eq!(comparison.measures[0].rows[0].runs, 3);
     // What the index does not know and nobody can read; what a later takt has stored.
     let mut rows = store.list().unwrap();
@@ -189,9 +189,9 @@ fn what_cannot_be_answered_is_a_sentence() {
     std::fs::write(index.join(format!("{}.parquet", sha256_of(&bytes))), bytes).unwrap();
     let comparison = compare(&store, &Options { samples: false, ..by("kernel") }).unwrap();
     assert_eq!((comparison.runs, comparison.groups[0].runs), ([2, 4], 2));
-    let told = comparison.left_out.join("\n");
-    assert!(told.contains(": is of layout 99, and this takt reads layout "), "{told}");
-    assert!(told.contains(&format!("{}: is damaged", &damaged.run[..12])), "{told}");
+    let reported = comparison.left_out.join("\n");
+    assert!(reported.contains(": is of layout 99, and this takt reads layout "), "{reported}");
+    assert!(reported.contains(&format!("{}: is damaged", &damaged.run[..12])), "{reported}");
     let empty = root.path().join("empty");
     let empty = Store::open(empty.to_str().unwrap(), true, Duration::from_secs(60)).unwrap();
     assert!(matches!(compare(&Arc::new(empty), &by("kernel")), Err(QueryError::Empty)));

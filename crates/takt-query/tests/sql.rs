@@ -114,14 +114,14 @@ fn sql_has_the_figures_of_comparisons() {
          WHERE robot = 'uav' AND stolen < 0.01 AND measure = 'lateness' GROUP BY kernel, policy ORDER BY kernel, policy",
     );
     assert_eq!(rows.len(), comparison.groups.len());
-    for (row, told) in rows.iter().zip(&comparison.measures[0].rows) {
-        let values = &comparison.groups[told.group].values;
+    for (row, reported) in rows.iter().zip(&comparison.measures[0].rows) {
+        let values = &comparison.groups[reported.group].values;
         assert_eq!((row[0].as_str(), row[1].as_str()), (values[0].1.as_deref(), values[1].1.as_deref()));
         assert_eq!(
             (&row[2], &row[3], &row[4]),
-            (&told.runs.into(), &told.samples.into(), &told.misses.into())
+            (&reported.runs.into(), &reported.samples.into(), &reported.misses.into())
         );
-        for (place, figure) in told.figures[..2].iter().enumerate() {
+        for (place, figure) in reported.figures[..2].iter().enumerate() {
             assert!((row[5 + place].as_f64().unwrap() - figure.ns.unwrap()).abs() < 0.6, "{row} {figure:?}");
         }
     }

@@ -247,18 +247,18 @@ fn answer_all(judged: &[&Context<'_>], section: &mut Section) {
         }
         several => {
             for verdict in [Verdict::Fail, Verdict::Inconclusive, Verdict::Pass] {
-                // Those of which the same is to be said are told together.
-                let mut told: Vec<(String, Vec<&str>)> = Vec::new();
+                // Those of which the same is to be said are reported together.
+                let mut reported: Vec<(String, Vec<&str>)> = Vec::new();
                 for (configuration, report) in several.iter().filter(|(_, report)| report.verdict == verdict)
                 {
                     let words = tables::judged::what_came(judged, *configuration, report);
                     let name = judged[0].collection.configurations[*configuration].name.as_str();
-                    match told.iter_mut().find(|(same, _)| *same == words) {
+                    match reported.iter_mut().find(|(same, _)| *same == words) {
                         Some((_, names)) => names.push(name),
-                        None => told.push((words, vec![name])),
+                        None => reported.push((words, vec![name])),
                     }
                 }
-                for (words, names) in told {
+                for (words, names) in reported {
                     section.add(Block::Verdict(verdict, format!("{}: {words}.", names.join(", "))));
                 }
             }

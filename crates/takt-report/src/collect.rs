@@ -266,7 +266,7 @@ pub(crate) fn group(runs: Vec<Run>, absent: Vec<Absent>, mut gaps: Vec<Gap>) -> 
         }
         let name = clean(&words.join(" · "));
         // Runs of an experiment with equal factors are repetitions. Runs on their own may differ in
-        // settings that no factor tells, so that each stands alone.
+        // settings that no factor reports, so that each stands alone.
         let alone = e.factors.is_empty() && e.repetition == 0;
         let same = |c: &Configuration| !alone && c.name == name && c.factors == e.factors && c.robot == robot;
         if let Some(there) = configurations.iter().position(same) {
@@ -306,7 +306,7 @@ pub(crate) fn group(runs: Vec<Run>, absent: Vec<Absent>, mut gaps: Vec<Gap>) -> 
     for configuration in &mut configurations {
         configuration.runs.sort_by_key(|&run| runs[run].header.experiment.repetition);
     }
-    tell_apart(&mut configurations, &runs);
+    disambiguate(&mut configurations, &runs);
     let groups = groups(&runs, &configurations, &mut gaps);
     let differing = differing(&runs);
     let varying = varying.into_iter().map(str::to_owned).collect();
@@ -314,7 +314,7 @@ pub(crate) fn group(runs: Vec<Run>, absent: Vec<Absent>, mut gaps: Vec<Gap>) -> 
 }
 
 /// Two configurations never share a name: the directory's is added.
-fn tell_apart(configurations: &mut [Configuration], runs: &[Run]) {
+fn disambiguate(configurations: &mut [Configuration], runs: &[Run]) {
     let names: Vec<String> = configurations.iter().map(|c| c.name.clone()).collect();
     for (index, configuration) in configurations.iter_mut().enumerate() {
         if names.iter().enumerate().any(|(other, name)| other != index && *name == configuration.name) {
@@ -343,7 +343,7 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
             if run.header.measures.is_empty() {
                 gaps.push(Gap {
                     what: format!("{} {}", run.key, run.name),
-                    why: "it tells no measure".to_owned(),
+                    why: "it reports no measure".to_owned(),
                 });
             }
             let mut gap = |measure: &Measure, why: String| {
@@ -384,7 +384,7 @@ fn groups(runs: &[Run], configurations: &[Configuration], gaps: &mut Vec<Gap>) -
                 match group.cells.last_mut() {
                     Some((last, known)) if *last == number => {
                         if known.iter().any(|(other, _)| *other == index) {
-                            gap(measure, "the run tells this measure twice".to_owned());
+                            gap(measure, "the run reports this measure twice".to_owned());
                         } else {
                             known.push((index, measure.clone()));
                         }

@@ -68,7 +68,7 @@ pub struct Digest {
     pub deadline_ns: Option<u64>,
     /// Planned samples per second.
     pub rate_hz: Option<f64>,
-    /// Extreme values, or why none are told; `None` where rate or deadline are missing.
+    /// Extreme values, or why none are reported; `None` where rate or deadline are missing.
     pub tail: Option<Result<evt::Tail, NoTail>>,
     /// The verdict; `None` without a deadline.
     pub verdict: Option<VerdictReport>,
@@ -78,8 +78,8 @@ pub struct Digest {
     pub judged: bool,
     /// Why misses of a run do not count, by the run's number.
     pub excused: Vec<(usize, String)>,
-    /// The phases of the runs, repetitions together; none where a run told none or kept only its
-    /// first samples.
+    /// The phases of the runs, repetitions together; none where a run reported none or kept only
+    /// its first samples.
     pub phases: Vec<PhaseDigest>,
 }
 
@@ -105,7 +105,7 @@ impl Digest {
         self.runs.iter().fold(0, |sum, r| sum.saturating_add(r.skipped))
     }
 
-    /// Measured time, where all runs tell it.
+    /// Measured time, where all runs report it.
     pub fn duration_s(&self) -> Option<f64> {
         self.runs.iter().map(|r| r.duration_s).sum()
     }
@@ -195,7 +195,7 @@ struct Gathered {
 
 impl Gathered {
     fn add_phases(&mut self, source: &Run, series: &Series) {
-        let room = |phases: &[(String, Vec<u64>)]| {
+        let left = |phases: &[(String, Vec<u64>)]| {
             PHASES_AT_MOST.saturating_sub(phases.iter().map(|(_, values)| values.len()).sum())
         };
         for phase in &source.header.phases {
@@ -205,7 +205,7 @@ impl Gathered {
                 self.phases.len() - 1
             });
             let values: Vec<u64> = series.within(phase).collect();
-            self.incomplete |= values.len() > room(&self.phases);
+            self.incomplete |= values.len() > left(&self.phases);
             if !self.incomplete {
                 self.phases[index].1.extend(values);
             }
@@ -320,7 +320,7 @@ fn of_series(run: usize, measure: &Measure, series: &Series) -> RunDigest {
     let last = series.times_ns.iter().copied().max().unwrap_or(0);
     let mut max_trend = MaxTrend::default();
     let mut mean_trend = MeanTrend::default();
-    // Without times, the planned rate tells when a sample came.
+    // Without times, the planned rate shows when a sample came.
     let period_ns = measure.rate_hz.filter(|r| *r > 0.0).map_or(0.0, |rate| 1e9 / rate);
     let elapsed = |index: usize| {
         if timed { series.times_ns[index] - first } else { (index as f64 * period_ns) as u64 }

@@ -2,9 +2,9 @@
 //! misses, whoever shows them (`run`, `bench`, `campaign`, `report`, `compare`).
 //!
 //! A sample file keeps the first rows of a long run; a recorder of constant size saw every value of
-//! the measured window. Where it saw more than the rows within the window tell, the figures are its
-//! own; else both hold the same values, and samples give quantiles exactly. Count, mean, deviation,
-//! extremes and misses are exact either way.
+//! the measured window. Where it saw more than the rows within the window report, the figures are
+//! its own; else both hold the same values, and samples give quantiles exactly. Count, mean,
+//! deviation, extremes and misses are exact either way.
 
 use takt_rundir::{Measure, RunDir, Series};
 use takt_stats::low::{self, LowRow};
@@ -28,7 +28,7 @@ pub struct Figures {
     pub series: Series,
     /// What saw every value, where the samples are only the first ones.
     pub streamed: Option<Streamed>,
-    /// Time that was measured, seconds; `None` where nothing tells it.
+    /// Time that was measured, seconds; `None` where nothing shows it.
     pub seconds: Option<f64>,
     /// What else must be known about the samples.
     pub remark: Option<String>,
@@ -126,7 +126,7 @@ impl Figures {
     }
 }
 
-/// The row of misses may be longer than the values that came tell: releases that never ran are in
+/// The row of misses may be longer than the values that came report: releases that never ran are in
 /// it.
 fn along_the_grid(misses: Misses, measure: &Measure) -> Misses {
     Misses { longest_run: misses.longest_run.max(measure.longest_miss_run.unwrap_or(0)), ..misses }
@@ -185,8 +185,8 @@ impl Pool {
     /// Where its recorder cannot be joined with those before.
     pub fn add(&mut self, figures: &Figures) -> Result<(), RecorderError> {
         let values = &figures.series.values_ns;
-        let room = POOLED_AT_MOST.saturating_sub(self.ordered.len());
-        if figures.streamed.is_some() || self.recorder.is_some() || values.len() > room {
+        let left = POOLED_AT_MOST.saturating_sub(self.ordered.len());
+        if figures.streamed.is_some() || self.recorder.is_some() || values.len() > left {
             let mut recorder = match self.recorder.take() {
                 Some(recorder) => recorder,
                 None => {
@@ -198,7 +198,7 @@ impl Pool {
             figures.record_into(&mut recorder)?;
             self.recorder = Some(recorder);
         }
-        self.ordered.extend(values.iter().take(room));
+        self.ordered.extend(values.iter().take(left));
         if let Some(misses) = &figures.misses {
             self.misses.merge(misses);
         }

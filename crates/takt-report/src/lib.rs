@@ -2,7 +2,7 @@
 //!
 //! Nothing but run directories is read, so that every figure can be traced to its samples, and
 //! every figure names the runs and hashes that it came from. Nothing here knows a robot: a run
-//! tells its measures, its deadlines and its figures in its header ([`takt_rundir::RunHeader`]),
+//! reports its measures, its deadlines and its figures in its header ([`takt_rundir::RunHeader`]),
 //! and the tables of a robot's paper come from its own crate ([`Supplement`]).
 //!
 //! ```text

@@ -112,7 +112,7 @@ impl Table {
                 *last = Cell::Text(format!("{} {extra}", last.plain()));
             }
         }
-        cells.resize_with(width, || Cell::gap("not told"));
+        cells.resize_with(width, || Cell::gap("not reported"));
         self.rows.push(cells);
     }
 
@@ -213,7 +213,7 @@ impl Table {
     }
 }
 
-/// A verdict, told apart by word and frame and not by colour alone.
+/// A verdict, distinguished by word and frame and not by colour alone.
 pub(crate) fn verdict_html(verdict: Verdict) -> Markup {
     let class = match verdict {
         Verdict::Pass => "verdict pass",
@@ -268,9 +268,9 @@ mod tests {
         let (html, markdown, text) = (table.html().into_string(), table.markdown(), table.text());
         assert!(html.contains("&lt;script&gt;") && !html.contains("<script>"), "{html}");
         assert!(markdown.contains(r"| a\|b | 12.50 | FAIL |"), "{markdown}");
-        assert!(markdown.contains("| &lt;script&gt; | – (not told) | – (not told) |"), "{markdown}");
+        assert!(markdown.contains("| &lt;script&gt; | – (not reported) | – (not reported) |"), "{markdown}");
         assert!(text.contains("a|b            ") && text.contains("12.50  FAIL"), "{text}");
-        assert!(html.contains("not told") && text.contains("not told"));
+        assert!(html.contains("not reported") && text.contains("not reported"));
     }
 
     #[test]

@@ -12,7 +12,6 @@ use serde::Deserialize;
 use crate::collect::Collection;
 use crate::words::clean;
 
-/// The file of a run directory.
 pub const TRACE_FILE: &str = "trace.json";
 
 /// Longest file that is read: a real one has some 20 KiB, so that one of 4 MiB is not what it says
@@ -161,7 +160,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// From the planned release to the end of the job, nanoseconds; 0 where neither is told.
+    /// From the planned release to the end of the job, nanoseconds; 0 where neither is reported.
     pub fn length_ns(&self) -> f64 {
         1e3 * sound(self.response_us).unwrap_or(0.0).max(sound(self.lateness_us).unwrap_or(0.0))
     }
@@ -178,7 +177,7 @@ pub struct Part {
     pub ns: Option<f64>,
 }
 
-/// A time as a file may tell it: neither negative nor, in any unit, longer than thirty years.
+/// A time as a file may report it: neither negative nor, in any unit, longer than thirty years.
 pub fn sound(value: Option<f64>) -> Option<f64> {
     value.filter(|v| (0.0..1e18).contains(v))
 }
@@ -251,7 +250,7 @@ pub fn worst(traced: &[Traced], most: usize) -> Vec<(usize, &Window)> {
     all
 }
 
-/// Words for a cause. A cause that a later version added is told by its own name.
+/// Words for a cause. A cause that a later version added is reported by its own name.
 pub(crate) fn cause_title(cause: &str) -> String {
     let words = match cause {
         "timer_late" => "timer fired late",
@@ -271,9 +270,9 @@ pub(crate) fn cause_title(cause: &str) -> String {
         "previous_job" => "job before still running",
         "execution" => "the job itself",
         "execution_or_firmware" => {
-            "the job itself or a gap (SMI, or steal that is not told): cannot be told apart here"
+            "the job itself or a gap (SMI, or steal that is not reported): cannot be distinguished here"
         }
-        "" => "not told",
+        "" => "not reported",
         other => return clean(&other.replace('_', " ")),
     };
     words.to_owned()

@@ -21,7 +21,7 @@ pub struct Judged {
     pub tail: Option<Result<Tail, NoTail>>,
 }
 
-/// Why no tail is told.
+/// Why no tail is reported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoTail {
     /// What the analysis says.
@@ -65,7 +65,7 @@ pub(crate) fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option
         evidence.tail_per_hour = None;
     }
     let kept = pool.is_recorded().then(|| [pool.ordered().len() as u64, pool.count()]);
-    let tail = tail.map(|told| match told {
+    let tail = tail.map(|reported| match reported {
         Ok(mut tail) => {
             tail.caveats.extend(kept.map(of_the_first));
             Ok(tail)
@@ -111,8 +111,9 @@ pub fn concluded(report: VerdictReport, sources: &[Source<'_>]) -> VerdictReport
     // What went wrong besides, without a say in the verdict.
     let mut others: Vec<Vec<String>> = Vec::new();
     for header in &runs {
-        let told = |problem: &&String| !header.failures.contains(problem) && !header.doubts.contains(problem);
-        let besides: Vec<String> = header.problems.iter().filter(told).cloned().collect();
+        let reported =
+            |problem: &&String| !header.failures.contains(problem) && !header.doubts.contains(problem);
+        let besides: Vec<String> = header.problems.iter().filter(reported).cloned().collect();
         others.extend((!besides.is_empty()).then_some(besides));
     }
     report.reasons.extend(gather(others.iter().map(Vec::as_slice).collect(), "had problems"));

@@ -29,7 +29,7 @@ fn side(root: &Path, name: &str, kernel: &str, medians: &[(&str, f64)]) -> PathB
 }
 
 #[test]
-fn what_changed_is_told_apart_from_chance() {
+fn what_changed_is_distinguished_from_chance() {
     let root = tempfile::tempdir().unwrap();
     let before = side(root.path(), "before", "6.8", &[("fifo:50", 50e3), ("rr:50", 30e3)]);
     let after = side(root.path(), "after", "6.8", &[("fifo:50", 40e3), ("rr:50", 30e3)]);
@@ -96,7 +96,7 @@ fn who_answers_less_is_not_better() {
         assert!(text.contains("6000 of 9000"), "{text}");
         assert!(text.contains("6000 of 9000 were skipped, dropped or unanswered"), "{text}");
     }
-    // Slower and less: told as ever.
+    // Slower and less: reported as ever.
     let slow = with_skipped("slow", 80e3, 6000);
     let comparison = compare(&[all, slow], &Options::default()).unwrap();
     assert_eq!(comparison.pairs[0].changes[0].clear, Some(true));
@@ -130,10 +130,10 @@ fn who_did_less_work_is_not_better() {
         let pair = &comparison.pairs[0];
         for change in &pair.changes {
             assert_eq!(change.clear, None, "{change:?}");
-            let told = format!(
+            let reported = format!(
                 "{letter} is no better for it: it did less work (frames judged: 50.0 a second against 150.0"
             );
-            assert!(change.warnings.iter().any(|warning| warning.starts_with(&told)), "{change:?}");
+            assert!(change.warnings.iter().any(|warning| warning.starts_with(&reported)), "{change:?}");
         }
         assert!(pair.work[0].counts.contains(&Some(1800)) && pair.work[1].counts.contains(&Some(0)));
         let text = takt_report::text(&document(&comparison));
@@ -172,7 +172,7 @@ fn machines_that_differ_are_only_compared_when_asked() {
 }
 
 #[test]
-fn what_has_no_partner_is_told() {
+fn what_has_no_partner_is_reported() {
     let root = tempfile::tempdir().unwrap();
     let a = side(root.path(), "a", "6.8", &[("fifo:50", 50e3), ("rr:50", 50e3)]);
     let b = side(root.path(), "b", "6.8", &[("fifo:50", 40e3), ("other:0", 40e3)]);

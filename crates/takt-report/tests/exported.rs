@@ -34,9 +34,9 @@ fn samples_and_causes_are_typed_messages() {
     dir.write_json(RUN_FILE, &header).unwrap();
     dir.seal().unwrap();
     let out = folder.path().join("run.mcap");
-    let told = mcap(dir.path(), &Supplements::default(), || std::fs::File::create(&out)).unwrap();
+    let reported = mcap(dir.path(), &Supplements::default(), || std::fs::File::create(&out)).unwrap();
     assert_eq!(
-        told,
+        reported,
         BTreeMap::from(
             [("/causes", 3), ("/measures/lateness", 3), ("/samples/jobs", 3)].map(|(t, n)| (t.to_owned(), n))
         )

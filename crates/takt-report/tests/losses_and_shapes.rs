@@ -51,7 +51,7 @@ fn nine_tunings_stand_side_by_side_idle_and_loaded_as_two_tables() {
         let heads: Vec<&str> = table.columns().iter().map(|column| column.title.as_str()).collect();
         assert_eq!(heads[..2], ["Share", "Figure"]);
         assert_eq!(heads[2..], tunings);
-        // A tuning that was not granted is not told as if it had been.
+        // A tuning that was not granted is not reported as if it had been.
         let refused = "Not granted in C, MC, PC, PMC, PMCS: shield: no room";
         assert!(table.notes().iter().any(|note| note == refused), "{:?}", table.notes());
         // min once; max, mean and SD for each of the five shares.
@@ -88,7 +88,7 @@ fn a_table_in_which_nothing_was_measured_says_why() {
     let cells: Vec<String> = row[2..].iter().map(Cell::plain).collect();
     assert_eq!(cells, ["– (NOT GRANTED)", "– (failed)", "– (no samples)"]);
     for note in ["Not granted in C: shield: no room", "P: failed: no device reached OP"] {
-        assert!(low[1].notes().iter().any(|told| told == note), "{:?}", low[1].notes());
+        assert!(low[1].notes().iter().any(|reported| reported == note), "{:?}", low[1].notes());
     }
 }
 
@@ -119,7 +119,7 @@ impl Supplement for Paper {
 }
 
 #[test]
-fn jitter_is_told_as_a_share_of_the_period_beside_what_was_published() {
+fn jitter_is_reported_as_a_share_of_the_period_beside_what_was_published() {
     let root = tempfile::tempdir().unwrap();
     let mut quiet = header(&[("policy", "fifo:99")], 1);
     quiet.cpu.busy = 0.25;
@@ -174,12 +174,12 @@ fn losses_are_named_and_more_than_allowed_fails() {
         let document = build(root.path());
         let table = tables(&document, "Communication losses")[0].clone();
         let blocks = document.sections.iter().flat_map(|section| section.blocks());
-        let told = blocks.filter_map(|block| match block {
+        let reported = blocks.filter_map(|block| match block {
             Block::Verdict(verdict, text) => Some((*verdict, text.clone())),
             _ => None,
         });
-        let told = told.collect::<Vec<_>>().remove(0);
-        (told, row(&table, &[]).iter().map(Cell::plain).collect::<Vec<_>>())
+        let reported = reported.collect::<Vec<_>>().remove(0);
+        (reported, row(&table, &[]).iter().map(Cell::plain).collect::<Vec<_>>())
     };
     let ((found, text), cells) = verdict(5, 0);
     assert!(text.contains("5 of 5003 frames of process data were lost"), "{text}");
@@ -189,7 +189,7 @@ fn losses_are_named_and_more_than_allowed_fails() {
     let ((found, text), cells) = verdict(5, 5);
     assert_eq!(found, Verdict::Pass, "{text}");
     assert_eq!(cells[6], "within what is allowed");
-    assert_eq!(verdict(0, 0).1[2], "0", "nothing lost is told, too");
+    assert_eq!(verdict(0, 0).1[2], "0", "nothing lost is reported, too");
 }
 
 #[test]
@@ -225,9 +225,9 @@ fn who_failed_without_a_late_job_is_not_said_to_have_missed_the_deadline() {
     // What is long has room beside columns of numbers.
     assert!(page.contains("class=\"long\""), "{page}");
     let (text, _) = made(&[("P", 1000, true), ("M", 5_000_000, true), ("C", 5_000_000, false)]);
-    let said =
+    let message =
         "3 of 3 configurations failed: 2 missed the deadline of 4 ms at least once, 1 for other reasons";
-    assert!(text.contains(said), "{text}");
+    assert!(text.contains(message), "{text}");
     let (text, _) = made(&[("M", 5_000_000, true), ("C", 5_000_000, false)]);
     assert!(text.contains("2 of 2 configurations missed the deadline of 4 ms at least once."), "{text}");
 }

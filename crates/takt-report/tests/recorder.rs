@@ -1,4 +1,4 @@
-//! Runs of which the sample file tells less than the recorder, and headers that claim what cannot
+//! Runs of which the sample file reports less than the recorder, and headers that claim what cannot
 //! be meant.
 
 #![allow(clippy::unwrap_used)]
@@ -107,10 +107,10 @@ fn a_tail_that_has_not_seen_the_worst_shows_no_claim() {
         let report = digests(&collection, &collection.groups[0])[0].verdict.clone().unwrap();
         (report.verdict, report.sentence())
     };
-    let (quiet, told) = verdict("quiet", 50_000);
-    assert!(quiet == Verdict::Pass && told.contains("fitted tail"), "{told}");
-    let (worse, told) = verdict("worse", 3_900_000);
-    assert!(worse == Verdict::Inconclusive && !told.contains("fitted tail"), "{told}");
+    let (quiet, reported) = verdict("quiet", 50_000);
+    assert!(quiet == Verdict::Pass && reported.contains("fitted tail"), "{reported}");
+    let (worse, reported) = verdict("worse", 3_900_000);
+    assert!(worse == Verdict::Inconclusive && !reported.contains("fitted tail"), "{reported}");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_header_that_claims_what_cannot_be_meant_is_refused() {
     let dir = run(&path, &header(&[], 0), (0..5000u64).map(|i| 50_000 + i * 7919 % 1009));
     let good: serde_json::Value = dir.read_json(RUN_FILE).unwrap();
     assert!(collect(&[&path]).is_ok());
-    for (pointer, value, says) in [
+    for (pointer, value, part) in [
         ("/verdict", serde_json::json!({ "confidence": -5 }), "verdict.confidence = -5"),
         ("/verdict", serde_json::json!({ "misses_per_job": 2.0 }), "verdict.misses_per_job = 2"),
         (
@@ -135,7 +135,7 @@ fn a_header_that_claims_what_cannot_be_meant_is_refused() {
         *changed.pointer_mut(pointer).unwrap() = value;
         dir.write_json(RUN_FILE, &changed).unwrap();
         let error = collect(&[&path]).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(part), "{error}");
     }
     let mut unknown = good;
     unknown["measures"][0]["rate_hz"] = serde_json::Value::Null;

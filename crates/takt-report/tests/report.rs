@@ -44,7 +44,7 @@ fn planted_links_are_replaced_and_not_followed() {
 }
 
 #[test]
-fn a_campaign_becomes_a_page_its_twin_and_pictures() {
+fn a_campaign_becomes_a_page_its_text_and_pictures() {
     let root = tempfile::tempdir().unwrap();
     campaign(&root.path().join("uav"), 2, 600);
     let out = root.path().join("report");
@@ -119,7 +119,7 @@ fn size_does_not_follow_the_number_of_samples() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_not_lost() {
+fn what_cannot_be_read_is_reported_and_not_lost() {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join("runs").join(name);
     let factors = |policy| [("policy", policy)];
@@ -191,11 +191,11 @@ fn planned_runs_that_are_missing_keep_their_row() {
     let names: Vec<&str> = written.collection.configurations.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["policy fifo:50", "policy deadline:1ms", "policy rr:50"], "the campaign's order");
     let markdown = std::fs::read_to_string(&written.markdown).unwrap();
-    let told = markdown
+    let reported = markdown
         .lines()
         .filter(|l| l.contains("deadline:1ms") && l.contains("no permission for SCHED_DEADLINE"))
         .count();
-    assert!(told >= 2, "{markdown}");
+    assert!(reported >= 2, "{markdown}");
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn samples_that_never_came_are_misses() {
 }
 
 #[test]
-fn a_long_run_is_told_by_its_recorder() {
+fn a_long_run_is_reported_by_its_recorder() {
     let root = tempfile::tempdir().unwrap();
     let mut header = header(&[], 0);
     header.measures[0].recorder = Some("lateness.json".into());
@@ -373,17 +373,17 @@ fn answer_of(given_up: bool, failures: &[&str], change: impl FnOnce(&mut takt_ru
 fn a_verdict_over_all_measures_says_what_failed() {
     // Nothing was late: what failed is something else.
     let text = answer_of(true, &["the bus lost 3 frames, 0 are allowed"], |_| {});
-    let told = "FAIL: No measure that was not given up missed its deadline, but the run failed: the bus lost 3 frames";
-    assert!(text.contains(told), "{text}");
+    let reported = "FAIL: No measure that was not given up missed its deadline, but the run failed: the bus lost 3 frames";
+    assert!(text.contains(reported), "{text}");
     assert!(!text.contains("A measure that was not given up missed"), "{text}");
     let text = answer_of(false, &["the robot stopped", "another thing"], |_| {});
-    let told = "A measure that was not given up missed its deadline (tracker), and the run failed for 2 reasons, the \
+    let reported = "A measure that was not given up missed its deadline (tracker), and the run failed for 2 reasons, the \
                 first: the robot stopped";
-    assert!(text.contains(told), "{text}");
+    assert!(text.contains(reported), "{text}");
     let text = answer_of(false, &[], |_| {});
     assert!(text.contains("A measure that was not given up missed its deadline (tracker)."), "{text}");
-    // A claim that allows for misses: they are told, and are no failure.
-    for (misses_per_job, told) in [
+    // A claim that allows for misses: they are reported, and are no failure.
+    for (misses_per_job, reported) in [
         (
             0.99,
             "PASS: Every measure that was not given up kept what is claimed with enough evidence, in spite of misses",
@@ -392,7 +392,7 @@ fn a_verdict_over_all_measures_says_what_failed() {
     ] {
         let claim = serde_json::json!({ "misses_per_job": misses_per_job, "confidence": 0.95 });
         let text = answer_of(false, &[], |header| header.verdict = serde_json::from_value(claim).unwrap());
-        assert!(text.contains(told), "{text}");
+        assert!(text.contains(reported), "{text}");
     }
 }
 
@@ -534,8 +534,8 @@ fn look() {
     write(&[root.join("cell")], &root.join("cell-report")).unwrap();
 }
 
-/// The goal: 10 million samples in less than 5 s and 1 GiB. Told, not asserted, since time depends
-/// on the machine:
+/// The goal: 10 million samples in less than 5 s and 1 GiB. Reported, not asserted, since time
+/// depends on the machine:
 /// `TAKT_REPORT_LARGE=/tmp/large cargo test -p takt-report --test report large -- --nocapture`,
 /// twice: the first makes the run, the second reports on it in a process that has made nothing.
 #[test]

@@ -29,7 +29,7 @@ fn made(path: &Path, command: Option<&str>, label: &str, late: usize) -> RunDir 
 }
 
 #[test]
-fn a_summary_tells_the_run_and_the_page_tells_the_summaries() {
+fn a_summary_reports_the_run_and_the_page_reports_the_summaries() {
     let root = tempfile::tempdir().unwrap();
     let (one, folder) = (root.path().join("one"), root.path().join("results"));
     let dir = made(&one, Some("takt run 'my file.toml'"), "fifo:80", 3);

@@ -80,7 +80,10 @@ fn a_finished_run_whose_seal_is_gone_loses_its_pass() {
         let comparison = compare(&sides, &Options::default()).unwrap();
         let pair = &comparison.pairs[0];
         assert!(pair.changes.iter().all(|change| change.clear.is_none()), "{what}: {:?}", pair.changes);
-        assert!(pair.verdicts[1].as_ref().is_some_and(|told| told.contains("INCONCLUSIVE")), "{what}");
+        assert!(
+            pair.verdicts[1].as_ref().is_some_and(|reported| reported.contains("INCONCLUSIVE")),
+            "{what}"
+        );
     }
     std::fs::remove_file(&hashes).unwrap();
     let dir = RunDir::open(path).unwrap();

@@ -63,7 +63,7 @@ fn without_a_trace_there_is_no_section() {
 }
 
 #[test]
-fn a_traced_run_tells_causes_sequence_segments_and_windows() {
+fn a_traced_run_reports_causes_sequence_segments_and_windows() {
     let document = report(&[None, Some(SAMPLE.as_bytes())]);
     let section = kernel(&document).unwrap();
     assert_eq!(
@@ -74,7 +74,7 @@ fn a_traced_run_tells_causes_sequence_segments_and_windows() {
     assert_eq!(causes.len(), 4);
     assert_eq!(
         causes[0],
-        ["R2", "timer fired late", "while rustc ran", "10", "1991.03", "5054.89", "– (not told)"]
+        ["R2", "timer fired late", "while rustc ran", "10", "1991.03", "5054.89", "– (not reported)"]
     );
     let sequence = rows(section, "Activation sequence");
     assert_eq!(sequence.len(), 6);
@@ -165,11 +165,11 @@ fn a_damaged_trace_is_a_labelled_gap_beside_a_good_one() {
     assert_eq!(traced.len(), 3);
     assert!(traced[0][2].starts_with("– (damaged"), "{traced:?}");
     assert_eq!(traced[1][3], "500");
-    // An empty object is a trace that tells nothing, and says so in every cell.
-    assert!(traced[2][2..].iter().all(|cell| cell == "– (not told)"), "{traced:?}");
+    // An empty object is a trace that reports nothing, and says so in every cell.
+    assert!(traced[2][2..].iter().all(|cell| cell == "– (not reported)"), "{traced:?}");
     let causes = rows(section, "Causes of late releases");
     assert!(causes.iter().all(|row| row[0] != "R1") && causes[0][0] == "R2");
-    assert_eq!(causes.last().unwrap()[1], "– (not told)");
+    assert_eq!(causes.last().unwrap()[1], "– (not reported)");
 }
 
 #[test]
@@ -183,9 +183,12 @@ fn a_folder_and_a_dead_link_are_gaps_too() {
     std::fs::create_dir(at("a")).unwrap();
     std::os::unix::fs::symlink(Path::new("/nowhere/at/all"), at("b")).unwrap();
     let document = build(&collect(&[root.path().to_path_buf()]).unwrap());
-    let told = warnings(kernel(&document).unwrap());
-    assert!(told.contains("R1 has a trace that cannot be used (trace.json: is a directory)"), "{told}");
-    assert!(told.contains("R2 has a trace that cannot be used"), "{told}");
+    let reported = warnings(kernel(&document).unwrap());
+    assert!(
+        reported.contains("R1 has a trace that cannot be used (trace.json: is a directory)"),
+        "{reported}"
+    );
+    assert!(reported.contains("R2 has a trace that cannot be used"), "{reported}");
 }
 
 /// A JSON value of any shape.

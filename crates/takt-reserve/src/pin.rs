@@ -40,7 +40,7 @@ const OTHERS: Duration = Duration::from_secs(2);
 /// How a reservation and its CPUs came together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum PinMethod {
     /// The CPUs were a scheduling domain of their own.
     OwnDomain,
     /// Admission control was off while the threads were placed.
@@ -51,13 +51,13 @@ pub enum Way {
     PartitionRoots,
 }
 
-impl Way {
+impl PinMethod {
     /// All, in the order in which they are tried.
     pub const ALL: [Self; 4] =
         [Self::OwnDomain, Self::AdmissionPaused, Self::ExclusiveSets, Self::PartitionRoots];
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for PinMethod {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::OwnDomain => "the CPUs are a scheduling domain of their own",
@@ -83,7 +83,7 @@ pub struct Wanted {
 /// A way that does not hold here, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    pub way: Way,
+    pub way: PinMethod,
     pub reason: String,
 }
 
@@ -99,9 +99,9 @@ pub type WatchdogCommand = fn(&Path) -> io::Result<Command>;
 
 static WATCHDOG: OnceLock<WatchdogCommand> = OnceLock::new();
 
-/// Tells once, at the start of the program, which program is the watchdog.
+/// Reports once, at the start of the program, which program is the watchdog.
 pub fn undo_after_a_kill_with(command: WatchdogCommand) {
-    // The first to tell is the program itself.
+    // The first to report is the program itself.
     let _ = WATCHDOG.set(command);
 }
 
@@ -112,8 +112,8 @@ pub struct PinOptions {
     pub state: PathBuf,
     /// The watchdog program; by default that of [`undo_after_a_kill_with`].
     pub watchdog: Option<WatchdogCommand>,
-    /// The ways, in order. [`Way::ALL`].
-    pub ways: Vec<Way>,
+    /// The ways, in order. [`PinMethod::ALL`].
+    pub ways: Vec<PinMethod>,
 }
 
 impl Default for PinOptions {
@@ -121,7 +121,7 @@ impl Default for PinOptions {
         Self {
             state: restore::default_path().with_file_name("placement.json"),
             watchdog: WATCHDOG.get().copied(),
-            ways: Way::ALL.to_vec(),
+            ways: PinMethod::ALL.to_vec(),
         }
     }
 }
@@ -131,7 +131,7 @@ impl Default for PinOptions {
 #[derive(Debug)]
 pub struct Pinned {
     /// The way that held.
-    pub way: Way,
+    pub way: PinMethod,
     /// Those tried before.
     pub closed: Vec<Closed>,
     _hold: Option<Hold>,
@@ -177,7 +177,7 @@ pub fn pin(wanted: &[Wanted], options: &PinOptions) -> Result<Pinned, Vec<Closed
     let mut journal = None;
     for &way in &options.ways {
         let outcome = match way {
-            Way::OwnDomain => apply_all(wanted).map(|()| None),
+            PinMethod::OwnDomain => apply_all(wanted).map(|()| None),
             _ => {
                 let begun = match journal.take() {
                     Some(begun) => Ok(begun),
@@ -188,7 +188,7 @@ pub fn pin(wanted: &[Wanted], options: &PinOptions) -> Result<Pinned, Vec<Closed
         };
         match outcome {
             Ok(hold) => {
-                let dead = (way == Way::AdmissionPaused).then(|| {
+                let dead = (way == PinMethod::AdmissionPaused).then(|| {
                     let given = wanted.iter().filter_map(|one| attributes(&one.policy));
                     Dead(Linux::after_the_death_of(given))
                 });
@@ -231,7 +231,7 @@ fn begin(options: &PinOptions) -> Result<(Journal, Watchdog), String> {
 /// Goes one way that changes the system. What is not needed any more, or did not hold, is undone;
 /// `left` then has the journal for the next.
 fn change(
-    way: Way,
+    way: PinMethod,
     wanted: &[Wanted],
     mut journal: Journal,
     watchdog: Watchdog,
@@ -239,12 +239,12 @@ fn change(
 ) -> Result<Option<Hold>, String> {
     let kernel = &mut Linux::new();
     let outcome = match way {
-        Way::OwnDomain | Way::AdmissionPaused => {
+        PinMethod::OwnDomain | PinMethod::AdmissionPaused => {
             let off = set(kernel, &mut journal, Path::new(ADMISSION_FILE), "-1", None);
             off.map_err(words).and_then(|()| apply_all(wanted)).map(|()| None)
         }
-        Way::ExclusiveSets => grouped(kernel, &mut journal, Mode::ExclusiveSets, wanted).map(Some),
-        Way::PartitionRoots => grouped(kernel, &mut journal, Mode::PartitionRoots, wanted).map(Some),
+        PinMethod::ExclusiveSets => grouped(kernel, &mut journal, Mode::ExclusiveSets, wanted).map(Some),
+        PinMethod::PartitionRoots => grouped(kernel, &mut journal, Mode::PartitionRoots, wanted).map(Some),
     };
     if let Ok(Some(partition)) = outcome {
         return Ok(Some(Hold { journal, _watchdog: watchdog, _partition: partition }));

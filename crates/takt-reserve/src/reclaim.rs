@@ -33,7 +33,7 @@ pub enum Unsound {
     /// It would be taken from what nobody has.
     #[error("kernels from 6.12 to 6.16 lose the fair server's share when the admission test is switched off")]
     FairServerLost,
-    /// Nothing tells which kernel this is.
+    /// Nothing shows which kernel this is.
     #[error("the kernel's release is not known")]
     UnknownRelease,
 }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_that_lose_the_fair_server_are_told_apart() {
+    fn kernels_that_lose_the_fair_server_are_distinguished() {
         let mut sim = Sim::new(2);
         let mut sound = |release: &str| {
             sim.files.insert("/proc/sys/kernel/osrelease".into(), format!("{release}\n"));

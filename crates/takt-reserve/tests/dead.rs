@@ -22,7 +22,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_dead_threads_reservation_is_told_from_one_that_was_changed() {
+fn a_dead_threads_reservation_is_distinguished_from_one_that_was_changed() {
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     let pid = child.id();
     let mut kernel = Linux::new();

@@ -1,4 +1,4 @@
-//! What the SSM thread tells the rest of the cell about the robot, and what the cell does beside
+//! What the SSM thread reports the rest of the cell about the robot, and what the cell does beside
 //! it: the dashboard's stop, tried over a connection of its own when the robot does not obey.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::ssm::{FaultKind, LinkDelays};
 /// Events of disobedience that wait for the dashboard's thread; more at once say nothing new.
 const WAITING: usize = 64;
 
-/// Results that are kept: the first ones tell most.
+/// Results that are kept: the first ones report most.
 const KEPT: usize = 64;
 
 /// How often the thread looks for an event. It is a second way, beside the command that the SSM job
@@ -63,7 +63,7 @@ pub struct SsmFacts {
 
 impl SsmFacts {
     /// SSM job: what it knows now.
-    pub(crate) fn tell(&self, proved: bool, moves: bool, delays: LinkDelays, capture_to_command_ns: u64) {
+    pub(crate) fn set(&self, proved: bool, moves: bool, delays: LinkDelays, capture_to_command_ns: u64) {
         // Relaxed: each word stands for itself, and nobody draws a conclusion from two of them.
         if proved {
             self.proved.store(true, Ordering::Relaxed);
@@ -106,9 +106,9 @@ impl SsmFacts {
 pub struct Alarm {
     events: Producer<Disobedience>,
     since_ns: Option<u64>,
-    told: bool,
+    reported: bool,
     /// The robot has been seen to move against its command since the last job without a fault.
-    told_motion: bool,
+    motion_reported: bool,
     /// The robot has obeyed once.
     obeyed: bool,
 }
@@ -121,7 +121,7 @@ impl Alarm {
     /// An alarm and where its events come out.
     pub fn new() -> (Self, Consumer<Disobedience>) {
         let (events, consumer) = ring(WAITING);
-        (Self { events, since_ns: None, told: false, told_motion: false, obeyed: false }, consumer)
+        (Self { events, since_ns: None, reported: false, motion_reported: false, obeyed: false }, consumer)
     }
 
     /// Takes the fault of a job; `waits` says that the program on the robot waits for Takt, so that
@@ -133,16 +133,16 @@ impl Alarm {
         let Some(kind) = fault.filter(counts) else {
             // A fault of another kind hides it; it is over when there is none.
             if fault.is_none() {
-                (self.since_ns, self.told, self.told_motion) = (None, false, false);
+                (self.since_ns, self.reported, self.motion_reported) = (None, false, false);
             }
             return;
         };
         let since_ns = *self.since_ns.get_or_insert(now_ns);
         let lasting = kind.is_motion() || now_ns.saturating_sub(since_ns) >= PERSISTS_NS;
         // An echo that failed first must not hide a robot that moves on.
-        let told = if kind.is_motion() { &mut self.told_motion } else { &mut self.told };
-        if lasting && !*told {
-            *told = true;
+        let reported = if kind.is_motion() { &mut self.motion_reported } else { &mut self.reported };
+        if lasting && !*reported {
+            *reported = true;
             self.events.push(Disobedience { at_ns: now_ns, kind });
         }
     }

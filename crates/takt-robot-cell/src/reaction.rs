@@ -400,6 +400,6 @@ mod tests {
         assert!(joiner.waiting() <= 4 * MOST_WAITING, "{}", joiner.waiting());
         let mut last = 0u64;
         assert!(joiner.finish(&mut |_| last += 1).is_empty());
-        assert_eq!(answered + last + given_up, 20_000, "every frame is told of once");
+        assert_eq!(answered + last + given_up, 20_000, "every frame is reported once");
     }
 }

@@ -7,7 +7,6 @@ use takt_perception::FrameHealth;
 
 use crate::ssm::{Decision, MAX_CAMERAS};
 
-/// One SSM job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SsmJob {
     /// Index of the release on the grid; a gap is a skipped release.

@@ -265,7 +265,7 @@ fn robot_faults_stop_the_cell_and_it_recovers() {
         running.jobs[lost..lost + free].iter().any(|job| job.decision.recovering),
         "recovery takes its time: no speed straight after a fault"
     );
-    assert!(!running.cell.link_events().is_empty(), "the link tells of it");
+    assert!(!running.cell.link_events().is_empty(), "the link reports it");
 
     // Power off and on.
     let from = running.jobs.len();

@@ -1,4 +1,4 @@
-//! A cell that ends, in order or not, leaves a robot that was told to stop. Asked of the
+//! A cell that ends, in order or not, leaves a robot that was instructed to stop. Asked of the
 //! controller, which outlives the cell.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
@@ -45,7 +45,7 @@ fn moves(simulator: &Simulator) -> bool {
 
 /// The slider as asked and the light; a watchdog that trips later changes neither.
 #[track_caller]
-fn is_told_to_stop(simulator: &Simulator, how: &str) {
+fn is_instructed_to_stop(simulator: &Simulator, how: &str) {
     // The link's last packet is taken in by the next cycle of a controller that may be starved.
     until(how, || {
         let state = simulator.state();
@@ -67,7 +67,7 @@ fn a_cell_that_is_dropped_or_unwound_stops_the_robot() {
             owner.join()
         });
         assert_eq!(outcome.is_err(), panics, "{outcome:?}");
-        is_told_to_stop(&simulator, if panics { "after a panic" } else { "after a drop" });
+        is_instructed_to_stop(&simulator, if panics { "after a panic" } else { "after a drop" });
     }
 }
 
@@ -81,8 +81,8 @@ fn the_stop_comes_before_everything_else_ends() {
     until("the robot may move", || moves(&simulator));
     stop.store(true, Ordering::Release);
     // Cameras, perception and the safety task still run.
-    is_told_to_stop(&simulator, "while the cell runs");
+    is_instructed_to_stop(&simulator, "while the cell runs");
     assert_eq!(cell.ended_threads(), Vec::<String>::new());
     assert_eq!(cell.stop(Duration::from_secs(20)), Vec::<String>::new());
-    is_told_to_stop(&simulator, "at the end");
+    is_instructed_to_stop(&simulator, "at the end");
 }

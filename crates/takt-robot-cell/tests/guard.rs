@@ -63,26 +63,26 @@ fn a_strict_run_does_not_start_without_the_watchdog_and_a_lenient_one_says_so() 
     let options = StartOptions { worker: Some(worker("")), ..StartOptions::default() };
     match Cell::start(&of(&own, true), options) {
         Err(error @ CellError::NoWatchdog { .. }) => {
-            let said = error.to_string();
+            let message = error.to_string();
             assert!(
-                said.contains("takt_watchdog.script") && said.contains("program running: true"),
-                "{said}"
+                message.contains("takt_watchdog.script") && message.contains("program running: true"),
+                "{message}"
             );
         }
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("a robot without a watchdog was accepted"),
     }
     let running = run(&of(&own, false), &own);
-    let said = running.cell.not_granted().join("; ");
-    assert!(said.contains("proved Takt's watchdog never"), "{said}");
+    let message = running.cell.not_granted().join("; ");
+    assert!(message.contains("proved Takt's watchdog never"), "{message}");
     drop(running);
 
     for program in [SimProgram::TaktCell, SimProgram::OwnWithWatchdog] {
         let guarded = robot(program);
         let running = run(&of(&guarded, true), &guarded);
         assert!(running.cell.robot_facts().watchdog_proved());
-        let said = running.cell.not_granted().join("; ");
-        assert!(!said.contains("watchdog"), "{said}");
+        let message = running.cell.not_granted().join("; ");
+        assert!(!message.contains("watchdog"), "{message}");
         let terms = running.cell.protective_distance();
         let command = terms.iter().find(|term| term.symbol == "T_command").expect("a term");
         assert!(command.value > 0.0, "a round trip takes time: {command:?}");

@@ -1,6 +1,6 @@
-//! A robot that does other things than it is told, judged by what it shows: every kind of it is a
-//! fault of its own, within its bound. The robot here is a model that a test bends; tests/guard.rs
-//! has the simulated controller.
+//! A robot that does other things than it is instructed, judged by what it shows: every kind of it
+//! is a fault of its own, within its bound. The robot here is a model that a test bends;
+//! tests/guard.rs has the simulated controller.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
 //! A scripted librealsense2, through the backend, the watch over its frames and the monitor: what
-//! the robot is told while the library plays every trouble.
+//! the robot is commanded while the library plays every trouble.
 #![cfg(feature = "realsense")]
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 

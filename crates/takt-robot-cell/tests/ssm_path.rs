@@ -107,7 +107,7 @@ fn fixture() -> Fixture {
 }
 
 #[test]
-fn jobs_neither_allocate_nor_fault_and_the_robot_hears_them() {
+fn jobs_neither_allocate_nor_fault_and_the_robot_receives_them() {
     let Fixture { mut task, mut periodic, mut records, stop, _link, _simulator } = fixture();
     let settings = ThreadSettings {
         policy: Policy::Fifo { priority: 40 },
@@ -131,7 +131,7 @@ fn jobs_neither_allocate_nor_fault_and_the_robot_hears_them() {
     for difference in &handle.granted().differences {
         eprintln!("SKIPPED in part: {difference}");
     }
-    let (before, after) = receive.recv().expect("the thread tells");
+    let (before, after) = receive.recv().expect("the thread reports");
     handle.join().expect("no panic");
     stop.store(true, Ordering::Release);
     assert_eq!(before, after, "allocations, frees, page faults");
@@ -141,7 +141,7 @@ fn jobs_neither_allocate_nor_fault_and_the_robot_hears_them() {
     while records.take_into(&mut jobs, 256) > 0 {}
     assert_eq!(jobs.len() as u64, WARM_UP + JOBS);
     assert!(jobs.windows(2).all(|pair| pair[1].echo >= pair[0].echo));
-    // Other work on the machine may delay the simulator; it hears a command all the same.
+    // Other work on the machine may delay the simulator; it receives a command all the same.
     let last = jobs.last().expect("jobs");
     assert!(last.echo > 0, "the controller has echoed commands");
     let moved = jobs.iter().any(|j| j.decision.speed_fraction > 0.0);

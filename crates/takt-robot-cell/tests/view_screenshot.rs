@@ -140,7 +140,7 @@ fn draw(
         .spawn()
         .unwrap();
     let mut stderr = child.stderr.take().unwrap();
-    let said = std::thread::spawn(move || {
+    let message = std::thread::spawn(move || {
         let mut text = Vec::new();
         let _ = stderr.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
@@ -159,8 +159,8 @@ fn draw(
         }
         std::thread::sleep(Duration::from_millis(50));
     };
-    let said = said.join().unwrap();
-    assert!(status.success(), "{browser}: {status}\n{said}");
+    let message = message.join().unwrap();
+    assert!(status.success(), "{browser}: {status}\n{message}");
     eprintln!("picture: {}", path.display());
     let image = Image::read(&path);
     assert_eq!((image.width, image.height), (width as usize, height as usize));

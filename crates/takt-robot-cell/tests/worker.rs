@@ -179,8 +179,9 @@ fn a_start_that_is_stopped_while_it_waits_for_the_worker_ends_and_leaves_nothing
         let mut config = config();
         config.perception.device = device;
         // A worker that says its number and is never ready.
-        let said = folder.path().join(device.to_string());
-        let script = format!("echo $$ > '{0}.new' && mv '{0}.new' '{0}'; exec sleep 1000", said.display());
+        let last_words = folder.path().join(device.to_string());
+        let script =
+            format!("echo $$ > '{0}.new' && mv '{0}.new' '{0}'; exec sleep 1000", last_words.display());
         let worker = Program {
             path: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
@@ -189,7 +190,7 @@ fn a_start_that_is_stopped_while_it_waits_for_the_worker_ends_and_leaves_nothing
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !said.exists() && !stop.load(Ordering::Acquire) {
+                while !last_words.exists() && !stop.load(Ordering::Acquire) {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 stop.store(true, Ordering::Release);
@@ -202,7 +203,7 @@ fn a_start_that_is_stopped_while_it_waits_for_the_worker_ends_and_leaves_nothing
         });
         // Neither that the worker was too slow, nor a cell that judges on the CPU instead.
         assert!(matches!(outcome, Err(CellError::Stopped)), "{device}: {outcome:?}");
-        let pid = std::fs::read_to_string(&said).expect("the worker had begun");
+        let pid = std::fs::read_to_string(&last_words).expect("the worker had begun");
         assert!(!std::path::Path::new(&format!("/proc/{}", pid.trim())).exists(), "worker {pid} is left");
     }
 }

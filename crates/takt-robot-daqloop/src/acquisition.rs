@@ -27,7 +27,7 @@ pub(crate) struct Steering {
     pub times_ns: Option<(u64, u64)>,
 }
 
-/// Longest turn that a controller is told of: what adds up in it would jump after a gap.
+/// Longest turn that a controller is informed of: what adds up in it would jump after a gap.
 const MOST_TURN_S: f64 = 0.1;
 
 /// What acquisition needs; everything is allocated before it begins.

@@ -240,7 +240,7 @@ impl Drop for DaqLoop {
         for ended in
             [self.acquisition.take().map(|h| h.join().err()), self.saving.take().map(|h| h.join().err())]
         {
-            // Nobody is left to tell.
+            // Nobody is left to report.
             let _ = ended;
         }
     }

@@ -78,7 +78,7 @@ pub struct DaqConfig {
     /// Where it should steer it. The constant 1, as in the paper.
     pub reference: Reference,
     /// CPUs taken offline for the run, where the kernel allows it, and brought back after it, also
-    /// after a kill (the paper's Table 3: "Cores 2 & 3 disabled"). What stays online is told; a
+    /// after a kill (the paper's Table 3: "Cores 2 & 3 disabled"). What stays online is reported; a
     /// strict run is refused then. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offline_cpus: Option<CpuSet>,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_told_with_its_key() {
+    fn what_cannot_be_run_is_reported_with_its_key() {
         for (text, word) in [
             ("seconds = 0.0", "seconds = 0"),
             ("deadline_us = nan", "deadline_us"),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_values_are_told_with_their_key() {
+    fn impossible_values_are_reported_with_their_key() {
         for (text, key) in [
             ("pulse.high_v = -1.0", "pulse.high_v"),
             ("pulse.high_v = nan", "pulse.high_v"),

@@ -128,7 +128,6 @@ pub struct Tracking {
     /// Root of the mean squared error of the last half to three quarters of them (what came before
     /// may be transient); in the plant's unit.
     pub rms_error: f64,
-    /// The last error.
     pub last_error: f64,
     /// Greatest error of the same steps.
     pub max_error: f64,

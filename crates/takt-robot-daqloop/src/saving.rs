@@ -14,7 +14,7 @@ pub trait EdgeSink: Send {
     /// Keeps one edge. Every one comes here, lost ones too.
     ///
     /// # Errors
-    /// What the outcome will tell; saving goes on with the next edge.
+    /// What the outcome will report; saving goes on with the next edge.
     fn edge(&mut self, edge: &EdgeRecord) -> io::Result<()>;
 
     /// Keeps and shows a line: the paper's "saved and displayed".
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_in_the_ring_is_saved_and_a_failure_is_told_once() {
+    fn everything_in_the_ring_is_saved_and_a_failure_is_reported_once() {
         let (mut producer, consumer) = takt_rt::ring::ring(8);
         let pushed = (0..12).filter(|&i| producer.push(edge(i, 10 + i))).count() as u64;
         drop(producer);

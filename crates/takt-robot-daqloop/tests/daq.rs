@@ -279,11 +279,11 @@ fn saving_off_is_off() {
 }
 
 #[test]
-fn what_was_not_granted_is_told_or_refused() {
+fn what_was_not_granted_is_reported_or_refused() {
     let text = "link = { kind = 'simulated' }\nstop.edges = 5\nacquisition.cpus = '1023'";
     let daq = DaqLoop::start(&polite(text)).unwrap();
-    let told = daq.not_granted();
-    assert!(told.len() == 1 && told[0].starts_with("daq-acquire: cpus"), "{told:?}");
+    let reported = daq.not_granted();
+    assert!(reported.len() == 1 && reported[0].starts_with("daq-acquire: cpus"), "{reported:?}");
     daq.wait().unwrap();
     let strict = polite(&format!("{text}\nacquisition.strict = true"));
     assert!(DaqLoop::start(&strict).is_err());

@@ -56,10 +56,10 @@ fn test() -> Result<(), Box<dyn std::error::Error>> {
     )
     .unwrap();
     for name in ["comedi", "offline"] {
-        let said = ["stdout", "stderr"].map(|stream| {
+        let message = ["stdout", "stderr"].map(|stream| {
             std::fs::read_to_string(outcome.results.join(format!("jobs/{name}.{stream}"))).unwrap_or_default()
         });
-        let [out, err] = &said;
+        let [out, err] = &message;
         let kernel = std::fs::read_to_string(outcome.results.join("kernel.log")).unwrap_or_default();
         let about: Vec<&str> =
             kernel.lines().filter(|line| line.contains("comedi") || line.contains("CPU 1")).collect();

@@ -125,12 +125,12 @@ fn the_first_latency_above_the_threshold_ends_a_run() {
 /// somebody ended it.
 #[test]
 fn a_run_that_its_time_ends_before_its_edges_says_so() {
-    for (edges, told) in [(20, false), (1_000_000_000, true)] {
+    for (edges, reported) in [(20, false), (1_000_000_000, true)] {
         let root = tempfile::tempdir().unwrap();
         let (summary, _) =
             run(&file(&format!("{SIMULATED}seconds = 0.3\nstop.edges = {edges}")), root.path());
-        let said = summary.problems.iter().any(|problem| problem.contains(&format!("of {edges} edges")));
-        assert_eq!(said, told, "{:?}", summary.problems);
+        let message = summary.problems.iter().any(|problem| problem.contains(&format!("of {edges} edges")));
+        assert_eq!(message, reported, "{:?}", summary.problems);
     }
 }
 
@@ -166,7 +166,7 @@ fn a_broken_loop_is_a_labelled_run() {
         summary.problems
     );
     assert_eq!(summary.measures[0].us.count, 0);
-    // Nothing was measured, so that there is nothing to tell of it.
+    // Nothing was measured, so that there is nothing to report of it.
     assert_eq!((summary.measures[0].misses, summary.measures[0].longest_miss_run), (None, None));
     assert_eq!(summary.verdict, takt_stats::Verdict::Fail, "{}", summary.sentence);
 }

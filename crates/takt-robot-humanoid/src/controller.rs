@@ -86,12 +86,12 @@ struct Joint {
     /// Where it stood last; `None` before anything is known.
     position_rad: Option<f64>,
     /// Whether the drive was seen without torque. One that came with torque on is taken out of
-    /// operation first: what it holds, and in which mode, nobody here has told it.
+    /// operation first: what it holds, and in which mode, nobody here has reported it.
     seen_off: bool,
     /// Whether the drive, in operation, shows another mode than its targets are for.
     wrong_mode: bool,
     /// Where it stood at the last new inputs, and the speed since those before: for drives that do
-    /// not tell their speed.
+    /// not report their speed.
     sampled_rad: f64,
     sampled_rad_s: f64,
 }
@@ -232,7 +232,7 @@ impl Controller {
     }
 
     /// One cycle: reads what the exchange brought, and fills what the next one takes. `punctuality`
-    /// tells how the cycle came; `asked` whether to stop.
+    /// shows how the cycle came; `asked` whether to stop.
     pub fn step(
         &mut self,
         exchanged: &Exchanged,
@@ -358,7 +358,7 @@ impl Controller {
         if goal == Goal::Enabled && !joint.seen_off {
             word = DISABLE_VOLTAGE;
         }
-        // A drive that does not tell its mode is believed.
+        // A drive that does not report its mode is believed.
         let in_mode = layout.mode_display.is_none_or(|at| inputs.get(at) == Some(&joint.mode.code()));
         // Once it is on as asked for: one that came with torque on is taken out of operation first.
         joint.wrong_mode = on && joint.seen_off && !in_mode;

@@ -1,4 +1,4 @@
-//! A joint as its drive tells it: encoder, gear, direction, units, and the mode that it is driven
+//! A joint as its drive shows it: encoder, gear, direction, units, and the mode that it is driven
 //! in.
 
 #![deny(missing_docs)]

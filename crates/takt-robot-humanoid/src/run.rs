@@ -49,7 +49,7 @@ pub struct CycleRecord {
     pub expected_counter: u16,
     /// Whether any answer came, of this cycle or late.
     pub answered: bool,
-    /// Whether an answer that came in this cycle tells of a device that did not take part.
+    /// Whether an answer that came in this cycle reports a device that did not take part.
     pub counter_wrong: bool,
     /// Frames given up by now: they never came back.
     pub lost: u16,
@@ -198,7 +198,7 @@ pub fn start_with(
     let shared = Arc::new(MotionState::default());
     let seen = Arc::clone(&shared);
     let period = config.period();
-    // An impossible period is told here, and not by a thread that ends at once.
+    // An impossible period is reported here, and not by a thread that ends at once.
     Periodic::new(0, period, sleep)?;
     let thread = thread::spawn("humanoid", settings, move || {
         let mut port = idle.take()?;
@@ -208,7 +208,7 @@ pub fn start_with(
         match Periodic::new(first_ns, period, sleep) {
             Ok(periodic) => Ok(guarded(Loop { controller, port, periodic, records }, &seen, period)),
             Err(error) => {
-                // Best effort: the error to tell is the first one.
+                // Best effort: the error to report is the first one.
                 let _ = port.shut_down(period);
                 Err(error)
             }
@@ -258,7 +258,7 @@ pub struct Loop {
     pub port: Port,
     /// Wakes.
     pub periodic: Periodic,
-    /// Tells.
+    /// Reports.
     pub records: Producer<CycleRecord>,
 }
 

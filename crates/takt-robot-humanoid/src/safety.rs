@@ -72,7 +72,7 @@ pub struct SafetyConfig {
     /// Cycles in a row without newer inputs that stop the robot: nothing came, neither in time nor
     /// late. 3: one lost frame is a hiccup that the drives' interpolation bridges; 3 ms without
     /// control is what walking allows. Frames that all come late by as much are not missing; while
-    /// the delay grows, nobody can tell the two apart, and those cycles count.
+    /// the delay grows, nobody can distinguish the two, and those cycles count.
     pub most_missing: u32,
     /// Most cycles by which the inputs in use may be older than fresh ones, where frames come. 10:
     /// the walk is planned ahead and each drive closes its own loops, so that age costs no
@@ -81,7 +81,8 @@ pub struct SafetyConfig {
     /// phase at its crossover f, so that 3 cycles at 1 kHz and 20 Hz cost 22°. 0: no inputs but
     /// fresh ones.
     pub most_input_age: u32,
-    /// Answers in a row that tell of a device that did not take part, or is not in OP. 3, likewise.
+    /// Answers in a row that report a device that did not take part, or is not in OP. 3,
+    /// likewise.
     pub most_incomplete: u32,
     /// Late cycles among the last 1000: jobs that ended after the next release, and releases that
     /// did not run at all, each of them. 20: 2 %.
@@ -208,8 +209,8 @@ impl Watch {
             if exchanged.incomplete() {
                 self.incomplete += 1;
             } else if exchanged.answered && exchanged.working_counter == exchanged.expected_counter {
-                // Not while an older answer that tells of a device without part is still the newest
-                // of its frame.
+                // Not while an older answer that reports a device without part is still the
+                // newest of its frame.
                 self.incomplete = 0;
             }
             (self.missing, self.age) = (exchanged.missing, exchanged.stale);
@@ -285,7 +286,7 @@ mod tests {
     fn time_without_control_stops_at_once_and_every_release_that_did_not_run_is_late() {
         let shipped = SafetyConfig::default();
         let away = |away_ns| Punctuality { away_ns, ..Punctuality::default() };
-        // Nothing was skipped yet when the frozen controller wakes up: only its lateness tells.
+        // Nothing was skipped yet when the frozen controller wakes up: only its lateness reports.
         assert_eq!(once(shipped, away(608_000_000)), Some(StopReason::Away));
         assert_eq!(once(shipped, away(5_000_001)), Some(StopReason::Away));
         assert_eq!(once(shipped, away(5_000_000)), None);
@@ -331,7 +332,7 @@ mod tests {
             .take(3)
             .map(|cycle| (Exchanged { working_counter: 6, counter_wrong: true, ..well(cycle) }, false));
         assert_eq!(run(fewer), Some(StopReason::DevicesLost));
-        // Told once, it is one answer, however long it stays the newest of its frame; and the
+        // Reported once, it is one answer, however long it stays the newest of its frame; and the
         // frames beside it do not take it back.
         let stands = |cycle| Exchanged { working_counter: 6, fresh: false, stale: 1, ..well(cycle) };
         let once = Exchanged { counter_wrong: true, ..stands(2) };
@@ -356,10 +357,10 @@ mod tests {
 
     #[test]
     fn a_reason_says_what_was_judged() {
-        let said = StopReason::LinkLost.to_string();
-        assert!(said.contains("safety.most_missing") && !said.contains("late"), "{said}");
-        let said = StopReason::InputsOld.to_string();
-        assert!(said.contains("safety.most_input_age") && said.contains("too late"), "{said}");
+        let message = StopReason::LinkLost.to_string();
+        assert!(message.contains("safety.most_missing") && !message.contains("late"), "{message}");
+        let message = StopReason::InputsOld.to_string();
+        assert!(message.contains("safety.most_input_age") && message.contains("too late"), "{message}");
         assert!(StopReason::MotionPanicked.to_string().contains("motion panicked"));
     }
 }

@@ -142,7 +142,7 @@ impl Shield {
 /// Why a shield of `cpus` would not measure what it is for. On two CPUs all of the machine's work
 /// would come to the one on which the simulated devices run: their answers come cycles late for it,
 /// and the robot stops, by no fault of the controller.
-pub(crate) fn no_room(online: &CpuSet, cpus: &CpuSet, simulated: bool) -> Option<String> {
+pub(crate) fn too_few_cpus(online: &CpuSet, cpus: &CpuSet, simulated: bool) -> Option<String> {
     let rest = online.without(cpus);
     (simulated && rest.len() == 1).then(|| {
         format!(
@@ -180,7 +180,7 @@ pub fn recover(path: &Path) -> Result<(), ShieldError> {
     undo(path).map_err(|source| ShieldError::State { path: path.to_owned(), source })
 }
 
-/// Moves back what the state file tells, and removes it.
+/// Moves back what the state file reports, and removes it.
 fn undo(path: &Path) -> io::Result<()> {
     let text = takt_files::read_own(path, takt_files::FIGURES_BYTES)?;
     let shielded = text.lines().find_map(|line| line.strip_prefix("shielded ")?.parse::<CpuSet>().ok());
@@ -313,11 +313,15 @@ mod tests {
     #[test]
     fn simulated_devices_are_not_left_alone_with_everything_else() {
         let set = |text: &str| text.parse::<CpuSet>().unwrap();
-        let why = no_room(&set("0-1"), &set("1"), true).unwrap();
+        let why = too_few_cpus(&set("0-1"), &set("1"), true).unwrap();
         assert!(why.contains("CPU 0 beside the simulated devices") && why.contains("three CPUs"), "{why}");
-        assert_eq!(no_room(&set("0-2"), &set("1"), true), None);
-        assert_eq!(no_room(&set("0-1"), &set("1"), false), None, "real devices need no CPU of this host");
-        assert_eq!(no_room(&set("0-1"), &set("0-1"), true), None, "refused as any robot's");
+        assert_eq!(too_few_cpus(&set("0-2"), &set("1"), true), None);
+        assert_eq!(
+            too_few_cpus(&set("0-1"), &set("1"), false),
+            None,
+            "real devices need no CPU of this host"
+        );
+        assert_eq!(too_few_cpus(&set("0-1"), &set("0-1"), true), None, "refused as any robot's");
     }
 
     #[test]

@@ -226,7 +226,7 @@ pub struct Device {
     /// Units of velocity objects (0x60FF, 0x606C) per increment a second. 1, as CiA 402 has it by
     /// default.
     pub velocity_units: f64,
-    /// Rated torque (0x6076), of which torque objects tell thousandths. 30 N m.
+    /// Rated torque (0x6076), of which torque objects report thousandths. 30 N m.
     pub rated_torque_nm: f64,
     /// Greatest torque that CST asks for. 30 N m: the rated one.
     pub max_torque_nm: f64,
@@ -488,16 +488,19 @@ mod tests {
             (DriveLayout { target_velocity: Some(5), ..all }, ["target_velocity = 5", "target = 2"]),
             (DriveLayout { mode: Some(11), ..all }, ["mode = 11", "target_torque = 10"]),
         ] {
-            let said = validate(&humanoid(5), &layout).unwrap_err().to_string();
-            assert!(words.iter().all(|word| said.contains(word)) && said.contains("overlap"), "{said}");
+            let message = validate(&humanoid(5), &layout).unwrap_err().to_string();
+            assert!(
+                words.iter().all(|word| message.contains(word)) && message.contains("overlap"),
+                "{message}"
+            );
         }
         // A drive in CSV or CST need not map the target position.
         let small = DriveLayout { target: 6, target_velocity: Some(2), ..DriveLayout::default() };
         let mut devices = humanoid(5);
         devices.iter_mut().for_each(|device| device.mode = DriveMode::Csv);
         validate(&devices, &small).unwrap();
-        let said = validate(&devices, &DriveLayout { target: 2, ..small }).unwrap_err().to_string();
-        assert!(said.contains("target = output_bytes"), "{said}");
+        let message = validate(&devices, &DriveLayout { target: 2, ..small }).unwrap_err().to_string();
+        assert!(message.contains("target = output_bytes"), "{message}");
         validate(&devices, &all).unwrap();
     }
 }

@@ -407,8 +407,8 @@ fn impossible_joints_are_refused_by_name() {
         ("rated_torque_nm = -1.0", ["knee", "rated_torque_nm = -1"]),
         ("gains = { stiffness_nm_per_rad = -5.0 }", ["knee", "gains.stiffness_nm_per_rad = -5"]),
     ] {
-        let said = refused(text);
-        assert!(words.iter().all(|word| said.contains(word)), "{text}: {said}");
+        let message = refused(text);
+        assert!(words.iter().all(|word| message.contains(word)), "{text}: {message}");
     }
     let error = toml::from_str::<HumanoidConfig>("[[device]]\nzero = 5").unwrap_err().to_string();
     assert!(error.contains("zero_counts"), "{error}");

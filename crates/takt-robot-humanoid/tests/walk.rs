@@ -138,7 +138,7 @@ fn a_motion_that_panics_does_not_end_the_control() {
     assert!(run::why(finished.mode).unwrap().contains("motion panicked"));
     assert!(finished.safe);
     assert_eq!(finished.not_down, None);
-    // As of the last frame with process data; that they are in INIT is what `not_down` tells.
+    // As of the last frame with process data; that they are in INIT is what `not_down` reports.
     assert!(control.devices().iter().all(|device| device.state < AlState::SafeOp));
 }
 

@@ -259,8 +259,8 @@ mod tests {
         .unwrap();
         add_phases(&mut rows, &header, &measure, &series);
         add_phases(&mut rows, &header, &measure, &series);
-        let told: Vec<_> = rows.iter().map(|r| (r.phase.as_str(), r.completions, r.violations)).collect();
-        assert_eq!(told, [("idle", 4, 2), ("busy", 4, 2)]);
+        let reported: Vec<_> = rows.iter().map(|r| (r.phase.as_str(), r.completions, r.violations)).collect();
+        assert_eq!(reported, [("idle", 4, 2), ("busy", 4, 2)]);
         assert_eq!(rows[1].worst_ms, Some(90.0 / 1e6));
     }
 

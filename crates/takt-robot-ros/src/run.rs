@@ -180,7 +180,7 @@ impl Running for Managed {
     }
 
     fn line(&mut self) -> String {
-        // As often as a user is told, and no oftener: it asks the kernel for each node.
+        // As often as a user is reported, and no oftener: it asks the kernel for each node.
         self.trouble = self.system.trouble();
         self.live.status(monotonic_ns()).line()
     }
@@ -351,7 +351,8 @@ impl Started {
         }
     }
 
-    /// The load phases of the measured window; none of a command, which tells nothing of its load.
+    /// The load phases of the measured window; none of a command, which reports nothing of its
+    /// load.
     fn phases(&self, file: &RosFile, from_ns: u64, to_ns: u64) -> Vec<Phase> {
         let names = match self {
             Self::Workload(_) => file.system().phases,

@@ -69,14 +69,14 @@ impl Default for ServoConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossesConfig {
-    /// Control cycles that no packet told of. Default 0.
+    /// Control cycles that no packet reported. Default 0.
     pub most_lost_packets: u64,
     /// Control cycles without a new command, by the count of the program on the robot. Default 0:
     /// the arm slows down in each.
     pub most_missed_commands: u64,
 }
 
-/// How the arm follows (`[servoj]`): what `takt_servo.script` is told with the first command.
+/// How the arm follows (`[servoj]`): what `takt_servo.script` is reported with the first command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServojConfig {

@@ -42,7 +42,7 @@ pub enum StopReason {
         /// How far, rad.
         by_rad: f64,
     },
-    /// The joints that the controller tells cannot have moved so far.
+    /// The joints that the controller reports cannot have moved so far.
     Contradiction {
         /// Which joint, from 0.
         joint: u8,
@@ -108,7 +108,7 @@ impl fmt::Display for StopReason {
             ),
             Self::Contradiction { joint, by_rad } => write!(
                 f,
-                "joint {joint} is told to have moved by {by_rad:.3} rad in a cycle, which no arm does: the states \
+                "joint {joint} is reported to have moved by {by_rad:.3} rad in a cycle, which no arm does: the states \
                  contradict each other"
             ),
             Self::Safety { mode } => write!(f, "the controller's safety mode is {mode:?}"),
@@ -224,7 +224,7 @@ impl Monitor {
             return Err(StopReason::Robot { mode: state.robot_mode });
         }
         if !state.program_running {
-            // Its last words tell more than that it is gone.
+            // Its last words report more than that it is gone.
             return Err(match state.program {
                 program @ (ProgramState::Silent | ProgramState::Jump | ProgramState::Refused) => {
                     StopReason::Program { state: program }

@@ -23,7 +23,7 @@ pub struct Wake {
     pub skipped: u64,
     /// Packets that came for it.
     pub packets: u32,
-    /// Control cycles that no packet told of.
+    /// Control cycles that no packet reported.
     pub lost_packets: u32,
     /// What the newest packet says of its own time, where one came.
     pub content: Option<Content>,
@@ -39,7 +39,7 @@ pub struct Pacer {
     /// Controller time of cycle 0.
     first_s: Option<f64>,
     /// Number of the newest packet's cycle, and of the newest cycle that began.
-    told: u64,
+    received: u64,
     index: u64,
     begun: bool,
     /// When the next packet can be here at the earliest.
@@ -63,7 +63,7 @@ impl Pacer {
             grid,
             clock: ClockFollower::default(),
             first_s: None,
-            told: 0,
+            received: 0,
             index: 0,
             begun: false,
             due_ns: now_ns + period_ns,
@@ -98,9 +98,9 @@ impl Pacer {
                 lost_packets += lost;
                 content = Some(now);
                 // A packet of a cycle that has begun without it brings news, and no new cycle.
-                if self.told > self.index || !self.begun {
+                if self.received > self.index || !self.begun {
                     self.due_ns = self.measured_ns + self.period_ns;
-                    let (index, wake_ns) = (self.told, link.state().received_ns);
+                    let (index, wake_ns) = (self.received, link.state().received_ns);
                     let skipped = self.begin(index);
                     let planned_ns = self.measured_ns;
                     return Ok(Wake { index, planned_ns, wake_ns, skipped, packets, lost_packets, content });
@@ -151,7 +151,7 @@ impl Pacer {
         skipped
     }
 
-    /// Takes the newest state's time in; how many control cycles no packet told of.
+    /// Takes the newest state's time in; how many control cycles no packet reported.
     fn follow(&mut self, link: &ServoLink, packets: u32) -> (u32, Content) {
         let state = link.state();
         let followed = self.clock.follow(state.controller_s, state.received_ns, false);
@@ -159,10 +159,10 @@ impl Pacer {
         let first_s = *self.first_s.get_or_insert(state.controller_s);
         let cycles = (state.controller_s - first_s) * 1e9 / self.period_ns as f64;
         // No number, or a time before the first: the monitor stops for it.
-        let told = if cycles.is_finite() && cycles > 0.0 { cycles.round() as u64 } else { 0 };
-        let passed = told.saturating_sub(self.told);
+        let received = if cycles.is_finite() && cycles > 0.0 { cycles.round() as u64 } else { 0 };
+        let passed = received.saturating_sub(self.received);
         let lost = passed.saturating_sub(packets.into());
-        self.told = told;
+        self.received = received;
         (u32::try_from(lost).unwrap_or(u32::MAX), followed.content)
     }
 }

@@ -24,7 +24,7 @@ pub struct CycleRecord {
     pub skipped: u32,
     /// Packets that came.
     pub packets: u32,
-    /// Control cycles that no packet told of.
+    /// Control cycles that no packet reported.
     pub lost_packets: u32,
     /// Farthest joint from the newest target, rad.
     pub following_rad: f64,
@@ -104,7 +104,7 @@ pub struct Totals {
     pub late: u64,
     /// Packets that came.
     pub packets: u64,
-    /// Control cycles that no packet told of.
+    /// Control cycles that no packet reported.
     pub lost_packets: u64,
     /// Cycles without a packet.
     pub without_packet: u64,

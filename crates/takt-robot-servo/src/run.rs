@@ -232,7 +232,7 @@ impl Drop for RunningStream {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.ask_to_stop();
-            // Nobody is left to tell.
+            // Nobody is left to report.
             let _ = thread.join();
         }
     }

@@ -200,7 +200,7 @@ fn clockwork(stamp: impl Fn(u64) -> f64 + Send + 'static) -> ServoConfig {
                 stream.write_all(&buffer[..size.unwrap()]).unwrap();
             }
             if !started {
-                frames.fill(|room| stream.read(room)).unwrap();
+                frames.fill(|free| stream.read(free)).unwrap();
             }
         }
         stream.set_nonblocking(true).unwrap();

@@ -141,12 +141,12 @@ fn a_frozen_sender_is_stopped_by_the_robots_own_program_within_its_time() {
     let status = sender.0.wait().unwrap();
     assert!(status.success());
     assert_eq!(controller.log().last().unwrap().joints_rad, at, "the arm moved after it was stopped");
-    let told = std::mem::take(&mut *sender.1.lock().unwrap());
+    let reported = std::mem::take(&mut *sender.1.lock().unwrap());
     assert!(
-        told.contains("\"kind\": \"stale\"")
-            || told.contains("\"kind\": \"skipped\"")
-            || told.contains("\"kind\": \"program"),
-        "{told}"
+        reported.contains("\"kind\": \"stale\"")
+            || reported.contains("\"kind\": \"skipped\"")
+            || reported.contains("\"kind\": \"program"),
+        "{reported}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The PyPI client `ur_rtde` sees the joints that our own records tell of, state by state.
+//! The PyPI client `ur_rtde` sees the joints that our own records report of, state by state.
 //!
 //! Needs `python3` with `ur_rtde` (`pip install ur_rtde==1.6.5`). Without them the test says
 //! SKIPPED, unless `TAKT_REQUIRE_OUTSIDE=1` makes that a failure.
@@ -43,7 +43,7 @@ fn skip(reason: &str) {
 }
 
 #[test]
-fn ur_rtde_sees_the_motion_that_our_records_tell_of() {
+fn ur_rtde_sees_the_motion_that_our_records_report_of() {
     let simulator = simulator();
     let host = simulator.rtde_address().ip().to_string();
     let mut config = patient();

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which the configuration does not exempt")]
 
 //! The task set in real time: records are complete, jobs neither allocate nor fault nor make system
-//! calls but the sleep, lateness reaches the vehicle, and what the kernel refuses is told.
+//! calls but the sleep, lateness reaches the vehicle, and what the kernel refuses is reported.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

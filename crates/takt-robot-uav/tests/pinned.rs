@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use takt_reserve::pin::{PinOptions, Wanted, Way, pin, undo_after_a_kill_with};
+use takt_reserve::pin::{PinMethod, PinOptions, Wanted, pin, undo_after_a_kill_with};
 use takt_reserve::restore::{Journal, watchdog};
 use takt_reserve::system::Linux;
 use takt_reserve::{ADMISSION_FILE, set};
@@ -50,7 +50,7 @@ fn the_watchdogs_side() {
 
 /// Everything that the ways change, as the kernel shows it.
 fn system() -> (String, BTreeSet<PathBuf>) {
-    let room = std::fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").unwrap();
+    let rt_runtime = std::fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").unwrap();
     let mut groups = BTreeSet::new();
     for mount in ["/sys/fs/cgroup", "/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/unified"] {
         for entry in std::fs::read_dir(mount).into_iter().flatten().flatten() {
@@ -60,7 +60,7 @@ fn system() -> (String, BTreeSet<PathBuf>) {
         }
     }
     let balance = "/sys/fs/cgroup/cpuset/cpuset.sched_load_balance";
-    (format!("{room}{}", std::fs::read_to_string(balance).unwrap_or_default()), groups)
+    (format!("{rt_runtime}{}", std::fs::read_to_string(balance).unwrap_or_default()), groups)
 }
 
 /// A CPU of several, or why there is none.
@@ -90,7 +90,7 @@ fn every_way_holds_or_says_why_and_is_undone() {
     let folder = tempfile::tempdir().unwrap();
     let policy: Policy = "deadline:400us/4ms/4ms".parse().unwrap();
     let before = system();
-    for way in Way::ALL {
+    for way in PinMethod::ALL {
         let (handle, end) = sleeper();
         let options = PinOptions {
             state: folder.path().join("state.json"),
@@ -104,7 +104,7 @@ fn every_way_holds_or_says_why_and_is_undone() {
                 assert_eq!(pinned.way, way);
                 assert_eq!(Policy::read(handle.tid()).unwrap(), policy, "{way}");
                 assert_eq!(placement::affinity(handle.tid()).unwrap(), cpus, "{way}");
-                let lasting = matches!(way, Way::ExclusiveSets | Way::PartitionRoots);
+                let lasting = matches!(way, PinMethod::ExclusiveSets | PinMethod::PartitionRoots);
                 assert_eq!(system() != before, lasting, "{way}: {:?}", system());
                 eprintln!("held: {way}");
             }
@@ -128,7 +128,7 @@ fn without_a_watchdog_nothing_of_the_system_is_changed() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (handle, _end) = sleeper();
     let state = std::env::temp_dir().join("takt-never-written.json");
-    let options = PinOptions { state: state.clone(), watchdog: None, ways: Way::ALL[1..].to_vec() };
+    let options = PinOptions { state: state.clone(), watchdog: None, ways: PinMethod::ALL[1..].to_vec() };
     let wanted = [Wanted { tid: handle.tid(), cpus, policy: "deadline:1ms/10ms/10ms".parse().unwrap() }];
     let closed = pin(&wanted, &options).unwrap_err();
     assert_eq!(closed.len(), 3);
@@ -149,7 +149,7 @@ fn a_flight_with_a_reservation_is_pinned_and_says_how() {
     config.attitude.policy = "deadline:400us/4ms/4ms".parse().unwrap();
     let flight = Flight::start(&config).unwrap();
     let attitude = flight.threads()[0].granted.clone();
-    let told = flight.not_granted().join("\n");
+    let reported = flight.not_granted().join("\n");
     let placed = flight.placed().unwrap();
     let (way, closed) = (placed.way, placed.closed.join("\n"));
     let end = Instant::now() + Duration::from_secs(60);
@@ -161,7 +161,7 @@ fn a_flight_with_a_reservation_is_pinned_and_says_how() {
     assert_eq!(attitude.requested.policy, config.attitude.policy);
     match way {
         Some(way) => {
-            assert!(attitude.is_complete(), "{way}: {told}");
+            assert!(attitude.is_complete(), "{way}: {reported}");
             assert_eq!(
                 (attitude.effective.cpus, attitude.effective.policy),
                 (Some(own), Some(config.attitude.policy))
@@ -175,7 +175,10 @@ fn a_flight_with_a_reservation_is_pinned_and_says_how() {
             assert_eq!((seen.asked, seen.granted), (Some(own), Some(own)));
         }
         None => {
-            assert!(told.contains("uav-attitude: cpus") && told.contains("root domain"), "{told}");
+            assert!(
+                reported.contains("uav-attitude: cpus") && reported.contains("root domain"),
+                "{reported}"
+            );
             eprintln!("SKIPPED in part: no way holds here: {closed}");
         }
     }
@@ -195,7 +198,7 @@ fn the_victims_side() {
         println!("\nvictim: {}", if off.is_ok() { "holds" } else { "closed" });
         return std::thread::sleep(Duration::from_secs(60));
     }
-    let way = Way::ALL[way.parse::<usize>().unwrap()];
+    let way = PinMethod::ALL[way.parse::<usize>().unwrap()];
     let (handle, _end) = sleeper();
     let cpus = MachineCpus::read().unwrap().divide().unwrap().own;
     let policy = "deadline:400us/4ms/4ms".parse().unwrap();
@@ -219,17 +222,18 @@ fn after_a_kill_everything_is_as_before() {
         command.env(VICTIM, way).env("TAKT_TEST_STATE", &state);
         let mut victim = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-        let said = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
+        let message =
+            lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
         let during = system();
         victim.kill().unwrap();
         victim.wait().unwrap();
-        if said == "closed" {
+        if message == "closed" {
             eprintln!("SKIPPED in part: way {way} does not hold here");
             continue;
         }
         // The pause of way 1 is over once it holds.
         assert!(way == "1" || during != before, "{way} changes nothing: nothing would be tested");
-        // The watchdog hears of it when the kernel closes the pipe.
+        // The watchdog notices it when the kernel closes the pipe.
         let end = Instant::now() + Duration::from_secs(30);
         while (system() != before || state.exists()) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uses_what_it_was_told_and_little_more() {
+    fn uses_what_it_was_asked_to_and_little_more() {
         let before = thread_cpu_ns();
         burn_ns(3_000_000);
         let used = thread_cpu_ns() - before;

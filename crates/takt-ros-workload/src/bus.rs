@@ -3,8 +3,8 @@
 //!
 //! As in DDS implementations, a helper thread in every process receives and files messages into the
 //! subscriptions' histories (`KEEP_LAST`), and then wakes the executor. It is an ordinary thread
-//! that nobody told the scheduler about: whoever starves it delays every chain through its process
-//! (*ROS-Llama*, section VI.A).
+//! that nobody described to the scheduler: whoever starves it delays every chain through its
+//! process (*ROS-Llama*, section VI.A).
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,8 +1,8 @@
 //! Starts all nodes of a system as processes, lets them begin together, and ends with them.
 //!
 //! A node's process says `ready` on its output when its objects are announced and its socket is
-//! there; it is told on its input when to begin and end, and says at the end what got lost. It dies
-//! with its parent.
+//! there; it is reported on its input when to begin and end, and says at the end what got lost. It
+//! dies with its parent.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
@@ -60,13 +60,13 @@ pub enum LaunchFailure {
     #[error("node {node} cannot be started ({program}): {source}")]
     Start { node: String, program: String, source: io::Error },
     /// A node ended before it was ready, or said something else.
-    #[error("node {node} did not become ready: it said {said:?}; what it printed above says why")]
+    #[error("node {node} did not become ready: it said {message:?}; what it printed above says why")]
     NotReady {
         node: String,
         /// What came instead of `ready`.
-        said: String,
+        message: String,
     },
-    /// A node could not be told when to begin.
+    /// A node could not be reported when to begin.
     #[error("node {node} ended before the start: {source}")]
     Gone { node: String, source: io::Error },
 }
@@ -131,10 +131,10 @@ impl Running {
             });
         }
         for node in &mut nodes {
-            let mut said = String::new();
-            let read = node.output.read_line(&mut said);
-            if read.is_err() || said.trim_end() != "ready" {
-                return Err(LaunchFailure::NotReady { node: node.name.clone(), said });
+            let mut message = String::new();
+            let read = node.output.read_line(&mut message);
+            if read.is_err() || message.trim_end() != "ready" {
+                return Err(LaunchFailure::NotReady { node: node.name.clone(), message });
             }
         }
         Ok(Self { nodes })
@@ -157,7 +157,7 @@ impl Running {
         length: Duration,
         phases: usize,
     ) -> Result<Window, LaunchFailure> {
-        // Long enough for every process to be told and to sleep at its first release.
+        // Long enough for every process to be informed and to sleep at its first release.
         let start_ns = monotonic_ns() + 200_000_000;
         let later = |from_ns: u64, by: Duration| {
             from_ns.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX))
@@ -179,11 +179,11 @@ impl Running {
         self.nodes.iter_mut().all(|node| !matches!(node.child.try_wait(), Ok(None)))
     }
 
-    /// Waits for all to end.
     pub fn wait(self) -> Vec<Ended> {
         let end = |mut node: Process| {
-            let mut said = String::new();
-            let losses = node.output.read_line(&mut said).ok().and_then(|_| Losses::parse(said.trim_end()));
+            let mut message = String::new();
+            let losses =
+                node.output.read_line(&mut message).ok().and_then(|_| Losses::parse(message.trim_end()));
             // It has closed its output, so it is about to end.
             let ended = node.child.wait().is_ok_and(|status| status.success());
             Ended { node: node.name.clone(), losses: losses.filter(|_| ended) }

@@ -57,7 +57,7 @@ fn costs_and_phases_are_the_same_on_both_sides() {
     let mut checked = 0;
     for node in &system.node {
         let plan = std::fs::File::open(folder.path().join(format!("{}.plan", node.name))).unwrap();
-        let said = succeeds(Command::new(&program).arg(&node.name).stdin(Stdio::from(plan)));
+        let message = succeeds(Command::new(&program).arg(&node.name).stdin(Stdio::from(plan)));
         let label = |name: &str| format!("{}/{name}", node.name);
         let line = |kind: &str, label: &str, cost: &Cost| {
             let mut random = system::random(system.seed, label);
@@ -72,7 +72,7 @@ fn costs_and_phases_are_the_same_on_both_sides() {
             .chain(node.source.iter().map(|it| line("source", &it.name, &it.cost)))
             .chain([phases.clone()])
             .collect();
-        assert_eq!(said.lines().collect::<Vec<_>>(), expected, "{}", node.name);
+        assert_eq!(message.lines().collect::<Vec<_>>(), expected, "{}", node.name);
         checked += expected.len() - 1;
     }
     assert!(checked >= 17, "{checked}");

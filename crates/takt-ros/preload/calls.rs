@@ -1,4 +1,4 @@
-//! Calls of `rmw` and `rclcpp` that no tracepoint tells of (before Kilted, or at all): steps of
+//! Calls of `rmw` and `rclcpp` that no tracepoint shows (before Kilted, or at all): steps of
 //! service calls, which executor a thread runs, where something that it ran without a callback's
 //! events has ended, and what is in which callback group.
 //!
@@ -126,11 +126,11 @@ fn loaded(mut wanted: impl FnMut(&CStr) -> bool) -> bool {
     false
 }
 
-/// Tells that the process's nodes are Python's, if they are: `rclpy` is loaded, and `rclcpp` is
+/// Reports that the process's nodes are Python's, if they are: `rclpy` is loaded, and `rclcpp` is
 /// not.
 #[cold]
 #[inline(never)]
-pub fn tell_python() {
+pub fn report_python() {
     let is = |what: &'static [u8]| {
         loaded(|file| file.to_bytes().rsplit(|&byte| byte == b'/').next().is_some_and(|name| name.starts_with(what)))
     };
@@ -155,7 +155,8 @@ pub fn look_for_filters(symbol: *const c_char) {
     }
 }
 
-/// Tells how the message begins that is taken or published next, where messages are joined by that.
+/// Reports how the message begins that is taken or published next, where messages are joined by
+/// that.
 #[inline]
 pub fn head(message: Pointer) {
     if FILTERS.load(Ordering::Relaxed) && !message.is_null() && message.addr() % 8 < 1 {
@@ -174,8 +175,8 @@ struct MessageInfo {
     received_ns: i64,
 }
 
-/// Tells when the message that is taken next was received, where the middleware has said it by now:
-/// `source_ns` is what it says to `tracetools`.
+/// Reports when the message that is taken next was received, where the middleware has said it by
+/// now: `source_ns` is what it says to `tracetools`.
 #[inline]
 pub fn received(source_ns: i64) {
     let info = process::info().cast::<MessageInfo>();
@@ -183,13 +184,13 @@ pub fn received(source_ns: i64) {
         return;
     }
     // SAFETY: what `rcl` handed to the middleware, which is under way and fills it in before it
-    // tells of the take.
+    // reports the take.
     let (source, received) = unsafe { ((*info).source_ns, (*info).received_ns) };
-    tell_received(source, received, source == source_ns);
+    report_received(source, received, source == source_ns);
 }
 
 #[inline]
-fn tell_received(source_ns: i64, received_ns: i64, filled_in: bool) {
+fn report_received(source_ns: i64, received_ns: i64, filled_in: bool) {
     // A middleware that knows none of them leaves 0.
     if filled_in && source_ns > 0 && received_ns > 0 {
         let after_ns = received_ns.wrapping_sub(source_ns);
@@ -244,7 +245,7 @@ fn step(at_ns: Option<u64>, code: u8, handle: Pointer, sequence: i64, client: u6
     });
 }
 
-/// Runs a step of a service call, of which tracepoints need not tell.
+/// Runs a step of a service call, of which tracepoints need not report.
 fn inside<R>(call: impl FnOnce() -> R) -> R {
     process::set_inside(true);
     let result = call();
@@ -288,7 +289,7 @@ hook!(
         if result == 0 && !info.is_null() && !taken.is_null() && unsafe { *taken } != 0 {
             // SAFETY: as above.
             let info = unsafe { &*info };
-            tell_received(info.source_ns, info.received_ns, true);
+            report_received(info.source_ns, info.received_ns, true);
             let id = &info.request;
             step(None, code::TAKE_REQUEST, service, id.sequence, whole(&id.client));
         }
@@ -316,7 +317,7 @@ hook!(
         if result == 0 && !info.is_null() && !taken.is_null() && unsafe { *taken } != 0 {
             // SAFETY: as above.
             let info = unsafe { &*info };
-            tell_received(info.source_ns, info.received_ns, true);
+            report_received(info.source_ns, info.received_ns, true);
             let id = &info.request;
             step(None, code::TAKE_RESPONSE, client, id.sequence, own_process(client));
             process::eventless_begins();
@@ -325,37 +326,37 @@ hook!(
     }
 );
 
-/// Which process a client is of, as the middleware tells it (Iron on). What services are told of it
-/// differs in the rest.
+/// Which process a client is of, as the middleware shows it (Iron on). What services are informed
+/// of it differs in the rest.
 fn own_process(client: Pointer) -> u64 {
     static REAL: Next = AtomicPtr::new(std::ptr::null_mut());
     let Some(function) = real(&REAL, c"rmw_get_gid_for_client") else { return 0 };
     /// `rmw_gid_t`, with room to spare.
     #[repr(C)]
-    struct Told {
+    struct OffCpu {
         implementation: *const c_char,
         data: [u8; 64],
     }
-    let mut told = Told { implementation: std::ptr::null(), data: [0; 64] };
+    let mut reported = OffCpu { implementation: std::ptr::null(), data: [0; 64] };
     // SAFETY: of this signature in every release that has the symbol; its result has room.
     let result = unsafe {
-        std::mem::transmute::<*mut c_void, extern "C-unwind" fn(Pointer, *mut Told) -> c_int>(function)(client, &mut told)
+        std::mem::transmute::<*mut c_void, extern "C-unwind" fn(Pointer, *mut OffCpu) -> c_int>(function)(client, &mut reported)
     };
-    if result == 0 { process_part(&told.data) } else { 0 }
+    if result == 0 { process_part(&reported.data) } else { 0 }
 }
 
-/// The thread runs `executor`, whose C++ type its run-time type information tells (Itanium ABI: the
-/// word before the first virtual function points to it, and its second word to the name).
+/// The thread runs `executor`, whose C++ type its run-time type information reports (Itanium ABI:
+/// the word before the first virtual function points to it, and its second word to the name).
 #[inline]
 fn spins(executor: Pointer) {
     if process::new_executor(executor as u64) && process::enabled() {
-        tell_executor(executor);
+        report_executor(executor);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn tell_executor(executor: Pointer) {
+fn report_executor(executor: Pointer) {
     // SAFETY: a live object of a class with virtual functions; without type information the pointer
     // is null.
     let kind = unsafe {
@@ -370,15 +371,15 @@ fn tell_executor(executor: Pointer) {
     });
 }
 
-/// Runs what an executor has selected, and tells its end where nothing else has.
+/// Runs what an executor has selected, and reports its end where nothing else has.
 #[inline]
 fn executes(call: impl FnOnce()) {
     process::execution_begins();
     let before = process::set_ran(process::ran::NOTHING);
     call();
-    let told = process::set_ran(process::ran::TOLD) == process::ran::TOLD;
-    if !told || before == process::ran::NEVER {
-        process::executed(told);
+    let reported = process::set_ran(process::ran::REPORTED) == process::ran::REPORTED;
+    if !reported || before == process::ran::NOT_RUN {
+        process::executed(reported);
     }
 }
 

@@ -38,7 +38,7 @@ pub const UNTRACED: u64 = 1;
 /// microsecond where processors are fastest (1.9 measured between two of one virtual machine).
 /// Reading the two clocks takes 0.6 there, so that most ends need no reading of the count.
 const LEAST_AWAY_NS: u64 = 800;
-/// Suspensions from here on are worth the system calls that tell them from preemption: 50
+/// Suspensions from here on are worth the system calls that distinguish them from preemption: 50
 /// microseconds, about ten times what these take.
 const WORTH_NS: u64 = 50_000;
 /// For so many activations after such a suspension it is asked for.
@@ -125,9 +125,9 @@ pub struct End {
     pub after_ns: u64,
 }
 
-/// What is told of an activation that was off the CPU.
+/// What is reported of an activation that was off the CPU.
 #[derive(Clone, Copy)]
-pub struct Told {
+pub struct OffCpu {
     /// How often it gave the CPU up.
     pub switches: u64,
     /// For how long it was ready all the same.
@@ -148,8 +148,8 @@ pub struct Course {
     asked: [u8; 256],
     /// Work without events took time.
     untraced: bool,
-    /// Its executor tells of the end of all that it runs.
-    pub tells_ends: bool,
+    /// Its executor reports the end of all that it runs.
+    pub reports_ends: bool,
 }
 
 impl Course {
@@ -169,7 +169,7 @@ impl Course {
         execution: None,
         asked: [0; 256],
         untraced: false,
-        tells_ends: false,
+        reports_ends: false,
     };
 
     fn place(callback: u64) -> usize {
@@ -184,7 +184,7 @@ impl Course {
     /// message, counts with it.
     #[inline]
     pub fn execution_begins(&mut self, at_ns: u64) {
-        self.tells_ends = true;
+        self.reports_ends = true;
         self.execution = Some(Execution { at_ns, switches: voluntary_switches() });
     }
 
@@ -260,7 +260,7 @@ impl Course {
     /// The same as [`Self::end`] of work without events, which is asked for from the first time on
     /// that it took time.
     #[inline]
-    pub fn end_untraced(&mut self, yields: u64, end: End) -> Option<Told> {
+    pub fn end_untraced(&mut self, yields: u64, end: End) -> Option<OffCpu> {
         let open = *self.last().filter(|open| open.callback == UNTRACED)?;
         if end.at_ns.saturating_sub(open.at_ns) > OFF_CPU_NS {
             self.untraced = true;
@@ -268,19 +268,20 @@ impl Course {
         self.end(UNTRACED, yields, end)
     }
 
-    /// What an executor ran is over: how often it gave the CPU up, if nothing else was told of it.
+    /// What an executor ran is over: how often it gave the CPU up, if nothing else reported
+    /// it.
     #[inline]
-    pub fn execution_ends(&mut self, at_ns: u64) -> Option<Told> {
+    pub fn execution_ends(&mut self, at_ns: u64) -> Option<OffCpu> {
         let execution = self.execution.take()?;
         let switches = since(execution.switches, voluntary_switches());
         let short = at_ns.saturating_sub(execution.at_ns) <= WORTH_NS;
-        Some(Told { switches, ready_ns: if short { 0 } else { UNKNOWN }, yields: 0, early_ns: 0 })
+        Some(OffCpu { switches, ready_ns: if short { 0 } else { UNKNOWN }, yields: 0, early_ns: 0 })
     }
 
     /// Of an activation that was off the CPU: how often it gave the CPU up, and how long it was
     /// ready.
     #[inline]
-    pub fn end(&mut self, callback: u64, yields: u64, end: End) -> Option<Told> {
+    pub fn end(&mut self, callback: u64, yields: u64, end: End) -> Option<OffCpu> {
         let place = self.under_way.iter().take(self.depth).rposition(|open| open.callback == callback)?;
         self.depth = place;
         let open = *self.under_way.get(place)?;
@@ -290,18 +291,18 @@ impl Course {
         let yields = yields.wrapping_sub(open.yields);
         let within = if away_ns < LEAST_AWAY_NS { 0 } else { since(open.switches, voluntary_switches()) };
         let switches = if within == UNKNOWN { UNKNOWN } else { within + open.early };
-        let tells = switches > 0 || yields > 0 || off_ns > OFF_CPU_NS;
-        let told = Told { switches, ready_ns: 0, yields, early_ns: open.early_ns };
-        tells.then(|| self.explain(&open, off_ns, told, end.at_ns))
+        let worth_reporting = switches > 0 || yields > 0 || off_ns > OFF_CPU_NS;
+        let reported = OffCpu { switches, ready_ns: 0, yields, early_ns: open.early_ns };
+        worth_reporting.then(|| self.explain(&open, off_ns, reported, end.at_ns))
     }
 
     #[cold]
-    fn explain(&mut self, open: &Activation, off_ns: u64, told: Told, at_ns: u64) -> Told {
-        if told.switches == 0 || told.switches == UNKNOWN {
-            return Told { ready_ns: UNKNOWN, ..told };
+    fn explain(&mut self, open: &Activation, off_ns: u64, reported: OffCpu, at_ns: u64) -> OffCpu {
+        if reported.switches == 0 || reported.switches == UNKNOWN {
+            return OffCpu { ready_ns: UNKNOWN, ..reported };
         }
         let mut ready_ns = 0;
-        if told.switches == open.early {
+        if reported.switches == open.early {
             // All of it was before the start.
             ready_ns = off_ns;
         } else if off_ns > WORTH_NS {
@@ -319,6 +320,6 @@ impl Course {
                 }
             };
         }
-        Told { ready_ns, ..told }
+        OffCpu { ready_ns, ..reported }
     }
 }

@@ -94,7 +94,7 @@ macro_rules! probes {
                     look_up(&ENABLED, ENABLED_NAME);
                 }
 
-                /// Whether whoever comes next wants to be told.
+                /// Whether whoever comes next wants to be informed.
                 fn wanted() -> bool {
                     next(&ENABLED, ENABLED_NAME).is_none_or(|function| {
                         // SAFETY: of this signature in every release that has it.
@@ -183,7 +183,7 @@ macro_rules! flagged {
 probes! {
     rcl_init(context: Pointer) first { words!(INIT, context) }
     rcl_node_init(node: Pointer, _rmw: Pointer, name: Text, namespace: Text) first {
-        calls::tell_python();
+        calls::report_python();
         with_text!(NODE, [node], name, namespace)
     }
     rcl_publisher_init(publisher: Pointer, node: Pointer, rmw: Pointer, topic: Text, depth: usize) first {
@@ -217,7 +217,7 @@ probes! {
         with_text!(SYMBOL, [callback], symbol)
     }
     callback_start(callback: Pointer, intra_process: Flag) last {
-        process::set_ran(process::ran::TOLD);
+        process::set_ran(process::ran::REPORTED);
         process::callback_start(callback as u64, intra_process != 0)
     }
     callback_end(callback: Pointer) first { process::callback_end(callback as u64) }
@@ -243,7 +243,7 @@ probes! {
         }
         flagged!(RMW_TAKE, taken, rmw_subscription, message, source_ns)
     }
-    // Where the calls themselves go through `calls`, that tells more.
+    // Where the calls themselves go through `calls`, that reports more.
     rmw_send_request(rmw_client: Pointer, _request: Pointer, sequence: i64) first {
         if !process::inside() {
             words!(SEND_REQUEST, rmw_client, sequence, 0)
@@ -283,7 +283,7 @@ probes! {
 }
 
 /// Whether this `rmw_publish` is that of before Jazzy, whose one argument is the message; later its
-/// first is the publisher, its second the message. Which of them `rcl_publish` has just named tells
+/// first is the publisher, its second the message. Which of them `rcl_publish` has just named shows
 /// it; no symbol does (Iron has Jazzy's symbols, and Humble's arguments).
 fn is_old(first: Pointer, second: Pointer) -> bool {
     let Some(header) = session::header() else { return false };

@@ -13,10 +13,10 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::c::{CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME, PR_GET_NAME, clock, gettid, prctl, pthread_setspecific};
-use crate::off_cpu::{self, Course, Told};
+use crate::off_cpu::{self, Course, OffCpu};
 use crate::ring::{self, Record, Writer, code};
 use crate::session::{
-    CPU_CODES, FIRST_GENERATION, NO_GENERATION, NOT_YET, OFF, THREAD_KEY, claim, generation, homeless, set_up,
+    CPU_CODES, FIRST_GENERATION, NO_GENERATION, NOT_YET, OFF, THREAD_KEY, claim, generation, without_ring, set_up,
 };
 
 /// What a thread has.
@@ -34,9 +34,9 @@ struct Thread {
     message: AtomicU64,
     /// The executor that ran last.
     executor: AtomicU64,
-    /// What was told of what the executor runs: [`ran`].
+    /// What was reported of what the executor runs: [`ran`].
     ran: AtomicU32,
-    /// A step of a service call is under way, and is told when it is over.
+    /// A step of a service call is under way, and is reported when it is over.
     inside: AtomicBool,
     /// Where the middleware writes what it knows of the message that is being taken.
     info: AtomicPtr<u8>,
@@ -52,7 +52,7 @@ thread_local! {
             yields: AtomicU64::new(0),
             message: AtomicU64::new(0),
             executor: AtomicU64::new(0),
-            ran: AtomicU32::new(ran::NEVER),
+            ran: AtomicU32::new(ran::NOT_RUN),
             inside: AtomicBool::new(false),
             info: AtomicPtr::new(std::ptr::null_mut()),
         }
@@ -71,8 +71,8 @@ pub fn now() -> u64 {
     if enabled() { clock(CLOCK_MONOTONIC) } else { 0 }
 }
 
-/// As [`event`], for what began at `at_ns` and could not be told before it was over. The thread has
-/// written nothing since then.
+/// As [`event`], for what began at `at_ns` and could not be reported before it was over. The thread
+/// has written nothing since then.
 #[inline]
 pub fn event_at(at_ns: Option<u64>, code: u8, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
     with_ring(|thread| {
@@ -125,7 +125,7 @@ pub fn callback_end(callback: u64) {
         let (now, end) = Stamps::end(code::CALLBACK_END);
         // SAFETY: as above.
         let course = unsafe { &mut *thread.course.get() };
-        thread.tell(course.end(callback, thread.yields.load(Ordering::Relaxed), end), now);
+        thread.write_off_cpu(course.end(callback, thread.yields.load(Ordering::Relaxed), end), now);
         thread.write_at(code::CALLBACK_END, now, 1, |record| record.word(callback));
     });
 }
@@ -146,16 +146,16 @@ pub fn eventless_begins() {
 }
 
 /// Writes that what an executor ran has returned, and before it why it was off the CPU, if it was.
-pub fn executed(told: bool) {
+pub fn executed(complete: bool) {
     with_ring(|thread| {
         let (now, end) = Stamps::end(code::EXECUTED);
         // SAFETY: as above.
         let course = unsafe { &mut *thread.course.get() };
         let found = course.end(EVENTLESS, thread.yields.load(Ordering::Relaxed), end);
         let found = found.or_else(|| course.execution_ends(now.at_ns));
-        thread.tell(found.filter(|_| !told), now);
+        thread.write_off_cpu(found.filter(|_| !complete), now);
         thread.write_at(code::EXECUTED, now, 0, |record| {
-            if told {
+            if complete {
                 record.flag(ring::FLAG_SET);
             }
         });
@@ -164,13 +164,13 @@ pub fn executed(told: bool) {
 
 /// Writes that an executor selects, and before it why the work since its last selection was off the
 /// CPU, if that had no events and was so: a client's callback, an action, what else waits in the
-/// wait set. Where its executor tells of the end of all that it runs, that is told there.
+/// wait set. Where its executor reports of the end of all that it runs, that is reported there.
 pub fn next_ready() {
     with_ring(|thread| {
         // SAFETY: as above.
         let course = unsafe { &mut *thread.course.get() };
         let (mut now, mut end) = Stamps::end(code::NEXT_READY);
-        if course.tells_ends {
+        if course.reports_ends {
             return thread.write_at(code::NEXT_READY, now, 0, |_| ());
         }
         let asked =
@@ -180,7 +180,7 @@ pub fn next_ready() {
             end = off_cpu::End { cpu_ns: now.cpu_ns, after_ns: clock(CLOCK_MONOTONIC), ..end };
         }
         let yields = thread.yields.load(Ordering::Relaxed);
-        thread.tell(course.end_untraced(yields, end), now);
+        thread.write_off_cpu(course.end_untraced(yields, end), now);
         thread.write_at(code::NEXT_READY, now, 0, |_| ());
         course.begin_untraced(yields, now.at_ns, now.cpu_ns);
     });
@@ -221,7 +221,6 @@ impl Stamps {
         Self { at_ns, cpu_ns: with_cpu.then(|| clock(CLOCK_THREAD_CPUTIME)) }
     }
 
-    /// Of an end.
     #[inline]
     fn end(code: u8) -> (Self, off_cpu::End) {
         let now = Self::now(code);
@@ -239,7 +238,7 @@ fn with_ring(write: impl FnOnce(&Thread)) {
             return;
         }
         if thread.busy.load(Ordering::Relaxed) != 0 {
-            homeless();
+            without_ring();
             return;
         }
         thread.busy.store(1, Ordering::Relaxed);
@@ -268,11 +267,11 @@ pub fn keep_message(message: u64) {
 /// What the events say of what an executor has under way on this thread.
 pub mod ran {
     /// The thread has not run anything for an executor.
-    pub const NEVER: u32 = 0;
+    pub const NOT_RUN: u32 = 0;
     /// Nothing so far.
     pub const NOTHING: u32 = 1;
-    /// A callback has started, or all was told.
-    pub const TOLD: u32 = 2;
+    /// A callback has started, or all was reported.
+    pub const REPORTED: u32 = 2;
 }
 
 /// Sets what is known of this thread's work, and returns what was.
@@ -334,7 +333,7 @@ impl Thread {
     #[inline]
     fn write_at(&self, code: u8, now: Stamps, words: usize, fill: impl FnOnce(&mut Record<'_, '_>)) {
         // SAFETY: this thread's own, and `busy` keeps a signal handler of it out.
-        let Some(writer) = (unsafe { &mut *self.writer.get() }) else { return homeless() };
+        let Some(writer) = (unsafe { &mut *self.writer.get() }) else { return without_ring() };
         let with_cpu = usize::from(now.cpu_ns.is_some());
         let Some(mut record) = writer.begin(2 + with_cpu + words, now.at_ns) else { return };
         if let Some(cpu_ns) = now.cpu_ns {
@@ -347,8 +346,8 @@ impl Thread {
 
     /// Why the activation was off the CPU that the next record ends. The caller has set `busy`.
     #[inline]
-    fn tell(&self, found: Option<Told>, now: Stamps) {
-        if let Some(Told { switches, ready_ns, yields, early_ns }) = found {
+    fn write_off_cpu(&self, found: Option<OffCpu>, now: Stamps) {
+        if let Some(OffCpu { switches, ready_ns, yields, early_ns }) = found {
             self.write_at(code::OFF_CPU, Stamps { cpu_ns: None, ..now }, 4, |record| {
                 record.word(switches);
                 record.word(ready_ns);

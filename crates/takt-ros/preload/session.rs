@@ -71,9 +71,9 @@ pub fn header() -> Option<&'static FileHeader> {
     }
 }
 
-pub fn homeless() {
+pub fn without_ring() {
     if let Some(header) = header() {
-        header.homeless.fetch_add(1, Ordering::Relaxed);
+        header.without_ring.fetch_add(1, Ordering::Relaxed);
     }
 }
 

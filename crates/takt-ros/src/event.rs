@@ -276,8 +276,9 @@ pub enum Kind {
     /// callback, an action, a wake-up. Also once when a thread runs its first executable (seen by
     /// the preload library only).
     ExecutorExecuted {
-        /// A callback's events have told all of it.
-        told: bool,
+        /// A callback's events have reported all of it.
+        #[serde(rename = "told")]
+        complete: bool,
     },
     /// A callback group gets a member (seen by the preload library only). A subscription is named
     /// by its C++ object; a timer is the one that the same thread links to its node next; a service
@@ -300,12 +301,12 @@ pub enum Kind {
     },
     /// What this thread's next event takes was received by the middleware of this process so long
     /// after its source time stamp. Both stamps are of the day's clocks of their machines (seen by
-    /// the preload library only, and where the middleware tells it).
+    /// the preload library only, and where the middleware shows it).
     MessageReceived {
         /// Nanoseconds; negative where two machines' clocks disagree.
         after_ns: i64,
     },
-    /// Nodes of this process are those of Python, whose callbacks no event tells of.
+    /// Nodes of this process are those of Python, whose callbacks no event shows.
     Python,
     /// Events were lost here: what stood between this thread's last event and this one is unknown.
     /// With `pid` and `tid` 0 any thread of any process is concerned (a buffer of a processor,

@@ -1,6 +1,6 @@
-//! Why a callback was off the CPU, told by the probes and held against what the child did: it says
-//! itself how often it slept, and for how long it must have been preempted, because another thread
-//! had its CPU.
+//! Why a callback was off the CPU, reported by the probes and held against what the child did: it
+//! says itself how often it slept, and for how long it must have been preempted, because another
+//! thread had its CPU.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -74,13 +74,13 @@ fn child() {
         }
         calls.callback_end(address(SLEEPER));
         let held = number.is_multiple_of(5).then(|| {
-            let (lock, (tell, told)) = (Arc::clone(&lock), std::sync::mpsc::channel());
+            let (lock, (report, reported)) = (Arc::clone(&lock), std::sync::mpsc::channel());
             let holder = std::thread::spawn(move || {
                 let _held = lock.lock().unwrap();
-                tell.send(()).unwrap();
+                report.send(()).unwrap();
                 std::thread::sleep(SLEEP);
             });
-            told.recv().unwrap();
+            reported.recv().unwrap();
             holder
         });
         calls.callback_start(address(LOCKER), false);
@@ -184,8 +184,8 @@ fn short(calls: &Tracepoints) {
     println!("{SIGN} truth\n{truth}");
 }
 
-/// Every switch and every yield is told, of each activation as many as the child counted, however
-/// short they were.
+/// Every switch and every yield is reported, of each activation as many as the child counted,
+/// however short they were.
 fn judge_short(events: &[Event], output: &mut BufReader<std::process::ChildStdout>) {
     let mut text = String::new();
     std::io::Read::read_to_string(output, &mut text).unwrap();
@@ -199,22 +199,22 @@ fn judge_short(events: &[Event], output: &mut BufReader<std::process::ChildStdou
         .collect();
     assert_eq!(truth.len() as u64, ROUNDS * SHORT.len() as u64);
     let mut found = Vec::new();
-    let (mut told, mut shortest_ns, mut start) = ((0, 0), u64::MAX, (0, 0));
+    let (mut reported, mut shortest_ns, mut start) = ((0, 0), u64::MAX, (0, 0));
     for event in events {
         match event.kind {
             Kind::CallbackStart { callback, .. } if SHORT.contains(&callback) => {
-                (told, start) = ((0, 0), (event.at_ns, event.cpu_ns.unwrap()));
+                (reported, start) = ((0, 0), (event.at_ns, event.cpu_ns.unwrap()));
             }
             Kind::OffCpu { switches, yields, early_ns, .. } => {
                 assert_eq!(early_ns, 0);
-                told = (switches.unwrap(), yields.unwrap());
+                reported = (switches.unwrap(), yields.unwrap());
             }
             Kind::CallbackEnd { callback } if SHORT.contains(&callback) => {
                 let off_ns = (event.at_ns - start.0).saturating_sub(event.cpu_ns.unwrap() - start.1);
-                if told.0 > 0 {
+                if reported.0 > 0 {
                     shortest_ns = shortest_ns.min(off_ns);
                 }
-                found.push(told);
+                found.push(reported);
             }
             _ => {}
         }
@@ -323,28 +323,28 @@ fn observe(source: &mut impl Source, mut child: Child) -> Vec<Event> {
     events
 }
 
-/// An activation as its events tell it.
+/// An activation as its events report it.
 #[derive(Debug)]
 struct Activation {
     off_ns: u64,
-    told: Option<(Option<u64>, Option<u64>)>,
+    reported: Option<(Option<u64>, Option<u64>)>,
 }
 
 fn activations(events: &[Event], of: u64) -> Vec<Activation> {
-    let (mut found, mut start, mut told) = (Vec::new(), None, None);
+    let (mut found, mut start, mut reported) = (Vec::new(), None, None);
     for event in events {
         match event.kind {
             Kind::CallbackStart { callback, .. } => {
-                told = None;
+                reported = None;
                 start = (callback == of).then_some((event.at_ns, event.cpu_ns.unwrap(), event.tid));
             }
-            Kind::OffCpu { switches, ready_ns, .. } => told = Some((switches, ready_ns)),
+            Kind::OffCpu { switches, ready_ns, .. } => reported = Some((switches, ready_ns)),
             Kind::CallbackEnd { callback } if callback == of => {
                 let (at_ns, cpu_ns, tid) = start.take().unwrap();
                 assert_eq!(event.tid, tid);
                 let used_ns = event.cpu_ns.unwrap() - cpu_ns;
                 let off_ns = (event.at_ns - at_ns).saturating_sub(used_ns);
-                found.push(Activation { off_ns, told: told.take() });
+                found.push(Activation { off_ns, reported: reported.take() });
             }
             _ => {}
         }
@@ -353,29 +353,29 @@ fn activations(events: &[Event], of: u64) -> Vec<Activation> {
     for activation in &found {
         assert_eq!(
             activation.off_ns > takt_ros::event::OFF_CPU_NS,
-            activation.told.is_some(),
+            activation.reported.is_some(),
             "{activation:?}"
         );
     }
     found
 }
 
-fn said(event: &Event) -> bool {
+fn message(event: &Event) -> bool {
     matches!(event.kind, Kind::OffCpu { .. })
 }
 
-/// What must be told, whatever the machine did meanwhile.
+/// What must be reported, whatever the machine did meanwhile.
 fn judge(events: &[Event]) {
     let preempted = activations(events, BUSY);
     for activation in &preempted {
-        assert!(matches!(activation.told, None | Some((Some(0), _))), "it never waits: {activation:?}");
+        assert!(matches!(activation.reported, None | Some((Some(0), _))), "it never waits: {activation:?}");
     }
-    assert!(preempted.iter().any(|activation| activation.told.is_some()), "its rival never ran");
+    assert!(preempted.iter().any(|activation| activation.reported.is_some()), "its rival never ran");
     let sleep_ns = SLEEP.as_nanos() as u64;
     let mut exact = 0;
     for (number, activation) in activations(events, SLEEPER).iter().enumerate() {
         // Counted from the start: a thread's first activations are.
-        let Some((switches, ready_ns)) = activation.told else {
+        let Some((switches, ready_ns)) = activation.reported else {
             assert!(number % 3 != 2, "{number}: {activation:?}");
             continue;
         };
@@ -391,22 +391,22 @@ fn judge(events: &[Event]) {
     assert!(exact >= 5, "{exact}");
     // It waits where the lock's holder did not end its sleep before.
     let locked = activations(events, LOCKER);
-    let waited = locked.iter().filter(|lock| matches!(lock.told, Some((Some(1..), _)))).count();
+    let waited = locked.iter().filter(|lock| matches!(lock.reported, Some((Some(1..), _)))).count();
     assert!(waited >= 1 && waited <= locked.len() / 2, "{locked:?}");
     // Where it was asked for, which is from the first on that took long.
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for pair in
-        events.iter().filter(|event| event.cpu_ns.is_some() || said(event)).collect::<Vec<_>>().windows(2)
+        events.iter().filter(|event| event.cpu_ns.is_some() || message(event)).collect::<Vec<_>>().windows(2)
     {
         if let (Kind::OffCpu { switches, .. }, Kind::ExecutorNextReady) = (&pair[0].kind, &pair[1].kind) {
-            told.push(switches.unwrap());
+            reported.push(switches.unwrap());
         }
     }
-    assert!(told.iter().filter(|&&switches| switches > 0).count() >= 7, "{told:?}");
+    assert!(reported.iter().filter(|&&switches| switches > 0).count() >= 7, "{reported:?}");
 }
 
 #[test]
-fn the_preload_probe_tells_sleep_from_preemption() {
+fn the_preload_probe_distinguishes_sleep_from_preemption() {
     let session = ProbeSession::create(&ProbeOptions { stand_in: true, ..ProbeOptions::default() }).unwrap();
     let mut probe = session.probe().unwrap();
     let (child, _output) = start(&session, true);
@@ -414,7 +414,7 @@ fn the_preload_probe_tells_sleep_from_preemption() {
 }
 
 #[test]
-fn uprobes_tell_sleep_from_preemption() {
+fn uprobes_distinguish_sleep_from_preemption() {
     let session = ProbeSession::create(&ProbeOptions { stand_in: true, ..ProbeOptions::default() }).unwrap();
     let (mut child, _output) = start(&session, false);
     let Some(mut probe) = attach(&mut child) else { return };

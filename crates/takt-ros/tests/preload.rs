@@ -86,7 +86,7 @@ fn all_events_of_all_threads_arrive_in_order() {
     assert_eq!(info.events, all);
     let threads = by_thread(&events);
     assert_eq!(threads.len() as u64, THREADS + 1);
-    // Told by the process's end alone, and so not before the other threads' last events.
+    // Reported by the process's end alone, and so not before the other threads' last events.
     assert_eq!(events.last().unwrap().kind, Kind::ThreadEnd);
     for (tid, events) in &threads {
         let Kind::ThreadName { name } = &events[0].kind else { panic!("{tid} has no name: {:?}", events[0]) };
@@ -164,7 +164,7 @@ fn cpu_time_comes_with_all_events_or_none_when_asked() {
 }
 
 #[test]
-fn the_older_rmw_publish_is_told_by_the_message() {
+fn the_older_rmw_publish_is_reported_by_the_message() {
     let (events, probe) = observe("old", &options());
     assert_eq!(probe.processes().next().unwrap().rmw_publish_arguments, 1);
     let published = events.iter().filter(|event| matches!(event.kind, Kind::RmwPublish { .. }));
@@ -213,9 +213,9 @@ fn a_forked_child_writes_into_a_file_of_its_own() {
     let mut counts: Vec<(u64, usize)> =
         probe.processes().map(|info| (info.lost, info.events as usize)).collect();
     counts.sort_unstable();
-    // It waits for its child within the callback, which is told where it takes long.
-    let told = events.iter().filter(|event| matches!(event.kind, Kind::OffCpu { .. })).count();
-    counts[0].1 -= told.min(1);
+    // It waits for its child within the callback, which is reported where it takes long.
+    let reported = events.iter().filter(|event| matches!(event.kind, Kind::OffCpu { .. })).count();
+    counts[0].1 -= reported.min(1);
     // Name, start, end, the thread's end; name, ten ends, the thread's end.
     assert_eq!(counts, [(0, 4), (0, 12)]);
     for thread in by_thread(&events).values() {
@@ -323,8 +323,8 @@ fn a_killed_reader_leaves_no_files_and_its_processes_go_on() {
     command.args(["--exact", "the_victims_side", "--nocapture"]).env(ROLE, "victim");
     let mut victim = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-    let said = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
-    let (observed, directory) = said.split_once(' ').unwrap();
+    let reported = lines.find_map(|line| line.unwrap().strip_prefix("victim: ").map(str::to_owned)).unwrap();
+    let (observed, directory) = reported.split_once(' ').unwrap();
     let directory = std::path::Path::new(directory);
     assert!(directory.join("session.lock").exists());
     // Held: what is observed waits for the end of its input, which the victim's death would be.
@@ -335,7 +335,7 @@ fn a_killed_reader_leaves_no_files_and_its_processes_go_on() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(!directory.exists(), "left behind: {}", directory.display());
-    // The observed process hears the end of its input and ends by itself: it is not brought down by
+    // The observed process reads the end of its input and ends by itself: it is not brought down by
     // files that went.
     while std::path::Path::new("/proc").join(observed).join("exe").exists() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(10));

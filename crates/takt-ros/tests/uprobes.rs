@@ -137,17 +137,17 @@ fn observe() -> Option<(Vec<Event>, UprobeInfo, Vec<u64>)> {
     observed.stdin.write_all(b"go\n").unwrap();
     let mut events = Vec::new();
     let until = Instant::now() + Duration::from_secs(20);
-    let mut told = false;
+    let mut reported = false;
     while !probe.ended() {
         assert!(Instant::now() < until, "the probe does not end: {:?}, {events:?}", probe.info());
         probe.poll(&mut |event| events.push(event)).unwrap();
-        if !told
+        if !reported
             && events
                 .iter()
                 .any(|event| event.kind == Kind::CallbackStart { callback: 801, intra_process: false })
         {
             observed.stdin.write_all(b"end\n").unwrap();
-            told = true;
+            reported = true;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -181,7 +181,7 @@ fn a_running_process_is_observed_and_what_came_before_is_found_again() {
         .collect();
     assert_eq!(topics, [("/in", subscription), ("/out", publisher)]);
     assert_eq!((info.filled, info.unexplained), (3, 1));
-    // Told before what needs it.
+    // Reported before what needs it.
     let first = |wanted: &dyn Fn(&Kind) -> bool| events.iter().position(|event| wanted(&event.kind)).unwrap();
     assert!(
         first(&|kind| matches!(kind, Kind::PublisherInit { .. }))

@@ -41,7 +41,7 @@ impl MachineCpus {
     /// Reads the machine's lists and asks the kernel what this process may use.
     ///
     /// # Errors
-    /// When the kernel does not tell which CPUs are online.
+    /// When the kernel does not report which CPUs are online.
     pub fn read() -> Result<Self, Error> {
         let online = placement::online()?;
         let inherited = placement::affinity(0)?;
@@ -110,7 +110,7 @@ fn list(name: &str) -> CpuSet {
 }
 
 /// What the cpuset of this process permits: the kernel cuts an affinity down to it, so a thread of
-/// its own asks for every CPU and reads back what is left. No file tells this in every container.
+/// its own asks for every CPU and reads back what is left. No file reports this in every container.
 fn permitted() -> Option<CpuSet> {
     let ask = || {
         placement::ask_for_all_cpus().ok()?;

@@ -56,7 +56,7 @@ pub enum Error {
     Refused {
         /// What was asked, with its values.
         setting: String,
-        /// Why, as far as it can be told.
+        /// Why, as far as it can be reported.
         cause: Cause,
         /// What to do, as a command where there is one.
         fix: String,

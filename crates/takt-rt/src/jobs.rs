@@ -171,7 +171,7 @@ pub struct TaskTotals {
 
 /// What a collector leaves.
 #[derive(Debug)]
-#[must_use = "`error` tells whether records were drained and not saved"]
+#[must_use = "`error` shows whether records were drained and not saved"]
 pub struct Collected<S> {
     /// The sink.
     pub sink: S,
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_counted_and_told() {
+    fn losses_are_counted_and_reported() {
         let collector = JobCollector::start(MemorySink::default(), Duration::from_secs(3600)).unwrap();
         let mut recorder = collector.recorder("flood", 4);
         // The first round may come before or after the pushes; either way all are drained or

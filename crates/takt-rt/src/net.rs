@@ -75,7 +75,7 @@ pub fn interface(name: &str) -> io::Result<Interface> {
 
 /// Where the driver of interface `name` says that its device is: a bus address (`0000:02:00.0`).
 /// `None` for interfaces without a device behind them (veth, bridges, loopback) and drivers that do
-/// not tell.
+/// not report.
 ///
 /// # Errors
 /// What the system says.
@@ -142,8 +142,8 @@ fn request(name: &str) -> libc::ifreq {
     // SAFETY: ifreq is plain data, for which zeros are a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays 0.
-    let room = request.ifr_name.len() - 1;
-    for (to, from) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+    let longest = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..longest].iter_mut().zip(name.bytes()) {
         *to = from as c_char;
     }
     request

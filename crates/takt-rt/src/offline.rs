@@ -111,7 +111,7 @@ impl Offline {
 
 impl Drop for Offline {
     fn drop(&mut self) {
-        // What does not come back has been tried twice; nobody is left to tell.
+        // What does not come back has been tried twice; nobody is left to report.
         self.bring_back();
     }
 }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_online_goes_and_comes_back_and_what_stays_is_told() {
+    fn what_was_online_goes_and_comes_back_and_what_stays_is_reported() {
         let root = machine();
         let (offline, stay) = Offline::take_below(root.path(), &"0-3,9".parse().unwrap());
         assert_eq!(offline.taken(), [1, 2]);

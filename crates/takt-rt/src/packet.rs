@@ -72,7 +72,7 @@ impl PacketSocket {
         address.sll_protocol = protocol.to_be();
         address.sll_ifindex = index as i32;
         let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the address is as long as told.
+        // SAFETY: the address is as long as instructed.
         match unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), length) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -126,7 +126,7 @@ impl PacketSocket {
 
     fn option<T>(&self, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
         let (fd, length) = (self.0.as_raw_fd(), size_of::<T>() as libc::socklen_t);
-        // SAFETY: the value is as long as told, and the kernel copies it.
+        // SAFETY: the value is as long as instructed, and the kernel copies it.
         let outcome = unsafe { libc::setsockopt(fd, level, name, (&raw const *value).cast(), length) };
         if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -136,7 +136,7 @@ impl PacketSocket {
     /// # Errors
     /// What the system says; after an interface has gone down, once.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        // SAFETY: the buffer is as long as told.
+        // SAFETY: the buffer is as long as instructed.
         let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
         usize::try_from(length).map_or_else(|_| none_came(), |length| Ok(Some(length)))
     }
@@ -158,7 +158,7 @@ impl PacketSocket {
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
-        // SAFETY: all parts are valid for the lengths told, and outlive the call.
+        // SAFETY: all parts are valid for the lengths reported, and outlive the call.
         let length = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, 0) };
         let Ok(length) = usize::try_from(length) else { return none_came() };
         Ok(Some(Taken {
@@ -173,7 +173,7 @@ impl PacketSocket {
     /// # Errors
     /// What the system says; `WriteZero` where it took a part alone.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: the frame is as long as told.
+        // SAFETY: the frame is as long as instructed.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         match usize::try_from(sent) {
             Ok(sent) if sent == frame.len() => Ok(()),
@@ -198,7 +198,7 @@ impl PacketSocket {
     pub fn dropped(&self) -> u64 {
         let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: the statistics are as long as told.
+        // SAFETY: the statistics are as long as instructed.
         let outcome = unsafe {
             libc::getsockopt(
                 self.0.as_raw_fd(),
@@ -225,7 +225,7 @@ pub fn wait(socket: BorrowedFd<'_>, most: Duration) -> bool {
         tv_sec: most.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(most.subsec_nanos() as i32),
     };
-    // SAFETY: one descriptor, as told, and a time; no signal mask.
+    // SAFETY: one descriptor, as instructed, and a time; no signal mask.
     unsafe { libc::ppoll(&raw mut poll, 1, &raw const most, std::ptr::null()) > 0 }
 }
 

@@ -50,7 +50,7 @@ impl PerfRing {
     ///
     /// As [`Self::map`].
     pub fn map_overwritten(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        // That the tail cannot be written is how the kernel is told.
+        // That the tail cannot be written is how the kernel is informed.
         Self::map_as(fd, bytes, libc::PROT_READ)
     }
 
@@ -119,8 +119,8 @@ impl PerfRing {
     /// `enough` of what is there or all is. The last record may be torn. True where `enough` ended
     /// it; false where the ring holds no more.
     pub fn newest(&self, out: &mut Vec<u8>, enough: &mut dyn FnMut(&[u8]) -> bool) -> bool {
-        /// The kernel writes ahead of the head that it tells, by the records of an interrupt in an
-        /// interrupt at most.
+        /// The kernel writes ahead of the head that it reports, by the records of an interrupt in
+        /// an interrupt at most.
         const AHEAD: u64 = 16 << 10;
         const PIECE: u64 = 32 << 10;
         out.clear();
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(read, written);
         let mut tail = [0; 8];
         file.read_exact_at(&mut tail, TAIL as u64).unwrap();
-        assert_eq!(u64::from_ne_bytes(tail), head, "the kernel is told what is free");
+        assert_eq!(u64::from_ne_bytes(tail), head, "the kernel is informed what is free");
         // A head beyond all sense reads no further than the buffer.
         file.write_all_at(&u64::MAX.to_ne_bytes(), HEAD as u64).unwrap();
         let before = read.len();

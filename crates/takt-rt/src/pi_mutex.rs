@@ -193,7 +193,7 @@ impl<T> PiMutex<T> {
         Ok(self.guard())
     }
 
-    /// Locks; waits at most `timeout` on the clock that [`wait_clock`] tells: CLOCK_MONOTONIC,
+    /// Locks; waits at most `timeout` on the clock that [`wait_clock`] reports: CLOCK_MONOTONIC,
     /// which nobody sets, wherever kernel and C library can.
     ///
     /// # Errors

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_thread_cannot_reserve_and_is_told_why() {
+    fn a_bound_thread_cannot_reserve_and_is_reported_why() {
         let online = placement::online().unwrap();
         if online.len() < 2 {
             eprintln!("SKIPPED: needs two CPUs");

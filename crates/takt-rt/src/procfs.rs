@@ -115,12 +115,12 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Of all CPUs now; zeros where the kernel does not tell.
+    /// Of all CPUs now; zeros where the kernel does not report.
     pub fn read() -> Self {
         fs::read_to_string("/proc/stat").ok().and_then(|text| Self::of_all(&text)).unwrap_or_default()
     }
 
-    /// Of each CPU now; none where the kernel does not tell.
+    /// Of each CPU now; none where the kernel does not report.
     pub fn read_by_cpu() -> Vec<(usize, Self)> {
         fs::read_to_string("/proc/stat").map_or_else(|_| Vec::new(), |text| Self::by_cpu(&text).collect())
     }

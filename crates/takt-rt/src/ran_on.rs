@@ -117,7 +117,7 @@ fn known() -> MutexGuard<'static, Vec<Known>> {
 pub fn mark() {
     let _ = OWN.try_with(|own| {
         if let Some(seen) = own.get() {
-            // SAFETY: takes nothing; -1 where the kernel does not tell.
+            // SAFETY: takes nothing; -1 where the kernel does not report.
             let cpu = unsafe { libc::sched_getcpu() };
             if let Ok(cpu) = usize::try_from(cpu) {
                 seen.mark(cpu);
@@ -150,8 +150,8 @@ pub(crate) fn begin(name: &str, granted: &Granted) {
     mark();
 }
 
-/// Tells that a thread was placed anew after it started: what was asked, and what it has now. Where
-/// it was before is forgotten.
+/// Reports that a thread was placed anew after it started: what was asked, and what it has now.
+/// Where it was before is forgotten.
 pub fn placed(granted: &Granted) {
     let mut list = known();
     if let Some(known) = list.iter_mut().rev().find(|known| known.tid == granted.effective.tid) {
@@ -184,7 +184,7 @@ pub struct ThreadCpus {
 
 impl ThreadCpus {
     /// A sentence where it ran on a CPU that was not asked for, although the kernel had granted
-    /// what was: somebody moved it, or took its CPU away. (What was not granted is told by
+    /// what was: somebody moved it, or took its CPU away. (What was not granted is reported by
     /// [`Granted`].)
     pub fn strayed(&self) -> Option<String> {
         self.asked.filter(|_| self.asked == self.granted)?;
@@ -224,10 +224,10 @@ impl Watch {
                 }
                 continue;
             }
-            let (told, granted, seen) =
+            let (sender, granted, seen) =
                 self.others.entry((tid, started)).or_insert_with(|| (name.clone(), None, Seen::new()));
             // Threads name themselves after they started.
-            *told = name;
+            *sender = name;
             *granted = crate::placement::affinity(tid).ok().or(*granted);
             seen.look(cpu);
         }
@@ -291,8 +291,8 @@ mod tests {
         let (first, last) = (usable.iter().next().unwrap(), usable.iter().last().unwrap());
         let mut watch = Watch::begin();
         let settings = ThreadSettings { cpus: CpuSet::single(last).ok(), ..ThreadSettings::default() };
-        let (told, tell) = mpsc::channel::<()>();
-        let idle = thread::spawn("ran-on-idle", &settings, move || tell.recv().is_err()).unwrap();
+        let (sender, receiver) = mpsc::channel::<()>();
+        let idle = thread::spawn("ran-on-idle", &settings, move || receiver.recv().is_err()).unwrap();
         let pinned = thread::spawn("ran-on-pinned", &settings, || {
             let mut periodic =
                 Periodic::start_now(Duration::from_micros(200), SleepStrategy::Kernel).unwrap();
@@ -311,7 +311,7 @@ mod tests {
         pinned.join().unwrap();
         moves.join().unwrap();
         watch.look();
-        drop(told);
+        drop(sender);
         idle.join().unwrap();
         let report = watch.report();
         let of = |name: &str| report.iter().find(|thread| thread.name == name).unwrap().clone();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_on_another_cpu_than_asked_is_told() {
+    fn one_on_another_cpu_than_asked_is_reported() {
         let strayed = ThreadCpus {
             name: "loop".into(),
             tid: 1,
@@ -345,7 +345,7 @@ mod tests {
         };
         assert!(strayed.strayed().unwrap().contains("CPUs 0"));
         let refused = ThreadCpus { granted: "0-1".parse().ok(), ..strayed.clone() };
-        assert!(refused.strayed().is_none(), "told as not granted");
+        assert!(refused.strayed().is_none(), "reported as not granted");
         assert!(ThreadCpus { asked: None, ..strayed }.strayed().is_none());
     }
 }

@@ -17,8 +17,8 @@ pub(crate) const DEADLINE_AFFINITY_FIX: &str = "leave `cpus` out for SCHED_DEADL
      /sys/fs/cgroup/takt/cpuset.cpus && echo root > /sys/fs/cgroup/takt/cpuset.cpus.partition && echo $$ > \
      /sys/fs/cgroup/takt/cgroup.procs`";
 
-/// Whether the calling thread holds capability `bit`; true when it cannot be told, so that nothing
-/// is blamed wrongly.
+/// Whether the calling thread holds capability `bit`; true when it cannot be reported, so that
+/// nothing is blamed wrongly.
 pub(crate) fn has_capability(bit: u32) -> bool {
     status_field("CapEff:")
         .and_then(|text| u64::from_str_radix(&text, 16).ok())

@@ -66,7 +66,7 @@ where
     spawn_with(name, settings, |_| body())
 }
 
-/// As [`spawn`]; the body is told what was granted.
+/// As [`spawn`]; the body is informed what was granted.
 pub fn spawn_with<T, F>(name: &str, settings: &ThreadSettings, body: F) -> Result<Handle<T>, Error>
 where
     T: Send + 'static,

@@ -75,7 +75,7 @@ impl Draft {
         Self { inner: before.clone() }
     }
 
-    /// Measured time; the greatest of those that are told.
+    /// Measured time; the greatest of those that are reported.
     pub fn elapsed_ns(&mut self, elapsed_ns: u64) {
         self.inner.elapsed_ns = self.inner.elapsed_ns.max(elapsed_ns);
     }
@@ -275,7 +275,7 @@ impl RunDir {
                 found: "another process writes this run".to_owned(),
                 expected: "a run that has ended. Fix: end that process, or wait for its end",
             }),
-            // A file system without locks: nobody can be told apart.
+            // A file system without locks: nobody can be distinguished.
             Err(fs::TryLockError::Error(_)) => Ok(Claim { _folder: None }),
         }
     }

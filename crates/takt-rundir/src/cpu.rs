@@ -174,7 +174,8 @@ const MAKERS: &[(u8, &str)] = &[
     (0xc0, "Ampere"),
 ];
 
-/// Cores of boards that robots run on, as util-linux's lscpu has them; others are told by number.
+/// Cores of boards that robots run on, as util-linux's lscpu has them; others are reported by
+/// number.
 const PARTS: &[(u8, u16, &str)] = &[
     (0x41, 0xc07, "Cortex-A7"),
     (0x41, 0xc08, "Cortex-A8"),
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_cores_are_told_apart_by_the_register() {
+    fn kinds_of_cores_are_distinguished_by_the_register() {
         let midr = "regs/identification/midr_el1";
         let cpu = |n: usize| format!("sys/devices/system/cpu/cpu{n}/{midr}");
         let paths = [cpu(0), cpu(1), cpu(2)];
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cpu_tells_its_governor_and_idle_states() {
+    fn every_cpu_reports_its_governor_and_idle_states() {
         let cpu = |n: usize, file: &str| format!("sys/devices/system/cpu/cpu{n}/{file}");
         let mut files = vec![("sys/devices/system/cpu/online".to_owned(), "0-3\n")];
         for n in 0..4 {

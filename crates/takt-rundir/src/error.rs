@@ -14,7 +14,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// An [`Error::Io`] for `path`.
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }

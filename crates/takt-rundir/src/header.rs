@@ -90,7 +90,7 @@ pub struct Measure {
     pub skipped: u64,
     /// Longest row of misses on the release grid, those included that were skipped or dropped;
     /// absent where the samples have no grid, or nobody counted along it: then only the values that
-    /// came tell of rows.
+    /// came report rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_miss_run: Option<u64>,
     /// File of a streaming recorder, in the run directory, that saw every value where the sample
@@ -172,9 +172,9 @@ pub fn judged(measures: &[Measure]) -> Vec<usize> {
     let with = |pick: &dyn Fn(&Measure) -> bool| -> Vec<usize> {
         measures.iter().enumerate().filter(|(_, measure)| pick(measure)).map(|(index, _)| index).collect()
     };
-    let said = with(&|measure| measure.judged && measure.deadline_ns.is_some());
-    if !said.is_empty() {
-        return said;
+    let message = with(&|measure| measure.judged && measure.deadline_ns.is_some());
+    if !message.is_empty() {
+        return message;
     }
     let mut first = with(&|measure| measure.deadline_ns.is_some());
     first.truncate(1);
@@ -234,7 +234,7 @@ pub struct RunHeader {
     /// Single figures of the run, units in the names: `position_rms_m`.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
-    /// How much work the run did: a comparison tells it, and calls no side better that did less.
+    /// How much work the run did: a comparison shows it, and calls no side better that did less.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<Work>,
     /// What was lost between the run's computers, sensors and drives, and what of it is allowed;

@@ -94,10 +94,10 @@ fn process(path: &Path, kill: u64) -> (u64, bool) {
         .stderr(Stdio::piped())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let message = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!errors.contains("panicked"), "{errors}");
-    let safe = said.lines().filter_map(|line| line.split("safe ").nth(1)?.parse().ok()).max();
+    let safe = message.lines().filter_map(|line| line.split("safe ").nth(1)?.parse().ok()).max();
     (safe.unwrap_or(0), output.status.success())
 }
 

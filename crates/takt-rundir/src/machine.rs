@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu::{self, CpuPower};
 
-/// Facts that do not change during a run. Whatever the kernel does not tell is `None`.
+/// Facts that do not change during a run. Whatever the kernel does not report is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub host: Option<String>,
@@ -15,7 +15,7 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// Kernel version line: holds the preemption model of its build.
     pub kernel_version: Option<String>,
-    /// Preemption model in force where the kernel tells it (debugfs), else as built.
+    /// Preemption model in force where the kernel shows it (debugfs), else as built.
     pub preemption: Option<String>,
     pub boot_parameters: Option<String>,
     /// CPU model: of x86 its name, of ARM implementer and part (MIDR), of RISC-V the
@@ -77,11 +77,11 @@ pub struct VirtualMachine {
 }
 
 impl VirtualMachine {
-    /// What the file of a guest says. Nothing on any other machine: a guest's kernel is told so on
-    /// its command line.
+    /// What the file of a guest says. Nothing on any other machine: a guest's kernel is reported so
+    /// on its command line.
     fn of_guest(boot_parameters: Option<&str>) -> Option<Self> {
-        let told = boot_parameters?.split_whitespace().any(|word| word == GUEST_PARAMETER);
-        told.then(|| serde_json::from_str(&fs::read_to_string(VIRTUAL_MACHINE_FILE).ok()?).ok())?
+        let reported = boot_parameters?.split_whitespace().any(|word| word == GUEST_PARAMETER);
+        reported.then(|| serde_json::from_str(&fs::read_to_string(VIRTUAL_MACHINE_FILE).ok()?).ok())?
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_tells_its_kernel() {
+    fn this_machine_reports_its_kernel() {
         let machine = Machine::read();
         assert!(machine.kernel.is_some() && machine.cpu.is_some() && machine.memory_kib > Some(0));
         assert!(!machine.power.is_empty(), "every online CPU is in it");

@@ -82,7 +82,7 @@ impl Task {
 fn ask(program: &'static str, arguments: &[String]) -> Result<String, SlurmError> {
     let refused = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => SlurmError::NoSlurm { program },
-        _ => SlurmError::Refused { program, said: error.to_string() },
+        _ => SlurmError::Refused { program, message: error.to_string() },
     };
     let mut command = Command::new(program);
     // Dates and messages as they are parsed here, and no defaults of the user's that change a
@@ -104,11 +104,14 @@ fn ask(program: &'static str, arguments: &[String]) -> Result<String, SlurmError
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let words = said.lines().map(|line| line.trim_start_matches(&format!("{program}: ")));
+    let message = String::from_utf8_lossy(&output.stderr);
+    let words = message.lines().map(|line| line.trim_start_matches(&format!("{program}: ")));
     let words: Vec<&str> = words.map(|line| line.trim_start_matches("error: ").trim()).collect();
-    let said = takt_files::shortened(&words.join(" "));
-    Err(SlurmError::Refused { program, said: if said.is_empty() { output.status.to_string() } else { said } })
+    let message = takt_files::shortened(&words.join(" "));
+    Err(SlurmError::Refused {
+        program,
+        message: if message.is_empty() { output.status.to_string() } else { message },
+    })
 }
 
 fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
@@ -125,18 +128,18 @@ fn fields<'a, const N: usize>(
 }
 
 pub(crate) fn partitions() -> Result<Vec<Partition>, SlurmError> {
-    let said = ask("sinfo", &words(["--noheader", "--format=%P"]))?;
+    let message = ask("sinfo", &words(["--noheader", "--format=%P"]))?;
     let partition = |line: &str| Partition {
         name: line.trim().trim_end_matches('*').to_owned(),
         is_default: line.trim().ends_with('*'),
     };
-    Ok(said.lines().filter(|line| !line.trim().is_empty()).map(partition).collect())
+    Ok(message.lines().filter(|line| !line.trim().is_empty()).map(partition).collect())
 }
 
 pub(crate) fn nodes(partition: &str) -> Result<Vec<Node>, SlurmError> {
     let asked = format!("--partition={partition}");
-    let said = ask("sinfo", &words(["--noheader", "--Node", &asked, "--format=%N|%T|%f"]))?;
-    said.lines().filter(|line| !line.trim().is_empty()).map(node).collect()
+    let message = ask("sinfo", &words(["--noheader", "--Node", &asked, "--format=%N|%T|%f"]))?;
+    message.lines().filter(|line| !line.trim().is_empty()).map(node).collect()
 }
 
 fn node(line: &str) -> Result<Node, SlurmError> {
@@ -151,12 +154,12 @@ fn node(line: &str) -> Result<Node, SlurmError> {
 
 /// Submits a job; its id.
 pub(crate) fn submit(arguments: &[String]) -> Result<String, SlurmError> {
-    let said = ask("sbatch", arguments)?;
+    let message = ask("sbatch", arguments)?;
     // `JOB`, or `JOB;CLUSTER`; a site's submit plugin may print lines before it.
-    let id = said.lines().last().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let id = message.lines().last().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     match !id.is_empty() && id.chars().all(|c| c.is_ascii_digit()) {
         true => Ok(id.to_owned()),
-        false => Err(SlurmError::Answer { program: "sbatch", found: said, expected: "the id of a job" }),
+        false => Err(SlurmError::Answer { program: "sbatch", found: message, expected: "the id of a job" }),
     }
 }
 
@@ -171,8 +174,8 @@ pub(crate) fn try_submit(arguments: &[String]) -> Result<(), SlurmError> {
 pub(crate) fn queue(names: &[&str]) -> Result<Vec<Task>, SlurmError> {
     let names = format!("--name={}", names.join(","));
     let format = "--format=%j|%F|%K|%T|%N|%r";
-    let said = ask("squeue", &words(["--noheader", "--array", "--states=all", &names, format]))?;
-    said.lines().filter(|line| !line.trim().is_empty()).map(task).collect()
+    let message = ask("squeue", &words(["--noheader", "--array", "--states=all", &names, format]))?;
+    message.lines().filter(|line| !line.trim().is_empty()).map(task).collect()
 }
 
 fn task(line: &str) -> Result<Task, SlurmError> {
@@ -193,8 +196,8 @@ fn task(line: &str) -> Result<Task, SlurmError> {
 pub(crate) fn account(job: &str) -> Option<String> {
     let of = format!("--jobs={job}");
     let asked = ["--noheader", "--allocations", "--parsable2", "--format=State,ExitCode,NodeList", &of];
-    let said = ask("sacct", &words(asked)).ok()?;
-    let [state, exit, node] = fields("sacct", said.lines().last()?, "STATE|EXIT|NODES").ok()?;
+    let message = ask("sacct", &words(asked)).ok()?;
+    let [state, exit, node] = fields("sacct", message.lines().last()?, "STATE|EXIT|NODES").ok()?;
     Some(format!("{state} (exit {exit}, node {node})"))
 }
 

@@ -16,10 +16,10 @@ pub enum SlurmError {
         program: &'static str,
     },
     /// The controller does not answer, or refuses.
-    #[error("{program}: {said}")]
-    Refused { program: &'static str, said: String },
+    #[error("{program}: {message}")]
+    Refused { program: &'static str, message: String },
     /// A command gave no answer.
-    #[error("{program} gave no answer within {seconds} s: is the controller there? `scontrol ping` tells")]
+    #[error("{program} gave no answer within {seconds} s: is the controller there? `scontrol ping` reports")]
     Silent { program: &'static str, seconds: u64 },
     /// A command's answer is none that is known.
     #[error("{program} answered {found:?}; expected {expected}")]
@@ -53,13 +53,13 @@ pub enum SlurmError {
     },
     /// A constraint that Slurm refuses though every feature exists.
     #[error(
-        "no node of partition {partition} fits \"{constraint}\" and the other options: {said}; there are {there}"
+        "no node of partition {partition} fits \"{constraint}\" and the other options: {message}; there are {there}"
     )]
     Unavailable {
         constraint: String,
         /// Where it was looked for.
         partition: String,
-        said: String,
+        message: String,
         /// The nodes with their features.
         there: String,
     },

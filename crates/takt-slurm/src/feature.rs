@@ -137,8 +137,8 @@ mod tests {
                 ["factors board, kernel", "all of big, generic", "n1 (generic)"],
             ),
         ] {
-            let said = check(&nodes, "lab", asked, &own(pairs)).unwrap_err().to_string();
-            assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+            let message = check(&nodes, "lab", asked, &own(pairs)).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
         }
     }
 }

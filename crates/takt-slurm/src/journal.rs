@@ -73,7 +73,7 @@ impl Journal {
     }
 
     /// Writes a line, onto the storage.
-    pub fn say(&mut self, event: Event) -> Result<(), Error> {
+    pub fn record(&mut self, event: Event) -> Result<(), Error> {
         let line = Line { at_ns: now_ns(), event };
         let text = serde_json::to_string(&line).map_err(|error| Error::io(&self.path)(error.into()))? + "\n";
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
@@ -157,8 +157,8 @@ mod tests {
         let mut journals = Journals::of(folder.path().to_owned());
         let path = |name: &str| folder.path().join(format!("{name}.jsonl"));
         let (mut one, mut two) = (Journal::create(&path("1")).unwrap(), Journal::create(&path("2")).unwrap());
-        two.say(begin("a")).unwrap();
-        one.say(begin("b")).unwrap();
+        two.record(begin("a")).unwrap();
+        one.record(begin("b")).unwrap();
         let read = |journals: &mut Journals| {
             let lines = journals.new_lines().unwrap();
             lines.into_iter().map(|(attempt, line)| (attempt, line.event)).collect::<Vec<_>>()
@@ -170,7 +170,7 @@ mod tests {
         fs::write(folder.path().join("other"), "x").unwrap();
         assert_eq!(read(&mut journals), [("3".to_owned(), begin("c"))]);
         assert_eq!(read(&mut journals), []);
-        one.say(begin("d")).unwrap();
+        one.record(begin("d")).unwrap();
         assert_eq!(read(&mut journals), [("1".to_owned(), begin("d"))]);
     }
 

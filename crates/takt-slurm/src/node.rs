@@ -14,7 +14,7 @@ use crate::error::SlurmError;
 use crate::journal::{Event, Journal, storage_ahead_s};
 use crate::state::{State, attempts, folder, journals};
 
-/// What Slurm tells a job about itself.
+/// What Slurm reports a job about itself.
 struct Job {
     id: String,
     task: usize,
@@ -85,7 +85,7 @@ pub fn run_block(
     let attempt = Attempt::begin(campaign, block, &job, submission)?;
     let outcome = attempt.runs(make, go_on);
     let why = outcome.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
-    attempt.journal.borrow_mut().say(Event::Stop { why })?;
+    attempt.journal.borrow_mut().record(Event::Stop { why })?;
     outcome
 }
 
@@ -117,7 +117,7 @@ impl<'a> Attempt<'a> {
             job: format!("{}_{}", job.id, job.task),
             block: block.name.clone(),
         };
-        journal.say(Event::Start {
+        journal.record(Event::Start {
             submission: submission.to_owned(),
             block: block.name.clone(),
             node: place.node.clone(),
@@ -147,7 +147,7 @@ impl<'a> Attempt<'a> {
             let place = RunDir::open(&path)?.header()?.experiment.place;
             if place.is_none_or(|place| place.node != self.place.node) {
                 set_aside(&path)?;
-                self.journal.borrow_mut().say(Event::Again { run: run.name.clone() })?;
+                self.journal.borrow_mut().record(Event::Again { run: run.name.clone() })?;
             }
         }
         let placed = |run: &&CellRun| {
@@ -177,7 +177,7 @@ impl<'a> Attempt<'a> {
                 }
                 Step::Again { .. } | Step::Queue(_) | Step::Note(_) => return Ok(()),
             };
-            Ok(self.journal.borrow_mut().say(event)?)
+            Ok(self.journal.borrow_mut().record(event)?)
         });
         if !Self::is_owner(owner, name) {
             return Err(self.superseded());

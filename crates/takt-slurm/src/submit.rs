@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use takt_lab::LabError;
-use takt_lab::campaign::{Campaign, CellRun, Executor, Plan, Tell};
+use takt_lab::campaign::{Campaign, CellRun, Executor, Notify, Plan};
 use takt_rundir::Error;
 
 use crate::block::{Block, blocks};
@@ -81,11 +81,11 @@ impl Slurm<'_> {
                 // then waits for it.
                 if try_out
                     && nodes.iter().all(Node::is_usable)
-                    && let Err(SlurmError::Refused { said, .. }) = client::try_submit(&arguments)
+                    && let Err(SlurmError::Refused { message, .. }) = client::try_submit(&arguments)
                 {
                     let there = feature::there(&nodes);
                     let constraint = constraint.unwrap_or_default();
-                    return Err(SlurmError::Unavailable { constraint, partition, said, there });
+                    return Err(SlurmError::Unavailable { constraint, partition, message, there });
                 }
             }
         }
@@ -108,7 +108,7 @@ impl Slurm<'_> {
         Ok(State::read(campaign)?.is_some())
     }
 
-    fn run(&self, campaign: &Campaign, open: &[&CellRun], tell: Tell<'_>) -> Result<(), SlurmError> {
+    fn run(&self, campaign: &Campaign, open: &[&CellRun], notify: Notify<'_>) -> Result<(), SlurmError> {
         let Some(mut state) = State::read(campaign)? else {
             return Err(Error::Damaged {
                 path: folder(campaign),
@@ -128,7 +128,7 @@ impl Slurm<'_> {
             submit(campaign, &mut state, &free)?;
         }
         let mut watch = Watch::of(campaign, &state, &open_blocks, open);
-        watch.until_done(self.go_on, tell)?;
+        watch.until_done(self.go_on, notify)?;
         state.submissions.iter_mut().for_each(|submission| submission.closed = true);
         state.write(campaign)
     }
@@ -173,11 +173,11 @@ impl Executor for Slurm<'_> {
         true
     }
 
-    fn execute(&self, campaign: &Campaign, open: &[&CellRun], tell: Tell<'_>) -> Result<(), LabError> {
+    fn execute(&self, campaign: &Campaign, open: &[&CellRun], notify: Notify<'_>) -> Result<(), LabError> {
         if open.is_empty() {
             return Ok(());
         }
-        Ok(self.run(campaign, open, tell)?)
+        Ok(self.run(campaign, open, notify)?)
     }
 }
 
@@ -195,7 +195,7 @@ fn partition(asked: &Asked) -> Result<String, SlurmError> {
     }
 }
 
-/// What `sbatch` is told, but for the script.
+/// What `sbatch` is reported, but for the script.
 fn arguments(asked: &Asked, (constraint, node): &Demand, tasks: usize, name: &str) -> Vec<String> {
     let mut all = vec![
         "--parsable".to_owned(),

@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 
 use takt_lab::LabError;
-use takt_lab::campaign::{Campaign, CellRun, Queue, RunFailure, Step, Tell, TimeLeft};
+use takt_lab::campaign::{Campaign, CellRun, Notify, Queue, RunFailure, Step, TimeLeft};
 
 use crate::block::Block;
 use crate::client::{self, Task};
@@ -18,8 +18,8 @@ use crate::state::{State, attempts, folder, journals};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often the controller is asked: its time is all users'.
 const ASK_EVERY: Duration = Duration::from_secs(10);
-/// Difference of clocks that is told, seconds: more than NTP leaves, and enough to bring times of
-/// day into disorder.
+/// Difference of clocks that is reported, seconds: more than NTP leaves, and enough to bring times
+/// of day into disorder.
 const CLOCK_S: f64 = 1.0;
 
 /// A block that is waited for.
@@ -46,10 +46,10 @@ pub(crate) struct Watch<'a> {
     /// Attempts of the present submissions, with their nodes and clocks.
     attempts: BTreeMap<String, String>,
     clock: f64,
-    clocks_told: BTreeSet<String>,
+    clocks_reported: BTreeSet<String>,
     journals: Journals,
     left: TimeLeft,
-    told: Option<Queue>,
+    reported_queue: Option<Queue>,
     reason: String,
     silent: bool,
 }
@@ -82,10 +82,10 @@ impl<'a> Watch<'a> {
             running: BTreeMap::new(),
             attempts: BTreeMap::new(),
             clock: storage_ahead_s(&attempts(campaign).join("clock")).unwrap_or(0.0),
-            clocks_told: BTreeSet::new(),
+            clocks_reported: BTreeSet::new(),
             journals: Journals::of(journals(campaign)),
             left: TimeLeft::of(open, campaign.plan().file.guests.is_some()),
-            told: None,
+            reported_queue: None,
             reason: String::new(),
             silent: false,
             blocks,
@@ -96,19 +96,23 @@ impl<'a> Watch<'a> {
         self.blocks.iter().flat_map(|block| &block.runs).copied().find(|run| run.name == name)
     }
 
-    /// Tells what happens until every run has ended.
-    pub(crate) fn until_done(&mut self, go_on: &dyn Fn() -> bool, tell: Tell<'_>) -> Result<(), SlurmError> {
+    /// Reports what happens until every run has ended.
+    pub(crate) fn until_done(
+        &mut self,
+        go_on: &dyn Fn() -> bool,
+        notify: Notify<'_>,
+    ) -> Result<(), SlurmError> {
         let mut asked: Option<Instant> = None;
         loop {
-            self.look(tell)?;
+            self.look(notify)?;
             if self.blocks.iter().flat_map(|block| &block.runs).all(|run| self.ended.contains(&run.name)) {
                 return Ok(());
             }
             if asked.is_none_or(|asked| asked.elapsed() >= ASK_EVERY) {
-                self.ask(tell)?;
+                self.ask(notify)?;
                 asked = Some(Instant::now());
             }
-            self.tell_queue(tell)?;
+            self.report_queue(notify)?;
             if !go_on() {
                 return Err(SlurmError::Left {
                     jobs: self.jobs.clone(),
@@ -120,61 +124,61 @@ impl<'a> Watch<'a> {
     }
 
     /// What the nodes wrote, and what is in the campaign.
-    fn look(&mut self, tell: Tell<'_>) -> Result<(), SlurmError> {
+    fn look(&mut self, notify: Notify<'_>) -> Result<(), SlurmError> {
         for (attempt, line) in self.journals.new_lines()? {
             if let Event::Start { submission, block, node, storage_ahead_s, .. } = &line.event {
                 let is_current = |b: &Waited<'_>| b.name == *block && b.submission == *submission;
                 if self.blocks.iter().any(is_current) {
                     self.attempts.insert(attempt.clone(), node.clone());
-                    self.tell_clock(node, *storage_ahead_s, tell)?;
+                    self.report_clock(node, *storage_ahead_s, notify)?;
                 }
             } else if let Some(node) = self.attempts.get(&attempt).cloned() {
-                self.happens(&node, line.event, tell)?;
+                self.happens(&node, line.event, notify)?;
             }
         }
         // The folder has the last word: a journal's last line may be lost with its node.
         let runs = self.blocks.iter().flat_map(|block| block.runs.iter().copied());
         let unseen = |run: &&CellRun| !self.ended.contains(&run.name) && self.campaign.is_whole(run);
         for run in runs.filter(unseen).collect::<Vec<_>>() {
-            self.end(run, Ok(()), None, tell)?;
+            self.end(run, Ok(()), None, notify)?;
         }
         Ok(())
     }
 
-    fn happens(&mut self, node: &str, event: Event, tell: Tell<'_>) -> Result<(), LabError> {
+    fn happens(&mut self, node: &str, event: Event, notify: Notify<'_>) -> Result<(), LabError> {
         match event {
             Event::Begin { run } => {
                 let Some(run) = self.run(&run) else { return Ok(()) };
                 // It failed on a node, or was made by one that is gone.
-                self.open_again(run, tell)?;
+                self.open_again(run, notify)?;
                 self.running.insert(run.name.clone(), node.to_owned());
-                tell(Step::Begins { run, left: self.left.over(self.at_once()) })
+                notify(Step::Begins { run, left: self.left.over(self.at_once()) })
             }
             Event::End { run, took_s } => match self.run(&run).filter(|run| self.campaign.is_whole(run)) {
-                Some(run) => self.end(run, Ok(()), Some(took_s), tell),
+                Some(run) => self.end(run, Ok(()), Some(took_s), notify),
                 None => Ok(()),
             },
             Event::Failed { run, cause } => match self.run(&run) {
                 Some(run) => {
-                    self.end(run, Err(RunFailure::Elsewhere(format!("node {node}: {cause}"))), None, tell)
+                    self.end(run, Err(RunFailure::Elsewhere(format!("node {node}: {cause}"))), None, notify)
                 }
                 None => Ok(()),
             },
             Event::Again { run } => {
                 let Some(run) = self.run(&run) else { return Ok(()) };
-                self.open_again(run, tell)
+                self.open_again(run, notify)
             }
             Event::Start { .. } | Event::Stop { .. } => Ok(()),
         }
     }
 
-    fn open_again(&mut self, run: &CellRun, tell: Tell<'_>) -> Result<(), LabError> {
+    fn open_again(&mut self, run: &CellRun, notify: Notify<'_>) -> Result<(), LabError> {
         if !self.ended.contains(&run.name) || self.campaign.is_whole(run) {
             return Ok(());
         }
         self.ended.remove(&run.name);
         self.left.again(run);
-        tell(Step::Again { run })
+        notify(Step::Again { run })
     }
 
     fn end(
@@ -182,7 +186,7 @@ impl<'a> Watch<'a> {
         run: &CellRun,
         outcome: Result<(), RunFailure>,
         took_s: Option<f64>,
-        tell: Tell<'_>,
+        notify: Notify<'_>,
     ) -> Result<(), LabError> {
         self.running.remove(&run.name);
         if !self.ended.insert(run.name.clone()) {
@@ -190,7 +194,7 @@ impl<'a> Watch<'a> {
         }
         let took = took_s.filter(|took| took.is_finite() && *took >= 0.0).map(Duration::from_secs_f64);
         self.left.ended(run, took);
-        tell(Step::Ended { run, outcome })
+        notify(Step::Ended { run, outcome })
     }
 
     /// Nodes on which runs are made now.
@@ -199,7 +203,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Asks for the queue: why blocks wait, and which will not come any more.
-    fn ask(&mut self, tell: Tell<'_>) -> Result<(), SlurmError> {
+    fn ask(&mut self, notify: Notify<'_>) -> Result<(), SlurmError> {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let tasks = match client::queue(&names) {
             Ok(tasks) => tasks,
@@ -207,14 +211,14 @@ impl<'a> Watch<'a> {
             Err(error) => {
                 if !self.silent {
                     let note = format!("{error}; nodes go on with what they have, and so does the waiting");
-                    tell(Step::Note(&note))?;
+                    notify(Step::Note(&note))?;
                 }
                 self.silent = true;
                 return Ok(());
             }
         };
         if std::mem::take(&mut self.silent) {
-            tell(Step::Note("the controller answers again"))?;
+            notify(Step::Note("the controller answers again"))?;
         }
         let waits = tasks.iter().find(|task| task.state == "PENDING");
         self.reason = waits.map(|task| task.reason.clone()).unwrap_or_default();
@@ -232,14 +236,14 @@ impl<'a> Watch<'a> {
             }
         }
         for (index, task) in gone {
-            self.give_up(index, task.as_ref(), tell)?;
+            self.give_up(index, task.as_ref(), notify)?;
         }
         Ok(())
     }
 
     /// The job of a block has ended before its last run: what is open has failed.
-    fn give_up(&mut self, index: usize, task: Option<&Task>, tell: Tell<'_>) -> Result<(), SlurmError> {
-        self.look(tell)?;
+    fn give_up(&mut self, index: usize, task: Option<&Task>, notify: Notify<'_>) -> Result<(), SlurmError> {
+        self.look(notify)?;
         let block = &self.blocks[index];
         let open = block.runs.iter().copied().filter(|run| !self.ended.contains(&run.name));
         let open: Vec<&CellRun> = open.collect();
@@ -258,21 +262,21 @@ impl<'a> Watch<'a> {
                 "job {job} is not known to Slurm any more and never began: its controller may have lost its state. `takt campaign \
                  resume` submits it again"
             ),
-            (state, said) => {
+            (state, output) => {
                 let state = state.unwrap_or_else(|| "a state that Slurm has forgotten".to_owned());
-                let said = said.unwrap_or_else(|| {
+                let output = output.unwrap_or_else(|| {
                     "it left no log: does its node see the campaign's folder, and may this user write there?".to_owned()
                 });
-                format!("job {job} ended before this run in {state}: {said}")
+                format!("job {job} ended before this run in {state}: {output}")
             }
         };
         for run in open {
-            self.end(run, Err(RunFailure::Elsewhere(cause.clone())), None, tell)?;
+            self.end(run, Err(RunFailure::Elsewhere(cause.clone())), None, notify)?;
         }
         Ok(())
     }
 
-    fn tell_queue(&mut self, tell: Tell<'_>) -> Result<(), LabError> {
+    fn report_queue(&mut self, notify: Notify<'_>) -> Result<(), LabError> {
         let open = self.blocks.iter().flat_map(|block| &block.runs);
         let open = open.filter(|run| !self.ended.contains(&run.name)).count();
         let queued = open.saturating_sub(self.running.len());
@@ -283,18 +287,18 @@ impl<'a> Watch<'a> {
             left: self.left.over(self.at_once()),
         };
         let shown = |queue: &Queue| (queue.queued, queue.running, queue.reason.clone());
-        if self.told.as_ref().map(shown) != Some(shown(&queue)) {
-            self.told = Some(queue.clone());
-            tell(Step::Queue(queue))?;
+        if self.reported_queue.as_ref().map(shown) != Some(shown(&queue)) {
+            self.reported_queue = Some(queue.clone());
+            notify(Step::Queue(queue))?;
         }
         Ok(())
     }
 
-    /// Tells once of a node whose clock is not this machine's.
-    fn tell_clock(&mut self, node: &str, storage_ahead_s: f64, tell: Tell<'_>) -> Result<(), LabError> {
+    /// Reports once of a node whose clock is not this machine's.
+    fn report_clock(&mut self, node: &str, storage_ahead_s: f64, notify: Notify<'_>) -> Result<(), LabError> {
         let Some(note) = clock_note(node, self.clock - storage_ahead_s) else { return Ok(()) };
-        if self.clocks_told.insert(node.to_owned()) {
-            tell(Step::Note(&note))?;
+        if self.clocks_reported.insert(node.to_owned()) {
+            notify(Step::Note(&note))?;
         }
         Ok(())
     }
@@ -333,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_that_differ_are_told_with_the_direction() {
+    fn clocks_that_differ_are_reported_with_the_direction() {
         assert_eq!(clock_note("n1", 0.4), None);
         // The storage is 2 s ahead of this machine and 5 s of the node: the node is behind.
         assert!(clock_note("n1", 2.0 - 5.0).unwrap().contains("n1 is 3.0 s behind"));

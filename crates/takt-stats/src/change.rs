@@ -3,8 +3,8 @@
 //! regressions with.
 //!
 //! A segment is split where the energy distance between the parts, weighed by their lengths, is
-//! greatest; whether that is more than chance is told by the same search over permutations of the
-//! segment. Then both parts are searched. It asks nothing of the distribution. In the end each
+//! greatest; whether that is more than chance is reported by the same search over permutations of
+//! the segment. Then both parts are searched. It asks nothing of the distribution. In the end each
 //! change is held against its neighbours with the rank interval of [`crate::shift`]: one that is no
 //! change of level goes.
 
@@ -36,7 +36,7 @@ pub struct Change {
     pub p: f64,
 }
 
-/// The changes of level of `values`, in order. `prefer` tells places where a change is likelier
+/// The changes of level of `values`, in order. `prefer` reports places where a change is likelier
 /// than beside them: the first value of a new version. None for values that are not finite, and for
 /// more than [`MOST`].
 pub fn changes(values: &[f64], prefer: impl Fn(usize) -> bool, seed: u64) -> Vec<Change> {

@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_key_value_and_what_is_accepted() {
-        for (text, says) in [
+        for (text, part) in [
             ("misses_per_hour = 0", "verdict.misses_per_hour = 0: accepted is a number above 0"),
             ("misses_per_hour = nan", "misses_per_hour = NaN"),
             ("misses_per_job = 1.0", "below 1"),
@@ -216,7 +216,7 @@ mod tests {
             ("measures.age.confidence = 1", "verdict.measures.age.confidence = 1"),
         ] {
             let error = toml::from_str::<VerdictConfig>(text).unwrap().validate().unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(part), "{error}");
         }
         assert!(toml::from_str::<VerdictConfig>("misses_per_second = 1").is_err());
         assert!(toml::from_str::<VerdictConfig>("measures.age.hours = 1").is_err());

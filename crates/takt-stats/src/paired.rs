@@ -18,7 +18,7 @@ const DRAWS: usize = 2000;
 /// Up to so many pairs all signs are tried instead of drawn.
 const MOST_EXACT: usize = 12;
 /// Values below are taken as this: a logarithm needs a positive number, and no latency is shorter
-/// than a clock tells.
+/// than a clock shows.
 const LEAST: f64 = 1e-3;
 
 /// What a paired comparison says, in the unit of the values.

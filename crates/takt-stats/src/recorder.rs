@@ -19,7 +19,7 @@ use crate::moments::Moments;
 use crate::quantile::{self, Quantile};
 use crate::summary::Summary;
 
-/// Greatest value that the histogram tells apart: 2^42 - 1 ns, 73 minutes. What lies beyond is
+/// Greatest value that the histogram distinguishes: 2^42 - 1 ns, 73 minutes. What lies beyond is
 /// counted, and is in the mean, the deviation and the maximum.
 pub const RANGE_NS: u64 = (1 << 42) - 1;
 
@@ -126,8 +126,8 @@ impl Recorder {
         self.moments.count()
     }
 
-    /// Values beyond [`RANGE_NS`]: in the count, mean, deviation and maximum, but no quantile tells
-    /// them apart.
+    /// Values beyond [`RANGE_NS`]: in the count, mean, deviation and maximum, but no quantile
+    /// distinguishes them.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
@@ -157,7 +157,7 @@ impl Recorder {
         size_of::<Self>() + self.histogram.distinct_values() * size_of::<u64>()
     }
 
-    /// Width of the values around `value_ns` that are not told apart; 1 up to 32,767.
+    /// Width of the values around `value_ns` that are not distinguished; 1 up to 32,767.
     pub fn resolution_ns(&self, value_ns: u64) -> u64 {
         self.histogram.equivalent_range(value_ns.min(RANGE_NS))
     }
@@ -267,7 +267,7 @@ impl Recorder {
     }
 }
 
-/// Values that the histogram does not tell apart.
+/// Values that the histogram does not distinguish.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     /// The least of them.
@@ -287,7 +287,7 @@ impl Bucket {
 /// How a recorder is written: the histogram in HdrHistogram's own V2 coding (zero runs folded,
 /// variable-length counts; some kilobytes in practice), the rest as numbers.
 #[derive(Serialize, Deserialize)]
-struct Checkpoint {
+struct Stored {
     deadline_ns: Option<u64>,
     moments: Moments,
     misses: Misses,
@@ -301,7 +301,7 @@ impl Serialize for Recorder {
         V2Serializer::new()
             .serialize(&self.histogram, &mut bytes)
             .map_err(|e| serde::ser::Error::custom(format!("the histogram cannot be coded: {e:?}")))?;
-        Checkpoint {
+        Stored {
             deadline_ns: self.deadline_ns,
             moments: self.moments,
             misses: self.misses,
@@ -314,14 +314,14 @@ impl Serialize for Recorder {
 
 impl<'de> Deserialize<'de> for Recorder {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::try_from(Checkpoint::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+        Self::try_from(Stored::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
 }
 
-impl TryFrom<Checkpoint> for Recorder {
+impl TryFrom<Stored> for Recorder {
     type Error = RecorderError;
 
-    fn try_from(c: Checkpoint) -> Result<Self, RecorderError> {
+    fn try_from(c: Stored) -> Result<Self, RecorderError> {
         let damaged = |what: String| RecorderError::Damaged { what };
         let bytes = STANDARD.decode(&c.histogram).map_err(|e| damaged(format!("its histogram: {e}")))?;
         let read: Histogram<u64> = HdrReader::new()

@@ -65,7 +65,7 @@ fn difference(after: f64, before: f64) -> f64 {
     if after == before { 0.0 } else { after - before }
 }
 
-/// From the differences in their order: `at` tells the one at a place.
+/// From the differences in their order: `at` reports the one at a place.
 fn of_differences(count: usize, rank: usize, mut at: impl FnMut(usize) -> f64) -> Shift {
     let (left, right) = (at((count - 1) / 2), at(count / 2));
     let estimate = if left == right { left } else { (left + right) / 2.0 };

@@ -241,13 +241,13 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for (text, says) in [
+        for (text, part) in [
             ("trend = { grew_less_than_ns = 1, period_s = 0.0 }", "period_s"),
             ("trend = { grew_less_than_ns = 1, period_s = nan }", "period_s"),
             ("trend = { grew_less_than_ns = 0, period_s = 1.0 }", "grew_less_than_ns"),
         ] {
             let error = Stop::new(toml::from_str(text).unwrap()).unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(part), "{error}");
         }
         assert!(toml::from_str::<StopConfig>("treshold_ns = 5").is_err());
         assert!(toml::from_str::<StopConfig>("trend = { period_s = 5.0 }").is_err());

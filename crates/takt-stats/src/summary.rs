@@ -8,7 +8,7 @@ use crate::quantile;
 /// Moments and order statistics of one sample, in the unit of the sample. Everything is 0 for an
 /// empty one; written as JSON, its figures are null then, for nothing was measured that could be 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(into = "Told", from = "Told")]
+#[serde(into = "Written", from = "Written")]
 pub struct Summary {
     /// Number of values.
     pub count: u64,
@@ -32,7 +32,7 @@ pub struct Summary {
 
 /// A summary as it is written.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct Written {
     count: u64,
     mean: Option<f64>,
     stddev: Option<f64>,
@@ -44,7 +44,7 @@ struct Told {
     worst: Option<f64>,
 }
 
-impl From<Summary> for Told {
+impl From<Summary> for Written {
     fn from(s: Summary) -> Self {
         let some = |value| (s.count > 0).then_some(value);
         Self {
@@ -61,8 +61,8 @@ impl From<Summary> for Told {
     }
 }
 
-impl From<Told> for Summary {
-    fn from(t: Told) -> Self {
+impl From<Written> for Summary {
+    fn from(t: Written) -> Self {
         let value = Option::unwrap_or_default;
         Self {
             count: t.count,

@@ -10,8 +10,8 @@ use crate::evt::{self, Estimate, Refusal, Tail};
 mod words;
 
 use words::{
-    burst_note, duration, incomplete, interval, met, missed, never_note, number, percent, shown, stolen_note,
-    time,
+    burst_note, duration, incomplete, interval, met, missed, number, percent, shown, stolen_note, time,
+    unfinished_note,
 };
 
 /// The answer to "did everything meet its deadline, and was enough seen to say so".
@@ -100,24 +100,24 @@ impl Default for SeriesEvidence {
 
 impl SeriesEvidence {
     /// Takes from a series in time order (all of it, or the part that was kept) what it says of
-    /// dependence and tail. Returns the tail with 95 % intervals, or why none is told; `None` where
-    /// no rate is known.
+    /// dependence and tail. Returns the tail with 95 % intervals, or why none is reported; `None`
+    /// where no rate is known.
     pub fn see(&mut self, values_ns: &[u64]) -> Option<Result<Tail, Refusal>> {
         self.dispersion = dependence::dispersion(values_ns, Some(self.deadline_ns));
         let rate_hz = self.rate_hz?;
-        let told = evt::analyse(values_ns, rate_hz, self.deadline_ns);
+        let reported = evt::analyse(values_ns, rate_hz, self.deadline_ns);
         let confidence = self.claim.confidence;
-        let own = match &told {
+        let own = match &reported {
             Ok(_) if (confidence - crate::claim::CONFIDENCE).abs() > 1e-9 => {
                 evt::analyse_at(values_ns, rate_hz, self.deadline_ns, confidence).ok()
             }
             _ => None,
         };
-        if let Some(tail) = own.as_ref().or(told.as_ref().ok()) {
+        if let Some(tail) = own.as_ref().or(reported.as_ref().ok()) {
             self.tail_per_hour = Some(tail.per_hour);
             self.tail_burst = 1.0 / tail.extremal_index.clamp(1e-6, 1.0);
         }
-        Some(told)
+        Some(reported)
     }
 }
 
@@ -234,8 +234,8 @@ const MIN_SAMPLES: u64 = 300;
 /// a tail of some hundred peaks can be asked for.
 const TAIL_REACH: f64 = 1000.0;
 
-/// Share of stolen CPU time from which it is told with a verdict: 0.1 %.
-const STOLEN_TOLD: f64 = 1e-3;
+/// Share of stolen CPU time from which it is reported with a verdict: 0.1 %.
+const STOLEN_NOTED: f64 = 1e-3;
 
 /// What was counted, as trials.
 struct Counted {
@@ -303,7 +303,7 @@ fn judge_unclaimed(e: &SeriesEvidence, counted: &Counted) -> VerdictReport {
     let upper = counted.upper(e.claim.confidence);
     if counted.missed > 0 {
         let mut reasons = vec![missed(e, counted)];
-        reasons.extend(never_note(e));
+        reasons.extend(unfinished_note(e));
         reasons.extend(stolen_note(e));
         return VerdictReport {
             misses_per_job_below: Some(upper),
@@ -402,7 +402,7 @@ fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictRe
     let lower = counted.lower(e);
     let first = if counted.missed > 0 { missed(e, counted) } else { met(e) };
     let with = |verdict, mut reasons: Vec<String>| {
-        reasons.extend(never_note(e));
+        reasons.extend(unfinished_note(e));
         reasons.extend(stolen_note(e));
         VerdictReport { misses_per_job_below: Some(upper), ..VerdictReport::new(verdict, reasons) }
     };
@@ -493,10 +493,10 @@ fn measure_more(
     report
 }
 
-/// What is told of the share of CPU time (0 to 1) that a hypervisor took; `None` where it is too
-/// small to matter.
+/// What is reported of the share of CPU time (0 to 1) that a hypervisor took; `None` where it is
+/// too small to matter.
 pub fn stolen_words(share: f64) -> Option<String> {
-    (share >= STOLEN_TOLD).then(|| {
+    (share >= STOLEN_NOTED).then(|| {
         format!(
             "a hypervisor took {:.1} % of the CPU time: late values may be its doing, and another host's would differ",
             100.0 * share

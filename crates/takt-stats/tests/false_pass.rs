@@ -54,7 +54,7 @@ fn exponential(rng: &mut Pcg64Mcg) -> f64 {
     -(1.0 - rng.random::<f64>()).ln()
 }
 
-/// Jobs that miss with probability `p` each, for no reason that their neighbours tell.
+/// Jobs that miss with probability `p` each, for no reason that their neighbours report.
 fn independent(jobs: usize, p: f64, rng: &mut Pcg64Mcg) -> Vec<u64> {
     let job = |rng: &mut Pcg64Mcg| {
         if rng.random::<f64>() < p { 2 * DEADLINE_NS } else { 10_000 + (5_000.0 * exponential(rng)) as u64 }

@@ -41,6 +41,6 @@ pub(crate) trait Backend: Debug + Send + Sync {
         None
     }
     /// Takes away what writes into these folders that were cut off before `before` have left, or
-    /// only tells it: how many, and their bytes.
+    /// only shows it: how many, and their bytes.
     fn tidy(&self, folders: &[&str], before: SystemTime, dry: bool) -> io::Result<(usize, u64)>;
 }

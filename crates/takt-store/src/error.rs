@@ -24,7 +24,6 @@ pub enum StoreError {
         /// How long.
         waited: Duration,
     },
-    /// It refused.
     #[error("store {place}: {what}: {why}")]
     Refused {
         /// Which store.
@@ -51,7 +50,6 @@ pub enum StoreError {
     Damaged {
         /// Which store.
         place: String,
-        /// Which object.
         object: String,
         /// How.
         why: String,
@@ -71,7 +69,6 @@ pub enum StoreError {
     Run {
         /// Which.
         path: PathBuf,
-        /// Why.
         why: String,
     },
     /// A file on this side.

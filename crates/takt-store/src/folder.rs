@@ -11,7 +11,6 @@ use crate::backend::{Backend, Draft, Meta};
 /// Stands in the names of files that are being written, and in no others.
 const CUT: char = '#';
 
-/// A folder.
 #[derive(Debug)]
 pub(crate) struct Folder(pub PathBuf);
 

@@ -28,7 +28,6 @@ pub struct Entry {
     pub run: String,
     /// Name of its directory.
     pub name: String,
-    /// The robot.
     pub robot: String,
     /// The run in a few words.
     pub label: String,
@@ -61,12 +60,11 @@ pub struct Entry {
     pub doubts: i64,
     /// Settings that were not granted, counted.
     pub not_granted: i64,
-    /// The work that it did, as the JSON of its header; empty where it tells none.
+    /// The work that it did, as the JSON of its header; empty where it reports none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub work: String,
     /// Layout of the run directory.
     pub format: i64,
-    /// Files.
     pub files: i64,
     /// Bytes, all files together.
     pub bytes: i64,
@@ -151,7 +149,7 @@ impl Entry {
         }
     }
 
-    /// The work that the run did; none where it tells none.
+    /// The work that the run did; none where it reports none.
     pub fn work(&self) -> Vec<Work> {
         if self.work.is_empty() { Vec::new() } else { serde_json::from_str(&self.work).unwrap_or_default() }
     }

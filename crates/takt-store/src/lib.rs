@@ -14,8 +14,6 @@
 //! bytes, and whatever is read is checked against its name. The index is no truth of its own: rows
 //! without a run are passed over, and runs without a row are looked up.
 
-#![deny(missing_docs)]
-
 mod backend;
 mod error;
 mod folder;

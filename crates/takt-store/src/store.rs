@@ -41,7 +41,6 @@ const FRESH: Duration = Duration::from_secs(12 * 3600);
 /// Least age of what [`Store::prune`] takes away: an upload that goes on has not named it yet.
 const GRACE: Duration = Duration::from_secs(24 * 3600);
 
-/// A store.
 #[derive(Debug)]
 pub struct Store {
     objects: Objects,
@@ -61,7 +60,6 @@ pub struct Stored {
 /// What [`Store::verify`] found wrong with a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The run.
     pub run: String,
     /// What is wrong.
     pub why: String,
@@ -70,7 +68,6 @@ pub struct Damage {
 /// What [`Store::prune`] took away, or would.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Runs.
     pub runs: usize,
     /// Objects that no run names.
     pub objects: usize,
@@ -307,7 +304,7 @@ impl Store {
         outcome.map(|()| target)
     }
 
-    /// Reads everything of the runs, or of all runs where none is named, and tells what is not what
+    /// Reads everything of the runs, or of all runs where none is named, and shows what is not what
     /// it should be.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ pub enum TraceError {
     /// The format of a tracepoint cannot be read.
     #[error("{tracepoint}: its format in tracefs is {found}; expected {expected}")]
     Format { tracepoint: String, found: String, expected: String },
-    /// The kernel has not even the tracepoints without which nothing can be told.
+    /// The kernel has not even the tracepoints without which nothing can be reported.
     #[error(
         "the kernel has no tracepoint {tracepoint}; it needs CONFIG_PERF_EVENTS and CONFIG_EVENT_TRACING"
     )]
@@ -66,7 +66,7 @@ pub enum TraceError {
     /// The thread that drains the buffers could not be started, or panicked.
     #[error("the thread that drains the ring buffers: {0}")]
     Reader(takt_rt::Error),
-    /// The thread that drains the buffers has ended before it was told to.
+    /// The thread that drains the buffers has ended before it was instructed to.
     #[error("the thread that drains the ring buffers has ended: nothing more is recorded; start anew")]
     Ended,
     /// Options that make no sense.

@@ -73,11 +73,8 @@ pub enum Kind {
         /// Number of the interrupt.
         irq: u32,
     },
-    /// `softirq_raise`.
     SoftirqRaise(Softirq),
-    /// `softirq_entry`.
     SoftirqEntry(Softirq),
-    /// `softirq_exit`.
     SoftirqExit(Softirq),
     /// `sched_waking`: a wake-up begins, on the CPU of the waker.
     Waking {
@@ -123,9 +120,7 @@ pub enum Kind {
     Migrate {
         /// The thread.
         tid: i32,
-        /// From this CPU.
         from_cpu: u16,
-        /// To this CPU.
         to_cpu: u16,
     },
     /// `sched_pi_setprio`: priority inheritance raises or restores a thread, done by the thread
@@ -140,7 +135,7 @@ pub enum Kind {
     },
     /// `sched_stat_runtime`: CPU time charged to a thread since the last such event. The clock that
     /// it is charged by stands still while a hypervisor has taken the CPU away, where the kernel is
-    /// told.
+    /// informed.
     Runtime {
         /// The thread.
         tid: i32,
@@ -161,7 +156,6 @@ pub enum Kind {
         /// The idle state; None on leaving it.
         state: Option<u32>,
     },
-    /// `cpu_frequency`.
     CpuFrequency {
         /// The CPU whose frequency changes.
         cpu: u16,
@@ -192,7 +186,6 @@ pub enum Kind {
         /// What kind of lock (LCB_F_*).
         flags: u32,
     },
-    /// `contention_end`.
     ContentionEnd {
         /// Address of the lock.
         lock: u64,

@@ -19,7 +19,7 @@ pub enum Source {
     Interrupt(u32),
     /// A software interrupt, by its number: 3 is the network's input.
     Softirq(u8),
-    /// The CPU's own interrupts, or one that nobody told of.
+    /// The CPU's own interrupts, or one that nobody reported.
     Other,
 }
 
@@ -375,7 +375,7 @@ impl Followed {
             return;
         }
         let mut woken = self.pending.take();
-        // Nobody told of the wake-up. The timer that it slept on was due, so it was that.
+        // Nobody reported the wake-up. The timer that it slept on was due, so it was that.
         if woken.is_none()
             && was == Now::Asleep
             && let Some(timer) = self.slept_on

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_formats_are_told() {
+    fn damaged_formats_are_reported() {
         for (text, word) in [
             ("", "ID"),
             ("ID: many", "number"),

@@ -82,10 +82,10 @@ fn releases_are_matched_with_their_activation() {
 /// A thread that is in the kernel all the time, on the CPU of the traced one: the stacks of its
 /// wake-ups say in which function.
 #[test]
-fn wakeups_tell_what_they_interrupted_in_the_kernel() {
+fn wakeups_report_what_they_interrupted_in_the_kernel() {
     let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     if symbols.lines().next().is_none_or(|line| line.starts_with("0000000000000000")) {
-        eprintln!("SKIPPED: /proc/kallsyms tells no addresses");
+        eprintln!("SKIPPED: /proc/kallsyms reports no addresses");
         return;
     }
     let Some((tracer, _one)) = tracer(&TraceOptions::default()) else { return };
@@ -120,11 +120,12 @@ fn wakeups_tell_what_they_interrupted_in_the_kernel() {
         .map(|one| trace.stacks[one.stack as usize].as_slice())
         .collect();
     assert!(own.len() >= 300, "{} stacks", own.len());
-    let told = own.iter().filter(|stack| stack.iter().any(|function| function.contains("random"))).count();
+    let reported =
+        own.iter().filter(|stack| stack.iter().any(|function| function.contains("random"))).count();
     // The busy thread has nearly all of the CPU, but on a loaded machine not all.
     assert!(
-        told * 10 >= own.len(),
-        "{told} of {}: {:?}",
+        reported * 10 >= own.len(),
+        "{reported} of {}: {:?}",
         own.len(),
         &trace.stacks[..trace.stacks.len().min(20)]
     );

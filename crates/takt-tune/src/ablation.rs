@@ -29,11 +29,11 @@ const MISSED: f64 = 4.0;
 const FEWEST: usize = 3;
 /// A last round in which the gain could so likely be chance has no hope, by looks.
 const HOPELESS: [f64; LOOKS] = [0.5, 0.3, 0.0];
-/// Where nothing is left so many cycles tell how the machine is, and what placebos seem to do.
+/// Where nothing is left so many cycles report how the machine is, and what placebos seem to do.
 const WITHOUT_ANY: usize = 12;
 
 /// What the last round says.
-struct Verdict {
+struct LastRound {
     /// Of each setting that was removed.
     gains: Vec<Option<Paired>>,
     hurts: Vec<bool>,
@@ -73,9 +73,9 @@ impl<B: Bench> Search<'_, B> {
             .collect()
     }
 
-    fn tell_ablation(&mut self, kept: &[Chosen]) {
+    fn report_ablation(&mut self, kept: &[Chosen]) {
         let names: Vec<String> = kept.iter().map(|&chosen| self.name(chosen)).collect();
-        (self.tell)(&match names.len() {
+        (self.progress)(&match names.len() {
             0 => "measuring what is left: nothing".to_owned(),
             _ => format!("ablation of {}", names.join(", ")),
         });
@@ -87,7 +87,7 @@ impl<B: Bench> Search<'_, B> {
     fn sort_out(&mut self, mut kept: Vec<Chosen>) -> Result<Vec<Chosen>, B::Error> {
         let placebos = self.placebos();
         while kept.len() > 1 && !self.found.over && self.left() > self.blocks_to_decide(kept.len()) {
-            self.tell_ablation(&kept);
+            self.report_ablation(&kept);
             let all: Vec<Chosen> = placebos.iter().chain(&kept).copied().collect();
             let mut arms = vec![self.with(&all)];
             arms.extend(self.each_removed(&all, placebos.len()));
@@ -164,7 +164,7 @@ impl<B: Bench> Search<'_, B> {
         // The blocks with nothing of the round before.
         let mut as_found = Vec::new();
         loop {
-            self.tell_ablation(&kept);
+            self.report_ablation(&kept);
             // Placebos are set and removed as all others are: whatever makes a removal look harmful
             // makes theirs look so.
             let all: Vec<Chosen> = placebos.iter().chain(&kept).copied().collect();
@@ -225,7 +225,7 @@ impl<B: Bench> Search<'_, B> {
                     let note = format!(
                         "a placebo was credited: everything that was left was measured again, up to {most} cycles"
                     );
-                    (self.tell)(&note);
+                    (self.progress)(&note);
                     self.found.notes.push(note);
                 }
                 None => {}
@@ -240,7 +240,7 @@ impl<B: Bench> Search<'_, B> {
         kept: &[Chosen],
         placebos: &[Chosen],
         level: f64,
-    ) -> Verdict {
+    ) -> LastRound {
         let values = effects::without_covariates(cycles);
         let seed = self.lot.seed();
         let compare = |without: usize, with: usize| {
@@ -271,11 +271,11 @@ impl<B: Bench> Search<'_, B> {
         let beats = |gain: &Paired| !credited || gain.low > most;
         let hurts = gains.iter().map(|gain| gain.as_ref().is_some_and(|gain| helps(gain) && beats(gain)));
         let hurts = hurts.collect();
-        Verdict { gains, hurts, credited, total: compare(AS_FOUND, AS_KEPT) }
+        LastRound { gains, hurts, credited, total: compare(AS_FOUND, AS_KEPT) }
     }
 
     /// Keeps what hurts when it is removed; the rest is undecided.
-    fn settle(&mut self, kept: &[Chosen], verdict: &Verdict, cycles: &[Vec<Block>]) {
+    fn settle(&mut self, kept: &[Chosen], verdict: &LastRound, cycles: &[Vec<Block>]) {
         let of = |hurting: bool| {
             let of = kept.iter().zip(&verdict.hurts).filter(move |(_, hurts)| **hurts == hurting);
             of.map(|(&chosen, _)| chosen).collect::<Vec<Chosen>>()

@@ -22,7 +22,6 @@ pub enum Time {
 pub struct Aim {
     /// The quantile, 0 to 1; 1 is the worst.
     pub quantile: f64,
-    /// Of which time.
     pub time: Time,
     /// Of which thread: a part of its name or of its process's; the fastest periodic one when
     /// absent.
@@ -168,8 +167,8 @@ mod tests {
             ("worst < 100", "no unit"),
             ("worst < 0us", "nothing"),
         ] {
-            let said = text.parse::<Aim>().unwrap_err().to_string();
-            assert!(said.contains(reason) && said.contains("accepted"), "{text}: {said}");
+            let message = text.parse::<Aim>().unwrap_err().to_string();
+            assert!(message.contains(reason) && message.contains("accepted"), "{text}: {message}");
         }
     }
 

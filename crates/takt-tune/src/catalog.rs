@@ -10,20 +10,18 @@ use takt_rt::procfs::{self, Stat};
 
 /// One way of a knob.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Way {
+pub struct Alternative {
     /// Its name; empty where the knob has but one.
     pub name: String,
     /// What it sets; nothing is a placebo's.
     pub settings: Vec<Setting>,
 }
 
-/// A knob.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Knob {
-    /// Its name.
     pub name: String,
     /// The ways to set it; leaving it as found is none of them.
-    pub ways: Vec<Way>,
+    pub ways: Vec<Alternative>,
     /// What it costs elsewhere.
     pub cost: &'static str,
     /// It changes nothing.
@@ -35,7 +33,6 @@ pub struct Knob {
 pub struct Missing {
     /// The knob, with its way.
     pub name: String,
-    /// Why.
     pub why: String,
 }
 
@@ -48,7 +45,6 @@ pub struct Loop {
     pub process: String,
     /// Name of the thread.
     pub thread: String,
-    /// Its period.
     pub period_ns: Option<f64>,
     /// Share of a CPU that it uses, 0 to 1.
     pub share: f64,
@@ -118,7 +114,7 @@ pub fn offers(
 }
 
 impl Offers<'_> {
-    fn knob(&mut self, name: &str, ways: Vec<Way>, cost: &'static str) {
+    fn knob(&mut self, name: &str, ways: Vec<Alternative>, cost: &'static str) {
         if ways.is_empty() {
             return;
         }
@@ -132,9 +128,11 @@ impl Offers<'_> {
     /// A knob of one file; what has no such file is said.
     fn switch(&mut self, name: &str, path: &str, value: &str, absent: &str, cost: &'static str) {
         match read(path) {
-            Some(_) => {
-                self.knob(name, vec![Way { name: String::new(), settings: vec![file(path, value)] }], cost)
-            }
+            Some(_) => self.knob(
+                name,
+                vec![Alternative { name: String::new(), settings: vec![file(path, value)] }],
+                cost,
+            ),
             None => self.missing(name, format!("{path} is not there: {absent}")),
         }
     }
@@ -147,7 +145,7 @@ impl Offers<'_> {
         if settings.is_empty() {
             return self.missing(name, format!("{CPUS}/cpu*/{path} is not there: {absent}"));
         }
-        self.knob(name, vec![Way { name: String::new(), settings }], cost);
+        self.knob(name, vec![Alternative { name: String::new(), settings }], cost);
     }
 
     fn policy(&mut self) {
@@ -170,13 +168,13 @@ impl Offers<'_> {
             return self.missing(NAME, why);
         }
         let (process, thread) = (self.about.process.clone(), self.about.thread.clone());
-        let way = |policy: String| Way {
+        let way = |policy: String| Alternative {
             name: policy.clone(),
             settings: vec![Setting::Policy { process: process.clone(), thread: thread.clone(), policy }],
         };
         // Below the kernel's threads of interrupts (50), above them, and above everybody but the
         // kernel's own 99.
-        let mut ways: Vec<Way> =
+        let mut ways: Vec<Alternative> =
             [49, 80, 98].into_iter().filter(|&p| p > priority).map(|p| way(format!("fifo:{p}"))).collect();
         // A reservation of thrice what it uses: the kernel grants it only to who may run on all
         // CPUs.
@@ -201,10 +199,10 @@ impl Offers<'_> {
             let Some(cpus) = CpuSet::from_cpus([cpu]) else { continue };
             let on = Setting::Cpus { process: process.clone(), thread: thread.clone(), cpus };
             if self.about.cpus != cpus {
-                ways.push(Way { name: cpu.to_string(), settings: vec![on.clone()] });
+                ways.push(Alternative { name: cpu.to_string(), settings: vec![on.clone()] });
             }
             let alone = Setting::Alone { process: process.clone(), cpus };
-            ways.push(Way { name: format!("{cpu} alone"), settings: vec![alone, on] });
+            ways.push(Alternative { name: format!("{cpu} alone"), settings: vec![alone, on] });
         }
         self.knob(NAME, ways, "alone: everybody else has the other CPUs only");
     }
@@ -215,7 +213,7 @@ impl Offers<'_> {
             return self.missing("timer slack", "real-time threads have none");
         }
         let settings = vec![Setting::TimerSlack { process, thread, slack_ns: 1 }];
-        self.knob("timer slack", vec![Way { name: "1 ns".to_owned(), settings }], "");
+        self.knob("timer slack", vec![Alternative { name: "1 ns".to_owned(), settings }], "");
     }
 
     fn interrupts(&mut self) {
@@ -237,7 +235,7 @@ impl Offers<'_> {
                 }
             }
             if !settings.is_empty() {
-                ways.push(Way { name: format!("off CPU {cpu}"), settings });
+                ways.push(Alternative { name: format!("off CPU {cpu}"), settings });
             }
         }
         if ways.is_empty() {
@@ -254,7 +252,7 @@ impl Offers<'_> {
             names.into_iter().for_each(|name| self.missing(name, why));
             return;
         }
-        let way = |name: &str, policy: &str| Way {
+        let way = |name: &str, policy: &str| Alternative {
             name: name.to_owned(),
             settings: irqs
                 .iter()
@@ -272,11 +270,11 @@ impl Offers<'_> {
     }
 
     /// A way for each CPU of the loop, with what the others of it get.
-    fn off_each(&self, settings: &dyn Fn(&CpuSet) -> Vec<Setting>) -> Vec<Way> {
+    fn off_each(&self, settings: &dyn Fn(&CpuSet) -> Vec<Setting>) -> Vec<Alternative> {
         let ways = self.candidates.iter().filter_map(|&cpu| {
             let rest = CpuSet::from_cpus([cpu]).map(|off| self.online.without(&off));
             let settings = settings(&rest.filter(|rest| !rest.is_empty())?);
-            Some(Way { name: format!("off CPU {cpu}"), settings })
+            Some(Alternative { name: format!("off CPU {cpu}"), settings })
         });
         ways.filter(|way| !way.settings.is_empty()).collect()
     }
@@ -332,7 +330,7 @@ impl Offers<'_> {
                 .collect();
             if let Some(knob) = self.knobs.iter_mut().find(|knob| knob.name == "idle states") {
                 knob.ways[0].name = "PM QoS".to_owned();
-                knob.ways.push(Way { name: "all but polling off".to_owned(), settings });
+                knob.ways.push(Alternative { name: "all but polling off".to_owned(), settings });
             }
         } else {
             self.missing("idle states", "this kernel has none to leave (no cpuidle driver)");
@@ -371,7 +369,7 @@ impl Offers<'_> {
                 format!("{SERVER} is not there: older than 6.12, or debugfs is not mounted"),
             );
         }
-        let ways = vec![Way { name: String::new(), settings: servers }];
+        let ways = vec![Alternative { name: String::new(), settings: servers }];
         self.knob("fair server off", ways.into_iter().filter(|way| !way.settings.is_empty()).collect(), spin);
         self.switch(
             "timer migration off",
@@ -399,7 +397,7 @@ impl Offers<'_> {
             &format!("{kernel}/nmi_watchdog"),
             "0",
             "not in this kernel",
-            "a CPU that hangs is not told",
+            "a CPU that hangs is not reported",
         );
         let preempt = "/sys/kernel/debug/sched/preempt";
         self.switch(
@@ -457,7 +455,7 @@ impl Offers<'_> {
         }
         for link in links {
             let class = format!("/sys/class/net/{link}");
-            let way = |settings| vec![Way { name: String::new(), settings }];
+            let way = |settings| vec![Alternative { name: String::new(), settings }];
             let coalescing = Setting::Coalescing { interface: link.clone(), rx_us: 0, tx_us: 0 };
             self.knob(
                 &format!("no coalescing on {link}"),
@@ -482,21 +480,21 @@ impl Offers<'_> {
                     .map(|queue| format!("{class}/queues/{queue}/rps_cpus"))
                     .filter_map(|path| Some(file(&path, &mask_like(&read(&path)?, &only))))
                     .collect();
-                ways.push(Way { name: format!("on CPU {cpu}"), settings });
+                ways.push(Alternative { name: format!("on CPU {cpu}"), settings });
             }
             ways.retain(|way| !way.settings.is_empty());
             self.knob(&format!("received frames of {link}"), ways, "");
         }
         let core = "/proc/sys/net/core";
         let poll = vec![file(&format!("{core}/busy_poll"), "50"), file(&format!("{core}/busy_read"), "50")];
-        let ways = vec![Way { name: "50 us".to_owned(), settings: poll }];
+        let ways = vec![Alternative { name: "50 us".to_owned(), settings: poll }];
         self.knob("busy polling of sockets", ways, "CPU time of everybody who waits for frames");
     }
 
     /// They run through every search: one that is switched on by writing what is there already, and
     /// one that does nothing at all.
     fn placebos(&mut self) {
-        let idle = Way { name: String::new(), settings: Vec::new() };
+        let idle = Alternative { name: String::new(), settings: Vec::new() };
         let mut writes = idle.clone();
         let path = "/proc/sys/vm/swappiness";
         writes.settings.extend(read(path).map(|now| file(path, &now)));
@@ -616,7 +614,7 @@ mod tests {
     fn names(about: &Loop) -> (Vec<String>, Vec<Missing>) {
         let online = "0-3".parse().unwrap();
         let (knobs, missing) = offers(about, online, &[(0, 0.9), (1, 0.5), (2, 0.0), (3, 0.1)], &[]);
-        let way = |knob: &Knob, way: &Way| format!("{}: {}", knob.name, way.name);
+        let way = |knob: &Knob, way: &Alternative| format!("{}: {}", knob.name, way.name);
         (knobs.iter().flat_map(|knob| knob.ways.iter().map(move |one| way(knob, one))).collect(), missing)
     }
 
@@ -665,7 +663,7 @@ mod tests {
         assert_eq!(knobs[1].name, "CPUs of interrupt threads");
         let cpus = "0-1,3".parse().unwrap();
         let settings = vec![Setting::Cpus { process: irq.clone(), thread: irq.clone(), cpus }];
-        assert_eq!(knobs[1].ways[0], Way { name: "off CPU 2".to_owned(), settings });
+        assert_eq!(knobs[1].ways[0], Alternative { name: "off CPU 2".to_owned(), settings });
         assert_eq!(knobs[1].ways[1].name, "off CPU 3");
         let (knobs, missing) = offers(&[]);
         assert!(knobs.is_empty() && missing.len() == 2 && missing[1].why.contains("threadirqs"));

@@ -24,13 +24,13 @@ pub(crate) struct Effect {
 }
 
 impl Effect {
-    /// How many standard errors the gain is; 0 where there is too little to tell.
+    /// How many standard errors the gain is; 0 where there is too little to report.
     pub(crate) fn t(&self) -> f64 {
         if self.error > 0.0 && self.pairs >= 3 { self.gain / self.error } else { 0.0 }
     }
 }
 
-/// A logarithm needs a positive number, and no clock tells less.
+/// A logarithm needs a positive number, and no clock shows less.
 pub(crate) fn log(value_us: f64) -> f64 {
     value_us.max(1e-3).ln()
 }
@@ -56,7 +56,7 @@ impl Pair {
     }
 }
 
-/// Columns that are fitted together at most: each takes some pairs to tell from the others.
+/// Columns that are fitted together at most: each takes some pairs to report from the others.
 const MOST_TOGETHER: usize = 8;
 /// Pairs for each of them.
 const PAIRS_EACH: usize = 4;
@@ -193,7 +193,7 @@ mod tests {
     use crate::design::{Live, Lot, folded_pairs};
 
     #[test]
-    fn effects_that_act_together_are_told_apart() {
+    fn effects_that_act_together_are_distinguished() {
         let live: Live = vec![vec![0], vec![0, 1], vec![0], vec![0]];
         let column = |factor: usize, way: usize| [0, 1, 3, 4][factor] + way;
         let truth = [1.0, 0.0, 2.0, 0.0, -0.5];
@@ -244,7 +244,7 @@ mod tests {
         for cycle in &cleaned {
             assert!((cycle[1] / cycle[0] - 2.0).abs() < 0.1, "{cycle:?}");
         }
-        // Too few to tell are left alone.
+        // Too few to report are left alone.
         assert_eq!(without_covariates(&cycles[..2])[0][0].round(), cycles[0][0].value_us.round());
         assert!(without_covariates(&[]).is_empty());
     }

@@ -35,7 +35,6 @@ pub enum TuneError {
         "the tuned loop `{name}` (thread {tid}) ended during the search; everything was taken back. Fix: let it run for longer than --seconds"
     )]
     Ended {
-        /// Its name.
         name: String,
         /// Its thread.
         tid: i32,

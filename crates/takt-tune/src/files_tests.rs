@@ -125,10 +125,10 @@ fn verified(drop_in: &str) -> (bool, String) {
     fs::write(place.join("takt.conf"), drop_in).unwrap();
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output().unwrap();
     // It names units of the system that it does not like, too.
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
     let ours: Vec<&str> =
-        said.lines().filter(|line| line.contains("robot.service") || line.contains("takt.conf")).collect();
-    (output.status.success() && ours.is_empty(), said)
+        message.lines().filter(|line| line.contains("robot.service") || line.contains("takt.conf")).collect();
+    (output.status.success() && ours.is_empty(), message)
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn systemd_takes_the_drop_in() {
     for folder in ["/etc/takt", "/home/a b/100% $HOME \"x\"\\"] {
         let files = left(&report(everything()), Path::new(folder), &program).unwrap();
         let drop_in = text(&files, "takt.conf");
-        let (taken, said) = verified(drop_in);
-        assert!(taken, "{said}\n{drop_in}");
+        let (taken, message) = verified(drop_in);
+        assert!(taken, "{message}\n{drop_in}");
         // The name of the thread is in a comment, and stays there.
         assert!(drop_in.lines().all(|line| !line.starts_with("ExecStop=")), "{drop_in}");
         // The check sees what it is to see.
@@ -213,13 +213,13 @@ fn the_script_does_what_tuned_asks() {
     let script = folder.path().join("takt.sh");
     fs::write(&script, super::script(&takt)).unwrap();
     fs::set_permissions(&takt, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let said = |argument: &str| {
+    let message = |argument: &str| {
         let output = Command::new("sh").arg(&script).arg(argument).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
     let rest = folder.path().join("rest.toml");
-    assert_eq!(said("start"), format!("doctor|--state|/run/takt-tuned.json|--apply|{}|", rest.display()));
-    assert!(["", "doctor|--state|/run/takt-tuned.json|--revert|"].contains(&said("stop").as_str()));
-    assert_eq!(said("verify"), "");
+    assert_eq!(message("start"), format!("doctor|--state|/run/takt-tuned.json|--apply|{}|", rest.display()));
+    assert!(["", "doctor|--state|/run/takt-tuned.json|--revert|"].contains(&message("stop").as_str()));
+    assert_eq!(message("verify"), "");
 }

@@ -49,7 +49,7 @@ pub struct LiveOptions {
     pub target: Target,
     /// What is to become better.
     pub aim: Aim,
-    /// The loop's period, where the user told it.
+    /// The loop's period, where the user reported it.
     pub period: Option<Duration>,
     /// Length of a block; found from the period and the time there is when absent.
     pub block: Option<Duration>,
@@ -344,8 +344,8 @@ impl<'a> Live<'a> {
         };
         let mut values: Vec<f64> = inside.clone().map(pick).collect();
         let releases = values.len() as u64;
-        // A loop that did not get to run at all has no cycles to tell of: from its last release to
-        // the end it was kept waiting.
+        // A loop that did not get to run at all has no cycles to report of: from its last release
+        // to the end it was kept waiting.
         let last_ns = inside.map(|cycle| cycle.0).max().unwrap_or(from_ns);
         let patience_ns = self.about.period_ns.map_or(f64::INFINITY, |ns| 3.0 * ns);
         let silent_ns = to_ns.saturating_sub(last_ns) as f64;
@@ -452,7 +452,7 @@ fn choose<'r>(report: &'r Report, aim: &Aim) -> Result<&'r ThreadReport, String>
             (_, true) => "none of its threads went to sleep and was woken: nothing has a cycle".to_owned(),
             (Some(name), _) => format!("no loop of the name `{name}` was found; seen were {}", seen.join(", ")),
             (None, _) => format!(
-                "none of its threads has a period; seen were {}. Fix: name one (--aim \"worst lateness of NAME\"), or tell the period \
+                "none of its threads has a period; seen were {}. Fix: name one (--aim \"worst lateness of NAME\"), or report the period \
                  (--period)",
                 seen.join(", ")
             ),

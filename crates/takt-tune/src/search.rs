@@ -67,9 +67,7 @@ pub enum Stage {
 /// What was found of one way of one factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// The factor.
     pub factor: usize,
-    /// The way.
     pub way: usize,
     /// How far it came.
     pub stage: Stage,
@@ -132,7 +130,7 @@ pub fn search<B: Bench>(
     bench: &mut B,
     factors: &[Factor],
     settings: &SearchSettings,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Found, B::Error> {
     let mut first = 0;
     let starts: Vec<usize> = factors
@@ -150,7 +148,7 @@ pub fn search<B: Bench>(
         starts,
         columns: first,
         found: Found::default(),
-        tell,
+        progress,
     };
     let finalists = search.screen()?;
     search.ablate(finalists)?;
@@ -170,7 +168,7 @@ pub(crate) struct Search<'a, B: Bench> {
     starts: Vec<usize>,
     columns: usize,
     pub(crate) found: Found,
-    pub(crate) tell: &'a mut dyn FnMut(&str),
+    pub(crate) progress: &'a mut dyn FnMut(&str),
 }
 
 impl<B: Bench> Search<'_, B> {
@@ -180,7 +178,7 @@ impl<B: Bench> Search<'_, B> {
     }
 
     /// Measures groups of configurations, each group's members next to each other in random order,
-    /// and those that lost too much time to the hypervisor once more: told by the stolen time
+    /// and those that lost too much time to the hypervisor once more: reported by the stolen time
     /// alone, before anybody has looked at a latency. Fewer groups where the time is over.
     pub(crate) fn measure(&mut self, groups: &[Vec<Config>]) -> Result<Vec<Vec<Block>>, B::Error> {
         let members = groups.first().map_or(0, Vec::len);
@@ -227,7 +225,7 @@ impl<B: Bench> Search<'_, B> {
             (false, true) => "when all that is kept was decided".to_owned(),
             (_, false) => format!("undecided are {}", names.join(", ")),
         };
-        format!("the time was over before the search was, {of}: a longer --budget tells more")
+        format!("the time was over before the search was, {of}: a longer --budget reports more")
     }
 
     pub(crate) fn name(&self, (factor, way): (usize, usize)) -> String {
@@ -251,7 +249,7 @@ impl<B: Bench> Search<'_, B> {
                 break;
             }
             let ways: usize = contenders.iter().map(|&factor| live[factor].len()).sum();
-            (self.tell)(&match stage {
+            (self.progress)(&match stage {
                 0 => format!("screening {ways} ways of {} settings", contenders.len()),
                 _ => format!("halving: {ways} ways of {} settings are left", contenders.len()),
             });
@@ -262,7 +260,7 @@ impl<B: Bench> Search<'_, B> {
             effects = effects::estimate(&pairs, self.columns);
             if self.settings.judge_placebos && stage == 0 && !clear && self.placebo_stands_out(&effects) {
                 let note = "a placebo stood out in screening: it was measured for longer";
-                (self.tell)(note);
+                (self.progress)(note);
                 self.found.notes.push(note.to_owned());
                 self.measure_stage(&live, 2 * most, &mut pairs, &mut logs)?;
                 effects = effects::estimate(&pairs, self.columns);

@@ -62,15 +62,15 @@ fn credited(
     settings: impl Fn(u64) -> SearchSettings,
     drift: f64,
 ) -> (usize, usize) {
-    let (mut wrong, mut told) = (0, 0);
+    let (mut wrong, mut reported) = (0, 0);
     for seed in seeds {
         let mut machine = Simulated::new(seed + 1000);
         machine.drift = (drift, 300);
         let found = run(&mut machine, settings(seed));
         wrong += usize::from(!found.kept.is_empty() && !found.placebo_credited);
-        told += usize::from(found.placebo_credited || !found.notes.is_empty());
+        reported += usize::from(found.placebo_credited || !found.notes.is_empty());
     }
-    (wrong, told)
+    (wrong, reported)
 }
 
 #[test]
@@ -84,9 +84,9 @@ fn nothing_is_credited_where_nothing_is_planted() {
 }
 
 /// The usual way of trying settings: one long measurement of each, one after the other. On a
-/// machine that gets slower meanwhile it credits whatever was measured early, and placebos tell.
+/// machine that gets slower meanwhile it credits whatever was measured early, and placebos report.
 #[test]
-fn without_interleaving_drift_is_credited_and_placebos_tell() {
+fn without_interleaving_drift_is_credited_and_placebos_report() {
     const SEEDS: u64 = 30;
     let in_blocks = |seed| SearchSettings { interleave: false, ..seeded(seed) };
     let blindly = |seed| SearchSettings { judge_placebos: false, ..in_blocks(seed) };
@@ -110,15 +110,15 @@ fn without_interleaving_drift_is_credited_and_placebos_tell() {
 
 /// Something that is wrong with the experiment itself makes a placebo work.
 #[test]
-fn a_placebo_that_works_is_told_and_takes_the_credit_from_the_rest() {
-    let mut told = 0;
+fn a_placebo_that_works_is_reported_and_takes_the_credit_from_the_rest() {
+    let mut reported = 0;
     for seed in 0..10 {
         let mut machine = Simulated::new(seed);
         let cures = vec![(10, 0), (2, 0)];
         machine.hindrances = vec![Hindrance { us: 1_000.0, share: 0.5, cures: vec![(10, 0)] }];
         machine.hindrances.push(Hindrance { us: 300.0, share: 0.5, cures });
         let found = run(&mut machine, seeded(seed));
-        told +=
+        reported +=
             usize::from(found.placebo_credited && found.notes.iter().any(|note| note.contains("placebo")));
         assert!(!found.kept.contains(&(10, 0)), "a placebo is no setting");
         let credited = found.judged.iter().find(|row| (row.factor, row.way) == (10, 0)).unwrap();
@@ -129,7 +129,7 @@ fn a_placebo_that_works_is_told_and_takes_the_credit_from_the_rest() {
         let blind = run(&mut machine, SearchSettings { judge_placebos: false, ..seeded(seed) });
         assert!(!blind.placebo_credited && blind.notes.is_empty());
     }
-    assert!(told >= 9, "{told} of 10");
+    assert!(reported >= 9, "{reported} of 10");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn the_time_is_kept_and_what_is_undecided_is_said() {
             assert!(found.over || !found.kept.is_empty() || budget > 100, "{found:?}");
             assert!(found.kept.iter().all(|kept| !found.undecided.contains(kept)));
             // Also where the last round got no time any more.
-            assert!(budget < 80 || !found.blocks[0].is_empty(), "how it was is not told: {found:?}");
+            assert!(budget < 80 || !found.blocks[0].is_empty(), "how it was is not reported: {found:?}");
             right += usize::from(budget >= 200 && cured(&found, &hindrances));
             wrong += usize::from(found.kept.iter().any(|kept| !hindrances[0].cures.contains(kept)));
         }
@@ -202,8 +202,10 @@ fn the_time_is_kept_and_what_is_undecided_is_said() {
 #[ignore = "half a minute"]
 fn rates_over_many_seeds() {
     for drift in [1.0, 1.5, 4.0] {
-        let (wrong, told) = credited(0..400, seeded, drift);
-        println!("nothing planted, drift {drift}: {wrong} of 400 credit something, {told} tell of a placebo");
+        let (wrong, reported) = credited(0..400, seeded, drift);
+        println!(
+            "nothing planted, drift {drift}: {wrong} of 400 credit something, {reported} report a placebo"
+        );
     }
     for (name, hindrances) in plants() {
         let mut right = 0;

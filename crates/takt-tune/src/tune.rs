@@ -19,7 +19,6 @@ use crate::tuned::{KnobRow, Proposed, Side, TuneReport, Tunes};
 pub struct Options {
     /// The machine and the loop.
     pub live: LiveOptions,
-    /// The search.
     pub search: SearchSettings,
     /// Interfaces whose knobs are tried.
     pub links: Vec<String>,
@@ -30,24 +29,24 @@ pub struct Options {
     pub only_list: bool,
 }
 
-/// Tunes; `tell` is called with what goes on.
+/// Tunes; `progress` is called with what goes on.
 ///
 /// # Errors
 /// [`TuneError`]. Whatever had been changed has been taken back.
 pub fn tune(
     options: Options,
     stop: &AtomicBool,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<TuneReport, TuneError> {
     let began = Instant::now();
     let (target, aim) = (options.live.target.to_string(), options.live.aim.clone());
     let budget_s = options.live.budget.as_secs_f64();
     let (only, only_list) = (options.only, options.only_list);
-    tell(&format!("looking for the loop of {target}"));
+    progress(&format!("looking for the loop of {target}"));
     let (mut live, seen) = Live::begin(options.live, stop)?;
     let about = live.about.clone();
     let period = about.period_ns.map_or("no period".to_owned(), |ns| format!("every {:.3} ms", ns / 1e6));
-    tell(&format!(
+    progress(&format!(
         "the loop: {} (thread {} of {}), {period}, {}, CPUs {}",
         about.thread, about.scope.tid, about.process, about.policy, about.cpus
     ));
@@ -67,7 +66,7 @@ pub fn tune(
         None => Vec::new(),
     };
     live.offer(&knobs);
-    tell(&format!(
+    progress(&format!(
         "{} knobs can be set here, {} cannot; blocks of {:.2} s",
         knobs.iter().filter(|knob| !knob.placebo).count(),
         missing.len(),
@@ -75,7 +74,7 @@ pub fn tune(
     ));
     let factors: Vec<Factor> = knobs.iter().map(factor).collect();
     let found =
-        if only_list { listed(&factors) } else { search(&mut live, &factors, &options.search, tell)? };
+        if only_list { listed(&factors) } else { search(&mut live, &factors, &options.search, progress)? };
     let mut notes = found.notes.clone();
     notes.extend(live.refused.iter().map(|(why, times)| format!("refused {times} times: {why}")));
     if live.lost > 0 {

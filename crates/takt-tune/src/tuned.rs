@@ -40,7 +40,6 @@ pub struct KnobRow {
 /// One side of the last comparison.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Side {
-    /// Blocks.
     pub blocks: usize,
     /// Cycles in them.
     pub releases: u64,
@@ -95,7 +94,6 @@ pub struct Proposed {
 /// A loop of the same period and policy in two virtual machines, under load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InGuests {
-    /// The guests' kernel.
     pub kernel: String,
     /// What counted time there: `virtual` (instructions) or `real`.
     pub time: String,

@@ -50,13 +50,13 @@ fn a_role() {
         ..ThreadSettings::default()
     };
     let mut threads = Vec::new();
-    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
     match words[0].as_str() {
         "loop" => {
             let slack_ns: u64 = words[3].parse().unwrap();
             threads.push(takt_rt::thread::spawn("victim", &settings(&words[1], &words[2]), move || {
                 latency::set_timer_slack_ns(slack_ns).unwrap();
-                drop(tell);
+                drop(sender);
                 let mut periodic =
                     Periodic::start_now(Duration::from_millis(2), SleepStrategy::Kernel).unwrap();
                 loop {
@@ -97,12 +97,12 @@ fn a_role() {
     }
     // The loop is as it is to be found.
     if words[0] == "loop" {
-        let _ = told.recv();
+        let _ = receiver.recv();
     }
     let granted = threads.iter().all(|thread: &Result<takt_rt::thread::Handle<()>, _>| {
         thread.as_ref().is_ok_and(|thread| thread.granted().is_complete())
     });
-    println!("\nTOLD {}", if granted { "ready" } else { "refused" });
+    println!("\nRESULT {}", if granted { "ready" } else { "refused" });
     std::io::stdout().flush().unwrap();
     let mut line = String::new();
     let _ = std::io::stdin().lock().read_line(&mut line);
@@ -143,17 +143,17 @@ impl Role {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut told = BufReader::new(child.stdout.take().unwrap());
+        let mut receiver = BufReader::new(child.stdout.take().unwrap());
         loop {
             let mut line = String::new();
-            if told.read_line(&mut line).unwrap() == 0 {
+            if receiver.read_line(&mut line).unwrap() == 0 {
                 let _ = child.wait();
                 panic!("the role {role} did not start");
             }
-            match line.split_once("TOLD ") {
-                Some((_, "ready\n")) => return Some(Self(child, told)),
+            match line.split_once("RESULT ") {
+                Some((_, "ready\n")) => return Some(Self(child, receiver)),
                 Some(_) => {
-                    drop(Self(child, told));
+                    drop(Self(child, receiver));
                     eprintln!("SKIPPED: no right to the policies of {role}");
                     return None;
                 }
@@ -280,7 +280,7 @@ fn finds(victim: &Role, only: &str) {
     }
     let hidden = seen.iter().any(|(_, high)| *high > 500.0);
     assert!(hidden, "{only} was not found: {seen:?}");
-    eprintln!("SKIPPED: this machine was too disturbed to tell: {seen:?}");
+    eprintln!("SKIPPED: this machine was too disturbed to report: {seen:?}");
 }
 
 #[test]

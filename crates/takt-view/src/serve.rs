@@ -136,7 +136,7 @@ impl<P: Pages> EventLoop<P> {
         }
     }
 
-    /// When something is due besides what descriptors tell.
+    /// When something is due besides what descriptors report.
     fn due_ns(&self, now_ns: u64) -> Option<u64> {
         let pages = self.pages.due_ns(now_ns);
         let accept = (self.accept_after_ns > now_ns).then_some(self.accept_after_ns);

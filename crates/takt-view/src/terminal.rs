@@ -125,7 +125,7 @@ impl TerminalView {
         self.exit.load(Ordering::Acquire)
     }
 
-    /// Ends the view, restores the terminal and tells how the view ended.
+    /// Ends the view, restores the terminal and shows how the view ended.
     ///
     /// # Errors
     /// [`Error::Terminal`] where the terminal could not be used.

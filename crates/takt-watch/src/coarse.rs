@@ -1,4 +1,4 @@
-//! Without kernel events: what /proc tells of any thread, to anybody who may see it.
+//! Without kernel events: what /proc reports of any thread, to anybody who may see it.
 
 use std::collections::BTreeMap;
 
@@ -152,7 +152,7 @@ mod tests {
     use crate::target::Target;
 
     #[test]
-    fn rates_are_told_without_any_right() {
+    fn rates_are_reported_without_any_right() {
         let mut child =
             std::process::Command::new("sh").args(["-c", "while :; do sleep 0.01; done"]).spawn().unwrap();
         let mut watched = Watched::new(Target::Tree(child.id() as i32));

@@ -29,7 +29,7 @@ impl CycleFeed {
         if let Ok(followed) = Followed::start() {
             watcher.in_kernel = true;
             let mut feed = Self(Source::Kernel(Box::new(followed)));
-            // Who is watched is told to the kernel with the first take.
+            // Who is watched is reported to the kernel with the first take.
             feed.take(watcher, &mut |_, _| {})?;
             return Ok(feed);
         }
@@ -43,7 +43,7 @@ impl CycleFeed {
         Ok(Self(Source::Events(Box::new(Tracer::start(&trace)?))))
     }
 
-    /// Tells `sink` of the cycles that have ended, by thread; returns how much was lost.
+    /// Reports `sink` of the cycles that have ended, by thread; returns how much was lost.
     ///
     /// # Errors
     /// [`TraceError::Ended`].

@@ -9,9 +9,9 @@ use takt_trace::follow::{Activation, Source};
 
 use crate::period::{self, Period};
 
-/// Times that are kept of each kind of wake-up: as many as the period is told from.
+/// Times that are kept of each kind of wake-up: as many as the period is determined from.
 const MOST_TIMES: usize = period::MOST;
-/// Kinds of wake-ups of one thread that are told apart; a thread that makes a new timer for each
+/// Kinds of wake-ups of one thread that are distinguished; a thread that makes a new timer for each
 /// wait has ever new ones.
 const MOST_SOURCES: usize = 64;
 
@@ -71,8 +71,8 @@ pub struct Cycles {
     all: Series,
     /// What begins its cycles, as far as it is known.
     pub rhythm: Option<Rhythm>,
-    /// The period was told by the user.
-    is_told: bool,
+    /// The period was reported by the user.
+    is_reported: bool,
     open: Option<Open>,
     next: u64,
     /// Releases that did not come.
@@ -92,12 +92,12 @@ fn push<T>(queue: &mut VecDeque<T>, value: T, most: usize) {
 }
 
 impl Cycles {
-    /// Takes the activations of one stretch of time; `told` is a period that the user gave, and
-    /// `own_process` tells whether a thread is of the same process. Returns the finished cycles.
+    /// Takes the activations of one stretch of time; `given` is a period that the user gave, and
+    /// `own_process` shows whether a thread is of the same process. Returns the finished cycles.
     pub fn add(
         &mut self,
         activations: &[Activation],
-        told: Option<f64>,
+        given: Option<f64>,
         own_process: &dyn Fn(i32) -> bool,
     ) -> Vec<JobRecord> {
         for one in activations {
@@ -109,8 +109,8 @@ impl Cycles {
                 rarest.map(|rarest| self.sources.remove(&rarest));
             }
         }
-        self.find_rhythm(told);
-        self.is_told = told.is_some();
+        self.find_rhythm(given);
+        self.is_reported = given.is_some();
         let mut finished = Vec::new();
         for one in activations {
             self.take(one, own_process, &mut finished);
@@ -127,7 +127,7 @@ impl Cycles {
         let per_period = self.span_ns.map_or(0.0, |(from_ns, to_ns)| {
             ns * self.next.saturating_sub(1) as f64 / to_ns.saturating_sub(from_ns).max(1) as f64
         });
-        (self.is_told || !by_turns || per_period <= MOST_PER_PERIOD).then_some(ns)
+        (self.is_reported || !by_turns || per_period <= MOST_PER_PERIOD).then_some(ns)
     }
 
     /// Wake-ups by what caused them, the most frequent first.
@@ -139,8 +139,8 @@ impl Cycles {
     }
 
     /// What begins the cycles: the most frequent kind of wake-up that has a period, or that has the
-    /// told one; else all of them together.
-    fn find_rhythm(&mut self, told: Option<f64>) {
+    /// reported one; else all of them together.
+    fn find_rhythm(&mut self, given: Option<f64>) {
         // What wakes it seldom begins no cycle of it, and each search costs.
         let least = self.all.count / LEAST_PART;
         let mut periodic: Vec<(Source, Period, u64)> = self
@@ -149,16 +149,16 @@ impl Cycles {
             .filter(|(_, series)| series.count >= least)
             .filter_map(|(&source, series)| Some((source, series.period()?, series.count)))
             .collect();
-        if let Some(told) = told {
-            periodic.retain(|one| (one.1.ns / told - 1.0).abs() < 0.25);
+        if let Some(given) = given {
+            periodic.retain(|one| (one.1.ns / given - 1.0).abs() < 0.25);
         }
         periodic.sort_by_key(|one| std::cmp::Reverse(one.2));
         let found = match periodic.first() {
             Some(&(source, period, _)) => Some(Rhythm { source: Some(source), period: Some(period) }),
             None if self.all.times.len() >= period::FEWEST => {
-                let near_told =
-                    |period: &Period| told.is_none_or(|told| (period.ns / told - 1.0).abs() < 0.25);
-                let period = self.all.period().filter(near_told);
+                let near_given =
+                    |period: &Period| given.is_none_or(|given| (period.ns / given - 1.0).abs() < 0.25);
+                let period = self.all.period().filter(near_given);
                 // A period that the wake-ups have only together: by turns from several threads,
                 // say.
                 Some(Rhythm { source: None, period })
@@ -174,10 +174,10 @@ impl Cycles {
         if !keep {
             self.rhythm = found;
         }
-        if let (Some(told), Some(rhythm)) = (told, &mut self.rhythm) {
+        if let (Some(given), Some(rhythm)) = (given, &mut self.rhythm) {
             // The user knows better; how regular it is stays as found.
-            let before = rhythm.period.unwrap_or(Period { ns: told, coherence: 0.0, filled: 0.0 });
-            rhythm.period = Some(Period { ns: told, ..before });
+            let before = rhythm.period.unwrap_or(Period { ns: given, coherence: 0.0, filled: 0.0 });
+            rhythm.period = Some(Period { ns: given, ..before });
         }
     }
 

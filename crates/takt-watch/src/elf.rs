@@ -1,4 +1,4 @@
-//! As much of an ELF file as tells whether Go made it, and where CPython keeps its lock and
+//! As much of an ELF file as shows whether Go made it, and where CPython keeps its lock and
 //! collects its garbage (System V ABI, chapters 4 and 5; for the probes that distributors build in,
 //! "UserSpaceProbeImplementation" of SystemTap).
 

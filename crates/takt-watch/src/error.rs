@@ -12,7 +12,7 @@ pub enum WatchError {
     /// `--cgroup` names none.
     #[error(
         "--cgroup {path}: there is no such control group; accepted is a folder with cgroup.procs, or its path below /sys/fs/cgroup \
-         (system.slice/NAME.service; `systemd-cgls` and `docker inspect` tell it)"
+         (system.slice/NAME.service; `systemd-cgls` and `docker inspect` report it)"
     )]
     NoCgroup { path: std::path::PathBuf },
     /// A link cannot be followed.

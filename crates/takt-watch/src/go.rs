@@ -51,7 +51,7 @@ impl Gos {
     }
 }
 
-/// Whether `/proc/PID/task/TID/syscall` tells of a sleep for a time.
+/// Whether `/proc/PID/task/TID/syscall` reports of a sleep for a time.
 fn is_nanosleep(text: &str) -> bool {
     text.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_nanosleep)
 }

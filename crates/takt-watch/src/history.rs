@@ -144,7 +144,7 @@ impl History {
         trace.wake_stacks = windows.wake_stacks;
     }
 
-    /// Takes what a part tells beside its events.
+    /// Takes what a part reports beside its events.
     pub(crate) fn take_counters(&mut self, part: &mut Trace, threads: &BTreeMap<i32, Thread>) {
         let trace = &mut self.trace;
         for (&tid, thread) in threads {
@@ -210,13 +210,13 @@ impl History {
         for one in &found {
             self.keep(tid, one);
         }
-        let told: BTreeSet<u64> = found.iter().map(|one| one.index).collect();
+        let reported: BTreeSet<u64> = found.iter().map(|one| one.index).collect();
         // What fell out of memory before it could be judged.
-        let untold = late
+        let uncovered = late
             .iter()
-            .filter(|job| !told.contains(&job.index))
+            .filter(|job| !reported.contains(&job.index))
             .map(|job| Late::of(job, Cause::NotRecorded, Vec::new()));
-        found.into_iter().chain(untold).collect()
+        found.into_iter().chain(uncovered).collect()
     }
 
     /// Keeps the window of a late cycle, if it is among the worst.
@@ -238,7 +238,7 @@ impl History {
         self.windows.push(window);
     }
 
-    /// Looks the name of a thread or an interrupt up that no event has told.
+    /// Looks the name of a thread or an interrupt up that no event has reported.
     pub(crate) fn look_up(&mut self, source: Source) {
         match source {
             Source::Thread(tid) if tid > 0 => {
@@ -344,7 +344,7 @@ fn used<'a>(
     (found, moved)
 }
 
-/// Cycles that tell what is usual.
+/// Cycles that report what is usual.
 const USUAL: usize = 32;
 /// Looked at before the cycle before a late one.
 const LEAD_NS: u64 = 3_000_000;

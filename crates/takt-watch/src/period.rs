@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-/// Fewest times that a period is told from: by chance alone, fewer agree too often.
+/// Fewest times that a period is determined from: by chance alone, fewer agree too often.
 pub const FEWEST: usize = 16;
 /// The newest so many are looked at.
 pub const MOST: usize = 1024;
@@ -20,7 +20,7 @@ pub const MOST: usize = 1024;
 const SHORTEST_NS: f64 = 1e9 / 8_000.0 * 0.8;
 /// Longest period, nanoseconds: 1 Hz, with room for a relative sleep that takes longer.
 const LONGEST_NS: f64 = 1e9 * 1.3;
-/// Periods of one block: long enough to tell neighbouring periods apart, short enough for a loop
+/// Periods of one block: long enough to report neighbouring periods apart, short enough for a loop
 /// that drifts.
 const BLOCK: f64 = 16.0;
 /// Candidates lie this close to each other, as a share: over one block the phase is then wrong by a
@@ -48,7 +48,7 @@ pub struct Period {
 
 /// The period of `times` (nanoseconds, in order); `None` where they have none. Several wake-ups in
 /// one cycle (bursts), dropped cycles and a drifting phase are expected; of two periods in one
-/// series the more coherent one is told, or none.
+/// series the more coherent one is reported, or none.
 pub fn find(times: &[u64]) -> Option<Period> {
     let times = &times[times.len().saturating_sub(MOST)..];
     let first = *times.first()?;

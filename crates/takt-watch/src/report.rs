@@ -55,10 +55,8 @@ pub struct Total {
     pub cycles: u64,
 }
 
-/// One thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadReport {
-    /// Its name.
     pub name: String,
     /// Its process.
     pub pid: i32,
@@ -106,7 +104,6 @@ pub struct ThreadReport {
     pub timer_slack_us: Option<f64>,
     /// So often did it lose its CPU in a cycle.
     pub preempted: u64,
-    /// Its page faults.
     pub page_faults: u64,
     /// Who woke it, the most frequent first.
     pub woken_by: Vec<Share>,

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_told_the_lines_of_its_manifest() {
+    fn a_container_is_reported_the_lines_of_its_manifest() {
         let bare = Facts { own_pids: true, container: Some(Container::Docker), ..Facts::default() };
         let text = bare.advice();
         for part in ["--pid=host", "--cap-add=PERFMON", "/sys/kernel/tracing:ro"] {

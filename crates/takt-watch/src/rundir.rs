@@ -97,10 +97,10 @@ impl Recording {
         if !self.rows {
             return Ok(());
         }
-        let room = self.files.len() < MOST_THREADS;
+        let space = self.files.len() < MOST_THREADS;
         let file = match self.files.entry(tid) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) if room => {
+            std::collections::btree_map::Entry::Vacant(entry) if space => {
                 entry.insert(self.dir.samples(&file_name(tid))?)
             }
             std::collections::btree_map::Entry::Vacant(_) => return Ok(()),

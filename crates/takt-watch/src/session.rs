@@ -40,7 +40,7 @@ const ALIVE: Duration = Duration::from_millis(500);
 
 /// Watches until the time is over, `stop` is set or nothing of it runs any more; `see` gets a
 /// report after every part. Cycles are written to `recording` as they come, where there is one.
-/// Where kernel events cannot be had, it goes on with what /proc tells and the report says why.
+/// Where kernel events cannot be had, it goes on with what /proc reports and the report says why.
 ///
 /// # Errors
 /// [`WatchError`].
@@ -230,7 +230,7 @@ fn traced(
             Feed::Kernel(ref mut windows) => watcher.take(windows, last, &mut sink)?,
         }
         if last {
-            // Names of those that only the last part told of.
+            // Names of those that only the last part reported.
             watcher.refresh();
             break finish(&watcher, &pythons, &own);
         }

@@ -59,7 +59,6 @@ impl Target {
 /// A thread that is watched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Thread {
-    /// Its name.
     pub name: String,
     /// Its process.
     pub pid: i32,
@@ -284,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_group_that_is_not_there_is_refused_with_the_way_out() {
-        let said = Target::cgroup(Path::new("/no/such/group")).unwrap_err().to_string();
-        assert!(said.contains("cgroup.procs") && said.contains("/no/such/group"), "{said}");
+        let message = Target::cgroup(Path::new("/no/such/group")).unwrap_err().to_string();
+        assert!(message.contains("cgroup.procs") && message.contains("/no/such/group"), "{message}");
     }
 }

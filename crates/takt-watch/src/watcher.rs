@@ -20,22 +20,22 @@ use crate::link::{Endpoint, Exchange, Link};
 use crate::period;
 use crate::target::{Target, Watched};
 
-mod told;
+mod reported;
 
-pub(crate) use told::MOST_THREADS;
+pub(crate) use reported::MOST_THREADS;
 
 /// What counts as late, and what the user knows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// The period, where the user told it.
+    /// The period, where the user reported it.
     pub period_ns: Option<f64>,
     /// A wake-up more than this after its release is late. None: a tenth of the period, at least
     /// 100 us and at most 1 ms; 1 ms where there is no period.
     pub late_ns: Option<u64>,
     /// An end more than this after the release is late. None: the period.
     pub deadline_ns: Option<u64>,
-    /// Late cycles of each thread that are told one by one, the worst: 20. All are in the tables of
-    /// causes.
+    /// Late cycles of each thread that are reported one by one, the worst: 20. All are in the
+    /// tables of causes.
     pub windows: usize,
     /// Who follows the threads.
     pub follow: FollowBy,
@@ -102,11 +102,10 @@ const LINK_NS: u64 = 10_000_000;
 const RIPE_NS: u64 = 1_100_000_000;
 /// Threads that have ended and are remembered.
 const MOST_ENDED: usize = 2048;
-/// Threads that kept one from running and are told apart.
+/// Threads that kept one from running and are distinguished.
 const MOST_KEPT_BY: usize = 256;
 /// Names that lateness of one thread is put down to.
 const MOST_NAMES: usize = 256;
-/// Notes.
 const MOST_NOTES: usize = 64;
 
 /// A late cycle, with what counted as late when it ended: a period that was found since may say
@@ -320,8 +319,8 @@ impl Watcher {
         }
     }
 
-    /// Takes the next part of the trace; `last` where no other follows. Finished cycles are told to
-    /// `sink` by thread.
+    /// Takes the next part of the trace; `last` where no other follows. Finished cycles are
+    /// reported to `sink` by thread.
     pub fn feed(&mut self, mut part: Trace, last: bool, sink: &mut dyn FnMut(i32, &[JobRecord])) {
         let to_ns = part.spans.last().map_or(u64::MAX, |span| span.to_ns);
         if let Some(span) = part.spans.first() {

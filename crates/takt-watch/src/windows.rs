@@ -21,8 +21,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 const AFTER_NS: u64 = 5_000_000;
 /// Looked at before the cycle before a late one, and after a late one.
 const LEAD_NS: u64 = 3_000_000;
-/// Cycles before a late one that tell what is usual: so many, as far as they lie within this time,
-/// and at least the fewest.
+/// Cycles before a late one that report what is usual: so many, as far as they lie within this
+/// time, and at least the fewest.
 const USUAL: usize = 16;
 const USUAL_NS: u64 = 50_000_000;
 const FEWEST: usize = 3;
@@ -57,8 +57,8 @@ pub(crate) struct Windows {
     follower: Followed,
     tracer: Tracer,
     batches: VecDeque<Batch>,
-    room_ns: u64,
-    link_room_ns: u64,
+    allowance_ns: u64,
+    link_allowance_ns: u64,
     filled_ns: u64,
     counters_ns: u64,
     stacks: Vec<i32>,
@@ -98,8 +98,8 @@ impl Windows {
             follower,
             tracer,
             batches: VecDeque::new(),
-            room_ns: BURST_NS,
-            link_room_ns: BURST_NS,
+            allowance_ns: BURST_NS,
+            link_allowance_ns: BURST_NS,
             filled_ns: now_ns,
             counters_ns: now_ns,
             stacks: Vec::new(),
@@ -123,8 +123,8 @@ impl Windows {
 
     fn refill(&mut self, now_ns: u64) {
         let new_ns = now_ns.saturating_sub(self.filled_ns) / SHARE;
-        self.room_ns = (self.room_ns + new_ns).min(BURST_NS);
-        self.link_room_ns = (self.link_room_ns + new_ns).min(BURST_NS);
+        self.allowance_ns = (self.allowance_ns + new_ns).min(BURST_NS);
+        self.link_allowance_ns = (self.link_allowance_ns + new_ns).min(BURST_NS);
         self.filled_ns = now_ns;
     }
 }
@@ -164,8 +164,8 @@ fn joined(mut spans: Vec<Span>) -> Vec<Span> {
 
 impl Watcher {
     /// Takes what the kernel has followed since the last time, reads the events round late cycles
-    /// and judges those that are ripe; `last` where no other time follows. Finished cycles are told
-    /// to `sink` by thread.
+    /// and judges those that are ripe; `last` where no other time follows. Finished cycles are
+    /// reported to `sink` by thread.
     ///
     /// # Errors
     /// [`TraceError::Ended`].
@@ -189,7 +189,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Takes the cycles that the kernel has followed since the last time, and tells until when.
+    /// Takes the cycles that the kernel has followed since the last time, and reports until when.
     pub(crate) fn take_cycles_of(
         &mut self,
         followed: &mut Followed,
@@ -262,11 +262,11 @@ impl Watcher {
             let with = joined(with);
             let length_ns: u64 = with.iter().map(|span| span.to_ns - span.from_ns).sum();
             let more_ns = length_ns.saturating_sub(before_ns);
-            if more_ns > windows.room_ns || windows.batches.len() >= MOST_BATCHES {
+            if more_ns > windows.allowance_ns || windows.batches.len() >= MOST_BATCHES {
                 known.unjudged += 1;
                 continue;
             }
-            windows.room_ns -= more_ns;
+            windows.allowance_ns -= more_ns;
             spans = with;
             threads.entry(tid).or_default().1.push(one);
             ranges.entry(tid).or_default().push(range);
@@ -292,11 +292,11 @@ impl Watcher {
                 let more_ns = length(&with).saturating_sub(length(&spans));
                 // Of its own: late cycles of threads must not leave links without, whose windows
                 // are short.
-                if more_ns <= windows.link_room_ns {
-                    windows.link_room_ns -= more_ns;
+                if more_ns <= windows.link_allowance_ns {
+                    windows.link_allowance_ns -= more_ns;
                     spans = with;
                 }
-                // Without its events the place is told to be unknown.
+                // Without its events the place is reported to be unknown.
                 answers.push((index, one, usual));
             }
         }
@@ -337,7 +337,7 @@ impl Watcher {
         }
         for (tid, (jobs, late)) in batch.threads {
             let causes = self.judge(tid, &jobs, &late);
-            // Where in the kernel that was, stacks of the next ones tell.
+            // Where in the kernel that was, stacks of the next ones report.
             let blind = |cause: &Cause| matches!(cause, Cause::InterruptsOff | Cause::Unpreemptible);
             if causes.iter().any(blind) {
                 windows.stacks_of(tid);

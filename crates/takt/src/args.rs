@@ -311,7 +311,7 @@ pub struct Run {
 /// `takt clock`
 #[derive(Debug, clap::Args)]
 pub struct Clock {
-    /// Address to answer at (UDP); it tells nothing but the time
+    /// Address to answer at (UDP); it reports nothing but the time
     #[arg(long, default_value = "0.0.0.0:7117")]
     pub listen: std::net::SocketAddr,
     /// Ask the machine on which `takt clock` runs (host or host:port), and end

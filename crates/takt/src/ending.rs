@@ -1,4 +1,4 @@
-//! How the program is ended from outside. Whatever the way, the robot is told to stop first.
+//! How the program is ended from outside. Whatever the way, the robot is instructed to stop first.
 //!
 //! | how | what happens |
 //! |---|---|
@@ -42,8 +42,8 @@ const ORDERED: [i32; 11] = [
 /// Typed by somebody who will not wait.
 const IMPATIENT: [i32; 2] = [consts::SIGINT, consts::SIGQUIT];
 
-/// A second signal before that is the same request: a terminal and a shell both tell of a hang-up,
-/// and `timeout` signals the process and its group.
+/// A second signal before that is the same request: a terminal and a shell both report a
+/// hang-up, and `timeout` signals the process and its group.
 const SAME_REQUEST_NS: u64 = 500_000_000;
 
 /// After these the process dies.
@@ -53,7 +53,7 @@ const FATAL: [i32; 7] =
 /// When the end was asked for first; 0: not yet.
 static ASKED_NS: AtomicU64 = AtomicU64::new(0);
 
-/// What a fatal signal did before: Rust's own handler tells of a stack overflow.
+/// What a fatal signal did before: Rust's own handler reports of a stack overflow.
 static BEFORE: [AtomicU64; FATAL.len()] = [const { AtomicU64::new(0) }; FATAL.len()];
 
 /// A flag that every request for the end sets.

@@ -1,6 +1,6 @@
 //! Printing to streams that may close or fill. The standard macros panic then, and a run must
 //! neither end because `| tee` has died nor stay unsealed because a disk is full: what cannot be
-//! printed is counted, the program goes on, and its exit status tells.
+//! printed is counted, the program goes on, and its exit status reports.
 //!
 //! The macros of this file take the place of the standard ones in this whole crate. What is printed
 //! for people has its verdicts in colour on a terminal ([`crate::print::colour`]).
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::print::colour;
 
-/// Exit status of a command that did what it should and could not tell it.
+/// Exit status of a command that did what it should and could not report it.
 pub const OUTPUT_LOST: u8 = 3;
 
 /// Error number of the first failed write to each stream; 0 for none.

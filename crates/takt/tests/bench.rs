@@ -69,7 +69,7 @@ fn two_designs_take_turns_in_every_cell_at_equal_work() {
     assert!((1..=2).contains(&scaled["cameras"].as_u64().unwrap()), "{scaled}");
     assert!(scaled["cost"][0]["ms"].as_f64() > Some(0.0) && scaled["why"].as_str().is_some(), "{scaled}");
     assert!(stderr(&output).to_lowercase().contains("scaled down"), "it is said before the first run");
-    // What the runs were told, from their own folders.
+    // What the runs were reported, from their own folders.
     let asked = |side: &Value| -> Vec<Value> {
         let dirs =
             side["rows"].as_array().unwrap().iter().flat_map(|row| row["run_dirs"].as_array().unwrap());
@@ -95,9 +95,9 @@ fn two_designs_take_turns_in_every_cell_at_equal_work() {
         }
     }
     for row in answer["comparison"].as_array().unwrap() {
-        let said =
+        let message =
             row["mean_lower_percent"].as_f64().is_some() && row["worst_lower_percent"].as_f64().is_some();
-        assert_ne!(said, row["withheld"].as_str().is_some(), "a gain, or why there is none: {row}");
+        assert_ne!(message, row["withheld"].as_str().is_some(), "a gain, or why there is none: {row}");
         let lower = row["against"]["mean_ms"].as_f64().unwrap() / row["own"]["mean_ms"].as_f64().unwrap();
         assert!(
             row["mean_lower_percent"].as_f64().is_none_or(|percent| (percent > 0.0) == (lower > 1.0)),
@@ -156,7 +156,7 @@ fn a_killed_bench_goes_on_where_it_stopped() {
     let dir = wait_for("the bench directory", || folders(runs.path()).into_iter().next());
     let (first, second) = (dir.join("001-0-CFS-CFS-r1"), dir.join("002-0-RR-RR-r1"));
     wait_for("the second cell", || {
-        assert!(killed.runs(), "{}", killed.said("stderr"));
+        assert!(killed.runs(), "{}", killed.output("stderr"));
         second.join("run.json").is_file().then_some(())
     });
     assert!(first.join("hashes.json").is_file(), "the second cell began before the first was sealed");
@@ -175,9 +175,9 @@ fn a_killed_bench_goes_on_where_it_stopped() {
         .output()
         .unwrap();
     assert_eq!(other.status.code(), Some(2));
-    let said = stderr(&other);
-    assert!(said.starts_with("takt: ") && said.trim_end().lines().count() == 1, "{said}");
-    assert!(said.contains("leave --resume out"), "{said}");
+    let message = stderr(&other);
+    assert!(message.starts_with("takt: ") && message.trim_end().lines().count() == 1, "{message}");
+    assert!(message.contains("leave --resume out"), "{message}");
 
     // The same one goes on.
     let resumed = run(matrix).args(policies).arg("--json").arg("--resume").arg(&dir).output().unwrap();

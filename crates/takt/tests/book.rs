@@ -10,6 +10,8 @@ mod documents;
 mod named;
 #[path = "takt/sources.rs"]
 mod sources;
+#[path = "takt/words.rs"]
+mod words;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -148,7 +150,7 @@ const FORBIDDEN: [(&str, &[&str]); 24] = [
     ),
     ("takt-store", &["takt-rt", "takt-lab", "takt-robot-", "takt-link-", "takt-view", "takt-manager"]),
     ("takt-query", &["takt-rt", "takt-lab", "takt-robot-", "takt-link-", "takt-view", "takt-manager"]),
-    // What is told is the affair of whoever tells it.
+    // What is reported is the affair of whoever shows it.
     ("takt-otlp", &["takt-rundir", "takt-lab", "takt-robot-", "takt-link-", "takt-manager", "takt-watch"]),
     ("takt-link-", &["takt-link-", "takt-robot-", "takt-lab", "takt-view", "takt-perception", "takt-rundir"]),
     ("takt-gpu", &["takt-perception", "takt-robot-", "takt-lab", "takt-link-"]),

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use takt::{
-    Beside, Desk, alone, folders, has, json, missing, partial_json, read_json, refusal, stderr, stdout,
+    Beside, Workspace, alone, folders, has, json, missing, partial_json, read_json, refusal, stderr, stdout,
     takt as run, wait_for,
 };
 
@@ -48,8 +48,8 @@ fn factors(row: &Value) -> String {
 #[test]
 fn every_configuration_has_its_row_and_its_run_directories() {
     let _machine = alone();
-    let desk = Desk::new(SMALL);
-    let table = json(&desk.command(&["--json"]).output().unwrap());
+    let workspace = Workspace::new(SMALL);
+    let table = json(&workspace.command(&["--json"]).output().unwrap());
     let rows = table["rows"].as_array().unwrap();
     let names: Vec<String> = rows.iter().map(factors).collect();
     assert_eq!(
@@ -84,13 +84,13 @@ fn names_work(row: &Value) -> bool {
 #[test]
 fn a_killed_campaign_goes_on_where_it_stopped() {
     let _machine = alone();
-    let desk = Desk::new(
+    let workspace = Workspace::new(
         &SMALL.replace("seconds = 0.3", "seconds = 1.0").replace("order = \"random\"", "order = \"given\""),
     );
-    let mut killed = Beside::start(desk.command(&[]));
-    let dir = wait_for("the campaign", || folders(&desk.runs()).into_iter().next());
+    let mut killed = Beside::start(workspace.command(&[]));
+    let dir = wait_for("the campaign", || folders(&workspace.runs()).into_iter().next());
     let mut runs = wait_for("the second run", || {
-        assert!(killed.runs(), "{}", killed.said("stderr"));
+        assert!(killed.runs(), "{}", killed.output("stderr"));
         let runs: Vec<PathBuf> = folders(&dir).into_iter().filter(|d| d.join("run.json").is_file()).collect();
         (runs.len() == 2).then_some(runs)
     });
@@ -121,11 +121,11 @@ fn a_killed_campaign_goes_on_where_it_stopped() {
     // As if it had been made there: a run whose files were changed would be left out.
     takt_rundir::RunDir::open(first).unwrap().seal().unwrap();
     let refused = run(["campaign", "resume", dir.to_str().unwrap()]).output().unwrap();
-    let said = stderr(&refused);
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("clock_source was sundial") && said.contains("--any-machine"), "{said}");
-    let told = run(["campaign", "resume", dir.to_str().unwrap(), "--any-machine"]).output().unwrap();
-    assert!(stdout(&told).contains("NOT THE SAME MACHINE: clock_source"), "{}", stdout(&told));
+    let message = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{message}");
+    assert!(message.contains("clock_source was sundial") && message.contains("--any-machine"), "{message}");
+    let reported = run(["campaign", "resume", dir.to_str().unwrap(), "--any-machine"]).output().unwrap();
+    assert!(stdout(&reported).contains("NOT THE SAME MACHINE: clock_source"), "{}", stdout(&reported));
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn a_run_that_fails_is_a_labelled_row_and_no_gap() {
         "[[factor]]\nname = \"stress\"\nvalues = [\"off\", { name = \"tool\", set = { stress = { name = \"tool\", require_tools = \
          true, component = [{ kind = \"matrix\", workers = 1 }] } } }]",
     );
-    let desk = Desk::new(&text);
+    let workspace = Workspace::new(&text);
     // Nowhere is there a stress-ng.
     let output =
-        desk.command(&["--json", "--repetitions", "1"]).env("PATH", "/nonexistent").output().unwrap();
+        workspace.command(&["--json", "--repetitions", "1"]).env("PATH", "/nonexistent").output().unwrap();
     let table = partial_json(&output);
     let rows = table["rows"].as_array().unwrap();
     assert_eq!((&rows[0]["measured"], &rows[1]["measured"]), (&1.into(), &0.into()), "{table}");
@@ -161,15 +161,16 @@ fn runs_for_another_kernel_wait_for_it() {
     let _machine = alone();
     let text = SMALL
         .replace("name = \"noise\"\nvalues = [0, 2]", "name = \"kernel\"\nvalues = [\"generic\", \"rt\"]");
-    let desk = Desk::new(&text);
-    let output = desk.command(&[]).output().unwrap();
+    let workspace = Workspace::new(&text);
+    let output = workspace.command(&[]).output().unwrap();
     assert!(
         stderr(&output).contains("--kernel") && stderr(&output).contains("generic, rt"),
         "{}",
         stderr(&output)
     );
-    assert!(folders(&desk.runs()).is_empty());
-    let table = json(&desk.command(&["--kernel", "rt", "--json", "--repetitions", "1"]).output().unwrap());
+    assert!(folders(&workspace.runs()).is_empty());
+    let table =
+        json(&workspace.command(&["--kernel", "rt", "--json", "--repetitions", "1"]).output().unwrap());
     let measured: Vec<(String, u64)> = table["rows"]
         .as_array()
         .unwrap()
@@ -203,12 +204,12 @@ fn what_cannot_work_is_refused_before_the_first_run() {
         ("seconds = 0.3", "seconds = -1", &["seconds", "-1"]),
     ] {
         assert!(SMALL.contains(from), "{from}");
-        let said = Desk::new(&SMALL.replacen(from, to, 1)).refused(&[]);
+        let message = Workspace::new(&SMALL.replacen(from, to, 1)).refused(&[]);
         for word in words {
-            assert!(said.contains(word), "\"{word}\" is not in: {said}");
+            assert!(message.contains(word), "\"{word}\" is not in: {message}");
         }
     }
-    let desk = Desk::new(SMALL);
+    let workspace = Workspace::new(SMALL);
     for (more, words) in [
         (["--only", "noise=3"], ["noise=3", "0, 2"]),
         (["--only", "colour=3"], ["colour", "work_us, noise"]),
@@ -217,8 +218,8 @@ fn what_cannot_work_is_refused_before_the_first_run() {
         (["--kernel", "rt"], ["kernel", "no factor"]),
         (["--label", "desktop=off"], ["desktop", "no factor"]),
     ] {
-        let said = desk.refused(&more);
-        assert!(words.iter().all(|word| said.contains(word)), "{more:?}: {said}");
+        let message = workspace.refused(&more);
+        assert!(words.iter().all(|word| message.contains(word)), "{more:?}: {message}");
     }
     let unknown = run(["campaign", "run", "everything"]).output().unwrap();
     for shipped in ["sentryrt1, ", "uav-kernels, ", "humanoid, ", "manager", "daq, "] {
@@ -231,10 +232,10 @@ fn what_cannot_work_is_refused_before_the_first_run() {
 #[test]
 fn a_second_takt_and_a_node_of_another_version_are_refused() {
     let _machine = alone();
-    let desk = Desk::new(SMALL);
+    let workspace = Workspace::new(SMALL);
     let only = ["--repetitions", "1", "--only", "work_us=0", "--only", "noise=0"];
-    assert!(desk.command(&only).output().unwrap().status.success());
-    let dir = folders(&desk.runs()).remove(0);
+    assert!(workspace.command(&only).output().unwrap().status.success());
+    let dir = folders(&workspace.runs()).remove(0);
     // Whoever makes its runs holds this file.
     let lock = fs::File::create(dir.join("lock")).unwrap();
     lock.try_lock().unwrap();
@@ -250,9 +251,9 @@ fn a_second_takt_and_a_node_of_another_version_are_refused() {
     fs::write(&path, plan.to_string()).unwrap();
     let mut block = run(["campaign", "block", "--submission", "s1"]);
     let job = [("SLURM_ARRAY_JOB_ID", "7"), ("SLURM_ARRAY_TASK_ID", "0"), ("SLURMD_NODENAME", "n1")];
-    let said = refusal(&block.arg(&dir).envs(job).output().unwrap());
-    has(&said, &["node n1 runs takt", "begun with takt 0.0.9", "go on with that version"]);
-    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    let message = refusal(&block.arg(&dir).envs(job).output().unwrap());
+    has(&message, &["node n1 runs takt", "begun with takt 0.0.9", "go on with that version"]);
+    assert_eq!(message.trim_end().lines().count(), 1, "{message}");
 }
 
 #[test]
@@ -276,8 +277,11 @@ fn shipped_campaigns_resolve_to_the_papers_matrices() {
         assert!(text.trim_end().lines().last().unwrap().starts_with(&format!("{runs} runs of ")), "{text}");
         // What `show` prints is a campaign file.
         let shown = run(["campaign", "show", name]).output().unwrap();
-        let desk = Desk::new(&stdout(&shown));
-        assert_eq!(run(["check".as_ref(), desk.file().as_os_str()]).output().unwrap().status.code(), Some(0));
+        let workspace = Workspace::new(&stdout(&shown));
+        assert_eq!(
+            run(["check".as_ref(), workspace.file().as_os_str()]).output().unwrap().status.code(),
+            Some(0)
+        );
     }
 }
 
@@ -301,24 +305,24 @@ fn samples_are_read_alike_by_pandas_polars_and_duckdb() {
     if missing("python3 has not pandas, pyarrow, polars and duckdb", has.is_ok_and(|o| o.status.success())) {
         return;
     }
-    let desk = Desk::new(SMALL);
-    let table = json(&desk.command(&["--json", "--repetitions", "1"]).output().unwrap());
+    let workspace = Workspace::new(SMALL);
+    let table = json(&workspace.command(&["--json", "--repetitions", "1"]).output().unwrap());
     let dir = Path::new(table["rows"][0]["run_dirs"][0].as_str().unwrap());
     let samples = dir.join("samples/cyclic.parquet");
     let output = Command::new("python3").args(["-c", OTHERS]).arg(&samples).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    let said = stdout(&output);
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 3, "{said}");
-    assert!(lines.iter().all(|line| *line == lines[0]), "{said}");
-    assert!(lines[0].split(' ').all(|n| n.parse::<u64>().unwrap() > 0), "{said}");
+    let message = stdout(&output);
+    let lines: Vec<&str> = message.lines().collect();
+    assert_eq!(lines.len(), 3, "{message}");
+    assert!(lines.iter().all(|line| *line == lines[0]), "{message}");
+    assert!(lines[0].split(' ').all(|n| n.parse::<u64>().unwrap() > 0), "{message}");
 }
 
 #[test]
 fn a_long_run_that_was_cut_off_goes_on_where_it_was() {
     let _machine = alone();
     let edges = 60_000;
-    let desk = Desk::new(&format!(
+    let workspace = Workspace::new(&format!(
         "name = \"long\"\nrobot = \"daq\"\nseconds = 900\n[set]\nlink = {{ kind = \"simulated\" }}\n\
          policy = \"other:0\"\n\"acquisition.lock_memory\" = \"off\"\n\"pulse.wait\" = \"50us\"\n\
          \"stop.edges\" = {edges}\n[[factor]]\nname = \"saving.enabled\"\nvalues = [true]\n"
@@ -328,8 +332,8 @@ fn a_long_run_that_was_cut_off_goes_on_where_it_was() {
         wait_for("edges", || fs::metadata(&samples).ok().map(|file| file.len()).filter(|&bytes| bytes > from))
     };
     // A kill takes the campaign and its run; Ctrl-C asks both to end.
-    let mut killed = Beside::start(desk.command(&[]));
-    let dir = wait_for("the campaign", || folders(&desk.runs()).into_iter().next());
+    let mut killed = Beside::start(workspace.command(&[]));
+    let dir = wait_for("the campaign", || folders(&workspace.runs()).into_iter().next());
     let before = grows(&dir, 100_000);
     killed.signal(Signal::KILL);
     killed.end();

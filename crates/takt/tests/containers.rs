@@ -66,8 +66,8 @@ impl Docker {
                 return Some(Self { daemon, folder });
             }
             if ended || since.elapsed() > START {
-                let said = fs::read_to_string(path("said")).unwrap();
-                println!("SKIPPED: dockerd does not run here: {}", said.lines().last().unwrap_or(""));
+                let message = fs::read_to_string(path("said")).unwrap();
+                println!("SKIPPED: dockerd does not run here: {}", message.lines().last().unwrap_or(""));
                 let _ = daemon.kill();
                 let _ = daemon.wait();
                 return None;
@@ -84,7 +84,7 @@ impl Docker {
     }
 
     /// What a command says that must succeed.
-    fn say(&self, args: &[&str]) -> String {
+    fn output_of(&self, args: &[&str]) -> String {
         let output = self.command(args).output().unwrap();
         assert!(output.status.success(), "docker {args:?}: {}", stderr(&output));
         stdout(&output).trim().to_owned()
@@ -160,8 +160,8 @@ fn nodes_in_a_container_of_docker_are_managed_from_the_host() {
     let Some(environment) = ros2::environment() else { return };
     let _machine = alone();
     let Some(docker) = Docker::start() else { return };
-    let desk = tempfile::tempdir().unwrap();
-    let truth = desk.path().join("truth");
+    let workspace = tempfile::tempdir().unwrap();
+    let truth = workspace.path().join("truth");
     fs::create_dir(&truth).unwrap();
     let image = image(&docker);
 
@@ -187,13 +187,13 @@ fn nodes_in_a_container_of_docker_are_managed_from_the_host() {
     // container's own.
     wait_for("the nodes", || {
         let runs = Truth::read(&truth).runs;
-        let logs = || docker.say(&["logs", &container]);
-        assert!(!docker.say(&["ps", "-q"]).is_empty(), "the container ended: {}", logs());
+        let logs = || docker.output_of(&["logs", &container]);
+        assert!(!docker.output_of(&["ps", "-q"]).is_empty(), "the container ended: {}", logs());
         (runs.len() > 500 && logs().contains("all there")).then_some(())
     });
-    let told = docker.say(&["top", &container, "-eo", "pid"]);
-    let pids: Vec<u32> = told.lines().filter_map(|line| line.trim().parse().ok()).collect();
-    assert!(pids.len() > 7, "{told}");
+    let reported = docker.output_of(&["top", &container, "-eo", "pid"]);
+    let pids: Vec<u32> = reported.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    assert!(pids.len() > 7, "{reported}");
     let node = *pids.last().unwrap();
     assert_ne!(
         fs::read_link(format!("/proc/{node}/ns/pid")).unwrap(),
@@ -224,25 +224,25 @@ fn nodes_in_a_container_of_docker_are_managed_from_the_host() {
         ended.store(true, std::sync::atomic::Ordering::Release);
         (output.unwrap(), witness.join().unwrap())
     });
-    let said = stderr(&output);
-    if output.stdout.is_empty() && (said.contains("CAP_SYS_NICE") || said.contains("uprobe")) {
-        println!("SKIPPED: {said}");
+    let message = stderr(&output);
+    if output.stdout.is_empty() && (message.contains("CAP_SYS_NICE") || message.contains("uprobe")) {
+        println!("SKIPPED: {message}");
         return;
     }
     // 1: what is late on a busy machine is for other tests.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{message}");
     let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let chains = all["status"]["chains"].as_array().unwrap();
     for name in ["manual", "battery", "stereo-left", "stereo-right"] {
         let chain = chains.iter().find(|chain| chain["name"] == name).unwrap();
-        assert!(chain["completions"].as_u64().unwrap() > 50, "{chain:#}\n{said}");
-        assert!(chain["bound_ms"].is_number(), "{chain:#}\n{said}");
+        assert!(chain["completions"].as_u64().unwrap() > 50, "{chain:#}\n{message}");
+        assert!(chain["bound_ms"].is_number(), "{chain:#}\n{message}");
     }
     let threads = all["model"]["threads"].as_array().unwrap();
     let known = |tid: &u32| threads.iter().any(|thread| thread["tid"] == *tid);
-    assert!(!seen.is_empty() && seen.iter().all(known), "{seen:?}\n{said}");
+    assert!(!seen.is_empty() && seen.iter().all(known), "{seen:?}\n{message}");
     // The container kept its groups all the time, and has its threads back as they were.
     assert!(stayed && groups(&pids) == groups_before);
     assert!(all["restored"].is_string() && reserved(&pids).is_empty(), "{:#}", all["restored"]);
-    assert!(!docker.say(&["ps", "-q"]).is_empty(), "{}", docker.say(&["logs", &container]));
+    assert!(!docker.output_of(&["ps", "-q"]).is_empty(), "{}", docker.output_of(&["logs", &container]));
 }

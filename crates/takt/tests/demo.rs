@@ -58,10 +58,10 @@ fn the_demonstration_runs_headless_and_keeps_what_it_measured() {
         assert_eq!(row["against_cfs"].is_null(), row["policy"] == "CFS+CFS", "{row}");
         // Who did less is not called better.
         let against = &row["against_cfs"];
-        let told = |key: &str| against[key].as_f64().is_some_and(|percent| percent > 0.0);
+        let reported = |key: &str| against[key].as_f64().is_some_and(|percent| percent > 0.0);
         let refused = against["refused"].as_array().map_or(&[][..], Vec::as_slice);
         let did_less = refused.iter().any(|why| why.as_str().unwrap().starts_with("DL+RR did less"));
-        assert!(!(did_less && (told("mean_percent") || told("worst_percent"))), "{against}");
+        assert!(!(did_less && (reported("mean_percent") || reported("worst_percent"))), "{against}");
     }
 
     let dir = Path::new(demo["run_dir"].as_str().unwrap());

@@ -1,5 +1,5 @@
-//! However a run is ended from outside, the robot is told to stop first: judged at the controller,
-//! by a reader that shares nothing with Takt's own.
+//! However a run is ended from outside, the robot is instructed to stop first: judged at the
+//! controller, by a reader that shares nothing with Takt's own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -113,7 +113,7 @@ fn running(robot: &Robot, folder: &Path) -> (Beside, PathBuf) {
     let dir = PathBuf::from(cell.line("stderr", "Run directory: "));
     robot.may_move();
     wait_for("the window", || {
-        assert!(cell.runs(), "{}", cell.said("stderr"));
+        assert!(cell.runs(), "{}", cell.output("stderr"));
         (read_json(&dir.join("run.json"))["facts"]["window_ns"][0] != 0 && rows(&dir, "frames.csv") > 0)
             .then_some(())
     });
@@ -133,7 +133,7 @@ fn every_request_to_end_stops_the_robot_first_and_seals_the_run() {
         cell.signal(signal);
         // A terminal and a shell both say that they hang up.
         cell.signal(signal);
-        assert_eq!(cell.end().code(), Some(0), "{signal:?}: {}", cell.said("stderr"));
+        assert_eq!(cell.end().code(), Some(0), "{signal:?}: {}", cell.output("stderr"));
         robot.stands_with_a_red_light(&format!("{signal:?}"));
         assert!(is_sealed(&dir), "{signal:?}: not sealed");
         let problems = &read_json(&dir.join("run.json"))["problems"];
@@ -188,11 +188,11 @@ fn output_that_is_lost_ends_no_run_and_shows_in_the_exit_status() {
         command.stdout(if to_stdout { full().into() } else { Stdio::piped() });
         command.stderr(if to_stderr { full().into() } else { Stdio::piped() });
         let output = command.output().unwrap();
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), OUTPUT_LOST, "{said}");
-        assert!(!said.contains("panicked"), "{said}");
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), OUTPUT_LOST, "{message}");
+        assert!(!message.contains("panicked"), "{message}");
         if to_stdout && !to_stderr {
-            assert!(said.contains("what was to be printed is lost: No space left on device"), "{said}");
+            assert!(message.contains("what was to be printed is lost: No space left on device"), "{message}");
         }
         assert!(is_sealed(&dir), "not sealed");
         robot.stands_with_a_red_light("the end of the run");
@@ -208,13 +208,13 @@ fn a_reader_that_dies_ends_no_run() {
     // As in `takt run ... 2>&1 | tee`, with a tee that dies.
     let mut child = command.arg(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
-    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut message = BufReader::new(child.stderr.take().unwrap());
     let mut dir = String::new();
     while !dir.starts_with("Run directory: ") {
         dir.clear();
-        assert!(said.read_line(&mut dir).unwrap() > 0, "it never said where the run is");
+        assert!(message.read_line(&mut dir).unwrap() > 0, "it never said where the run is");
     }
-    drop(said);
+    drop(message);
     let status = wait_for("the end", || child.try_wait().unwrap());
     assert_eq!(status.code(), OUTPUT_LOST);
     assert!(is_sealed(Path::new(dir.trim_start_matches("Run directory: ").trim())), "not sealed");

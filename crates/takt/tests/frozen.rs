@@ -38,7 +38,7 @@ fn frozen_for(still: Duration, folder: &Path, file: &str, text: &str, seconds: &
     std::thread::sleep(still);
     let still_s = since.elapsed().as_secs_f64();
     beside.signal(Signal::CONT);
-    assert_eq!(beside.end().code(), Some(0), "{}", beside.said("stderr"));
+    assert_eq!(beside.end().code(), Some(0), "{}", beside.output("stderr"));
     (read_json(&dir.join("summary.json")), still_s)
 }
 
@@ -46,7 +46,7 @@ fn frozen_for(still: Duration, folder: &Path, file: &str, text: &str, seconds: &
 /// header of the run.
 fn measuring(beside: &mut Beside, runs: &Path) -> PathBuf {
     wait_for("the measured window", || {
-        assert!(beside.runs(), "it ended: {}", beside.said("stderr"));
+        assert!(beside.runs(), "it ended: {}", beside.output("stderr"));
         let dir = takt::folders(runs).into_iter().next()?;
         let header: Value = serde_json::from_str(&fs::read_to_string(dir.join("run.json")).ok()?).ok()?;
         let from = header["measures"][0]["window_ns"][0].as_u64()?;
@@ -78,7 +78,7 @@ fn a_stop_by_a_signal_is_the_cause_of_the_releases_that_it_cost() {
     // Known without a trace, too; two that come close together may be one.
     let summary = read_json(&dir.join("summary.json"));
     let problems = summary["problems"].to_string();
-    assert!(problems.contains("was told to go on") && problems.contains("(SIGCONT)"), "{problems}");
+    assert!(problems.contains("was instructed to go on") && problems.contains("(SIGCONT)"), "{problems}");
     let trace = read_json(&dir.join("trace.json"));
     if missing("the kernel cannot be traced here", trace["untraced"].is_null()) {
         return;
@@ -99,7 +99,7 @@ fn measure<'a>(summary: &'a Value, name: &str) -> &'a Value {
 
 /// That about as many releases were missed as fit into the time, all in one row, and that verdict
 /// and problems say so.
-fn told(summary: &Value, name: &str, rate_hz: f64, still_s: f64) {
+fn reported(summary: &Value, name: &str, rate_hz: f64, still_s: f64) {
     let measure = measure(summary, name);
     // The signal takes some time to every thread, on a machine that does much else: a tenth less is
     // still each release for itself.
@@ -129,8 +129,8 @@ fn the_cyclic_task_misses_each_release() {
     let folder = tempfile::tempdir().unwrap();
     let text = "robot = 'cyclic'\nrate_hz = 500\n";
     let (summary, still_s) = frozen(folder.path(), "cyclic.toml", text, "1.6");
-    told(&summary, "lateness", 500.0, still_s);
-    told(&summary, "response", 500.0, still_s);
+    reported(&summary, "lateness", 500.0, still_s);
+    reported(&summary, "response", 500.0, still_s);
 }
 
 #[test]
@@ -138,12 +138,12 @@ fn the_quadrotors_two_loops_miss_each_release() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
     let (summary, still_s) = frozen(folder.path(), "uav.toml", &shipped("uav.toml", &[]), "1.6");
-    told(&summary, "lateness", 250.0, still_s);
-    told(&summary, "position-lateness", 50.0, still_s);
+    reported(&summary, "lateness", 250.0, still_s);
+    reported(&summary, "position-lateness", 50.0, still_s);
     // In the report of the same folder, too.
     let report = takt::report(summary["run_dir"].as_str().unwrap());
-    let never = measure(&summary, "lateness")["misses"].as_u64().unwrap();
-    assert!(report.contains(&format!("{never} of")) && report.contains("stood still for"), "{report}");
+    let misses = measure(&summary, "lateness")["misses"].as_u64().unwrap();
+    assert!(report.contains(&format!("{misses} of")) && report.contains("stood still for"), "{report}");
 }
 
 /// The last attitude job ends the flight in the moment in which the process goes on: the position
@@ -157,7 +157,7 @@ fn a_freeze_that_ends_the_flight_counts_for_the_position_loop() {
     let still = Duration::from_secs(2);
     let (summary, still_s) =
         frozen_for(still, folder.path(), "uav.toml", &shipped("uav.toml", &changes), "1.2");
-    told(&summary, "position-lateness", 2.5, still_s);
+    reported(&summary, "position-lateness", 2.5, still_s);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn the_daq_loop_misses_each_release() {
         fs::create_dir(&folder).unwrap();
         let (summary, still_s) = frozen(&folder, &file, &text, "1.6");
         // An edge may time out in the middle of it; then the waiting is not counted again.
-        told(&summary, "latency", 500.0, still_s - 0.1);
+        reported(&summary, "latency", 500.0, still_s - 0.1);
     }
 }
 
@@ -194,8 +194,8 @@ fn the_humanoid_stops_when_nobody_controls_it() {
     ];
     let text = shipped("humanoid.toml", &changes);
     let (summary, still_s) = frozen(folder.path(), "humanoid.toml", &text, "1.6");
-    told(&summary, "lateness", 500.0, still_s);
-    told(&summary, "response", 500.0, still_s);
+    reported(&summary, "lateness", 500.0, still_s);
+    reported(&summary, "response", 500.0, still_s);
     let reasons = summary["reasons"].to_string();
     assert!(reasons.contains("nobody controlled it for longer than safety.most_away_ms"), "{reasons}");
     let late = summary["figures"]["late_cycles"].as_f64().unwrap();
@@ -234,8 +234,8 @@ fn the_servo_stream_misses_each_release_and_ends() {
             Beside::start(run(["simulate", "--config", config.to_str().unwrap()]))
         });
         let port = controller.as_mut().map(|controller| {
-            let said = controller.line("stdout", "RTDE: ");
-            let address = said.split(',').next().unwrap();
+            let message = controller.line("stdout", "RTDE: ");
+            let address = message.split(',').next().unwrap();
             address.parse::<std::net::SocketAddr>().unwrap().port()
         });
         // Other processes may keep the stream from its CPU for a while, and only the freeze is to
@@ -255,7 +255,7 @@ fn the_servo_stream_misses_each_release_and_ends() {
             text = format!("{before}\nhost = '127.0.0.1'\nport = {port}\n[servoj]{after}");
         }
         let (summary, still_s) = frozen(&folder, "servo.toml", &text, "1.6");
-        told(&summary, "response", 500.0, still_s);
+        reported(&summary, "response", 500.0, still_s);
         let reasons = summary["reasons"].to_string();
         assert!(reasons.contains("the stream ended by itself"), "{reasons}");
         let missed = measure(&summary, "response")["misses"].as_u64().unwrap();

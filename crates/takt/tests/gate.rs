@@ -70,7 +70,7 @@ fn many(folder: &Path, numbers: std::ops::Range<u64>, kernel: &str, median_us: f
     folder.to_owned()
 }
 
-fn said(output: &Output) -> Value {
+fn message(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
 }
 
@@ -108,7 +108,7 @@ fn a_gate_says_worse_same_better_and_inconclusive() {
     };
     let tests = || stdout(&python(JUNIT, &[&junit]));
     let worse = gate("worse", 10, 24.0);
-    let json = said(&worse);
+    let json = message(&worse);
     assert_eq!((worse.status.code(), json["decision"].as_str()), (Some(1), Some("worse")), "{json:#}");
     let number = |key: &str| json[key].as_f64().unwrap();
     assert!((number("difference") - 0.2).abs() < 0.06, "{json:#}");
@@ -121,13 +121,13 @@ fn a_gate_says_worse_same_better_and_inconclusive() {
     has(&tests(), &["1 1", "p99 of lateness", "('failure', 'WORSE: p99 of lateness, fifo:80: +"]);
 
     let same = gate("same", 10, 20.0);
-    assert_eq!((same.status.code(), said(&same)["decision"].as_str()), (Some(0), Some("same")));
+    assert_eq!((same.status.code(), message(&same)["decision"].as_str()), (Some(0), Some("same")));
     has(&tests(), &["1 0", "p99 of lateness", "[]"]);
     let better = gate("better", 10, 15.0);
-    assert_eq!((better.status.code(), said(&better)["decision"].as_str()), (Some(0), Some("better")));
+    assert_eq!((better.status.code(), message(&better)["decision"].as_str()), (Some(0), Some("better")));
 
     let few = gate("few", 2, 40.0);
-    let json = said(&few);
+    let json = message(&few);
     assert_eq!((few.status.code(), json["decision"].as_str()), (Some(4), Some("inconclusive")), "{json:#}");
     assert!(
         json["low"].is_null() && json["pairs"][0]["reasons"][0].as_str().unwrap().contains("too few"),
@@ -159,7 +159,7 @@ fn a_gate_refuses_in_a_sentence() {
     fs::write(new.join("020/run.json"), fs::read_to_string(new.join("020/run.json")).unwrap() + " ").unwrap();
     fs::remove_file(new.join("021/hashes.json")).unwrap();
     let output = gate(&new, &["--json"]);
-    let json = said(&output);
+    let json = message(&output);
     assert_eq!(json["pairs"][0]["runs"][1], 2, "{json:#}");
     let left_out = json["left_out"].to_string();
     has(
@@ -174,7 +174,7 @@ fn a_gate_refuses_in_a_sentence() {
 }
 
 #[test]
-fn runs_of_a_newer_takt_are_told_by_whoever_reads_runs() {
+fn runs_of_a_newer_takt_are_reported_by_whoever_reads_runs() {
     let root = tempfile::tempdir().unwrap();
     let (old, new) = (many(&root.path().join("old"), 0..2, "6.12.43", 20.0), made(root.path(), 9, "x", 20.0));
     let text = fs::read_to_string(new.join(RUN_FILE)).unwrap();
@@ -192,10 +192,10 @@ fn runs_of_a_newer_takt_are_told_by_whoever_reads_runs() {
         &["store", "put", out, new],
     ] {
         let output = run(asked).output().unwrap();
-        let said = stderr(&output);
-        assert_ne!(output.status.code(), Some(0), "{asked:?}: {said}");
-        has(&said, &["run.json: is of layout 3", "up to 2"]);
-        assert!(!said.contains("panicked"), "{said}");
+        let message = stderr(&output);
+        assert_ne!(output.status.code(), Some(0), "{asked:?}: {message}");
+        has(&message, &["run.json: is of layout 3", "up to 2"]);
+        assert!(!message.contains("panicked"), "{message}");
     }
 }
 
@@ -218,7 +218,7 @@ fn a_history_names_the_first_bad_kernel_as_otava_does() {
     many(&runs, 36..48, "6.12.50", 30.0);
     let picture = root.path().join("history.svg");
     let mut command = run(["history", "--measure", "lateness", "--by", "kernel", "--json", "--picture"]);
-    let json = said(&command.arg(&picture).arg(&runs).output().unwrap());
+    let json = message(&command.arg(&picture).arg(&runs).output().unwrap());
     assert_eq!(json["first_bad"], "6.12.43", "{json:#}");
     let changes = json["change_points"].as_array().unwrap();
     assert_eq!(changes.len(), 1, "{json:#}");
@@ -229,7 +229,7 @@ fn a_history_names_the_first_bad_kernel_as_otava_does() {
     let svg = fs::read_to_string(&picture).unwrap();
     has(&svg, &["<svg", "6.12.9", "6.12.43", "p99 of Wake-up lateness"]);
     // By day the same runs come and go twice.
-    let by_day = said(&run(["history", "--json"]).arg(&runs).output().unwrap());
+    let by_day = message(&run(["history", "--json"]).arg(&runs).output().unwrap());
     let worse: Vec<bool> =
         by_day["change_points"].as_array().unwrap().iter().map(|c| c["worse"].as_bool().unwrap()).collect();
     assert_eq!(worse, [true, false, true], "{by_day:#}");
@@ -237,7 +237,7 @@ fn a_history_names_the_first_bad_kernel_as_otava_does() {
     has(&text, &["worse since kernel 6.12.43", "48 runs, 1 change of level"]);
     has(
         &refusal(&run(["history", "--by", "colour"]).arg(&runs).output().unwrap()),
-        &["no run tells its colour"],
+        &["no run reports its colour"],
     );
 
     if missing("python3 has not Apache Otava", has_module("otava.analysis")) {
@@ -334,7 +334,7 @@ fn exported(robot: &str, changes: &[(&str, &str)]) -> Option<Value> {
     let mut command =
         run(["run", file.to_str().unwrap(), "--seconds", "1", "--view", "none", "--json", "--runs"]);
     let output = command.arg(folder.path().join("runs")).output().unwrap();
-    let run_dir = PathBuf::from(said(&output)["run_dir"].as_str().unwrap());
+    let run_dir = PathBuf::from(message(&output)["run_dir"].as_str().unwrap());
     let out = folder.path().join("run.mcap");
     let output = run(["export", "--format", "mcap", "--out"]).arg(&out).arg(&run_dir).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -353,7 +353,7 @@ fn exported(robot: &str, changes: &[(&str, &str)]) -> Option<Value> {
 fn every_robots_run_is_mcap_that_its_makers_read() {
     let _machine = alone();
     for (robot, changes, topics, columns) in [
-        // A deadline that nothing meets: misses are told.
+        // A deadline that nothing meets: misses are reported.
         (
             "cyclic",
             vec![("fifo:80\"", "other:0\"\ndeadline_ms = 0.001")],

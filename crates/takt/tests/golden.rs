@@ -53,9 +53,9 @@ fn robot(name: &str, changes: &[(&str, &str)], seconds: &str, runs: &Path) -> Pa
     fs::write(&file, text).unwrap();
     let mut command = run(["run", file.to_str().unwrap(), "--seconds", seconds, "--view", "none", "--json"]);
     let output = command.arg("--runs").arg(runs).output().unwrap();
-    let said = answer(&output);
-    let run_dir = PathBuf::from(said["run_dir"].as_str().unwrap());
-    let mut seen = shape("--json", &said);
+    let message = answer(&output);
+    let run_dir = PathBuf::from(message["run_dir"].as_str().unwrap());
+    let mut seen = shape("--json", &message);
     seen.extend(run_shape(&run_dir));
     hold(name, &seen);
     run_dir
@@ -114,9 +114,9 @@ fn the_humanoid() {
     let bench =
         ["bench", "humanoid", "--devices", "8", "--seconds", "1", "--wire", "in-process", "--untraced"];
     let output = run(bench).args(["--json", "--runs"]).arg(runs.path()).output().unwrap();
-    let said = answer(&output);
-    let run_dir = PathBuf::from(said["run"]["run_dir"].as_str().unwrap());
-    let mut seen = shape("--json", &said);
+    let message = answer(&output);
+    let run_dir = PathBuf::from(message["run"]["run_dir"].as_str().unwrap());
+    let mut seen = shape("--json", &message);
     seen.extend(run_shape(&run_dir));
     hold("humanoid", &seen);
 }
@@ -246,7 +246,7 @@ const PLANTED: &[Freedom] = &[
 ];
 
 #[test]
-fn a_change_is_told_and_what_depends_on_the_machine_is_not() {
+fn a_change_is_reported_and_what_depends_on_the_machine_is_not() {
     let of = |text: &str| Golden::new(Path::new("a.txt"), text, PLANTED);
     let golden = of(
         "a  object\na.list  array\na.list[]  object\na.list[].key  number\na.old  string\na.psi  object\n\
@@ -257,31 +257,34 @@ fn a_change_is_told_and_what_depends_on_the_machine_is_not() {
         shape_of(&mut all, "run.robot", &"cell".into());
         all
     };
-    let told = |value: Value| golden.differences(&seen(value));
+    let reported = |value: Value| golden.differences(&seen(value));
     let none = [""; 0];
     let whole = serde_json::json!({"list": [{"key": 1}], "old": "x", "unknown": null, "causes": {"any": 1}});
-    assert_eq!(told(whole.clone()), none);
+    assert_eq!(reported(whole.clone()), none);
     let other = serde_json::json!({"list": [], "old": "x", "unknown": {"any": 1}, "causes": {}, "psi": null});
-    assert_eq!(told(other), none);
+    assert_eq!(reported(other), none);
     let psi = serde_json::json!({"list": [], "old": "x", "unknown": 1, "causes": {}, "psi": {"full": 1}});
-    assert_eq!(told(psi), none);
+    assert_eq!(reported(psi), none);
     // In what may be absent, and in what is a key of data, names are held all the same.
     let psi = serde_json::json!({"list": [], "old": "x", "unknown": 1, "causes": [], "psi": {"half": 1}});
-    let said = told(psi);
-    assert_eq!(said.len(), 3, "{said:?}");
-    assert!(said[0].starts_with("a.causes is array") && said[1] == "a.psi.half is new", "{said:?}");
-    assert_eq!(said[2], "a.psi.full is gone");
+    let message = reported(psi);
+    assert_eq!(message.len(), 3, "{message:?}");
+    assert!(message[0].starts_with("a.causes is array") && message[1] == "a.psi.half is new", "{message:?}");
+    assert_eq!(message[2], "a.psi.full is gone");
     let changed = serde_json::json!({"list": [{"key": "1", "more": 1}], "unknown": null, "causes": {}});
-    let said = told(changed.clone());
-    assert_eq!(said.len(), 3, "{said:?}");
-    assert!(said[0].starts_with("a.list[].key is string") && said[1] == "a.list[].more is new", "{said:?}");
-    assert_eq!(said[2], "a.old is gone");
+    let message = reported(changed.clone());
+    assert_eq!(message.len(), 3, "{message:?}");
+    assert!(
+        message[0].starts_with("a.list[].key is string") && message[1] == "a.list[].more is new",
+        "{message:?}"
+    );
+    assert_eq!(message[2], "a.old is gone");
     // A name that programs compare with.
     let mut renamed = shape("a", &whole);
     shape_of(&mut renamed, "run.robot", &"cobot".into());
-    let said = golden.differences(&renamed);
-    assert_eq!(said.len(), 2, "{said:?}");
-    assert!(said[0].starts_with("run.robot is =\"cobot\"") && said[1] == "run.robot=\"cell\" is gone");
+    let message = golden.differences(&renamed);
+    assert_eq!(message.len(), 2, "{message:?}");
+    assert!(message[0].starts_with("run.robot is =\"cobot\"") && message[1] == "run.robot=\"cell\" is gone");
     // A renewal is what the next comparison holds against.
     let text = golden.renewed(&seen(changed.clone()));
     assert_eq!(of(&text).differences(&seen(changed)), none);

@@ -47,13 +47,13 @@ fn a_gpu_that_is_not_there_is_refused_in_one_sentence() {
     for device in ["cuda", "tensorrt"] {
         let config = config(folder.path(), &format!("[perception]\ndevice = \"{device}\""));
         let output = command(&config, folder.path(), "1").output().unwrap();
-        let said = refusal(&output);
+        let message = refusal(&output);
         assert!(
-            said.starts_with(&format!("takt: perception.device = \"{device}\": no CUDA driver")),
-            "{said}"
+            message.starts_with(&format!("takt: perception.device = \"{device}\": no CUDA driver")),
+            "{message}"
         );
-        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
-        assert!(said.contains("perception.device = \"cpu\""), "the way out: {said}");
+        assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+        assert!(message.contains("perception.device = \"cpu\""), "the way out: {message}");
         assert!(folders(folder.path()).is_empty(), "no run directory is left");
     }
 }
@@ -151,13 +151,13 @@ fn the_bench_names_everything_that_could_not_be_run() {
         command.args(more).env("TAKT_CUDA_LIBRARY", NOWHERE).output().unwrap()
     };
     let output = bench(&[]);
-    let said = takt::stdout(&output);
+    let message = takt::stdout(&output);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    assert_eq!(said.matches("NOT RUN").count(), 4, "{said}");
+    assert_eq!(message.matches("NOT RUN").count(), 4, "{message}");
     for word in
         ["masks IoU >= 0.98", "p99.9 <= 5 ms", "5 x lower", "no growth of GPU memory", "no CUDA driver"]
     {
-        assert!(said.contains(word), "{word}: {said}");
+        assert!(message.contains(word), "{word}: {message}");
     }
     assert_eq!(bench(&["--check"]).status.code(), Some(1));
     let answer: Value = serde_json::from_slice(&bench(&["--json"]).stdout).unwrap();

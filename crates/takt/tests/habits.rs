@@ -58,8 +58,8 @@ fn without_rights(args: &[&str], folder: &Path) -> Option<Output> {
     ]);
     command.args(["prlimit", "--rtprio=0", "--nice=0", "--memlock=65536"]).arg(program).args(args);
     let output = command.current_dir(folder).output().ok()?;
-    let said = stderr(&output);
-    let started = !said.starts_with("setpriv: ") && !said.starts_with("prlimit: ");
+    let message = stderr(&output);
+    let started = !message.starts_with("setpriv: ") && !message.starts_with("prlimit: ");
     started.then_some(output)
 }
 
@@ -131,9 +131,9 @@ fn what_was_not_granted_is_one_line_with_its_fix() {
     }
     let output = ran.unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    for said in [stdout(&output), stderr(&output)] {
-        let lines: Vec<&str> = said.lines().filter(|line| line.contains("NOT GRANTED")).collect();
-        assert_eq!(lines.len(), 1, "{said}");
+    for message in [stdout(&output), stderr(&output)] {
+        let lines: Vec<&str> = message.lines().filter(|line| line.contains("NOT GRANTED")).collect();
+        assert_eq!(lines.len(), 1, "{message}");
         has(lines[0], &["settings: ", "Fix", "run as root", "setcap", "run.json"]);
     }
     let dir = folders(&folder.path().join("runs")).remove(0);
@@ -144,17 +144,17 @@ fn what_was_not_granted_is_one_line_with_its_fix() {
 #[test]
 fn the_doctor_begins_with_the_answer() {
     let _machine = alone();
-    let said = stdout(&run(["doctor", "--seconds", "0"]).output().unwrap());
-    let (answer, table) = said.split_once("\n\n").unwrap();
+    let message = stdout(&run(["doctor", "--seconds", "0"]).output().unwrap());
+    let (answer, table) = message.split_once("\n\n").unwrap();
     let answer: Vec<&str> = answer.lines().collect();
-    assert_eq!(answer.len(), 3, "{said}");
-    assert!(["FAIL: ", "warn: ", "ok: "].iter().any(|word| answer[0].starts_with(word)), "{said}");
+    assert_eq!(answer.len(), 3, "{message}");
+    assert!(["FAIL: ", "warn: ", "ok: "].iter().any(|word| answer[0].starts_with(word)), "{message}");
     has(answer[0], &[" fail, ", " warn, "]);
     let worst = answer[1].strip_prefix("Worst: ").unwrap();
-    assert!(answer[2].starts_with("Fix: "), "{said}");
+    assert!(answer[2].starts_with("Fix: "), "{message}");
     // It is the one that heads the table.
     let title = worst.split(':').next().unwrap();
-    assert!(worst == "nothing" || table.lines().next().unwrap().contains(title), "{said}");
+    assert!(worst == "nothing" || table.lines().next().unwrap().contains(title), "{message}");
 }
 
 #[test]
@@ -202,10 +202,10 @@ fn commands_that_need_rights_or_time_say_so() {
 #[test]
 fn a_refusal_leaves_no_folder() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let task = refused_task(desk.path(), "strict = true\n");
+    let workspace = tempfile::tempdir().unwrap();
+    let task = refused_task(workspace.path(), "strict = true\n");
     let robot = root().join("robots/uav.toml");
-    let wired = desk.path().join("wired.toml");
+    let wired = workspace.path().join("wired.toml");
     fs::write(&wired, "robot = 'humanoid'\nwire = { kind = 'interface', name = 'nosuch0' }\n").unwrap();
     let cell = root().join("robots/synthetic.toml");
     let [robot, wired, cell] = [&robot, &wired, &cell].map(|path| path.to_str().unwrap());
@@ -223,7 +223,7 @@ fn a_refusal_leaves_no_folder() {
         &["campaign", "run", "uav", "--set", "nothing=1"],
         &["background", cell, "--out", "takt-runs/a/b", "--seconds", "1"],
     ] {
-        let before = desk.path().join("work");
+        let before = workspace.path().join("work");
         fs::create_dir(&before).unwrap();
         let output = run(args).current_dir(&before).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
@@ -232,7 +232,7 @@ fn a_refusal_leaves_no_folder() {
         fs::remove_dir(&before).unwrap();
     }
     // A folder that was there stays.
-    let kept = desk.path().join("kept");
+    let kept = workspace.path().join("kept");
     fs::create_dir(&kept).unwrap();
     refusal(&run(["run", &task, "--seconds", "0.2", "--runs", kept.to_str().unwrap()]).output().unwrap());
     assert!(kept.is_dir() && fs::read_dir(&kept).unwrap().count() == 0);
@@ -241,13 +241,13 @@ fn a_refusal_leaves_no_folder() {
 #[test]
 fn what_failed_is_in_the_run_as_well() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let runs = desk.path().join("runs");
+    let workspace = tempfile::tempdir().unwrap();
+    let runs = workspace.path().join("runs");
     // The robot runs when its interference turns out not to be possible: no machine has this CPU.
     let file = root().join("robots/cyclic.toml");
     let mut command = run(["run", file.to_str().unwrap(), "--noise", "1", "--load-cpus", "1000"]);
-    let said = refusal(&command.args(["--seconds", "0.2", "--runs"]).arg(&runs).output().unwrap());
-    let why = said.lines().find_map(|line| line.strip_prefix("takt: ")).unwrap();
+    let message = refusal(&command.args(["--seconds", "0.2", "--runs"]).arg(&runs).output().unwrap());
+    let why = message.lines().find_map(|line| line.strip_prefix("takt: ")).unwrap();
     let dirs = folders(&runs);
     if let [dir] = &dirs[..] {
         let failures = &read_json(&dir.join("run.json"))["failures"];
@@ -260,17 +260,17 @@ fn what_failed_is_in_the_run_as_well() {
 #[test]
 fn what_could_not_be_done_never_ends_with_0() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     // A campaign of which nothing could be measured, and one of which a part could.
     let campaign = |values: &str| {
         let text = format!(
             "name = 'refused'\nabout = 'x'\nrobot = 'cyclic'\nseconds = 0.2\n[set]\nstrict = true\nlock_memory = 'off'\n\
              cpus = '0'\n[[factor]]\nname = 'policy'\nvalues = [{values}]\n"
         );
-        let file = desk.path().join("campaign.toml");
+        let file = workspace.path().join("campaign.toml");
         fs::write(&file, text).unwrap();
         let mut command = run(["campaign", "run", file.to_str().unwrap(), "--runs"]);
-        command.arg(desk.path().join("runs")).output().unwrap()
+        command.arg(workspace.path().join("runs")).output().unwrap()
     };
     let nothing = campaign("'deadline:100us/1ms/1ms'");
     assert_eq!(nothing.status.code(), Some(2), "{}", stdout(&nothing));

@@ -167,9 +167,9 @@ fn path_arguments() -> BTreeSet<String> {
 }
 
 /// What lies on the desk of [`NAMED`].
-fn desk() -> tempfile::TempDir {
-    let desk = tempfile::tempdir().unwrap();
-    let path = |name: &str| desk.path().join(name);
+fn workspace() -> tempfile::TempDir {
+    let workspace = tempfile::tempdir().unwrap();
+    let path = |name: &str| workspace.path().join(name);
     let task = "robot = 'cyclic'\nrate_hz = 100\npolicy = 'other:0'\nlock_memory = 'off'\n";
     fs::write(path("c.toml"), task).unwrap();
     fs::copy(root().join("robots/synthetic.toml"), path("cell.toml")).unwrap();
@@ -180,10 +180,12 @@ fn desk() -> tempfile::TempDir {
     for (name, with) in [("a", vec!["run", "c.toml"]), ("b", vec!["run", "c.toml"])] {
         let mut command = run(with);
         command.args(["--seconds", "0.2", "--view", "none", "--run-dir", name]);
-        assert!(command.current_dir(desk.path()).output().unwrap().status.success());
+        assert!(command.current_dir(workspace.path()).output().unwrap().status.success());
     }
-    assert!(run(["store", "put", "st", "a"]).current_dir(desk.path()).output().unwrap().status.success());
-    desk
+    assert!(
+        run(["store", "put", "st", "a"]).current_dir(workspace.path()).output().unwrap().status.success()
+    );
+    workspace
 }
 
 #[test]
@@ -199,7 +201,7 @@ fn fifos_and_endless_files_are_refused_wherever_a_file_is_named() {
     let named: BTreeSet<String> =
         lines.iter().filter(|line| !line[0].starts_with('+')).map(|line| line[0].to_owned()).collect();
     assert_eq!(named, path_arguments(), "every path of the command line has a line above, and no other");
-    let desk = desk();
+    let workspace = workspace();
     let left: Mutex<Vec<(usize, &Vec<&str>)>> =
         Mutex::new(lines.iter().filter(|line| line[1] != "=").enumerate().collect());
     let wrong = Mutex::new(Vec::new());
@@ -208,7 +210,7 @@ fn fifos_and_endless_files_are_refused_wherever_a_file_is_named() {
             scope.spawn(|| {
                 loop {
                     let Some((number, line)) = left.lock().unwrap().pop() else { return };
-                    let found = named_as(desk.path(), number, line[1], line[2]);
+                    let found = named_as(workspace.path(), number, line[1], line[2]);
                     wrong.lock().unwrap().extend(found);
                 }
             });
@@ -217,7 +219,7 @@ fn fifos_and_endless_files_are_refused_wherever_a_file_is_named() {
     let wrong = wrong.into_inner().unwrap();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // A run directory whose files are FIFOs.
-    let planted = desk.path().join("planted");
+    let planted = workspace.path().join("planted");
     fs::create_dir(&planted).unwrap();
     assert!(Command::new("mkfifo").arg(planted.join("run.json")).status().unwrap().success());
     let planted = planted.to_str().unwrap();
@@ -234,9 +236,9 @@ fn fifos_and_endless_files_are_refused_wherever_a_file_is_named() {
 }
 
 /// What is wrong with how `command` takes a FIFO and a device without end.
-fn named_as(desk: &Path, number: usize, kind: &str, command: &str) -> Vec<String> {
+fn named_as(workspace: &Path, number: usize, kind: &str, command: &str) -> Vec<String> {
     let mut wrong = Vec::new();
-    let fifo = desk.join(format!("fifo-{number}"));
+    let fifo = workspace.join(format!("fifo-{number}"));
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for file in [fifo.to_str().unwrap(), "/dev/zero"] {
         let out = format!("out-{number}");
@@ -246,18 +248,18 @@ fn named_as(desk: &Path, number: usize, kind: &str, command: &str) -> Vec<String
             word => word,
         });
         let mut command = run(words);
-        command.current_dir(desk);
+        command.current_dir(workspace);
         let what = format!("{command:?}");
         let output = ended(command, &what);
-        let said = stderr(&output);
-        let told = said.contains(file) && said.len() < 3000;
-        let refused = output.status.code() == Some(2) && told && !said.contains("panicked");
+        let message = stderr(&output);
+        let reported = message.contains(file) && message.len() < 3000;
+        let refused = output.status.code() == Some(2) && reported && !message.contains("panicked");
         // A device takes whatever is written to it.
         let fine = kind == "?" || refused || (kind == ">" && file == "/dev/zero");
         if !fine {
-            wrong.push(format!("{what}: {:?}: {said}", output.status));
+            wrong.push(format!("{what}: {:?}: {message}", output.status));
         }
-        let _ = fs::remove_dir_all(desk.join(&out));
+        let _ = fs::remove_dir_all(workspace.join(&out));
     }
     wrong
 }
@@ -265,15 +267,15 @@ fn named_as(desk: &Path, number: usize, kind: &str, command: &str) -> Vec<String
 /// A store whose files were replaced.
 #[test]
 fn a_store_of_fifos_is_refused() {
-    let desk = desk();
-    let seals = desk.path().join("st/runs");
+    let workspace = workspace();
+    let seals = workspace.path().join("st/runs");
     let seal = fs::read_dir(&seals).unwrap().next().unwrap().unwrap().path();
     let id = seal.file_stem().unwrap().to_str().unwrap().to_owned();
     fs::remove_file(&seal).unwrap();
     assert!(Command::new("mkfifo").arg(&seal).status().unwrap().success());
     for args in [vec!["ls", "st"], vec!["verify", "st"], vec!["get", "st", &id, "--to", "out"]] {
         let mut command = run(["store"]);
-        command.args(&args).current_dir(desk.path());
+        command.args(&args).current_dir(workspace.path());
         let output = ended(command, &format!("{args:?}"));
         assert!(!output.status.success() || args[0] == "ls", "{args:?}: {}", takt::stdout(&output));
     }
@@ -281,24 +283,24 @@ fn a_store_of_fifos_is_refused() {
     fs::remove_file(&seal).unwrap();
     fs::File::create(&seal).unwrap().set_len(1 << 40).unwrap();
     let mut command = run(["store", "verify", "st"]);
-    command.current_dir(desk.path());
+    command.current_dir(workspace.path());
     let output = ended(command, "verify of a seal of a terabyte");
     assert!(!output.status.success(), "{}", takt::stdout(&output));
 }
 
 #[test]
 fn a_line_of_megabytes_is_not_echoed() {
-    let desk = tempfile::tempdir().unwrap();
-    let path = desk.path().join("robot.toml");
+    let workspace = tempfile::tempdir().unwrap();
+    let path = workspace.path().join("robot.toml");
     let file = path.to_str().unwrap();
-    // Within what is read: the place is still told.
+    // Within what is read: the place is still reported.
     fs::write(&path, format!("robot = \"uav\"\nx = \"{}\" oops\n", "a".repeat(900_000))).unwrap();
     for args in
         [vec!["check", file], vec!["run", file], vec!["campaign", "run", file], vec!["workload", file]]
     {
-        let said = refusal(&run(&args).output().unwrap());
-        assert!(said.len() < 3000, "{args:?}: {} bytes", said.len());
-        assert!(said.contains("line 2"), "{args:?}: {said}");
+        let message = refusal(&run(&args).output().unwrap());
+        assert!(message.len() < 3000, "{args:?}: {} bytes", message.len());
+        assert!(message.contains("line 2"), "{args:?}: {message}");
     }
     // A value that is echoed in an error of its own.
     fs::write(&path, format!("robot = \"{}\"\n", "a".repeat(900_000))).unwrap();
@@ -310,8 +312,8 @@ fn a_line_of_megabytes_is_not_echoed() {
 
 #[test]
 fn state_files_of_another_user_are_not_believed() {
-    let desk = tempfile::tempdir().unwrap();
-    let state = desk.path().join("state.json");
+    let workspace = tempfile::tempdir().unwrap();
+    let state = workspace.path().join("state.json");
     let text = "{\"format\": 1, \"settings\": [{\"path\": \"/proc/sys/kernel/sched_rt_runtime_us\", \"before\": \"950000\"}]}";
     fs::write(&state, text).unwrap();
     if chown(&state, Some(NOBODY), Some(NOBODY)).is_err() {
@@ -320,15 +322,15 @@ fn state_files_of_another_user_are_not_believed() {
     }
     let state = state.to_str().unwrap();
     for args in [["doctor", "--revert", "--state", state], ["manage", "--restore", "--state", state]] {
-        let said = refusal(&run(args).output().unwrap());
-        has(&said, &["not trusted", "user 65534"]);
+        let message = refusal(&run(args).output().unwrap());
+        has(&message, &["not trusted", "user 65534"]);
     }
 }
 
 #[test]
 fn a_report_by_root_follows_no_link_of_another_user() {
-    let desk = tempfile::tempdir().unwrap();
-    let runs = desk.path().join("runs");
+    let workspace = tempfile::tempdir().unwrap();
+    let runs = workspace.path().join("runs");
     let made =
         run(["run", root().join("robots/uav.toml").to_str().unwrap(), "--seconds", "0.3", "--view", "none"])
             .args(["--runs", runs.to_str().unwrap()])
@@ -336,7 +338,7 @@ fn a_report_by_root_follows_no_link_of_another_user() {
             .unwrap();
     let dir =
         fs::read_dir(&runs).unwrap().next().unwrap_or_else(|| panic!("{}", stderr(&made))).unwrap().path();
-    let victim = desk.path().join("victim");
+    let victim = workspace.path().join("victim");
     fs::write(&victim, "precious").unwrap();
     for name in ["report.html", "report.md"] {
         let _ = fs::remove_file(dir.join(name));
@@ -354,9 +356,9 @@ fn a_report_by_root_follows_no_link_of_another_user() {
 /// library.
 #[test]
 fn a_binary_with_capabilities_does_not_believe_its_users_environment() {
-    let desk = tempfile::tempdir().unwrap();
-    fs::set_permissions(desk.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let copy = desk.path().join("takt");
+    let workspace = tempfile::tempdir().unwrap();
+    fs::set_permissions(workspace.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = workspace.path().join("takt");
     fs::copy(TAKT, &copy).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     // VFS_CAP_REVISION_2 with the effective bit (include/uapi/linux/capability.h), CAP_SYS_NICE

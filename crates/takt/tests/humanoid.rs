@@ -125,16 +125,16 @@ fn late_frames_are_explained_by_what_was_planted() {
         return;
     }
     // In a waiting exchange no release is late for it: the frame alone has the kernel's part kept.
-    let told = ["pipelined", "waiting"].map(|mode| hogged_run(runs.path(), mode));
+    let reported = ["pipelined", "waiting"].map(|mode| hogged_run(runs.path(), mode));
     done.store(true, Ordering::Relaxed);
     hog.map(Handle::join);
-    for told in told.iter().flatten() {
-        let each = told["each"].as_array().unwrap();
+    for reported in reported.iter().flatten() {
+        let each = reported["each"].as_array().unwrap();
         let hogged = |frame: &&serde_json::Value| frame["who"].as_str().is_some_and(|who| who.contains(HOG));
         let by_hog: Vec<_> = each.iter().filter(hogged).collect();
         // Thirty times two or three frames; the machine may add some of its own, and they are not
         // blamed on it.
-        assert!(by_hog.len() >= 5, "{} of {} late frames: {told}", by_hog.len(), each.len());
+        assert!(by_hog.len() >= 5, "{} of {} late frames: {reported}", by_hog.len(), each.len());
         for frame in by_hog {
             assert_eq!(
                 (&frame["cause"], &frame["blame"]),
@@ -169,8 +169,8 @@ fn hogged_run(runs: &std::path::Path, mode: &str) -> Option<serde_json::Value> {
         return None;
     }
     let dir = std::path::Path::new(answer["run"]["run_dir"].as_str().unwrap());
-    let told = std::fs::read_to_string(dir.join("late-frames.json"));
-    Some(serde_json::from_str(&told.unwrap()).unwrap())
+    let reported = std::fs::read_to_string(dir.join("late-frames.json"));
+    Some(serde_json::from_str(&reported.unwrap()).unwrap())
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn another_master_brings_the_segment_to_op() {
     }
     assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
     segment.signal(Signal::INT);
-    assert_eq!(segment.end().code(), Some(0), "{}", segment.said("stderr"));
+    assert_eq!(segment.end().code(), Some(0), "{}", segment.output("stderr"));
     assert!(!std::path::Path::new("/sys/class/net").join(&master).exists(), "the pair stays behind");
 }
 
@@ -203,9 +203,9 @@ fn what_cannot_work_is_a_sentence() {
         (&["bench", "humanoid", "--wire", "nonexistent0", "--seconds", "1"], &["nonexistent0"]),
     ] {
         let output = run(args).current_dir(std::env::temp_dir()).output().unwrap();
-        let said = refusal(&output);
-        assert!(said.starts_with("takt: "), "{args:?}: {said}");
-        has(&said, words);
+        let message = refusal(&output);
+        assert!(message.starts_with("takt: "), "{args:?}: {message}");
+        has(&message, words);
     }
 }
 
@@ -236,26 +236,26 @@ fn a_captured_run_is_analysed_with_the_robots_own_stamps() {
     .output()
     .unwrap();
     segment.signal(Signal::INT);
-    assert_eq!(segment.end().code(), Some(0), "{}", segment.said("stderr"));
+    assert_eq!(segment.end().code(), Some(0), "{}", segment.output("stderr"));
     let answer = json(&bench);
     let dir = answer["run"]["run_dir"].as_str().unwrap();
-    let told = run(["ethercat", "analyse", "--json", "--run", dir]).arg(&capture).output().unwrap();
-    let told = json(&told);
-    golden::hold("ethercat-analyse", &golden::shape("--json", &told));
+    let reported = run(["ethercat", "analyse", "--json", "--run", dir]).arg(&capture).output().unwrap();
+    let reported = json(&reported);
+    golden::hold("ethercat-analyse", &golden::shape("--json", &reported));
     // One clock, one count: the robot's cycles are the frames of the bus.
     let cycles = answer["cycles"].as_u64().unwrap();
-    assert!(told["cycles_found"].as_u64() >= Some(cycles * 9 / 10), "{cycles} cycles: {told:#}");
-    assert!(told["cyclic_frames"].as_u64() >= Some(cycles), "{cycles} cycles");
-    assert!(told["in_segment"]["median_us"].as_f64() > Some(0.0) && told["blames"].is_object());
-    assert!(told["capture"]["clock_offset_ns"].is_i64() && told["capture"]["cut"].is_null());
+    assert!(reported["cycles_found"].as_u64() >= Some(cycles * 9 / 10), "{cycles} cycles: {reported:#}");
+    assert!(reported["cyclic_frames"].as_u64() >= Some(cycles), "{cycles} cycles");
+    assert!(reported["in_segment"]["median_us"].as_f64() > Some(0.0) && reported["blames"].is_object());
+    assert!(reported["capture"]["clock_offset_ns"].is_i64() && reported["capture"]["cut"].is_null());
     let text = run(["ethercat", "analyse"]).arg(&capture).output().unwrap();
     has(
         &stdout(&text),
         &["at the master", "at the segment", "in the segment", "round trip", "note: without"],
     );
     // What is no capture, and a capture that would be overwritten.
-    let said = refusal(&run(["ethercat", "analyse", "/dev/zero"]).output().unwrap());
-    has(&said, &["/dev/zero"]);
-    let said = refusal(&run(["ethercat", "capture", "lo"]).arg(&capture).output().unwrap());
-    has(&said, &["lo"]);
+    let message = refusal(&run(["ethercat", "analyse", "/dev/zero"]).output().unwrap());
+    has(&message, &["/dev/zero"]);
+    let message = refusal(&run(["ethercat", "capture", "lo"]).arg(&capture).output().unwrap());
+    has(&message, &["lo"]);
 }

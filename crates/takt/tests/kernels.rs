@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use rustix::process::Signal;
 use takt::{
-    Beside, Desk, TAKT, folders, has, json, missing, partial_json, read_json, refusal, report, root, stderr,
-    stdout, takt as run, wait_for,
+    Beside, TAKT, Workspace, folders, has, json, missing, partial_json, read_json, refusal, report, root,
+    stderr, stdout, takt as run, wait_for,
 };
 use takt_kernels::guest::{Job, Order};
 use takt_kernels::machine::Settings;
@@ -44,10 +44,10 @@ fn a_pair_of_kernels_is_compared_and_repeats() {
     if no_guests() {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let mut command =
         run(["kernels", "run", "--kernels", "generic,rt", "--robot", "uav", "--policy", "fifo:80"]);
-    command.args(["--iterations", "50", "--repeat", "2", "--json", "--runs"]).arg(desk.path());
+    command.args(["--iterations", "50", "--repeat", "2", "--json", "--runs"]).arg(workspace.path());
     let all = json(&command.output().unwrap());
     golden::hold("kernels-run", &golden::shape("--json", &all));
     let rows = all["rows"].as_array().unwrap();
@@ -89,8 +89,8 @@ fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
          name = \"kernel\"\nvalues = [\"rt\", \"{}/vmlinuz\"]\n[[factor]]\nname = \"boot.mem\"\nvalues = [\"default\", \"96M\"]\n",
         images.path().display()
     );
-    let desk = Desk::new(&text);
-    let table = partial_json(&desk.command(&["--json"]).output().unwrap());
+    let workspace = Workspace::new(&text);
+    let table = partial_json(&workspace.command(&["--json"]).output().unwrap());
     let rows = table["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 4);
     assert_eq!(
@@ -98,8 +98,8 @@ fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
         (Some(1), String::new()),
         "{table:#}"
     );
-    // Too little memory for its image: it dies before it has a console, and is told by its early
-    // one.
+    // Too little memory for its image: it dies before it has a console, and is reported by its
+    // early one.
     let starved = texts(&rows[1], "problems");
     assert!(rows[1]["measured"] == 0, "{starved}");
     assert!(starved.contains("ran out of memory") && starved.contains("mem=96M"), "{starved}");
@@ -141,8 +141,8 @@ fn boot_parameters_are_factors_and_more_cpus_are_there() {
         "boot.threadirqs" = true
         "boot.preempt" = "full"
     "#;
-    let desk = Desk::new(text);
-    let table = json(&desk.command(&["--json"]).output().unwrap());
+    let workspace = Workspace::new(text);
+    let table = json(&workspace.command(&["--json"]).output().unwrap());
     let rows = table["rows"].as_array().unwrap();
     let machine = |row: &Value| {
         assert_eq!((row["measured"].as_u64(), texts(row, "problems")), (Some(1), String::new()), "{row:#}");
@@ -159,14 +159,14 @@ fn boot_parameters_are_factors_and_more_cpus_are_there() {
 }
 
 #[test]
-fn traces_in_guests_tell_the_direct_way_from_the_deferred_one() {
+fn traces_in_guests_distinguish_the_direct_way_from_the_deferred_one() {
     if no_guests() {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let mut command =
         run(["kernels", "run", "--kernels", "rt", "--policy", "fifo:80,other:0", "--seconds", "0.2"]);
-    command.args(["--trace", "--json", "--runs"]).arg(desk.path());
+    command.args(["--trace", "--json", "--runs"]).arg(workspace.path());
     let all = json(&command.output().unwrap());
     golden::hold("kernels-run-traced", &golden::shape("--json", &all));
     let activations = |row: &Value| {
@@ -193,9 +193,9 @@ fn the_humanoid_has_its_wire_in_a_guest() {
     if no_guests() || missing("no ip", Path::new("/usr/sbin/ip").exists() || Path::new("/sbin/ip").exists()) {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let mut command = run(["kernels", "run", "--kernels", "rt", "--robot", "humanoid", "--seconds", "0.2"]);
-    let all = json(&command.args(["--json", "--runs"]).arg(desk.path()).output().unwrap());
+    let all = json(&command.args(["--json", "--runs"]).arg(workspace.path()).output().unwrap());
     // Without the pair of interfaces it would say so.
     let row = &all["rows"][0];
     assert_eq!(texts(row, "labels"), "", "{row:#}");
@@ -220,19 +220,19 @@ fn an_interrupted_campaign_of_guests_goes_on_with_a_kernel_by_path() {
          kernel = \"{}/vmlinuz\"\n[[factor]]\nname = \"policy\"\nvalues = [\"fifo:80\", \"rr:80\"]\n",
         images.path().display()
     );
-    let desk = Desk::new(&text);
-    let mut cut = Beside::start(desk.command(&[]));
-    let dir = wait_for("the campaign", || folders(&desk.runs()).into_iter().next());
+    let workspace = Workspace::new(&text);
+    let mut cut = Beside::start(workspace.command(&[]));
+    let dir = wait_for("the campaign", || folders(&workspace.runs()).into_iter().next());
     let consoles = || folders(&dir.join("guests")).into_iter().map(|guest| guest.join("console.log"));
     // The second guest has begun to boot, however long the first takes on a busy computer: the
     // campaign has a limit of its own.
     while consoles().filter(|console| fs::metadata(console).is_ok_and(|facts| facts.len() > 0)).count() < 2 {
-        assert!(cut.runs(), "{}", cut.said("stderr"));
+        assert!(cut.runs(), "{}", cut.output("stderr"));
         std::thread::sleep(Duration::from_millis(50));
     }
     cut.signal(Signal::INT);
-    assert_eq!(cut.end().code(), Some(2), "{}", cut.said("stderr"));
-    assert!(cut.said("stderr").contains("campaign resume"), "{}", cut.said("stderr"));
+    assert_eq!(cut.end().code(), Some(2), "{}", cut.output("stderr"));
+    assert!(cut.output("stderr").contains("campaign resume"), "{}", cut.output("stderr"));
     let seals =
         || folders(&dir).into_iter().filter(|run| run.join("hashes.json").is_file()).collect::<Vec<_>>();
     let sealed = seals();
@@ -264,9 +264,9 @@ fn a_manager_in_a_guest_reserves_and_restores() {
     if missing(&format!("no kernel 6.12: {:?}", kernel.as_ref().err()), kernel.is_ok()) {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let goals = "/etc/takt/goals.toml";
-    let roots = desk.path().join("goals.toml");
+    let roots = workspace.path().join("goals.toml");
     let shipped = fs::read_to_string(root().join("goals/turtlebot.toml")).unwrap();
     fs::write(&roots, format!("{shipped}\n[options]\nways = [\"partition-roots\"]\n")).unwrap();
     let settings = |name: &str| Job::new(name, "/bin/sh", &["-c", SETTINGS]);
@@ -291,7 +291,7 @@ fn a_manager_in_a_guest_reserves_and_restores() {
             files: vec![Brought { host: roots, guest: goals.to_owned() }],
             modules: Vec::new(),
             order: Order { jobs, ..Order::default() },
-            directory: desk.path().to_path_buf(),
+            directory: workspace.path().to_path_buf(),
         },
         &mut |_| true,
     )
@@ -318,13 +318,17 @@ fn a_manager_in_a_guest_reserves_and_restores() {
 
 #[test]
 fn refusals_name_the_way_out() {
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let refused = |args: &[&str], words: &[&str]| {
-        let output =
-            run(["kernels"]).args(args).env("PATH", desk.path()).current_dir(&desk).output().unwrap();
+        let output = run(["kernels"])
+            .args(args)
+            .env("PATH", workspace.path())
+            .current_dir(&workspace)
+            .output()
+            .unwrap();
         has(&refusal(&output), words);
     };
-    let cache = desk.path().to_str().unwrap();
+    let cache = workspace.path().to_str().unwrap();
     // No apt in this PATH.
     refused(&["fetch", "rt", "--cache", cache], &["apt", "by path"]);
     refused(&["fetch", "./nowhere", "--cache", cache], &["nowhere"]);
@@ -335,7 +339,7 @@ fn refusals_name_the_way_out() {
     refused(&["run", "--stress", "heavy"], &["heavy"]);
     // Without apt there is still the cache.
     let output =
-        run(["kernels", "list", "--json", "--cache", cache]).env("PATH", desk.path()).output().unwrap();
+        run(["kernels", "list", "--json", "--cache", cache]).env("PATH", workspace.path()).output().unwrap();
     assert_eq!(json(&output)["kernels"].as_array().unwrap().len(), 0);
     assert!(stderr(&output).contains("apt"), "{}", stderr(&output));
     assert!(stdout(&run(["kernels", "--help"]).output().unwrap()).contains("fetch"));

@@ -243,8 +243,11 @@ fn the_rows_of_a_bench_are_those_of_its_report_and_of_comparisons() {
     let daq = bench(&["daq", "--seconds", "1"]);
     hold_rows(&daq, "latency");
     for row in daq["rows"].as_array().unwrap() {
-        let told = row["labels"].to_string();
-        assert!(row["count"] == 2500 || told.contains("of 2500 edges") || told.contains("lost"), "{row:#}");
+        let reported = row["labels"].to_string();
+        assert!(
+            row["count"] == 2500 || reported.contains("of 2500 edges") || reported.contains("lost"),
+            "{row:#}"
+        );
     }
 }
 
@@ -252,15 +255,15 @@ fn the_rows_of_a_bench_are_those_of_its_report_and_of_comparisons() {
 #[test]
 fn a_row_that_fails_has_null_for_figures() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
-        let path = desk.path().join(name);
+        let path = workspace.path().join(name);
         fs::write(&path, text).unwrap();
         path
     };
     let rows = |command: &[&str], path: &Path, args: &[&str], status: i32| {
         let mut command = run(command);
-        command.arg(path).args(args).args(["--json", "--runs"]).arg(desk.path().join("runs"));
+        command.arg(path).args(args).args(["--json", "--runs"]).arg(workspace.path().join("runs"));
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -355,7 +358,7 @@ fn a_task_that_always_ends_late_is_no_pass() {
     let runs = tempfile::tempdir().unwrap();
     let file = runs.path().join("ends-late.toml");
     let task = "robot = 'cyclic'\nrate_hz = 100\nwork_us = 2000\ndeadline_ms = 1.9\n";
-    for (claim, told) in [("", "failures"), ("[verdict]\nmisses_per_job = 0.9\n", "problems")] {
+    for (claim, reported) in [("", "failures"), ("[verdict]\nmisses_per_job = 0.9\n", "problems")] {
         std::fs::write(&file, format!("{task}{claim}")).unwrap();
         let run = run(["run", file.to_str().unwrap(), "--seconds", "0.3", "--json", "--runs"])
             .arg(runs.path())
@@ -365,7 +368,7 @@ fn a_task_that_always_ends_late_is_no_pass() {
         let misses = summary["measures"][1]["misses"].as_u64().unwrap();
         assert!(misses >= 20, "{summary:#}");
         let header = read_json(&Path::new(summary["run_dir"].as_str().unwrap()).join("run.json"));
-        assert!(header[told].to_string().contains("Response time"), "{header:#}");
+        assert!(header[reported].to_string().contains("Response time"), "{header:#}");
         let sentence = summary["sentence"].as_str().unwrap();
         assert!(sentence.contains("Response time") && sentence.contains("1.900 ms"), "{sentence}");
         assert!(!claim.is_empty() || summary["verdict"] == "FAIL", "{sentence}");
@@ -386,13 +389,13 @@ fn a_standing_camera_learns_what_never_has_depth_and_the_cell_takes_it() {
     let (cell, out) = (cell.to_str().unwrap(), folder.path().join("backgrounds"));
     let learned =
         run(["background", cell, "--seconds", "10", "--out", out.to_str().unwrap()]).output().unwrap();
-    let said = String::from_utf8(learned.stdout).unwrap();
-    assert!(learned.status.success(), "{said}{}", String::from_utf8_lossy(&learned.stderr));
-    assert_eq!(said.matches("it rides on the robot").count(), 4, "{said}");
+    let message = String::from_utf8(learned.stdout).unwrap();
+    assert!(learned.status.success(), "{message}{}", String::from_utf8_lossy(&learned.stderr));
+    assert_eq!(message.matches("it rides on the robot").count(), 4, "{message}");
     let text = fs::read_to_string(out.join("front.toml")).unwrap();
     let samples: Vec<char> = text.chars().filter(|c| matches!(c, '#' | '.')).collect();
     let share = samples.iter().filter(|c| **c == '#').count() as f64 / samples.len() as f64;
-    assert!((0.05..0.2).contains(&share), "a tenth was hidden: {share}\n{said}");
+    assert!((0.05..0.2).contains(&share), "a tenth was hidden: {share}\n{message}");
 
     // A name is no way out of the folder.
     fs::write(cell, standing.replacen("name = \"front\"", "name = \"../front\"", 1)).unwrap();
@@ -412,6 +415,6 @@ fn a_standing_camera_learns_what_never_has_depth_and_the_cell_takes_it() {
     assert_ne!(accepted.status.code(), Some(2), "{}", String::from_utf8_lossy(&accepted.stderr));
     fs::write(out.join("short.toml"), text.replacen("#", "", 1)).unwrap();
     let refused = with("backgrounds/short.toml");
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(2) && said.contains("learn it again"), "{said}");
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && message.contains("learn it again"), "{message}");
 }

@@ -19,10 +19,10 @@ fn strings<'v>(values: &'v Value, key: &str) -> Vec<&'v str> {
 #[test]
 fn a_system_without_goals_is_learnt_and_its_goals_file_is_taken_as_it_is() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let dot = desk.path().join("graph.dot");
+    let workspace = tempfile::tempdir().unwrap();
+    let dot = workspace.path().join("graph.dot");
     let mut command = run(["manage", "--learn", "--json", "--dot"]);
-    command.arg(&dot).args(["--", TAKT, "workload", "--seconds", "9"]).current_dir(desk.path());
+    command.arg(&dot).args(["--", TAKT, "workload", "--seconds", "9"]).current_dir(workspace.path());
     let learnt = json(&command.output().unwrap());
     golden::hold("manage-learn", &golden::shape("--json", &learnt));
     let chains = learnt["chains"].as_array().unwrap();
@@ -50,7 +50,7 @@ fn a_system_without_goals_is_learnt_and_its_goals_file_is_taken_as_it_is() {
     assert!(!learnt["graph"]["edges"].as_array().unwrap().is_empty());
 
     // Unchanged through the manager: every chain of it is found.
-    let goals = desk.path().join(learnt["goals_file"].as_str().unwrap());
+    let goals = workspace.path().join(learnt["goals_file"].as_str().unwrap());
     assert_eq!(fs::read_to_string(&goals).unwrap(), learnt["goals"].as_str().unwrap());
     let mut command = run(["manage", "--observe", "--json"]);
     command.arg(&goals).args(["--", TAKT, "workload", "--seconds", "9"]);
@@ -68,7 +68,7 @@ fn a_system_without_goals_is_learnt_and_its_goals_file_is_taken_as_it_is() {
     let trace = root().join("crates/takt-ros/tests/data/caret-end-to-end");
     let learn = |more: &[&str]| {
         let mut command = run(["manage", "--learn", "--trace"]);
-        command.arg(&trace).args(more).current_dir(desk.path()).output().unwrap()
+        command.arg(&trace).args(more).current_dir(workspace.path()).output().unwrap()
     };
     let output = learn(&[]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -86,10 +86,10 @@ fn a_system_without_goals_is_learnt_and_its_goals_file_is_taken_as_it_is() {
 
 #[test]
 fn refusals_of_learning_name_the_way_out() {
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let refused = |args: &[&str], words: &[&str]| {
         let mut command = run(["manage", "--learn"]);
-        has(&refusal(&command.args(args).current_dir(desk.path()).output().unwrap()), words);
+        has(&refusal(&command.args(args).current_dir(workspace.path()).output().unwrap()), words);
     };
     refused(&["--", "/no/such/program"], &["/no/such/program"]);
     refused(&["no/such/goals.toml", "--", "true"], &["no folder"]);
@@ -98,17 +98,17 @@ fn refusals_of_learning_name_the_way_out() {
     refused(&["--chains", "0", "--", "true"], &["1 to 1000"]);
     refused(&["--pid", "1", "--", "true"], &["give one of them"]);
     // Nothing was written, and goals that are there are named before anything is started.
-    assert_eq!(fs::read_dir(desk.path()).unwrap().count(), 0);
-    let goals = goals_of(desk.path(), "a", ["/a", "/b"], "5 ms");
+    assert_eq!(fs::read_dir(workspace.path()).unwrap().count(), 0);
+    let goals = goals_of(workspace.path(), "a", ["/a", "/b"], "5 ms");
     refused(&[goals.to_str().unwrap(), "--", "touch", "started"], &["--overwrite"]);
-    assert!(!desk.path().join("started").exists());
-    let full = desk.path().join("full");
+    assert!(!workspace.path().join("started").exists());
+    let full = workspace.path().join("full");
     fs::create_dir_all(full.join("something")).unwrap();
     let mut command = run(["manage", "--emit", full.to_str().unwrap()]);
     has(&refusal(&command.arg(&goals).args(["--", "touch", "started"]).output().unwrap()), &["--overwrite"]);
-    fs::write(desk.path().join("model.json"), "{}").unwrap();
+    fs::write(workspace.path().join("model.json"), "{}").unwrap();
     let mut command = run(["manage", "--observe", "--model"]);
-    command.arg(desk.path().join("model.json")).arg(&goals).args(["--", "touch", "started"]);
+    command.arg(workspace.path().join("model.json")).arg(&goals).args(["--", "touch", "started"]);
     has(&refusal(&command.output().unwrap()), &["no kept model", "delete it"]);
 }
 
@@ -116,8 +116,8 @@ fn refusals_of_learning_name_the_way_out() {
 #[test]
 fn a_plan_is_written_as_settings_and_a_restart_begins_with_the_kept_model() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let (folder, model) = (desk.path().join("settings"), desk.path().join("model.json"));
+    let workspace = tempfile::tempdir().unwrap();
+    let (folder, model) = (workspace.path().join("settings"), workspace.path().join("model.json"));
     let manage = |more: &[&str]| {
         let mut command = run(["manage", "--observe", "--json", "--model", model.to_str().unwrap()]);
         // Ended before the workload: the plan is for what runs.
@@ -148,10 +148,10 @@ fn a_plan_is_written_as_settings_and_a_restart_begins_with_the_kept_model() {
         "callback_groups.yaml",
     );
     match stderr(&read) {
-        said if said.contains("No module named 'yaml'") => {
+        message if message.contains("No module named 'yaml'") => {
             println!("SKIPPED: no YAML reader for python3 here")
         }
-        said => assert!(read.status.success(), "{said}\n{yaml}"),
+        message => assert!(read.status.success(), "{message}\n{yaml}"),
     }
     let units: Vec<_> =
         fs::read_dir(folder.join("systemd")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -159,14 +159,14 @@ fn a_plan_is_written_as_settings_and_a_restart_begins_with_the_kept_model() {
     for drop_in in units {
         // Verified as part of a unit: drop-ins are none by themselves.
         let settings = fs::read_to_string(drop_in.join("50-takt.conf")).unwrap();
-        let unit = desk.path().join("takt-emitted.service");
+        let unit = workspace.path().join("takt-emitted.service");
         fs::write(&unit, format!("[Service]\nExecStart=/bin/true\n{settings}")).unwrap();
         match std::process::Command::new("systemd-analyze").arg("verify").arg(&unit).output() {
             Err(_) => println!("SKIPPED: no systemd-analyze here"),
             Ok(output) => {
                 // Other units of the machine may be wrong.
-                let said = stderr(&output);
-                assert!(!said.contains("takt-emitted.service:"), "{said}\n{settings}");
+                let message = stderr(&output);
+                assert!(!message.contains("takt-emitted.service:"), "{message}\n{settings}");
             }
         }
     }

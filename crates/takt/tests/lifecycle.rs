@@ -23,7 +23,7 @@ fn endless(runs: &Path) -> (Beside, PathBuf) {
     let mut cell = Beside::start(command);
     let dir = PathBuf::from(cell.line("stderr", "Run directory: "));
     wait_for("samples", || {
-        assert!(cell.runs(), "{}", cell.said("stderr"));
+        assert!(cell.runs(), "{}", cell.output("stderr"));
         (rows(&dir, "frames.csv") > 0 && rows(&dir, "ssm_jobs.csv") > 0).then_some(())
     });
     (cell, dir)
@@ -42,8 +42,8 @@ fn an_interrupt_ends_a_run_in_order() {
         let before = rows(&dir, "frames.csv");
         wait_for("frames of the window", || (rows(&dir, "frames.csv") > before + 60).then_some(()));
         cell.signal(signal);
-        assert_eq!(cell.end().code(), Some(0), "{}", cell.said("stderr"));
-        let summary: serde_json::Value = serde_json::from_str(&cell.said("stdout")).unwrap();
+        assert_eq!(cell.end().code(), Some(0), "{}", cell.output("stderr"));
+        let summary: serde_json::Value = serde_json::from_str(&cell.output("stdout")).unwrap();
         assert!(summary["frames"].as_u64() > Some(0));
         assert!(dir.join("hashes.json").is_file(), "not sealed");
         assert_eq!(read_json(&dir.join("summary.json")), summary);
@@ -132,9 +132,9 @@ fn without_privileges_a_run_says_so_and_a_strict_one_refuses() {
     assert_ne!(summary["verdict"], "PASS", "{}", summary["reasons"]);
     assert!(summary["frames"].as_u64() > Some(0));
     // One line with every way out; each setting stands in run.json.
-    let said = stderr(&output);
-    let lines: Vec<&str> = said.lines().filter(|line| line.contains("NOT GRANTED")).collect();
-    let [line] = lines[..] else { panic!("{said}") };
+    let message = stderr(&output);
+    let lines: Vec<&str> = message.lines().filter(|line| line.contains("NOT GRANTED")).collect();
+    let [line] = lines[..] else { panic!("{message}") };
     assert!(line.contains(&format!("NOT GRANTED {} settings", refused.len())), "{line}");
     for setting in refused {
         if let Some((_, fix)) = setting.as_str().unwrap().split_once("Fix: ") {
@@ -145,18 +145,18 @@ fn without_privileges_a_run_says_so_and_a_strict_one_refuses() {
     assert_eq!(read_json(&dir.join("run.json"))["facts"]["not_granted"], summary["not_granted"]);
 
     let output = guest.run(&["--seconds", "2", "--strict"]);
-    let said = refusal(&output);
-    assert!(said.starts_with("takt: "), "{said}");
-    assert!(said.to_lowercase().contains("cap_sys_nice"), "{said}");
-    assert!(said.contains("setcap"), "no way out: {said}");
+    let message = refusal(&output);
+    assert!(message.starts_with("takt: "), "{message}");
+    assert!(message.to_lowercase().contains("cap_sys_nice"), "{message}");
+    assert!(message.contains("setcap"), "no way out: {message}");
     assert_eq!(folders(&guest.0.path().join("runs")).len(), 1, "a refused run left a run directory");
 }
 
 #[test]
 fn a_recording_can_be_replayed() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let out = desk.path().join("recorded");
+    let workspace = tempfile::tempdir().unwrap();
+    let out = workspace.path().join("recorded");
     let output =
         run(["record", demo().to_str().unwrap(), "--seconds", "2", "--out"]).arg(&out).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -167,8 +167,8 @@ fn a_recording_can_be_replayed() {
         text = text.replace(&format!("builtin:pedestrians/cam{index}.mcap"), &format!("latest/{name}.mcap"));
     }
     assert_eq!(fs::read_dir(&out).unwrap().count(), 5);
-    symlink("recorded", desk.path().join("latest")).unwrap();
-    let config = desk.path().join("cell.toml");
+    symlink("recorded", workspace.path().join("latest")).unwrap();
+    let config = workspace.path().join("cell.toml");
     fs::write(&config, text).unwrap();
 
     let output = run(["check"]).arg(&config).output().unwrap();
@@ -177,7 +177,7 @@ fn a_recording_can_be_replayed() {
     let output = run(["run"])
         .arg(&config)
         .args(["--seconds", "2", "--view", "none", "--json", "--runs"])
-        .arg(desk.path())
+        .arg(workspace.path())
         .output()
         .unwrap();
     let summary = json(&output);

@@ -58,7 +58,7 @@ fn observing_shows_the_graph_and_the_chains_and_changes_nothing() {
     let chains = all["status"]["chains"].as_array().unwrap();
     assert_eq!(chains.len(), 7);
     assert!(chains.iter().all(|chain| chain["state"] != "not_found"), "{chains:?}");
-    // Nothing is reserved: nothing is guaranteed, and what stands against it is told.
+    // Nothing is reserved: nothing is guaranteed, and what stands against it is reported.
     assert!(chains.iter().all(|chain| chain["state"] != "guaranteed"), "{chains:?}");
     for chain in all["chains"].as_array().unwrap() {
         let assumptions = chain["assumptions"].as_array().unwrap();
@@ -75,9 +75,9 @@ fn observing_shows_the_graph_and_the_chains_and_changes_nothing() {
 #[test]
 fn a_bench_has_all_chains_and_what_the_manager_cost() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let mut command = run(["bench", "manager", "--seconds", "6", "--policy", "takt,cfs", "--json", "--runs"]);
-    let all = json(&command.arg(desk.path()).output().unwrap());
+    let all = json(&command.arg(workspace.path()).output().unwrap());
     golden::hold("bench-manager", &golden::shape("--json", &all));
     let rows = all["rows"].as_array().unwrap();
     for policy in ["takt", "cfs"] {
@@ -128,22 +128,22 @@ fn run_again(bench: &str) -> std::process::Command {
 }
 
 /// A bare cyclic task that works half a millisecond so many times a second, and the goals for it.
-fn cyclic(desk: &Path, rate_hz: u32) -> (PathBuf, PathBuf) {
-    let config = desk.join("cyclic.toml");
+fn cyclic(workspace: &Path, rate_hz: u32) -> (PathBuf, PathBuf) {
+    let config = workspace.join("cyclic.toml");
     let text = format!(
         "robot = \"cyclic\"\nname = \"beat\"\nrate_hz = {rate_hz}\npolicy = \"other:0\"\nwork_us = 500\n"
     );
     fs::write(&config, text).unwrap();
-    (config, goals_of(desk, "beat", ["cyclic"; 2], "50 ms"))
+    (config, goals_of(workspace, "beat", ["cyclic"; 2], "50 ms"))
 }
 
 /// A robot of Takt's own: under the manager while it runs, and its run directory afterwards.
 #[test]
-fn a_robot_tells_the_manager_its_jobs_and_its_run_directory_the_same() {
+fn a_robot_reports_the_manager_its_jobs_and_its_run_directory_the_same() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let (config, goals) = cyclic(desk.path(), 100);
-    let folder = desk.path().join("run");
+    let workspace = tempfile::tempdir().unwrap();
+    let (config, goals) = cyclic(workspace.path(), 100);
+    let folder = workspace.path().join("run");
     let mut command = run(["manage", "--observe", "--json"]);
     command.arg(&goals).args(["--", TAKT, "run"]).arg(&config);
     command.args(["--view", "none", "--seconds", "9", "--run-dir"]).arg(&folder);
@@ -171,7 +171,7 @@ fn a_robot_tells_the_manager_its_jobs_and_its_run_directory_the_same() {
     assert!(longest_ms(&seen) >= 0.5 && longest_ms(&all) >= 0.5);
 
     // A run without jobs says which have some.
-    let empty = desk.path().join("empty");
+    let empty = workspace.path().join("empty");
     let mut header = takt::read_json(&folder.join("run.json"));
     header["robot"] = "daq".into();
     fs::create_dir_all(empty.join("samples")).unwrap();
@@ -183,11 +183,11 @@ fn a_robot_tells_the_manager_its_jobs_and_its_run_directory_the_same() {
 #[test]
 fn a_robot_of_takts_own_gets_a_reservation() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let (config, goals) = cyclic(desk.path(), 50);
+    let workspace = tempfile::tempdir().unwrap();
+    let (config, goals) = cyclic(workspace.path(), 50);
     let mut command = run(["manage", "--json"]);
     command.arg(goals).args(["--", TAKT, "run"]).arg(&config);
-    command.args(["--view", "none", "--seconds", "14", "--run-dir"]).arg(desk.path().join("run"));
+    command.args(["--view", "none", "--seconds", "14", "--run-dir"]).arg(workspace.path().join("run"));
     let output = command.output().unwrap();
     if stderr(&output).contains("may not") || stderr(&output).contains("CAP_SYS_NICE") {
         println!("SKIPPED: no right to reserve CPU time: {}", stderr(&output));
@@ -230,8 +230,8 @@ fn reserved_elsewhere() -> BTreeSet<(u32, u32)> {
 #[test]
 fn a_robot_in_namespaces_of_its_own_gets_a_reservation_from_the_host() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let (config, goals) = cyclic(desk.path(), 50);
+    let workspace = tempfile::tempdir().unwrap();
+    let (config, goals) = cyclic(workspace.path(), 50);
     let inside = ["--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc"];
     let may = std::process::Command::new("unshare").args(inside).arg("true").status();
     if !may.is_ok_and(|status| status.success()) {
@@ -240,7 +240,7 @@ fn a_robot_in_namespaces_of_its_own_gets_a_reservation_from_the_host() {
     }
     let mut command = run(["manage", "--json"]);
     command.arg(goals).args(["--", "unshare"]).args(inside).args([TAKT, "run"]).arg(&config);
-    command.args(["--view", "none", "--seconds", "14", "--run-dir"]).arg(desk.path().join("run"));
+    command.args(["--view", "none", "--seconds", "14", "--run-dir"]).arg(workspace.path().join("run"));
     let ended = std::sync::atomic::AtomicBool::new(false);
     let (output, seen) = std::thread::scope(|scope| {
         let witness = scope.spawn(|| {
@@ -276,25 +276,25 @@ fn a_robot_in_namespaces_of_its_own_gets_a_reservation_from_the_host() {
 fn nodes_on_rclcpp_are_taken_where_they_are_built() {
     use std::os::unix::fs::PermissionsExt;
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let programs = desk.path().join("prefix/lib/takt_bench");
+    let workspace = tempfile::tempdir().unwrap();
+    let programs = workspace.path().join("prefix/lib/takt_bench");
     fs::create_dir_all(&programs).unwrap();
     let program = programs.join("takt_bench_node");
     let text = format!(
         "#!/bin/sh\ntest -s \"$1/$2.plan\" && echo \"$2\" >> {}\nexec {TAKT} workload --directory \"$1\" --node \"$2\"\n",
-        desk.path().join("started").display()
+        workspace.path().join("started").display()
     );
     fs::write(&program, text).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let bench = |desk: &Path| {
+    let bench = |workspace: &Path| {
         let mut command = run(["bench", "manager", "--seconds", "1", "--policy", "cfs", "--json", "--runs"]);
-        command.arg(desk.join("runs")).env("ROS_DISTRO", "jazzy");
+        command.arg(workspace.join("runs")).env("ROS_DISTRO", "jazzy");
         command
     };
-    let mut command = bench(desk.path());
-    let all = json(&command.env("AMENT_PREFIX_PATH", desk.path().join("prefix")).output().unwrap());
+    let mut command = bench(workspace.path());
+    let all = json(&command.env("AMENT_PREFIX_PATH", workspace.path().join("prefix")).output().unwrap());
     assert_eq!(all["nodes"][0], "rclcpp of ROS 2 jazzy on its own middleware", "{all:#}");
-    let started = fs::read_to_string(desk.path().join("started")).unwrap();
+    let started = fs::read_to_string(workspace.path().join("started")).unwrap();
     assert!(started.lines().any(|node| node == "amcl"), "{started}");
     // In one second: chains that did not complete are rows all the same, and no PASS is made up for
     // them.
@@ -310,12 +310,12 @@ fn nodes_on_rclcpp_are_taken_where_they_are_built() {
     }
 
     // Without them Takt's own run, and it is said why.
-    let config = desk.path().join("real.toml");
+    let config = workspace.path().join("real.toml");
     let shipped = fs::read_to_string(root().join("robots/turtlebot.toml")).unwrap();
     fs::write(&config, shipped.replacen("[goals]", "nodes = \"rclcpp\"\n[goals]", 1)).unwrap();
-    let mut command = bench(desk.path());
+    let mut command = bench(workspace.path());
     let refused =
-        command.arg("--config").arg(&config).env("AMENT_PREFIX_PATH", desk.path()).output().unwrap();
+        command.arg("--config").arg(&config).env("AMENT_PREFIX_PATH", workspace.path()).output().unwrap();
     assert!(
         format!("{}{}", stderr(&refused), stdout(&refused)).contains("colcon build"),
         "{}\n{}",
@@ -326,7 +326,7 @@ fn nodes_on_rclcpp_are_taken_where_they_are_built() {
 
 #[test]
 fn refusals_name_the_way_out() {
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let refused = |args: &[&str], words: &[&str]| {
         let output = run(["manage"]).args(args).output().unwrap();
         has(&refusal(&output), words);
@@ -340,19 +340,19 @@ fn refusals_name_the_way_out() {
     refused(&[goals, "--observe", "--lttng", "/no/such/folder"], &["/no/such/folder"]);
     refused(&[goals, "--observe", "--screen", "--", "true"], &["terminal"]);
     let text = fs::read_to_string(goals).unwrap();
-    let twice = desk.path().join("twice.toml");
+    let twice = workspace.path().join("twice.toml");
     fs::write(&twice, text.replacen("\"tracker\",", "\"tracker\", \"tracker\",", 1)).unwrap();
     refused(&[twice.to_str().unwrap(), "--", "true"], &["tracker", "twice"]);
-    let unknown = desk.path().join("unknown.toml");
+    let unknown = workspace.path().join("unknown.toml");
     fs::write(&unknown, format!("deadline = 3\n{text}")).unwrap();
     refused(&[unknown.to_str().unwrap(), "--", "true"], &["deadline"]);
 }
 
-/// Daemons that nothing in their environment, group or session tells of, one of which ignores
+/// Daemons that nothing in their environment, group or session reports of, one of which ignores
 /// requests to end, and what another that came and went leaves for its parent to ask.
 #[test]
 fn a_run_ends_all_that_it_started() {
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let script = r#"
         daemon() { (env -i setsid bash -c "$1 echo \$\$ >> pids; while :; do sleep 1000; done" &) }
         daemon ''; daemon 'trap "" INT TERM;'; (env -i bash -c 'trap "" INT TERM; echo $$ >> pids; while :; do sleep 1000; done' &)
@@ -362,20 +362,20 @@ fn a_run_ends_all_that_it_started() {
         touch reaped; sleep 1000
     "#;
     let mut command = run(["manage", "--observe", "--fresh", "--seconds", "4"]);
-    command.arg(goals()).args(["--", "bash", "-c", script]).current_dir(desk.path());
+    command.arg(goals()).args(["--", "bash", "-c", script]).current_dir(workspace.path());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(desk.path().join("reaped").exists(), "a daemon that has ended stays: {}", stderr(&output));
-    let pids = fs::read_to_string(desk.path().join("pids")).unwrap();
+    assert!(workspace.path().join("reaped").exists(), "a daemon that has ended stays: {}", stderr(&output));
+    let pids = fs::read_to_string(workspace.path().join("pids")).unwrap();
     let left: Vec<&str> = pids.lines().filter(|pid| Path::new("/proc").join(pid).exists()).collect();
     assert_eq!((pids.lines().count(), left), (3, vec![]), "{}", stderr(&output));
 }
 
 #[test]
-fn a_chain_that_nobody_knows_is_told_with_what_there_is() {
+fn a_chain_that_nobody_knows_is_reported_with_what_there_is() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let goals = goals_of(desk.path(), "a", ["/amlc:/tf", "/amcl:/tf"], "50 ms");
+    let workspace = tempfile::tempdir().unwrap();
+    let goals = goals_of(workspace.path(), "a", ["/amlc:/tf", "/amcl:/tf"], "50 ms");
     let mut command = run(["manage", "--observe", "--json", "--seconds", "12"]);
     command.arg(&goals).args(["--", TAKT, "workload", "--seconds", "20"]);
     let all = json(&command.output().unwrap());
@@ -390,8 +390,8 @@ fn a_chain_that_nobody_knows_is_told_with_what_there_is() {
 
 #[test]
 fn a_recording_of_ros2_is_examined() {
-    let desk = tempfile::tempdir().unwrap();
-    let goals = goals_of(desk.path(), "all", ["/topic3", "/drive"], "500 ms");
+    let workspace = tempfile::tempdir().unwrap();
+    let goals = goals_of(workspace.path(), "all", ["/topic3", "/drive"], "500 ms");
     let trace = root().join("crates/takt-ros/tests/data/caret-end-to-end");
     let mut command = run(["manage", "--json", "--trace"]);
     let all = json(&command.arg(&trace).arg(&goals).output().unwrap());
@@ -400,6 +400,6 @@ fn a_recording_of_ros2_is_examined() {
     assert!(edges.iter().any(|edge| edge["topic"] == "/topic3"), "{edges:?}");
     assert_eq!(all["plan"]["chains"].as_array().unwrap().len(), 1);
 
-    let empty = run(["manage", "--trace"]).arg(desk.path()).arg(&goals).output().unwrap();
+    let empty = run(["manage", "--trace"]).arg(workspace.path()).arg(&goals).output().unwrap();
     refusal(&empty);
 }

@@ -143,10 +143,10 @@ fn a_real_server_has_the_figures_of_robots_watch_and_manager_and_the_dashboard_s
         return;
     };
     let server = Server::start(&program);
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let robots = std::env::var("TAKT_TEST_ROBOTS").unwrap_or_else(|_| "uav daq synthetic".to_owned());
     for name in robots.split(' ') {
-        let dir = desk.path().join(name);
+        let dir = workspace.path().join(name);
         let output = with(robot(name, "1", &dir), &server.url()).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         // All figures have arrived; this server takes no logs.
@@ -154,31 +154,31 @@ fn a_real_server_has_the_figures_of_robots_watch_and_manager_and_the_dashboard_s
         assert!(!stderr(&output).contains("not delivered"), "{}", stderr(&output));
     }
     // A flight recorder knows causes.
-    let dir = desk.path().join("cyclic");
+    let dir = workspace.path().join("cyclic");
     let mut command = with(robot("cyclic", "1", &dir), &server.url());
     let output = command.args(["--flight-recorder", "--late-us", "1"]).output().unwrap();
     let traced = takt::traced_json(&output);
     // A managed task, and a watch of it.
-    let config = desk.path().join("beat.toml");
+    let config = workspace.path().join("beat.toml");
     let text = "robot = \"cyclic\"\nname = \"beat\"\nrate_hz = 50\npolicy = \"other:0\"\nwork_us = 500\n";
     std::fs::write(&config, text).unwrap();
     let mut command = with(run(["manage", "--json"]), &server.url());
-    command.arg(goals_of(desk.path(), "beat", ["cyclic"; 2], "50 ms")).args(["--", TAKT, "run"]);
+    command.arg(goals_of(workspace.path(), "beat", ["cyclic"; 2], "50 ms")).args(["--", TAKT, "run"]);
     command.arg(&config).args(["--view", "none", "--seconds", "10", "--run-dir"]);
     let mut manager = Beside::start({
-        command.arg(desk.path().join("managed"));
+        command.arg(workspace.path().join("managed"));
         command
     });
     let mut command = with(run(["watch", "--seconds", "3", "--late-us", "1", "--json"]), &server.url());
-    command.arg("--out").arg(desk.path().join("watch"));
+    command.arg("--out").arg(workspace.path().join("watch"));
     let watched = command.args(["--pid", &manager.pid().to_string()]).output().unwrap();
     let status = manager.end();
-    let reserves = !["may not", "CAP_SYS_NICE"].iter().any(|word| manager.said("stderr").contains(word));
-    assert!(status.success() || !reserves, "{}", manager.said("stderr"));
+    let reserves = !["may not", "CAP_SYS_NICE"].iter().any(|word| manager.output("stderr").contains(word));
+    assert!(status.success() || !reserves, "{}", manager.output("stderr"));
 
     for name in robots.split(' ').chain(["cyclic"]) {
-        let robot = read_json(&desk.path().join(name).join("run.json"))["robot"].clone();
-        server.has_run(robot.as_str().unwrap(), &desk.path().join(name));
+        let robot = read_json(&workspace.path().join(name).join("run.json"))["robot"].clone();
+        server.has_run(robot.as_str().unwrap(), &workspace.path().join(name));
     }
     if std::env::var_os("TAKT_TEST_TELEMETRY").is_none() {
         eprintln!(
@@ -189,15 +189,15 @@ fn a_real_server_has_the_figures_of_robots_watch_and_manager_and_the_dashboard_s
     if !untraced(&traced) {
         for cause in traced["trace"]["report"]["causes"].as_array().unwrap() {
             let labels = format!("cause={}, who={}", cause["cause"], cause["who"]);
-            let told = server.count(&format!("sum(takt_late_total{{robot=\"cyclic\", {labels}}})"));
-            assert_eq!(told, cause["count"].as_u64().unwrap(), "{cause}");
+            let reported = server.count(&format!("sum(takt_late_total{{robot=\"cyclic\", {labels}}})"));
+            assert_eq!(reported, cause["count"].as_u64().unwrap(), "{cause}");
         }
         let report: Value = serde_json::from_slice(&watched.stdout).unwrap();
         let releases: u64 =
             report["threads"].as_array().unwrap().iter().map(|one| one["releases"].as_u64().unwrap()).sum();
         assert_eq!(server.count("sum(takt_releases_total)"), releases, "{}", stderr(&watched));
     }
-    let all: Value = serde_json::from_str(&manager.said("stdout")).unwrap();
+    let all: Value = serde_json::from_str(&manager.output("stdout")).unwrap();
     let verdict = format!("takt_verdict{{robot=\"\", verdict={}}}", all["verdict"]);
     wait_for("the manager's verdict", || (server.query(&verdict).len() == 1).then_some(()));
     let chain = &all["status"]["chains"][0];
@@ -227,17 +227,17 @@ fn the_verdict_comes_as_a_log_record_that_leads_to_the_late_window() {
     if missing("python3 has no opentelemetry-proto", there.is_ok_and(|status| status.success())) {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let mut command = Command::new("python3");
     command.arg(root().join("crates/takt/tests/otlp/receiver.py")).stdin(Stdio::null());
     let mut collector = Beside::start(command);
     let port = collector.line("stdout", "");
-    let dir = desk.path().join("run");
+    let dir = workspace.path().join("run");
     let mut command = with(robot("cyclic", "1", &dir), &format!("http://127.0.0.1:{port}"));
     command.env("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer hushhush");
     let output = command.args(["--flight-recorder", "--late-us", "1"]).output().unwrap();
     let traced = takt::traced_json(&output);
-    let requests: Vec<Value> = collector.said("stdout").lines().skip(1).map(parse).collect();
+    let requests: Vec<Value> = collector.output("stdout").lines().skip(1).map(parse).collect();
     assert!(requests.iter().all(|one| one["unknown"] == false), "{requests:?}");
     assert!(requests.iter().all(|one| one["authorization"] == "Bearer hushhush"), "{requests:?}");
     let logs: Vec<&Value> = requests.iter().filter(|one| one["path"] == "/v1/logs").collect();
@@ -287,9 +287,9 @@ fn measured(mut command: Command) -> (Value, String, u64) {
         most_kb = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(most_kb);
         std::thread::sleep(Duration::from_millis(20));
     }
-    let (out, said) = (beside.said("stdout"), beside.said("stderr"));
-    assert!(beside.end().success(), "{said}");
-    (json_of(&out), said, most_kb)
+    let (out, message) = (beside.output("stdout"), beside.output("stderr"));
+    assert!(beside.end().success(), "{message}");
+    (json_of(&out), message, most_kb)
 }
 
 fn json_of(text: &str) -> Value {
@@ -315,8 +315,8 @@ fn endless() -> TcpListener {
 #[test]
 fn collectors_that_are_no_help_change_no_run() {
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
-    let (plain, _, plain_kb) = measured(robot("cyclic", "1", &desk.path().join("plain")));
+    let workspace = tempfile::tempdir().unwrap();
+    let (plain, _, plain_kb) = measured(robot("cyclic", "1", &workspace.path().join("plain")));
     // It takes connections, and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -327,10 +327,10 @@ fn collectors_that_are_no_help_change_no_run() {
         ("hostile", hostile.local_addr().unwrap()),
     ];
     for (name, address) in cases {
-        let dir = desk.path().join(name);
+        let dir = workspace.path().join(name);
         let command = with(robot("cyclic", "1", &dir), &format!("http://{address}"));
-        let (summary, said, most_kb) = measured(command);
-        has(&said, &["--otlp: ", "requests were not accepted", "1 log records were lost", "not affected"]);
+        let (summary, message, most_kb) = measured(command);
+        has(&message, &["--otlp: ", "requests were not accepted", "1 log records were lost", "not affected"]);
         assert!(dir.join("hashes.json").is_file() && summary["records_lost"] == 0, "{summary}");
         for key in ["robot", "label", "records_lost", "losses"] {
             assert_eq!(summary[key], plain[key], "{name}: {key}");
@@ -348,22 +348,22 @@ fn collectors_that_are_no_help_change_no_run() {
 
 #[test]
 fn what_cannot_be_a_collector_is_refused_before_anything_is_measured() {
-    let desk = tempfile::tempdir().unwrap();
-    let dir = desk.path().join("run");
+    let workspace = tempfile::tempdir().unwrap();
+    let dir = workspace.path().join("run");
     for (url, word) in [
         ("localhost:4318", "http://HOST:PORT"),
         ("http://a:hushhush@b", "OTEL_EXPORTER_OTLP_HEADERS"),
         ("http://a:hush/hushhush@b", "OTEL_EXPORTER_OTLP_HEADERS"),
         ("https://a:4318/?token=hushhush", "without TLS"),
     ] {
-        let said = refusal(&with(robot("cyclic", "1", &dir), url).output().unwrap());
-        has(&said, &[word]);
-        assert!(!said.contains("hushhush") && said.trim_end().lines().count() == 1, "{said}");
+        let message = refusal(&with(robot("cyclic", "1", &dir), url).output().unwrap());
+        has(&message, &[word]);
+        assert!(!message.contains("hushhush") && message.trim_end().lines().count() == 1, "{message}");
         assert!(!dir.exists());
     }
     let mut watch = with(run(["watch", "--seconds", "1", "--pid", "1"]), "ftp://x");
     has(&refusal(&watch.output().unwrap()), &["http://HOST:PORT"]);
-    let goals = goals_of(desk.path(), "beat", ["cyclic"; 2], "50 ms");
+    let goals = goals_of(workspace.path(), "beat", ["cyclic"; 2], "50 ms");
     let mut manage = with(run(["manage"]), "ftp://x");
     has(&refusal(&manage.arg(goals).args(["--", "true"]).output().unwrap()), &["http://HOST:PORT"]);
 }

@@ -1,4 +1,4 @@
-//! Placement in a guest whose kernel was told to isolate a CPU: what a two-CPU machine with
+//! Placement in a guest whose kernel was instructed to isolate a CPU: what a two-CPU machine with
 //! `isolcpus=1` shows of a run and of the doctor.
 
 #![allow(clippy::unwrap_used)]
@@ -40,11 +40,11 @@ fn an_isolated_cpu_is_the_attitude_loops_and_the_doctor_measures_it() {
     if missing(&format!("no kernel 6.12: {:?}", kernel.as_ref().err()), kernel.is_ok()) {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
     let mut jobs = Vec::new();
     for (name, policy) in [("fixed", "fifo:99"), ("reserved", "deadline:400us/4ms/4ms")] {
-        let host = desk.path().join(format!("{name}.toml"));
+        let host = workspace.path().join(format!("{name}.toml"));
         fs::write(&host, robot(policy)).unwrap();
         let guest = format!("/etc/takt/{name}.toml");
         files.push(Brought { host, guest: guest.clone() });
@@ -66,7 +66,7 @@ fn an_isolated_cpu_is_the_attitude_loops_and_the_doctor_measures_it() {
             files,
             modules: Vec::new(),
             order: Order { jobs, ..Order::default() },
-            directory: desk.path().to_path_buf(),
+            directory: workspace.path().to_path_buf(),
         },
         &mut |_| true,
     )
@@ -90,8 +90,8 @@ fn an_isolated_cpu_is_the_attitude_loops_and_the_doctor_measures_it() {
         for other in ["uav-position", "uav-telemetry"] {
             assert_eq!(thread(&run, other)["ran_on"], "0", "{name}: {other}");
         }
-        let told = run["not_granted"].to_string();
-        assert!(!told.contains("cpus") && !told.contains("policy"), "{name}: {told}");
+        let reported = run["not_granted"].to_string();
+        assert!(!reported.contains("cpus") && !reported.contains("policy"), "{name}: {reported}");
     }
     // One isolated CPU is a scheduling domain of its own, so that a reservation may be pinned there
     // as it is.

@@ -27,7 +27,7 @@ fn fleet(folder: &Path, count: u64) -> (PathBuf, PathBuf) {
     (runs, store)
 }
 
-fn said(output: &Output) -> Value {
+fn message(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
 }
 
@@ -36,7 +36,8 @@ fn a_store_is_asked_by_columns_and_conditions() {
     let root = tempfile::tempdir().unwrap();
     let (_, store) = fleet(root.path(), 24);
     let by = |more: &[&str]| run(["compare", "--by"]).args(more).arg(&store).output().unwrap();
-    let json = said(&by(&["kernel,machine,policy", "--where", "robot = 'uav' and stolen < 0.01", "--json"]));
+    let json =
+        message(&by(&["kernel,machine,policy", "--where", "robot = 'uav' and stolen < 0.01", "--json"]));
     assert_eq!(json["runs"], serde_json::json!([18, 24]));
     hold("compare-by", &shape("--json", &json));
     has(&stdout(&by(&["kernel"])), &["24 of 24 runs of ", "6.12.43", "Stolen, max (%)"]);
@@ -73,7 +74,7 @@ fn sql_is_answered_where_it_was_built_in() {
         has(&refusal(&output), &["built without SQL", "--features query", "index/*.parquet"]);
         return;
     }
-    let json = said(&output);
+    let json = message(&output);
     assert_eq!(
         (&json["rows"][0]["policy"], &json["rows"][1]["samples"]),
         (&"fifo:80".into(), &2400.into()),
@@ -105,7 +106,7 @@ fn gate_and_history_say_of_a_store_what_they_say_of_its_runs() {
     let store = root.path().join("store");
     assert!(run(["store", "put"]).args([&store, &runs]).output().unwrap().status.success());
     let history = |from: &Path, more: &[&str]| {
-        said(&run(["history", "--json", "--by", "kernel"]).args(more).arg(from).output().unwrap())
+        message(&run(["history", "--json", "--by", "kernel"]).args(more).arg(from).output().unwrap())
     };
     let of_store = history(&store, &[]);
     assert_eq!(of_store, history(&runs, &[]));
@@ -118,11 +119,11 @@ fn gate_and_history_say_of_a_store_what_they_say_of_its_runs() {
         let mut command = run(["gate", "--json", "--tolerance", "15%", "--baseline"]);
         command.arg(&store).args(["--where", condition]).arg(&new).output().unwrap()
     };
-    let said = said(&gate("kernel = '6.12.43'"));
+    let message = message(&gate("kernel = '6.12.43'"));
     assert_eq!(
-        (&said["decision"], &said["pairs"][0]["runs"]),
+        (&message["decision"], &message["pairs"][0]["runs"]),
         (&"same".into(), &serde_json::json!([12, 10])),
-        "{said:#}"
+        "{message:#}"
     );
     has(&refusal(&gate("kernel = '7'")), &["none of 24 runs of the store fulfils"]);
     // One that cannot be read is named, and the others are judged.

@@ -16,8 +16,8 @@ use takt_rundir::{RunDir, SealState};
 
 use takt::{Beside, alone, json, patient_cell, read_json, refusal, rows, takt as run, wait_for};
 
-/// A robot, its main sample file, and the column that tells a sample from all others and when it
-/// was.
+/// A robot, its main sample file, and the column that distinguishes a sample from all others and
+/// when it was.
 struct Case {
     config: PathBuf,
     samples: &'static str,
@@ -41,17 +41,17 @@ fn kill(case: &Case, dir: &Path, seconds: f64, first: bool, after: Duration) -> 
     let journal = format!("{}.csv", case.samples);
     let mut alive = Beside::start(command);
     let begun = wait_for("the window", || {
-        assert!(alive.runs(), "{}", alive.said("stderr"));
-        alive.said("stderr").contains("Run directory: ").then(|| rows(dir, &journal))
+        assert!(alive.runs(), "{}", alive.output("stderr"));
+        alive.output("stderr").contains("Run directory: ").then(|| rows(dir, &journal))
     });
     wait_for("samples of this part", || {
-        assert!(alive.runs(), "{}", alive.said("stderr"));
+        assert!(alive.runs(), "{}", alive.output("stderr"));
         (rows(dir, &journal) > begun).then_some(())
     });
     std::thread::sleep(after);
     let second_ago_ns = monotonic_ns() - 1_000_000_000;
     alive.signal(Signal::KILL);
-    assert_eq!(alive.end().code(), None, "it ended by itself: {}", alive.said("stderr"));
+    assert_eq!(alive.end().code(), None, "it ended by itself: {}", alive.output("stderr"));
     left(dir, case).into_iter().filter(|at_ns| *at_ns < second_ago_ns).collect()
 }
 
@@ -68,10 +68,10 @@ fn check(case: &Case, kills: &[u64]) {
     let other = root.path().join("other.toml");
     let text = fs::read_to_string(&case.config).unwrap();
     fs::write(&other, text.replacen("name = \"", "name = \"other ", 1)).unwrap();
-    let said = refusal(
+    let message = refusal(
         &run(["run".as_ref(), other.as_os_str(), "--resume".as_ref(), dir.as_os_str()]).output().unwrap(),
     );
-    assert!(said.contains("another \"name\""), "{said}");
+    assert!(message.contains("another \"name\""), "{message}");
 
     let checkpoint = read_json(&dir.join("checkpoint.json"));
     let measured_s = checkpoint["elapsed_ns"].as_u64().unwrap() as f64 / 1e9;
@@ -179,10 +179,10 @@ fn a_ros_system_does_not_go_on_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let config = takt::root().join("robots/turtlebot.toml");
     let resumed = run(["run", config.to_str().unwrap(), "--resume"]).arg(folder.path()).output().unwrap();
-    let said = refusal(&resumed);
+    let message = refusal(&resumed);
     assert!(
-        said.contains("its nodes are programs of their own") && said.contains("start a new one"),
-        "{said}"
+        message.contains("its nodes are programs of their own") && message.contains("start a new one"),
+        "{message}"
     );
 }
 
@@ -199,14 +199,14 @@ fn a_run_that_is_alive_is_not_taken_up() {
     command.arg(&dir);
     let mut alive = Beside::start(command);
     wait_for("samples", || {
-        assert!(alive.runs(), "{}", alive.said("stderr"));
+        assert!(alive.runs(), "{}", alive.output("stderr"));
         (rows(&dir, "cyclic.csv") > 0).then_some(())
     });
     let second = run(["run", config.to_str().unwrap(), "--resume"]).arg(&dir).output().unwrap();
     assert!(refusal(&second).contains("another process writes this run"));
-    assert!(alive.runs(), "{}", alive.said("stderr"));
+    assert!(alive.runs(), "{}", alive.output("stderr"));
     alive.signal(Signal::INT);
-    assert_eq!(alive.end().code(), Some(0), "{}", alive.said("stderr"));
+    assert_eq!(alive.end().code(), Some(0), "{}", alive.output("stderr"));
 }
 
 /// A refused run leaves nothing that reports and comparisons would stumble over.
@@ -233,9 +233,9 @@ fn a_refused_strict_run_leaves_no_folder() {
         let config = written(folder.path(), &text);
         let refused = run(["run", config.to_str().unwrap(), "--strict", "--seconds", "0.5", "--runs"]);
         let mut refused = refused;
-        let said = refusal(&refused.arg(&runs).output().unwrap());
+        let message = refusal(&refused.arg(&runs).output().unwrap());
         let there: Vec<_> =
             fs::read_dir(&runs).map(|all| all.map(|e| e.unwrap().path()).collect()).unwrap_or_default();
-        assert_eq!(there, Vec::<PathBuf>::new(), "{text}: {said}");
+        assert_eq!(there, Vec::<PathBuf>::new(), "{text}: {message}");
     }
 }

@@ -1,10 +1,11 @@
 //! `takt manage` on real ROS 2, held against what the nodes themselves wrote down
 //! (`ros2/takt_truth`).
 //!
-//! What takes long is ignored, and told here: the campaign, the ten runs, and the pairs without and
-//! with the manager, each as `cargo test -p takt --test ros2_truth -- --ignored --nocapture NAME`.
-//! The campaign leaves everything in `TAKT_TRUTH_KEEP` while it runs, and `TAKT_TRUTH_READ=1`
-//! judges what an earlier one, broken off or not, left there.
+//! What takes long is ignored, and reported here: the campaign, the ten runs, and the pairs without
+//! and with the manager, each as
+//! `cargo test -p takt --test ros2_truth -- --ignored --nocapture NAME`. The campaign leaves
+//! everything in `TAKT_TRUTH_KEEP` while it runs, and `TAKT_TRUTH_READ=1` judges what an earlier
+//! one, broken off or not, left there.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,12 +22,12 @@ use serde_json::{Value, json};
 use takt::{alone, json as read_json, takt as run};
 
 /// A folder for a run, kept where a person asks for it.
-struct Desk {
+struct Workspace {
     path: PathBuf,
     _own: Option<tempfile::TempDir>,
 }
 
-impl Desk {
+impl Workspace {
     fn new(name: &str) -> Self {
         if let Some(kept) = std::env::var_os("TAKT_TRUTH_KEEP") {
             let path = Path::new(&kept).join(name);
@@ -39,9 +40,9 @@ impl Desk {
 }
 
 fn manage(environment: &[(String, String)], more: &[&str], scale: &str, seconds: u32, name: &str) -> Managed {
-    let desk = Desk::new(name);
-    managed::run(environment, more, scale, seconds, &desk.path, false);
-    Managed::read(&desk.path)
+    let workspace = Workspace::new(name);
+    managed::run(environment, more, scale, seconds, &workspace.path, false);
+    Managed::read(&workspace.path)
 }
 
 /// What differs in some runs, each with the reason; printed, not asserted.
@@ -55,7 +56,7 @@ const SOMETIMES: &[(&str, &str)] = &[
     ("/fuser subscription /range: an edge to ", "the same"),
     (
         "/encoder timer 30ms: period ",
-        "an events executor's timer that runs late for long is not told from a longer period",
+        "an events executor's timer that runs late for long is not distinguished from a longer period",
     ),
     ("events: worst ", "and so the release of one that waited with others in the queue is not known"),
     ("events: median ", "the same"),
@@ -228,11 +229,11 @@ fn what_is_guaranteed_is_kept_by_the_clock_of_the_nodes() {
         guaranteed += one.guaranteed;
         // Were every bound half of the greatest latency, that would be seen.
         if one.guaranteed >= 10 && one.above == 0 {
-            let mut said = managed.said(chain.name);
-            for word in &mut said {
+            let mut message = managed.message(chain.name);
+            for word in &mut message {
                 word.bound_ms = word.bound_ms.map(|bound| bound * one.closest / 2.0);
             }
-            let planted = broken(&said, &managed.truth, chain.path, &[]);
+            let planted = broken(&message, &managed.truth, chain.path, &[]);
             assert!(planted.above > 0 && planted.guaranteed == one.guaranteed, "{}: {planted:?}", chain.name);
         }
     }
@@ -270,8 +271,8 @@ fn a_false_guarantee_is_seen() {
         state: state.to_owned(),
         bound_ms,
     };
-    let judge = |said: &[Word]| {
-        let one = broken(said, &truth, &["a", "b"], &[]);
+    let judge = |message: &[Word]| {
+        let one = broken(message, &truth, &["a", "b"], &[]);
         (one.guaranteed, one.above)
     };
     let learning = word(0.0, "learning", None);
@@ -295,8 +296,8 @@ fn a_false_guarantee_is_seen() {
     assert_eq!(judge(&[learning.clone(), given.clone(), word(5015.0, "guaranteed", Some(35.0))]), (90, 0));
     // The hypervisor took the machine away meanwhile; only a part of it; at another time.
     let one = |stolen: &[(u64, u64)]| {
-        let said = [learning.clone(), given.clone(), word(5050.0, "refuted", None)];
-        let one = broken(&said, &truth, &["a", "b"], stolen);
+        let message = [learning.clone(), given.clone(), word(5050.0, "refuted", None)];
+        let one = broken(&message, &truth, &["a", "b"], stolen);
         (one.above, one.stolen)
     };
     assert_eq!(one(&[(ms(5020.0), ms(20.0))]), (0, 1));
@@ -312,10 +313,11 @@ fn a_false_guarantee_is_seen() {
         json!({"kind": "status", "at_ns": 3_000, "wall_s": 102.0, "status": {"chains": [{"name": "it", "state": "learning", "bound_ns": null}]}}),
     ];
     let managed = Managed::of(Value::Null, log.to_vec(), truth.clone());
-    let said = managed.said("it");
-    let states: Vec<(&str, Option<f64>)> = said.iter().map(|it| (it.state.as_str(), it.bound_ms)).collect();
+    let message = managed.message("it");
+    let states: Vec<(&str, Option<f64>)> =
+        message.iter().map(|it| (it.state.as_str(), it.bound_ms)).collect();
     assert_eq!(states, [("guaranteed", Some(5.0)), ("learning", None)]);
-    assert_eq!((said[1].at_ns - said[0].at_ns) / 1_000_000, 1500);
+    assert_eq!((message[1].at_ns - message[0].at_ns) / 1_000_000, 1500);
     assert_eq!(managed.measured_from_ns("it"), Some(1_000));
 }
 
@@ -335,10 +337,10 @@ fn the_same_system_gives_the_same_answer_each_time() {
     }
     let mut others = Vec::new();
     for about in answers.iter().flat_map(|one| one.keys()).collect::<BTreeSet<_>>() {
-        let said: BTreeSet<Option<&String>> = answers.iter().map(|one| one.get(about)).collect();
-        match said.len() {
-            1 => println!("{about}: {}", said.into_iter().next().flatten().unwrap()),
-            _ => others.push(format!("{about}: {said:#?}")),
+        let message: BTreeSet<Option<&String>> = answers.iter().map(|one| one.get(about)).collect();
+        match message.len() {
+            1 => println!("{about}: {}", message.into_iter().next().flatten().unwrap()),
+            _ => others.push(format!("{about}: {message:#?}")),
         }
     }
     assert!(others.is_empty(), "{others:#?}");
@@ -358,8 +360,8 @@ fn no_latency_is_above_a_bound_that_is_called_guaranteed() {
     let scales = std::env::var("TAKT_TRUTH_SCALES").unwrap_or_else(|_| "0.5,1.0,1.5".to_owned());
     let reads = std::env::var_os("TAKT_TRUTH_READ").is_some_and(|value| value == "1");
     let kept = std::env::var_os("TAKT_TRUTH_KEEP").map(PathBuf::from);
-    let desk = tempfile::tempdir().unwrap();
-    let folder = kept.unwrap_or_else(|| desk.path().to_owned());
+    let workspace = tempfile::tempdir().unwrap();
+    let folder = kept.unwrap_or_else(|| workspace.path().to_owned());
     let _machine = alone();
     let (mut above, mut guaranteed) = (0, 0);
     for scale in scales.split(',') {
@@ -393,12 +395,14 @@ fn typical_latencies_without_and_with_the_manager() {
     let _machine = alone();
     let pairs: u32 = std::env::var("TAKT_TRUTH_RUNS").map_or(5, |text| text.parse().unwrap());
     let scale = std::env::var("TAKT_TRUTH_SCALES").unwrap_or_else(|_| "0.5".to_owned());
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let mut medians: BTreeMap<&str, Vec<[f64; 2]>> = BTreeMap::new();
     for pair in 0..pairs {
         // Which of the two is first changes, so that what drifts is in both.
-        let folders =
-            [desk.path().join(format!("{pair}-alone")), desk.path().join(format!("{pair}-managed"))];
+        let folders = [
+            workspace.path().join(format!("{pair}-alone")),
+            workspace.path().join(format!("{pair}-managed")),
+        ];
         let mut order = [0, 1];
         order.rotate_left(pair as usize % 2);
         for which in order {
@@ -505,9 +509,9 @@ fn print_level(managed: &Managed, scale: &str) {
 fn the_bench_runs_on_rclcpp() {
     let Some(environment) = ros2::environment() else { return };
     let _machine = alone();
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let mut command = run(["bench", "manager", "--seconds", "6", "--policy", "takt", "--json", "--runs"]);
-    command.arg(desk.path()).env_clear().envs(environment.iter().map(|(key, value)| (key, value)));
+    command.arg(workspace.path()).env_clear().envs(environment.iter().map(|(key, value)| (key, value)));
     let all = read_json(&command.env("ROS_DOMAIN_ID", ros2::domain()).output().unwrap());
     assert!(all["nodes"][0].as_str().unwrap().starts_with("rclcpp of ROS 2"), "{}", all["nodes"]);
     let rows = all["rows"].as_array().unwrap();

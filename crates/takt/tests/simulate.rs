@@ -41,5 +41,5 @@ fn the_simulator_names_its_ports_and_answers() {
     assert_eq!(&greeting, b"Connected");
 
     simulator.signal(Signal::INT);
-    assert_eq!(simulator.end().code(), Some(0), "{}", simulator.said("stderr"));
+    assert_eq!(simulator.end().code(), Some(0), "{}", simulator.output("stderr"));
 }

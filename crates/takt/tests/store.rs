@@ -84,10 +84,10 @@ fn what_cannot_be_a_store_is_refused_before_anything_is_measured() {
     ] {
         let runs = folder.path().join("runs");
         let mut command = run(["run", config.to_str().unwrap(), "--seconds", "0.3", "--view", "none"]);
-        let said =
+        let message =
             refusal(&command.args(["--runs", runs.to_str().unwrap(), "--store", place]).output().unwrap());
-        has(&said, &[word]);
-        assert!(!said.contains("secret@") && said.trim_end().lines().count() == 1, "{said}");
+        has(&message, &[word]);
+        assert!(!message.contains("secret@") && message.trim_end().lines().count() == 1, "{message}");
         assert!(!runs.exists(), "{place}");
     }
 }
@@ -101,14 +101,14 @@ fn a_store_that_is_full_costs_no_run() {
     assert!(store(&["put", at.to_str().unwrap(), dir.to_str().unwrap()]).status.success());
     std::fs::remove_dir_all(at.join("objects")).unwrap();
     std::fs::write(at.join("objects"), "in the way").unwrap();
-    let said = refusal(&store(&["put", at.to_str().unwrap(), dir.to_str().unwrap()]));
-    has(&said, &["the run is whole at", "takt store put"]);
+    let message = refusal(&store(&["put", at.to_str().unwrap(), dir.to_str().unwrap()]));
+    has(&message, &["the run is whole at", "takt store put"]);
     assert!(dir.join("hashes.json").is_file());
 }
 
 /// A file system of 64 KiB in a mount namespace of its own, which needs rights.
 #[test]
-fn a_full_disk_is_told_and_leaves_no_half_of_a_run() {
+fn a_full_disk_is_reported_and_leaves_no_half_of_a_run() {
     let folder = tempfile::tempdir().unwrap();
     let dir = measured(folder.path());
     std::fs::create_dir(folder.path().join("small")).unwrap();
@@ -122,6 +122,6 @@ fn a_full_disk_is_told_and_leaves_no_half_of_a_run() {
         eprintln!("SKIPPED: no file system may be mounted here");
         return;
     }
-    let said = refusal(&output);
-    has(&said, &["No space left on device", "the run is whole at", "0 runs"]);
+    let message = refusal(&output);
+    has(&message, &["No space left on device", "the run is whole at", "0 runs"]);
 }

@@ -53,9 +53,9 @@ fn releases_are_matched_and_late_ones_have_a_cause() {
         .arg(runs.path())
         .output()
         .unwrap();
-    let said = takt::stdout(&again);
+    let message = takt::stdout(&again);
     assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
-    assert!(said.contains("before") && said.contains("hrtimer_expire_entry"), "{said}");
+    assert!(message.contains("before") && message.contains("hrtimer_expire_entry"), "{message}");
     let none = run(["trace", "uav", "--against", "/nonexistent"]).output().unwrap();
     assert_eq!(none.status.code(), Some(2), "{}", stderr(&none));
     let poll = run(["trace", "daq", "--seconds", "1", "--runs"]).arg(runs.path()).output().unwrap();
@@ -212,10 +212,10 @@ fn any_thread_that_runs_can_be_watched() {
         run["measures"][0]["window_ns"].is_array().then_some(())
     });
     let output = run(["trace", "--thread", "takt-cyclic", "--seconds", "1", "--json"]).output().unwrap();
-    let said = stderr(&output);
+    let message = stderr(&output);
     other.signal(rustix::process::Signal::INT);
     other.end();
-    if missing(&format!("the kernel cannot be traced here: {said}"), output.status.code() == Some(0)) {
+    if missing(&format!("the kernel cannot be traced here: {message}"), output.status.code() == Some(0)) {
         return;
     }
     let report = json(&output);

@@ -36,7 +36,7 @@ impl Drop for Ended {
 }
 
 /// A loop that runs, a folder for the state file, and how everything was before.
-struct Desk {
+struct Workspace {
     python: Ended,
     folder: tempfile::TempDir,
     state: PathBuf,
@@ -45,7 +45,7 @@ struct Desk {
     _machine: MutexGuard<'static, ()>,
 }
 
-impl Desk {
+impl Workspace {
     /// `None`, with the reason printed, where there is no Python, or no tracing and `traced` asks
     /// for it.
     fn new(traced: bool) -> Option<Self> {
@@ -149,7 +149,7 @@ fn can_trace() -> bool {
         .output()
         .unwrap();
     let _ = fs::remove_dir_all(std::env::temp_dir().join(format!("takt-tune-{}", std::process::id())));
-    // A process that does nothing for so long leaves nothing to tell of, and no success.
+    // A process that does nothing for so long leaves nothing to report of, and no success.
     let report = serde_json::from_slice::<Value>(&output.stdout);
     let can = report.is_ok_and(|report| report["untraced"].is_null());
     if !can {
@@ -159,19 +159,20 @@ fn can_trace() -> bool {
 }
 
 /// Starts a search and returns when it measures.
-fn searching(desk: &Desk) -> Ended {
-    let mut child = run(["tune", "--json", "--seconds", "600", "--pid", &desk.pid().to_string(), "--state"])
-        .arg(&desk.state)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = String::new();
+fn searching(workspace: &Workspace) -> Ended {
+    let mut child =
+        run(["tune", "--json", "--seconds", "600", "--pid", &workspace.pid().to_string(), "--state"])
+            .arg(&workspace.state)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut message = String::new();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
-    while !said.contains("screening") {
+    while !message.contains("screening") {
         let mut line = String::new();
-        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "{said}");
-        said += &line;
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "{message}");
+        message += &line;
     }
     // What it says later must not make it end.
     std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
@@ -180,18 +181,18 @@ fn searching(desk: &Desk) -> Ended {
 
 #[test]
 fn after_a_kill_and_after_control_c_everything_is_as_it_was() {
-    let Some(desk) = Desk::new(true) else { return };
+    let Some(workspace) = Workspace::new(true) else { return };
     for signal in [libc::SIGKILL, libc::SIGINT] {
-        let mut child = searching(&desk);
+        let mut child = searching(&workspace);
         // In the middle of a block of which something is set.
-        desk.await_change();
-        let saved = read_json(&desk.state);
+        workspace.await_change();
+        let saved = read_json(&workspace.state);
         assert!(!saved["threads"].as_array().unwrap().is_empty(), "{saved}");
         // SAFETY: signals a child of this test that is not yet waited for.
         unsafe { libc::kill(child.0.id() as i32, signal) };
         child.0.wait().unwrap();
         // After a kill it is the watchdog's turn.
-        desk.await_restored(&format!("after signal {signal}"));
+        workspace.await_restored(&format!("after signal {signal}"));
     }
 }
 
@@ -214,31 +215,31 @@ fn kill(pid: i32) {
 
 #[test]
 fn killed_watchdogs_are_started_anew_and_one_of_them_is_enough() {
-    let Some(desk) = Desk::new(true) else { return };
-    let mut child = searching(&desk);
+    let Some(workspace) = Workspace::new(true) else { return };
+    let mut child = searching(&workspace);
     let search = child.0.id();
     let both = || Some(watchdogs_of(search)).filter(|pids| pids.len() == 2);
     let first = wait_for("the watchdogs", both);
     first.iter().copied().for_each(kill);
     let now = wait_for("others", || both().filter(|pids| !pids.iter().any(|pid| first.contains(pid))));
-    desk.await_change();
+    workspace.await_change();
     kill(now[0]);
     kill(search as i32);
     child.0.wait().unwrap();
-    desk.await_restored("after the search and one of them were killed");
+    workspace.await_restored("after the search and one of them were killed");
 }
 
 #[test]
 fn what_can_be_tried_is_listed_and_why_not() {
-    let Some(desk) = Desk::new(true) else { return };
-    let output = run(["tune", "--list", "--json", "--pid", &desk.pid().to_string(), "--state"])
-        .arg(&desk.state)
+    let Some(workspace) = Workspace::new(true) else { return };
+    let output = run(["tune", "--list", "--json", "--pid", &workspace.pid().to_string(), "--state"])
+        .arg(&workspace.state)
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(report["loop"]["thread"], "tuned-loop");
-    assert_eq!(desk.now(), desk.before);
+    assert_eq!(workspace.now(), workspace.before);
     let knobs = report["knobs"].as_array().unwrap();
     for knob in knobs {
         for key in ["name", "gain_us", "low", "high", "kept", "placebo"] {
@@ -254,8 +255,9 @@ fn what_can_be_tried_is_listed_and_why_not() {
 
 #[test]
 fn a_tuned_file_is_applied_exactly_and_taken_back() {
-    let Some(desk) = Desk::new(false) else { return };
-    let (file, state) = (desk.folder.path().join("tuned.toml"), desk.folder.path().join("state.json"));
+    let Some(workspace) = Workspace::new(false) else { return };
+    let (file, state) =
+        (workspace.folder.path().join("tuned.toml"), workspace.folder.path().join("state.json"));
     let of = "process = \"tuned-loop\"\nthread = \"tuned-loop\"";
     let text = format!(
         "format = 1\n[[setting]]\nkind = \"timer_slack\"\n{of}\nslack_ns = 1000\n[[setting]]\nkind = \"cpus\"\n{of}\ncpus = \"0\"\n"
@@ -266,13 +268,17 @@ fn a_tuned_file_is_applied_exactly_and_taken_back() {
     };
     let applied = doctor(&["--apply".as_ref(), file.as_os_str()]);
     assert_eq!(applied.status.code(), Some(0), "{} {}", stdout(&applied), stderr(&applied));
-    assert_eq!(fs::read_to_string(format!("/proc/{}/timerslack_ns", desk.pid())).unwrap().trim(), "1000");
-    let changed: Vec<_> = desk.now().into_iter().filter(|entry| !desk.before.contains(entry)).collect();
+    assert_eq!(
+        fs::read_to_string(format!("/proc/{}/timerslack_ns", workspace.pid())).unwrap().trim(),
+        "1000"
+    );
+    let changed: Vec<_> =
+        workspace.now().into_iter().filter(|entry| !workspace.before.contains(entry)).collect();
     assert_eq!(changed.len(), 2, "{changed:?}");
     let reverted = doctor(&["--revert".as_ref()]);
     assert_eq!(reverted.status.code(), Some(0), "{}", stderr(&reverted));
-    assert_eq!(desk.now(), desk.before);
-    drop(desk.python);
+    assert_eq!(workspace.now(), workspace.before);
+    drop(workspace.python);
     has(
         &refusal(&doctor(&["--apply".as_ref(), file.as_os_str()])),
         &["tuned-loop", "start it first", "Nothing was changed"],
@@ -286,8 +292,9 @@ fn a_tuned_file_is_applied_exactly_and_taken_back() {
 /// Killed at ten points, from before its first change to after its last.
 #[test]
 fn an_apply_that_is_killed_is_undone() {
-    let Some(desk) = Desk::new(false) else { return };
-    let (file, state) = (desk.folder.path().join("tuned.toml"), desk.folder.path().join("state.json"));
+    let Some(workspace) = Workspace::new(false) else { return };
+    let (file, state) =
+        (workspace.folder.path().join("tuned.toml"), workspace.folder.path().join("state.json"));
     let mut text = "format = 1\n".to_owned();
     for (path, value) in [("kernel/timer_migration", 0), ("vm/stat_interval", 7), ("vm/swappiness", 3)] {
         text += &format!("[[setting]]\nkind = \"file\"\npath = \"/proc/sys/{path}\"\nvalue = \"{value}\"\n");
@@ -311,7 +318,7 @@ fn an_apply_that_is_killed_is_undone() {
         let output = doctor("--undo").output().unwrap();
         assert_eq!(output.status.code(), Some(if there { 0 } else { 2 }), "{}", stderr(&output));
         undone += u32::from(there);
-        assert_eq!(desk.now(), desk.before, "round {round}");
+        assert_eq!(workspace.now(), workspace.before, "round {round}");
         assert!(!state.exists());
     }
     println!("{undone} of 10 had written something down");
@@ -381,21 +388,21 @@ fn robots_are_run_tuned_and_ended() {
     if !can_trace() {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let mut seen = golden::shape::Shape::new();
-    let servo = desk.path().join("servo.toml");
+    let servo = workspace.path().join("servo.toml");
     fs::write(&servo, PATIENT_SERVO).unwrap();
     let uav = root().join("robots/uav.toml");
     for (robot, file, thread) in [("uav", uav, "uav-attitude"), ("servo", servo, "takt-servo")] {
-        let out = desk.path().join(robot);
+        let out = workspace.path().join(robot);
         let output =
             run(["tune", "--only", "timer migration", "--block", "60ms", "--seconds", "15", "--json"])
                 .arg(file)
                 .arg("--state")
-                .arg(desk.path().join("state.json"))
+                .arg(workspace.path().join("state.json"))
                 .arg("--out")
                 .arg(&out)
-                .current_dir(desk.path())
+                .current_dir(workspace.path())
                 .output()
                 .unwrap();
         assert_eq!(output.status.code(), Some(0), "{robot}: {}", stderr(&output));
@@ -409,10 +416,10 @@ fn robots_are_run_tuned_and_ended() {
         // It has ended, by Ctrl-C and in order: its run directory is sealed.
         let pid = report["loop"]["pid"].as_u64().unwrap();
         assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{robot} runs on");
-        let runs = folders(&desk.path().join("takt-runs"));
+        let runs = folders(&workspace.path().join("takt-runs"));
         assert!(!runs.is_empty() && runs.iter().all(|run| run.join("hashes.json").is_file()), "{runs:?}");
-        assert!(!desk.path().join("state.json").exists());
-        fs::remove_dir_all(desk.path().join("takt-runs")).unwrap();
+        assert!(!workspace.path().join("state.json").exists());
+        fs::remove_dir_all(workspace.path().join("takt-runs")).unwrap();
     }
     golden::hold("tune", &seen);
 }
@@ -420,7 +427,7 @@ fn robots_are_run_tuned_and_ended() {
 #[test]
 fn a_boot_parameter_is_shown_in_guests() {
     // Fast, so that the guests, which measure as many releases of it, are short.
-    let Some(loop_of) = Desk::with_loop(true, ["0.001", "1"]) else { return };
+    let Some(loop_of) = Workspace::with_loop(true, ["0.001", "1"]) else { return };
     let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
     if missing("no qemu-system-x86_64", qemu.is_ok_and(|output| output.status.success())) {
         return;
@@ -429,13 +436,13 @@ fn a_boot_parameter_is_shown_in_guests() {
     if missing(&format!("no kernel: {}", stderr(&fetched)), fetched.status.success()) {
         return;
     }
-    let desk = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
     let pid = loop_of.pid().to_string();
     let output =
         run(["tune", "--list", "--guests", "--only", "preempt=full", "--json", "--pid", &pid, "--state"])
-            .arg(desk.path().join("state.json"))
+            .arg(workspace.path().join("state.json"))
             .arg("--out")
-            .arg(desk.path().join("out"))
+            .arg(workspace.path().join("out"))
             .output()
             .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -451,7 +458,7 @@ fn a_boot_parameter_is_shown_in_guests() {
         assert!(0.0 < figure("median_us") && figure("median_us") <= figure("worst_us"), "{guests:#}");
     }
     // What each guest was booted with, as it says itself.
-    let campaign = folders(&desk.path().join("out/guests")).remove(0);
+    let campaign = folders(&workspace.path().join("out/guests")).remove(0);
     let mut preemption: Vec<String> = folders(&campaign)
         .into_iter()
         .filter(|run| run.join("run.json").is_file())

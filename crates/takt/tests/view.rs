@@ -59,8 +59,8 @@ fn the_page_is_served_to_this_machine_alone() {
         assert_eq!(get(&address, "robots.example", path).0, 403, "{path} was given to a foreign name");
     }
     cell.signal(Signal::INT);
-    assert_eq!(cell.end().code(), Some(0), "{}", cell.said("stderr"));
-    assert!(cell.said("stdout").contains("Run directory: "), "{}", cell.said("stdout"));
+    assert_eq!(cell.end().code(), Some(0), "{}", cell.output("stderr"));
+    assert!(cell.output("stdout").contains("Run directory: "), "{}", cell.output("stdout"));
 }
 
 fn browser() -> Option<&'static str> {
@@ -87,7 +87,7 @@ fn shoot(browser: &str, url: &str, path: &Path) -> (usize, Vec<[u8; 3]>) {
         .arg(url)
         .stdin(Stdio::null());
     let mut child = Beside::start(command);
-    assert!(child.end().success(), "{}", child.said("stderr"));
+    assert!(child.end().success(), "{}", child.output("stderr"));
     let file = std::io::BufReader::new(std::fs::File::open(path).expect("the browser left no picture"));
     let mut reader = png::Decoder::new(file).read_info().unwrap();
     let mut data = vec![0; reader.output_buffer_size().unwrap()];
@@ -121,7 +121,7 @@ fn the_page_shows_five_live_pictures_of_real_people() {
     });
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("view-live.png");
     let (width, pixels) = shoot(browser, &format!("http://{address}/"), &path);
-    assert!(cell.runs(), "{}", cell.said("stderr"));
+    assert!(cell.runs(), "{}", cell.output("stderr"));
     eprintln!("picture: {}", path.display());
     for camera in 0..5 {
         let (left, top, w, h) = camera_area(camera);
@@ -130,5 +130,5 @@ fn the_page_shows_five_live_pictures_of_real_people() {
         assert!(colours.len() > 100, "camera {camera} shows only {} colours", colours.len());
     }
     cell.signal(Signal::INT);
-    assert_eq!(cell.end().code(), Some(0), "{}", cell.said("stderr"));
+    assert_eq!(cell.end().code(), Some(0), "{}", cell.output("stderr"));
 }

@@ -115,7 +115,7 @@ fn control_c_keeps_what_was_measured() {
 }
 
 #[test]
-fn without_rights_it_says_what_is_missing_and_tells_rates() {
+fn without_rights_it_says_what_is_missing_and_reports_rates() {
     let _machine = alone();
     let home = tempfile::tempdir().unwrap();
     let program = home.path().join("takt");
@@ -171,7 +171,7 @@ fn in_a_namespace_of_process_ids_nobody_is_taken_for_another() {
     let report = report(&output);
     let why = report["untraced"].as_str().unwrap_or_else(|| panic!("strangers were watched: {report}"));
     has(why, &["other numbers", "the host's process ids", "--pid=host"]);
-    assert!(!report["threads"].as_array().unwrap().is_empty(), "rates are told: {report}");
+    assert!(!report["threads"].as_array().unwrap().is_empty(), "rates are reported: {report}");
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn watched(seconds: &str, arguments: &[&str]) -> Option<Value> {
     (!missing(&format!("not traced: {why}"), why.is_null())).then_some(report)
 }
 
-/// Threads of a process that are told with a period near this one.
+/// Threads of a process that are reported with a period near this one.
 fn loops(report: &Value, pid: u32, period_us: f64) -> Vec<&Value> {
     let threads = report["threads"].as_array().unwrap().iter();
     let near = |thread: &&Value| {
@@ -156,7 +156,7 @@ fn whoever_holds_python_s_lock_is_named_and_so_is_its_collector() {
         let Some(child) = start(CROWDED) else { return };
         let Some(report) = watched("5", &["--pid", &child.pid().to_string()]) else { return };
         let python = &report["python"][0];
-        if missing("the interpreter does not tell where its lock is", !python["lock"].is_null()) {
+        if missing("the interpreter does not report where its lock is", !python["lock"].is_null()) {
             return;
         }
         let waits = python["lock"].as_array().unwrap();
@@ -266,7 +266,7 @@ fn controller() -> (Beside, String) {
         let address = format!("127.0.9.{last}");
         let mut simulator = Beside::start(run(["simulate", "--address", &address]));
         for _ in 0..500 {
-            if simulator.said("stdout").contains("RTDE: ") {
+            if simulator.output("stdout").contains("RTDE: ") {
                 return (simulator, address);
             }
             if !simulator.runs() {
@@ -285,18 +285,18 @@ fn client(script: &str, arguments: &[&str], ready: &str) -> Option<Beside> {
     command.arg(root().join("tests/clients").join(script)).args(arguments);
     let mut client = Beside::start(command);
     for _ in 0..3000 {
-        if client.said("stdout").contains(ready) {
+        if client.output("stdout").contains(ready) {
             return Some(client);
         }
         if !client.runs() {
-            let said = client.said("stdout");
-            assert_eq!(client.end().code(), Some(3), "{said}{}", client.said("stderr"));
-            missing(said.trim(), false);
+            let message = client.output("stdout");
+            assert_eq!(client.end().code(), Some(3), "{message}{}", client.output("stderr"));
+            missing(message.trim(), false);
             return None;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    panic!("it never said {ready}: {}", client.said("stdout"));
+    panic!("it never said {ready}: {}", client.output("stdout"));
 }
 
 #[test]
@@ -354,12 +354,12 @@ fn pysoem_s_cycle_is_found_and_its_frames_are_followed() {
     let _machine = alone();
     let mut segment = Beside::start(run(["segment", "--devices", "8"]));
     for _ in 0..500 {
-        if segment.said("stdout").contains("Master's end") || !segment.runs() {
+        if segment.output("stdout").contains("Master's end") || !segment.runs() {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    if missing(&format!("no simulated segment: {}", segment.said("stderr")), segment.runs()) {
+    if missing(&format!("no simulated segment: {}", segment.output("stderr")), segment.runs()) {
         return;
     }
     let interface = segment.line("stdout", "Master's end of the pair: ");

@@ -1,5 +1,5 @@
-//! What the guest is told to do: any bytes are an order or a clear error, and an order survives
-//! being written.
+//! What the guest is instructed to do: any bytes are an order or a clear error, and an order
+//! survives being written.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

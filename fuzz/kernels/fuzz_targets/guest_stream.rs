@@ -26,6 +26,6 @@ fuzz_target!(|input: (Vec<u8>, u16)| {
     let (begin, end) = bytes.split_at(usize::from(cut).min(bytes.len()));
     let (whole, cut) = (read(&[&bytes]), read(&[begin, end]));
     assert_eq!(whole.0, cut.0);
-    // A wrong mark is told with as much of it as was there.
+    // A wrong mark is reported with as much of it as was there.
     assert_eq!(whole.1.is_some(), cut.1.is_some());
 });

@@ -44,9 +44,9 @@ fuzz_target!(|bytes: &[u8]| {
             Ok(None) if left.is_empty() => break,
             Ok(None) => {
                 let piece = usize::from(left[0] % 17) + 1;
-                let filled = frames.fill(|room| {
-                    let count = piece.min(left.len()).min(room.len());
-                    room[..count].copy_from_slice(&left[..count]);
+                let filled = frames.fill(|free| {
+                    let count = piece.min(left.len()).min(free.len());
+                    free[..count].copy_from_slice(&left[..count]);
                     Ok::<_, ()>(count)
                 });
                 let count = filled.unwrap();

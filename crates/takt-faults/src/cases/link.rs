@@ -197,7 +197,7 @@ fn damage() -> Vec<Case> {
     cases
 }
 
-/// The robot does not do what it is told. The stop that it is told comes from a person in the
+/// The robot does not do what it is instructed. The stop that it is sent comes from a person in the
 /// recording.
 fn commands() -> Vec<Case> {
     let slider = "speed_slider_fraction";

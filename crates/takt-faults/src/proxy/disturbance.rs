@@ -45,7 +45,7 @@ pub enum Disturbance {
     Stall(Direction),
     /// Bytes that are no packet, once.
     Garbage(Direction),
-    /// Nothing passes on the connections that are open now, and nobody is told.
+    /// Nothing passes on the connections that are open now, and nobody is informed.
     HalfOpen,
     /// All connections are reset, once.
     Reset,

@@ -42,7 +42,7 @@ pub(crate) struct LinkState {
     cell: TcpStream,
     controller: TcpStream,
     pub(crate) open: AtomicBool,
-    /// Whether the connection is half open: nothing passes any more, nobody is told.
+    /// Whether the connection is half open: nothing passes any more, nobody is informed.
     pub(crate) dead: AtomicBool,
     pub(crate) recipes: Mutex<Recipes>,
 }

@@ -66,18 +66,18 @@ impl<'a> Pump<'a> {
 
     pub(super) fn run(&mut self, from: &TcpStream, to: &TcpStream) {
         let (mut reading, mut writing) = (from, to);
-        let mut room = [0; 8192];
+        let mut buffer = [0; 8192];
         while self.link.open.load(Ordering::Acquire) && !self.shared.stop.load(Ordering::Acquire) {
             self.look_at_plan();
             let stalled = self.link.dead.load(Ordering::Acquire) || self.is_stalled();
             match wait(from, self.wait_ms(), stalled) {
-                Ok(true) => match reading.read(&mut room) {
+                Ok(true) => match reading.read(&mut buffer) {
                     Ok(0) => return,
                     Ok(read) => {
                         // The plan may have changed while nothing came: what came later is under
                         // the new one.
                         self.look_at_plan();
-                        self.received.extend_from_slice(&room[..read]);
+                        self.received.extend_from_slice(&buffer[..read]);
                         if !self.take_packets() {
                             return;
                         }

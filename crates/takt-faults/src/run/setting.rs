@@ -33,7 +33,7 @@ pub(super) struct Scene {
     pub(super) in_order: bool,
     pub(super) findings: Vec<Violation>,
     pub(super) summary: Option<serde_json::Value>,
-    pub(super) said: String,
+    pub(super) message: String,
 }
 
 impl Setting<'_> {
@@ -86,7 +86,7 @@ impl Setting<'_> {
 
 fn verdict_words(scene: &Scene) -> String {
     let Some(summary) = &scene.summary else {
-        return scene.said.lines().last().unwrap_or_default().to_owned();
+        return scene.message.lines().last().unwrap_or_default().to_owned();
     };
     format!("{} {} {}", summary["verdict"], summary["reasons"], summary["stop_causes"])
 }
@@ -99,8 +99,8 @@ fn check_summary(case: &Case, scene: &Scene, findings: &mut Findings) {
         // Not the whole summary: its keys, and the name of its folder, hold every word.
         Some(summary) => format!("{} {}", summary["reasons"], summary["stop_causes"]).to_lowercase(),
         None => {
-            let told = scene.said.lines().filter(|line| !line.starts_with("Run directory"));
-            told.collect::<Vec<_>>().join("\n").to_lowercase()
+            let reported = scene.message.lines().filter(|line| !line.starts_with("Run directory"));
+            reported.collect::<Vec<_>>().join("\n").to_lowercase()
         }
     };
     if !case.words.is_empty() && !case.words.iter().any(|word| words.contains(word)) {
@@ -110,8 +110,8 @@ fn check_summary(case: &Case, scene: &Scene, findings: &mut Findings) {
     if case.fails && scene.summary.as_ref().is_some_and(|summary| summary["verdict"] == "PASS") {
         add(findings, "the run does not pass", verdict_words(scene));
     }
-    if scene.said.contains("panicked") {
-        let line = scene.said.lines().find(|line| line.contains("panicked")).unwrap_or_default();
+    if scene.message.contains("panicked") {
+        let line = scene.message.lines().find(|line| line.contains("panicked")).unwrap_or_default();
         add(findings, "no panic", line.to_owned());
     }
 }

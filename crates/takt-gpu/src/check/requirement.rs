@@ -17,7 +17,6 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// One that was measured.
     pub fn measured(what: &str, measured: String, reached: bool) -> Self {
         Self { what: what.to_owned(), measured: Some(measured), reached: Some(reached), why_not: None }
     }

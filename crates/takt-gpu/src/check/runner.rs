@@ -27,7 +27,6 @@ pub const SUMMARY: &str = "summary.txt";
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
-    /// Its name.
     pub name: &'static str,
     /// What it does, in a line.
     pub about: &'static str,
@@ -161,7 +160,7 @@ impl RunnerOptions {
     }
 }
 
-/// Runs the steps. `command` makes a step's process, which tells on its standard output what it
+/// Runs the steps. `command` makes a step's process, which reports on its standard output what it
 /// finds (`step::Said`); `program` says which program that is, so that a folder is not gone on with
 /// by another.
 ///

@@ -13,7 +13,7 @@ use crate::gpu::Info;
 /// What a step says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
+pub enum StepMessage {
     /// What begins: where a step that is ended by its time limit was.
     Progress(String),
     /// The device that it works on.
@@ -52,7 +52,7 @@ pub struct Step<'a> {
     pub ordinal: u32,
     /// Time for measuring, seconds. Preparing comes on top.
     pub work_s: f64,
-    say: &'a mut dyn FnMut(Said),
+    send: &'a mut dyn FnMut(StepMessage),
     /// The device is emulated: times do not count.
     emulated: bool,
 }
@@ -67,15 +67,15 @@ impl std::fmt::Debug for Step<'_> {
 }
 
 impl<'a> Step<'a> {
-    /// A step whose words go to `say`.
-    pub fn new(ordinal: u32, work_s: f64, say: &'a mut dyn FnMut(Said)) -> Self {
-        Self { ordinal, work_s, say, emulated: false }
+    /// A step whose words go to `send`.
+    pub fn new(ordinal: u32, work_s: f64, send: &'a mut dyn FnMut(StepMessage)) -> Self {
+        Self { ordinal, work_s, send, emulated: false }
     }
 
-    /// Tells on which device it works; from now on it is known whether times count.
+    /// Reports on which device it works; from now on it is known whether times count.
     pub fn device(&mut self, info: &Info) {
         self.emulated = info.emulated;
-        (self.say)(Said::Device(info.clone()));
+        (self.send)(StepMessage::Device(info.clone()));
     }
 
     /// Whether the device is the emulated one.
@@ -83,14 +83,14 @@ impl<'a> Step<'a> {
         self.emulated
     }
 
-    /// Tells what begins.
+    /// Reports what begins.
     pub fn progress(&mut self, what: impl Into<String>) {
-        (self.say)(Said::Progress(what.into()));
+        (self.send)(StepMessage::Progress(what.into()));
     }
 
     /// Judges what counts on every device: results, order, words.
     pub fn judge(&mut self, what: &str, measured: impl Into<String>, reached: bool) {
-        (self.say)(Said::Requirement(Requirement::measured(what, measured.into(), reached)));
+        (self.send)(StepMessage::Requirement(Requirement::measured(what, measured.into(), reached)));
     }
 
     /// Judges a time, which says nothing where the device is emulated.
@@ -101,22 +101,22 @@ impl<'a> Step<'a> {
         } else {
             requirement
         };
-        (self.say)(Said::Requirement(requirement));
+        (self.send)(StepMessage::Requirement(requirement));
     }
 
-    /// Tells of a requirement that could not be judged here.
+    /// Reports of a requirement that could not be judged here.
     pub fn not_run(&mut self, what: &str, why: impl Into<String>) {
-        (self.say)(Said::Requirement(Requirement::not_run(what, why)));
+        (self.send)(StepMessage::Requirement(Requirement::not_run(what, why)));
     }
 
-    /// Tells a figure.
+    /// Reports a figure.
     pub fn figure(&mut self, name: &str, value: impl Serialize) {
         let value = serde_json::to_value(value).unwrap_or(serde_json::Value::Null);
-        (self.say)(Said::Figure(name.to_owned(), value));
+        (self.send)(StepMessage::Figure(name.to_owned(), value));
     }
 }
 
-impl Said {
+impl StepMessage {
     /// Prints it as a line; a reader that is gone is the runner's end, which takes this process
     /// with it.
     pub fn print(&self) {
@@ -135,7 +135,7 @@ static OWN_PROCESS: AtomicBool = AtomicBool::new(false);
 pub fn hung(what: &str, seconds: u64) -> String {
     let why = format!("{what}: has not ended within {seconds} s");
     if OWN_PROCESS.load(Ordering::Relaxed) {
-        Said::Failed(why).print();
+        StepMessage::Failed(why).print();
         // SAFETY: ends the process; what it had to say is said and flushed.
         unsafe { libc::_exit(1) };
     }
@@ -146,21 +146,21 @@ pub fn hung(what: &str, seconds: u64) -> String {
 /// complete.
 pub fn run(ordinal: u32, work_s: f64, body: impl FnOnce(&mut Step<'_>) -> Result<(), StepError>) -> bool {
     OWN_PROCESS.store(true, Ordering::Relaxed);
-    let mut say = |said: Said| said.print();
-    let outcome = body(&mut Step::new(ordinal, work_s, &mut say));
+    let mut send = |message: StepMessage| message.print();
+    let outcome = body(&mut Step::new(ordinal, work_s, &mut send));
     let last = match outcome {
-        Ok(()) => Said::Done,
-        Err(StepError::NotRun(why)) => Said::NotRun(why),
+        Ok(()) => StepMessage::Done,
+        Err(StepError::NotRun(why)) => StepMessage::NotRun(why),
         Err(StepError::Gpu(error))
             if matches!(
                 error,
                 GpuError::NoDriver { .. } | GpuError::DriverTooOld { .. } | GpuError::NoDevice { .. }
             ) =>
         {
-            Said::NoDevice(error.to_string())
+            StepMessage::NoDevice(error.to_string())
         }
-        Err(error) => Said::Failed(error.to_string()),
+        Err(error) => StepMessage::Failed(error.to_string()),
     };
     last.print();
-    last == Said::Done
+    last == StepMessage::Done
 }

@@ -27,7 +27,6 @@ use crate::memory::DeviceBuffer;
 use crate::stream::Stream;
 use crate::wait::{Wait, Waited};
 
-/// Opens the device of `step`.
 fn open(step: &mut Step<'_>) -> Result<Gpu, GpuError> {
     let gpu = Gpu::open(step.ordinal)?;
     step.device(gpu.info());
@@ -53,7 +52,7 @@ fn after(seconds: f64) -> u64 {
     monotonic_ns() + (seconds * 1e9) as u64
 }
 
-/// A kernel that works as long as it is told.
+/// A kernel that works as long as it is instructed.
 struct Busy {
     kernel: Function,
     out: DeviceBuffer<f32>,

@@ -140,10 +140,10 @@ impl Daemon {
         while !matches!(mps::look_in(&daemon.pipe()), Mps::Running(_)) {
             let ended = daemon.folder.join("ended").exists();
             if ended || Instant::now() > until {
-                let said = std::fs::read_to_string(daemon.folder.join("said")).unwrap_or_default();
-                let said = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing");
+                let message = std::fs::read_to_string(daemon.folder.join("said")).unwrap_or_default();
+                let message = message.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing");
                 let how = if ended { "ended at once" } else { "cannot be reached after 10 s" };
-                let why = format!("{how}; it said: {}", said.trim());
+                let why = format!("{how}; it said: {}", message.trim());
                 let fix = "look whether the driver works (`nvidia-smi`) and no other user's MPS runs";
                 return Err(SharingError::Tool { tool: CONTROL, why, fix });
             }
@@ -156,7 +156,6 @@ impl Daemon {
         self.folder.join("pipe")
     }
 
-    /// Ends it.
     pub(super) fn end(mut self) -> Result<(), SharingError> {
         if self.guard.end() && !self.folder.exists() {
             return Ok(());

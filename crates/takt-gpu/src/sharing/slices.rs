@@ -76,22 +76,22 @@ fn policy(program: &Path, ordinal: u32, argument: &str) -> Result<String, Sharin
         .args(["compute-policy", "-i", &ordinal, argument])
         .output()
         .map_err(|error| refused(error.to_string()))?;
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
+    let message = [output.stdout, output.stderr].concat();
+    let message = String::from_utf8_lossy(&message);
     if output.status.success() {
-        return Ok(said.into_owned());
+        return Ok(message.into_owned());
     }
-    let said: Vec<&str> = said.split_whitespace().collect();
-    Err(refused(format!("{} ({})", said.join(" "), output.status)))
+    let message: Vec<&str> = message.split_whitespace().collect();
+    Err(refused(format!("{} ({})", message.join(" "), output.status)))
 }
 
 fn read(program: &Path, ordinal: u32) -> Result<Slice, SharingError> {
-    let said = policy(program, ordinal, "--list")?;
-    Slice::in_text(&said).ok_or_else(|| {
-        let said: Vec<&str> = said.split_whitespace().collect();
+    let message = policy(program, ordinal, "--list")?;
+    Slice::in_text(&message).ok_or_else(|| {
+        let message: Vec<&str> = message.split_whitespace().collect();
         let why = format!(
             "compute-policy --list names none or several of default, short, medium, long: {}",
-            said.join(" ")
+            message.join(" ")
         );
         SharingError::Tool {
             tool: TOOL,

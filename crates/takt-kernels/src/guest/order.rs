@@ -1,4 +1,4 @@
-//! What the guest is told to do: a JSON file in its image.
+//! What the guest is instructed to do: a JSON file in its image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};

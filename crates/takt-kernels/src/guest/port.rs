@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::system::now_ns;
 
-/// Name of the virtio port.
 pub const PORT_NAME: &str = "takt.results";
 
 /// The serial line that is used where there is no such port.

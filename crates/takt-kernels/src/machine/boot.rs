@@ -26,7 +26,7 @@ const PANICKED_QUIET_S: u64 = 10;
 /// Most of a console's log that is judged: its end. A guest can write gigabytes.
 const CONSOLE_JUDGED_BYTES: u64 = 1 << 20;
 
-/// What is told while a guest runs.
+/// What is reported while a guest runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The guest is up.
@@ -38,7 +38,7 @@ pub enum Event {
     Line(String),
     /// Bytes of results so far.
     Results(u64),
-    /// Nothing new; told several times a second, so that a listener can end a run that says
+    /// Nothing new; reported several times a second, so that a listener can end a run that says
     /// nothing.
     Waiting,
 }
@@ -214,8 +214,8 @@ impl<'a> Run<'a> {
                 return Ok(status);
             }
             self.read(progress)?;
-            let said = self.console.length() + self.stream.read + self.line.read;
-            let quiet_s = quiet.look(said).as_secs();
+            let produced = self.console.length() + self.stream.read + self.line.read;
+            let quiet_s = quiet.look(produced).as_secs();
             // Not at every look: the log may be long.
             let panicked = quiet_s >= PANICKED_QUIET_S && quiet_s != looked_s && {
                 looked_s = quiet_s;

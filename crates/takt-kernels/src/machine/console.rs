@@ -2,7 +2,7 @@
 
 use crate::guest::CONSOLE_ERROR;
 
-/// What the console tells.
+/// What the console reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
     /// Nothing was ever written.
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_in_its_own_words() {
+    fn a_panic_is_reported_in_its_own_words() {
         let console = b"[    0.0] Linux version 6.1\r\n[    1.234567] Kernel panic - not syncing: sysrq triggered crash\r\n\
                         [    1.3] CPU: 0 PID: 1\r\n";
         assert_eq!(
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_initramfs_is_told() {
+    fn a_kernel_without_initramfs_is_reported() {
         let console = b"[    1.0] VFS: Unable to mount root fs on unknown-block(0,0)\n\
                         [    1.1] Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)\n";
         assert!(matches!(judge(console), Judgement::NoInit(line) if line.starts_with("VFS: Unable")));

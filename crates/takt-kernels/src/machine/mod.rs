@@ -296,7 +296,6 @@ impl MachineError {
 }
 
 impl Outcome {
-    /// The end of one job.
     #[must_use]
     pub fn job(&self, name: &str) -> Option<&JobEnd> {
         self.jobs.iter().find(|end| end.name == name)

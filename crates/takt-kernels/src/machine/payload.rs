@@ -13,7 +13,7 @@ const MAGIC_AT: usize = 0x202;
 const VERSION_AT: usize = 0x206;
 const PAYLOAD_AT: usize = 0x248;
 
-/// The payload is told since this version.
+/// The payload is reported since this version.
 const VERSION_MIN: u16 = 0x0208;
 
 /// Kernels are well below; a damaged file must not fill the memory.

@@ -67,7 +67,7 @@ impl Drop for Qemu {
     }
 }
 
-/// Whether KVM can be used by this process: told by the kernel, not by the file's being there.
+/// Whether KVM can be used by this process: reported by the kernel, not by the file's being there.
 pub(super) fn probe_kvm() -> Result<(), String> {
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     const KVM_GET_API_VERSION: libc::c_ulong = 0xae00;

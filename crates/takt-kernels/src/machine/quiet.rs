@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What the kernel tells of a process.
+/// What the kernel reports of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Look {
     /// CPU time of all its threads.
@@ -22,19 +22,24 @@ struct Look {
 pub(super) struct Quiet {
     process: PathBuf,
     last: Option<(Instant, Look)>,
-    said: u64,
+    produced: u64,
     counted: Duration,
 }
 
 impl Quiet {
     /// Of the process `id`.
     pub(super) fn new(id: u32) -> Self {
-        Self { process: PathBuf::from(format!("/proc/{id}")), last: None, said: 0, counted: Duration::ZERO }
+        Self {
+            process: PathBuf::from(format!("/proc/{id}")),
+            last: None,
+            produced: 0,
+            counted: Duration::ZERO,
+        }
     }
 
-    /// Looks again. `said`: bytes of all that came from the guest. The time that counts since they
-    /// last grew.
-    pub(super) fn look(&mut self, said: u64) -> Duration {
+    /// Looks again. `produced`: bytes of all that came from the guest. The time that counts since
+    /// they last grew.
+    pub(super) fn look(&mut self, produced: u64) -> Duration {
         let now = Instant::now();
         let look = self.ask();
         if let (Some((before, last)), Some(look)) = (self.last, look) {
@@ -43,8 +48,8 @@ impl Quiet {
             // Without /proc there is nothing better than the clock.
             self.counted += now - before;
         }
-        if said != self.said {
-            (self.said, self.counted) = (said, Duration::ZERO);
+        if produced != self.produced {
+            (self.produced, self.counted) = (produced, Duration::ZERO);
         }
         self.last = Some((now, look.unwrap_or(Look { cpu: Duration::ZERO, wants: false })));
         self.counted

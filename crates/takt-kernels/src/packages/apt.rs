@@ -74,7 +74,7 @@ impl Source for Apt {
             Some(file) if output.status.success() => Ok(file),
             _ => Err(PackageError::Apt {
                 command: format!("apt-get download {asked}"),
-                said: last_errors(&output),
+                message: last_errors(&output),
                 fix: "check the network; where the lists are old (404 Not Found), `apt-get update` as root; or give a \
                       kernel by path",
             }),
@@ -92,7 +92,7 @@ fn run(program: &'static str, arguments: &[&str], folder: Option<&Path>) -> Resu
         io::ErrorKind::NotFound => PackageError::NoApt { program, source },
         _ => PackageError::Apt {
             command: program.to_owned(),
-            said: source.to_string(),
+            message: source.to_string(),
             fix: "repair apt, or give a kernel by path",
         },
     })

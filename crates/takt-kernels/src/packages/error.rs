@@ -23,11 +23,11 @@ pub enum PackageError {
     #[error("no kernel {name} is offered or in the cache{}. Fix: {fix}", there_are(near))]
     NotOffered { name: String, near: Vec<String>, fix: &'static str },
     /// The package manager failed.
-    #[error("{command} failed: {said}. Fix: {fix}")]
+    #[error("{command} failed: {message}. Fix: {fix}")]
     Apt {
         command: String,
         /// The end of what it said.
-        said: String,
+        message: String,
         fix: &'static str,
     },
     /// What came is not what the distribution's signed lists promise.
@@ -45,7 +45,6 @@ pub enum PackageError {
     /// A package's file is broken.
     #[error("{path}: {reason}. Nothing was kept. Fix: fetch it again", path = path.display())]
     BrokenPackage { path: PathBuf, reason: Box<PackageDefect> },
-    /// A package has no kernel in it.
     #[error("{package} has no {wanted} in it. Fix: name a package that `takt kernels list` shows")]
     NoKernelInside { package: String, wanted: &'static str },
     /// A file given as a kernel is none.

@@ -180,7 +180,7 @@ pub(super) mod tests {
             let (_, bytes) =
                 self.packages.iter().find(|(name, _)| *name == stanza.package).ok_or(PackageError::Apt {
                     command: "apt-get download".into(),
-                    said: "E: 404 Not Found".into(),
+                    message: "E: 404 Not Found".into(),
                     fix: "none",
                 })?;
             let path = folder.join("a.deb");

@@ -71,8 +71,8 @@ impl Store {
         for (stanza, aliases) in offered {
             let at = cached.iter().position(|(_, facts)| is_of(facts, &stanza));
             let kernel = at.map(|at| cached.swap_remove(at).0);
-            let says_rt = stanza.description.contains("PREEMPT_RT");
-            let by_text = says_rt.then_some(Preemption { model: Model::Rt, dynamic: false });
+            let has_rt = stanza.description.contains("PREEMPT_RT");
+            let by_text = has_rt.then_some(Preemption { model: Model::Rt, dynamic: false });
             listed.push(Listed {
                 name: names::short(&stanza.package),
                 aliases,

@@ -188,7 +188,7 @@ impl FrameReader {
         let at = self.at;
         let rest = &self.buffer[self.taken..];
         let Some(head) = rest.first_chunk::<HEAD_BYTES>() else {
-            // A wrong mark is told at once, not when sixteen bytes of it are there.
+            // A wrong mark is reported at once, not when sixteen bytes of it are there.
             let begin = &rest[..rest.len().min(MARK.len())];
             return if MARK.starts_with(begin) { Ok(None) } else { Err(Self::mark_error(at, begin)) };
         };
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_bytes_are_told_at_once() {
+    fn foreign_bytes_are_reported_at_once() {
         let mut reader = FrameReader::default();
         reader.push(b"[  ");
         assert_eq!(reader.next_frame(), Err(FrameError::Mark { at: 0, found: *b"[  \0" }));

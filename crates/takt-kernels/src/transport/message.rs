@@ -24,7 +24,6 @@ pub struct Hello {
     pub command_line: String,
     /// CPUs online.
     pub cpus: usize,
-    /// Memory in all, KiB.
     pub memory_kib: u64,
     /// The clock source in force.
     pub clock_source: Option<String>,
@@ -32,7 +31,7 @@ pub struct Hello {
     pub at_ns: u64,
 }
 
-/// The preemption model of a kernel as `uname -v` and the scheduler's file tell it.
+/// The preemption model of a kernel as `uname -v` and the scheduler's file report it.
 impl Hello {
     /// `PREEMPT_RT`, `PREEMPT_DYNAMIC (voluntary)`, `PREEMPT`, or `voluntary or none` where the
     /// kernel does not say.
@@ -108,7 +107,6 @@ pub struct JobEnd {
 /// The archive is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveEnd {
-    /// Bytes in all.
     pub bytes: u64,
     /// SHA-256 of them, hexadecimal.
     pub sha256: String,
@@ -382,14 +380,14 @@ mod tests {
     }
 
     #[test]
-    fn text_of_another_version_is_told() {
+    fn text_of_another_version_is_reported() {
         let mut bytes = Vec::new();
         FrameWriter::new(&mut bytes).frame(Kind::Done, b"{}").unwrap();
         assert!(matches!(all(&bytes), Err(MessageError::Text { kind: Kind::Done, .. })));
     }
 
     #[test]
-    fn models_are_told_as_the_kernel_names_them() {
+    fn models_are_reported_as_the_kernel_names_them() {
         let hello = |version: &str, realtime, preempt: Option<&str>| {
             let hello = Hello {
                 version: version.into(),

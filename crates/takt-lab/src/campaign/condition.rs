@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::table::{Row, Table};
 
-/// One condition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConditionRow {
     /// The factors in one line.
@@ -18,7 +17,6 @@ pub struct ConditionRow {
     pub max: Option<f64>,
     /// Mean (Td_mean).
     pub mean: Option<f64>,
-    /// Median.
     pub median: Option<f64>,
     /// Standard deviation.
     pub stddev: Option<f64>,

@@ -25,7 +25,6 @@ use crate::session::file_name;
 const CAMPAIGN_FILE: &str = "campaign.json";
 /// File of the runs that failed, with their causes.
 const FAILURES_FILE: &str = "failures.json";
-/// File of the table.
 const TABLE_FILE: &str = "table.json";
 /// Folder of resolved configurations.
 const CONFIGS: &str = "configs";
@@ -113,7 +112,6 @@ impl Campaign {
         self.registry.kind(&self.plan.robot)
     }
 
-    /// Its plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }

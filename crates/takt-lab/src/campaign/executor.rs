@@ -48,7 +48,7 @@ pub struct Queue {
     pub left: Duration,
 }
 
-/// What an executor tells of the runs.
+/// What an executor reports of the runs.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// A run begins.
@@ -119,8 +119,8 @@ pub enum Progress<'a> {
     Note(&'a str),
 }
 
-/// Hears what becomes of the runs.
-pub type Tell<'a> = &'a mut dyn FnMut(Step<'_>) -> Result<(), LabError>;
+/// Is called with what becomes of the runs.
+pub type Notify<'a> = &'a mut dyn FnMut(Step<'_>) -> Result<(), LabError>;
 
 /// Who makes the open runs of a campaign.
 pub trait Executor {
@@ -133,12 +133,12 @@ pub trait Executor {
     /// Whether `run` can be made now; others wait.
     fn takes(&self, run: &CellRun) -> bool;
 
-    /// Has the `open` runs made, each into its place in the campaign, and tells what becomes of
+    /// Has the `open` runs made, each into its place in the campaign, and shows what becomes of
     /// each.
     ///
     /// # Errors
     /// [`LabError::Stopped`] and others where it ended before the last of them.
-    fn execute(&self, campaign: &Campaign, open: &[&CellRun], tell: Tell<'_>) -> Result<(), LabError>;
+    fn execute(&self, campaign: &Campaign, open: &[&CellRun], notify: Notify<'_>) -> Result<(), LabError>;
 }
 
 /// Makes runs on this machine, one after the other; guests, whose time does not pass with the
@@ -148,7 +148,6 @@ pub struct Local<'a> {
     pub labels: &'a BTreeMap<String, String>,
     /// Goes on although the finished runs were made on another machine.
     pub any_machine: bool,
-    /// Makes one.
     pub make: Make<'a>,
     /// Whether to go on with the next.
     pub go_on: &'a (dyn Fn() -> bool + Sync),
@@ -169,29 +168,29 @@ impl Executor for Local<'_> {
         run.setup.labels == *self.labels
     }
 
-    /// Workers make runs, and this thread alone tells.
-    fn execute(&self, campaign: &Campaign, open: &[&CellRun], tell: Tell<'_>) -> Result<(), LabError> {
+    /// Workers make runs, and this thread alone reports.
+    fn execute(&self, campaign: &Campaign, open: &[&CellRun], notify: Notify<'_>) -> Result<(), LabError> {
         let guests = campaign.plan().file.guests.as_ref();
         let at_once = guests.map_or(1, |guests| guests.at_once as usize);
         let work = Work { campaign, open, next: AtomicUsize::new(0), given_up: AtomicBool::new(false) };
         let mut left = TimeLeft::of(open, guests.is_some());
         std::thread::scope(|scope| {
-            let (says, said) = mpsc::channel();
+            let (sender, events) = mpsc::channel();
             for _ in 0..at_once.clamp(1, open.len().max(1)) {
-                let says = says.clone();
-                scope.spawn(|| self.work(&work, says));
+                let sender = sender.clone();
+                scope.spawn(|| self.work(&work, sender));
             }
-            drop(says);
-            let told = self.tell(&said, &mut left, at_once, tell);
+            drop(sender);
+            let reported = self.notify(&events, &mut left, at_once, notify);
             work.given_up.store(true, Ordering::Release);
-            told
+            reported
         })?;
         if (self.go_on)() { Ok(()) } else { Err(LabError::Stopped { dir: campaign.path().to_owned() }) }
     }
 }
 
 /// What a worker says about a run.
-enum Said<'a> {
+enum RunEvent<'a> {
     Begins(&'a CellRun),
     Ended(&'a CellRun, Result<(), RunFailure>, Duration),
 }
@@ -205,31 +204,31 @@ struct Work<'a> {
 }
 
 impl Local<'_> {
-    fn work<'a>(&self, work: &Work<'a>, says: mpsc::Sender<Said<'a>>) {
+    fn work<'a>(&self, work: &Work<'a>, sender: mpsc::Sender<RunEvent<'a>>) {
         while (self.go_on)() && !work.given_up.load(Ordering::Acquire) {
             let Some(run) = work.open.get(work.next.fetch_add(1, Ordering::Relaxed)).copied() else { return };
             let begun = Instant::now();
-            let _ = says.send(Said::Begins(run));
+            let _ = sender.send(RunEvent::Begins(run));
             let outcome = work.campaign.one(run, self.folder.as_deref(), self.make);
-            let _ = says.send(Said::Ended(run, outcome, begun.elapsed()));
+            let _ = sender.send(RunEvent::Ended(run, outcome, begun.elapsed()));
         }
     }
 
-    fn tell(
+    fn notify(
         &self,
-        said: &mpsc::Receiver<Said<'_>>,
+        events: &mpsc::Receiver<RunEvent<'_>>,
         left: &mut TimeLeft,
         at_once: usize,
-        tell: Tell<'_>,
+        notify: Notify<'_>,
     ) -> Result<(), LabError> {
-        for event in said {
+        for event in events {
             match event {
-                Said::Begins(run) => tell(Step::Begins { run, left: left.over(at_once) })?,
+                RunEvent::Begins(run) => notify(Step::Begins { run, left: left.over(at_once) })?,
                 // It was ended with the campaign and says nothing about its configuration.
-                Said::Ended(..) if !(self.go_on)() => break,
-                Said::Ended(run, outcome, took) => {
+                RunEvent::Ended(..) if !(self.go_on)() => break,
+                RunEvent::Ended(run, outcome, took) => {
                     left.ended(run, outcome.is_ok().then_some(took));
-                    tell(Step::Ended { run, outcome })?;
+                    notify(Step::Ended { run, outcome })?;
                 }
             }
         }

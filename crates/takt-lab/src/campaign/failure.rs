@@ -19,12 +19,12 @@ pub enum RunFailure {
     #[error(transparent)]
     Files(#[from] takt_rundir::Error),
     /// The process that made it failed.
-    #[error("{status}: {said}")]
+    #[error("{status}: {message}")]
     Process {
         /// How it ended.
         status: ExitStatus,
         /// What it said last.
-        said: String,
+        message: String,
     },
     /// A run in a guest names no kernel.
     #[error("the run names no kernel")]
@@ -42,12 +42,12 @@ pub enum RunFailure {
     #[error("the guest says nothing about its run")]
     Silent,
     /// The job in the guest failed.
-    #[error("{ending}: {said}. Console: {console}", console = console.display())]
+    #[error("{ending}: {message}. Console: {console}", console = console.display())]
     Job {
         /// How it ended.
         ending: JobEnding,
         /// What it said last.
-        said: String,
+        message: String,
         /// What the guest's console showed.
         console: PathBuf,
     },

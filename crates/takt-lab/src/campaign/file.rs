@@ -72,7 +72,6 @@ pub enum Level {
         /// What it sets.
         set: toml::Table,
     },
-    /// One value.
     Value(toml::Value),
 }
 
@@ -115,7 +114,6 @@ impl Level {
     }
 }
 
-/// One factor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FactorSpec {
@@ -125,7 +123,6 @@ pub struct FactorSpec {
     /// wait for it. In a virtual campaign, kernel and boot parameters are what each run boots.
     /// Anything else: a key of the robot's configuration, dots between the levels.
     pub name: String,
-    /// Its values.
     pub values: Vec<Level>,
 }
 
@@ -138,7 +135,6 @@ fn toml_value(text: &str) -> toml::Value {
         .unwrap_or_else(|| toml::Value::String(text.to_owned()))
 }
 
-/// A campaign.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CampaignFile {
@@ -171,7 +167,6 @@ pub struct CampaignFile {
     /// Keys that all runs share, beside the robot's configuration.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub set: toml::Table,
-    /// The factors.
     #[serde(default, rename = "factor")]
     pub factors: Vec<FactorSpec>,
 }

@@ -21,7 +21,7 @@ mod table;
 
 pub use condition::{ConditionRow, condition_rows};
 pub use engine::Campaign;
-pub use executor::{Executor, Local, Make, Progress, Queue, RunOrder, Step, Tell, TimeLeft};
+pub use executor::{Executor, Local, Make, Notify, Progress, Queue, RunOrder, Step, TimeLeft};
 pub use failure::RunFailure;
 pub use file::{CampaignFile, FactorSpec, Level, Order};
 pub use plan::{CellRun, Plan, RunSetup};

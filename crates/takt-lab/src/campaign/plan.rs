@@ -23,7 +23,6 @@ use crate::session::file_name;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunSetup {
-    /// Stress profile.
     pub stress: Profile,
     /// Noise threads.
     pub noise: u32,
@@ -45,7 +44,6 @@ pub struct RunSetup {
 }
 
 impl RunSetup {
-    /// The interference.
     pub fn interference(&self) -> Interference {
         Interference { stress: self.stress.clone(), noise: self.noise, cpus: self.cpus }
     }
@@ -78,9 +76,7 @@ pub struct CellRun {
 pub struct Plan {
     /// The campaign.
     pub file: CampaignFile,
-    /// The robot.
     pub robot: String,
-    /// Runs.
     pub runs: Vec<CellRun>,
     /// Resolved configurations: name and TOML text.
     pub configs: Vec<(String, String)>,
@@ -249,8 +245,8 @@ impl Plan {
                     place: None,
                 };
                 runs.push(CellRun {
-                    // The number keeps names apart whose special characters were all that told them
-                    // apart.
+                    // The number keeps names apart whose special characters were all that reported
+                    // them apart.
                     name: format!(
                         "{:03}-{}-r{repetition}",
                         index + 1,

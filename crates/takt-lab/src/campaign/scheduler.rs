@@ -19,7 +19,6 @@ pub struct SchedulerRow {
     pub count: u64,
     /// Mean, microseconds, as all that follow.
     pub mean: Option<f64>,
-    /// Median.
     pub median: Option<f64>,
     /// Maximum.
     pub max: Option<f64>,

@@ -47,11 +47,10 @@ pub struct Row {
     /// The verdict in one sentence.
     #[serde(default)]
     pub sentence: Option<String>,
-    /// Single figures: means over the repetitions that tell them, units in the names.
+    /// Single figures: means over the repetitions that report them, units in the names.
     pub figures: BTreeMap<String, f64>,
     /// Greatest share of the processor time that the hypervisor took in one repetition.
     pub stolen: Option<f64>,
-    /// Records lost.
     pub records_lost: Option<u64>,
     /// What was lost on the robot's wires over all repetitions, and what of it is allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -108,14 +107,14 @@ impl Row {
 
     /// Figures and verdict of all repetitions together, by the reports' own way.
     fn conclude(&mut self, runs: &[(RunHeader, RunDir)]) -> Result<(), LabError> {
-        let mut told: BTreeMap<&String, (f64, u32)> = BTreeMap::new();
+        let mut reported: BTreeMap<&String, (f64, u32)> = BTreeMap::new();
         for (name, value) in runs.iter().flat_map(|(header, _)| &header.figures) {
-            let (sum, count) = told.entry(name).or_default();
+            let (sum, count) = reported.entry(name).or_default();
             *sum += value;
             *count += 1;
         }
         let mean = |(name, (sum, count)): (&String, (f64, u32))| (name.clone(), sum / f64::from(count));
-        self.figures = told.into_iter().map(mean).collect();
+        self.figures = reported.into_iter().map(mean).collect();
         let Some(all) = takt_report::verdict::of_runs(runs)? else { return Ok(()) };
         self.us = all.main.summary().over(1e3);
         if let Some(report) = all.report {
@@ -140,7 +139,6 @@ fn widen(range: &mut Option<[f64; 2]>, value: f64) {
 pub struct Table {
     /// Name of the campaign.
     pub campaign: String,
-    /// The robot.
     pub robot: String,
     /// A row per configuration, in the order of the factors' values.
     pub rows: Vec<Row>,

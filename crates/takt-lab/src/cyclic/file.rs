@@ -12,7 +12,6 @@ use takt_rt::settings::ThreadSettings;
 
 use crate::{ConfigError, Envelope};
 
-/// The shipped configuration.
 pub const SHIPPED: &str = include_str!("../../../../robots/cyclic.toml");
 
 /// A cyclic task.
@@ -66,12 +65,10 @@ impl Default for CyclicFile {
 }
 
 impl CyclicFile {
-    /// The period.
     pub fn period(&self) -> Duration {
         Duration::try_from_secs_f64(1.0 / self.rate_hz).unwrap_or(Duration::MAX)
     }
 
-    /// The deadline.
     pub fn deadline(&self) -> Duration {
         match self.deadline_ms {
             Some(ms) => Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX),

@@ -1,4 +1,4 @@
-//! Who tells the jobs of a run to the manager that started it.
+//! Who reports the jobs of a run to the manager that started it.
 
 use takt_ros::jobs::{Job, JobFile, JobFileError, JobWriter};
 use takt_rt::procfs;
@@ -8,7 +8,7 @@ use super::Task;
 /// Names in the kernel end here.
 const LONGEST_COMM: usize = 15;
 
-/// Tells the jobs of a run to the manager that started it; without one it does nothing.
+/// Reports the jobs of a run to the manager that started it; without one it does nothing.
 #[derive(Debug, Default)]
 pub struct JobReporter {
     file: Option<JobFile>,
@@ -89,7 +89,7 @@ mod tests {
     };
 
     #[test]
-    fn without_a_manager_nothing_is_told_and_with_one_every_job_is() {
+    fn without_a_manager_nothing_is_reported_and_with_one_every_job_is() {
         let mut silent = JobReporter::default();
         silent.job(&SSM, 0, [1, 2, 3]);
         assert!(silent.reported.is_empty());
@@ -102,23 +102,23 @@ mod tests {
             reporter.job(&SSM, 0, [index * 100, index * 100 + 5, index * 100 + 25]);
             reporter.job(&PERCEPTION, 2, [index * 100, index * 100 + 5, index * 100 + 50]);
         }
-        let mut told = Vec::new();
-        // What is told waits in the probe until nothing earlier can come.
+        let mut received_jobs = Vec::new();
+        // What is reported waits in the probe until nothing earlier can come.
         for _ in 0..1000 {
             probe
                 .poll(&mut |event| {
                     if let Kind::Job { task, used_ns, .. } = event.kind {
-                        told.push((task.to_string(), used_ns));
+                        received_jobs.push((task.to_string(), used_ns));
                     }
                 })
                 .unwrap();
-            if told.len() >= 200 {
+            if received_jobs.len() >= 200 {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        assert_eq!(told.iter().filter(|job| *job == &("ssm".to_owned(), 20)).count(), 100);
-        assert_eq!(told.iter().filter(|job| *job == &("perception-2".to_owned(), 45)).count(), 100);
+        assert_eq!(received_jobs.iter().filter(|job| *job == &("ssm".to_owned(), 20)).count(), 100);
+        assert_eq!(received_jobs.iter().filter(|job| *job == &("perception-2".to_owned(), 45)).count(), 100);
     }
 
     #[test]

@@ -26,7 +26,6 @@ const ROBOT_FILE: &str = "/etc/takt/robot.toml";
 const SETUP_FILE: &str = "/etc/takt/setup.json";
 /// The run directory in the guest, below what is brought out.
 const RUN: &str = "run";
-/// The one job.
 const JOB: &str = "takt";
 
 /// What interference uses where the host has it; built-in threads stand in for what is not there.
@@ -51,7 +50,8 @@ pub struct Maker {
 struct Kept<'a> {
     virtual_machine: &'a VirtualMachine,
     kernel_version: &'a str,
-    said: &'a Hello,
+    #[serde(rename = "said")]
+    hello: &'a Hello,
     /// The guest's own clock at its end, seconds.
     guest_s: f64,
     /// The host's time in all, seconds.
@@ -124,7 +124,7 @@ impl Maker {
         let kept = Kept {
             virtual_machine: &description,
             kernel_version: &kernel.version,
-            said: &outcome.hello,
+            hello: &outcome.hello,
             guest_s: outcome.ended.guest_ns as f64 / 1e9,
             host_s: outcome.ended.wall.as_secs_f64(),
             host_boot_s: outcome.ended.boot_wall.as_secs_f64(),
@@ -238,12 +238,12 @@ fn judge(outcome: &Outcome) -> Result<(), RunFailure> {
     if end.ending == (JobEnding::Exited { code: 0 }) {
         return Ok(());
     }
-    let said = outcome.results.join(JOBS_DIRECTORY).join(format!("{JOB}.stderr"));
-    let said = fs::read_to_string(said).unwrap_or_default();
-    let last = last_words(&said).or(said.lines().last()).unwrap_or_default();
+    let message = outcome.results.join(JOBS_DIRECTORY).join(format!("{JOB}.stderr"));
+    let message = fs::read_to_string(message).unwrap_or_default();
+    let last = last_words(&message).or(message.lines().last()).unwrap_or_default();
     Err(RunFailure::Job {
         ending: end.ending.clone(),
-        said: last.to_owned(),
+        message: last.to_owned(),
         console: outcome.console.clone(),
     })
 }

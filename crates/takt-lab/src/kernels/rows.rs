@@ -30,9 +30,7 @@ pub struct KernelRow {
     pub measure: String,
     /// Values measured.
     pub count: u64,
-    /// Mean.
     pub mean: Option<f64>,
-    /// Median.
     pub median: Option<f64>,
     /// 99 % quantile.
     pub p99: Option<f64>,

@@ -153,7 +153,7 @@ impl RealsenseCamera {
             last: None,
             sequence: 0,
         };
-        // The first frame tells the intrinsics; a camera takes up to some seconds for it.
+        // The first frame reports the intrinsics; a camera takes up to some seconds for it.
         let (frames, _) = camera.aligned(5_000)?;
         let color = camera.part(&frames, sys::STREAM_COLOR, sys::FORMAT_RGB8)?;
         let raw = camera.intrinsics_of(&color).map_err(failed)?;

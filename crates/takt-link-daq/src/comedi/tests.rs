@@ -77,14 +77,14 @@ fn channel_range_reference_and_pause_reach_the_library() {
     config.input = ComediChannel { subdevice: Some(1), channel: 1, range: 0, aref: Aref::Diff };
     config.settling = Duration::from_micros(7);
     let mut board = Comedi::open(&config, false).unwrap();
-    // Channel 1 of the fake tells how it was asked: code = range * 1000 + aref * 100 + pause in
+    // Channel 1 of the fake shows how it was asked: code = range * 1000 + aref * 100 + pause in
     // microseconds.
     let code = ((board.read_v().unwrap() + 10.0) / 20.0 * 65535.0).round();
     assert_eq!(code, 207.0);
 }
 
 #[test]
-fn what_the_board_does_not_have_is_told_with_what_it_has() {
+fn what_the_board_does_not_have_is_reported_with_what_it_has() {
     let Some(config) = config() else { return };
     let with = |change: &dyn Fn(&mut ComediConfig)| {
         let mut changed = config.clone();
@@ -105,7 +105,7 @@ fn what_the_board_does_not_have_is_told_with_what_it_has() {
 }
 
 #[test]
-fn a_device_that_does_not_open_is_told_with_the_fix() {
+fn a_device_that_does_not_open_is_reported_with_the_fix() {
     let Some(config) = config() else { return };
     for (device, words, fix) in [
         ("/dev/comedi-absent", "No such file", "modprobe"),
@@ -129,7 +129,7 @@ fn a_failed_conversion_carries_the_librarys_words() {
 }
 
 #[test]
-fn a_missing_or_foreign_library_is_told_with_the_fix() {
+fn a_missing_or_foreign_library_is_reported_with_the_fix() {
     let missing = ComediConfig { library: "libcomedi-absent.so.0".into(), ..ComediConfig::default() };
     let error = error_of(&missing);
     assert!(error.contains("libcomedi-absent.so.0") && error.contains("apt install"), "{error}");

@@ -37,7 +37,7 @@ fn a_part_of_a_table_leaves_the_other_defaults() {
 }
 
 #[test]
-fn impossible_values_are_told_with_their_key() {
+fn impossible_values_are_reported_with_their_key() {
     for (text, key) in [
         ("kind = 'udp', resend_after = '1us'", "link.resend_after = 1us"),
         ("kind = 'udp', drop_every = 1", "link.drop_every"),

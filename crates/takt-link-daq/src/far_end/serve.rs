@@ -38,7 +38,7 @@ pub fn serve(make: &Make) -> ExitCode {
     }
 }
 
-fn say(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
+fn respond(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
     let mut text = serde_json::to_vec(answer)?;
     text.push(b'\n');
     stream.write_all(&text)
@@ -53,7 +53,7 @@ fn serve_wire(make: &Make) -> io::Result<()> {
     let hello: Hello = serde_json::from_str(&line)?;
     let mut end = match make(&hello.description) {
         Ok(end) => end,
-        Err(reason) => return say(&mut stream, &Answer::Refused(reason.to_string())),
+        Err(reason) => return respond(&mut stream, &Answer::Refused(reason.to_string())),
     };
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
@@ -68,9 +68,9 @@ fn serve_wire(make: &Make) -> io::Result<()> {
     });
     let handle = match started {
         Ok(handle) => handle,
-        Err(error) => return say(&mut stream, &Answer::Refused(error.to_string())),
+        Err(error) => return respond(&mut stream, &Answer::Refused(error.to_string())),
     };
-    say(&mut stream, &Answer::Ready(Box::new(handle.granted().clone())))?;
+    respond(&mut stream, &Answer::Ready(Box::new(handle.granted().clone())))?;
     // Nothing more is said; the end of the stream is the near end's end.
     let mut rest = [0; 64];
     while matches!(reader.read(&mut rest), Ok(bytes) if bytes > 0) {}
@@ -81,7 +81,7 @@ fn serve_wire(make: &Make) -> io::Result<()> {
     }
     let end = handle.join().map_err(|error| io::Error::other(error.to_string()))??;
     // A near end that is gone reads nothing.
-    let _ = say(&mut stream, &Answer::Report(end.report()));
+    let _ = respond(&mut stream, &Answer::Report(end.report()));
     Ok(())
 }
 
@@ -167,7 +167,7 @@ fn stream(line: &OwnedFd, end: &mut dyn FarEnd, stop: &AtomicBool) -> io::Result
     Ok(())
 }
 
-/// The counter tells that a level has come; the levels themselves lie in the socket then.
+/// The counter shows that a level has come; the levels themselves lie in the socket then.
 fn counters(
     out: &OwnedFd,
     back: &OwnedFd,

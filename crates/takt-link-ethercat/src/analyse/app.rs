@@ -1,4 +1,5 @@
-//! The application's own stamps: what a run directory or a log of any program tells of its cycles.
+//! The application's own stamps: what a run directory or a log of any program reports of its
+//! cycles.
 
 /// A cycle of the application; times in CLOCK_MONOTONIC, 0 where unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipelined_log_is_told_from_a_waiting_one() {
+    fn a_pipelined_log_is_distinguished_from_a_waiting_one() {
         let waiting = AppLog::from_csv("sent_ns,taken_ns\n1000,1100\n2000,0\n3000,3200\n", 5).unwrap();
         let seen: Vec<_> = waiting.cycles.iter().map(|c| (c.sent_ns, c.taken_ns, c.gave_up_ns)).collect();
         assert_eq!(seen, [(1000, 1100, 2000), (2000, 0, 3000), (3000, 3200, 0)]);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Limits;
 use super::app::{AppCycle, AppLog};
-use super::ways::{Traffic, Way, Ways};
+use super::ways::{FrameTimes, Frames, Traffic};
 use crate::frame::command;
 
 /// The period that is taken where a capture has no cyclic frames.
@@ -132,7 +132,7 @@ impl Spread {
     }
 }
 
-/// What a capture tells.
+/// What a capture reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Frames, each counted once however often it was seen.
@@ -155,7 +155,7 @@ pub struct Report {
     pub host_send: Option<Spread>,
     /// Round trips beyond this are slow, microseconds.
     pub slow_limit_us: f64,
-    /// Lateness beyond this is told, microseconds.
+    /// Lateness beyond this is reported, microseconds.
     pub late_limit_us: f64,
     /// Findings of each kind.
     pub kinds: BTreeMap<Kind, u64>,
@@ -188,7 +188,7 @@ fn median(mut values: Vec<u64>) -> Option<u64> {
 }
 
 /// The three parts of a way beyond the host, each with who is to blame for it.
-type Part = (fn(&Way) -> Option<u64>, Blame, &'static str);
+type Part = (fn(&FrameTimes) -> Option<u64>, Blame, &'static str);
 const PARTS: [Part; 3] = [
     (
         |way| since(way.at_segment_ns, way.sent_ns),
@@ -206,15 +206,15 @@ const PARTS: [Part; 3] = [
 /// Judges all ways.
 pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) -> Report {
     let ways = traffic.ways();
-    let first_ns = ways.ways.first().map_or(0, Way::first_ns);
-    let cyclic = |way: &&Way| way.cyclic;
+    let first_ns = ways.ways.first().map_or(0, FrameTimes::first_ns);
+    let cyclic = |way: &&FrameTimes| way.cyclic;
     // Several frames of one cycle go out together: a cycle begins where its first one does.
     let starts = cycle_starts(&ways);
     let period = median(starts.windows(2).map(|two| gap(&ways, two[0], two[1])).collect());
     let period_ns = period.unwrap_or(PERIOD_NS);
     let slow_ns = limits.slow_ns.unwrap_or(period_ns / 2);
     let late_ns = limits.late_ns.unwrap_or(period_ns / 4);
-    let spread = |part: &dyn Fn(&Way) -> Option<u64>| {
+    let spread = |part: &dyn Fn(&FrameTimes) -> Option<u64>| {
         Spread::of(ways.ways.iter().filter(cyclic).filter_map(part).collect())
     };
     let usual: Vec<Option<u64>> =
@@ -222,7 +222,7 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
     let cycles = app.map(|log| (log, found(log, &ways, &starts)));
     let mut judge = LateFrameJudge {
         traffic,
-        usual_trip_ns: median(ways.ways.iter().filter_map(Way::round_trip_ns).collect()).unwrap_or(0),
+        usual_trip_ns: median(ways.ways.iter().filter_map(FrameTimes::round_trip_ns).collect()).unwrap_or(0),
         ways: &ways,
         usual,
         usual_counters: usual_counters(traffic, &ways),
@@ -259,7 +259,7 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
         cyclic_frames: ways.ways.iter().filter(cyclic).count(),
         length_s: micros(ways.last_ns.saturating_sub(first_ns)) / 1e6,
         period_us: period.map(micros),
-        round_trip: spread(&Way::round_trip_ns),
+        round_trip: spread(&FrameTimes::round_trip_ns),
         outward: spread(&PARTS[0].0),
         in_segment: spread(&PARTS[1].0),
         homeward: spread(&PARTS[2].0),
@@ -276,12 +276,12 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
     }
 }
 
-fn notes(ways: &Ways, cycles_found: Option<usize>) -> Vec<String> {
+fn notes(ways: &Frames, cycles_found: Option<usize>) -> Vec<String> {
     let mut notes = Vec::new();
     if ways.has_master && !ways.has_segment {
         notes.push(
             "captured at the master's host alone: what took long beyond its interface may be the network card, the wire or a \
-             device; a capture at the devices' end, too (takt segment --capture, a tap at the first device) tells them apart"
+             device; a capture at the devices' end, too (takt segment --capture, a tap at the first device) distinguishes them"
                 .to_owned(),
         );
     }
@@ -306,8 +306,8 @@ fn notes(ways: &Ways, cycles_found: Option<usize>) -> Vec<String> {
 
 /// The first frame of each cycle: of those with process data, those that lead with what most lead
 /// with.
-fn cycle_starts(ways: &Ways) -> Vec<usize> {
-    let seen = |way: &Way| way.cyclic && (way.sent_ns.is_some() || !ways.has_master);
+fn cycle_starts(ways: &Frames) -> Vec<usize> {
+    let seen = |way: &FrameTimes| way.cyclic && (way.sent_ns.is_some() || !ways.has_master);
     let Some(first) = ways.ways.iter().position(seen) else { return Vec::new() };
     // The same command at the same address: other datagrams of the frame may come and go.
     let mut leads: HashMap<u64, usize> = HashMap::new();
@@ -319,12 +319,12 @@ fn cycle_starts(ways: &Ways) -> Vec<usize> {
     (first..ways.ways.len()).filter(|&at| seen(&ways.ways[at]) && ways.ways[at].lead == lead).collect()
 }
 
-fn gap(ways: &Ways, earlier: usize, later: usize) -> u64 {
+fn gap(ways: &Frames, earlier: usize, later: usize) -> u64 {
     ways.ways[later].first_ns().saturating_sub(ways.ways[earlier].first_ns())
 }
 
 /// The usual working counters of each shape: those of most answers.
-fn usual_counters(traffic: &Traffic, ways: &Ways) -> HashMap<u32, u32> {
+fn usual_counters(traffic: &Traffic, ways: &Frames) -> HashMap<u32, u32> {
     let mut counts: HashMap<u32, BTreeMap<u32, u64>> = HashMap::new();
     for way in ways.ways.iter().filter(|way| way.from_segment_ns.or(way.returned_ns).is_some()) {
         *counts.entry(way.shape).or_default().entry(way.counters).or_default() += 1;
@@ -340,7 +340,7 @@ fn usual_counters(traffic: &Traffic, ways: &Ways) -> HashMap<u32, u32> {
 }
 
 /// Cycles of the log and the first frames of theirs.
-fn found(log: &AppLog, ways: &Ways, starts: &[usize]) -> Vec<(AppCycle, usize)> {
+fn found(log: &AppLog, ways: &Frames, starts: &[usize]) -> Vec<(AppCycle, usize)> {
     // Clocks are read, and stamps made, this far apart.
     const SLACK_NS: u64 = 20_000;
     let mut found = Vec::new();
@@ -366,7 +366,7 @@ fn found(log: &AppLog, ways: &Ways, starts: &[usize]) -> Vec<(AppCycle, usize)> 
 
 /// Cycles of the application whose frames no capture at its own interface has. Those before the
 /// first and after the last that was found may have been sent while nobody captured.
-fn unseen(log: &AppLog, found: &[(AppCycle, usize)], ways: &Ways) -> Vec<AppCycle> {
+fn unseen(log: &AppLog, found: &[(AppCycle, usize)], ways: &Frames) -> Vec<AppCycle> {
     let (Some(&(first, _)), Some(&(last, _)), true) = (found.first(), found.last(), ways.has_master) else {
         return Vec::new();
     };
@@ -375,21 +375,21 @@ fn unseen(log: &AppLog, found: &[(AppCycle, usize)], ways: &Ways) -> Vec<AppCycl
     between.filter(|cycle| !seen.contains(&cycle.sent_ns)).copied().collect()
 }
 
-fn host_send_ns(log: &AppLog, cycle: AppCycle, way: &Way) -> Option<u64> {
+fn host_send_ns(log: &AppLog, cycle: AppCycle, way: &FrameTimes) -> Option<u64> {
     Some(way.sent_ns?.saturating_sub(log.in_capture(cycle.sent_ns)))
 }
 
-/// Why a cycle began late, by the application's own stamps: the greatest of what they tell.
+/// Why a cycle began late, by the application's own stamps: the greatest of what they report.
 fn own_words(before: Option<&AppCycle>, cycle: &AppCycle, late_ns: u64, period_ns: u64) -> String {
     let AppCycle { planned_ns, wake_ns, sent_ns, .. } = *cycle;
     let known = |later: u64, earlier: u64| if earlier > 0 { later.saturating_sub(earlier) } else { 0 };
     let put_off = known(planned_ns, before.map_or(0, |before| before.planned_ns)).saturating_sub(period_ns);
-    let told = [
+    let parts = [
         (known(wake_ns, planned_ns), "its thread woke", "after its time (scheduling: see takt trace)"),
         (known(sent_ns, wake_ns), "it was", "from its wake-up to sending"),
         (put_off, "it planned this cycle", "later than a period after the one before"),
     ];
-    match told.into_iter().max_by_key(|told| told.0).filter(|told| told.0 > late_ns / 2) {
+    match parts.into_iter().max_by_key(|parts| parts.0).filter(|parts| parts.0 > late_ns / 2) {
         Some((ns, what, when)) => format!("{what} {:.0} µs {when}", micros(ns)),
         None => format!("it sent {:.0} µs late by its own stamps", micros(late_ns)),
     }
@@ -397,7 +397,7 @@ fn own_words(before: Option<&AppCycle>, cycle: &AppCycle, late_ns: u64, period_n
 
 struct LateFrameJudge<'a> {
     traffic: &'a Traffic,
-    ways: &'a Ways,
+    ways: &'a Frames,
     usual: Vec<Option<u64>>,
     usual_trip_ns: u64,
     usual_counters: HashMap<u32, u32>,
@@ -409,7 +409,7 @@ struct LateFrameJudge<'a> {
 }
 
 impl LateFrameJudge<'_> {
-    fn tell(&mut self, way: &Way, kind: Kind, blame: Blame, excess_ns: Option<u64>, why: String) {
+    fn find(&mut self, way: &FrameTimes, kind: Kind, blame: Blame, excess_ns: Option<u64>, why: String) {
         let usual = self.usual_counters.get(&way.shape).copied().unwrap_or(way.counters);
         let usual = self.traffic.counters(usual);
         let answered = way.from_segment_ns.or(way.returned_ns).is_some();
@@ -438,7 +438,7 @@ impl LateFrameJudge<'_> {
     }
 
     /// A frame's round trip and its working counters.
-    fn trip(&mut self, way: &Way) {
+    fn trip(&mut self, way: &FrameTimes) {
         match way.round_trip_ns() {
             Some(trip_ns) if trip_ns > self.slow_ns => self.slow(way, trip_ns),
             Some(_) => {}
@@ -453,7 +453,7 @@ impl LateFrameJudge<'_> {
         let usual = self.usual_counters.get(&way.shape).copied();
         if way.cyclic && usual.is_some_and(|usual| usual != way.counters) {
             let usual = self.traffic.counters(usual.unwrap_or_default()).to_vec();
-            let told: Vec<String> = self
+            let parts: Vec<String> = self
                 .traffic
                 .datagrams(way.shape, way.counters)
                 .zip(usual)
@@ -462,12 +462,12 @@ impl LateFrameJudge<'_> {
                     format!("{} at {address:#x} counts {got}, usually {usual}", command::name(command))
                 })
                 .collect();
-            let why = format!("{}: not every device took part as usual", told.join("; "));
-            self.tell(way, Kind::Counter, Blame::Device, None, why);
+            let why = format!("{}: not every device took part as usual", parts.join("; "));
+            self.find(way, Kind::Counter, Blame::Device, None, why);
         }
     }
 
-    fn slow(&mut self, way: &Way, trip_ns: u64) {
+    fn slow(&mut self, way: &FrameTimes, trip_ns: u64) {
         let excess_ns = trip_ns.saturating_sub(self.usual_trip_ns);
         let worst = PARTS
             .iter()
@@ -486,10 +486,10 @@ impl LateFrameJudge<'_> {
                 format!("{:.0} µs from the master's interface and back to it", micros(trip_ns)),
             ),
         };
-        self.tell(way, Kind::Slow, blame, Some(excess_ns), why);
+        self.find(way, Kind::Slow, blame, Some(excess_ns), why);
     }
 
-    fn missing(&mut self, way: &Way) {
+    fn missing(&mut self, way: &FrameTimes) {
         let (blame, why) = match (way.sent_ns, way.at_segment_ns, way.from_segment_ns) {
             (Some(_), None, _) if self.ways.has_segment => {
                 (Blame::Wire, "it left the master's host and never reached the segment")
@@ -501,7 +501,7 @@ impl LateFrameJudge<'_> {
             (_, _, Some(_)) => return,
             _ => (Blame::WireOrDevice, "it left the master's host and never came back"),
         };
-        self.tell(way, Kind::Missing, blame, None, why.to_owned());
+        self.find(way, Kind::Missing, blame, None, why.to_owned());
     }
 
     /// Frames that the application sent and that did not get as far as its own interface. Where the
@@ -546,7 +546,7 @@ impl LateFrameJudge<'_> {
             let waited = app.and_then(|(log, cycle)| host_send_ns(log, cycle, &way)).unwrap_or(0);
             if waited > self.late_ns {
                 let why = format!("{:.0} µs from the application's send to the interface", micros(waited));
-                self.tell(&way, Kind::SentLate, Blame::HostStack, Some(waited), why);
+                self.find(&way, Kind::SentLate, Blame::HostStack, Some(waited), why);
                 continue;
             }
             if late_ns <= self.late_ns {
@@ -574,7 +574,7 @@ impl LateFrameJudge<'_> {
                     micros(answered.unwrap_or(0).saturating_sub(before.first_ns()))
                 ),
             };
-            self.tell(&way, Kind::SentLate, Blame::Application, Some(late_ns), why);
+            self.find(&way, Kind::SentLate, Blame::Application, Some(late_ns), why);
         }
     }
 
@@ -592,7 +592,7 @@ impl LateFrameJudge<'_> {
                         "the answer was at the interface {:.0} µs before the application had it",
                         micros(waited)
                     );
-                    self.tell(&way, Kind::TakenLate, Blame::HostStack, Some(waited), why);
+                    self.find(&way, Kind::TakenLate, Blame::HostStack, Some(waited), why);
                 }
             } else if cycle.gave_up_ns > 0 {
                 let waited = log.in_capture(cycle.gave_up_ns).saturating_sub(there_ns);
@@ -601,7 +601,7 @@ impl LateFrameJudge<'_> {
                         "the answer was at the interface {:.0} µs before the application gave up waiting, and never reached it",
                         micros(waited)
                     );
-                    self.tell(&way, Kind::TakenLate, Blame::HostStack, Some(waited), why);
+                    self.find(&way, Kind::TakenLate, Blame::HostStack, Some(waited), why);
                 }
             }
         }

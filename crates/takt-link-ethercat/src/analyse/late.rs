@@ -1,5 +1,5 @@
 //! Why an answer came too late, from the stamps of its way: of the application itself, of this
-//! host's kernel, and of the segment where it is a simulated one that tells the truth.
+//! host's kernel, and of the segment where it is a simulated one that reports the truth.
 //!
 //! ```text
 //!  planned ─► awake ─► begun ─► sent ─► handed over ─► at the segment ─► left it ─► arrived here ─► (given up) ─► taken
@@ -59,7 +59,7 @@ pub struct Usual {
     pub segment_ns: u64,
     /// From the segment to this host's kernel.
     pub homeward_ns: u64,
-    /// From sending to this host's kernel, where the segment does not tell.
+    /// From sending to this host's kernel, where the segment does not report.
     pub beyond_ns: u64,
 }
 
@@ -84,7 +84,7 @@ pub enum Place {
     Homeward,
     /// Between handing over and this host's receive path: wire, card, device, or this host's own
     /// interrupts and softirqs, as the kernel stamps an answer in software. Only the segment's own
-    /// stamps tell them apart.
+    /// stamps distinguish them.
     Beyond,
     /// The answer was in this host, and the application did not get it.
     Untaken,
@@ -280,7 +280,7 @@ mod tests {
         let cause = LateWay { begun_ns, ..waited }.judge(&USUAL);
         assert_eq!((cause.place, cause.from_ns, cause.excess_ns), (Place::Before, begun_ns, 1290 * US));
         assert_eq!(cause.place.blame(), None, "whose doing the frame before was is not seen");
-        // Where nobody knows when it began, it counts as work: the two cannot be told apart.
+        // Where nobody knows when it began, it counts as work: the two cannot be distinguished.
         assert_eq!(LateWay { begun_ns: 0, ..waited }.judge(&USUAL).place, Place::Work);
     }
 

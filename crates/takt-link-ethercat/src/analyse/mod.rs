@@ -1,4 +1,4 @@
-//! What a capture tells of any master: for each slow or missing frame its round trip, its working
+//! What a capture reports of any master: for each slow or missing frame its round trip, its working
 //! counters, and who is to blame.
 //!
 //! ```text
@@ -23,9 +23,9 @@ mod tests;
 pub use app::{AppCycle, AppLog, LogError};
 pub use blame::{Blame, Counter, Finding, Kind, Report, Spread};
 pub use late::{LateCause, LateWay, Place, Usual};
-pub use ways::{Traffic, Way};
+pub use ways::{FrameTimes, Traffic};
 
-/// From when on something is told.
+/// From when on something is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// Round trips longer than this are slow. Half the master's period where absent: the answer of

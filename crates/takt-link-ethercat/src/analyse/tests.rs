@@ -83,7 +83,7 @@ fn log(cycles: &[Cycle]) -> AppLog {
 const BOTH: [usize; 4] = [1, 2, 3, 4];
 const MASTER: [usize; 2] = [1, 4];
 
-fn told(report: &Report) -> Vec<(Kind, Blame)> {
+fn reported(report: &Report) -> Vec<(Kind, Blame)> {
     report.findings.iter().map(|finding| (finding.kind, finding.blame)).collect()
 }
 
@@ -98,10 +98,10 @@ fn delay(cycle: &mut Cycle, point: usize, by: u64) {
 }
 
 #[test]
-fn where_nothing_is_wrong_nothing_is_told() {
+fn where_nothing_is_wrong_nothing_is_reported() {
     for (points, app) in [(&BOTH[..], true), (&BOTH[..], false), (&MASTER[..], true), (&MASTER[..], false)] {
         let report = judged(&well(), points, app);
-        assert_eq!(told(&report), []);
+        assert_eq!(reported(&report), []);
         assert_eq!((report.frames, report.cyclic_frames, report.unasked), (100, 100, 0));
         assert_eq!(report.period_us, Some(1000.0));
         assert_eq!(report.round_trip.map(|trip| trip.median_us), Some(30.0));
@@ -134,26 +134,26 @@ fn each_place_is_blamed_for_its_delay() {
         delay(&mut cycles[50], point, 700 * US);
         for app in [false, true] {
             let report = judged(&cycles, &BOTH, app);
-            assert_eq!(told(&report), [(Kind::Slow, blame)], "{point}");
+            assert_eq!(reported(&report), [(Kind::Slow, blame)], "{point}");
             assert_eq!(report.findings[0].round_trip_us, Some(730.0));
             assert_eq!(report.findings[0].working_counters[0].got, 30);
-            // At one end it cannot be told.
-            assert_eq!(told(&judged(&cycles, &MASTER, app)), [(Kind::Slow, Blame::WireOrDevice)]);
+            // At one end it cannot be reported.
+            assert_eq!(reported(&judged(&cycles, &MASTER, app)), [(Kind::Slow, Blame::WireOrDevice)]);
         }
     }
     // In the host's stack on the way out, and on the way in.
     let mut cycles = well();
     delay(&mut cycles[50], 1, 700 * US);
     for points in [&BOTH[..], &MASTER] {
-        assert_eq!(told(&judged(&cycles, points, true)), [(Kind::SentLate, Blame::HostStack)]);
+        assert_eq!(reported(&judged(&cycles, points, true)), [(Kind::SentLate, Blame::HostStack)]);
         // Without the application's word it seems to have sent late.
-        assert_eq!(told(&judged(&cycles, points, false)), [(Kind::SentLate, Blame::Application)]);
+        assert_eq!(reported(&judged(&cycles, points, false)), [(Kind::SentLate, Blame::Application)]);
     }
     let mut cycles = well();
     delay(&mut cycles[50], 5, 700 * US);
-    assert_eq!(told(&judged(&cycles, &BOTH, true)), [(Kind::TakenLate, Blame::HostStack)]);
+    assert_eq!(reported(&judged(&cycles, &BOTH, true)), [(Kind::TakenLate, Blame::HostStack)]);
     cycles[50].stamps[5] = 0;
-    assert_eq!(told(&judged(&cycles, &BOTH, true)), [(Kind::TakenLate, Blame::HostStack)]);
+    assert_eq!(reported(&judged(&cycles, &BOTH, true)), [(Kind::TakenLate, Blame::HostStack)]);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn the_application_is_blamed_for_its_own_lateness() {
     for points in [&BOTH[..], &MASTER] {
         for app in [false, true] {
             let report = judged(&cycles, points, app);
-            assert_eq!(told(&report), [(Kind::SentLate, Blame::Application)]);
+            assert_eq!(reported(&report), [(Kind::SentLate, Blame::Application)]);
         }
     }
     assert!(judged(&cycles, &BOTH, true).findings[0].why.contains("wake-up to sending"));
@@ -177,9 +177,9 @@ fn what_never_came_is_charged_to_where_it_was_seen_last() {
         let mut cycles = well();
         cycles[50].stamps[last + 1..].fill(0);
         let report = judged(&cycles, &BOTH, false);
-        assert_eq!(told(&report), [(Kind::Missing, blame)], "{last}");
+        assert_eq!(reported(&report), [(Kind::Missing, blame)], "{last}");
         assert_eq!(report.findings[0].round_trip_us, None);
-        assert_eq!(told(&judged(&cycles, &MASTER, false)), [(Kind::Missing, Blame::WireOrDevice)]);
+        assert_eq!(reported(&judged(&cycles, &MASTER, false)), [(Kind::Missing, Blame::WireOrDevice)]);
     }
 }
 
@@ -198,7 +198,7 @@ fn what_never_left_the_host_is_charged_to_its_stack() {
         }
         for points in [&BOTH[..], &MASTER] {
             let report = judged(&cycles, points, true);
-            assert_eq!(told(&report), [(Kind::Missing, Blame::HostStack)], "{:?}", report.findings);
+            assert_eq!(reported(&report), [(Kind::Missing, Blame::HostStack)], "{:?}", report.findings);
             assert_eq!((report.findings[0].frame, report.held_up), (0, u64::from(waiting)));
             assert!(report.text(5, false).contains("        -   0.0"), "{}", report.text(5, false));
             // Without the application's word nobody knows that there was one, and the report says
@@ -209,7 +209,7 @@ fn what_never_left_the_host_is_charged_to_its_stack() {
         // An answer that was taken shows that the capture has the hole.
         cycles[50].stamps[5] = cycles[50].stamps[0] + 60 * US;
         let late = [(Kind::SentLate, Blame::Application)];
-        assert_eq!(told(&judged(&cycles, &MASTER, true)), late[..usize::from(waiting)]);
+        assert_eq!(reported(&judged(&cycles, &MASTER, true)), late[..usize::from(waiting)]);
     }
 }
 
@@ -224,17 +224,17 @@ fn a_master_that_waited_for_an_answer_is_not_blamed() {
     }
     for app in [false, true] {
         let report = judged(&cycles, &BOTH, app);
-        assert_eq!(told(&report), [(Kind::Slow, Blame::Device)]);
+        assert_eq!(reported(&report), [(Kind::Slow, Blame::Device)]);
         assert_eq!(report.held_up, 1);
     }
 }
 
 #[test]
-fn other_working_counters_are_told_with_the_usual_ones() {
+fn other_working_counters_are_reported_with_the_usual_ones() {
     let mut cycles = well();
     cycles[50].counter = 27;
     let report = judged(&cycles, &MASTER, false);
-    assert_eq!(told(&report), [(Kind::Counter, Blame::Device)]);
+    assert_eq!(reported(&report), [(Kind::Counter, Blame::Device)]);
     let counter = &report.findings[0].working_counters[0];
     assert_eq!((counter.command, counter.address, counter.got, counter.usual), ("LRW", 0x1000, 27, 30));
     assert!(report.text(10, false).contains("LRW 27/30"), "{}", report.text(10, false));
@@ -243,7 +243,7 @@ fn other_working_counters_are_told_with_the_usual_ones() {
 #[test]
 fn a_master_whose_address_has_the_mark_is_read_by_its_counters() {
     let report = analyse(&traffic(&well(), &BOTH, 0x02), None, &Limits::default());
-    assert_eq!((told(&report), report.cyclic_frames), (vec![], 100));
+    assert_eq!((reported(&report), report.cyclic_frames), (vec![], 100));
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub struct Traffic {
 
 /// A frame's way: when it was seen where, in the capture's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
+pub struct FrameTimes {
     /// Number of its first sighting in the file, from 1.
     pub number: u64,
     /// Leaving the master's host.
@@ -71,7 +71,7 @@ pub struct Way {
     pub(super) counters: u32,
 }
 
-impl Way {
+impl FrameTimes {
     /// When it was seen first.
     pub fn first_ns(&self) -> u64 {
         self.sent_ns.or(self.at_segment_ns).or(self.from_segment_ns).or(self.returned_ns).unwrap_or(0)
@@ -90,8 +90,8 @@ impl Way {
 
 /// All ways, and what belongs to none.
 #[derive(Debug, Default)]
-pub(super) struct Ways {
-    pub ways: Vec<Way>,
+pub(super) struct Frames {
+    pub ways: Vec<FrameTimes>,
     /// Answers without a frame: doubled on the way, or sent before the capture began.
     pub unasked: u64,
     /// Whether the capture has both sightings at the segment, and at the master.
@@ -154,7 +154,7 @@ impl Traffic {
     }
 
     /// Stations whose frames are marked before they have been round: those whose own address has
-    /// the bit set. Their answers are told by working counters, which are zero before the first
+    /// the bit set. Their answers are reported by working counters, which are zero before the first
     /// device.
     fn always_marked(&self) -> BTreeSet<u64> {
         let all: BTreeSet<u64> = self.sightings.iter().map(|sighting| sighting.source).collect();
@@ -181,13 +181,13 @@ impl Traffic {
         }
     }
 
-    pub(super) fn ways(&self) -> Ways {
+    pub(super) fn ways(&self) -> Frames {
         let always_marked = self.always_marked();
         // Sightings of equal frames, by point and in order of time.
         let mut groups: BTreeMap<u64, [Vec<usize>; 4]> = BTreeMap::new();
         let mut order: Vec<usize> = (0..self.sightings.len()).collect();
         order.sort_by_key(|&at| (self.sightings[at].time_ns, self.sightings[at].number));
-        let mut result = Ways::default();
+        let mut result = Frames::default();
         for at in order {
             let sighting = &self.sightings[at];
             result.last_ns = result.last_ns.max(sighting.time_ns);
@@ -207,7 +207,7 @@ impl Traffic {
 
     fn group(
         &self,
-        result: &mut Ways,
+        result: &mut Frames,
         sent: &[usize],
         at_segment: &[usize],
         from_segment: &[usize],
@@ -256,7 +256,7 @@ impl Traffic {
                 .iter()
                 .find(|(command, _, _)| command::is_logical(*command))
                 .map_or(0, |(command, address, _)| u64::from(*command) << 32 | u64::from(*address));
-            result.ways.push(Way {
+            result.ways.push(FrameTimes {
                 number: first.number,
                 sent_ns,
                 at_segment_ns,

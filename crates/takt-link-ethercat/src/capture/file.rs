@@ -85,17 +85,17 @@ pub enum Side {
 /// An interface of a capture.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct InterfaceFacts {
-    /// Its name; empty where the file does not tell.
+    /// Its name; empty where the file does not report.
     pub name: String,
-    /// Which end of the wire it is. A file that does not tell was taken at the master.
+    /// Which end of the wire it is. A file that does not report was taken at the master.
     pub side: Side,
     /// EtherCAT frames.
     pub frames: u64,
-    /// Frames that the capturing program lost; `None` where the file does not tell.
+    /// Frames that the capturing program lost; `None` where the file does not report.
     pub dropped: Option<u64>,
 }
 
-/// What a file tells beside its frames.
+/// What a file reports beside its frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct CaptureFacts {
     /// Its interfaces.
@@ -117,9 +117,10 @@ pub struct Packet<'a> {
     pub time_ns: u64,
     /// Where it was seen.
     pub side: Side,
-    /// Whether that host sent it, where the file tells.
+    /// Whether that host sent it, where the file reports.
     pub outgoing: Option<bool>,
-    /// From the destination address on; shorter than on the wire where the capture was told to cut.
+    /// From the destination address on; shorter than on the wire where the capture was instructed
+    /// to cut.
     pub frame: &'a [u8],
 }
 
@@ -216,7 +217,7 @@ impl<W: Write> Writer<W> {
         written(self.file.write_pcapng_block(block))
     }
 
-    /// Tells how many frames a tap lost.
+    /// Reports how many frames a tap lost.
     ///
     /// # Errors
     /// When it cannot be written.

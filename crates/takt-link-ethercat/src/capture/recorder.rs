@@ -59,7 +59,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // Nobody is left to be informed.
         let _ = self.end();
     }
 }

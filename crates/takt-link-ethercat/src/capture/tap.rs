@@ -8,7 +8,7 @@ use crate::segment::raw::{InterfaceError, check_interface, open_error};
 use crate::segment::veth::namespace_of;
 
 /// Room for frames that wait to be taken. 16 MiB: some thousand full frames, seconds of a busy bus.
-const ROOM_BYTES: i32 = 16 << 20;
+const BUFFER_BYTES: i32 = 16 << 20;
 
 /// A frame as a tap saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Tap {
         let index = check_interface(name)?;
         let system = |what| move |source| InterfaceError::System { what, name: name.to_owned(), source };
         let socket = PacketSocket::open(Layer::Frame, false).map_err(open_error("opening a tap", name))?;
-        socket.make_room(ROOM_BYTES);
+        socket.make_room(BUFFER_BYTES);
         socket.stamp().map_err(system("asking for time stamps"))?;
         // Outgoing frames are shown to sockets for all protocols alone.
         socket.bind(index, EVERY_PROTOCOL).map_err(system("binding the tap"))?;

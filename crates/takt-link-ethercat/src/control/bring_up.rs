@@ -295,7 +295,7 @@ fn reach_op(
     devices: &[Found],
     report: &mut Report<'_>,
 ) -> Result<(), ControlError> {
-    let mut told = 0;
+    let mut reported = 0;
     let mut refused: Option<LinkEvent> = None;
     loop {
         let exchanged = cycling.next();
@@ -312,8 +312,8 @@ fn reach_op(
         }
         let in_op = devices.len() - behind.len();
         let now_ns = cycling.port.now_ns();
-        if in_op != told {
-            told = in_op;
+        if in_op != reported {
+            reported = in_op;
             report("going to OP", devices.len(), in_op, now_ns);
         }
         if now_ns >= limits.deadline_ns {

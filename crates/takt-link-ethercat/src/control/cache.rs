@@ -159,7 +159,7 @@ impl Publisher {
         }
     }
 
-    /// Tells readers when the controller will want the cache next.
+    /// Informs readers when the controller will want the cache next.
     pub fn announce(&self, next_release_ns: u64) {
         self.shared.next_release_ns.store(next_release_ns, Ordering::Release);
     }

@@ -3,7 +3,7 @@
 //! Each cycle's frame carries the reference clock's time to all other devices (FRMW of 0x0910), and
 //! brings it back here. From that and the time at which the frame was sent, the lock estimates how
 //! the reference clock runs against ours: an offset and a drift, as a second-order loop. Then it
-//! tells by how much the next release must be moved so that frames pass the reference clock at
+//! shows by how much the next release must be moved so that frames pass the reference clock at
 //! whole multiples of the cycle in its time. What the wake-up's lateness does to a frame is not
 //! mistaken for drift: the estimate is of clocks, and lateness changes neither.
 
@@ -116,7 +116,7 @@ const MOST_INNOVATION_NS: f64 = 20_000.0;
 /// So many of them in a row that agree with each other, and it is the clock that has jumped.
 const JUMP_AFTER: usize = 64;
 
-/// The lock. Pure: told of answers, asked for moves.
+/// The lock. Pure: given answers, asked for moves.
 #[derive(Debug, Clone)]
 pub(super) struct ClockLock {
     period_ns: i64,
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_tells_no_time_is_no_lock() {
+    fn a_clock_that_reports_no_time_is_no_lock() {
         let mut state = 88_172_645_463_325_252;
         let few = u64::from(MOST_FAR) + 1;
         for (name, shows) in [

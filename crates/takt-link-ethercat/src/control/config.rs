@@ -1,4 +1,4 @@
-//! What the control interface is told: the devices on the wire, and how to talk to them.
+//! What the control interface is reported: the devices on the wire, and how to talk to them.
 
 use std::fmt;
 
@@ -168,7 +168,7 @@ pub struct ControlConfig {
     pub mode: ExchangeMode,
     /// How process data travel. `lrw`; `lrd_lwr` for devices that cannot do LRW.
     pub process: ProcessCommands,
-    /// Cycles from one status request to all devices to the next. 1: working counters do not tell
+    /// Cycles from one status request to all devices to the next. 1: working counters do not report
     /// of a device in SAFE-OP, whose outputs nobody applies; the request is a broadcast read of 14
     /// bytes in the same frame.
     pub status_cycles: u32,
@@ -185,7 +185,7 @@ pub struct ControlConfig {
     /// Time for all devices to reach OP, milliseconds. 5000: what is asked of 59 devices.
     pub bring_up_ms: u32,
     /// Tries of the search for devices when frames are lost in it, the first included: nobody on
-    /// the wire is told after as many times `silence_ms`. 3.
+    /// the wire is reported after as many times `silence_ms`. 3.
     pub attempts: u32,
     /// Frames of the static clock alignment. 200: enough for offsets; drift is followed later.
     pub clock_frames: u32,

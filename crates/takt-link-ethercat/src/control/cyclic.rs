@@ -1,10 +1,11 @@
 //! The frames of a cycle: what goes out together, and what came back of it.
 //!
 //! Process data, the status of all devices and the status of one share a frame as long as they fit.
-//! The frames of a cycle have a source address of their own, which tells them from the master's,
-//! and say which cycle they belong to: its low 8 bits are every datagram's index, and the low 32
-//! are the data of a last datagram without effect (NOP, ETG.1000.4 section 5.4), which devices pass
-//! on as it is. Indices alone would take an answer that is 256 cycles late for a new one.
+//! The frames of a cycle have a source address of their own, which distinguishes them from the
+//! master's, and say which cycle they belong to: its low 8 bits are every datagram's index, and the
+//! low 32 are the data of a last datagram without effect (NOP, ETG.1000.4 section 5.4), which
+//! devices pass on as it is. Indices alone would take an answer that is 256 cycles late for a new
+//! one.
 
 use std::ops::Range;
 

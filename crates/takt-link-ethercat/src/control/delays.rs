@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_topology_that_devices_may_tell_breaks_it(
+        fn no_topology_that_devices_may_report_breaks_it(
             devices in proptest::collection::vec((any::<bool>(), any::<[bool; 4]>(), any::<[u32; 4]>()), 0..40)
         ) {
             let devices: Vec<Passage> =

@@ -105,7 +105,7 @@ pub enum ControlError {
         /// The master's words.
         message: String,
     },
-    /// A device did not take or tell a whole object.
+    /// A device did not take or report a whole object.
     #[error("device {position} ({name}), object {index:#06x}:{sub:02x}, {length} bytes: {source}")]
     Sdo {
         /// Place in the configured list, from 0.
@@ -202,15 +202,15 @@ impl fmt::Display for Mismatch {
 
 struct Mismatches<'a>(&'a [Mismatch]);
 
-/// Mismatches told in one message; the rest is counted.
-const TOLD: usize = 4;
+/// Mismatches reported in one message; the rest is counted.
+const MOST_LISTED: usize = 4;
 
 impl fmt::Display for Mismatches<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, mismatch) in self.0.iter().take(TOLD).enumerate() {
+        for (number, mismatch) in self.0.iter().take(MOST_LISTED).enumerate() {
             write!(f, "{}{mismatch}", if number > 0 { "; " } else { "" })?;
         }
-        match self.0.len().saturating_sub(TOLD) {
+        match self.0.len().saturating_sub(MOST_LISTED) {
             0 => Ok(()),
             more => write!(f, "; and {more} more"),
         }

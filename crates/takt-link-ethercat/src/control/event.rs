@@ -1,4 +1,4 @@
-//! What happens on the wire, told through a ring.
+//! What happens on the wire, reported through a ring.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct LinkEvent {
     pub kind: EventKind,
 }
 
-/// Kinds of [`LinkEvent`]. Each is told when it begins, not in every cycle that it lasts.
+/// Kinds of [`LinkEvent`]. Each is reported when it begins, not in every cycle that it lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {

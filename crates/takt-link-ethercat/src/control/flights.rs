@@ -4,7 +4,8 @@
 //! *late*; one that has not come [`LOST_AFTER`] cycles later counts as *lost*, until it comes.
 
 /// Cycles after which a frame that has not come counts as lost. 16: far beyond what a host that is
-/// held up for some milliseconds delays frames by, and soon enough to be told in the same second.
+/// held up for some milliseconds delays frames by, and soon enough to be reported in the same
+/// second.
 pub(super) const LOST_AFTER: u64 = 16;
 /// Cycles for which a lost frame is known: one that comes within them was late and not lost. 256: a
 /// quarter of a second at 1 kHz; no queue on the way holds a frame for longer.

@@ -64,7 +64,7 @@ impl Drop for Idle {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(Ok(mut port)) = self.thread.take().map(Handle::join) {
-            // Best effort: nobody is there to be told.
+            // Best effort: nobody is there to be informed.
             let _ = port.shut_down(self.period);
         }
     }

@@ -83,14 +83,14 @@ impl Master {
         let storage = Box::into_raw(Box::new(Storage::new()));
         // SAFETY: the storage lives until `Memory` is dropped, after all that borrows it.
         let split = unsafe { &*storage }.try_split();
-        let never = Duration::MAX;
+        let unlimited = Duration::MAX;
         let timeouts = Timeouts {
-            state_transition: never,
-            pdu: never,
-            eeprom: never,
+            state_transition: unlimited,
+            pdu: unlimited,
+            eeprom: unlimited,
             wait_loop_delay: Duration::ZERO,
-            mailbox_echo: never,
-            mailbox_response: never,
+            mailbox_echo: unlimited,
+            mailbox_response: unlimited,
         };
         let config = MainDeviceConfig { dc_static_sync_iterations: clock_frames, ..Default::default() };
         let Ok((tx, rx, pdu_loop)) = split else {
@@ -171,7 +171,7 @@ impl Master {
     }
 
     /// Takes frames that have come back until `enough` says so or none is there; `enough` is given
-    /// the cyclic ones, and what tells when they came to this host, as far as the wire knows, and
+    /// the cyclic ones, and what shows when they came to this host, as far as the wire knows, and
     /// the time now. The master's own go to its requests. True if one came.
     pub fn receive(
         &mut self,
@@ -233,7 +233,7 @@ impl Master {
 
 /// What carries the frames of a request while it runs.
 pub(super) trait Carrier {
-    /// The time that deadlines are told in.
+    /// The time that deadlines are reported in.
     fn now_ns(&self) -> u64;
     /// A request begins: those before it are over, whatever became of their frames.
     fn begin_request(&mut self);
@@ -257,7 +257,7 @@ pub(super) trait Carrier {
         let mut future = Box::pin(future);
         let mut context = Context::from_waker(Waker::noop());
         let silence_ns = limits.silence.as_nanos() as u64;
-        let mut heard_ns = self.now_ns();
+        let mut received_ns = self.now_ns();
         loop {
             // The master adds up lengths from EEPROMs unchecked: absurd ones overflow. Nothing of
             // it is used afterwards.
@@ -277,13 +277,13 @@ pub(super) trait Carrier {
             let mut came = self.take_answers();
             let mut now_ns = self.now_ns();
             if !came {
-                self.wait((heard_ns + silence_ns).min(limits.deadline_ns));
+                self.wait((received_ns + silence_ns).min(limits.deadline_ns));
                 came = self.take_answers();
                 now_ns = self.now_ns();
             }
             if came {
-                heard_ns = now_ns;
-            } else if now_ns >= heard_ns + silence_ns {
+                received_ns = now_ns;
+            } else if now_ns >= received_ns + silence_ns {
                 return Err(ControlError::Silent { phase, waited: limits.silence });
             }
             if now_ns >= limits.deadline_ns {

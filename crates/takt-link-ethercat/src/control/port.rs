@@ -54,8 +54,9 @@ pub struct Exchanged {
     pub working_counter: u16,
     /// What it must be.
     pub expected_counter: u16,
-    /// Whether an answer that this exchange took tells of a device that did not take part. An older
-    /// one that does may still be the newest there is (`working_counter`); it has been told before.
+    /// Whether an answer that this exchange took reports a device that did not take part. An
+    /// older one that does may still be the newest there is (`working_counter`); it has been
+    /// reported before.
     pub counter_wrong: bool,
     /// Whether every device that was brought up answers and is in OP. Holds its last value when the
     /// frame was lost.
@@ -88,7 +89,7 @@ impl Exchanged {
         self.fresh && self.working_counter == self.expected_counter
     }
 
-    /// Whether a frame came, on time or late, that tells of a device that did not take part.
+    /// Whether a frame came, on time or late, that reports a device that did not take part.
     pub fn incomplete(&self) -> bool {
         self.answered && (self.counter_wrong || !self.all_op)
     }
@@ -161,7 +162,7 @@ pub struct LateAnswer {
     pub cycles: u8,
     /// The low 32 bits of the number of its cycle, which the frame carries.
     pub cycle: u32,
-    /// Where its first process data lie in the logical address space: tells frames of one cycle
+    /// Where its first process data lie in the logical address space: reports frames of one cycle
     /// apart.
     pub address: u32,
     /// When it came to this host, as far as the wire can say.
@@ -190,8 +191,8 @@ fn possible(arrived_ns: Option<u64>, sent_ns: u64, taken_ns: u64) -> Option<u64>
     arrived_ns.filter(|arrived_ns| (sent_ns..=taken_ns).contains(arrived_ns))
 }
 
-/// Cycles from one whose answers in time are told to the next: the question for the kernel's stamp
-/// is a system call.
+/// Cycles from one whose answers in time are reported to the next: the question for the kernel's
+/// stamp is a system call.
 const SAMPLE_CYCLES: u64 = 64;
 /// Lost exchanges in a row that make the link count as lost.
 const LINK_LOST_AFTER: u32 = 3;
@@ -232,7 +233,7 @@ pub struct Port {
     master: Master,
 }
 
-/// What was last told through events.
+/// What was last reported through events.
 struct Watch {
     counter_wrong: bool,
     stale: u32,
@@ -242,7 +243,7 @@ struct Watch {
     all_op: bool,
     errno: i32,
     send_errors: u64,
-    /// AL status of each device as last told.
+    /// AL status of each device as last reported.
     states: Vec<u8>,
     /// The device looked at, while not all are well.
     scanned: usize,
@@ -440,7 +441,7 @@ impl Port {
         self.master.sleep_until(at_ns);
     }
 
-    /// Tells the lock what came of the reference clock, and asks it for the next release.
+    /// Reports the lock what came of the reference clock, and asks it for the next release.
     fn keep_phase(&mut self, sent_ns: u64, next_release_ns: u64, result: &mut Exchanged) {
         let Some(clock) = &mut self.clock else { return };
         if self.announced_ns > 0 {
@@ -527,7 +528,7 @@ impl Port {
     /// Takes what is there of answers; whether anything was, and how many frames of process data
     /// came late.
     pub(super) fn receive(&mut self) -> (bool, LateOnes) {
-        let Self { cyclic, current, next, totals, input_bytes, master, late: told, .. } = self;
+        let Self { cyclic, current, next, totals, input_bytes, master, late: late_answers, .. } = self;
         let mut late = LateOnes::default();
         let came = {
             master.receive(|frame, times| {
@@ -551,11 +552,11 @@ impl Port {
                     // The kernel's stamp is of CLOCK_REALTIME: one that a step of it moved says
                     // nothing.
                     let arrived_ns = possible(arrived_ns, sent_ns, taken_ns);
-                    told.push(LateAnswer {
+                    late_answers.push(LateAnswer {
                         sent_ns,
                         cycles: ago.min(u8::MAX.into()) as u8,
                         cycle: cyclic.cycle.wrapping_sub(ago) as u32,
-                        // Only frames of process data are told.
+                        // Only frames of process data are reported.
                         address: crate::frame::logical_address(frame).unwrap_or(0),
                         arrived_ns,
                         taken_ns,
@@ -585,14 +586,14 @@ impl Port {
         self.watch.all_op = states == OP && usize::from(devices) == self.addresses.len();
         if before != devices {
             let expected = self.addresses.len() as u16;
-            self.tell(EventKind::DeviceCount { expected, got: devices });
+            self.note(EventKind::DeviceCount { expected, got: devices });
         }
         if self.watch.all_op {
             self.all_well();
         }
     }
 
-    /// All devices are in OP: tells of those that were not.
+    /// All devices are in OP: reports those that were not.
     fn all_well(&mut self) {
         for device in 0..self.watch.states.len() {
             self.device_state(device, OP, 0);
@@ -602,7 +603,7 @@ impl Port {
     fn device_state(&mut self, device: usize, state: u8, code: u16) {
         if self.watch.states[device] != state {
             self.watch.states[device] = state;
-            self.tell(EventKind::DeviceState { device: device as u16, state, code });
+            self.note(EventKind::DeviceState { device: device as u16, state, code });
         }
     }
 
@@ -622,7 +623,7 @@ impl Port {
         self.totals.stray_frames = self.totals.strays.sum();
         if send_errors > self.watch.send_errors && last_errno != self.watch.errno {
             self.watch.errno = last_errno;
-            self.tell(EventKind::SendFailed { errno: last_errno });
+            self.note(EventKind::SendFailed { errno: last_errno });
         }
         self.watch.send_errors = send_errors;
         if answered {
@@ -630,32 +631,32 @@ impl Port {
             let wrong = self.cyclic.stands_wrong();
             self.totals.working_counter_errors += u64::from(counter_wrong);
             if wrong && !self.watch.counter_wrong {
-                self.tell(EventKind::WorkingCounter { expected, got: counter });
+                self.note(EventKind::WorkingCounter { expected, got: counter });
             } else if !wrong && self.watch.counter_wrong {
-                self.tell(EventKind::WorkingCounterRight);
+                self.note(EventKind::WorkingCounterRight);
             }
             self.watch.counter_wrong = wrong;
         }
         if late > 0 && !self.watch.late {
-            self.tell(EventKind::FrameLate { cycles: stale.max(1) });
+            self.note(EventKind::FrameLate { cycles: stale.max(1) });
         }
         self.watch.late = late > 0;
         if missing == 0 && self.watch.link_lost {
             self.watch.link_lost = false;
             self.watch.errno = 0;
-            self.tell(EventKind::LinkBack);
+            self.note(EventKind::LinkBack);
         }
         if fresh {
             self.current.at_ns = at_ns;
             self.watch.stale = 0;
         } else {
             if self.watch.stale == 0 {
-                self.tell(EventKind::FrameLost);
+                self.note(EventKind::FrameLost);
             }
             self.watch.stale = stale.max(1);
             if missing >= LINK_LOST_AFTER && !self.watch.link_lost {
                 self.watch.link_lost = true;
-                self.tell(EventKind::LinkLost);
+                self.note(EventKind::LinkLost);
             }
         }
         self.current.cycle = self.totals.cycles;
@@ -692,7 +693,7 @@ impl Port {
         }
     }
 
-    fn tell(&mut self, kind: EventKind) {
+    fn note(&mut self, kind: EventKind) {
         self.events.push(LinkEvent { cycle: self.totals.cycles, at_ns: self.master.now_ns(), kind });
     }
 

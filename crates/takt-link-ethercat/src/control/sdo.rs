@@ -31,7 +31,7 @@ const RESPONSE: u16 = 3;
 /// Responses to something else (emergencies, answers to an earlier request) that are read over
 /// before one gives up.
 const MOST_FOREIGN: usize = 16;
-/// Longest object, bytes: a device that tells no end must have one.
+/// Longest object, bytes: a device that reports no end must have one.
 pub(super) const MOST_OBJECT: usize = 1 << 20;
 
 /// Why a transfer failed.

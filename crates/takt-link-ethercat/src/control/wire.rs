@@ -40,8 +40,8 @@ pub trait Wire: Send {
         None
     }
 
-    /// The time that deadlines and cycles are told in: CLOCK_MONOTONIC, but for a simulation in a
-    /// time of its own.
+    /// The time that deadlines and cycles are reported in: CLOCK_MONOTONIC, but for a simulation in
+    /// a time of its own.
     fn now_ns(&self) -> u64 {
         monotonic_ns()
     }

@@ -31,7 +31,7 @@ pub(super) struct Sensor {
     pub(super) joint: [f64; 3],
 }
 
-/// Counts events and tells when it took a command.
+/// Counts events and shows when it took a command.
 #[derive(Debug)]
 pub(super) struct Probe {
     counter: u16,
@@ -192,7 +192,7 @@ impl Probe {
         }
         // The first sample starts the clock of the events.
         let next = self.next_event_ns.get_or_insert(now_ns + self.period_ns);
-        // After a long silence only the last events are told.
+        // After a long silence only the last events are reported.
         let behind = now_ns.saturating_sub(*next) / self.period_ns;
         let skipped = behind.saturating_sub(16);
         self.counter = self.counter.wrapping_add(skipped as u16);

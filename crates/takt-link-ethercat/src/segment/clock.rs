@@ -11,7 +11,7 @@ use super::registers::{
 use super::truth::Log;
 use super::wire::u32_at;
 
-/// A device's own clock against the one that tells `now_ns`.
+/// A device's own clock against the one that reports `now_ns`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
     /// What it showed when the other showed 0.
@@ -84,7 +84,7 @@ impl Sync0 {
 const MOST_BEHIND: u64 = 50;
 
 impl Device {
-    /// System time as the device would tell it.
+    /// System time as the device would report it.
     fn system_time_ns(&self, now_ns: u64) -> u64 {
         self.clock
             .local_ns(now_ns)
@@ -102,13 +102,13 @@ impl Device {
         self.esc.set(DC_SYSTEM_TIME, &time.to_le_bytes());
     }
 
-    /// The reference clock's time has come by (ARMW, FRMW): tell the difference, and close an
+    /// The reference clock's time has come by (ARMW, FRMW): report the difference, and close an
     /// eighth of it, as the filter of a real clock does over some rounds.
     pub(super) fn compare_system_time(&mut self, now_ns: u64) {
         let delay = u64::from(u32_at(&self.esc.memory, usize::from(DC_DELAY)));
         // 32 bits are compared: a master may write no more.
-        let told = (self.esc.u64(DC_SYSTEM_TIME) as u32).wrapping_add(delay as u32);
-        let difference = (self.system_time_ns(now_ns) as u32).wrapping_sub(told) as i32;
+        let reported = (self.esc.u64(DC_SYSTEM_TIME) as u32).wrapping_add(delay as u32);
+        let difference = (self.system_time_ns(now_ns) as u32).wrapping_sub(reported) as i32;
         let magnitude = difference.unsigned_abs().min(0x7FFF_FFFF);
         let register = magnitude | u32::from(difference > 0) << 31;
         self.esc.set(DC_DIFFERENCE, &register.to_le_bytes());
@@ -181,7 +181,7 @@ impl Device {
             starved: self.sync0.starved,
             outputs_ns: self.sync0.outputs_ns,
             pass_ns: self.pass_ns,
-            told_delay_ns: u32_at(&self.esc.memory, usize::from(DC_DELAY)),
+            written_delay_ns: u32_at(&self.esc.memory, usize::from(DC_DELAY)),
             expired: self.esc.memory[usize::from(WATCHDOG_EXPIRED)],
         }
     }

@@ -132,7 +132,7 @@ impl Device {
         self.show_state(0);
     }
 
-    /// A device that comes back has lost all that it was told.
+    /// A device that comes back has lost all that it was reported.
     pub(super) fn restart(&mut self, watchdog_ms: u32) {
         self.esc = Esc::new(self.esc.clocks);
         self.state = AlState::Init;

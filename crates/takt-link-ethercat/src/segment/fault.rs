@@ -186,8 +186,8 @@ pub struct ClockView {
     pub outputs_ns: u64,
     /// Time from the segment's first device to this one, as frames take it.
     pub pass_ns: u64,
-    /// The same as the master has told the device (0x0928).
-    pub told_delay_ns: u32,
+    /// The same as the master has reported the device (0x0928).
+    pub written_delay_ns: u32,
     /// Watchdogs of process data that have expired.
     pub expired: u8,
 }
@@ -295,7 +295,8 @@ impl SegmentControl {
         place.ok_or_else(|| ControlError::NoName { asked: name.to_owned() })
     }
 
-    /// Lets `fault` happen to the frames that `when` tells, instead of what was set for it before.
+    /// Lets `fault` happen to the frames that `when` reports, instead of what was set for it
+    /// before.
     pub fn wire(&self, fault: WireFault, when: When) {
         self.order(Order::Wire(fault, when));
     }

@@ -7,9 +7,9 @@
 //! ethercrab in the same process, [`veth`] from any master over a network interface.
 //!
 //! Behind every device is a micro-controller with a rate of its own ([`Update`]): outputs take
-//! effect and inputs are renewed when it runs, not when the frame passes. [`Segment::truth`] tells
+//! effect and inputs are renewed when it runs, not when the frame passes. [`Segment::truth`] shows
 //! when events really happened and commands really took effect, so that a master's latencies can be
-//! told in cycles.
+//! reported in cycles.
 
 mod app;
 mod clock;

@@ -17,8 +17,8 @@ pub enum DeviceKind {
     TactileSensor,
     /// Eight inputs, eight outputs, no mailbox: configured from its EEPROM alone.
     DigitalIo,
-    /// Counts physical events and takes a command number, so that latencies can be told in cycles;
-    /// no mailbox.
+    /// Counts physical events and takes a command number, so that latencies can be reported in
+    /// cycles; no mailbox.
     EventProbe,
 }
 

@@ -363,7 +363,7 @@ impl Segment {
     fn broadcast(&mut self, offset: u16, data: &mut [u8], access: Access, now_ns: u64) -> u16 {
         let length = data.len();
         let mut hits = 0;
-        // Every device writes what the master sent, not what the devices before it have told.
+        // Every device writes what the master sent, not what the devices before it have reported.
         self.scratch[..length].copy_from_slice(data);
         for place in 0..self.present.len() {
             let index = self.present[place];

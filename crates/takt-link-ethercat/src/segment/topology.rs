@@ -1,4 +1,4 @@
-//! The tree of devices: which are reachable, what their ports tell, when a frame passes them.
+//! The tree of devices: which are reachable, what their ports report, when a frame passes them.
 
 use super::config::{ConfigError, MAX_CHILDREN, SegmentConfig};
 use super::device::Device;
@@ -49,7 +49,7 @@ impl Topology {
         }
     }
 
-    /// Tells every device whether it is reachable and what its ports' links are.
+    /// Reports every device whether it is reachable and what its ports' links are.
     pub(super) fn show(&self, devices: &mut [Device]) {
         for (index, node) in self.nodes.iter().enumerate() {
             let above = node.parent.is_none_or(|parent| devices[parent].present);
@@ -70,7 +70,8 @@ impl Topology {
         }
     }
 
-    /// Tells every device when a frame reaches it, after the time at which it came to the segment.
+    /// Reports every device when a frame reaches it, after the time at which it came to the
+    /// segment.
     pub(super) fn time(&self, devices: &mut [Device]) {
         if !self.nodes.is_empty() && devices[0].present {
             self.visit(devices, 0, 0, &mut |device, stamps| device.pass_ns = stamps[0]);
@@ -98,25 +99,25 @@ impl Topology {
     }
 
     /// The frame reaches `index` `after` nanoseconds after it came; returns when it leaves towards
-    /// the master. `tell` gets each device and when the frame comes in at its ports; 0 for closed
-    /// ones.
+    /// the master. `visit_device` gets each device and when the frame comes in at its ports; 0 for
+    /// closed ones.
     fn visit(
         &self,
         devices: &mut [Device],
         index: usize,
         after: u64,
-        tell: &mut impl FnMut(&mut Device, [u64; 4]),
+        visit_device: &mut impl FnMut(&mut Device, [u64; 4]),
     ) -> u64 {
         let mut stamps = [0_u64; 4];
         stamps[0] = after;
         let mut at = after + self.hop_ns;
         for (port, child) in PORTS.iter().zip(self.nodes[index].children) {
             let Some(child) = child.filter(|child| devices[*child].present) else { continue };
-            at = self.visit(devices, child, at + CABLE_NS, tell) + CABLE_NS;
+            at = self.visit(devices, child, at + CABLE_NS, visit_device) + CABLE_NS;
             stamps[*port] = at;
             at += self.hop_ns;
         }
-        tell(&mut devices[index], stamps);
+        visit_device(&mut devices[index], stamps);
         at
     }
 }

@@ -33,8 +33,8 @@ pub enum Truth {
         /// The low 32 bits of the number of its cycle, where the master's frames carry it
         /// ([`frame::cycle`](crate::frame::cycle)).
         cycle: Option<u32>,
-        /// Where its first process data lie in the logical address space: tells frames of one cycle
-        /// apart.
+        /// Where its first process data lie in the logical address space: reports frames of one
+        /// cycle apart.
         address: u32,
         /// How long it was in the segment, and why.
         #[serde(flatten)]

@@ -28,7 +28,7 @@ use super::truth::{Pulse, Stay};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Longest frame taken: more than any master sends, so that a too long one is seen as such.
 const BUFFER: usize = 2048;
-/// A frame that took longer is told with the CPU time that the thread got meanwhile: 59 devices
+/// A frame that took longer is reported with the CPU time that the thread got meanwhile: 59 devices
 /// take some 10 us.
 const LONG_NS: u64 = 200_000;
 /// MTU of a pair. With the usual 1500 ethercrab's transport cuts frames of more than 1500 bytes,

@@ -27,27 +27,27 @@ pub enum Malformed {
         /// Least number of bytes.
         expected: usize,
     },
-    /// The EtherCAT header tells another protocol than datagrams (type 1).
+    /// The EtherCAT header reports another protocol than datagrams (type 1).
     #[error("EtherCAT header of type {found}, expected 1 (datagrams)")]
     Type {
         /// The type found.
         found: u8,
     },
     /// The datagrams as the header counts them do not fit into the frame.
-    #[error("EtherCAT header counts {told} bytes of datagrams, the frame has room for {room}")]
+    #[error("EtherCAT header counts {claimed} bytes of datagrams, the frame has room for {available}")]
     Length {
         /// What the header says.
-        told: usize,
+        claimed: usize,
         /// What is there.
-        room: usize,
+        available: usize,
     },
     /// A datagram reaches beyond the last byte.
-    #[error("datagram at byte {at} with {told} bytes of data reaches beyond the frame's end at {end}")]
+    #[error("datagram at byte {at} with {claimed} bytes of data reaches beyond the frame's end at {end}")]
     Datagram {
         /// Where the datagram starts.
         at: usize,
         /// What its header says.
-        told: usize,
+        claimed: usize,
         /// End of the datagrams.
         end: usize,
     },
@@ -125,8 +125,8 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 /// Writes as many of `value`'s bytes as there is room for.
 pub(super) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(room) = bytes.get_mut(at..at + value.len()) {
-        room.copy_from_slice(value);
+    if let Some(available) = bytes.get_mut(at..at + value.len()) {
+        available.copy_from_slice(value);
     }
 }
 
@@ -159,23 +159,23 @@ pub(super) fn check(frame: &[u8]) -> Result<usize, Malformed> {
     if kind != 1 {
         return Err(Malformed::Type { found: kind });
     }
-    let told = usize::from(header & 0x07FF);
-    let room = frame.len() - FIRST_DATAGRAM;
-    if told > room || told < DATAGRAM_OVERHEAD {
-        return Err(Malformed::Length { told, room });
+    let claimed = usize::from(header & 0x07FF);
+    let available = frame.len() - FIRST_DATAGRAM;
+    if claimed > available || claimed < DATAGRAM_OVERHEAD {
+        return Err(Malformed::Length { claimed, available });
     }
-    let end = FIRST_DATAGRAM + told;
+    let end = FIRST_DATAGRAM + claimed;
     let mut at = FIRST_DATAGRAM;
     loop {
         if at + DATAGRAM_OVERHEAD > end {
-            return Err(Malformed::Datagram { at, told: 0, end });
+            return Err(Malformed::Datagram { at, claimed: 0, end });
         }
         let word = u16_at(frame, at + 6);
-        let told = usize::from(word & 0x07FF);
-        if at + DATAGRAM_OVERHEAD + told > end {
-            return Err(Malformed::Datagram { at, told, end });
+        let claimed = usize::from(word & 0x07FF);
+        if at + DATAGRAM_OVERHEAD + claimed > end {
+            return Err(Malformed::Datagram { at, claimed, end });
         }
-        at += DATAGRAM_OVERHEAD + told;
+        at += DATAGRAM_OVERHEAD + claimed;
         if word & 0x8000 == 0 {
             return Ok(end);
         }

@@ -44,9 +44,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Packets (at [`FREQUENCY_HZ`]: 0.5 s) after which a running program that has not taken a step in
-/// is told again, under a new number: it was started afresh and takes the number that it found for
-/// an old one.
-const PACKETS_UNTIL_TOLD_AGAIN: u32 = 13;
+/// is reported again, under a new number: it was started afresh and takes the number that it found
+/// for an old one.
+const PACKETS_UNTIL_REPORTED_AGAIN: u32 = 13;
 
 /// `runtime_state`: a program runs.
 const PLAYING: u32 = 2;
@@ -158,7 +158,7 @@ impl Arm {
             }
             let ignored = self.status.runtime == PLAYING && self.status.taken != self.number;
             not_taken = if ignored { not_taken + 1 } else { 0 };
-            if not_taken > PACKETS_UNTIL_TOLD_AGAIN {
+            if not_taken > PACKETS_UNTIL_REPORTED_AGAIN {
                 not_taken = 0;
                 self.ask(kind, &values)?;
             }
@@ -196,7 +196,7 @@ impl Arm {
     /// Receives once; true when the status is new.
     fn receive(&mut self, deadline: Instant) -> Result<bool, RtdeError> {
         let doing = "waiting for the program";
-        match self.session.frames.fill(|room| self.session.stream.read(room)) {
+        match self.session.frames.fill(|free| self.session.stream.read(free)) {
             Ok(0) => return Err(RtdeError::Closed { doing }),
             Ok(_) => {}
             Err(error) => match error.kind() {

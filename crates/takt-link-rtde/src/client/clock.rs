@@ -76,7 +76,7 @@ impl ClockFollower {
         let offset = received - controller_ns;
         let Some(last) = self.last else {
             self.anchor(controller_ns, received);
-            return self.told(received, Content::New);
+            return self.result(received, Content::New);
         };
         if controller_ns == last.controller_ns {
             let content = if same { Content::Repeated } else { Content::ClockFrozen };
@@ -86,7 +86,7 @@ impl ClockFollower {
             // The new time is followed from here on: one fault, not a lock-out until the old time
             // comes again.
             self.anchor(controller_ns, received);
-            return self.told(received, Content::ClockBackwards);
+            return self.result(received, Content::ClockBackwards);
         }
         let passed_ns = (received - last.received_ns).max(0);
         let rise_ns = passed_ns / 1_000_000 * MAX_DRIFT_PPM as i64 + 1;
@@ -95,7 +95,7 @@ impl ClockFollower {
             if offset <= raised { (offset, 0) } else { (raised, last.risen_ns.saturating_add(rise_ns)) };
         self.last = Some(Last { controller_ns, received_ns: received, offset_ns, risen_ns });
         let leapt = offset < last.offset_ns - LEAP_NS;
-        self.told(received, if leapt { Content::ClockLeapt } else { Content::New })
+        self.result(received, if leapt { Content::ClockLeapt } else { Content::New })
     }
 
     fn anchor(&mut self, controller_ns: i64, received_ns: i64) {
@@ -105,12 +105,12 @@ impl ClockFollower {
 
     /// A packet that brings no newer measurement: the one before it stays the newest.
     fn old(&self, received_ns: i64, content: Content) -> Followed {
-        let measured = self.told(received_ns, content);
+        let measured = self.result(received_ns, content);
         // Without any measurement yet it is as old as can be.
         if self.last.is_some() { measured } else { Followed { measured_ns: 0, ..measured } }
     }
 
-    fn told(&self, received_ns: i64, content: Content) -> Followed {
+    fn result(&self, received_ns: i64, content: Content) -> Followed {
         let (measured_ns, risen_ns) = self.last.map_or((received_ns, 0), |last| {
             (last.controller_ns.saturating_add(last.offset_ns).min(received_ns), last.risen_ns)
         });

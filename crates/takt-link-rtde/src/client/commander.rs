@@ -33,9 +33,9 @@ impl Commander {
         }
     }
 
-    /// What the robot is to be told last, a stop: when this is dropped, when its thread panics, and
-    /// by [`send_final_stop`](super::send_final_stop). Without it the last command stays in force
-    /// until the robot's own watchdog ends it.
+    /// What the robot is to be reported last, a stop: when this is dropped, when its thread panics,
+    /// and by [`send_final_stop`](super::send_final_stop). Without it the last command stays in
+    /// force until the robot's own watchdog ends it.
     pub fn at_end(&mut self, command: Command) {
         self.at_end = Some(command);
         self.arm();
@@ -144,7 +144,7 @@ mod tests {
         let mut frames = FrameBuffer::new(4096);
         let mut received = Vec::new();
         let mut drain = |received: &mut Vec<i32>| {
-            while let Ok(1..) = frames.fill(|room| far.read(room)) {
+            while let Ok(1..) = frames.fill(|free| far.read(free)) {
                 while let Some(packet) = frames.next_packet().unwrap() {
                     assert_eq!(packet.kind, PacketType::Data);
                     let (_, tail) = packet.payload.split_last_chunk::<8>().unwrap();

@@ -15,8 +15,8 @@ pub struct StateSample {
     pub sequence: u64,
     /// When the packet was read, CLOCK_MONOTONIC nanoseconds.
     pub received_ns: u64,
-    /// When the controller measured it, as far as that can be told from here, CLOCK_MONOTONIC
-    /// nanoseconds: [`RobotState::measured_ns`]. Rises strictly within a history.
+    /// When the controller measured it, as far as that can be distinguished from here,
+    /// CLOCK_MONOTONIC nanoseconds: [`RobotState::measured_ns`]. Rises strictly within a history.
     pub measured_ns: u64,
     /// Joint angles in radians.
     pub joints_rad: [f64; 6],

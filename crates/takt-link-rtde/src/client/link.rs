@@ -304,7 +304,7 @@ impl Receiver {
                 },
                 Ok(None) => {
                     self.mailbox.close_retired();
-                    match session.frames.fill(|room| session.stream.read(room)) {
+                    match session.frames.fill(|free| session.stream.read(free)) {
                         Ok(0) => return RtdeError::Closed { doing: "sending its state" },
                         Ok(_) => {}
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -36,7 +36,7 @@ pub(super) const COMMAND_BYTES: usize = HEADER_BYTES + 1 + 4 + 8 + 1 + 1 + 4 + 4
 /// `runtime_state`: a program runs.
 const PLAYING: u32 = 2;
 
-/// Decodes the values of [`OUTPUTS`]. What tells of time and connection is the caller's.
+/// Decodes the values of [`OUTPUTS`]. What reports of time and connection is the caller's.
 pub(super) fn decode(values: &[u8], state: &mut RobotState) -> Result<(), WireError> {
     let mut fields = Fields::new(values);
     *state = RobotState {

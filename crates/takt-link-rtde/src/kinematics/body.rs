@@ -6,7 +6,7 @@ use nalgebra::{Isometry3, Matrix3, Point3, Rotation3, Translation3, UnitQuaterni
 
 use super::{Arm, Model};
 
-/// Links that a [`Body`] tells apart.
+/// Links that a [`Body`] distinguishes.
 pub const LINKS: usize = 8;
 
 /// One link's capsule in the robot base frame.

@@ -50,7 +50,7 @@ pub enum PrimaryError {
     },
 }
 
-/// The calibrated Denavit-Hartenberg parameters that a controller tells.
+/// The calibrated Denavit-Hartenberg parameters that a controller reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KinematicsInfo {
     /// Checksum of each joint's calibration.
@@ -63,18 +63,18 @@ pub struct KinematicsInfo {
     pub d_m: [f64; 6],
     /// Link twists, radians.
     pub alpha_rad: [f64; 6],
-    /// Status of the calibration as the controller tells it. The guide names no values that could
+    /// Status of the calibration as the controller shows it. The guide names no values that could
     /// be judged.
     pub calibration_status: u32,
 }
 
 impl KinematicsInfo {
-    /// The arm that it describes; what it does not tell (limits) is the nominal arm's.
+    /// The arm that it describes; what it does not report (limits) is the nominal arm's.
     pub const fn arm(&self, nominal: &Arm) -> Arm {
         Arm { a_m: self.a_m, d_m: self.d_m, alpha_rad: self.alpha_rad, theta_rad: self.theta_rad, ..*nominal }
     }
 
-    /// What a controller tells of an arm.
+    /// What a controller reports of an arm.
     pub const fn of(arm: &Arm) -> Self {
         Self {
             checksums: [0; 6],

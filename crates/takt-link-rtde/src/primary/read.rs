@@ -22,7 +22,7 @@ pub fn read_kinematics(host: &str, port: u16, timeout: Duration) -> Result<Kinem
     let deadline = Instant::now() + timeout;
     let mut stream = connect(host, port, timeout)?;
     let mut buffer = StateBuffer::default();
-    let mut room = [0; 4096];
+    let mut free = [0; 4096];
     loop {
         let timed_out = || RtdeError::TimedOut { doing, waited_ms: timeout.as_millis() as u64 };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -30,10 +30,10 @@ pub fn read_kinematics(host: &str, port: u16, timeout: Duration) -> Result<Kinem
             return Err(timed_out());
         }
         stream.set_read_timeout(Some(left)).map_err(RtdeError::io(doing))?;
-        match stream.read(&mut room) {
+        match stream.read(&mut free) {
             Ok(0) => return Err(RtdeError::Closed { doing }),
             Ok(size) => {
-                if let Some(info) = buffer.take(&room[..size])? {
+                if let Some(info) = buffer.take(&free[..size])? {
                     return Ok(info);
                 }
             }

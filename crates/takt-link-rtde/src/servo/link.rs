@@ -90,7 +90,7 @@ impl ServoLink {
     pub fn receive(&mut self, deadline_ns: u64) -> Result<u32, RtdeError> {
         let mut packets = 0;
         loop {
-            let read = self.frames.fill(|room| socket::receive_now(self.stream.as_fd(), room));
+            let read = self.frames.fill(|free| socket::receive_now(self.stream.as_fd(), free));
             let received_ns = monotonic_ns();
             match read {
                 Ok(0) => return Err(RtdeError::Closed { doing: "streaming" }),

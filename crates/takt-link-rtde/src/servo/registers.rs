@@ -8,7 +8,7 @@
 //! | `input_double_register_24` to `29` | Takt | target joint angles, rad |
 //! | `input_double_register_30` | Takt | `lookahead_time` of servoj, 0.03 to 0.2 s; read once |
 //! | `input_double_register_31` | Takt | `gain` of servoj, 100 to 2000; read once |
-//! | `input_double_register_32` | Takt | `timestamp` of the state that the command answers; the program does not read it, a log of the controller tells by it how old commands are |
+//! | `input_double_register_32` | Takt | `timestamp` of the state that the command answers; the program does not read it, a log of the controller reports by it how old commands are |
 //! | `output_int_register_29` | program | newest count that it has read |
 //! | `output_int_register_30` | program | ten times its version, and its state ([`ProgramState`]) |
 //! | `output_int_register_31` | program | control cycles without a new count since it follows |

@@ -82,12 +82,12 @@ pub struct SimConfig {
     pub rtde_port: u16,
     /// Dashboard port. Default 29999, as on a robot; 0 takes a free one.
     pub dashboard_port: u16,
-    /// Port of the primary client interface, which tells the arm's kinematics. Default: 30001 as on
-    /// a robot, where `rtde_port` is a robot's, too; else, and for 0, a free one.
+    /// Port of the primary client interface, which reports the arm's kinematics. Default: 30001 as
+    /// on a robot, where `rtde_port` is a robot's, too; else, and for 0, a free one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub primary_port: Option<u16>,
-    /// Version that the controller tells: major, minor, bug fix, build. Default 5.12.2.1101534, an
-    /// e-Series version that current clients accept.
+    /// Version that the controller reports: major, minor, bug fix, build. Default 5.12.2.1101534,
+    /// an e-Series version that current clients accept.
     pub controller_version: [u32; 4],
     /// Variables that this controller lacks, to see how clients take it. Default none.
     pub missing_variables: Vec<String>,

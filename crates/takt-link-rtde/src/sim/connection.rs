@@ -27,8 +27,8 @@ impl Connection {
     }
 
     /// Reads what has come.
-    pub(super) fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(room)
+    pub(super) fn read(&mut self, free: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(free)
     }
 
     /// How many bytes the kernel has not taken yet.

@@ -173,7 +173,7 @@ impl Controller {
         if (0.0..=1.0).contains(&fraction) {
             self.slider = fraction;
         } else {
-            self.say(format!("speed_slider_fraction {fraction} refused: 0 to 1 accepted"));
+            self.log_text(format!("speed_slider_fraction {fraction} refused: 0 to 1 accepted"));
         }
     }
 
@@ -233,7 +233,7 @@ impl Controller {
         if self.safety_mode == SafetyMode::Normal {
             self.safety_mode = SafetyMode::ProtectiveStop;
             self.pause();
-            self.say(String::from("C153A0: protective stop"));
+            self.log_text(String::from("C153A0: protective stop"));
         }
     }
 
@@ -279,7 +279,7 @@ impl Controller {
         self.slider = 0.0;
     }
 
-    fn say(&mut self, text: String) {
+    fn log_text(&mut self, text: String) {
         // Bounded: a client that sends nonsense 500 times a second must not fill the memory.
         if self.texts.len() < 16 {
             self.texts.push(text);
@@ -302,11 +302,11 @@ impl Controller {
         }
         let set_hz = self.program.watches().then_some(self.config.watchdog_min_hz);
         let Some(least_hz) = set_hz.or_else(|| self.servo.watchdog_hz()) else { return };
-        let Some(heard_ns) = self.heartbeat_ns else { return };
+        let Some(received_ns) = self.heartbeat_ns else { return };
         if self.runtime != RuntimeState::Playing {
             return;
         }
-        let silence_s = now_ns.saturating_sub(heard_ns) as f64 * 1e-9;
+        let silence_s = now_ns.saturating_sub(received_ns) as f64 * 1e-9;
         if silence_s * least_hz <= 1.0 {
             return;
         }
@@ -327,7 +327,7 @@ impl Controller {
                 self.stop();
             }
         }
-        self.say(format!("RTDE watchdog: input_int_register_24 not updated at {least_hz} Hz"));
+        self.log_text(format!("RTDE watchdog: input_int_register_24 not updated at {least_hz} Hz"));
     }
 
     /// What the program does, one look per cycle.
@@ -379,7 +379,7 @@ impl Controller {
                 if self.motion.is_none() {
                     // As the controller does when it is asked for what it cannot do.
                     self.stop();
-                    self.say(format!("move {number} refused: angles or limits out of range"));
+                    self.log_text(format!("move {number} refused: angles or limits out of range"));
                 }
             }
             reg::KIND_SUCTION_ON => {
@@ -441,7 +441,9 @@ impl Controller {
                 Wish::Follow => {
                     let path_s = dt_s * self.slider_followed;
                     if !self.servo.follow(&self.arm, joints, speeds, path_s) {
-                        self.say(String::from("C204A1: path sanity check: sudden change in target position"));
+                        self.log_text(String::from(
+                            "C204A1: path sanity check: sudden change in target position",
+                        ));
                         self.protective_stop();
                     }
                     return;

@@ -28,7 +28,7 @@ pub(super) struct DashboardClient {
 impl DashboardClient {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         let mut client = Self { connection: Connection::new(stream)?, line: Vec::new() };
-        client.say("Connected: Universal Robots Dashboard Server");
+        client.send("Connected: Universal Robots Dashboard Server");
         Ok(client)
     }
 
@@ -41,7 +41,7 @@ impl DashboardClient {
                     if *byte == b'\n' {
                         let line = std::mem::take(&mut self.line);
                         let answer = self.answer(String::from_utf8_lossy(&line).trim(), controller);
-                        self.say(&answer);
+                        self.send(&answer);
                     } else if self.line.len() < MAX_LINE_BYTES {
                         self.line.push(*byte);
                     } else {
@@ -55,7 +55,7 @@ impl DashboardClient {
         }
     }
 
-    fn say(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         self.connection.keep(line.as_bytes());
         self.connection.keep(b"\n");
         if self.connection.waiting_bytes() > MAX_WAITING_BYTES {

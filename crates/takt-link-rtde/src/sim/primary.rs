@@ -1,5 +1,5 @@
-//! The primary client interface of the simulated controller: tells the arm's kinematics, and takes
-//! in nothing.
+//! The primary client interface of the simulated controller: reports the arm's kinematics, and
+//! takes in nothing.
 
 use std::net::TcpListener;
 

@@ -71,7 +71,7 @@ impl Client {
         self.inputs.iter().flatten().any(|owned| *owned == input)
     }
 
-    /// Reads and answers all that has come. `taken` tells whether another client owns an input.
+    /// Reads and answers all that has come. `taken` shows whether another client owns an input.
     /// Returns how many packets were refused.
     pub(super) fn serve(
         &mut self,
@@ -82,7 +82,7 @@ impl Client {
         let mut refused = 0;
         // Bounded: a client that sends faster than we read must not stop the cycle.
         for _ in 0..16 {
-            let read = match self.frames.fill(|room| self.connection.read(room)) {
+            let read = match self.frames.fill(|free| self.connection.read(free)) {
                 Ok(0) => {
                     self.connection.open = false;
                     break;

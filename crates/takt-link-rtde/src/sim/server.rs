@@ -113,7 +113,7 @@ impl Server {
         }
         let asked = Policy::Fifo { priority: self.fifo_priority };
         if let Err(error) = asked.apply(0) {
-            // Whether somebody hears it or not: nothing here may end for a closed stream.
+            // Whether somebody receives it or not: nothing here may end for a closed stream.
             let _ = writeln!(
                 io::stderr(),
                 "ursim: SCHED_FIFO {} not granted; it runs without: {error}",

@@ -217,8 +217,8 @@ impl<'a> PacketWriter<'a> {
     /// Appends bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         let end = self.used.saturating_add(bytes.len());
-        if let Some(room) = self.buffer.get_mut(self.used..end) {
-            room.copy_from_slice(bytes);
+        if let Some(free) = self.buffer.get_mut(self.used..end) {
+            free.copy_from_slice(bytes);
         }
         self.used = end;
         self

@@ -14,7 +14,7 @@ pub const MAX_PACKET_BYTES: usize = u16::MAX as usize;
 pub enum PacketType {
     /// `V`: ask for, or accept, a protocol version.
     ProtocolVersion = b'V',
-    /// `v`: ask for, or tell, the controller's version.
+    /// `v`: ask for, or report, the controller's version.
     ControllerVersion = b'v',
     /// `M`: a text for people.
     Text = b'M',
@@ -91,7 +91,7 @@ impl FrameBuffer {
         Self { bytes: vec![0; capacity].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// Lets `read` append bytes to the free part of the buffer; `read` tells how many it wrote.
+    /// Lets `read` append bytes to the free part of the buffer; `read` shows how many it wrote.
     ///
     /// Call it when [`Self::next_packet`] has returned `None`: then there always is room.
     ///
@@ -103,8 +103,8 @@ impl FrameBuffer {
             self.end -= self.start;
             self.start = 0;
         }
-        let room = self.bytes.len() - self.end;
-        let read = read(&mut self.bytes[self.end..])?.min(room);
+        let free = self.bytes.len() - self.end;
+        let read = read(&mut self.bytes[self.end..])?.min(free);
         self.end += read;
         Ok(read)
     }

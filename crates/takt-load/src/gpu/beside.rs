@@ -1,5 +1,5 @@
 //! What the processes of GPU interference find in their environment: how programs share a device is
-//! told to the driver so, and only when a program starts.
+//! reported to the driver so, and only when a program starts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -59,11 +59,11 @@ impl GpuLoad {
             && let Some(ended) = process.reap(false)
         {
             if !self.asked_to_end {
-                let said = Line::all_in(&ended.output).find_map(|line| match line {
+                let message = Line::all_in(&ended.output).find_map(|line| match line {
                     Line::Failed(why) => Some(why),
                     _ => None,
                 });
-                self.why = Some(said.unwrap_or_else(|| ended.why()));
+                self.why = Some(message.unwrap_or_else(|| ended.why()));
             }
             self.ended = Some((ended.cpu_ns, ended.output));
             self.process = None;
@@ -78,17 +78,17 @@ impl GpuLoad {
         }
     }
 
-    /// Ends it; CPU time and the work done, as far as it has told.
+    /// Ends it; CPU time and the work done, as far as it has reported.
     pub(crate) fn end(&mut self) -> (u64, InterferenceWork) {
         self.ask_to_end();
         if let Some(ended) = self.process.take().and_then(|mut process| process.await_end()) {
             self.ended = Some((ended.cpu_ns, ended.output));
         }
         let Some((cpu_ns, printed)) = &self.ended else { return Default::default() };
-        let mut told = Line::all_in(printed).filter_map(|line| match line {
+        let mut reported = Line::all_in(printed).filter_map(|line| match line {
             Line::Work(work) => Some(work),
             _ => None,
         });
-        (*cpu_ns, told.next_back().unwrap_or_default())
+        (*cpu_ns, reported.next_back().unwrap_or_default())
     }
 }

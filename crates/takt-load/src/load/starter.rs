@@ -102,7 +102,7 @@ impl Starter<'_> {
                 Ok(make(Engine::Gpu(engine), asked, None, None))
             }
             Component::Disk { file_mib, mib_per_s } => {
-                let (bytes, asked) = self.disk_room(*file_mib, *mib_per_s)?;
+                let (bytes, asked) = self.disk_space(*file_mib, *mib_per_s)?;
                 let job = builtin::disk(self.scratch, bytes, mib_per_s * MIB).map_err(|source| {
                     LoadError::File { component: kind, path: self.scratch.to_owned(), source }
                 })?;
@@ -146,7 +146,7 @@ impl Starter<'_> {
             | Component::Switch { workers }
             | Component::Fork { workers } => {
                 let memory = match component {
-                    Component::Memory { share, cap_mib, .. } => self.memory_room(*share, *cap_mib)?,
+                    Component::Memory { share, cap_mib, .. } => self.memory_available(*share, *cap_mib)?,
                     _ => 0,
                 };
                 match self.look_for("stress-ng")? {
@@ -163,7 +163,7 @@ impl Starter<'_> {
                         };
                         let mut arguments = vec![format!("--{stressor}"), workers.to_string()];
                         arguments.extend(extra);
-                        // 0: until told to end.
+                        // 0: until instructed to end.
                         arguments.extend(["--timeout", "0", "--metrics-brief"].map(str::to_owned));
                         arguments.extend(["--temp-path".to_owned(), self.scratch.display().to_string()]);
                         let asked = format!("stress-ng {}", arguments.join(" "));
@@ -224,7 +224,7 @@ impl Starter<'_> {
         }
     }
 
-    fn memory_room(&self, share: f64, cap_mib: Option<u64>) -> Result<u64, LoadError> {
+    fn memory_available(&self, share: f64, cap_mib: Option<u64>) -> Result<u64, LoadError> {
         let source = || io::Error::new(io::ErrorKind::InvalidData, "no MemTotal and MemAvailable in it");
         let memory = Memory::read(Path::new("/")).ok_or_else(|| LoadError::File {
             component: "memory",
@@ -233,7 +233,7 @@ impl Starter<'_> {
         })?;
         // A MiB is the least that is worth a worker.
         memory.budget(share, cap_mib.map(|mib| mib * MIB)).filter(|&bytes| bytes >= MIB).ok_or({
-            LoadError::NoRoom {
+            LoadError::NotEnoughSpace {
                 component: "memory",
                 what: "memory",
                 available: memory.available,
@@ -244,14 +244,14 @@ impl Starter<'_> {
     }
 
     /// Size of the file, and what was asked in words.
-    fn disk_room(&self, file_mib: u64, mib_per_s: u64) -> Result<(u64, String), LoadError> {
+    fn disk_space(&self, file_mib: u64, mib_per_s: u64) -> Result<(u64, String), LoadError> {
         let error =
             |source: io::Error| LoadError::File { component: "disk", path: self.scratch.to_owned(), source };
         let system = rustix::fs::statfs(self.scratch).map_err(|errno| error(errno.into()))?;
         let free = (system.f_bavail as u64).saturating_mul(system.f_bsize as u64);
         let bytes = (file_mib * MIB).min(free / 4);
         if bytes < MIB {
-            return Err(LoadError::NoRoom {
+            return Err(LoadError::NotEnoughSpace {
                 component: "disk",
                 what: "disk space",
                 available: free,

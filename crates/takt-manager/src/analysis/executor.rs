@@ -73,7 +73,7 @@ impl<'a> Served<'a> {
             .callbacks
             .iter()
             .zip(flows)
-            .filter(|(_, flows)| !flows.never())
+            .filter(|(_, flows)| !flows.is_zero())
             .map(|(callback, flows)| Demand {
                 callback: *callback,
                 activity: &workload.callbacks[*callback],

@@ -39,11 +39,11 @@
 //!
 //! **Disturbances** ([`Disturbance`]): activations may take longer than their curves, and be
 //! suspended for longer, as long as all that the callbacks of a core take beyond stays within an
-//! allowance for any window. What an activation takes beyond its curve is told from it as it comes
-//! (the least that must be left out so that the rest is within the curve), so that the rest of the
-//! argument is about curves, and the allowance is one more executor of `A`: it is added to the
-//! demand beside *every* executor of the core once, since it may hit the one under analysis, and to
-//! the work of each that its budget must suffice for.
+//! allowance for any window. What an activation takes beyond its curve is distinguished from it as
+//! it comes (the least that must be left out so that the rest is within the curve), so that the
+//! rest of the argument is about curves, and the allowance is one more executor of `A`: it is added
+//! to the demand beside *every* executor of the core once, since it may hit the one under analysis,
+//! and to the work of each that its budget must suffice for.
 //!
 //! What is lost is isolation: a neighbour that does more than was ever measured can break a bound.
 //! So all of the cores' executors are grounds of each bound, held against every event, and the

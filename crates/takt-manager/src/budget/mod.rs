@@ -369,7 +369,7 @@ impl<'a, 'w> Search<'a, 'w> {
                 self.budgets_ns[server] = new;
                 // 8, 9: if a partitioning is found, go on with this candidate
                 if self.places().is_some() {
-                    self.say_raised(chain, server, old, new, delay);
+                    self.describe_raised(chain, server, old, new, delay);
                     raised = true;
                     break;
                 }

@@ -35,7 +35,14 @@ impl Search<'_, '_> {
         self.decisions.push(Decision { chain: Some(chain.name.to_owned()), step, words });
     }
 
-    pub(super) fn say_raised(&mut self, chain: &Request<'_>, server: usize, old: u64, new: u64, delay: u64) {
+    pub(super) fn describe_raised(
+        &mut self,
+        chain: &Request<'_>,
+        server: usize,
+        old: u64,
+        new: u64,
+        delay: u64,
+    ) {
         let (from, to) = (self.bandwidth(old), self.bandwidth(new));
         let shortage_ns = (delay < u64::MAX).then_some(delay);
         let words = raised_words(&self.name(server), chain.name, from, to, shortage_ns);

@@ -3,7 +3,7 @@
 
 use takt_model::{CallbackId, CallbackKind, Model, Node, NodeId, Subscribed, TopicId};
 
-use super::{ChainError, Ways};
+use super::{ChainError, PathSearch};
 
 /// The ways of one chain.
 type Found = Result<Vec<Vec<usize>>, ChainError>;
@@ -23,7 +23,7 @@ impl Remembered {
             (self.graph, self.ways) = (Graph::of(model), None);
         }
         self.ways.get_or_insert_with(|| {
-            let ways = Ways::new(model);
+            let ways = PathSearch::new(model);
             chains.map(|(start, end)| ways.paths(start, end)).collect()
         })
     }

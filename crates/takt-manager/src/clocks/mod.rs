@@ -2,10 +2,10 @@
 //! other is true to.
 //!
 //! The release of such a chain is the source time stamp of its message, which is of the sender's
-//! CLOCK_REALTIME. Nothing on one machine alone tells how wrong that is. So the error is stated by
+//! CLOCK_REALTIME. Nothing on one machine alone shows how wrong that is. So the error is stated by
 //! whoever synchronises the clocks, or measured by round trips to the other machine
 //! ([`roundtrip`]), or it cannot be known; what this machine's own synchronisation says of itself
-//! ([`synchronised`]) is only half of it, and told beside.
+//! ([`synchronised`]) is only half of it, and reported beside.
 
 pub mod roundtrip;
 pub mod synchronised;
@@ -98,7 +98,7 @@ impl Drop for Watch {
         // Closing this end ends the thread.
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It has nothing to tell.
+            // It has nothing to report.
             let _ = thread.join();
         }
     }
@@ -151,7 +151,7 @@ fn measure(peers: &[String], known: &Mutex<Known>, stopped: &UnixStream) {
                 }
             }
         }
-        // Which machine a message is from is not told: the worst of them.
+        // Which machine a message is from is not reported: the worst of them.
         if let Some((error_ns, by)) = all.into_iter().max() {
             let error = ClockError { error_ns: Some(error_ns), by };
             *known.lock().unwrap_or_else(PoisonError::into_inner) = Known { error, measured: Some(measured) };

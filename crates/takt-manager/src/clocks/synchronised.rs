@@ -14,11 +14,12 @@ pub struct Own {
 /// Asks whoever runs here.
 #[must_use]
 pub fn own() -> Option<Own> {
-    let chrony = told("chronyc", &["-c", "tracking"]).and_then(|text| chrony(&text));
-    chrony.or_else(|| told("pmc", &["-u", "-b", "0", "GET CURRENT_DATA_SET"]).and_then(|text| ptp(&text)))
+    let chrony = output_of("chronyc", &["-c", "tracking"]).and_then(|text| chrony(&text));
+    chrony
+        .or_else(|| output_of("pmc", &["-u", "-b", "0", "GET CURRENT_DATA_SET"]).and_then(|text| ptp(&text)))
 }
 
-fn told(program: &str, arguments: &[&str]) -> Option<String> {
+fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
     let output =
         Command::new(program).args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

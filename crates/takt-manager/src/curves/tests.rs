@@ -10,7 +10,7 @@ fn spans(ns: &[u64]) -> Result<Spans, CurveError> {
 
 #[test]
 fn degenerate_curves_have_a_meaning_or_a_reason() {
-    assert!(Spans::measured(&ArrivalCurve::default(), 0.0).unwrap().never());
+    assert!(Spans::measured(&ArrivalCurve::default(), 0.0).unwrap().is_zero());
     let one = ArrivalCurve { least_span_ns: vec![], seen: 1, observed_ns: 500 };
     assert_eq!(Spans::measured(&one, 0.0).unwrap().count(500), 1);
     let two_at_once = ArrivalCurve { least_span_ns: vec![0], seen: 2, observed_ns: 1000 };
@@ -45,7 +45,7 @@ fn messages_of_activations_in_a_row_compose() {
     assert_eq!((twice.after(&tenth).of(10), tenth.after(&twice).of(5)), (10, 5));
     assert_eq!(twice.with(&tenth).of(10), 25);
     assert!(tenth.within(&Counts::each(5)) && !Counts::each(5).within(&tenth));
-    assert!(Counts::each(0).never());
+    assert!(Counts::each(0).is_zero());
 }
 
 proptest! {

@@ -1,5 +1,5 @@
 //! Whether reservations are still what they were made: anybody with the right to may change them
-//! (`chrt`, `taskset`, another manager, a thread that sets its own policy), and no event tells. So
+//! (`chrt`, `taskset`, another manager, a thread that sets its own policy), and no event shows. So
 //! they are read back between plans, too.
 
 use super::{Difference, Enactor};

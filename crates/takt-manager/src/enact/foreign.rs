@@ -11,7 +11,7 @@ use crate::system::Kernel;
 /// it has no bandwidth.
 const SUGOV: u64 = 0x1000_0000;
 /// What is left of a core beside reservations and the fair server (50 ms in a second).
-const ROOM: f64 = 1.0 - 0.05;
+const USABLE: f64 = 1.0 - 0.05;
 
 /// A reservation of somebody else.
 struct Foreign {
@@ -51,7 +51,7 @@ impl<K: Kernel> Enactor<K> {
         alone: bool,
         named: &BTreeSet<u32>,
     ) {
-        let mut say = |tid, name: String, asked: String, has: String| {
+        let mut refuse = |tid, name: String, asked: String, has: String| {
             report.differences.push(Difference { tid, name, asked, has, reservation: true });
         };
         match self.mode() {
@@ -72,7 +72,7 @@ impl<K: Kernel> Enactor<K> {
             let Some(greatest) = here.iter().max_by(|a, b| a.share.total_cmp(&b.share)) else { continue };
             let percent = foreign * 100.0;
             if alone {
-                say(
+                refuse(
                     greatest.tid,
                     greatest.name.clone(),
                     format!(
@@ -80,13 +80,13 @@ impl<K: Kernel> Enactor<K> {
                     ),
                     format!("SCHED_DEADLINE of others, {percent:.0} % of it; the next plan does without"),
                 );
-            } else if own + foreign > ROOM + 1e-6 {
-                say(
+            } else if own + foreign > USABLE + 1e-6 {
+                refuse(
                     greatest.tid,
                     greatest.name.clone(),
                     format!(
                         "no more than {:.0} % of CPU {core} beside the plan",
-                        (ROOM - own).max(0.0) * 100.0
+                        (USABLE - own).max(0.0) * 100.0
                     ),
                     format!(
                         "SCHED_DEADLINE of others, {percent:.0} % of it. Fix: end it, or leave CPU {core} out of `cores`"

@@ -78,7 +78,7 @@ pub(super) struct Helpers {
 }
 
 impl Helpers {
-    pub fn told(&mut self, processes: &BTreeSet<u32>, named: BTreeSet<u32>) {
+    pub fn set_processes(&mut self, processes: &BTreeSet<u32>, named: BTreeSet<u32>) {
         let before = std::mem::take(&mut self.processes);
         self.processes = processes.iter().map(|pid| (*pid, before.get(pid).copied().unwrap_or(0))).collect();
         self.named = named;

@@ -184,9 +184,9 @@ fn a_second_of_looks_asks_for_each_helper_once_and_opens_no_file_of_known_thread
         assert_eq!(kernel.count("affinity"), settings);
         assert!(kernel.count("threads") <= processes, "{:?}", kernel.asked);
         assert!(kernel.count("files") <= 1, "{:?}", kernel.asked);
-        let never = ["start_ticks", "thread_name", "run_ns", "last_cpu", "processes", "kernel_threads"];
+        let forbidden = ["start_ticks", "thread_name", "run_ns", "last_cpu", "processes", "kernel_threads"];
         let changes = ["set_attributes", "set_affinity", "writes"];
-        for what in never.iter().chain(&changes) {
+        for what in forbidden.iter().chain(&changes) {
             assert_eq!(kernel.count(what), 0, "{what}: {:?}", kernel.asked);
         }
     }

@@ -209,7 +209,7 @@ impl<K: Kernel> Enactor<K> {
         let best_effort: Vec<(u32, u32)> =
             target.best_effort.iter().copied().filter(|(_, tid)| !wanted.contains_key(tid)).collect();
         let named = wanted.keys().copied().chain(best_effort.iter().map(|(_, tid)| *tid)).collect();
-        self.helpers.told(&target.processes, named);
+        self.helpers.set_processes(&target.processes, named);
         let others = self.others();
         let all = wanted.values().map(|(thread, _)| (thread.pid, thread.tid));
         let all: Vec<_> = all.chain(best_effort.iter().copied()).chain(others.iter().copied()).collect();
@@ -407,12 +407,12 @@ impl<K: Kernel> Enactor<K> {
     /// them where the kernel does not. To be called every few periods.
     pub fn watch(&mut self, now_ns: u64) -> Vec<Overrun> {
         self.wake();
-        // A state file that cannot be written is told at the next plan; nothing is changed until
-        // then.
+        // A state file that cannot be written is reported at the next plan; nothing is changed
+        // until then.
         let _ = self.attend(now_ns);
         let answer = match (self.options.soft, &self.no_reclaim) {
             (Soft::Reclaim, _) | (Soft::Soft, Some(_)) => overrun::Answer::Release,
-            _ => overrun::Answer::Tell,
+            _ => overrun::Answer::Report,
         };
         let (overruns, actions) = self.watch.look(&self.kernel, now_ns, &self.kept, answer);
         for action in actions {

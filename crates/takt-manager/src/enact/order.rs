@@ -51,10 +51,10 @@ pub enum Step {
     },
 }
 
-/// The steps from `now` to `wanted`, where reservations on one core may together have `room` (in
-/// [`ratio`] units). What can never fit comes at the end all the same, for the kernel to judge.
+/// The steps from `now` to `wanted`, where reservations on one core may together have `capacity`
+/// (in [`ratio`] units). What can never fit comes at the end all the same, for the kernel to judge.
 #[must_use]
-pub fn steps(now: &BTreeMap<u32, Held>, wanted: &BTreeMap<u32, Held>, room: u64) -> Vec<Step> {
+pub fn steps(now: &BTreeMap<u32, Held>, wanted: &BTreeMap<u32, Held>, capacity: u64) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut used: BTreeMap<usize, u64> = BTreeMap::new();
     let mut held = BTreeMap::new();
@@ -83,7 +83,7 @@ pub fn steps(now: &BTreeMap<u32, Held>, wanted: &BTreeMap<u32, Held>, room: u64)
     while !open.is_empty() {
         let fits = |(tid, to): &(u32, Held)| {
             let own = held.get(tid).filter(|has| has.core == to.core).map_or(0, Held::ratio);
-            used.get(&to.core).copied().unwrap_or(0) - own + to.ratio() <= room
+            used.get(&to.core).copied().unwrap_or(0) - own + to.ratio() <= capacity
         };
         let next = open.iter().position(fits);
         let lift = || {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ROOM: u64 = (1 << 20) * 9 / 10;
+    const CAPACITY: u64 = (1 << 20) * 9 / 10;
 
     fn held(share_percent: u64, core: usize) -> Held {
         Held { budget_ns: share_percent * 100_000, period_ns: 10_000_000, core }
@@ -150,7 +150,7 @@ mod tests {
             }
             for core in 0..4 {
                 let used: u64 = state.values().filter(|has| has.core == core).map(Held::ratio).sum();
-                if used > ROOM {
+                if used > CAPACITY {
                     return Err(format!("core {core} refuses {step:?}"));
                 }
             }
@@ -162,7 +162,7 @@ mod tests {
     fn a_shrink_goes_before_the_growth_that_needs_it() {
         let now = BTreeMap::from([(1, held(50, 0)), (2, held(40, 0))]);
         let wanted = BTreeMap::from([(1, held(60, 0)), (2, held(30, 0))]);
-        let steps = steps(&now, &wanted, ROOM);
+        let steps = steps(&now, &wanted, CAPACITY);
         assert_eq!(
             steps,
             [Step::Resize { tid: 2, to: held(30, 0) }, Step::Resize { tid: 1, to: held(60, 0) }]
@@ -173,7 +173,7 @@ mod tests {
     fn full_cores_swap_by_lifting_one() {
         let now = BTreeMap::from([(1, held(90, 0)), (2, held(80, 1))]);
         let wanted = BTreeMap::from([(1, held(90, 1)), (2, held(80, 0))]);
-        let steps = steps(&now, &wanted, ROOM);
+        let steps = steps(&now, &wanted, CAPACITY);
         assert_eq!(
             steps,
             [
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn nothing_to_do_is_nothing_done() {
         let now = BTreeMap::from([(1, held(50, 0))]);
-        assert_eq!(steps(&now, &now, ROOM), []);
+        assert_eq!(steps(&now, &now, CAPACITY), []);
     }
 
     /// Reservations that fit four cores.
@@ -199,7 +199,7 @@ mod tests {
             for (tid, share, core, period_ms) in all {
                 let has =
                     Held { budget_ns: share * period_ms * 10_000, period_ns: period_ms * 1_000_000, core };
-                if !set.contains_key(&tid) && used[core] + has.ratio() <= ROOM {
+                if !set.contains_key(&tid) && used[core] + has.ratio() <= CAPACITY {
                     used[core] += has.ratio();
                     set.insert(tid, has);
                 }
@@ -211,7 +211,7 @@ mod tests {
     proptest! {
         #[test]
         fn admission_never_refuses_what_fits(now in feasible(), wanted in feasible()) {
-            let steps = steps(&now, &wanted, ROOM);
+            let steps = steps(&now, &wanted, CAPACITY);
             prop_assert_eq!(play(&now, &steps), Ok(wanted));
         }
 
@@ -219,7 +219,7 @@ mod tests {
         fn what_cannot_fit_still_ends(shares in proptest::collection::vec((1u64..100, 0usize..2), 0..12)) {
             let wanted: BTreeMap<u32, Held> =
                 shares.iter().enumerate().map(|(tid, &(share, core))| (tid as u32, held(share, core))).collect();
-            let steps = steps(&BTreeMap::new(), &wanted, ROOM);
+            let steps = steps(&BTreeMap::new(), &wanted, CAPACITY);
             prop_assert_eq!(steps.len(), wanted.len());
         }
     }

@@ -77,8 +77,7 @@ pub(super) enum Action {
 /// What is done about an overrun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It is told.
-    Tell,
+    Report,
     /// The reservation ends for the moment.
     Release,
 }
@@ -215,7 +214,7 @@ mod tests {
         let kept = BTreeMap::from([(10, Kept { thread, name: "busy".into(), held, patience_ns: 40 * MS })]);
         let mut watch = Watch::default();
         let mut reserved = true;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for (i, &(ran, wants)) in [(0, false)].iter().chain(ran_ms).enumerate() {
             let attributes =
                 if reserved { Attributes::reservation(MS, 10 * MS, false) } else { Attributes::other(0) };
@@ -224,40 +223,41 @@ mod tests {
             for action in &actions {
                 reserved = !matches!(action, Action::Release(_));
             }
-            told.push((overruns.len(), actions));
+            reported.push((overruns.len(), actions));
         }
-        told.split_off(1)
+        reported.split_off(1)
     }
 
     #[test]
     fn a_thread_within_its_budget_overruns_nothing() {
-        let told = looks(&[(1, true), (2, false), (1, true), (2, false), (1, true)], Answer::Release);
-        assert!(told.iter().all(|told| *told == (0, vec![])), "{told:?}");
+        let reported = looks(&[(1, true), (2, false), (1, true), (2, false), (1, true)], Answer::Release);
+        assert!(reported.iter().all(|reported| *reported == (0, vec![])), "{reported:?}");
     }
 
     #[test]
     fn a_burst_beyond_the_budget_counts_until_it_is_paid_back() {
         // 6 ms at once are six periods' worth: held back for three looks, then there is budget
         // again.
-        let told = looks(&[(6, true), (0, true), (0, true), (0, true)], Answer::Tell);
-        assert_eq!(told.iter().map(|told| told.0).collect::<Vec<_>>(), [0, 1, 1, 0]);
-        assert!(told.iter().all(|told| told.1.is_empty()));
+        let reported = looks(&[(6, true), (0, true), (0, true), (0, true)], Answer::Report);
+        assert_eq!(reported.iter().map(|reported| reported.0).collect::<Vec<_>>(), [0, 1, 1, 0]);
+        assert!(reported.iter().all(|reported| reported.1.is_empty()));
     }
 
     #[test]
     fn a_thread_that_always_has_just_its_budget_is_held_back() {
         // Windows of two periods see one to three budgets.
-        let told = looks(&[(3, true), (1, true), (2, true), (2, true), (3, true), (1, true)], Answer::Tell);
-        assert!(told[1..].iter().all(|told| told.0 == 1), "{told:?}");
+        let reported =
+            looks(&[(3, true), (1, true), (2, true), (2, true), (3, true), (1, true)], Answer::Report);
+        assert!(reported[1..].iter().all(|reported| reported.0 == 1), "{reported:?}");
     }
 
     #[test]
     fn an_exhausted_thread_is_let_go_and_taken_back_when_it_has_caught_up() {
-        let told = looks(
+        let reported = looks(
             &[(6, true), (0, true), (20, true), (20, true), (0, false), (0, false), (1, false)],
             Answer::Release,
         );
-        let actions: Vec<_> = told.into_iter().map(|told| told.1).collect();
+        let actions: Vec<_> = reported.into_iter().map(|reported| reported.1).collect();
         assert_eq!(actions[1], [Action::Release(10)]);
         assert_eq!(actions[5], [Action::Reserve(10)]);
         assert_eq!(actions.iter().flatten().count(), 2);

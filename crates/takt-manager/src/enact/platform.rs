@@ -5,7 +5,7 @@ use std::io;
 use super::Error;
 use crate::goals;
 use crate::plan::Platform;
-use crate::system::{Linux, deadline_room};
+use crate::system::{Linux, deadline_capacity};
 
 /// The platform that `options` and this machine make: the cores named, or all online ones but the
 /// system core, and as much of each as the kernel admits. A machine of one or two cores has none to
@@ -26,9 +26,10 @@ pub fn platform(options: &goals::Options) -> Result<Platform, Error> {
     if let Some(&core) = cores.iter().chain([&system_core]).find(|core| !online.contains(**core)) {
         return Err(Error::Core { core, online: Box::new(online) });
     }
-    let room = deadline_room().unwrap_or(options.most_bandwidth);
-    let most_bandwidth = options.most_bandwidth.min(room);
-    let most_system_bandwidth = options.most_system_bandwidth.map_or(most_bandwidth, |most| most.min(room));
+    let capacity = deadline_capacity().unwrap_or(options.most_bandwidth);
+    let most_bandwidth = options.most_bandwidth.min(capacity);
+    let most_system_bandwidth =
+        options.most_system_bandwidth.map_or(most_bandwidth, |most| most.min(capacity));
     Ok(Platform {
         most_bandwidth,
         most_system_bandwidth,

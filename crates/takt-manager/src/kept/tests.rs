@@ -32,7 +32,7 @@ fn model(cost_ns: u64, span_ns: u64, seen: u64) -> Model {
 
 /// The next run.
 fn next(kept: Kept) -> Kept {
-    Kept { earlier: None, told: BTreeSet::new(), ..kept }
+    Kept { earlier: None, mentioned: BTreeSet::new(), ..kept }
 }
 
 fn first(model: &Model) -> (u64, u64) {
@@ -121,8 +121,8 @@ fn files_of_others_and_damaged_ones_are_not_believed() {
         &text.replace("\"publishes\":[]", "\"publishes\":[7]"),
     ] {
         std::fs::write(&path, damaged).unwrap();
-        let said = Kept::read(&path).unwrap_err().to_string();
-        assert!(said.contains("delete it"), "{said}");
+        let message = Kept::read(&path).unwrap_err().to_string();
+        assert!(message.contains("delete it"), "{message}");
     }
     std::fs::write(&path, text.replace(" CPUs\"", "99 CPUs\"")).unwrap();
     let (kept, words) = Kept::read(&path).unwrap();

@@ -138,7 +138,7 @@ impl<S: Source> Learner<S> {
         })
     }
 
-    /// The source, to tell it that no more processes will come.
+    /// The source, to inform it that no more processes will come.
     pub fn source_mut(&mut self) -> &mut S {
         &mut self.source
     }
@@ -173,7 +173,6 @@ impl<S: Source> Learner<S> {
         Ok(!ended)
     }
 
-    /// The model as it is now.
     #[must_use]
     pub fn model(&self, now_ns: u64) -> Model {
         self.extractor.snapshot(now_ns)

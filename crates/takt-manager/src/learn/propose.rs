@@ -35,7 +35,7 @@ pub(super) fn propose(
     for round in 0..=ROUNDS {
         let Some(goals) = goals_of(chains) else { return (None, None) };
         let made = Manager::new(goals, platform.clone()).plan(model);
-        chains.iter_mut().for_each(|chain| say(chain, &made));
+        chains.iter_mut().for_each(|chain| describe(chain, &made));
         plan = Some(made);
         if round == ROUNDS || !relax(chains, &first, model) {
             break;
@@ -50,13 +50,13 @@ pub(super) fn propose(
     let goals = goals_of(chains);
     if let Some(goals) = &goals {
         let made = Manager::new(goals.clone(), platform.clone()).plan(model);
-        chains.iter_mut().for_each(|chain| say(chain, &made));
+        chains.iter_mut().for_each(|chain| describe(chain, &made));
         plan = Some(made);
     }
     (goals, plan)
 }
 
-fn say(chain: &mut LearntChain, plan: &Plan) {
+fn describe(chain: &mut LearntChain, plan: &Plan) {
     let Some(planned) = plan.chains.iter().find(|planned| planned.name == chain.name) else { return };
     let (state, why) = match &planned.state {
         ChainState::Guaranteed => ("could_be_kept", ""),

@@ -70,10 +70,10 @@ fn a_late_delivery_takes_the_word_back_and_the_next_bound_has_it() {
     setup.pass(10.0, 10.5);
     let after = state(&setup, 10.5);
     assert_ne!(after.state, "guaranteed");
-    let told = &after.run.refutations[0].1;
+    let reported = &after.run.refutations[0].1;
     assert!(
-        told.contains("/sink subscription /t: a message was received 8.000 ms after it had left"),
-        "{told}"
+        reported.contains("/sink subscription /t: a message was received 8.000 ms after it had left"),
+        "{reported}"
     );
     assert_eq!(after.run.false_guarantees, 0, "{after:#?}");
     setup.pass(11.0, 20.0);
@@ -159,7 +159,7 @@ fn a_delivery_that_is_late_while_threads_are_moved_takes_the_word_and_widens_not
     assert_eq!(parts.iter().map(|part| part.transport_ns).collect::<Vec<_>>(), [0, 550_000]);
 }
 
-/// Before Jazzy messages carry no stamp when they are published: nothing tells which one a callback
+/// Before Jazzy messages carry no stamp when they are published: nothing shows which one a callback
 /// works on.
 #[test]
 fn without_stamps_of_publications_a_chain_over_two_processes_is_not_measurable() {

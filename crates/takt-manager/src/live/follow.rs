@@ -170,7 +170,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             counted: chain.counted.completions,
             late: chain.counted.late,
             in_doubt: chain.counted.in_doubt,
-            never: chain.counted.skipped.saturating_add(overdue),
+            missing: chain.counted.skipped.saturating_add(overdue),
             longest_late_run: status.run.longest_late_run,
             given_up_s: s(chain.given_up_ns),
             given_up_completions: chain.given_up.completions,
@@ -185,8 +185,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 .collect(),
             ..Run::default()
         };
-        chain.jitter.tell(status);
-        self.tell_clock(index, status);
+        chain.jitter.fill(status);
+        self.report_clock(index, status);
     }
 
     /// Whether everything that was managed has ended.

@@ -36,8 +36,11 @@ fn tampered(change: impl FnOnce(&mut Sim, Attributes)) -> ChainStatus {
 #[test]
 fn a_reservation_that_somebody_ends_takes_the_word_back_between_plans() {
     let chain = tampered(|sim, _| sim.set_attributes(10, &Attributes::other(0)).unwrap());
-    let told = &chain.run.refutations[0].1;
-    assert!(told.contains("thread 10 `driver`: asked deadline:") && told.contains("has other"), "{told}");
+    let reported = &chain.run.refutations[0].1;
+    assert!(
+        reported.contains("thread 10 `driver`: asked deadline:") && reported.contains("has other"),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -53,11 +56,11 @@ fn a_budget_or_an_affinity_that_somebody_changes_takes_the_word_back_between_pla
         sim.set_affinity(10, &CpuSet::from_cpus(0..2).unwrap()).unwrap();
         sim.set_attributes(10, &asked).unwrap();
     };
-    let told = tampered(wide).run.refutations[0].1.clone();
-    assert!(told.contains("on CPU 1") && told.contains("on 0-1"), "{told}");
+    let reported = tampered(wide).run.refutations[0].1.clone();
+    assert!(reported.contains("on CPU 1") && reported.contains("on 0-1"), "{reported}");
 }
 
-/// The thread computes without end for a while, in work that no event tells of.
+/// The thread computes without end for a while, in work that no event shows.
 #[test]
 fn an_exhausted_budget_takes_the_word_back_and_the_next_plan_gives_more() {
     let mut setup = setup(100, false);
@@ -73,8 +76,8 @@ fn an_exhausted_budget_takes_the_word_back_and_the_next_plan_gives_more() {
     }
     let during = state(&setup, 11.5);
     assert_ne!(during.state, "guaranteed");
-    let told = &during.run.refutations[0].1;
-    assert!(told.contains("budget overrun: thread 10 `driver` has"), "{told}");
+    let reported = &during.run.refutations[0].1;
+    assert!(reported.contains("budget overrun: thread 10 `driver` has"), "{reported}");
     assert!(setup.live.plans() > plans, "no waiting for the next period");
     assert!(budget_ns(&setup) > before_ns, "{} ns before, {} ns after", before_ns, budget_ns(&setup));
     let words = &setup.live.plan().unwrap().decisions;

@@ -54,7 +54,7 @@ impl Jitter {
     }
 
     /// Fills in what is said of it.
-    pub fn tell(&self, status: &mut ChainStatus) {
+    pub fn fill(&self, status: &mut ChainStatus) {
         let ms = |ns: u64| ns as f64 / 1e6;
         status.jitter_goal_ms = self.goal_ns.map(ms);
         status.jitter_bound_ms = self.bound_ns.map(ms);

@@ -84,8 +84,8 @@ fn a_missed_jitter_goal_fails_the_run() {
     assert_eq!((status.chains[0].violations, status.chains[0].jitter_ms), (0, Some(18.0)));
     let report = status.verdict();
     assert_eq!(report.verdict, Verdict::Fail, "{report:?}");
-    let told = report.reasons.join("; ");
-    assert!(told.contains("18.000 ms apart, the jitter goal is 6.000 ms"), "{told}");
+    let reported = report.reasons.join("; ");
+    assert!(reported.contains("18.000 ms apart, the jitter goal is 6.000 ms"), "{reported}");
     let mut setup = setup_with(goals(""), true, |from_ns| beating(from_ns, took));
     setup.pass(0.0, 20.0);
     let status = at(&setup, 20.0);

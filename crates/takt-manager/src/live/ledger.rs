@@ -29,7 +29,7 @@ const INTERVALS: usize = 128;
 /// it.
 pub(super) const ALL_END_NS: u64 = 2_000_000_000;
 /// Broken assumptions kept in words.
-const TOLD: usize = 16;
+const MOST_LISTED: usize = 16;
 
 /// The chains of a run.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ pub(super) struct Chain {
     planned: Option<ChainState>,
     pub bound_ns: Option<u64>,
     grounds: ChainGrounds,
-    /// A shorter bound that is told from then on.
+    /// A shorter bound that is reported from then on.
     shorter: Option<(u64, u64)>,
     /// From when on the plan's bound counts.
     in_force_ns: u64,
@@ -306,7 +306,7 @@ impl Ledger {
                 chain.refute(broken.at_ns, broken.to_string());
             }
             chain.broken_ns = chain.broken_ns.max(Some(broken.at_ns));
-            if chain.broken.len() < TOLD {
+            if chain.broken.len() < MOST_LISTED {
                 chain.broken.push(broken.clone());
             }
             findings.replan = true;
@@ -466,9 +466,9 @@ impl Chain {
 
     fn refute(&mut self, at_ns: u64, words: String) {
         self.refuted_times += 1;
-        if self.refutations.len() == TOLD {
-            // The first ones tell how it began, the last ones how it goes.
-            self.refutations.remove(TOLD / 2);
+        if self.refutations.len() == MOST_LISTED {
+            // The first ones report how it began, the last ones how it goes.
+            self.refutations.remove(MOST_LISTED / 2);
         }
         self.refutations.push((at_ns, words));
     }
@@ -502,7 +502,7 @@ impl Chain {
     }
 
     fn exceeded(&mut self, exceeded: Exceeded, index: usize, findings: &mut Findings) {
-        let said = matches!(self.state, State::Guaranteed | State::Keepable);
+        let claimed = matches!(self.state, State::Guaranteed | State::Keepable);
         let Exceeded { bound_ns, instance, .. } = exceeded;
         let latency_ns = exceeded.latency_ns();
         if self.state == State::Guaranteed {
@@ -514,14 +514,14 @@ impl Chain {
         // A broken assumption explains it, and the backlog of before a plan does so for its first
         // instances.
         let explained = !self.broken.is_empty() || self.overrun.is_some() || self.difference.is_some();
-        let settling = !said && instance.began_ns < self.in_force_ns.saturating_add(bound_ns);
+        let settling = !claimed && instance.began_ns < self.in_force_ns.saturating_add(bound_ns);
         if settling && !explained && self.settles < SETTLES {
             let settles = self.settles + 1;
             self.begin(instance.ended_ns);
             self.settles = settles;
             return;
         }
-        if said || !explained {
+        if claimed || !explained {
             let words = format!(
                 "a latency of {} ms was measured, above the bound of {} ms{}",
                 ms(latency_ns),
@@ -535,7 +535,7 @@ impl Chain {
             findings.replan = true;
         }
         // Explained or not: the word comes back with a bound above it, and not before.
-        if (said || !explained) && self.exceeded.is_none_or(|known| known.latency_ns() < latency_ns) {
+        if (claimed || !explained) && self.exceeded.is_none_or(|known| known.latency_ns() < latency_ns) {
             self.exceeded = Some(exceeded);
         }
     }
@@ -691,7 +691,7 @@ impl Chain {
                 self.uncarried.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
             )),
             Assumption::Delivery if !self.grounds.delayed.is_empty() => {
-                let told: Vec<String> = self
+                let listed: Vec<String> = self
                     .grounds
                     .delayed
                     .iter()
@@ -700,7 +700,7 @@ impl Chain {
                 against(format!(
                     "messages were delivered after {}: threads of the middleware, which have no reservations, waited for a CPU, and nothing bounds how \
                      long they do. Leave them more of the CPUs (most_bandwidth, most_system_bandwidth), or take work off them",
-                    told.join(", ")
+                    listed.join(", ")
                 ))
             }
             Assumption::Delivery => match self.grounds.undelivered.as_slice() {
@@ -708,7 +708,7 @@ impl Chain {
                 names => (
                     None,
                     format!(
-                        "nothing tells how long the middleware takes with messages to {}",
+                        "nothing shows how long the middleware takes with messages to {}",
                         names.join(", ")
                     ),
                 ),
@@ -725,7 +725,7 @@ impl Chain {
                     )
                 }),
                 [callback, rest @ ..] => against(format!(
-                    "whether {callback}{} suspends itself or yields cannot be told by what observes it",
+                    "whether {callback}{} suspends itself or yields cannot be reported by what observes it",
                     if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) }
                 )),
             },

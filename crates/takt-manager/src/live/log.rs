@@ -46,7 +46,7 @@ pub struct Log {
     text: Option<Box<dyn Write + Send>>,
     json: Option<Box<dyn Write + Send>>,
     /// What was last said of each chain: said again only when it changes.
-    said: Vec<(String, String)>,
+    logged: Vec<(String, String)>,
     /// The last lines for people.
     recent: VecDeque<String>,
     broken: bool,
@@ -114,12 +114,12 @@ impl Log {
             Record::Plan { number, plan, chains, decisions } => {
                 let mut lines = Vec::new();
                 for chain in *chains {
-                    let words = said_of(chain);
-                    let known = self.said.iter_mut().find(|(name, _)| *name == chain.name);
+                    let words = logged_of(chain);
+                    let known = self.logged.iter_mut().find(|(name, _)| *name == chain.name);
                     match known {
                         Some((_, before)) if *before == words => continue,
                         Some((_, before)) => before.clone_from(&words),
-                        None => self.said.push((chain.name.clone(), words.clone())),
+                        None => self.logged.push((chain.name.clone(), words.clone())),
                     }
                     lines.push(format!("  {}: {words}", chain.name));
                 }
@@ -179,7 +179,7 @@ impl Log {
     }
 }
 
-fn said_of(chain: &ChainPlan) -> String {
+fn logged_of(chain: &ChainPlan) -> String {
     let goal_ms = chain.goal_ns as f64 / 1e6;
     match &chain.state {
         ChainState::Guaranteed => {

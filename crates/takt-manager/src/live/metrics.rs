@@ -293,7 +293,7 @@ mod tests {
 
     /// What the exposition format and the naming conventions of Prometheus ask for.
     #[test]
-    fn families_are_told_once_and_named_as_is_usual() {
+    fn families_are_reported_once_and_named_as_is_usual() {
         let second = ChainStatus { name: "odometry".into(), ..status().chains[0].clone() };
         let mut both = status();
         both.chains.push(second);
@@ -305,7 +305,7 @@ mod tests {
             if let Some(rest) = line.strip_prefix("# HELP ") {
                 let name = rest.split(' ').next().unwrap().to_owned();
                 assert!(rest.len() > name.len() + 1, "{line} helps nobody");
-                assert!(!known.contains(&name), "{name} is told twice");
+                assert!(!known.contains(&name), "{name} is reported twice");
                 assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
                 known.push(name);
                 continue;
@@ -329,7 +329,7 @@ mod tests {
                 _ => name == of,
             };
             assert!(fits, "{line} stands below {of}");
-            assert!(!series.contains(&sample), "{sample} is told twice");
+            assert!(!series.contains(&sample), "{sample} is reported twice");
             series.push(sample);
         }
         // Each chain's buckets grow up to its count.

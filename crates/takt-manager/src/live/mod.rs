@@ -74,7 +74,7 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     manager: Manager,
     enactor: Option<Enactor<K>>,
     watchdog: Option<Guard>,
-    /// How often the watchdog had ended when that was last told.
+    /// How often the watchdog had ended when that was last reported.
     watchdog_again: u32,
     options: Options,
     board: Board,
@@ -232,7 +232,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.board.clone()
     }
 
-    /// The source, to tell it that no more processes will come.
+    /// The source, to inform it that no more processes will come.
     pub fn source_mut(&mut self) -> &mut S {
         &mut self.source
     }
@@ -443,8 +443,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let fresh = !self.ended.is_superset(&ended);
         self.ended = ended;
         if self.enactor.is_none() && self.plan.is_some() && (fresh || self.ledger.is_ending(now_ns)) {
-            // Or there will be nothing that runs in a moment: what was run to its end is told by a
-            // plan for all of it, and not for those that happened to be last.
+            // Or there will be nothing that runs in a moment: what was run to its end is reported
+            // by a plan for all of it, and not for those that happened to be last.
             self.next_plan_ns = Some(now_ns + ledger::ALL_END_NS);
             return Ok(());
         }
@@ -628,7 +628,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             processes: alive.collect::<BTreeSet<_>>().len(),
             callbacks: self.model.callbacks.len(),
             most_bandwidth: goals.options.most_bandwidth,
-            room: self.plan.as_ref().and_then(|plan| plan.room),
+            slack: self.plan.as_ref().and_then(|plan| plan.slack),
             recent: self.options.log.recent(),
         }
     }

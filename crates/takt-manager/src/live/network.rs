@@ -47,7 +47,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
         }
     }
 
-    /// Tells the measurements of this plan's chains how far the clocks are apart.
+    /// Reports the measurements of this plan's chains how far the clocks are apart.
     pub(super) fn allow_for_clocks(&mut self, plan: &Plan) {
         // When that is no longer known nothing more begins to be measured; what is under way began
         // when it was.
@@ -81,15 +81,15 @@ impl<S: Source, K: Kernel> Live<S, K> {
     }
 
     /// Fills in what latencies of a chain are true to.
-    pub(super) fn tell_clock(&self, index: usize, status: &mut ChainStatus) {
+    pub(super) fn report_clock(&self, index: usize, status: &mut ChainStatus) {
         if self.begins_outside(index).is_some() {
             let measured = self.watch_ids(index).filter_map(|id| self.extractor.watched(id));
             let most_ns = measured.filter(|stats| stats.completions + stats.repeated > 0);
             // Its longest latency stands for the whole run, and so does the error.
             let most_ns = most_ns.map(|stats| stats.most_clock_error_ns).max();
-            let told_ns = self.clock.error_ns.max(most_ns);
-            status.clock_error_ms = told_ns.map(|ns| ns as f64 / 1e6);
-            status.clock_error_by = match told_ns == self.clock.error_ns {
+            let reported_ns = self.clock.error_ns.max(most_ns);
+            status.clock_error_ms = reported_ns.map(|ns| ns as f64 / 1e6);
+            status.clock_error_by = match reported_ns == self.clock.error_ns {
                 true => self.clock.by.clone(),
                 false => format!("the most in this run; now: {}", self.clock.by),
             };

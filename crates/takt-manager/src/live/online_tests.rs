@@ -79,8 +79,8 @@ fn chain() -> Goals {
     Goals::parse(text, "test").unwrap()
 }
 
-/// Kept until step 200, at 10 s, when the driver does more than ever before: what is then told. The
-/// next plan has it, as the word is there again 20 s later.
+/// Kept until step 200, at 10 s, when the driver does more than ever before: what is then reported.
+/// The next plan has it, as the word is there again 20 s later.
 fn broken(before: Does, after: Does) -> String {
     let does = move |step| if step < 200 { before } else { after };
     let mut setup = setup_with(chain(), false, |from_ns| talking(from_ns, does));
@@ -95,42 +95,45 @@ fn broken(before: Does, after: Does) -> String {
     let lost = state(&setup, 10.5);
     assert_ne!(lost.state, "guaranteed", "the word goes at this look");
     assert_eq!(setup.live.plans(), plans + 1, "and a new plan is made at once");
-    let told = lost.run.refutations[0].1.clone();
+    let reported = lost.run.refutations[0].1.clone();
     setup.pass(11.0, 30.0);
     let again = state(&setup, 30.0);
     assert_eq!(again.state, "guaranteed", "{}", again.why);
-    told
+    reported
 }
 
 const ONE: Does = Does { switches: 0, yields: 0, messages: 1 };
 
 #[test]
 fn a_suspension_of_20_us_takes_the_word_back() {
-    let told = broken(ONE, Does { switches: 1, ..ONE });
-    assert!(told.contains("/driver timer 50ms: ") && told.contains("suspended themselves"), "{told}");
+    let reported = broken(ONE, Does { switches: 1, ..ONE });
+    assert!(
+        reported.contains("/driver timer 50ms: ") && reported.contains("suspended themselves"),
+        "{reported}"
+    );
 }
 
 #[test]
 fn one_suspension_more_takes_the_word_back() {
-    let told = broken(Does { switches: 1, ..ONE }, Does { switches: 2, ..ONE });
+    let reported = broken(Does { switches: 1, ..ONE }, Does { switches: 2, ..ONE });
     let words = "one activation suspended themselves 2 times (sleep, lock, device), assumed were at most 1";
-    assert!(told.contains(words), "{told}");
+    assert!(reported.contains(words), "{reported}");
 }
 
 #[test]
 fn a_yield_takes_the_word_back() {
-    let told = broken(ONE, Does { yields: 1, ..ONE });
+    let reported = broken(ONE, Does { yields: 1, ..ONE });
     assert!(
-        told.contains("one activation yielded the CPU 1 times (sched_yield), assumed were at most 0"),
-        "{told}"
+        reported.contains("one activation yielded the CPU 1 times (sched_yield), assumed were at most 0"),
+        "{reported}"
     );
 }
 
 #[test]
 fn one_message_more_takes_the_word_back() {
-    let told = broken(ONE, Does { messages: 2, ..ONE });
+    let reported = broken(ONE, Does { messages: 2, ..ONE });
     let words = "/driver timer 50ms: one activation sent 2 messages to a topic, assumed were at most 1";
-    assert!(told.contains(words), "{told}");
+    assert!(reported.contains(words), "{reported}");
 }
 
 /// A source that says nothing of an activation that was off the CPU: no word, and the reason.
@@ -145,6 +148,6 @@ fn where_suspensions_cannot_be_seen_nothing_is_guaranteed() {
     setup.pass(0.0, 13.0);
     let chain = &setup.live.status(setup.from_ns + 13_000 * MS).chains[0];
     assert_eq!(chain.state, "not_measurable");
-    let why = "whether /driver timer 50ms suspends itself or yields cannot be told by what observes it";
+    let why = "whether /driver timer 50ms suspends itself or yields cannot be reported by what observes it";
     assert_eq!(chain.why, why);
 }

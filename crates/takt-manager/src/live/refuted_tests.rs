@@ -1,4 +1,4 @@
-//! Observations against what was said: the word goes at once, and the figures are told.
+//! Observations against what was said: the word goes at once, and the figures are reported.
 
 use super::*;
 use takt_stats::Verdict;
@@ -88,9 +88,9 @@ fn a_cost_above_its_curve_takes_the_word_back_and_the_next_plan_has_it() {
     assert_eq!(setup.live.plans(), plans + 1);
     let after = state(&setup, 10.5);
     assert_ne!(after.state, "guaranteed");
-    let told = &after.run.refutations[0].1;
+    let reported = &after.run.refutations[0].1;
     for word in ["/driver timer 50ms", "one activation took 5.000 ms", "assumed were at most 2.200 ms"] {
-        assert!(told.contains(word), "{told}");
+        assert!(reported.contains(word), "{reported}");
     }
     setup.pass(11.0, 30.0);
     let again = state(&setup, 30.0);
@@ -101,7 +101,7 @@ fn a_cost_above_its_curve_takes_the_word_back_and_the_next_plan_has_it() {
     assert_eq!(course(&again), [Learning, Guaranteed, Refuted, Learning, Guaranteed], "{:#?}", again.run);
     let log = setup.text.text();
     assert!(log.contains("chain beat: REFUTED: /driver timer 50ms: one activation took 5.000 ms"), "{log}");
-    // Its goal was kept all the time: the broken assumption is told, and the goal is what the
+    // Its goal was kept all the time: the broken assumption is reported, and the goal is what the
     // verdict is about.
     assert_eq!((again.run.late, again.run.false_guarantees), (0, 0));
 }
@@ -185,7 +185,7 @@ fn a_goal_that_was_missed_is_a_fail_whatever_comes_after() {
     let status = setup.live.status(setup.from_ns + 39_000 * MS);
     let chain = &status.chains[0];
     assert_eq!(
-        (chain.run.late, chain.violations, chain.skipped, chain.run.never),
+        (chain.run.late, chain.violations, chain.skipped, chain.run.missing),
         (1, 1, 1, 1),
         "{chain:#?}"
     );
@@ -214,7 +214,7 @@ fn lost_events_keep_the_word_away_for_a_while() {
 }
 
 #[test]
-fn a_process_that_ends_is_told_as_what_it_was() {
+fn a_process_that_ends_is_reported_as_what_it_was() {
     let mut setup = setup(100, false);
     setup.pass(0.0, 9.5);
     setup.live.enactor.as_mut().unwrap().kernel_mut().threads.retain(|_, thread| thread.pid != 10);
@@ -230,7 +230,7 @@ fn a_process_that_ends_is_told_as_what_it_was() {
 
 #[test]
 fn instances_that_are_never_seen_to_end_are_not_guaranteed() {
-    // The callback goes on starting, and no end is told any more.
+    // The callback goes on starting, and no end is reported any more.
     let mut setup = setup_of(100, false, |from_ns| {
         let mut script = beating(from_ns, |_| (2 * MS, 3 * MS), nothing);
         script.events.retain(|event| {
@@ -389,7 +389,7 @@ fn another_bound(setup: &mut Setup, at_s: f64, bound_ns: u64, moved: &[u32]) -> 
 }
 
 #[test]
-fn a_shorter_bound_is_told_when_what_began_under_the_longer_one_has_ended() {
+fn a_shorter_bound_is_reported_when_what_began_under_the_longer_one_has_ended() {
     let mut setup = setup(500, false);
     setup.pass(0.0, 9.5);
     let before = state(&setup, 9.5);

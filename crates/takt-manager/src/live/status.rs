@@ -11,7 +11,7 @@ use takt_model::Model;
 #[cfg(doc)]
 use super::assumption::State;
 use super::assumption::{Interval, Standing};
-use crate::manager::Room;
+use crate::manager::Slack;
 
 /// Upper bounds of the latency histograms: from a quarter of a millisecond to four seconds,
 /// doubling. Goals lie in between, and each chain's own goal is added, so that violations can be
@@ -68,7 +68,8 @@ pub struct Status {
     /// How far the assumptions of the bounds reach beyond what was measured; `None`: no further
     /// than the margins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub room: Option<Room>,
+    #[serde(rename = "room")]
+    pub slack: Option<Slack>,
     /// The last lines of the log, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<String>,
@@ -138,7 +139,7 @@ pub struct ChainStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_parts: Option<BoundSum>,
     /// The bound for what was measured alone, in milliseconds, where its assumptions reach further
-    /// ([`Status::room`]).
+    /// ([`Status::slack`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_bound_ms: Option<f64>,
     /// It begins on another machine: its latencies are true to so much, in milliseconds; the
@@ -168,7 +169,7 @@ pub struct BoundSum {
     /// Waiting for reservations; on shared cores for their other executors.
     pub supply_ms: f64,
     /// What is allowed on shared cores for what callbacks take beyond their curves
-    /// ([`Status::room`]).
+    /// ([`Status::slack`]).
     #[serde(default)]
     pub allowance_ms: f64,
     /// Delivery by the middleware.
@@ -219,7 +220,8 @@ pub struct Run {
     pub in_doubt: u64,
     /// Releases that never ran, and instances that were past the goal at the end, while it was not
     /// given up.
-    pub never: u64,
+    #[serde(rename = "never")]
+    pub missing: u64,
     /// The longest row of instances that were late or never came.
     pub longest_late_run: u64,
     /// For how long it was given up in the declared order.
@@ -377,8 +379,8 @@ impl Status {
                 chain.measured_bound_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}")),
             );
         }
-        if let Some(room) = &self.room {
-            let _ = writeln!(text, "bounds hold while {}", room.words());
+        if let Some(slack) = &self.slack {
+            let _ = writeln!(text, "bounds hold while {}", slack.words());
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) fn adopt() {
 
 /// Whether a child of this process was adopted: what it starts itself stays in its session, and the
 /// launched program leads a group in that. An orphan with a group of its own in this session cannot
-/// be told from this process's own guards, which have one as well, and is left alone.
+/// be distinguished from this process's own guards, which have one as well, and is left alone.
 fn is_adopted(pid: u32, launched: u32) -> bool {
     let Ok(id) = i32::try_from(pid) else { return false };
     // SAFETY: these have no preconditions and no memory effects.

@@ -273,8 +273,8 @@ mod held;
 mod online;
 #[path = "refuted_tests.rs"]
 mod refuted;
-#[path = "room_tests.rs"]
-mod room;
+#[path = "slack_tests.rs"]
+mod slack;
 
 #[path = "jitter_tests.rs"]
 mod jitter;

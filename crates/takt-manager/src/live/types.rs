@@ -1,4 +1,4 @@
-//! What the loop is told, and what it ends with.
+//! What the loop is reported, and what it ends with.
 
 use std::io;
 use std::process::Command;
@@ -27,7 +27,7 @@ pub struct Options {
     pub enact: enact::Options,
     /// How the model is learnt.
     pub model: takt_model::Options,
-    /// Where to tell what happens.
+    /// Where to report what happens.
     pub log: Log,
     /// The program that calls [`takt_reserve::restore::watchdog::run`] with the state file, as
     /// `takt manage --watchdog FILE`; without it only the state file remains of a killed manager.

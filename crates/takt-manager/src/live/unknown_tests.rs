@@ -92,8 +92,8 @@ fn what_is_held_back_yet_has_not_failed_to_come() {
     setup.live.source.now_ns = now_ns;
     setup.live.step(now_ns).unwrap();
     let chain = &setup.live.status(now_ns).chains[0];
-    assert_eq!((chain.overdue, chain.run.never, chain.violations), (0, 0, 0), "{chain:#?}");
-    // What really never comes is told when that is known.
+    assert_eq!((chain.overdue, chain.run.missing, chain.violations), (0, 0, 0), "{chain:#?}");
+    // What really never comes is reported when that is known.
     setup.live.source.events.clear();
     let later_ns = setup.from_ns + 20_200 * MS;
     setup.live.source.now_ns = later_ns;
@@ -112,8 +112,8 @@ fn a_thread_that_has_died_has_no_reservation_that_could_differ() {
     setup.live.source.events.clear();
     setup.pass(8.5, 11.0);
     let status = setup.live.status(setup.from_ns + 11_000 * MS);
-    let told: Vec<&String> = status.chains[0].run.refutations.iter().map(|(_, words)| words).collect();
-    assert!(told.iter().all(|words| !words.contains("not as asked")), "{told:?}");
+    let reported: Vec<&String> = status.chains[0].run.refutations.iter().map(|(_, words)| words).collect();
+    assert!(reported.iter().all(|words| !words.contains("not as asked")), "{reported:?}");
     // The next plan enacts what is left, and has nothing against it.
     setup.pass(11.5, 14.0);
     let status = setup.live.status(setup.from_ns + 14_000 * MS);
@@ -189,8 +189,8 @@ fn who_is_still_starting_takes_nobody_s_first_plan() {
     assert_eq!(beat.state, crate::plan::ChainState::Guaranteed, "{beat:?}\n{log}");
     // What it did until then is no cost of what it does: half a millisecond to one each time.
     setup.pass(7.0, 20.0);
-    let said = setup.live.model().callbacks.iter().find(|callback| callback.name.contains("/said")).unwrap();
-    assert!(said.cost.seen > 50 && said.cost.most_ns[0] <= 2 * MS, "{said:#?}");
+    let found = setup.live.model().callbacks.iter().find(|callback| callback.name.contains("/said")).unwrap();
+    assert!(found.cost.seen > 50 && found.cost.most_ns[0] <= 2 * MS, "{found:#?}");
 }
 
 #[test]

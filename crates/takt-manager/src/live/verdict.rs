@@ -16,7 +16,7 @@ impl ChainStatus {
             misses: self.run.late,
             longest_run: self.run.longest_late_run,
             worst_ns: self.worst_ns,
-            unfinished_late: self.run.never,
+            unfinished_late: self.run.missing,
             ..SeriesEvidence::default()
         }
     }
@@ -27,7 +27,7 @@ impl ChainStatus {
     pub fn excuse(&self) -> Option<String> {
         let run = &self.run;
         let all = run.given_up_completions > 0 || run.given_up_s > 0.0;
-        (all && run.counted == 0 && run.late == 0 && run.never == 0)
+        (all && run.counted == 0 && run.late == 0 && run.missing == 0)
             .then(|| format!("given up in order for {:.1} s: {}", run.given_up_s, run.given_up_why))
     }
 

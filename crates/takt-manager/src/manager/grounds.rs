@@ -53,7 +53,7 @@ pub struct ChainGrounds {
     pub starting: Vec<u32>,
     /// Callbacks of these executors that are due and have not run yet.
     pub not_run: Vec<String>,
-    /// Callbacks of which nobody tells how often they suspend themselves or yield.
+    /// Callbacks of which nobody shows how often they suspend themselves or yield.
     pub unseen: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl Manager {
             let callbacks: BTreeSet<usize> = callbacks.copied().collect();
             let name = |number: &usize| present.planned.callbacks.get(*number).map(|c| c.name.clone());
             let unseen = |number: &&usize| model.callbacks.get(**number).is_some_and(|c| c.suspension_unseen);
-            // What an earlier run told of it is known.
+            // What an earlier run reported it is known.
             let not_run = |number: &&usize| {
                 model.not_run.contains(&CallbackId(**number))
                     && model.callbacks.get(**number).is_some_and(|c| c.cost.seen == 0)
@@ -99,7 +99,7 @@ impl Manager {
             });
             needed.extend(callbacks);
         }
-        let disturbance = present.plan.room.map(|room| room.disturbance()).filter(|it| it.window_ns > 0);
+        let disturbance = present.plan.slack.map(|slack| slack.disturbance()).filter(|it| it.window_ns > 0);
         if let Some(Disturbance { most_ns, window_ns }) = disturbance {
             let cores = present.places.iter().flatten().max().map_or(0, |most| most + 1);
             grounds.allowances = vec![Allowance { most_ns, window_ns }; cores];

@@ -46,7 +46,7 @@ impl Manager {
     }
 
     /// Bounds up to here keep the jitter goal; `None`: there is none.
-    pub(super) fn jitter_room_ns(&self, chain: usize) -> Option<u64> {
+    pub(super) fn jitter_limit_ns(&self, chain: usize) -> Option<u64> {
         let jitter_ns = self.goals.chains.get(chain)?.jitter_ns?;
         Some(self.best_ns.get(chain).copied().flatten().unwrap_or(0).saturating_add(jitter_ns))
     }
@@ -61,15 +61,17 @@ impl Manager {
     /// Why a latency below the goal does not do, where the jitter goal asks for a shorter one.
     pub(super) fn jitter_words(&self, chain: usize) -> String {
         let goal = self.goals.chains.get(chain);
-        let (Some(goal), Some(room_ns)) = (goal, self.jitter_room_ns(chain)) else { return String::new() };
-        if room_ns >= goal.goal_ns {
+        let (Some(goal), Some(goal_limit_ns)) = (goal, self.jitter_limit_ns(chain)) else {
+            return String::new();
+        };
+        if goal_limit_ns >= goal.goal_ns {
             return String::new();
         }
         let jitter_ns = goal.jitter_ns.unwrap_or(0);
         format!(
             " (which its jitter goal of {} ms asks for: in the best case it takes {} ms, its latency goal is {} ms)",
             ms(jitter_ns),
-            ms(room_ns.saturating_sub(jitter_ns)),
+            ms(goal_limit_ns.saturating_sub(jitter_ns)),
             ms(goal.goal_ns)
         )
     }

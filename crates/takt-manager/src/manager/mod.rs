@@ -21,12 +21,12 @@ mod jitter;
 mod network;
 mod present;
 mod ranked;
-mod room;
 mod shared;
+mod slack;
 mod widened;
 mod write;
 
-pub use crate::plan::Room;
+pub use crate::plan::Slack;
 pub use grounds::{ChainGrounds, Grounds, MOST_DELIVERY_NS};
 pub use network::{against, outside_topic};
 
@@ -76,7 +76,7 @@ pub struct Manager {
     /// What the present plan rests on was seen broken, so that it is not repeated.
     broken: bool,
     /// How wide the assumptions of the last plan were, and whether for shared cores: a place in
-    /// [`room::ladder`].
+    /// [`slack::ladder`].
     rung: Option<(bool, usize)>,
     ways: chains::Remembered,
 }
@@ -211,8 +211,8 @@ impl Manager {
     }
 
     /// What the analysis must bound a chain by, so that its goal is kept.
-    fn room_ns(&self, chain: usize) -> u64 {
-        let jitter_ns = self.jitter_room_ns(chain).unwrap_or(u64::MAX);
+    fn goal_limit_ns(&self, chain: usize) -> u64 {
+        let jitter_ns = self.jitter_limit_ns(chain).unwrap_or(u64::MAX);
         let goal_ns = self.goals.chains.get(chain).map_or(0, |c| c.goal_ns);
         let elsewhere_ns = self.unexplained_ns(chain).saturating_add(self.network_ns(chain));
         goal_ns.min(jitter_ns).saturating_sub(elsewhere_ns)
@@ -352,7 +352,7 @@ impl Manager {
             .map(|(index, (chain, c))| {
                 c.refused.is_none().then_some(Request {
                     name: &chain.name,
-                    goal_ns: self.room_ns(index),
+                    goal_ns: self.goal_limit_ns(index),
                     paths: &c.paths,
                 })
             })
@@ -360,8 +360,8 @@ impl Manager {
         let held = self.present.as_ref().map(|p| carried(model, &workload, &p.plan));
         let mut shrinks = 0;
         let narrow = self.choose(&workload, &requests, held.as_ref(), &mut shrinks, quiet);
-        let roomy = self.with_room(model, workload, &requests, held.as_ref(), narrow, quiet);
-        let (workload, chosen, room, rung) = (roomy.workload, roomy.attempt, roomy.room, roomy.rung);
+        let wide = self.with_slack(model, workload, &requests, held.as_ref(), narrow, quiet);
+        let (workload, chosen, slack, rung) = (wide.workload, wide.attempt, wide.slack, wide.rung);
         let cores = match &held {
             _ if chosen.shared.is_some() => {
                 chosen.shared.as_ref().map_or_else(Vec::new, |shared| shared.cores.clone())
@@ -377,9 +377,9 @@ impl Manager {
         let period_of = |server: usize| chosen.period_of(server);
         let reservations = reservations(model, &workload, &chosen.budgets_ns, &cores, &period_of);
         let mut decisions = chosen.decisions;
-        if let Some(room) = &room {
-            let words = format!("beyond what was seen is assumed: {}", room.words());
-            decisions.push(Decision { chain: None, step: Step::Widened { room: *room }, words });
+        if let Some(slack) = &slack {
+            let words = format!("beyond what was seen is assumed: {}", slack.words());
+            decisions.push(Decision { chain: None, step: Step::Widened { slack: *slack }, words });
         }
         for assumption in &workload.assumptions {
             decisions.push(Decision { chain: None, step: Step::Assumed, words: assumption.clone() });
@@ -393,14 +393,14 @@ impl Manager {
                 &candidates,
                 &chosen.fates,
                 &chosen.bounds,
-                roomy.measured.as_deref(),
+                wide.measured.as_deref(),
             ),
             decisions,
             analysis_ns: 0,
             analysis_wall_ns: 0,
             cached: false,
             shared: chosen.shared.is_some(),
-            room,
+            slack,
         };
         drop(requests);
         self.rung = rung;
@@ -548,7 +548,9 @@ impl Manager {
     /// Which chains the budgets of an attempt keep.
     fn kept(&self, attempt: &Attempt) -> Vec<bool> {
         let bounds = attempt.bounds.iter().enumerate();
-        bounds.map(|(index, bound)| bound.as_ref().is_some_and(|b| b.ns <= self.room_ns(index))).collect()
+        bounds
+            .map(|(index, bound)| bound.as_ref().is_some_and(|b| b.ns <= self.goal_limit_ns(index)))
+            .collect()
     }
 }
 
@@ -600,7 +602,7 @@ fn on_path(paths: &[Vec<usize>]) -> Vec<usize> {
 
 /// What execution times and suspensions may take beyond the plan's.
 fn slack_ns(present: &Present) -> u64 {
-    present.plan.room.map_or(0, |room| room.disturbance_ns)
+    present.plan.slack.map_or(0, |slack| slack.disturbance_ns)
 }
 
 fn unchanged(why: &str) -> Decision {

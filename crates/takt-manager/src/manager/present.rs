@@ -49,7 +49,7 @@ impl Manager {
         let kept: Vec<bool> = bounds
             .iter()
             .enumerate()
-            .map(|(index, bound)| bound.as_ref().is_some_and(|b| b.ns <= self.room_ns(index)))
+            .map(|(index, bound)| bound.as_ref().is_some_and(|b| b.ns <= self.goal_limit_ns(index)))
             .collect();
         let ordering = degrade::better(&fresh.kept(), &kept, order);
         let share = |budgets: &[u64], period_ns: u64| budgets.iter().sum::<u64>() as f64 / period_ns as f64;

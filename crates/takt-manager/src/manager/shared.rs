@@ -19,7 +19,7 @@ use crate::workload::{Order, Workload};
 const SPREAD_NS: u64 = 100_000_000;
 /// Budgets are so many percent above what was seen, where there is room, so that one that grows a
 /// little changes no plan.
-const ROOM_PERCENT: u64 = 125;
+const BUDGET_PERCENT: u64 = 125;
 /// Longest period: two full budgets can adjoin, and within a second they must leave the kernel's
 /// server for SCHED_OTHER its 50 ms, or it runs before reservations. With budgets of nine tenths of
 /// a core these are 576 ms.
@@ -60,25 +60,19 @@ impl Manager {
         let mut left: Vec<usize> =
             order.iter().copied().filter(|c| Self::may_share(workload, requests, *c)).collect();
         let mut best: Option<Attempt> = None;
-        let mut tried: Vec<usize> = Vec::new();
         // The least important is left out first: what remains shares its cores with less.
         while !left.is_empty() {
             let servers = Self::needed(workload, requests, &left);
-            if servers != tried {
-                tried.clone_from(&servers);
-                if let Some(attempt) =
-                    self.share_among(workload, requests, &left, &servers, held, &Given::default())
-                {
-                    let missed = left.iter().any(|c| !attempt.kept()[*c]);
-                    if best
-                        .as_ref()
-                        .is_none_or(|b| degrade::better(&attempt.kept(), &b.kept(), order).is_gt())
-                    {
-                        best = Some(attempt);
-                    }
-                    if !missed {
-                        break;
-                    }
+            // Even where the executors are the same: their order and their cores follow the chains.
+            if let Some(attempt) =
+                self.share_among(workload, requests, &left, &servers, held, &Given::default())
+            {
+                let missed = left.iter().any(|c| !attempt.kept()[*c]);
+                if best.as_ref().is_none_or(|b| degrade::better(&attempt.kept(), &b.kept(), order).is_gt()) {
+                    best = Some(attempt);
+                }
+                if !missed {
+                    break;
                 }
             }
             left.remove(0);
@@ -284,7 +278,8 @@ impl Manager {
         let budgets_ns = vec![0; analysis.workload().executors.len()];
         chains.iter().all(|chain| {
             let Some(Some(request)) = requests.get(*chain) else { return false };
-            bounds_of(analysis, request, &budgets_ns, solution).is_some_and(|b| b.ns <= self.room_ns(*chain))
+            bounds_of(analysis, request, &budgets_ns, solution)
+                .is_some_and(|b| b.ns <= self.goal_limit_ns(*chain))
         })
     }
 
@@ -369,7 +364,7 @@ impl Manager {
                 && fits(period_ns, &least)
             {
                 let more: Vec<u64> =
-                    least.iter().map(|ns| (ns * ROOM_PERCENT / 100).min(period_ns)).collect();
+                    least.iter().map(|ns| (ns * BUDGET_PERCENT / 100).min(period_ns)).collect();
                 let budgets = if fits(period_ns, &more) { more } else { least };
                 return Some((period_ns, budgets));
             }
@@ -403,7 +398,7 @@ impl Manager {
             .map(|(index, (request, bound))| {
                 let request = request.as_ref()?;
                 Some(match bound {
-                    Some(bound) if bound.ns <= self.room_ns(index) => Ok(bound.clone()),
+                    Some(bound) if bound.ns <= self.goal_limit_ns(index) => Ok(bound.clone()),
                     Some(bound) => Err(Refusal {
                         why: format!(
                             "beside all that its cores have to do its bound is {} ms, above the goal of {} ms",

@@ -4,7 +4,7 @@
 //! - **A latency above its bound** that no broken assumption explains is added to that chain's
 //!   bounds.
 //! - **An exhausted budget** of an executor whose execution times are within their curves (an
-//!   activation that has not ended yet, work that no event tells of): its execution times are taken
+//!   activation that has not ended yet, work that no event shows): its execution times are taken
 //!   to be a quarter longer, and once more with each plan that did not suffice, [`MOST_QUARTERS`]
 //!   times at most. As soon as a measured curve has grown it explains the overrun, and replaces
 //!   this.

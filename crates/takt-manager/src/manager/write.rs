@@ -25,13 +25,13 @@ impl Manager {
             .enumerate()
             .map(|(index, (((chain, candidate), fate), bound))| {
                 // A goal that leaves no room beside what is not explained is kept by no bound.
-                let (room_ns, extra_ns) = (self.room_ns(index), self.unexplained_ns(index));
+                let (goal_limit_ns, extra_ns) = (self.goal_limit_ns(index), self.unexplained_ns(index));
                 let beside_ns = extra_ns.saturating_add(self.network_ns(index));
                 let refusal: Option<&Refusal> = fate.as_ref().and_then(|f| f.as_ref().err());
                 let shown = bound.clone().or_else(|| refusal.and_then(|r| r.bound.clone()));
                 let state = match (&candidate.refused, bound) {
                     (Some(refused), _) => refused.clone(),
-                    (None, Some(bound)) if bound.ns <= room_ns => ChainState::Guaranteed,
+                    (None, Some(bound)) if bound.ns <= goal_limit_ns => ChainState::Guaranteed,
                     // No excuse for what comes late: it was not given up for the sake of others.
                     _ if extra_ns > 0 => ChainState::NotAnalysable {
                         why: format!(

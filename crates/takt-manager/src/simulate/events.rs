@@ -1,4 +1,4 @@
-//! Simulated runs as ROS 2's tracepoints would have told them, so that the extractor learns its
+//! Simulated runs as ROS 2's tracepoints would have reported them, so that the extractor learns its
 //! model from what it would see.
 
 use takt_ros::event::{Event, Handle, Kind};
@@ -34,35 +34,39 @@ pub fn events(system: &System, trace: &[Traced]) -> Vec<Event> {
         register(system, number, &mut events);
     }
     for entry in trace {
-        let mut say = |kind| emit(&mut events, entry.at_ns, entry.cpu_ns, entry.executor, kind);
+        let mut emit_next = |kind| emit(&mut events, entry.at_ns, entry.cpu_ns, entry.executor, kind);
         let source = system.executors[entry.executor].source;
         match entry.step {
             Traceable::Start(number, message) if !source => {
-                say(Kind::ExecutorNextReady);
+                emit_next(Kind::ExecutorNextReady);
                 if let Some(source_ns) = message {
-                    say(Kind::RmwTake {
+                    emit_next(Kind::RmwTake {
                         rmw_subscription: callback(number) + 2,
                         message: 0xabc,
                         source_ns,
                         taken: true,
                     });
                 }
-                say(Kind::CallbackStart { callback: callback(number), intra_process: false });
+                emit_next(Kind::CallbackStart { callback: callback(number), intra_process: false });
             }
             Traceable::Publish(number, topic, stamp) => {
                 let handle = publisher(number, topic);
-                say(Kind::RclcppPublish { message: 0xabc });
-                say(Kind::RclPublish { publisher: handle, message: 0xabc });
-                say(Kind::RmwPublish { rmw_publisher: handle + 1, message: 0xabc, source_ns: Some(stamp) });
+                emit_next(Kind::RclcppPublish { message: 0xabc });
+                emit_next(Kind::RclPublish { publisher: handle, message: 0xabc });
+                emit_next(Kind::RmwPublish {
+                    rmw_publisher: handle + 1,
+                    message: 0xabc,
+                    source_ns: Some(stamp),
+                });
             }
             Traceable::End(number) if !source => {
                 // It was off the CPU because others ran: the kernel counts no switch of its own.
-                say(Kind::OffCpu { switches: Some(0), ready_ns: None, yields: Some(0), early_ns: 0 });
-                say(Kind::CallbackEnd { callback: callback(number) });
+                emit_next(Kind::OffCpu { switches: Some(0), ready_ns: None, yields: Some(0), early_ns: 0 });
+                emit_next(Kind::CallbackEnd { callback: callback(number) });
             }
             Traceable::Wait if !source => {
-                say(Kind::ExecutorNextReady);
-                say(Kind::ExecutorWait { timeout_ns: -1 });
+                emit_next(Kind::ExecutorNextReady);
+                emit_next(Kind::ExecutorWait { timeout_ns: -1 });
             }
             _ => {}
         }
@@ -79,10 +83,10 @@ fn register(system: &System, number: usize, events: &mut Vec<Event>) {
     let sim = &system.callbacks[number];
     let executor = sim.executor;
     let (handle, node) = (callback(number), node(executor));
-    let mut say = |kind| emit(events, 0, 0, executor, kind);
+    let mut emit_next = |kind| emit(events, 0, 0, executor, kind);
     for topic in &sim.publishes {
         let publisher = publisher(number, *topic);
-        say(Kind::PublisherInit {
+        emit_next(Kind::PublisherInit {
             publisher,
             node,
             rmw_publisher: publisher + 1,
@@ -95,24 +99,24 @@ fn register(system: &System, number: usize, events: &mut Vec<Event>) {
     }
     match sim.trigger {
         Trigger::Periodic { period_ns, .. } => {
-            say(Kind::TimerInit {
+            emit_next(Kind::TimerInit {
                 timer: handle + 1,
                 period_ns: i64::try_from(period_ns).unwrap_or(i64::MAX),
             });
-            say(Kind::TimerCallback { timer: handle + 1, callback: handle });
-            say(Kind::TimerNode { timer: handle + 1, node });
+            emit_next(Kind::TimerCallback { timer: handle + 1, callback: handle });
+            emit_next(Kind::TimerNode { timer: handle + 1, node });
         }
         Trigger::Topic(topic) => {
-            say(Kind::SubscriptionInit {
+            emit_next(Kind::SubscriptionInit {
                 subscription: handle + 1,
                 node,
                 rmw_subscription: handle + 2,
                 topic: system.topics[topic].as_str().into(),
                 depth: 1000,
             });
-            say(Kind::SubscriptionObject { subscription: handle + 1, object: handle + 3 });
-            say(Kind::SubscriptionCallback { object: handle + 3, callback: handle });
+            emit_next(Kind::SubscriptionObject { subscription: handle + 1, object: handle + 3 });
+            emit_next(Kind::SubscriptionCallback { object: handle + 3, callback: handle });
         }
     }
-    say(Kind::CallbackSymbol { callback: handle, symbol: sim.name.as_str().into() });
+    emit_next(Kind::CallbackSymbol { callback: handle, symbol: sim.name.as_str().into() });
 }

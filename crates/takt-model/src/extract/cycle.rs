@@ -6,8 +6,8 @@
 //! they all subscribe to: none of them activates another of them.
 //!
 //! Any other cycle (`a` activates `b` by one topic and `b` activates `a` by another) also ends
-//! somewhere, or the robot would stand still, but nobody can tell where from outside. It is cut
-//! too, so that all others can be analysed, and its callbacks are named as not analysable.
+//! somewhere, or the robot would stand still, but nobody can distinguish where from outside. It is
+//! cut too, so that all others can be analysed, and its callbacks are named as not analysable.
 
 use std::collections::{BTreeMap, BTreeSet};
 

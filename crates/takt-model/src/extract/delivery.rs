@@ -11,7 +11,7 @@
 //!   `rmw_message_info_t`), against the source time stamp of the same message: one clock where both
 //!   are on one machine.
 //! - **Where it says nothing** (other middleware, other probes), only a take by an executor that
-//!   had been waiting for work since before the message left tells something: the take is no
+//!   had been waiting for work since before the message left reports something: the take is no
 //!   earlier than the receipt. That counts the executor's waking as well.
 //! - **Start-up** is kept apart as for arrivals ([`super::startup`]), by whatever process:
 //!   discovery holds the middleware up everywhere. It is held against what is assumed all the same.
@@ -44,8 +44,8 @@ pub(crate) struct Delivered {
     apart_seen: u64,
     own_apart: GreatestRecorder,
     own_apart_seen: u64,
-    /// The middleware told of one.
-    pub told: bool,
+    /// The middleware reported one.
+    pub stamped: bool,
     limits_ns: (Option<u64>, Option<u64>),
     excess: Option<Excess>,
     noticed: Noticed,
@@ -54,11 +54,12 @@ pub(crate) struct Delivered {
 impl Delivered {
     /// One message took so long.
     pub(crate) fn record(&mut self, at_ns: u64, receipt: Receipt, starting: bool, horizon_ns: Option<u64>) {
-        let Receipt { took_ns, told, own, .. } = receipt;
-        if told && !std::mem::replace(&mut self.told, true) {
-            // What was guessed before it was told.
+        let Receipt { took_ns, stamped, own, .. } = receipt;
+        if stamped && !std::mem::replace(&mut self.stamped, true) {
+            // What was guessed before it was reported.
             let noticed = std::mem::take(&mut self.noticed);
-            *self = Self { told, limits_ns: self.limits_ns, excess: self.excess, noticed, ..Self::default() };
+            *self =
+                Self { stamped, limits_ns: self.limits_ns, excess: self.excess, noticed, ..Self::default() };
         }
         let limit_ns = if own { self.limits_ns.1 } else { self.limits_ns.0 };
         let (most, seen) = match (own, starting) {
@@ -98,7 +99,7 @@ impl Delivered {
             seen,
             most_ns: of((self.seen, &self.most), (self.apart_seen, &self.apart)),
             own_most_ns: of((self.own_seen, &self.own_most), (self.own_apart_seen, &self.own_apart)),
-            told: self.told,
+            stamped: self.stamped,
         })
     }
 }
@@ -111,7 +112,7 @@ pub(crate) struct Receipt {
     /// How long after it had left.
     pub took_ns: u64,
     /// The middleware says so.
-    pub told: bool,
+    pub stamped: bool,
     /// The thread that takes it has sent it.
     pub own: bool,
 }
@@ -157,14 +158,14 @@ impl Extractor {
         if let Some(after_ns) = after_ns {
             let received_ns = message.stamped_ns.saturating_add_signed(after_ns).clamp(message.at_ns, at_ns);
             let took_ns = left_ns.map_or(0, |left_ns| received_ns.saturating_sub(left_ns));
-            return Some(Receipt { at_ns: received_ns, took_ns, told: true, own });
+            return Some(Receipt { at_ns: received_ns, took_ns, stamped: true, own });
         }
         let waiting_ns = self.tables.threads.get(thread)?.waiting_ns?;
         let left_ns = left_ns?;
         (waiting_ns <= left_ns).then(|| Receipt {
             at_ns,
             took_ns: at_ns.saturating_sub(left_ns),
-            told: false,
+            stamped: false,
             own,
         })
     }
@@ -177,7 +178,7 @@ impl Extractor {
         let starting = starting || self.unsettled.holds(left_ns, receipt.at_ns);
         let horizon_ns = self.options.horizon_ns;
         let Some(callback) = self.tables.callbacks.get_mut(callback) else { return };
-        if receipt.told || !callback.delivered.told {
+        if receipt.stamped || !callback.delivered.stamped {
             callback.delivered.record(at_ns, receipt, starting, horizon_ns);
         }
     }

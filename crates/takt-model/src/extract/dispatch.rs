@@ -2,7 +2,7 @@
 //!
 //! One look goes from the end of an activation, or from a wait that found nothing, to the start of
 //! the next activation, or to the next wait. Its CPU time is what the thread's clock says at these
-//! events. Sources without that clock tell nothing.
+//! events. Sources without that clock report nothing.
 
 use super::state::ThreadState;
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_are_told_apart() {
+    fn looks_are_distinguished() {
         let mut thread = ThreadState::new(1, 1);
         // Attached in the middle: nothing is known of the first.
         thread.finds(0, 500, None);

@@ -43,7 +43,13 @@ impl Extractor {
     }
 
     /// What the executor ran has returned.
-    pub(super) fn executor_executed(&mut self, thread: usize, at_ns: u64, cpu_ns: Option<u64>, told: bool) {
+    pub(super) fn executor_executed(
+        &mut self,
+        thread: usize,
+        at_ns: u64,
+        cpu_ns: Option<u64>,
+        complete: bool,
+    ) {
         let inferred = self.tables.threads[thread].stack.last().is_some_and(|frame| frame.inferred);
         let state = &self.tables.threads[thread];
         // A subscription whose message another thread has taken, or a timer that another has
@@ -51,8 +57,8 @@ impl Extractor {
         let (from, nothing) = (state.open, state.executed.is_some());
         self.executor_event(thread, at_ns, cpu_ns);
         let state = &mut self.tables.threads[thread];
-        (state.tells_ends, state.open) = (true, None);
-        if told || inferred || nothing || !state.stack.is_empty() {
+        (state.reports_ends, state.open) = (true, None);
+        if complete || inferred || nothing || !state.stack.is_empty() {
             return;
         }
         let outside = std::mem::take(&mut state.outside);
@@ -88,9 +94,9 @@ impl Extractor {
         state.waits = true;
         let opened = state.open.replace((at_ns, cpu_ns));
         let outside = std::mem::take(&mut state.outside);
-        // Where ends are told, this was a wake-up for nothing: what it took is paid by the
+        // Where ends are reported, this was a wake-up for nothing: what it took is paid by the
         // activation that follows.
-        let nothing = !state.stack.is_empty() || state.tells_ends;
+        let nothing = !state.stack.is_empty() || state.reports_ends;
         let Some(from) = opened.filter(|_| !nothing) else {
             let own = !outside.is_empty() && !self.starting;
             self.tables.threads[thread].own_publications += u64::from(own);
@@ -126,7 +132,7 @@ impl Extractor {
         let unsettled = self.unsettled.runs(thread, from_ns, at_ns);
         let state = &mut self.tables.threads[thread];
         let callback = &mut self.tables.callbacks[index];
-        let (known, tells) = (state.off_cpu.take(), state.tells);
+        let (known, reports) = (state.off_cpu.take(), state.reports);
         match (from, cpu_ns) {
             (Some(from), Some(to)) => {
                 let charged =
@@ -134,7 +140,7 @@ impl Extractor {
                 callback.costs(at_ns, to.saturating_sub(charged), true, unsettled);
                 let off_ns = at_ns.saturating_sub(from_ns).saturating_sub(to.saturating_sub(from));
                 let number = callback.activations + 1;
-                callback.suspends(Ended { number, at_ns, off_ns, known, tells }, keep, starting, unsettled);
+                callback.suspends(Ended { number, at_ns, off_ns, known, reports }, keep, starting, unsettled);
             }
             _ if state.charged.is_some() => {
                 state.unpaid.push((index, at_ns.saturating_sub(from_ns), known));
@@ -203,7 +209,7 @@ impl Extractor {
         let off_ns = at_ns.saturating_sub(started_ns).saturating_sub(used_ns);
         let number = callback.activations;
         callback.suspensions.record(
-            Ended { number, at_ns, off_ns, known: None, tells: false },
+            Ended { number, at_ns, off_ns, known: None, reports: false },
             keep,
             starting,
         );

@@ -9,7 +9,7 @@ use crate::guard::{
     Account, Allowance, Assumed, Beyond, Breach, Broken, CostLimit, CountLimit, Noticed, SpanLimit, Taken,
 };
 
-/// Callbacks told at once that run where no plan knew them.
+/// Callbacks reported at once that run where no plan knew them.
 const MOST_UNPLANNED: usize = 64;
 /// Messages of a topic whose publication was not seen, of which as many are no news: their events
 /// may have been lost.
@@ -23,25 +23,26 @@ pub(super) struct Guarded {
     /// What callbacks take beyond their curves, and whose account is which.
     accounts: Vec<Account>,
     account_of: FxHashMap<usize, usize>,
-    /// Topics whose arrivals are limited, each with the callbacks that it is told by and its limit.
+    /// Topics whose arrivals are limited, each with the callbacks that it is reported by and its
+    /// limit.
     topics: Vec<(usize, Vec<String>, Vec<u64>)>,
     /// Threads on which no other callbacks may run, and executors, each with one of its threads.
     threads: FxHashSet<usize>,
     executors: FxHashMap<Key, usize>,
-    /// Topics to which nobody may send who is not known to, each with the callbacks that it is told
-    /// by.
+    /// Topics to which nobody may send who is not known to, each with the callbacks that it is
+    /// reported by.
     senders: FxHashMap<usize, Vec<String>>,
     /// Messages of those whose publication was not seen.
     unseen: FxHashMap<usize, u64>,
     strangers: Vec<usize>,
     /// Callbacks, and the threads that they ran on.
     unplanned: Vec<(usize, usize)>,
-    /// Something is to be told.
+    /// Something is to be reported.
     noticed: Noticed,
 }
 
 impl Guarded {
-    /// A callback starts on a thread that runs for `executor`, where that is told.
+    /// A callback starts on a thread that runs for `executor`, where that is reported.
     #[inline]
     pub(super) fn runs(&mut self, thread: usize, executor: Option<Key>, callback: usize) {
         if self.threads.is_empty() {
@@ -55,8 +56,8 @@ impl Guarded {
                 None => return,
             },
         };
-        let told = || self.unplanned.iter().any(|(known, _)| *known == callback);
-        if !self.callbacks.contains_key(&callback) && !told() && self.unplanned.len() < MOST_UNPLANNED {
+        let reported = || self.unplanned.iter().any(|(known, _)| *known == callback);
+        if !self.callbacks.contains_key(&callback) && !reported() && self.unplanned.len() < MOST_UNPLANNED {
             self.unplanned.push((callback, thread));
             self.noticed.set();
         }
@@ -67,7 +68,7 @@ impl Guarded {
     pub(super) fn sends(&mut self, topic: usize, planned: bool) {
         if !planned && !self.senders.is_empty() && self.senders.contains_key(&topic) {
             self.strangers.push(topic);
-            // Told once.
+            // Reported once.
             self.strangers.dedup();
             self.strangers.truncate(MOST_UNPLANNED);
             self.noticed.set();
@@ -154,8 +155,8 @@ impl Extractor {
             {
                 let topic = self.tables.topic(subscription.topic);
                 match self.guarded.topics.iter_mut().find(|(known, ..)| *known == topic) {
-                    Some((_, told, limit)) => {
-                        told.push(name.clone());
+                    Some((_, reported, limit)) => {
+                        reported.push(name.clone());
                         tighten(limit, spans_ns);
                     }
                     None => self.guarded.topics.push((topic, vec![name.clone()], spans_ns.clone())),
@@ -177,7 +178,7 @@ impl Extractor {
             let limit = SpanLimit::new(limit.clone()).noticed_by(&self.guarded.noticed);
             self.tables.topics[*topic].arrivals.limit(Some(limit));
         }
-        // What ended before is told at the first look.
+        // What ended before is reported at the first look.
         self.guarded.noticed.set();
     }
 
@@ -214,12 +215,12 @@ impl Extractor {
         let mut ended = Vec::new();
         let mut beyond: Vec<Taken> = Vec::new();
         for (slot, name) in &self.guarded.callbacks {
-            let mut say =
+            let mut found_breach =
                 |what: Breach, at_ns: u64| found.push(Broken { callback: name.clone(), what, at_ns });
             let alive = tables.callbacks.get_mut(*slot).filter(|callback| callback.dead.is_none());
             let Some(callback) = alive else {
                 ended.push(*slot);
-                say(Breach::Ended, now_ns);
+                found_breach(Breach::Ended, now_ns);
                 continue;
             };
             if self.guarded.account_of.contains_key(slot) {
@@ -228,49 +229,49 @@ impl Extractor {
                 beyond.extend(callback.suspensions.beyond().into_iter().map(taken(true)));
             }
             if let Some(excess) = callback.cost.excess() {
-                say(Breach::Cost(excess), excess.at_ns);
+                found_breach(Breach::Cost(excess), excess.at_ns);
             }
             if let Some(excess) = callback.arrivals.excess() {
-                say(Breach::Arrivals(excess), excess.at_ns);
+                found_breach(Breach::Arrivals(excess), excess.at_ns);
             }
             if let Some(excess) = callback.delivered.excess() {
-                say(Breach::Delivery(excess), excess.at_ns);
+                found_breach(Breach::Delivery(excess), excess.at_ns);
             }
             for breach in callback.suspensions.breaches() {
-                say(breach, breach.excess().map_or(now_ns, |excess| excess.at_ns));
+                found_breach(breach, breach.excess().map_or(now_ns, |excess| excess.at_ns));
             }
             for limit in callback.publishes.iter_mut().filter_map(|edge| edge.limit.as_mut()) {
                 if let Some(excess) = limit.take() {
-                    say(Breach::Output(excess), excess.at_ns);
+                    found_breach(Breach::Output(excess), excess.at_ns);
                 }
             }
             // Recordings keep what has ended in the model.
             let thread = callback.last_thread.and_then(|thread| tables.threads.get(thread));
             if thread.is_some_and(|thread| thread.ended) {
                 ended.push(*slot);
-                say(Breach::Ended, now_ns);
+                found_breach(Breach::Ended, now_ns);
             }
         }
         beyond.sort_by_key(|taken| (taken.beyond.excess.at_ns, taken.callback));
-        let mut told = FxHashSet::default();
+        let mut reported = FxHashSet::default();
         for taken in beyond {
             let Some(&number) = self.guarded.account_of.get(&taken.callback) else { continue };
             let Some(account) = self.guarded.accounts.get_mut(number) else { continue };
-            // The first is told, as with curves.
-            if told.contains(&number) {
+            // The first is reported, as with curves.
+            if reported.contains(&number) {
                 account.keep(taken);
                 continue;
             }
             let Some((sum_ns, allowance)) = account.take(taken) else { continue };
-            told.insert(number);
+            reported.insert(number);
             let Taken { callback, suspended, beyond: Beyond { excess, .. } } = taken;
             let callback = self.guarded.callbacks.get(&callback).cloned().unwrap_or_default();
             let what = Breach::Beyond { excess, suspended, sum_ns, allowance };
             found.push(Broken { callback, what, at_ns: excess.at_ns });
         }
-        for (topic, told, _) in &self.guarded.topics {
+        for (topic, reported, _) in &self.guarded.topics {
             if let Some(excess) = tables.topics[*topic].arrivals.excess() {
-                for callback in told {
+                for callback in reported {
                     let what = Breach::Arrivals(excess);
                     found.push(Broken { callback: callback.clone(), what, at_ns: excess.at_ns });
                 }
@@ -284,7 +285,7 @@ impl Extractor {
                 found.push(Broken { callback, what: Breach::Sender, at_ns: now_ns });
             }
         }
-        // They stay known, so that each is told once.
+        // They stay known, so that each is reported once.
         for (slot, thread) in std::mem::take(&mut self.guarded.unplanned) {
             let Some(callback) = self.tables.callbacks.get(slot) else { continue };
             let name = label(self, callback);

@@ -2,10 +2,10 @@
 //! of a node whose messages wait for one another. A chain goes on from each of them, whichever
 //! comes last.
 //!
-//! Their callbacks are known by their symbols. Which messages a joint one was made of is told by
-//! how messages begin ([`Kind::MessageHead`]), which for messages with headers is their time stamp:
-//! those that are closest to the one that the joint message repeats, or else to the one that came
-//! last. Without that the newest of each count.
+//! Their callbacks are known by their symbols. Which messages a joint one was made of is reported
+//! by how messages begin ([`Kind::MessageHead`]), which for messages with headers is their time
+//! stamp: those that are closest to the one that the joint message repeats, or else to the one that
+//! came last. Without that the newest of each count.
 //!
 //! [`Kind::MessageHead`]: takt_ros::event::Kind::MessageHead
 

@@ -1,8 +1,8 @@
 //! Messages under way: the join from a publication to whoever takes it.
 //!
 //! `rmw_publish` and `rmw_take` carry the same source time stamp. The stamps of the last so many
-//! publications are kept; two that fell into the same nanosecond on different topics are told apart
-//! by their topics.
+//! publications are kept; two that fell into the same nanosecond on different topics are
+//! distinguished by their topics.
 
 use rustc_hash::FxHashMap;
 

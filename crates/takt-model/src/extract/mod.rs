@@ -299,7 +299,7 @@ impl Extractor {
             let state = &mut self.tables.threads[thread];
             if cpu_ns < state.last_cpu_ns {
                 // Another thread behind the same number, or a broken clock: what was under way
-                // cannot be told.
+                // cannot be reported.
                 self.counters.clock_steps += 1;
                 self.counters.dropped_activations += state.stack.len() as u64;
                 state.forget_course();
@@ -321,7 +321,7 @@ impl Extractor {
                 let state = &mut self.tables.threads[thread];
                 let (switches, ready_ns, yields, early_ns) = (*switches, *ready_ns, *yields, *early_ns);
                 state.off_cpu = Some(OffCpu { switches, ready_ns, yields, early_ns });
-                state.tells |= switches.is_some();
+                state.reports |= switches.is_some();
             }
             Kind::RclcppPublish { .. } => {}
             Kind::RclPublish { publisher, .. } => {
@@ -347,8 +347,8 @@ impl Extractor {
             Kind::ExecutorSpin { executor, kind } => {
                 self.executor_event(thread, at, cpu);
                 let state = &mut self.tables.threads[thread];
-                // Whoever tells of executors tells of what they run, too.
-                (state.spins, state.tells_ends) = (Some((*executor, kind.clone())), true);
+                // Whoever reports executors reports what they run, too.
+                (state.spins, state.reports_ends) = (Some((*executor, kind.clone())), true);
             }
             Kind::MessageReceived { after_ns } => self.tables.threads[thread].received = Some(*after_ns),
             Kind::MessageHead { head } => self.tables.threads[thread].head = Some(*head),
@@ -357,7 +357,7 @@ impl Extractor {
                     self.tables.python.insert(pid);
                 }
             }
-            Kind::ExecutorExecuted { told } => self.executor_executed(thread, at, cpu, *told),
+            Kind::ExecutorExecuted { complete } => self.executor_executed(thread, at, cpu, *complete),
             Kind::GroupMember { group, reentrant, member, object } => {
                 self.group_member(thread, *group, *reentrant, *member, *object);
             }

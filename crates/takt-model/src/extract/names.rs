@@ -107,7 +107,7 @@ pub(super) fn only_client(extractor: &Extractor, thread: usize) -> Option<usize>
         .filter(|(_, c)| c.dead.is_none() && c.threads.iter().any(|&(ran, _)| ran == thread))
         .filter_map(|(_, c)| tables.node_of_callback(c))
         .collect();
-    // Where steps of service calls are told, clients have their own callbacks.
+    // Where steps of service calls are reported, clients have their own callbacks.
     let pid = tables.threads.get(thread)?.pid;
     if tables.callbacks.iter().any(|(_, c)| c.pid == pid && c.dead.is_none() && c.eventless) {
         return None;

@@ -1,12 +1,12 @@
 //! Messages whose publishers are not observed: they run on another machine, in a container, or were
 //! there before.
 //!
-//! When such a message was published is told by its source time stamp alone, which is of the
+//! When such a message was published is reported by its source time stamp alone, which is of the
 //! publisher's clock of the day (CLOCK_REALTIME). It is believed where no message seems to come
 //! from the future, and the quickest of a subscription's messages seems to have taken no longer
 //! than [`PLAUSIBLE_NS`]: a clock that is ahead by more than the quickest way takes would show, and
 //! one that is behind makes latencies longer, not shorter. How far the day's clock is from the
-//! monotonic one is told by messages published here, or by whoever reads events live
+//! monotonic one is reported by messages published here, or by whoever reads events live
 //! ([`Extractor::clock`]).
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub(crate) struct Clocks {
     /// The greatest since `since_ns`.
     next_ns: Option<i64>,
     since_ns: u64,
-    told: bool,
+    offset_known: bool,
     unstamped: u64,
     /// The day's clock was set; stamps before this may be of before or after it.
     unsure_until_ns: u64,
@@ -66,7 +66,7 @@ impl Clocks {
     /// A message was published here: its stamp was taken a moment before its event. Returns whether
     /// the clock was set since the last one.
     pub(crate) fn published(&mut self, at_ns: u64, stamp: i64) -> bool {
-        if self.told {
+        if self.offset_known {
             return false;
         }
         let ahead_ns = stamp.saturating_sub_unsigned(at_ns);
@@ -112,7 +112,7 @@ pub(crate) struct OutsideState {
 }
 
 impl OutsideState {
-    /// One was taken at `at_ns`: when it was published, if that can be told.
+    /// One was taken at `at_ns`: when it was published, if that can be reported.
     pub(crate) fn take(&mut self, clocks: &Clocks, at_ns: u64, stamp: i64) -> Option<u64> {
         self.last_ns = at_ns;
         if clocks.is_unsure(at_ns) {
@@ -165,8 +165,8 @@ impl Extractor {
     /// been sent before it, is not measured: it was set at some time since the look before, and a
     /// reader can have been held up for long. Returns whether it was.
     pub fn clock(&mut self, now_ns: u64, ahead_ns: i64) -> bool {
-        let before_ns = self.clocks.ahead_ns.replace(ahead_ns).filter(|_| self.clocks.told);
-        self.clocks.told = true;
+        let before_ns = self.clocks.ahead_ns.replace(ahead_ns).filter(|_| self.clocks.offset_known);
+        self.clocks.offset_known = true;
         let before_ns = before_ns.filter(|before_ns| before_ns.abs_diff(ahead_ns) > TOLERANCE_NS as u64);
         if let Some(before_ns) = before_ns {
             self.clocks.was_set(now_ns.max(self.now_ns), before_ns, ahead_ns);
@@ -201,7 +201,7 @@ impl Extractor {
     #[must_use]
     pub fn unmeasurable(&self, path: &[String]) -> Option<String> {
         (path.len() > 1 && self.clocks.unstamped > 0).then(|| {
-            "not measurable here: messages carry no time stamp when they are published (before Jazzy), so that nothing tells which message \
+            "not measurable here: messages carry no time stamp when they are published (before Jazzy), so that nothing shows which message \
              activates which callback"
                 .to_owned()
         })
@@ -221,9 +221,9 @@ pub(super) fn mark(
         let Origin::Subscription { subscription } = tables.callbacks[slot].origin else { continue };
         let Some(state) = tables.subscriptions.get(subscription) else { continue };
         let outside = state.outside;
-        // Without stamps of publications nothing is joined, and nothing tells what is from outside.
-        let told = outside.seen >= UNDER_WAY && (extractor.clocks.unstamped == 0 || state.joined > 0);
-        if !told {
+        // Without stamps of publications nothing is joined, and nothing shows what is from outside.
+        let offset_known = outside.seen >= UNDER_WAY && (extractor.clocks.unstamped == 0 || state.joined > 0);
+        if !offset_known {
             continue;
         }
         let believed = outside.believed(&extractor.clocks) && outside.unknown == 0;

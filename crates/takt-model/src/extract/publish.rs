@@ -350,7 +350,7 @@ impl Extractor {
             unknown = sent_ns.is_none();
             receipt = sent_ns.zip(after_ns).map(|(sent_ns, after_ns)| {
                 let received_ns = sent_ns.saturating_add_signed(after_ns).clamp(sent_ns, at_ns);
-                Receipt { at_ns: received_ns, took_ns: received_ns - sent_ns, told: true, own: false }
+                Receipt { at_ns: received_ns, took_ns: received_ns - sent_ns, stamped: true, own: false }
             });
         }
         let message = exact.map(|(number, _)| number);
@@ -361,8 +361,8 @@ impl Extractor {
         }
     }
 
-    /// A message was taken: how it begins, where that is told, and whether it is one that an action
-    /// takes without a callback's events.
+    /// A message was taken: how it begins, where that is reported, and whether it is one that an
+    /// action takes without a callback's events.
     fn taken(&mut self, thread: usize, subscription: usize) -> (Option<u64>, bool) {
         let state = &mut self.tables.threads[thread];
         state.speaks = true;

@@ -107,7 +107,7 @@ impl Extractor {
                         arrived_ns =
                             take.map_or(at_ns, |take| take.receipt.map_or(take.at_ns, |it| it.at_ns));
                         unknown = !intra && take.is_none_or(|take| take.unknown);
-                        // Where no message carries a stamp none can be told from others.
+                        // Where no message carries a stamp none can be distinguished from others.
                         let joins = |state: &&SubscriptionState| !intra && state.joined > 0;
                         if let Some(state) = self.tables.subscriptions.get(subscription).filter(joins) {
                             self.guarded.takes_unseen(self.tables.topic(state.topic));
@@ -123,7 +123,7 @@ impl Extractor {
                 }
             }
             Origin::Service { .. } => {
-                // The request that was taken just before, where service events tell.
+                // The request that was taken just before, where service events report.
                 if let Some(message) = take.and_then(|t| t.message).and_then(|m| self.messages.get(m)) {
                     released_ns = message.at_ns;
                     starting |= message.starting;
@@ -140,7 +140,7 @@ impl Extractor {
         let receipt = match self.tables.callbacks[index].origin {
             // Within a process messages are there when they are published.
             Origin::Subscription { .. } if intra => {
-                Some(Receipt { at_ns, took_ns: 0, told: true, own: false })
+                Some(Receipt { at_ns, took_ns: 0, stamped: true, own: false })
             }
             Origin::Subscription { subscription } => {
                 take.filter(|take| take.subscription == subscription).and_then(|take| take.receipt)
@@ -197,7 +197,7 @@ impl Extractor {
             (state.look, state.look_ns) = (cpu_ns.map(|cpu_ns| (cpu_ns, false)), 0);
         }
         let wall_ns = at_ns.saturating_sub(frame.at_ns);
-        let tells = state.tells;
+        let reports = state.reports;
         if frame.inferred && frame.cpu_ns.is_none() && cpu_ns.is_some() && state.charged.is_some() {
             state.unpaid.push((frame.callback, wall_ns, off_cpu));
             self.tables.callbacks[frame.callback].shortest.ended(0);
@@ -245,7 +245,7 @@ impl Extractor {
                 if let (Some(from), Some(to)) = (frame.cpu_ns, cpu_ns) {
                     let off_ns = wall_ns.saturating_sub(to.saturating_sub(from));
                     let number = callback.activations;
-                    let ended = Ended { number, at_ns, off_ns, known: off_cpu, tells };
+                    let ended = Ended { number, at_ns, off_ns, known: off_cpu, reports };
                     callback.suspends(ended, keep, self.starting, unsettled);
                 } else {
                     callback.suspensions.wall_time(at_ns);
@@ -285,7 +285,7 @@ impl Extractor {
         let elapsed_ns = at_ns.saturating_sub(since_ns);
         let possible = took_ns <= elapsed_ns.saturating_add(elapsed_ns / 16).saturating_add(1_000_000);
         self.counters.clock_steps += u64::from(!possible);
-        let (keep, tells) = (self.keep(), self.tables.threads[thread].tells);
+        let (keep, reports) = (self.keep(), self.tables.threads[thread].reports);
         let unsettled = self.unsettled.runs(thread, since_ns, at_ns);
         for (i, &(index, wall_ns, known)) in unpaid.iter().enumerate() {
             let Some(callback) = self.tables.callbacks.get_mut(index) else { continue };
@@ -294,7 +294,7 @@ impl Extractor {
                 callback.costs(at_ns, share_ns, true, unsettled);
                 let off_ns = wall_ns.saturating_sub(took_ns);
                 let number = callback.activations;
-                let ended = Ended { number, at_ns, off_ns, known, tells };
+                let ended = Ended { number, at_ns, off_ns, known, reports };
                 callback.suspends(ended, keep, self.starting, unsettled);
             } else {
                 callback.cost.gap();

@@ -157,8 +157,8 @@ impl Extractor {
             }
             only
         };
-        let told = self.messages.get(found).is_some_and(same);
-        self.tables.processes_agree |= told;
+        let reported = self.messages.get(found).is_some_and(same);
+        self.tables.processes_agree |= reported;
         Some(found)
     }
 

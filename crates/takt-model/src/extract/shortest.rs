@@ -38,7 +38,7 @@ impl ShortestTimes {
 }
 
 /// Puts them into the model.
-pub(super) fn tell(
+pub(super) fn fill(
     extractor: &Extractor,
     ids: &BTreeMap<usize, CallbackId>,
     topics: &BTreeMap<usize, TopicId>,

@@ -73,16 +73,16 @@ impl Builder<'_> {
         }
         self.executor_kinds(&ids, &threads);
         groups::members(ex, &ids, &mut self.model);
-        let untold = self.untold_suspensions(&ids);
+        let unreported = self.unreported_suspensions(&ids);
         self.request_edges(&ids, &topics);
         filter::spread(ex, &ids, &mut self.model);
         self.connect();
         self.unanalysable(&ids, &threads, &topics, unserved);
-        self.model.unanalysable.extend(untold);
+        self.model.unanalysable.extend(unreported);
         outside::mark(ex, &ids, &topics, &mut self.model);
         filter::find(ex, &ids, &topics, &mut self.model);
-        shortest::tell(ex, &ids, &topics, &mut self.model);
-        unrun::tell(ex, self.now_ns, &ids, &mut self.model);
+        shortest::fill(ex, &ids, &topics, &mut self.model);
+        unrun::fill(ex, self.now_ns, &ids, &mut self.model);
         cycle::cut(&mut self.model);
         self.model
     }
@@ -281,7 +281,7 @@ impl Builder<'_> {
                         CallbackKind::Timer { period_ns }
                     }
                     // What an events executor ran late came at once, so that only the mean and the
-                    // median tell of the period. Arrivals are those seen.
+                    // median report the period. Arrivals are those seen.
                     None => {
                         let measured_ns = measured_period(callback);
                         let agrees = |&ns: &u64| {
@@ -310,7 +310,7 @@ impl Builder<'_> {
             }
             Origin::Service { service } => {
                 let service = tables.services.get(*service);
-                // It answers: the response topic is known even where no event tells.
+                // It answers: the response topic is known even where no event shows.
                 let responses = service.and_then(|service| topic_id(service.responses));
                 publishes.extend(responses.filter(|topic| !publishes.contains(topic)));
                 let requests = service.and_then(|service| topic_id(service.requests));
@@ -377,10 +377,10 @@ impl Builder<'_> {
     }
 
     /// Work without events lasts from one selection to the next. Threads of one executor wait for
-    /// each other's selection in between, which is no suspension of that work, and cannot be told
-    /// from one.
-    fn untold_suspensions(&mut self, ids: &BTreeMap<usize, CallbackId>) -> Vec<Unanalysable> {
-        let mut untold = Vec::new();
+    /// each other's selection in between, which is no suspension of that work, and cannot be
+    /// distinguished from one.
+    fn unreported_suspensions(&mut self, ids: &BTreeMap<usize, CallbackId>) -> Vec<Unanalysable> {
+        let mut unreported = Vec::new();
         for (&slot, &id) in ids {
             let callback = &mut self.model.callbacks[id.0];
             let several = self.model.executors[callback.executor.0].kind == ExecutorKind::MultiThreaded;
@@ -388,17 +388,17 @@ impl Builder<'_> {
             if several && untraced && callback.most_suspensions > 0 {
                 (callback.suspension, callback.most_suspensions) = (CostCurve::default(), 0);
                 callback.suspensions.clear();
-                untold.push(Unanalysable {
+                unreported.push(Unanalysable {
                     callbacks: vec![id],
                     towards: None,
                     reason: format!(
-                        "{}: how long it waits inside cannot be told from its threads' waiting for each other",
+                        "{}: how long it waits inside cannot be distinguished from its threads' waiting for each other",
                         callback.name
                     ),
                 });
             }
         }
-        untold
+        unreported
     }
 
     fn executor_kinds(&mut self, ids: &BTreeMap<usize, CallbackId>, threads: &BTreeMap<usize, ThreadId>) {
@@ -450,7 +450,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Who sends a service's requests, where no event tells: the client's node, if only one node
+    /// Who sends a service's requests, where no event shows: the client's node, if only one node
     /// has a client and only one of its callbacks can be meant.
     fn request_edges(&mut self, ids: &BTreeMap<usize, CallbackId>, topics: &BTreeMap<usize, TopicId>) {
         let tables = &self.extractor.tables;
@@ -509,7 +509,7 @@ impl Builder<'_> {
         let tables = &self.extractor.tables;
         let mut found = Vec::new();
         for executor in &self.model.executors {
-            let mut say = |reason: String| {
+            let mut refuse = |reason: String| {
                 found.push(Unanalysable { callbacks: executor.callbacks.clone(), towards: None, reason });
             };
             let tids = || -> String {
@@ -520,16 +520,16 @@ impl Builder<'_> {
                 self.model.callbacks[id.0].cost.seen == 0
                     || executor.groups.iter().any(|group| group.callbacks.contains(id))
             };
-            let told = threads
+            let reported = threads
                 .iter()
                 .any(|(slot, id)| executor.threads.contains(id) && tables.threads[*slot].spins.is_some());
             match executor.kind {
-                ExecutorKind::MultiThreaded if !executor.callbacks.iter().all(grouped) => say(format!(
+                ExecutorKind::MultiThreaded if !executor.callbacks.iter().all(grouped) => refuse(format!(
                     "threads {} serve one multi-threaded executor, and which of its callbacks exclude each other (callback groups) is not \
                      known: it is seen of processes that Takt starts. Otherwise use one single-threaded executor for each callback group",
                     tids()
                 )),
-                ExecutorKind::Events if !told => say(format!(
+                ExecutorKind::Events if !reported => refuse(format!(
                     "thread {} runs callbacks without the events of an executor that waits: an events or a static executor, or one of \
                      its own kind. Which one is seen of processes that Takt starts",
                     tids()
@@ -539,7 +539,7 @@ impl Builder<'_> {
             for (slot, id) in threads {
                 let thread = &tables.threads[*slot];
                 if executor.threads.contains(id) && thread.own_publications >= OWN_LOOP {
-                    say(format!(
+                    refuse(format!(
                         "thread {} publishes between calls of its executor ({} times): it does not wait for work like a spinning \
                          executor, and its own code delays the callbacks. Put that code into a timer",
                         thread.tid, thread.own_publications
@@ -584,7 +584,7 @@ impl Builder<'_> {
                 callbacks: vec![],
                 towards: None,
                 reason: format!(
-                    "{name} is registered, but nothing tells which thread will serve it; it has not run yet"
+                    "{name} is registered, but nothing shows which thread will serve it; it has not run yet"
                 ),
             });
         }

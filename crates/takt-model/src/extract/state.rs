@@ -38,8 +38,8 @@ pub(crate) struct ThreadState {
     pub last_cpu_ns: u64,
     /// CPU time up to which all is charged to some activation, and when that was.
     pub charged: Option<(u64, u64)>,
-    /// Activations that ended where no CPU time was told, until it is, and of each the wall time
-    /// and what was said of it.
+    /// Activations that ended where no CPU time was reported, until it is, and of each the wall
+    /// time and what was said of it.
     pub unpaid: Vec<(usize, u64, Option<OffCpu>)>,
     /// `get_next_ready` of which it is not known yet whether anything was run: when, and CPU time.
     pub open: Option<(u64, Option<u64>)>,
@@ -60,12 +60,12 @@ pub(crate) struct ThreadState {
     pub head: Option<u64>,
     /// It took messages, published or made nodes.
     pub speaks: bool,
-    /// The executor that it runs, where it is told which, and its C++ type.
+    /// The executor that it runs, where it is reported which, and its C++ type.
     pub spins: Option<(Handle, Arc<str>)>,
     /// It showed an event of a wait-set executor.
     pub waits: bool,
-    /// It is told when something without a callback's events ends.
-    pub tells_ends: bool,
+    /// It is reported when something without a callback's events ends.
+    pub reports_ends: bool,
     /// The service's callback that ended last: `rclcpp` sends the response after it.
     pub answering: Option<(usize, Vec<Tag>)>,
     /// What it has registered last: a callback group's member comes next to it.
@@ -75,7 +75,7 @@ pub(crate) struct ThreadState {
     /// What its source said of the activation that ends next.
     pub off_cpu: Option<OffCpu>,
     /// Its source counts how often a thread gives the CPU up.
-    pub tells: bool,
+    pub reports: bool,
     pub source: Option<SourceState>,
     /// The slot of executed work that no event names.
     pub untraced: Option<usize>,
@@ -117,13 +117,13 @@ impl ThreadState {
             speaks: false,
             spins: None,
             waits: false,
-            tells_ends: false,
+            reports_ends: false,
             answering: None,
             made_service: None,
             made_client: None,
             joining_timer: None,
             off_cpu: None,
-            tells: false,
+            reports: false,
             source: None,
             untraced: None,
             look: None,
@@ -164,7 +164,7 @@ pub(crate) struct Take {
     pub sent_ns: Option<u64>,
     /// How long it waited before cannot be known.
     pub unknown: bool,
-    /// How it begins, where that is told.
+    /// How it begins, where that is reported.
     pub head: Option<u64>,
     /// When the middleware had received it, where that is known.
     pub receipt: Option<super::delivery::Receipt>,
@@ -190,7 +190,7 @@ pub(crate) struct Frame {
     /// Opened by a taken response: client callbacks have no start and no end of their own.
     pub inferred: bool,
     pub tags: Vec<Tag>,
-    /// How its message begins, where that is told.
+    /// How its message begins, where that is reported.
     pub head: Option<u64>,
     /// What its last joint message carried.
     pub joint: Option<Joint>,
@@ -443,7 +443,7 @@ pub(crate) struct Tables {
     pub executors: FxHashMap<Key, bool>,
     /// Executors of callback groups.
     pub executor_of_group: FxHashMap<Key, Handle>,
-    /// Clients and services were seen to tell a client's process alike.
+    /// Clients and services were seen to report a client's process alike.
     pub processes_agree: bool,
     /// Processes whose nodes are Python's.
     pub python: rustc_hash::FxHashSet<u32>,

@@ -12,15 +12,15 @@
 //!   that the thread gave the CPU up but not for how long it was ready again. All of it counts as
 //!   suspension, until another activation of the same callback that was off the CPU for at least
 //!   half as long has been decided (and suspended itself, if that one did), until [`SPOKEN`]
-//!   activations have passed of which the source would have told, or until the horizon has passed:
-//!   a callback that suspends itself does so again, and is then seen to.
+//!   activations have passed of which the source would have reported, or until the horizon has
+//!   passed: a callback that suspends itself does so again, and is then seen to.
 //!
 //! **Yields** (`sched_yield`) are no voluntary switches for the kernel; under `SCHED_DEADLINE` they
 //! give the rest of the budget away, and are counted.
 //!
 //! Where execution times are wall times (no CPU clock) they contain suspension, but how often
 //! cannot be known; the same is so of activations that were off the CPU where the source never
-//! tells why, and of yields that it does not see. Such a callback is **blind**.
+//! shows why, and of yields that it does not see. Such a callback is **blind**.
 //!
 //! **Start-up** is kept apart, as arrivals are ([`super::startup`]): the first message of a topic
 //! waits for discovery, for pages of libraries, for locks of the middleware, once. What was seen in
@@ -55,7 +55,7 @@ pub(crate) struct Suspensions {
     yields: Option<Box<CostRecorder>>,
     /// Activations of which nobody knows.
     undecided: Option<Undecided>,
-    /// When the source last could not tell.
+    /// When the source last could not report.
     blind_ns: Option<u64>,
     /// What a plan assumed.
     limit: Option<Box<Limits>>,
@@ -127,15 +127,15 @@ const STEADY_NS: u64 = 10_000_000_000;
 /// An activation that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
-    /// Its number, from one on.
+    /// From one on.
     pub number: u64,
     pub at_ns: u64,
     /// How long it was off the CPU.
     pub off_ns: u64,
     /// What the source says of that.
     pub known: Option<OffCpu>,
-    /// The source is one that tells.
-    pub tells: bool,
+    /// The source is one that reports.
+    pub reports: bool,
 }
 
 /// How curves are kept.
@@ -207,8 +207,8 @@ impl Suspensions {
     }
 
     fn follow(&mut self, ended: Ended, keep: Keep) {
-        let Ended { number, at_ns, off_ns, known, tells } = ended;
-        let spoken = |undecided: &Undecided| tells && number.saturating_sub(undecided.number) >= SPOKEN;
+        let Ended { number, at_ns, off_ns, known, reports } = ended;
+        let spoken = |undecided: &Undecided| reports && number.saturating_sub(undecided.number) >= SPOKEN;
         if self.undecided.as_ref().is_some_and(spoken) {
             self.undecided = None;
         }
@@ -227,9 +227,9 @@ impl Suspensions {
             Some(_) => (0, off_ns, 0),
         };
         let yields = known.map_or(Some(0), |known| known.yields);
-        if yields.is_none() || (known.is_none() && open_ns > 0 && !tells) {
+        if yields.is_none() || (known.is_none() && open_ns > 0 && !reports) {
             self.blind_ns = Some(at_ns);
-        } else if tells || known.is_some_and(|known| known.switches.is_some()) {
+        } else if reports || known.is_some_and(|known| known.switches.is_some()) {
             self.blind_ns = None;
         }
         let decides = |open: &Undecided| off_ns >= open.most_ns / 2 && (open.times == 0 || times > 0);

@@ -21,11 +21,11 @@ pub(crate) struct TimerGrid {
     least_late_ns: u64,
     most_late_ns: u64,
     starts: u32,
-    /// Releases passed over by the last start, that are told once the next start shows that the
+    /// Releases passed over by the last start, that are reported once the next start shows that the
     /// grid has stayed.
     open: Option<Passed>,
     /// Releases that never ran, and are known to have been due.
-    told: Option<Passed>,
+    passed_over: Option<Passed>,
 }
 
 /// Releases of the grid that no start belongs to.
@@ -47,7 +47,7 @@ impl TimerGrid {
             most_late_ns: 0,
             starts: 0,
             open: None,
-            told: None,
+            passed_over: None,
         }
     }
 
@@ -115,13 +115,13 @@ impl TimerGrid {
         if moved {
             self.next_ns = Some(again_ns);
         } else {
-            self.told = Some(passed);
+            self.passed_over = Some(passed);
         }
     }
 
     /// Releases that never ran, known since the last call.
     pub(crate) fn passed(&mut self) -> Option<Passed> {
-        self.told.take()
+        self.passed_over.take()
     }
 
     pub(crate) fn period_ns(&self) -> u64 {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_that_never_ran_are_told_when_the_grid_has_stayed() {
+    fn releases_that_never_ran_are_reported_when_the_grid_has_stayed() {
         let mut grid = TimerGrid::new(100, Some(0));
         for at in [100, 200, 300] {
             grid.start(at, None);

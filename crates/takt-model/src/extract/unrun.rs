@@ -2,14 +2,14 @@
 //!
 //! Nodes that were there before the observer have timers that were never seen to run: a timer of a
 //! minute, seen for ten seconds. Its execution time is not zero but unknown, and its first run
-//! would break every bound that was built on zero. So it is told in
+//! would break every bound that was built on zero. So it is reported in
 //! [`Model::not_run`](crate::Model::not_run), and nothing is guaranteed beside it until it ran.
 //!
 //! Only timers: they come whatever else happens. A subscription or a service without a message so
 //! far was assumed to get none, which is watched like any other arrival (default nodes have half a
 //! dozen parameter services each that nobody ever calls).
 //!
-//! A timer can be **cancelled**, and then never runs; no event tells. One that did not run for
+//! A timer can be **cancelled**, and then never runs; no event shows. One that did not run for
 //! [`PERIODS`] of its periods, and for [`LEAST_NS`], while its executor ran other callbacks, is
 //! taken to stand still. Should it run after all, that is an execution time above its curve.
 
@@ -26,7 +26,7 @@ const PERIODS: u64 = 10;
 const LEAST_NS: u64 = 10_000_000_000;
 
 /// Puts them into the model.
-pub(super) fn tell(extractor: &Extractor, now_ns: u64, ids: &BTreeMap<usize, CallbackId>, model: &mut Model) {
+pub(super) fn fill(extractor: &Extractor, now_ns: u64, ids: &BTreeMap<usize, CallbackId>, model: &mut Model) {
     let tables = &extractor.tables;
     for (&slot, &id) in ids {
         let callback = &tables.callbacks[slot];

@@ -76,7 +76,6 @@ impl Account {
         self.recent.insert(place, taken);
     }
 
-    /// All that is kept.
     pub(crate) fn kept(&self) -> impl Iterator<Item = Taken> + '_ {
         self.recent.iter().copied()
     }
@@ -136,7 +135,7 @@ mod tests {
     fn what_was_taken_is_carried_over_as_far_as_the_next_curve_does_not_have_it() {
         assert_eq!(taken(0, 6).against(&[16, 20]), None);
         assert_eq!(taken(0, 6).against(&[13]).map(|one| one.beyond.more_ns), Some(3));
-        // A curve that became narrower makes no more of it than was told.
+        // A curve that became narrower makes no more of it than was reported.
         assert_eq!(taken(0, 6).against(&[1]).map(|one| one.beyond.more_ns), Some(6));
     }
 
@@ -150,8 +149,8 @@ mod tests {
             let middle = turns.min(all.len());
             all.rotate_left(middle);
             let mut account = Account::new(allowance);
-            let told = all.iter().filter(|(at, more)| account.take(taken(*at, *more)).is_some()).count() > 0;
-            proptest::prop_assert_eq!(told, full);
+            let reported = all.iter().filter(|(at, more)| account.take(taken(*at, *more)).is_some()).count() > 0;
+            proptest::prop_assert_eq!(reported, full);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What was assumed of callbacks, and what is told of it when it no longer holds.
+//! What was assumed of callbacks, and what is reported of it when it no longer holds.
 
 use serde::{Deserialize, Serialize};
 

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Beyond, Excess};
 
-/// Set by whichever of the limits that share it has something to tell, so that nobody asks them all
-/// while none has.
+/// Set by whichever of the limits that share it has something to report, so that nobody asks them
+/// all while none has.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Noticed(Arc<AtomicBool>);
 
 impl Noticed {
-    /// There is something to tell.
+    /// There is something to report.
     pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ impl SpanLimit {
         Self { recent, least_ns, excess: None, noticed: Noticed::default() }
     }
 
-    /// Tells there that something is to be told.
+    /// Reports there that something is to be reported.
     pub(crate) fn noticed_by(mut self, noticed: &Noticed) -> Self {
         self.noticed = noticed.clone();
         self
@@ -145,13 +145,13 @@ impl CostLimit {
         limit
     }
 
-    /// Tells there that something is to be told.
+    /// Reports there that something is to be reported.
     pub(crate) fn noticed_by(mut self, noticed: &Noticed) -> Self {
         self.noticed = noticed.clone();
         self
     }
 
-    /// What is beyond the curve is told by [`Self::take_beyond`] instead.
+    /// What is beyond the curve is reported by [`Self::take_beyond`] instead.
     pub(crate) fn with_account(mut self) -> Self {
         self.beyond = Some(Vec::new());
         self
@@ -242,7 +242,7 @@ impl CountLimit {
         Self { recent, most, total: 0, excess: None, noticed: Noticed::default() }
     }
 
-    /// Tells there that something is to be told.
+    /// Reports there that something is to be reported.
     pub(crate) fn noticed_by(mut self, noticed: &Noticed) -> Self {
         self.noticed = noticed.clone();
         self
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_a_curve_is_told_from_what_is_within() {
+    fn what_is_beyond_a_curve_is_distinguished_from_what_is_within() {
         let mut limit = CostLimit::new(vec![10, 15]).with_account();
         for (at, took) in [(1, 10), (2, 5), (3, 30), (4, 5), (5, 11), (6, 4)] {
             limit.see(at, took);
@@ -300,8 +300,8 @@ mod tests {
             limit.take_beyond().iter().map(|b| (b.excess.at_ns, b.excess.events, b.more_ns)).collect();
         assert_eq!(beyond, [(3, 1, 20), (5, 1, 1)]);
         assert!(limit.take_beyond().is_empty() && limit.take().is_none());
-        // Whatever is told apart, the rest is within the curve: so often that it is no disturbance,
-        // it is a broken curve.
+        // Whatever is distinguished, the rest is within the curve: so often that it is no
+        // disturbance, it is a broken curve.
         for at in 0..2 * MOST_BEYOND as u64 {
             limit.see(at + 10, 11);
         }
@@ -309,8 +309,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// What is left of the activations is within the curve in every window, and nothing is told
-        /// that need not be left out.
+        /// What is left of the activations is within the curve in every window, and nothing is
+        /// reported that need not be left out.
         #[test]
         fn the_rest_is_within_the_curve(costs in proptest::collection::vec(0u64..30, 1..120), limits in proptest::collection::vec(5u64..15, 1..6)) {
             let most: Vec<u64> = limits.iter().scan(0, |sum, l| { *sum += l; Some(*sum) }).collect();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_should_never_come_is_told_when_it_does() {
+    fn what_should_never_come_is_reported_when_it_does() {
         let mut limit = SpanLimit::new(Vec::new());
         assert_eq!(limit.take(), None);
         limit.see(7);
@@ -411,9 +411,9 @@ mod tests {
         assert_eq!(limit.take(), None);
         limit.see(12, 10);
         assert_eq!(limit.take().map(|excess| (excess.events, excess.seen_ns)), Some((1, 3)));
-        let mut never = CountLimit::new(Vec::new());
-        never.see(1, 5);
-        assert_eq!(never.take().map(|excess| excess.assumed_ns), Some(Some(0)));
+        let mut empty = CountLimit::new(Vec::new());
+        empty.see(1, 5);
+        assert_eq!(empty.take().map(|excess| excess.assumed_ns), Some(Some(0)));
     }
 
     proptest::proptest! {

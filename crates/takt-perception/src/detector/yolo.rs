@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layouts_are_told_apart_by_their_shapes() {
+    fn layouts_are_distinguished_by_their_shapes() {
         let segment = Layout::find(&[&[1, 116, 8400], &[1, 32, 160, 160]]).unwrap();
         assert_eq!(segment, Layout { classes: 80, boxes: 0, masks: Some((1, 160, 160)) });
         let swapped = Layout::find(&[&[1, 32, 160, 160], &[1, 37, 2100]]).unwrap();

@@ -124,7 +124,6 @@ pub struct Tensor {
 
 /// A loaded network.
 pub trait Network: Send {
-    /// Shape of the one input.
     fn input_shape(&self) -> &[usize];
 
     /// Runs the network on `input` (row-major, as many values as the shape holds). The outputs stay

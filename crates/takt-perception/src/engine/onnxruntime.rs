@@ -176,14 +176,14 @@ fn usual_places() -> Vec<PathBuf> {
 /// that is missing first.
 pub(super) fn plain(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = match text.rsplit_once("[ONNXRuntimeError] : ") {
+    let reported = match text.rsplit_once("[ONNXRuntimeError] : ") {
         // A number, a name, and then what it says.
         Some((_, rest)) => rest.splitn(3, " : ").last().unwrap_or(rest).to_owned(),
         None => text,
     };
-    let told = told.trim_end_matches(['.', ' ']);
+    let reported = reported.trim_end_matches(['.', ' ']);
     let loading =
-        told.strip_prefix("Failed to load library ").and_then(|rest| rest.split_once(" with error: "));
+        reported.strip_prefix("Failed to load library ").and_then(|rest| rest.split_once(" with error: "));
     match loading.map(|(library, reason)| (library, reason.split_once(": "), reason)) {
         Some((library, Some((missing, why)), _)) if why.starts_with("cannot open shared object file") => {
             if missing == library || library.ends_with(missing) {
@@ -193,7 +193,7 @@ pub(super) fn plain(text: &str) -> String {
             }
         }
         Some((library, _, reason)) => format!("{library} does not load: {reason}"),
-        None => told.to_owned(),
+        None => reported.to_owned(),
     }
 }
 

@@ -6,8 +6,8 @@
 use bytemuck::{Pod, Zeroable};
 
 pub(super) const MAX_PEOPLE: usize = crate::judge::MAX_PEOPLE;
-/// Most people and pieces of one frame that are told apart. A frame with more is an error of that
-/// frame: the fallback answers, and no piece is lost.
+/// Most people and pieces of one frame that are distinguished. A frame with more is an error of
+/// that frame: the fallback answers, and no piece is lost.
 pub(super) const MAX_ITEMS: usize = 255;
 pub(super) const STRIPES: usize = 64;
 pub(super) const NONE: u32 = u32::MAX;
@@ -228,8 +228,8 @@ pub(super) struct CameraBlock {
     pub(super) proto_height: u32,
     pub(super) input_width: u32,
     pub(super) input_height: u32,
-    pub(super) blob_room: u32,
-    pub(super) candidate_room: u32,
+    pub(super) blob_capacity: u32,
+    pub(super) candidate_capacity: u32,
 }
 
 /// Sizes in the order in which `takt_layout` writes them.

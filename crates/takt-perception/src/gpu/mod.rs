@@ -53,12 +53,12 @@ pub enum GpuPerceptionError {
     /// The budget ended first. The device goes on; a later frame waits for it.
     #[error("the GPU was not done within the budget, waiting for: {stage}")]
     Overrun { stage: &'static str },
-    /// More separate things than the device tells apart.
+    /// More separate things than the device distinguishes.
     #[error(
-        "{found} separate things in the monitored volume; the GPU tells {room} apart. This frame needs the CPU; if it \
+        "{found} separate things in the monitored volume; the GPU reports {limit} apart. This frame needs the CPU; if it \
          goes on, depth is noisy or `occupancy.min_area_m2` too small"
     )]
-    TooManyPieces { found: usize, room: usize },
+    TooManyPieces { found: usize, limit: usize },
     /// Host and kernels disagree about the memory between them.
     #[error(
         "kernels and program disagree about their data (sizes {expected} and {found}): remove the kernel cache"

@@ -29,7 +29,6 @@ impl Budget {
 pub(super) trait DeviceNetwork: Send + fmt::Debug {
     /// The model, as configured.
     fn model(&self) -> &str;
-    /// Shape of the one input.
     fn input_shape(&self) -> &[usize];
     /// Names and shapes of the outputs.
     fn outputs(&self) -> &[(String, Vec<usize>)];

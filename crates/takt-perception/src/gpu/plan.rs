@@ -32,8 +32,8 @@ pub(super) struct CameraPlaces {
     pub(super) candidates: Place,
     pub(super) report: Place,
     pub(super) paint: Place,
-    pub(super) blob_room: usize,
-    pub(super) candidate_room: usize,
+    pub(super) blob_capacity: usize,
+    pub(super) candidate_capacity: usize,
     pub(super) cells: usize,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn plan(
     let (columns, rows) = (width.div_ceil(step), height.div_ceil(step));
     let cells = (columns * rows) as usize;
     let rank = config.occupancy.nearest_rank;
-    let candidate_room = match &networks.detector {
+    let candidate_capacity = match &networks.detector {
         Some((network, Decoder::Nanodet(heads), _)) => {
             heads.heads.iter().map(|&(scores, ..)| network.outputs()[scores].1[1]).sum()
         }
@@ -70,8 +70,8 @@ pub(super) fn plan(
         None => 0,
     };
     // A blob that counts has at least so many cells.
-    let blob_room = cells / (config.occupancy.min_samples.max(1) as usize) + 1;
-    let capsules = camera.scene.capsules_room();
+    let blob_capacity = cells / (config.occupancy.min_samples.max(1) as usize) + 1;
+    let capsules = camera.scene.capsules_capacity();
     let fixtures: Vec<f32> = camera.scene.fixtures().iter().flat_map(corners).collect();
     let place = CameraPlaces {
         pose: all.take::<u8>(size_of::<Pose>() + capsules * 7 * size_of::<f32>()),
@@ -82,17 +82,17 @@ pub(super) fn plan(
         queries: all.take::<Queries>(1),
         people: all.take::<People>(1),
         look: all.take::<Look>(1),
-        blob_records: all.take::<BlobRecord>(blob_room.max(FIRST)),
-        candidates: all.take::<CandidateRecord>(candidate_room.max(FIRST)),
+        blob_records: all.take::<BlobRecord>(blob_capacity.max(FIRST)),
+        candidates: all.take::<CandidateRecord>(candidate_capacity.max(FIRST)),
         report: all.take::<Report>(1),
         paint: all.take::<u8>(pixels),
-        blob_room,
-        candidate_room,
+        blob_capacity,
+        candidate_capacity,
         cells,
     };
-    let mut room = |bytes: usize| all.take::<u8>(bytes);
+    let mut limit = |bytes: usize| all.take::<u8>(bytes);
     let mut constant = |values: &[f32]| {
-        let place = room(size_of_val(values));
+        let place = limit(size_of_val(values));
         if !values.is_empty() {
             constants.push((place, bytemuck::cast_slice(values).to_vec()));
         }
@@ -150,8 +150,8 @@ pub(super) fn plan(
         min_agreement: config.segmenter.min_agreement,
         person_class: config.detector.person_class as u32,
         threshold: config.detector.threshold,
-        blob_room: blob_room as u32,
-        candidate_room: candidate_room as u32,
+        blob_capacity: blob_capacity as u32,
+        candidate_capacity: candidate_capacity as u32,
         ..CameraBlock::default()
     };
     (place, block)

@@ -246,7 +246,7 @@ impl Rig {
 
     /// Candidates of the detector's outputs.
     pub(super) fn decode(&self, row: Row) -> Result<(), GpuError> {
-        let candidates = self.places.iter().map(|place| place.candidate_room).max().unwrap_or(1);
+        let candidates = self.places.iter().map(|place| place.candidate_capacity).max().unwrap_or(1);
         match &self.networks.detector {
             Some((_, Decoder::Nanodet(_), _)) => self.launch(Kernel::Nanodet, candidates, 0, row),
             Some((_, Decoder::Yolo(_), _)) => self.launch(Kernel::Yolo, candidates, 0, row),

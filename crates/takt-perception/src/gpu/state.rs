@@ -120,10 +120,10 @@ impl CameraState {
             paint: rig.gpu.pinned(device.paint.bytes)?,
             places,
             grid: [block.columns as usize, block.rows as usize],
-            blobs: Vec::with_capacity(device.blob_room),
-            roots: Vec::with_capacity(device.blob_room),
+            blobs: Vec::with_capacity(device.blob_capacity),
+            roots: Vec::with_capacity(device.blob_capacity),
             look: bytemuck::Zeroable::zeroed(),
-            candidates: Vec::with_capacity(device.candidate_room.max(FIRST)),
+            candidates: Vec::with_capacity(device.candidate_capacity.max(FIRST)),
             kept: Vec::with_capacity(crate::MAX_DETECTIONS),
             letterbox,
             masks: Vec::with_capacity(MAX_PEOPLE),
@@ -309,7 +309,7 @@ impl CameraState {
         let report: &Report = bytemuck::from_bytes(&down[self.places.report.range()]);
         let found = people.len() + report.pieces as usize;
         if found > MAX_ITEMS {
-            return Err(GpuPerceptionError::TooManyPieces { found, room: MAX_ITEMS });
+            return Err(GpuPerceptionError::TooManyPieces { found, limit: MAX_ITEMS });
         }
         // On the device pieces come in any order; on the CPU in that of their first cells.
         self.pieces.clear();

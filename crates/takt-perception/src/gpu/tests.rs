@@ -132,10 +132,10 @@ fn more_blobs_than_the_first_copy_holds_are_all_there() {
     cpu.process_with_detections(&frame, Some(&pose()), 5, None, &mut a, None);
     let error = device.process(&on_device(&frame, &pose()), &mut b, None).unwrap_err();
     assert!(a.left_out > 250, "{}", a.left_out);
-    // More things than the device tells apart: the frame is refused, none is lost silently.
-    assert!(matches!(error, GpuPerceptionError::TooManyPieces { room: 255, .. }), "{error}");
+    // More things than the device distinguishes: the frame is refused, none is lost silently.
+    assert!(matches!(error, GpuPerceptionError::TooManyPieces { limit: 255, .. }), "{error}");
     assert_eq!((error.severity(), b.health), (Severity::Frame, FrameHealth::InferenceFailed));
-    // 250 of them are told apart.
+    // 250 of them are distinguished.
     let mut frame = wall(2);
     for i in 0..250u32 {
         let (x, y) = (i % 24 * 16, i / 24 * 16);

@@ -41,7 +41,6 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// All kinds that are events.
     pub const EVENTS: [Self; 14] = [
         Self::Overrun,
         Self::Fallback,

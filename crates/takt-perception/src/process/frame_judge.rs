@@ -63,7 +63,7 @@ pub enum JudgeError {
 
 /// One camera's perception inside the worker process.
 pub trait FrameJudge: Send {
-    /// Tells where all frames will lie: mapped for as long as this process lives. Called once,
+    /// Reports where all frames will lie: mapped for as long as this process lives. Called once,
     /// before the first frame.
     ///
     /// # Errors

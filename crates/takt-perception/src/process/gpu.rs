@@ -54,9 +54,9 @@ struct Watch {
 
 impl Watch {
     fn new(gpu: &Gpu) -> Result<Self, GpuPerceptionError> {
-        let room = 2 * PARTS;
-        let (recorder, spans) = takt_gpu::spans::recorder(room);
-        Ok(Self { clock: Clock::new(gpu)?, recorder, spans, taken: Vec::with_capacity(2 * room) })
+        let spare = 2 * PARTS;
+        let (recorder, spans) = takt_gpu::spans::recorder(spare);
+        Ok(Self { clock: Clock::new(gpu)?, recorder, spans, taken: Vec::with_capacity(2 * spare) })
     }
 
     /// What `record` puts into the recorder. Times that cannot be had are left out: the answer
@@ -81,7 +81,7 @@ impl Watch {
 
     fn look(&mut self) {
         if self.clock.is_older(CLOCK_AGE_NS) {
-            // A device that is busy or lost tells so with the next frame.
+            // A device that is busy or lost shows so with the next frame.
             let _ = self.clock.renew(CLOCK_TRIES, monotonic_ns() + CLOCK_LIMIT_NS);
         }
     }
@@ -140,7 +140,7 @@ struct GpuBatchJudge {
     watch: Watch,
     memory: Vec<Pinned<u8>>,
     /// Kept between batches for its room.
-    room: Vec<BatchFrame<'static>>,
+    spare: Vec<BatchFrame<'static>>,
 }
 
 /// The room of an emptied list for elements of another lifetime: collecting what was consumed in
@@ -159,7 +159,7 @@ impl BatchJudge for GpuBatchJudge {
     }
 
     fn judge(&mut self, frames: &[Option<Taken<'_>>], outs: &mut [Detections], outcomes: &mut Outcomes) {
-        let mut batch: Vec<BatchFrame<'_>> = emptied(std::mem::take(&mut self.room));
+        let mut batch: Vec<BatchFrame<'_>> = emptied(std::mem::take(&mut self.spare));
         let cameras = frames.iter().zip(outs).zip(&self.memory).enumerate();
         for (camera, ((taken, out), memory)) in cameras {
             let Some(taken) = taken.as_ref().filter(|_| outcomes[camera].is_none()) else { continue };
@@ -182,7 +182,7 @@ impl BatchJudge for GpuBatchJudge {
                 });
             }
         }
-        self.room = emptied(batch);
+        self.spare = emptied(batch);
     }
 
     fn after(&mut self) {
@@ -243,22 +243,23 @@ pub fn judges(
         GpuWait::Yield => Wait::Yield,
         GpuWait::Block => Wait::Block,
     };
-    let tell = |what: Progress<'_>| in_words(&what).into_iter().for_each(progress);
+    let progress_in_words = |what: Progress<'_>| in_words(&what).into_iter().for_each(progress);
     census.attribute("GPU", || {
         let gpu = Gpu::open_waiting(config.gpu.ordinal, wait)?;
         let mut about = about(gpu.info(), setup.device, setup.perception.engine.backend);
         if config.gpu.streams == Streams::Batch {
             let cameras = setup.cameras.iter().enumerate();
             let cameras: Vec<_> = cameras.map(|(index, camera)| (index as u32, *camera, None)).collect();
-            let room = Vec::with_capacity(cameras.len());
-            let batch = GpuBatch::new(&gpu, &config, cameras, &tell)?;
+            let spare = Vec::with_capacity(cameras.len());
+            let batch = GpuBatch::new(&gpu, &config, cameras, &progress_in_words)?;
             let watch = Watch::new(&gpu)?;
-            let judge = GpuBatchJudge { batch, gpu: gpu.clone(), watch, memory: Vec::new(), room };
+            let judge = GpuBatchJudge { batch, gpu: gpu.clone(), watch, memory: Vec::new(), spare };
             let keep = (gpu, interfering(&config, &mut about)?);
             return Ok(Judges::together(Box::new(judge), about, Box::new(keep)));
         }
         let judges = setup.cameras.iter().enumerate().map(|(index, camera)| {
-            let perception = GpuPerception::new(&gpu, &config, index as u32, *camera, None, &tell)?;
+            let perception =
+                GpuPerception::new(&gpu, &config, index as u32, *camera, None, &progress_in_words)?;
             let watch = Watch::new(&gpu)?;
             Ok(Box::new(GpuJudge { perception, gpu: gpu.clone(), watch, memory: None })
                 as Box<dyn FrameJudge>)

@@ -16,13 +16,13 @@ const LONGEST_MESSAGE: usize = 1 << 20;
 pub(crate) const MOST_WAITING: usize = 256;
 
 /// Hands on the messages of the worker.
-pub(crate) fn listen(out: impl Read, tell: &SyncSender<Message>) {
+pub(crate) fn listen(out: impl Read, sender: &SyncSender<Message>) {
     let mut reader = BufReader::new(out);
     let mut line = Vec::new();
     while read_line(&mut reader, &mut line, LONGEST_MESSAGE) {
         // Libraries write to standard output as they please, in whatever encoding.
         if let Ok(message) = serde_json::from_slice(&line)
-            && tell.send(message).is_err()
+            && sender.send(message).is_err()
         {
             return;
         }
@@ -81,10 +81,11 @@ mod tests {
     use super::*;
 
     fn progress_of(out: &[u8]) -> Vec<String> {
-        let (tell, told) = mpsc::sync_channel(MOST_WAITING);
-        listen(out, &tell);
-        drop(tell);
-        told.iter()
+        let (sender, receiver) = mpsc::sync_channel(MOST_WAITING);
+        listen(out, &sender);
+        drop(sender);
+        receiver
+            .iter()
             .map(|message| if let Message::Progress(text) = message { text } else { String::new() })
             .collect()
     }

@@ -1,4 +1,4 @@
-//! What a worker process tells its supervisor, a line of JSON each.
+//! What a worker process reports its supervisor, a line of JSON each.
 
 use serde::{Deserialize, Serialize};
 use takt_rt::census::CensusReport;

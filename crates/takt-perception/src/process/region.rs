@@ -27,7 +27,6 @@ pub struct Setup {
     pub device: Device,
     /// Settings of perception.
     pub perception: PerceptionConfig,
-    /// Intrinsics of each camera.
     pub cameras: Vec<Intrinsics>,
     /// Settings of the threads that judge, one a camera.
     pub threads: ThreadSettings,
@@ -251,14 +250,14 @@ mod tests {
     }
 
     /// A memory whose setup is this text.
-    fn memory_of(text: &[u8], told: u64) -> Memory {
+    fn memory_of(text: &[u8], reported: u64) -> Memory {
         let memory = Memory::create(1 << 16).unwrap();
         let header: NonNull<Header> = memory.at(0, HEADER_BYTES).unwrap().cast();
         // SAFETY: inside the mapping and aligned; atomics are valid for every bit pattern.
         let header = unsafe { header.as_ref() };
         header.magic.store(MAGIC, Ordering::Relaxed);
         header.layout.store(LAYOUT, Ordering::Relaxed);
-        header.setup_bytes.store(told, Ordering::Relaxed);
+        header.setup_bytes.store(reported, Ordering::Relaxed);
         let place = memory.at(HEADER_BYTES, text.len()).unwrap();
         // SAFETY: inside the mapping, and this test alone knows of it.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), place.as_ptr(), text.len()) };
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_the_memory_tells_are_checked_like_those_of_the_configuration() {
+    fn sizes_that_the_memory_reports_are_checked_like_those_of_the_configuration() {
         let opened = |setup: &Setup, more: u64| {
             let text = serde_json::to_vec(setup).unwrap();
             Region::open(memory_of(&text, text.len() as u64 + more).descriptor().unwrap())

@@ -76,11 +76,11 @@ pub enum WorkerError {
     #[error("{0}")]
     Refused(String),
     /// The worker ended before it was ready.
-    #[error("the perception process ended before it was ready ({status}){said}")]
+    #[error("the perception process ended before it was ready ({status}){last_words}")]
     Ended {
         status: String,
         /// Its last words, with a separator, or nothing.
-        said: String,
+        last_words: String,
     },
     /// The worker took too long.
     #[error(
@@ -219,11 +219,11 @@ impl Supervisor {
             failures: 0,
             ready_at: Instant::now(),
         };
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         // The worker is killed when the thread that started it ends, so this thread starts all of
         // them.
         let thread = thread::spawn_exempt("supervisor", "looks after the perception process", move || {
-            keeper.run(&tell);
+            keeper.run(&sender);
         })?;
         let supervisor = Self { shared, stop, facts, thread: Some(thread) };
         loop {
@@ -231,7 +231,7 @@ impl Supervisor {
                 // Dropping the supervisor ends what it has begun.
                 return Err(WorkerError::Stopped);
             }
-            match told.recv_timeout(LOOK_EVERY) {
+            match receiver.recv_timeout(LOOK_EVERY) {
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Ok(First::Progress(text)) => progress(&text),
                 Ok(First::Ready) => return Ok(Started { supervisor, remotes, records }),
@@ -281,7 +281,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// What the first start tells.
+/// What the first start reports.
 enum First {
     Progress(String),
     Ready,
@@ -297,13 +297,13 @@ enum Until {
 }
 
 impl Keeper {
-    fn run(mut self, tell: &Sender<First>) {
-        let started = self.start_process(&mut |text| drop(tell.send(First::Progress(text))));
+    fn run(mut self, sender: &Sender<First>) {
+        let started = self.start_process(&mut |text| drop(sender.send(First::Progress(text))));
         match started {
-            Ok(()) => drop(tell.send(First::Ready)),
+            Ok(()) => drop(sender.send(First::Ready)),
             Err(error) => {
                 self.process = None;
-                drop(tell.send(First::Failed(error)));
+                drop(sender.send(First::Failed(error)));
                 return;
             }
         }
@@ -433,7 +433,7 @@ impl Keeper {
                         Ok(Some(status)) => in_words(status),
                         _ => "it closed its output".to_owned(),
                     };
-                    return Err(WorkerError::Ended { status, said: process.last_words() });
+                    return Err(WorkerError::Ended { status, last_words: process.last_words() });
                 }
             }
             if self.stop.load(Ordering::Acquire) {
@@ -450,7 +450,7 @@ impl Keeper {
             generation: self.generation,
             threads,
             census: facts.census.take(),
-            sharing: self.sharing.told().to_owned(),
+            sharing: self.sharing.in_words().to_owned(),
         };
         drop(facts);
         self.process = Some(process);

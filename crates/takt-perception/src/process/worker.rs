@@ -60,7 +60,7 @@ pub(crate) const MAX_TOGETHER: usize = futex::MOST_WORDS;
 
 /// Judges what has arrived of all cameras at once.
 pub(crate) trait BatchJudge: Send {
-    /// Tells where the frames of each camera lie.
+    /// Reports where the frames of each camera lie.
     fn adopt(&mut self, memory: &[PixelMemory]) -> Result<(), JudgeError>;
 
     /// Judges the frames of the cameras whose outcome is still `None`.
@@ -70,7 +70,7 @@ pub(crate) trait BatchJudge: Send {
     fn after(&mut self);
 }
 
-/// Makes the judges that a setup asks for. Gets a function to tell of progress.
+/// Makes the judges that a setup asks for. Gets a function to report progress.
 pub type Make = dyn Fn(&Setup, &CensusKeeper, &(dyn Fn(String) + Sync)) -> Result<Judges, SetupError>;
 
 /// Why a worker cannot be made ready.
@@ -79,9 +79,9 @@ pub enum SetupError {
     /// Its shared memory or its standard input and output.
     #[error("{0}; this command is started by a cell, with its shared memory as standard input")]
     Region(#[source] io::Error),
-    /// The supervisor cannot be told.
+    /// The supervisor cannot be informed.
     #[error("standard output: {0}")]
-    Tell(#[source] io::Error),
+    Reply(#[source] io::Error),
     /// The kernel will not end this process with its cell.
     #[error("prctl(PR_SET_PDEATHSIG): {0}")]
     DeathSignal(#[source] io::Error),
@@ -94,7 +94,6 @@ pub enum SetupError {
     /// A judging thread.
     #[error(transparent)]
     Thread(#[from] takt_rt::Error),
-    /// The device, or perception on it.
     #[error(transparent)]
     Device(#[from] GpuPerceptionError),
     /// The device cannot use the frames' memory.
@@ -175,8 +174,8 @@ fn serve(make: &Make) -> Result<(), SetupError> {
             .collect();
     }
     let region = Arc::new(region);
-    // Mapped until the process ends, as the device was told: what it still copies for a frame that
-    // was given up outlives the judges.
+    // Mapped until the process ends, as the device was instructed: what it still copies for a frame
+    // that was given up outlives the judges.
     std::mem::forget(Arc::clone(&region));
     let channels = region.channels().map_err(SetupError::Region)?;
     if together.is_none() && judges.len() != channels.len() {
@@ -209,14 +208,14 @@ fn serve(make: &Make) -> Result<(), SetupError> {
         threads.push(WorkerThread { name: handle.name().to_owned(), granted: handle.granted().clone() });
         handles.push(handle);
     }
-    send(&Message::Ready { about, threads }).map_err(SetupError::Tell)?;
+    send(&Message::Ready { about, threads }).map_err(SetupError::Reply)?;
     let mut counted = 0;
     while !region.shall_stop() && handles.iter().any(|handle| !handle.is_finished()) {
         if let Ok(report) = census.report() {
             let living = report.threads.iter().filter(|thread| !thread.ended).count();
             if living != counted {
                 counted = living;
-                send(&Message::Census(report)).map_err(SetupError::Tell)?;
+                send(&Message::Census(report)).map_err(SetupError::Reply)?;
             }
         }
         std::thread::sleep(LOOK_EVERY);

@@ -11,7 +11,7 @@ pub(crate) struct WorkerState {
     pub breaker: Breaker,
     /// Number of the living worker process, from 1.
     generation: AtomicU32,
-    /// Tells the supervisor that the breaker opened.
+    /// Reports the supervisor that the breaker opened.
     pub changed: Signal,
 }
 

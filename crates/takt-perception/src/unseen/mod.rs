@@ -79,7 +79,7 @@ impl UnseenConfig {
     }
 }
 
-/// Most separate holes that are told apart; more join the last one.
+/// Most separate holes that are distinguished; more join the last one.
 const MAX_HOLES: usize = 32;
 /// Fewer samples than this are no hole, as fewer are no thing (`occupancy.min_samples`).
 const LEAST_SAMPLES: u32 = 4;

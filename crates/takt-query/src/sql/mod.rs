@@ -86,8 +86,11 @@ pub fn query(store: &Arc<Store>, sql: &str, taker: &mut dyn Taker) -> Result<(),
         let context = SessionContext::new_with_config_rt(config, runtime);
         let all = MemTable::try_new(runs.schema(), vec![vec![runs.clone()]])?;
         context.register_table("runs", Arc::new(all))?;
-        let told = measures(&table, &runs)?;
-        context.register_table("measures", Arc::new(MemTable::try_new(told.schema(), vec![vec![told]])?))?;
+        let reported = measures(&table, &runs)?;
+        context.register_table(
+            "measures",
+            Arc::new(MemTable::try_new(reported.schema(), vec![vec![reported]])?),
+        )?;
         let samples = Samples::new(store, &table, &runs, parts)
             .map_err(|error| DataFusionError::External(Box::new(error)))?;
         context.register_table("samples", Arc::new(samples))?;
@@ -114,12 +117,12 @@ pub fn query(store: &Arc<Store>, sql: &str, taker: &mut dyn Taker) -> Result<(),
         }
         Ok::<_, DataFusionError>(())
     };
-    threads.block_on(answer).map_err(|error| said(&error))
+    threads.block_on(answer).map_err(|error| message(&error))
 }
 
 /// Refuses what is no question before anything is read.
 fn reads(sql: &str) -> Result<(), QueryError> {
-    let statements = DFParser::parse_sql(sql).map_err(|error| said(&error))?;
+    let statements = DFParser::parse_sql(sql).map_err(|error| message(&error))?;
     let mut statements = statements.into_iter();
     let (Some(first), None) = (statements.next(), statements.next()) else {
         return Err(QueryError::Sql { why: "one question at a time: SELECT ... FROM runs".to_owned() });
@@ -142,11 +145,11 @@ fn reads(sql: &str) -> Result<(), QueryError> {
 }
 
 fn of_arrow(error: datafusion::arrow::error::ArrowError) -> QueryError {
-    said(&error.into())
+    message(&error.into())
 }
 
 /// The engine's error in one sentence.
-fn said(error: &DataFusionError) -> QueryError {
+fn message(error: &DataFusionError) -> QueryError {
     let root = error.find_root();
     match root {
         DataFusionError::SchemaError(schema, _) => {

@@ -1,4 +1,4 @@
-//! The sections about kernels: what guests' figures mean, what traces tell.
+//! The sections about kernels: what guests' figures mean, what traces report.
 
 use super::{LATE_SHOWN, distinct, section};
 use crate::collect::Collection;
@@ -63,7 +63,8 @@ pub(super) fn virtual_time(collection: &Collection) -> Option<Section> {
             continue;
         }
         seen.push((&guest.kernel, &guest.kernel_sha256, &machine.preemption));
-        let fact = |value: &Option<String>| value.as_ref().map_or_else(|| Cell::gap("not told"), Cell::text);
+        let fact =
+            |value: &Option<String>| value.as_ref().map_or_else(|| Cell::gap("not reported"), Cell::text);
         table.push(vec![
             Cell::text(&guest.kernel),
             fact(&machine.kernel),
@@ -81,7 +82,7 @@ pub(super) fn virtual_time(collection: &Collection) -> Option<Section> {
     Some(section)
 }
 
-/// What the traces of runs tell of the kernel; `None` where no run was traced.
+/// What the traces of runs report of the kernel; `None` where no run was traced.
 pub(super) fn kernel(collection: &Collection) -> Option<Section> {
     let traced = traces(collection);
     if traced.is_empty() {

@@ -111,7 +111,6 @@ pub struct Pair {
     pub configuration: String,
     /// Letters of the sides.
     pub sides: [String; 2],
-    /// Samples of each.
     pub samples: [u64; 2],
     /// Samples of each that are missing: skipped releases, inputs dropped or unanswered.
     #[serde(rename = "never")]
@@ -122,7 +121,7 @@ pub struct Pair {
     /// The verdict on each side in one sentence, as its runs and reports have it; null without a
     /// deadline.
     pub verdicts: [Option<String>; 2],
-    /// How much work each side did, where its runs tell: who did less is not called better.
+    /// How much work each side did, where its runs report: who did less is not called better.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<WorkOfSides>,
     /// The figures; empty where a side has no samples.
@@ -230,7 +229,7 @@ fn pair(first: &Collection, other: &Collection, found: &Match<'_>, letters: &[St
         [(&first.runs, found.before), (&other.runs, found.after)]
             .map(|(runs, members)| members.iter().map(|(index, measure)| (&runs[*index].header, measure))),
     );
-    remarks.extend(work::told(&work, letters));
+    remarks.extend(work::remark(&work, letters));
     let mut changes = Vec::new();
     let x: Vec<&[f64]> = before.series.iter().map(Vec::as_slice).collect();
     let y: Vec<&[f64]> = after.series.iter().map(Vec::as_slice).collect();

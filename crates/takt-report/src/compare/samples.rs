@@ -125,7 +125,7 @@ impl Samples {
 }
 
 /// A difference of the figures of all values, where none was found on those kept one by one.
-/// Nothing tells then what chance does to it.
+/// Nothing shows then what chance does to it.
 pub(super) fn without_interval(
     statistic: Statistic,
     before: &Samples,

@@ -169,7 +169,7 @@ fn cells(change: &Change, unit: Unit) -> Vec<Cell> {
         Cell::text(match change.clear {
             Some(true) => "yes",
             Some(false) => "no",
-            None => "not told",
+            None => "not reported",
         }),
     ]
 }

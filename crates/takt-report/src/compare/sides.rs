@@ -10,7 +10,7 @@ use crate::Error;
 use crate::collect::{Collection, Configuration, Seal};
 use crate::words::clean;
 
-/// A side as it is told.
+/// A side as it is reported.
 pub(super) fn side(index: usize, path: &Path, collection: &Collection) -> Side {
     let letter = u8::try_from(index)
         .ok()
@@ -59,7 +59,7 @@ fn key<'a>(configuration: &'a Configuration, varying: &[&str]) -> Vec<&'a Factor
     configuration.factors.iter().filter(|f| varying.contains(&f.name.as_str())).collect()
 }
 
-/// Pairs measures and configurations; what has no partner is told in `unmatched`.
+/// Pairs measures and configurations; what has no partner is reported in `unmatched`.
 pub(super) fn matches<'a>(
     first: &'a Collection,
     other: &'a Collection,

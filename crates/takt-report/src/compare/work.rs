@@ -11,7 +11,7 @@ pub struct WorkOfSides {
     pub name: String,
     /// For people.
     pub title: String,
-    /// How much, over all repetitions; null where a side does not tell.
+    /// How much, over all repetitions; null where a side does not report.
     pub counts: [Option<u64>; 2],
     /// The same a second, where the length of the windows is known.
     pub per_second: [Option<f64>; 2],
@@ -59,7 +59,7 @@ impl Side {
     }
 }
 
-/// What both sides did: every kind of work that at least one of them tells.
+/// What both sides did: every kind of work that at least one of them reports.
 pub(super) fn of_sides<'a, I>(sides: [I; 2]) -> Vec<WorkOfSides>
 where
     I: Iterator<Item = (&'a RunHeader, &'a Measure)>,
@@ -92,7 +92,8 @@ fn kinds(sides: [Side; 2]) -> Vec<WorkOfSides> {
     kinds.into_iter().map(of_kind).collect()
 }
 
-/// Where `side` did less than the other, beyond the tolerance; nothing where either does not tell.
+/// Where `side` did less than the other, beyond the tolerance; nothing where either does not
+/// report.
 pub(super) fn less(work: &[WorkOfSides], side: usize) -> Vec<String> {
     let less = |kind: &WorkOfSides| {
         let (mine, theirs) = (kind.per_second[side]?, kind.per_second[1 - side]?);
@@ -108,7 +109,7 @@ pub(super) fn less(work: &[WorkOfSides], side: usize) -> Vec<String> {
 }
 
 /// In what the runs after did less than those before, beyond the tolerance; nothing where either
-/// does not tell.
+/// does not report.
 pub fn did_less<'a>(
     before: impl Iterator<Item = Did<'a>>,
     after: impl Iterator<Item = Did<'a>>,
@@ -117,11 +118,12 @@ pub fn did_less<'a>(
 }
 
 /// The work of both sides in a sentence.
-pub(super) fn told(work: &[WorkOfSides], letters: &[String; 2]) -> Option<String> {
+pub(super) fn remark(work: &[WorkOfSides], letters: &[String; 2]) -> Option<String> {
     if work.is_empty() {
         return None;
     }
-    let count = |count: Option<u64>| count.map_or_else(|| "not told".to_owned(), |count| count.to_string());
+    let count =
+        |count: Option<u64>| count.map_or_else(|| "not reported".to_owned(), |count| count.to_string());
     let kind =
         |kind: &WorkOfSides| format!("{} {} / {}", kind.title, count(kind.counts[0]), count(kind.counts[1]));
     let kinds: Vec<String> = work.iter().map(kind).collect();

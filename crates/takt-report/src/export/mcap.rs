@@ -30,13 +30,13 @@ use crate::words::{clean, time};
 const ENCODING: &str = "protobuf";
 /// Chunks of so many bytes before compression: what a viewer reads to show a moment.
 const CHUNK: u64 = 1 << 20;
-/// Most misses of a measure that are told one by one.
+/// Most misses of a measure that are reported one by one.
 const MOST_MISSES: u64 = 10_000;
 /// Longest text from a file beside the samples.
 const LONGEST: usize = 2000;
-/// Columns of words whose words are causes: told when they change.
+/// Columns of words whose words are causes: reported when they change.
 const CAUSES: [&str; 4] = ["fault", "cause", "loss", "why"];
-/// Columns that tell when a row was, where no measure says so.
+/// Columns that report when a row was, where no measure says so.
 const TIMES: [&str; 6] = ["time_ns", "planned_ns", "arrival_ns", "sent_ns", "began_ns", "event_ns"];
 
 /// Levels of `foxglove.Log`.
@@ -95,7 +95,7 @@ pub fn mcap<W: Write + Seek>(
     for file in dir.sealed_files()? {
         out.rows(&dir, &file, &header)?;
     }
-    out.told(&dir, &header)?;
+    out.write_facts(&dir, &header)?;
     for moment in supplements.of(&header.robot).map_or(Ok(Vec::new()), |added| added.moments(&dir))? {
         out.log(moment.at_ns, Level::Warning, moment.name, &moment.why)?;
     }
@@ -184,7 +184,7 @@ impl<W: Write + Seek> Out<W> {
         Ok(())
     }
 
-    /// The rows of a sample file, and what its words tell of causes.
+    /// The rows of a sample file, and what its words report of causes.
     fn rows(&mut self, dir: &RunDir, file: &str, header: &RunHeader) -> Result<(), Error> {
         let columns = dir.sealed_columns(file)?;
         if columns.is_empty() {
@@ -203,8 +203,8 @@ impl<W: Write + Seek> Out<W> {
         let mut last: BTreeMap<&str, String> = BTreeMap::new();
         let mut at_ns = 0;
         dir.each_row(file, |row: Map<String, Value>| {
-            let told = time.as_ref().and_then(|time| row.get(time)).and_then(Value::as_u64);
-            at_ns = told.unwrap_or(at_ns);
+            let reported = time.as_ref().and_then(|time| row.get(time)).and_then(Value::as_u64);
+            at_ns = reported.unwrap_or(at_ns);
             for name in CAUSES {
                 let text = row.get(name).and_then(Value::as_str).unwrap_or_default();
                 if last.get(name).map_or("", String::as_str) != text {
@@ -220,8 +220,8 @@ impl<W: Write + Seek> Out<W> {
         })?
     }
 
-    /// What the run itself and its trace tell.
-    fn told(&mut self, dir: &RunDir, header: &RunHeader) -> Result<(), Error> {
+    /// What the run itself and its trace report.
+    fn write_facts(&mut self, dir: &RunDir, header: &RunHeader) -> Result<(), Error> {
         let main = header.measures.first();
         let [from_ns, to_ns] = main.and_then(|m| m.window_ns).unwrap_or([0, 0]);
         let to_ns = if to_ns == u64::MAX { from_ns } else { to_ns };
@@ -246,7 +246,7 @@ impl<W: Write + Seek> Out<W> {
             Ok(trace) => trace,
             Err(why) => return self.log(from_ns, Level::Warning, "trace", &why),
         };
-        // Windows name their release by its number, which most sample files tell.
+        // Windows name their release by its number, which most sample files report.
         let times = main.and_then(|measure| {
             let time = measure.time_column.as_deref()?;
             let mut columns = dir.columns(&measure.file, &["index", time]).ok()?.into_iter();

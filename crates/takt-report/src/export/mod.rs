@@ -59,8 +59,8 @@ pub fn histogram(run: &Path, measure: Option<&str>, bins: usize) -> Result<Histo
     if let Some(remark) = figures.remark {
         return Err(Error::NotWhole { run: header.label, remark });
     }
-    // The samples kept one by one tell the cycles of overflows too; the recorder tells more where
-    // they are not all.
+    // The samples kept one by one report the cycles of overflows too; the recorder reports more
+    // where they are not all.
     Ok(match &figures.streamed {
         Some(all) => Histogram::of_recorder(&all.recorder, bins),
         None => Histogram::of(&figures.series.values_ns, bins),

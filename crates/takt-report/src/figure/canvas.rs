@@ -42,7 +42,7 @@ pub(crate) enum Colour {
 }
 
 impl Colour {
-    /// How many series can be told apart in one plot.
+    /// How many series can be distinguished in one plot.
     pub(crate) const SERIES: usize = 6;
 
     fn rgba(self) -> RGBAColor {

@@ -65,11 +65,11 @@ impl Scale {
         if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) }
     }
 
-    /// Values with a mark and a label; at most about `room`.
-    pub(crate) fn marks(&self, room: usize) -> Vec<f64> {
-        let room = room.max(2);
+    /// Values with a mark and a label; at most about `available`.
+    pub(crate) fn marks(&self, available: usize) -> Vec<f64> {
+        let available = available.max(2);
         if !self.log {
-            let step = nice_step((self.high - self.low) / self.unit / room as f64) * self.unit;
+            let step = nice_step((self.high - self.low) / self.unit / available as f64) * self.unit;
             let count = ((self.high - self.low) / step + 1e-9).floor() as usize;
             return (0..=count.min(50)).map(|i| self.low + i as f64 * step).collect();
         }
@@ -81,12 +81,12 @@ impl Scale {
         };
         for digits in [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]] {
             let marks = of(digits);
-            if marks.len() <= room {
+            if marks.len() <= available {
                 return marks;
             }
         }
         let marks = of(&[1.0]);
-        let every = marks.len().div_ceil(room).max(1);
+        let every = marks.len().div_ceil(available).max(1);
         marks.into_iter().step_by(every).collect()
     }
 }
@@ -151,15 +151,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_has_a_place(values in proptest::collection::vec(0.0f64..1e13, 1..20), room in 0usize..20) {
+        fn every_value_has_a_place(values in proptest::collection::vec(0.0f64..1e13, 1..20), available in 0usize..20) {
             let high = values.iter().copied().fold(0.0, f64::max);
             let low = values.iter().copied().fold(f64::MAX, f64::min);
             for scale in [Scale::linear(high), Scale::span(high, 60.0), Scale::log(low, high), Scale::suited(low, values[0], high)] {
                 for &v in &values {
                     prop_assert!((0.0..=1.0).contains(&scale.place(v)));
                 }
-                let marks = scale.marks(room);
-                prop_assert!(!marks.is_empty() && marks.len() <= room.max(2) + 2, "{:?} {}", marks, room);
+                let marks = scale.marks(available);
+                prop_assert!(!marks.is_empty() && marks.len() <= available.max(2) + 2, "{:?} {}", marks, available);
                 prop_assert!(marks.is_sorted());
             }
             let log = Scale::log(low, high);

@@ -63,7 +63,7 @@ impl Kinds {
     }
 
     /// Letter and colour. The seventh and later kinds share the colour of writing; their letters
-    /// tell them apart.
+    /// distinguish them.
     fn look(&self, what: &str) -> (String, Colour) {
         let index = self.0.iter().position(|kind| kind == what).unwrap_or(self.0.len());
         let colour = if index < Colour::SERIES { Colour::Series(index) } else { Colour::Ink };
@@ -171,8 +171,8 @@ fn draw(plot: &Plot<'_, '_>, scale: &Scale, row: &WindowRow, kinds: &Kinds, from
     for limit in limits {
         plot.upright_deadline(scale, limit, from - 2.0, from + 28.0);
     }
-    let room = ((plot.right - plot.left - 8.0) / CHARACTER) as usize;
-    canvas.text(&words(row, kinds, room), (plot.left + 4.0, from + 36.0), Side::Right, Colour::Ink);
+    let available = ((plot.right - plot.left - 8.0) / CHARACTER) as usize;
+    canvas.text(&words(row, kinds, available), (plot.left + 4.0, from + 36.0), Side::Right, Colour::Ink);
 }
 
 /// The middle of the widest room between two ends that no upright line crosses, where it is as wide
@@ -196,9 +196,9 @@ pub fn unaccounted_ns(end_ns: f64, parts_ns: f64) -> Option<f64> {
 }
 
 /// The parts in words, as many as there is room for.
-fn words(row: &WindowRow, kinds: &Kinds, room: usize) -> String {
+fn words(row: &WindowRow, kinds: &Kinds, available: usize) -> String {
     if row.parts.is_empty() {
-        return shorten(&clean(&row.otherwise), room);
+        return shorten(&clean(&row.otherwise), available);
     }
     let mut pieces: Vec<String> = Vec::new();
     let known = row.parts.iter().map(|part| part.ns).sum();
@@ -215,14 +215,14 @@ fn words(row: &WindowRow, kinds: &Kinds, room: usize) -> String {
         let join = if text.is_empty() { "" } else { " · " };
         let length = [&text, join, piece].iter().map(|t| t.chars().count()).sum::<usize>();
         let reserve = if left > 1 { more.chars().count() } else { 0 };
-        if length + reserve > room && !text.is_empty() {
+        if length + reserve > available && !text.is_empty() {
             text += &more;
             break;
         }
         text += join;
         text += piece;
     }
-    shorten(&text, room)
+    shorten(&text, available)
 }
 
 #[cfg(test)]
@@ -269,7 +269,7 @@ mod tests {
         ] {
             assert!(svg.contains(words), "{words} is missing from {svg}");
         }
-        // The limit of 4 ms lies beyond the axis: neither drawn nor told of.
+        // The limit of 4 ms lies beyond the axis: neither drawn nor reported.
         assert!(!svg.contains("end after"));
     }
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_part_accounts_for_is_told() {
+    fn what_no_part_accounts_for_is_reported() {
         let rows =
             [row(vec![part("execution", "", 10e3)], 470e3), row(vec![part("execution", "", 460e3)], 470e3)];
         let kinds = Kinds::of(&rows);

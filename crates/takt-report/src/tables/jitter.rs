@@ -38,13 +38,13 @@ pub fn share_of_the_period(context: &Context<'_>) -> Option<Table> {
         let busy = runs().map(|header| header.cpu.busy + header.cpu.stolen).reduce(f64::max);
         table.push(vec![
             Cell::text(context.name(digest)),
-            processor.map_or_else(|| Cell::gap("not told"), |cpu| Cell::text(clean(cpu))),
+            processor.map_or_else(|| Cell::gap("not reported"), |cpu| Cell::text(clean(cpu))),
             Cell::number(format!("{worst_us:.1}")),
             Cell::number(format!("{period_us:.0}")),
             Cell::number(format!("{:.2}", 100.0 * worst_us / period_us)),
             match busy.filter(|busy| (0.0..=1.0).contains(busy) && *busy > 0.0) {
                 Some(busy) => Cell::number(format!("{:.0}", 100.0 * (1.0 - busy))),
-                None => Cell::gap("not told"),
+                None => Cell::gap("not reported"),
             },
         ]);
     }

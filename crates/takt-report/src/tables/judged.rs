@@ -180,7 +180,7 @@ pub fn misses(contexts: &[&Context<'_>]) -> Table {
                     Some(PhaseDigest { misses, count, worst: ns, .. }) => {
                         row.extend([late(*misses, *count), worst(*count, *ns)]);
                     }
-                    None => row.extend([Cell::gap("not told"), Cell::gap("not told")]),
+                    None => row.extend([Cell::gap("not reported"), Cell::gap("not reported")]),
                 }
             }
             let all = digest.summary.count.saturating_add(digest.skipped());

@@ -217,13 +217,13 @@ fn over_runs(collection: &Collection, configuration: &Configuration, name: &str)
     let values: Vec<f64> = runs.filter_map(|r| r.header.figures.get(name).copied()).collect();
     let [middle, low, high] = spread(values.iter().copied());
     match values.len() {
-        0 => Cell::gap("not told"),
+        0 => Cell::gap("not reported"),
         1 => Cell::number(figure(middle)),
         _ => Cell::Estimate(figure(middle), Some(figure(low)), Some(figure(high))),
     }
 }
 
-/// Names of all phases that runs tell, in order.
+/// Names of all phases that runs report, in order.
 fn phases(collection: &Collection) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for phase in collection.runs.iter().flat_map(|r| &r.header.phases) {
@@ -272,7 +272,7 @@ pub fn figures(collection: &Collection) -> Option<Table> {
     Some(table)
 }
 
-/// Figures that runs tell for each phase (`name@phase`), beside the same for the whole run
+/// Figures that runs report for each phase (`name@phase`), beside the same for the whole run
 /// (*ROS-Llama*, Table III).
 pub fn figures_by_phase(collection: &Collection) -> Option<Table> {
     let phases = phases(collection);

@@ -143,7 +143,7 @@ fn low_table(context: &Context<'_>, digests: &[&Digest], words: &str, beside: bo
 }
 
 /// Why a configuration has no values: a word or two, and the reason where no other note of the
-/// table tells it.
+/// table shows it.
 fn why_empty(context: &Context<'_>, digest: &Digest) -> (&'static str, Option<String>) {
     let configuration = &context.collection.configurations[digest.configuration];
     let headers = || configuration.runs.iter().map(|&run| &context.collection.runs[run].header);

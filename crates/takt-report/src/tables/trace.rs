@@ -35,11 +35,11 @@ fn configuration(collection: &Collection, traced: &Traced) -> Cell {
 }
 
 fn micro(us: Option<f64>) -> Cell {
-    sound(us).map_or_else(|| Cell::gap("not told"), |us| Cell::number(Unit::Micro.number(us * 1e3)))
+    sound(us).map_or_else(|| Cell::gap("not reported"), |us| Cell::number(Unit::Micro.number(us * 1e3)))
 }
 
 fn whole(count: Option<u64>) -> Cell {
-    count.map_or_else(|| Cell::gap("not told"), Cell::number)
+    count.map_or_else(|| Cell::gap("not reported"), Cell::number)
 }
 
 fn who(who: &str) -> Cell {
@@ -108,10 +108,10 @@ pub fn releases(collection: &Collection, traced: &[Traced]) -> Table {
                         Cell::number(format!("{:.1}", 100.0 * matched as f64 / all as f64))
                     }
                     (Some(_), Some(_)) => Cell::gap("no releases"),
-                    _ => Cell::gap("not told"),
+                    _ => Cell::gap("not reported"),
                 };
                 row.extend([
-                    trace.task.as_ref().map_or_else(|| Cell::gap("not told"), Cell::text),
+                    trace.task.as_ref().map_or_else(|| Cell::gap("not reported"), Cell::text),
                     whole(trace.releases),
                     matched,
                     whole(trace.late),
@@ -137,7 +137,7 @@ fn limits(trace: &Trace) -> Cell {
     };
     let limits = [limit("wake-up", trace.thresholds.lateness_ns), limit("end", trace.thresholds.response_ns)];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
-    if limits.is_empty() { Cell::gap("not told") } else { Cell::text(limits.join(", ")) }
+    if limits.is_empty() { Cell::gap("not reported") } else { Cell::text(limits.join(", ")) }
 }
 
 /// Adds a run's remarks; the same sentence stands once, with all its runs.
@@ -201,10 +201,10 @@ pub fn causes(collection: &Collection, good: &[Good<'_>]) -> Table {
 
 /// Activation sequences side by side (the quadrotor paper's Table 6).
 pub fn sequences(collection: &Collection, good: &[Good<'_>]) -> Vec<Table> {
-    let told: Vec<&Good<'_>> = good.iter().filter(|(_, trace)| !trace.sequence.is_empty()).collect();
-    let all = told.len().div_ceil(BESIDE);
+    let reported: Vec<&Good<'_>> = good.iter().filter(|(_, trace)| !trace.sequence.is_empty()).collect();
+    let all = reported.len().div_ceil(BESIDE);
     let mut tables = Vec::new();
-    for (number, chunk) in told.chunks(BESIDE).enumerate() {
+    for (number, chunk) in reported.chunks(BESIDE).enumerate() {
         let part = if all > 1 { format!(" (part {} of {all})", number + 1) } else { String::new() };
         let heads: Vec<String> = chunk
             .iter()
@@ -287,7 +287,7 @@ pub fn overhead(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
     let mut table = Table::new("What tracing costs", &heads);
     let percent = |value: Option<f64>| match sound(value) {
         Some(value) => Cell::number(format!("{value:.2}")),
-        None => Cell::gap("not told"),
+        None => Cell::gap("not reported"),
     };
     for (one, trace) in good {
         let Some(overhead) = &trace.overhead else { continue };
@@ -317,8 +317,8 @@ pub fn overhead(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
 pub fn dilation(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
     let own = |segment: &&Segment| segment.name == OWN_TIME;
     let median = |trace: &Trace| sound(trace.segments_us.iter().find(own)?.median).filter(|m| *m > 0.0);
-    let told: Vec<(&Traced, f64)> = good.iter().filter_map(|(one, t)| Some((*one, median(t)?))).collect();
-    let &[(first, base), _, ..] = &told[..] else { return None };
+    let reported: Vec<(&Traced, f64)> = good.iter().filter_map(|(one, t)| Some((*one, median(t)?))).collect();
+    let &[(first, base), _, ..] = &reported[..] else { return None };
     let heads = [
         "Run".to_owned(),
         "Configuration".to_owned(),
@@ -326,7 +326,7 @@ pub fn dilation(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
         format!("#Times {}", key(collection, first)),
     ];
     let mut table = Table::new("Execution of the job, without interrupts and other threads", &heads);
-    for (one, median) in &told {
+    for (one, median) in &reported {
         table.push(vec![
             Cell::text(key(collection, one)),
             configuration(collection, one),
@@ -334,7 +334,7 @@ pub fn dilation(collection: &Collection, good: &[Good<'_>]) -> Option<Table> {
             Cell::number(format!("{:.2}", median / base)),
         ]);
     }
-    table.note("Where the code is the same, more time tells of slower caches, memory or processor clock.");
+    table.note("Where the code is the same, more time means slower caches, memory or processor clock.");
     Some(table)
 }
 
@@ -367,7 +367,7 @@ pub fn windows(collection: &Collection, worst: &[(usize, &Window)]) -> Option<Ta
             micro(window.response_us),
             Cell::text(cause),
             who(&window.who),
-            share.unwrap_or_else(|| Cell::gap("not told")),
+            share.unwrap_or_else(|| Cell::gap("not reported")),
             parts(window),
         ]);
     }
@@ -376,18 +376,18 @@ pub fn windows(collection: &Collection, worst: &[(usize, &Window)]) -> Option<Ta
 }
 
 fn parts(window: &Window) -> Cell {
-    let told = |part: &crate::traces::Part| {
+    let reported = |part: &crate::traces::Part| {
         let ns = sound(part.ns)?;
         let who = shorten(&clean(&part.who), WHO);
         let who = if who.is_empty() { who } else { format!(" ({who})") };
         Some(format!("{}{who} {}", cause_title(&part.cause), Unit::Micro.number(ns)))
     };
-    let mut parts: Vec<String> = window.parts.iter().filter_map(told).collect();
+    let mut parts: Vec<String> = window.parts.iter().filter_map(reported).collect();
     let known = window.parts.iter().filter_map(|part| sound(part.ns)).sum();
     if !parts.is_empty()
         && let Some(ns) = unaccounted_ns(window.length_ns(), known)
     {
         parts.insert(0, format!("not accounted for {}", Unit::Micro.number(ns)));
     }
-    if parts.is_empty() { Cell::gap("not told") } else { Cell::text(shorten(&parts.join("; "), 400)) }
+    if parts.is_empty() { Cell::gap("not reported") } else { Cell::text(shorten(&parts.join("; "), 400)) }
 }

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_started_again_is_told() {
+    fn one_that_cannot_be_started_again_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("watchdog");
         // A copy could not be started while another test's child holds it open for writing.

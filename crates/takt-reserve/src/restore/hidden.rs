@@ -1,6 +1,6 @@
 //! Cores that the kernel hides. A partition root of cgroup v2 takes its CPUs out of the set of
 //! every thread outside of it and gives them back when it goes; what a thread shows meanwhile is
-//! not what it asked for, and the kernel does not tell the latter.
+//! not what it asked for, and the kernel does not report the latter.
 
 use std::collections::HashMap;
 

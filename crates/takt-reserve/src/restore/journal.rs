@@ -63,7 +63,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Begins; what an earlier manager left behind is undone first and told.
+    /// Begins; what an earlier manager left behind is undone first and reported.
     ///
     /// # Errors
     ///

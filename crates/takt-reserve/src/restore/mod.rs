@@ -75,7 +75,6 @@ pub struct State {
     pub died: bool,
 }
 
-/// A thread, as it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadBefore {
     pub thread: Identity,

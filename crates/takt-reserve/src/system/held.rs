@@ -68,7 +68,7 @@ impl Held {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         let usage = read_usage(&file)?;
-        if files.has_room() {
+        if files.has_free_slot() {
             files.threads.insert(thread.tid, (*thread, file));
         }
         Ok(usage)
@@ -93,7 +93,7 @@ impl Held {
         let path = format!("/proc/{pid}/task");
         let file = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
         let count = count(&file)?;
-        if count > 0 && files.has_room() {
+        if count > 0 && files.has_free_slot() {
             files.tasks.insert(pid, file);
         }
         Ok(count)
@@ -124,7 +124,7 @@ impl Files {
         None
     }
 
-    fn has_room(&mut self) -> bool {
+    fn has_free_slot(&mut self) -> bool {
         if self.len() < self.most {
             return true;
         }
@@ -173,13 +173,13 @@ mod tests {
 
     /// A thread that ends when its sender is dropped.
     fn thread() -> (Identity, mpsc::Sender<()>, std::thread::JoinHandle<()>) {
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (end, wait) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let _ = tell.send(takt_rt::thread::own_tid() as u32);
+            let _ = sender.send(takt_rt::thread::own_tid() as u32);
             let _ = wait.recv();
         });
-        let (pid, tid) = (std::process::id(), told.recv().unwrap());
+        let (pid, tid) = (std::process::id(), receiver.recv().unwrap());
         (Identity { pid, tid, start_ticks: start_ticks(pid, tid).unwrap() }, end, thread)
     }
 

@@ -39,14 +39,14 @@ struct Scratch {
 impl Scratch {
     fn start(name: String) -> io::Result<Self> {
         let (work, given) = mpsc::channel::<Spin>();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            let _ = tell.send(takt_rt::thread::own_tid() as u32);
+            let _ = sender.send(takt_rt::thread::own_tid() as u32);
             for (for_ns, answer) in given {
                 let _ = answer.send(spin(for_ns));
             }
         })?;
-        let tid = told.recv().map_err(io::Error::other)?;
+        let tid = receiver.recv().map_err(io::Error::other)?;
         Ok(Self { tid, work, thread })
     }
 
@@ -386,12 +386,12 @@ impl Drop for Linux {
 
 /// The share of each CPU that the kernel admits to reservations:
 /// `sched_rt_runtime_us / sched_rt_period_us`, less what the fair server holds (50 ms per second
-/// since Linux 6.12, so 0.90 with the defaults). `None` where it cannot be told.
+/// since Linux 6.12, so 0.90 with the defaults). `None` where it cannot be reported.
 ///
 /// The kernel does not show the fair server outside of debugfs, so its presence is taken from there
 /// or from the release.
 #[must_use]
-pub fn deadline_room() -> Option<f64> {
+pub fn deadline_capacity() -> Option<f64> {
     let number = |path: &str| fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<f64>().ok());
     let runtime = number("/proc/sys/kernel/sched_rt_runtime_us")?;
     let period = number("/proc/sys/kernel/sched_rt_period_us").filter(|&us| us > 0.0)?;

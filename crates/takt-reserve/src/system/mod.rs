@@ -14,7 +14,7 @@ mod linux;
 #[cfg(any(test, feature = "simulated"))]
 pub mod sim;
 
-pub use linux::{Linux, deadline_room};
+pub use linux::{Linux, deadline_capacity};
 
 /// The first two numbers of a kernel's release.
 #[must_use]
@@ -162,7 +162,6 @@ pub trait Kernel {
     fn threads(&self, pid: u32) -> io::Result<Vec<u32>>;
     /// All processes, kernel threads among them.
     fn processes(&self) -> io::Result<Vec<u32>>;
-    /// All kernel threads.
     fn kernel_threads(&self) -> io::Result<Vec<u32>>;
     /// When the thread started, clock ticks since boot.
     fn start_ticks(&self, pid: u32, tid: u32) -> io::Result<u64>;

@@ -16,10 +16,10 @@ use takt_rt::config::{SettingError, all_within, within};
 #[serde(rename_all = "kebab-case")]
 pub enum KinematicsSource {
     /// From the controller's own calibration; the maker's nominal values with a warning where it
-    /// does not tell them.
+    /// does not report them.
     #[default]
     Controller,
-    /// The maker's nominal values: for controllers before 3.6 (CB), which do not tell theirs.
+    /// The maker's nominal values: for controllers before 3.6 (CB), which do not report theirs.
     Nominal,
 }
 

@@ -18,7 +18,7 @@ const CABLE_RADIUS_M: f64 = 0.01;
 
 /// Draws the arm as it truly is at `joints_rad`: not the capsules that leave it out, but links that
 /// differ from them by what real ones do (thinner tubes, cables that stand out), and gripper and
-/// held part 2 mm thinner than told.
+/// held part 2 mm thinner than reported.
 pub fn drawn(
     body: &Body,
     shape: Option<&ShapeConfig>,

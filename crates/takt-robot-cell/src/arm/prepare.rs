@@ -10,7 +10,7 @@ use super::config::{KinematicsSource, ShapeConfig};
 use super::shape::ArmShape;
 use crate::error::CellError;
 
-/// How long the controller may take to tell its kinematics: it sends them ten times a second.
+/// How long the controller may take to report its kinematics: it sends them ten times a second.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Most that a calibrated arm's flange may be away from the nominal one's, metres. Calibrations
@@ -53,7 +53,8 @@ fn kinematics(config: &ShapeConfig, host: &str, port: u16) -> Result<Kinematics,
             }
             let best = Model::ALL.into_iter().map(|model| (model, distance_m(&arm, &model.arm())));
             let best = best.filter(|(_, off)| *off <= MAX_CALIBRATION_M).map(|(model, _)| model).next();
-            let looks = best.map_or(String::new(), |model| format!("; it tells those of a {}", name(model)));
+            let looks =
+                best.map_or(String::new(), |model| format!("; it reports those of a {}", name(model)));
             Err(CellError::OtherArm {
                 model: name(config.model),
                 off_m,
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_does_not_tell_leaves_the_nominal_arm_and_a_note() {
+    fn a_controller_that_does_not_report_leaves_the_nominal_arm_and_a_note() {
         let simulator = simulated(Model::Ur10e, Calibration::default());
         let address = simulator.dashboard_address();
         let mut config = ShapeConfig::of(Model::Ur10e);

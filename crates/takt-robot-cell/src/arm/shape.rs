@@ -64,7 +64,7 @@ impl ArmShape {
     }
 
     /// What the robot occupied for a camera at `camera_in_base`; nothing where its links turn too
-    /// fast to tell. Allocates nothing.
+    /// fast to report. Allocates nothing.
     pub fn at(
         &self,
         joints: &JointsAt,

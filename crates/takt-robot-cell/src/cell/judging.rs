@@ -13,7 +13,7 @@ use takt_rt::ring::Consumer;
 use takt_rt::thread;
 
 use super::prepare::{prepare_detector, settings};
-use super::{NEVER, StartOptions, unless_stopped};
+use super::{NO_STOP, StartOptions, unless_stopped};
 use crate::config::CellConfig;
 use crate::error::CellError;
 use crate::tasks::Role;
@@ -40,7 +40,7 @@ pub(super) fn prepare_judging(
     options: StartOptions<'_>,
 ) -> Result<Prepared, CellError> {
     let device = config.perception.device;
-    let stop = options.stop.map_or(&NEVER, |stop| &**stop);
+    let stop = options.stop.map_or(&NO_STOP, |stop| &**stop);
     if !device.wants_gpu() {
         return here(config, feeds, census, stop);
     }
@@ -128,7 +128,7 @@ fn there(
     options: StartOptions<'_>,
 ) -> Result<Prepared, CellError> {
     let asked = config.perception.device;
-    let stop = options.stop.map_or(&NEVER, |stop| &**stop);
+    let stop = options.stop.map_or(&NO_STOP, |stop| &**stop);
     let failed = |source| match source {
         WorkerError::Stopped => CellError::Stopped,
         source => CellError::Worker { device: asked, source },

@@ -68,7 +68,7 @@ pub struct StartOptions<'a> {
     /// The program of the perception process; without, this very program with its hidden
     /// subcommand.
     pub worker: Option<Program>,
-    /// Hears of what takes long before the first frame.
+    /// Is called with what takes long before the first frame.
     pub progress: Option<&'a mut dyn FnMut(&str)>,
     /// Ends the start: networks and devices may take minutes until they are ready. Set later, it
     /// makes the next SSM job command the robot to stop, and all after it.
@@ -76,7 +76,7 @@ pub struct StartOptions<'a> {
 }
 
 /// The stop of those who have none.
-static NEVER: AtomicBool = AtomicBool::new(false);
+static NO_STOP: AtomicBool = AtomicBool::new(false);
 
 /// Ends the start where that is asked for.
 fn unless_stopped(stop: &AtomicBool) -> Result<(), CellError> {
@@ -157,7 +157,7 @@ impl Cell {
     pub fn start(config: &CellConfig, options: StartOptions<'_>) -> Result<Self, CellError> {
         let masks = options.masks;
         let asked_to_stop = options.stop.cloned();
-        let stop = options.stop.map_or(&NEVER, |stop| &**stop);
+        let stop = options.stop.map_or(&NO_STOP, |stop| &**stop);
         config.validate()?;
         let mut warnings = Vec::new();
         let awake = prepare_machine(config, &mut warnings)?;

@@ -125,7 +125,7 @@ pub(super) fn open_feeds(
     Ok((feeds, acquisitions, frames))
 }
 
-/// What a rendered scene is told: where its camera is and, where that is asked for, where the
+/// What a rendered scene is reported: where its camera is and, where that is asked for, where the
 /// simulated arm is.
 fn surroundings(
     config: &CellConfig,
@@ -142,7 +142,7 @@ fn surroundings(
     Ok(Some(Surroundings { pose, solids }))
 }
 
-/// Tells the synthetic scene where its camera is: the newest pose of the robot, through the
+/// Reports the synthetic scene where its camera is: the newest pose of the robot, through the
 /// mounting.
 fn pose_source(mount: Mount, reader: Reader<StateHistory>) -> PoseSource {
     // Only the camera's driver thread asks; the mutex makes that a `Fn`, nobody ever waits for it.

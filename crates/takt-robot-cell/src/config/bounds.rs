@@ -98,8 +98,8 @@ fn volume(config: &CellConfig) -> Result<(), SettingError> {
     Ok(())
 }
 
-/// Commands are remembered for so many jobs: a stop that may take longer could not be told from
-/// disobedience.
+/// Commands are remembered for so many jobs: a stop that may take longer could not be distinguished
+/// from disobedience.
 fn obedience(config: &CellConfig) -> Result<(), SettingError> {
     let most_ms = 0.9 * REMEMBERED as f64 * config.tasks.ssm.period_ms;
     let needed_ms = config.ssm.obey_within_ms() + config.ssm.robot_state_age_ms;

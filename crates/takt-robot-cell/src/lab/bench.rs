@@ -83,7 +83,7 @@ pub struct BenchRow {
     /// Repetitions measured.
     pub repetitions: u32,
     /// Reaction time over the repetitions, milliseconds; null where nothing was answered.
-    pub reaction_ms: Option<ReactionRow>,
+    pub reaction_ms: Option<ReactionSpread>,
     /// Reactions later than the deadline, all repetitions.
     pub misses: Option<u64>,
     /// Reactions measured, all repetitions.
@@ -146,7 +146,7 @@ pub struct Against {
 /// Reaction time of a cell: maximum and mean across repetitions, with their spread (SentryRT-1, V.D
 /// and Fig. 3).
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct ReactionRow {
+pub struct ReactionSpread {
     /// Mean of the repetitions' means.
     pub mean: f64,
     /// Worst of all repetitions.
@@ -228,7 +228,7 @@ fn row(policy: PolicyMix, noise: u32, runs: &[CellSummary]) -> BenchRow {
         policy,
         noise,
         repetitions: runs.len() as u32,
-        reaction_ms: (means.count > 0).then_some(ReactionRow {
+        reaction_ms: (means.count > 0).then_some(ReactionSpread {
             mean: means.mean,
             worst: worsts.worst,
             mean_range: [means.min, means.worst],
@@ -312,7 +312,7 @@ mod tests {
             policy,
             noise: 128,
             repetitions: 1,
-            reaction_ms: Some(ReactionRow {
+            reaction_ms: Some(ReactionSpread {
                 mean,
                 worst: 2.0 * mean,
                 mean_range: [mean; 2],

@@ -1,7 +1,7 @@
-//! Drains the record rings into the run directory and tells views how the cell is doing: the first
-//! records one by one, all of them in a tally and recorders of constant size, so that a run of any
-//! length takes constant memory and bounded disk. Best effort: the rings hold a minute of records,
-//! so that a collector that starves delays nobody and loses nothing.
+//! Drains the record rings into the run directory and reports views how the cell is doing: the
+//! first records one by one, all of them in a tally and recorders of constant size, so that a run
+//! of any length takes constant memory and bounded disk. Best effort: the rings hold a minute of
+//! records, so that a collector that starves delays nobody and loses nothing.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +38,7 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// Records taken from a ring at once.
 const BATCH: usize = 512;
 
-/// What the views are told besides records.
+/// What the views are reported besides records.
 #[derive(Debug)]
 pub struct Board {
     /// Where the status goes.
@@ -225,7 +225,7 @@ impl CellCollector {
         self
     }
 
-    /// Also tells the jobs to a manager.
+    /// Also reports the jobs to a manager.
     pub(crate) fn reporting(mut self, reporter: JobReporter) -> Self {
         self.reporter = reporter;
         self
@@ -240,7 +240,7 @@ impl CellCollector {
         self.finish()
     }
 
-    /// Empties the rings and tells the views.
+    /// Empties the rings and reports the views.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -296,7 +296,8 @@ impl CellCollector {
         for ring in &mut self.records.frames {
             ring.take_into(&mut frames, BATCH);
         }
-        // Asked after taking: a bound that was told before the last record was made holds for it.
+        // Asked after taking: a bound that was reported before the last record was made holds for
+        // it.
         let window_ns = self.window.bounds();
         for frame in &frames {
             if frame.is_judged() {

@@ -103,14 +103,14 @@ fn design_row(row: &BenchRow, other: &BenchRow) -> DesignRow {
     } else {
         less.into_iter().flatten().flatten().next()
     };
-    let said = |before: Option<f64>, now: Option<f64>| {
+    let message = |before: Option<f64>, now: Option<f64>| {
         before.zip(now).filter(|_| withheld.is_none()).and_then(|(before, now)| reduction(before, now))
     };
     DesignRow {
         noise: row.noise,
         policy: row.policy,
-        mean_lower_percent: said(against.mean_ms, own.mean_ms),
-        worst_lower_percent: said(against.worst_ms, own.worst_ms),
+        mean_lower_percent: message(against.mean_ms, own.mean_ms),
+        worst_lower_percent: message(against.worst_ms, own.worst_ms),
         own,
         against,
         withheld,
@@ -122,14 +122,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::lab::bench::ReactionRow;
+    use crate::lab::bench::ReactionSpread;
 
     fn row(policy: PolicyMix, mean: f64, worst: f64, reactions: u64, frames_dropped: u64) -> BenchRow {
         BenchRow {
             policy,
             noise: 64,
             repetitions: 1,
-            reaction_ms: (reactions > 0).then_some(ReactionRow {
+            reaction_ms: (reactions > 0).then_some(ReactionSpread {
                 mean,
                 worst,
                 mean_range: [mean; 2],

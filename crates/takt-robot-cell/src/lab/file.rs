@@ -110,12 +110,12 @@ impl CellFile {
     /// As [`load`](Self::load).
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self, LabError> {
         let mut file: Self = takt_lab::read_table(text).map_err(|error| {
-            let said = error.to_string();
-            let gone = GONE.iter().find(|(words, _)| words.iter().all(|words| said.contains(words)));
+            let error_text = error.to_string();
+            let gone = GONE.iter().find(|(words, _)| words.iter().all(|words| error_text.contains(words)));
             match gone {
                 Some((_, hint)) => {
-                    let said = takt_files::shortened(&format!("{name}: {}", said.trim_end()));
-                    LabError::Config(format!("{said}\n{hint}"))
+                    let error_text = takt_files::shortened(&format!("{name}: {}", error_text.trim_end()));
+                    LabError::Config(format!("{error_text}\n{hint}"))
                 }
                 None => LabError::file(name)(error),
             }

@@ -71,7 +71,7 @@ pub(super) fn rules(file: &CellFile) -> Rules {
 }
 
 /// What reports and comparisons read of the summary.
-pub(super) fn tell_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) {
+pub(super) fn fill_header(header: &mut RunHeader, summary: &CellSummary, facts: &RunFacts) {
     let skipped: u64 = summary.tasks.iter().skip(1).map(|task| task.skipped).sum();
     let lost: u64 = summary.losses.values().sum();
     // What is allowed to be missing is named, and no miss.
@@ -109,12 +109,12 @@ pub(super) fn tell_header(header: &mut RunHeader, summary: &CellSummary, facts: 
 /// Figures of the perception process that campaigns compare.
 fn worker_figures(worker: &WorkerSummary) -> impl Iterator<Item = (String, f64)> {
     let answer = worker.answer_ms;
-    let told = |value: f64| if answer.count > 0 { value } else { f64::NAN };
+    let reported = |value: f64| if answer.count > 0 { value } else { f64::NAN };
     let figures = [
         ("gpu_answered", worker.answered as f64),
-        ("gpu_answer_mean_ms", told(answer.mean)),
-        ("gpu_answer_p999_ms", told(answer.p999)),
-        ("gpu_answer_worst_ms", told(answer.worst)),
+        ("gpu_answer_mean_ms", reported(answer.mean)),
+        ("gpu_answer_p999_ms", reported(answer.p999)),
+        ("gpu_answer_worst_ms", reported(answer.worst)),
         ("gpu_overruns", worker.count(EventKind::Overrun) as f64),
         ("gpu_late", worker.count(EventKind::Late) as f64),
         ("gpu_breaker_opened", worker.count(EventKind::BreakerOpen) as f64),

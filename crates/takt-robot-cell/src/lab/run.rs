@@ -22,7 +22,7 @@ use takt_trace::perfetto::Task as Track;
 
 use super::collector::{Board, CellCollector, Collected, TROUBLES_FILE, Troubles};
 use super::device::{DeviceTracks, with_cameras};
-use super::header::{measures, rules, tell_header};
+use super::header::{fill_header, measures, rules};
 use super::report::Paper;
 use super::rows::{FRAMES, JOBS};
 use super::summary::{RunFacts, besides, summarise};
@@ -440,7 +440,7 @@ impl Running for Working {
     fn stop(mut self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
         self.facts.not_granted = self.cell.not_granted();
         session.header.not_granted.clone_from(&self.facts.not_granted);
-        // Until here problems are those of the interference and of whoever is told of jobs.
+        // Until here problems are those of the interference and of whoever is informed of jobs.
         self.facts.doubts = std::mem::take(&mut session.header.problems);
         let Self { watch, cell, facts, names, .. } = &mut *self;
         facts.failures.extend(watch.troubles(cell, names, facts.losses.most_link_losses));
@@ -474,10 +474,10 @@ impl Running for Working {
         summary.protective_distance = protective_distance;
         let Found { failures, doubts } = besides(session.dir(), &summary)?;
         (session.header.failures, session.header.doubts) = (failures, doubts);
-        tell_header(&mut session.header, &summary, &facts);
+        fill_header(&mut session.header, &summary, &facts);
         // The header says all now that the verdict needs; the sentence is that of reports.
         Ok(Conclusion::own(move |dir| {
-            summary.tell(of_run(dir)?.report);
+            summary.set_verdict(of_run(dir)?.report);
             Ok(summary)
         }))
     }

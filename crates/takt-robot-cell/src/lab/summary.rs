@@ -169,7 +169,6 @@ pub struct CellSummary {
     pub people_at_once: u32,
     /// How often the robot was brought from moving to standing.
     pub stops: u64,
-    /// The stops by cause.
     pub stop_causes: BTreeMap<String, u64>,
     /// Share of the window's jobs by light.
     pub lights: BTreeMap<String, f64>,
@@ -284,7 +283,7 @@ pub(super) fn besides(dir: &RunDir, summary: &CellSummary) -> Result<Found, LabE
 
 impl CellSummary {
     /// Takes over a verdict.
-    pub(super) fn tell(&mut self, report: VerdictReport) {
+    pub(super) fn set_verdict(&mut self, report: VerdictReport) {
         self.sentence = report.sentence();
         (self.verdict, self.reasons) = (report.verdict, report.reasons);
     }
@@ -399,7 +398,7 @@ fn tasks(tally: &Tally) -> Vec<TaskSummary> {
         let deadline_ns = rules.perception_deadline_ns;
         let one =
             task(format!("perception-{index}"), Some(name), deadline_ns, c.judged, c.dropped, &c.response);
-        // A frame that could not be judged was released, too; it is told among the losses.
+        // A frame that could not be judged was released, too; it is reported among the losses.
         TaskSummary { releases: c.delivered(), ..one }
     });
     std::iter::once(first).chain(perception).collect()

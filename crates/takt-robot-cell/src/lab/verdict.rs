@@ -87,23 +87,23 @@ fn task_missed(task: &TaskSummary, summary: &CellSummary) -> Option<String> {
 
 fn camera_lost(camera: &CameraSummary, period_ns: Option<u64>, seconds: f64, allowed: bool) -> Vec<String> {
     let name = &camera.name;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let unjudged: u64 = camera.unjudged.values().sum();
     let delivered = camera.frames + unjudged + camera.dropped;
     if delivered == 0 {
-        told.push(format!("camera {name} delivered no frame in the measured window"));
-        return told;
+        reported.push(format!("camera {name} delivered no frame in the measured window"));
+        return reported;
     }
     if unjudged > 0 {
         let reasons: Vec<String> =
             camera.unjudged.iter().map(|(why, count)| format!("{count} {why}")).collect();
-        told.push(format!(
+        reported.push(format!(
             "camera {name}: {unjudged} of {delivered} frames could not be judged ({}), so that nobody looked at them",
             reasons.join(", ")
         ));
     }
     if camera.missing > 0 && !allowed {
-        told.push(format!(
+        reported.push(format!(
             "camera {name} did not deliver {} of {} frames; longest time without one {:.0} ms",
             camera.missing,
             delivered + camera.missing,
@@ -116,11 +116,11 @@ fn camera_lost(camera: &CameraSummary, period_ns: Option<u64>, seconds: f64, all
         && seconds * asked_fps >= 20.0
         && rate_fps < STARVED_BELOW * asked_fps
     {
-        told.push(format!(
+        reported.push(format!(
             "camera {name} starved: {rate_fps:.1} frames a second where {asked_fps:.1} are configured"
         ));
     }
-    told
+    reported
 }
 
 fn distrust(summary: &CellSummary, tally: &Tally) -> Option<String> {

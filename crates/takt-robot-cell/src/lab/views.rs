@@ -76,7 +76,7 @@ impl Views {
     }
 }
 
-/// What a view tells of the threads.
+/// What a view reports of the threads.
 pub(super) fn count_threads(cell: &Cell) -> Result<ThreadSummary, LabError> {
     let Some(report) = cell.census()? else { return Ok(ThreadSummary::default()) };
     let living = || report.threads.iter().filter(|t| !t.ended);

@@ -22,7 +22,7 @@ pub(super) struct Watch {
     first_loss: Option<String>,
     ended: Vec<bool>,
     last_turn: Instant,
-    /// Longest time between two turns of the loop: together with a pause of the SSM task it tells
+    /// Longest time between two turns of the loop: together with a pause of the SSM task it reports
     /// of a process that stood still.
     pub longest_still: Duration,
 }
@@ -86,19 +86,19 @@ impl Watch {
     /// What went wrong, a sentence each. The robot link may be lost so often.
     pub(super) fn troubles(&mut self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
         self.turn(cell);
-        let mut told: Vec<String> = self.link_lost(most_link_losses).into_iter().collect();
+        let mut reported: Vec<String> = self.link_lost(most_link_losses).into_iter().collect();
         for ((feed, name), ended) in cell.feeds().iter().zip(names).zip(&self.ended) {
-            told.extend(camera(feed, name, *ended));
+            reported.extend(camera(feed, name, *ended));
         }
         if self.events_left_out > 0 {
             self.events.push(format!("and {} more events", self.events_left_out));
         }
-        told
+        reported
     }
 }
 
 fn camera(feed: &CameraFeed, name: &str, ended: bool) -> Option<String> {
-    let said = || feed.last_failure().unwrap_or_else(|| "unknown".into());
+    let failure = || feed.last_failure().unwrap_or_else(|| "unknown".into());
     if ended {
         return Some(format!("camera {name} ended before the run did: its recording was over"));
     }
@@ -108,9 +108,11 @@ fn camera(feed: &CameraFeed, name: &str, ended: bool) -> Option<String> {
             Some(format!("camera {name} was lost and has not come back: {message}"))
         }
         FeedStatus::Starting => Some(format!("camera {name} delivered no frame at all")),
-        _ if feed.interruptions() > 0 => {
-            Some(format!("camera {name} was lost {} times and came back: {}", feed.interruptions(), said()))
-        }
+        _ if feed.interruptions() > 0 => Some(format!(
+            "camera {name} was lost {} times and came back: {}",
+            feed.interruptions(),
+            failure()
+        )),
         _ => None,
     }
 }

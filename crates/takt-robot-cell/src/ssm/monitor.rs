@@ -120,9 +120,9 @@ impl Monitor {
         self
     }
 
-    /// Whether the program on the robot must prove its watchdog: `ssm.require_watchdog` until told
-    /// otherwise. A lenient run that found none at its start goes on without, and its verdict says
-    /// so.
+    /// Whether the program on the robot must prove its watchdog: `ssm.require_watchdog` until
+    /// instructed otherwise. A lenient run that found none at its start goes on without, and its
+    /// verdict says so.
     pub(crate) const fn expect_watchdog(&mut self, expected: bool) {
         self.watchdog = expected;
     }
@@ -254,7 +254,7 @@ impl Monitor {
             robot_fault(&self.config, &mut self.obedience, self.watchdog, inputs.robot, inputs.now_ns);
         let mut found = robot.map(|kind| Fault { kind, camera: None });
         // Every camera is followed in every job, whatever else is wrong; the first fault is the one
-        // told of.
+        // that is reported.
         for (index, (&camera, watch)) in inputs.cameras.iter().zip(&mut self.watches).enumerate() {
             let kind = watch.judge(&self.config, camera, inputs.now_ns);
             found = found.or(kind.map(|kind| Fault { kind, camera: Some(index as u32) }));

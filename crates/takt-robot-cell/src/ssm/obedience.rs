@@ -1,5 +1,5 @@
-//! Whether the robot does what it is told, judged by what it shows: echoes, the program's watchdog,
-//! motion.
+//! Whether the robot does what it is instructed, judged by what it shows: echoes, the program's
+//! watchdog, motion.
 
 use serde::{Deserialize, Serialize};
 use takt_link_rtde::RobotState;

@@ -36,7 +36,7 @@ pub struct SsmPorts {
     pub ending: Vec<Arc<AtomicBool>>,
     /// What the job knows of the robot.
     pub facts: Arc<SsmFacts>,
-    /// Hears of disobedience.
+    /// Is notified of disobedience.
     pub alarm: Alarm,
     /// Set by a lenient start that found no watchdog: goes on without, until one has proved itself.
     pub without_watchdog: Arc<AtomicBool>,
@@ -75,7 +75,8 @@ pub struct SsmTask {
 impl SsmTask {
     /// A task that has run no job yet.
     pub fn new(monitor: Monitor, mut ports: SsmPorts, light: LightOutputs) -> Self {
-        // However this task ends, by a panic as well, that is the last that the robot hears of it.
+        // However this task ends, by a panic as well, that is the last that the robot receives from
+        // it.
         ports.commander.at_end(command(&light, 0.0, Light::Red, -1));
         Self {
             heartbeat: first_heartbeat(),
@@ -167,7 +168,7 @@ impl SsmTask {
             echo_received_ns: self.echo.1,
         };
         let facts = &self.ports.facts;
-        facts.tell(proved, !decision.stop, self.monitor.link_delays(), self.measured_worst_ns);
+        facts.set(proved, !decision.stop, self.monitor.link_delays(), self.measured_worst_ns);
         self.ports.records.push(record);
         record
     }

@@ -46,7 +46,7 @@ impl Moment {
 /// How the state of the robot that a frame is judged with differs from the robot at capture.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
-    /// The robot was there so long before the time that the state tells.
+    /// The robot was there so long before the time that the state reports.
     pub late_ms: f64,
     /// The newest state is so much older than the frame.
     pub held_ms: f64,

@@ -1,4 +1,4 @@
-//! A robot that does what it is told, for tests of the monitor without a controller.
+//! A robot that does what it is instructed, for tests of the monitor without a controller.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use takt_link_rtde::RobotState;

@@ -136,7 +136,7 @@ pub struct NeuroAdaptive {
 }
 
 impl NeuroAdaptive {
-    /// Knows nothing yet, and is told nothing of the plant.
+    /// Knows nothing yet, and is given nothing of the plant.
     pub fn new(config: &NeuroConfig, reference: &Reference) -> Self {
         Self { config: config.clone(), reference: *reference, f: Rbf::new(&config.f), g: Rbf::new(&config.g) }
     }

@@ -68,8 +68,8 @@ struct DisplayRow {
 /// The measured part of a run, which is decided while it goes on.
 #[derive(Debug)]
 pub struct Window {
-    /// When it opens and closes; whoever asks waits while that is being told, so that all readers
-    /// count the same edges.
+    /// When it opens and closes; whoever asks waits while that is being reported, so that all
+    /// readers count the same edges.
     pub bounds: keeper::Window,
     /// Edges of this part that count at most.
     pub most: u64,
@@ -276,7 +276,8 @@ impl EdgeSink for Keep {
 
 impl Drop for Keep {
     fn drop(&mut self) {
-        // In the saving task nobody else does it; what fails here has failed before and was told.
+        // In the saving task nobody else does it; what fails here has failed before and was
+        // reported.
         let _ = self.finish();
     }
 }

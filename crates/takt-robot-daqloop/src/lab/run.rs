@@ -240,7 +240,7 @@ impl Checkpoints {
         self.written = Instant::now();
         let recorders = [Some(&state.recorder), state.link.as_ref(), state.controller.as_ref()];
         for (live, recorder) in self.live.iter().zip(recorders) {
-            recorder.into_iter().for_each(|recorder| live.tell(recorder));
+            recorder.into_iter().for_each(|recorder| live.report(recorder));
         }
         let flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(self.dir.checkpoint(&state.keep(&flushed, self.empty.clone())?)?)

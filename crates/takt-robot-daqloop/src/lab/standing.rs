@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::DaqConfig;
 use crate::EdgeRecord;
 
-/// A loop without an edge for so long stood still, which is told beside the misses; as in
+/// A loop without an edge for so long stood still, which is reported beside the misses; as in
 /// [`takt_lab::releases`].
 const STOOD_STILL_NS: u64 = 250_000_000;
 

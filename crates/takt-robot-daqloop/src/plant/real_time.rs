@@ -17,7 +17,7 @@ const GRID_NS: u64 = 1_000_000;
 /// must not keep it from the next answer.
 const MOST_NS: u64 = 1_000_000_000;
 
-/// What the plant's process is told.
+/// What is sent to the plant's process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Description {
     pub plant: PlantConfig,

@@ -42,8 +42,9 @@ pub(super) struct Rings {
     /// When the answers are fetched that may be late.
     pub mode: ExchangeMode,
     pub truth: Option<Consumer<Truth>>,
-    /// Cycles within the window of whose losses nobody has told yet, for whoever ends the cycles.
-    pub untold: Arc<AtomicU64>,
+    /// Cycles within the window of whose losses nobody has reported yet, for whoever ends the
+    /// cycles.
+    pub undecided: Arc<AtomicU64>,
 }
 
 /// When a value was measured is the time column of its measure, so that recorder and samples count
@@ -72,12 +73,12 @@ fn latency_sample(measure: &Measure) -> Option<Sample<LatencyRow>> {
 pub(super) const LOST_AFTER: usize = 16;
 
 /// Which of the last [`LOST_AFTER`] cycles sent their frames within the window: a loss belongs to
-/// the cycle that sent the frame, and is told by a later one.
+/// the cycle that sent the frame, and is reported by a later one.
 #[derive(Debug, Default)]
 struct Sendings(VecDeque<bool>);
 
 impl Sendings {
-    /// A cycle that tells of `lost` frames, and whether it lies `within` the window itself. Returns
+    /// A cycle that reports `lost` frames, and whether it lies `within` the window itself. Returns
     /// how many of them were sent within the window.
     fn cycle(&mut self, within: bool, lost: u16) -> u64 {
         // Those sent before the first record were sent before the window.
@@ -86,8 +87,8 @@ impl Sendings {
         if sent_within { lost.into() } else { 0 }
     }
 
-    /// Cycles that sent within the window and whose losses nobody has told.
-    fn untold(&self) -> u64 {
+    /// Cycles that sent within the window and whose losses nobody has reported.
+    fn undecided(&self) -> u64 {
         self.0.iter().filter(|&&within| within).count() as u64
     }
 }
@@ -133,7 +134,8 @@ pub(super) struct Collected {
     pub lost_frames: u64,
     /// Cycles within the window of whose frames nobody can say whether they were lost: control
     /// ended too soon after them.
-    pub untold_cycles: u64,
+    #[serde(rename = "untold_cycles")]
+    pub undecided_cycles: u64,
     /// Frames within the window that came back after the cycle that waited for them.
     pub late_frames: u64,
     /// Cycles within the window that went on with inputs of an earlier cycle.
@@ -167,7 +169,7 @@ impl WalkCollector {
         reporter: JobReporter,
     ) -> Result<Self, LabError> {
         let collected = before.unwrap_or_default();
-        let (told, mode) = (rings.truth.is_some(), rings.mode);
+        let (has_truth, mode) = (rings.truth.is_some(), rings.mode);
         let releases = Releases::new(period_ns, window, measures, &["lateness", "response"])
             .going_on(collected.releases.as_ref());
         Ok(Self {
@@ -179,7 +181,7 @@ impl WalkCollector {
             cycles: Rows::new(dir, CYCLES)?,
             latencies: Rows::bounded(dir, LATENCIES, rows_kept(MOST_LATENCIES)?)?,
             late: Rows::bounded(dir, LATE, rows_kept(MOST_LATE)?)?,
-            late_joiner: LateJoiner::new(mode, told),
+            late_joiner: LateJoiner::new(mode, has_truth),
             cycle_recorders: Recorders::open(dir, measures, window, cycle_sample)?,
             latency_recorders: Recorders::open(dir, measures, window, latency_sample)?,
             joiner: Joiner::default(),
@@ -200,7 +202,7 @@ impl WalkCollector {
         };
         until_stopped(&mut self, stop, PERIOD, empty, Self::save)?;
         self.late_frames(true)?;
-        self.collected.untold_cycles += self.sendings.untold();
+        self.collected.undecided_cycles += self.sendings.undecided();
         self.save()?;
         self.releases.finish();
         Ok((self.collected, self.releases))
@@ -261,7 +263,7 @@ impl WalkCollector {
         // Late and not lost. What was not counted as lost is not taken back from later losses.
         let found = std::mem::take(&mut self.found).min(self.collected.lost_frames);
         self.collected.lost_frames -= found;
-        self.rings.untold.store(self.sendings.untold(), Ordering::Release);
+        self.rings.undecided.store(self.sendings.undecided(), Ordering::Release);
         self.late_frames(false)?;
         let mut rows = Vec::new();
         self.joiner.take(|row| rows.push(row));
@@ -342,8 +344,8 @@ mod tests {
         let mut sendings = Sendings::default();
         (0..cycles)
             .map(|cycle| {
-                let told = cycle.checked_sub(LOST_AFTER).is_some_and(|sent| lost.contains(&sent));
-                sendings.cycle(within.contains(&cycle), told.into())
+                let has_truth = cycle.checked_sub(LOST_AFTER).is_some_and(|sent| lost.contains(&sent));
+                sendings.cycle(within.contains(&cycle), has_truth.into())
             })
             .sum()
     }
@@ -353,20 +355,20 @@ mod tests {
         // The window's last cycle, and its first.
         assert_eq!(counted(140, 20..120, &[119]), 1);
         assert_eq!(counted(140, 20..120, &[20]), 1);
-        // Before the window, though told within it; and after it.
+        // Before the window, though reported within it; and after it.
         assert_eq!(counted(140, 20..120, &[3, 19]), 0);
         assert_eq!(counted(140, 20..120, &[120, 121]), 0);
         assert_eq!(counted(140, 20..120, &[19, 20, 50, 51, 119, 120]), 4);
     }
 
     #[test]
-    fn what_is_not_told_is_known_to_be_so() {
+    fn what_is_not_reported_is_known_to_be_so() {
         let mut sendings = Sendings::default();
         let lost: u64 = (0..40).map(|cycle| sendings.cycle((5..30).contains(&cycle), 0)).sum();
-        // 40 cycles tell of the first 24.
-        assert_eq!((sendings.untold(), lost), (6, 0));
+        // 40 cycles report the first 24.
+        assert_eq!((sendings.undecided(), lost), (6, 0));
         let lost: u64 = (40..50).map(|_| sendings.cycle(false, 0)).sum();
-        assert_eq!((sendings.untold(), lost), (0, 0));
+        assert_eq!((sendings.undecided(), lost), (0, 0));
     }
 
     #[test]

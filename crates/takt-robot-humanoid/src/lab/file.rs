@@ -40,7 +40,7 @@ pub enum WireKind {
         /// The interface's name.
         name: String,
         /// Queue of the interface, from 0. 0: frames that are not IP come there, unless the card
-        /// was told otherwise.
+        /// was instructed otherwise.
         #[serde(default)]
         queue: u32,
         /// Where the program is attached: `auto` (in the driver where it can), `native` (there or

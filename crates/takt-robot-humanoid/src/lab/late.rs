@@ -22,8 +22,8 @@ mod joiner;
 mod overdue;
 
 pub const LATE_CAUSES_FILE: &str = "late-frames.json";
-/// Late frames that are told one by one; the causes are of all in the sample file.
-const MOST_TOLD: usize = 1000;
+/// Late frames that are reported one by one; the causes are of all in the sample file.
+const MOST_LISTED: usize = 1000;
 
 /// A late frame with its cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -227,7 +227,7 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
             untraced = Some(error.to_string());
         }
         let has_gaps = frames.iter().any(|frame| frame.cause == Some(Cause::Gap));
-        // A hypervisor that takes time and does not tell charges threads with it.
+        // A hypervisor that takes time and does not report charges threads with it.
         for frame in frames.iter_mut().filter(|_| trace.guest && has_gaps) {
             if frame.cause == Some(Cause::Execution) {
                 (frame.cause, frame.blame) = (Some(Cause::ExecutionOrFirmware), None);
@@ -236,7 +236,7 @@ fn causes(rows: &[LateRow], threads: &Threads, trace: Result<&Trace, &str>) -> L
     }
     behind_others(&mut frames);
     inherit(&mut frames);
-    tell(frames, threads, untraced)
+    attribute(frames, threads, untraced)
 }
 
 /// Whether a part of a time explains it: at least half of it, and some.
@@ -245,7 +245,7 @@ fn is_most(part_ns: u64, of_ns: u64) -> bool {
 }
 
 /// Says of every frame why it was late, and sums up.
-fn tell(mut frames: Vec<LateFrame>, threads: &Threads, untraced: Option<String>) -> LateCauses {
+fn attribute(mut frames: Vec<LateFrame>, threads: &Threads, untraced: Option<String>) -> LateCauses {
     let mut unexplained = 0;
     let mut all: BTreeMap<(Place, Option<Cause>, String, bool), LateFrameCause> = BTreeMap::new();
     for frame in &mut frames {
@@ -272,7 +272,7 @@ fn tell(mut frames: Vec<LateFrame>, threads: &Threads, untraced: Option<String>)
         }
     }
     let count = frames.len() as u64;
-    frames.truncate(MOST_TOLD);
+    frames.truncate(MOST_LISTED);
     let mut causes: Vec<LateFrameCause> = all.into_values().collect();
     causes.sort_by_key(|row| std::cmp::Reverse(row.frames));
     LateCauses { frames: count, unexplained, causes, each: frames, untraced }

@@ -2,7 +2,7 @@
 //! did.
 //!
 //! The probe counts physical events; the controller echoes the count as its command; the probe
-//! applies the command. The segment tells when events happened and commands took effect, the
+//! applies the command. The segment shows when events happened and commands took effect, the
 //! controller's records when they were seen and decided.
 
 use std::collections::VecDeque;

@@ -12,7 +12,7 @@ use takt_rundir::RunDir;
 
 use super::late::LATE_CAUSES_FILE;
 
-/// Longest file that is read: one with all the frames that it tells one by one has some 700 KiB.
+/// Longest file that is read: one with all the frames that it reports one by one has some 700 KiB.
 const LONGEST: u64 = 8 << 20;
 /// Most causes of a run that are shown.
 const MOST: usize = 100;
@@ -55,7 +55,7 @@ struct Cause {
 
 /// A row for each run and cause; `None` where no run has late frames.
 fn late_frames(collection: &Collection) -> Option<Table> {
-    let heads = ["Run", "#Late frames", "Of these unexplained", "Cause, told for the worst of them"];
+    let heads = ["Run", "#Late frames", "Of these unexplained", "Cause, reported for the worst of them"];
     let mut table = Table::new("Frames that came late", &heads);
     for run in &collection.runs {
         let path = run.dir.path().join(LATE_CAUSES_FILE);

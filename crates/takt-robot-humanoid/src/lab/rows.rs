@@ -4,9 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::CycleRecord;
 
-/// Name of the sample file of cycles.
 pub const CYCLES: &str = "cycles";
-/// Name of the sample file of latencies.
 pub const LATENCIES: &str = "latencies";
 
 /// One line of the cycles file.

@@ -149,7 +149,7 @@ struct Walking {
     exporter: Exporter,
     readers: Vec<Collecting<u64>>,
     /// Cycles within the window of whose losses the collector cannot tell yet.
-    untold: Arc<AtomicU64>,
+    undecided: Arc<AtomicU64>,
     /// For collector and readers.
     devices: usize,
     frames_per_cycle: u64,
@@ -164,7 +164,7 @@ struct Walking {
 /// stands for the devices.
 fn put_up_shield(cpus: &CpuSet, simulated: bool) -> Result<Shield, String> {
     let online = placement::online().map_err(|error| error.to_string())?;
-    match shield::no_room(&online, cpus, simulated) {
+    match shield::too_few_cpus(&online, cpus, simulated) {
         Some(why) => Err(why),
         None => Shield::up(cpus, &shield_state()).map_err(|error| error.to_string()),
     }
@@ -221,9 +221,9 @@ impl Walking {
         let before: Option<Collected> = session.restored(COUNTS_FILE)?;
         let dir = session.dir().clone();
         let reporter = session.reporter();
-        let untold = Arc::new(AtomicU64::new(0));
+        let undecided = Arc::new(AtomicU64::new(0));
         let (mode, truth) = (control.mode, behind.truth.take());
-        let rings = Rings { records, events, late, mode, truth, untold: Arc::clone(&untold) };
+        let rings = Rings { records, events, late, mode, truth, undecided: Arc::clone(&undecided) };
         let period_ns = file.motion.period().as_nanos() as u64;
         let measures = &mut session.header.measures;
         let collector = WalkCollector::new(&dir, rings, measures, period_ns, &window, before, reporter)?;
@@ -255,7 +255,7 @@ impl Walking {
             collecting,
             exporter,
             readers,
-            untold,
+            undecided,
             devices: devices.len(),
             frames_per_cycle,
             bring_up: took,
@@ -313,15 +313,15 @@ impl Walking {
         while self.running.shared.mode() != 3 && begun.elapsed() < STOP && !self.running.is_finished() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // A frame that the window's last cycles lost is told as many cycles later; the cycles must
-        // not end before. Some more for cycles that are late.
+        // A frame that the window's last cycles lost is reported as many cycles later; the cycles
+        // must not end before. Some more for cycles that are late.
         let drained = file.motion.period() * (LOST_AFTER as u32 + 4);
         if !self.running.is_finished() {
             std::thread::sleep(drained.saturating_sub(begun.elapsed()));
         }
         // By the clock they should have run; on a machine whose CPUs are stolen they may not have.
         let waited = Instant::now();
-        while self.untold.load(Ordering::Acquire) > 0
+        while self.undecided.load(Ordering::Acquire) > 0
             && waited.elapsed() < STOP
             && !self.running.is_finished()
         {
@@ -341,10 +341,10 @@ impl Walking {
         drop(self.behind);
         session.releases(&releases, "the motion controller");
         let header = &mut session.header;
-        if collected.untold_cycles > 0 {
+        if collected.undecided_cycles > 0 {
             header.failures.push(format!(
                 "control ended too soon after the last {} cycles: nobody can say whether their frames were lost",
-                collected.untold_cycles
+                collected.undecided_cycles
             ));
         }
         header.records_lost = collected.lost;

@@ -19,7 +19,7 @@ const ROW: usize = 36;
 const FIT: usize = 46;
 /// Columns at most; what would come further right is put into the last.
 const COLUMNS: usize = 12;
-/// Colours that eight per cent of men can tell apart, too (Okabe and Ito, 2008).
+/// Colours that eight per cent of men can distinguish, too (Okabe and Ito, 2008).
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6f00"];
 
 /// A chain as the page shows it.

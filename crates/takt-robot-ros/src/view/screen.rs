@@ -23,11 +23,11 @@ pub fn draw(frame: &mut Frame<'_>, status: &Status) {
     // Chains first; then budgets, of which the cores matter most; decisions take what is left, and
     // at least three lines.
     let budgets = (status.reservations.len() as u16).max(cores).max(1) + 3;
-    let room = area.height.saturating_sub(2 + chains + 5);
+    let available = area.height.saturating_sub(2 + chains + 5);
     let [head, top, middle, log, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(chains),
-        Constraint::Length(budgets.min(room.max(4))),
+        Constraint::Length(budgets.min(available.max(4))),
         Constraint::Min(5),
         Constraint::Length(1),
     ])
@@ -190,8 +190,8 @@ fn draw_reservations(frame: &mut Frame<'_>, area: Rect, reservations: &[Reservat
     let heads = ["thread", "CPU", "budget", "share", "overruns"];
     let heads = heads.map(|head| Cell::from(Line::from(head).alignment(Alignment::Right)));
     let header = Row::new(std::iter::once(Cell::from("reservation")).chain(heads)).fg(MUTED);
-    let room = usize::from(area.height.saturating_sub(3));
-    let rows = reservations.iter().take(room).map(|one| {
+    let available = usize::from(area.height.saturating_sub(3));
+    let rows = reservations.iter().take(available).map(|one| {
         let overruns = one.overruns.to_string();
         let overruns = if one.overruns > 0 { overruns.fg(WARN) } else { Span::raw(overruns) };
         Row::new([
@@ -203,7 +203,7 @@ fn draw_reservations(frame: &mut Frame<'_>, area: Rect, reservations: &[Reservat
             Cell::from(Line::from(overruns).alignment(Alignment::Right)),
         ])
     });
-    let hidden = reservations.len().saturating_sub(room);
+    let hidden = reservations.len().saturating_sub(available);
     let title = match hidden {
         0 => "reservations".to_owned(),
         hidden => format!("reservations, {hidden} more not shown"),
@@ -218,8 +218,8 @@ fn draw_log(frame: &mut Frame<'_>, area: Rect, status: &Status) {
     frame.render_widget(block, area);
     let different = status.differences.iter().map(|words| format!("NOT AS ASKED: {words}").fg(BAD).into());
     let mut lines: Vec<Line<'_>> = different.collect();
-    let room = usize::from(inner.height).saturating_sub(lines.len());
-    let from = status.recent.len().saturating_sub(room);
+    let available = usize::from(inner.height).saturating_sub(lines.len());
+    let from = status.recent.len().saturating_sub(available);
     lines.extend(status.recent[from..].iter().map(|line| Line::from(line.as_str())));
     frame.render_widget(Paragraph::new(lines), inner);
 }
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn what_is_wrong_is_reported() {
         let mut wrong = status();
         wrong.holds = false;
         wrong.lost = 17;

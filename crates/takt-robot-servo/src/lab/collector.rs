@@ -52,7 +52,7 @@ pub struct CycleRow {
     pub skipped: u32,
     /// Packets that came.
     pub packets: u32,
-    /// Control cycles that no packet told of.
+    /// Control cycles that no packet reported.
     pub lost_packets: u32,
     /// Whether the kernel took the command.
     pub sent: bool,
@@ -76,7 +76,7 @@ pub struct CycleRow {
     pub target_4_rad: f64,
     /// Target of wrist 3.
     pub target_5_rad: f64,
-    /// Base joint, as the controller tells.
+    /// Base joint, as the controller reports.
     pub joint_0_rad: f64,
     /// Shoulder.
     pub joint_1_rad: f64,
@@ -90,7 +90,7 @@ pub struct CycleRow {
     pub joint_5_rad: f64,
 }
 
-/// A record with what only its predecessor tells.
+/// A record with what only its predecessor reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cycle {
     record: CycleRecord,

@@ -174,7 +174,7 @@ impl Running for Streaming {
     }
 
     fn is_ready(&self) -> bool {
-        // Also one that never followed: its reason is told at the end.
+        // Also one that never followed: its reason is reported at the end.
         self.stream.phase() != Phase::Beginning
     }
 
@@ -209,7 +209,7 @@ impl Running for Streaming {
         } else {
             to_ns
         });
-        tell(session, &config, &finished, &collected);
+        fill_header(session, &config, &finished, &collected);
         if let Some(log) = log {
             // The controller has ended with the stream, so that its log is whole.
             let view = controller_log::view(&controller_log::read(&log)?, config.rate_hz());
@@ -229,7 +229,12 @@ impl Running for Streaming {
 }
 
 /// Fills in what the stream and its collector know.
-fn tell(session: &mut Session, config: &ServoConfig, finished: &Finished, collected: &StreamCollector) {
+fn fill_header(
+    session: &mut Session,
+    config: &ServoConfig,
+    finished: &Finished,
+    collected: &StreamCollector,
+) {
     let (counted, totals) = (&collected.counted, &collected.counted.totals);
     let whole = session.resumed() == 0;
     session.releases(&collected.log.releases, "the stream");

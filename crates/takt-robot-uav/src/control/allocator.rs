@@ -58,14 +58,14 @@ impl ControlAllocator {
     pub fn allocate(&self, thrust_n: f64, torque: &Vector3<f64>) -> Allocation {
         let number = |x: f64| if x.is_finite() { x } else { 0.0 };
         let (thrust_n, torque) = (number(thrust_n), torque.map(number));
-        let room = self.most_n - self.least_n;
+        let span = self.most_n - self.least_n;
 
         let mut parts: [f64; ROTORS] =
             std::array::from_fn(|i| self.tilt[i][0] * torque.x + self.tilt[i][1] * torque.y);
         let (low, high) = extremes(&parts);
-        let tilt_reduced = high - low > room;
+        let tilt_reduced = high - low > span;
         if tilt_reduced {
-            let share = room / (high - low);
+            let share = span / (high - low);
             parts = parts.map(|part| part * share);
         }
 

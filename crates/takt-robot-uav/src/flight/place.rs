@@ -1,7 +1,7 @@
 //! Reservations on CPUs of their own.
 
 use serde::Serialize;
-use takt_reserve::pin::{self, PinOptions, Pinned, Wanted, Way};
+use takt_reserve::pin::{self, PinMethod, PinOptions, Pinned, Wanted};
 use takt_rt::ran_on;
 use takt_rt::settings::Difference;
 
@@ -13,9 +13,10 @@ use crate::tasks;
 #[derive(Debug, Serialize)]
 pub struct Placed {
     /// The way that held; absent when none did, and the threads are not pinned.
-    pub way: Option<Way>,
+    pub way: Option<PinMethod>,
     /// The same in words.
-    pub says: String,
+    #[serde(rename = "says")]
+    pub description: String,
     /// The ways that were tried and did not hold, and why.
     pub closed: Vec<String>,
     /// What lasts as long as the threads.
@@ -52,7 +53,7 @@ impl Flight {
             Err(closed) => closed,
         };
         let closed: Vec<String> = closed.iter().map(ToString::to_string).collect();
-        let (way, says) = match &outcome {
+        let (way, description) = match &outcome {
             Ok(pinned) => (Some(pinned.way), format!("pinned: {}", pinned.way)),
             Err(_) => (None, "not pinned: no way holds here".to_owned()),
         };
@@ -70,7 +71,7 @@ impl Flight {
             ran_on::placed(granted);
             granted.check(&report.name)?;
         }
-        self.placed = Some(Placed { way, says, closed, _pinned: outcome.ok() });
+        self.placed = Some(Placed { way, description, closed, _pinned: outcome.ok() });
         Ok(())
     }
 }

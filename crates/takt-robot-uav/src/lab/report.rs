@@ -184,7 +184,7 @@ fn beside_the_paper(context: &Context<'_>) -> Vec<Table> {
         heads.extend([format!("#{figure} (µs)"), format!("#paper's {figure}")]);
     }
     let mut table = Table::new("Beside the quadrotor paper's Table 4", &heads);
-    // The table is wide: which kernels these are is told once, where there is one of each kind.
+    // The table is wide: which kernels these are is reported once, where there is one of each kind.
     let kernels = [false, true].map(|realtime| {
         let of_kind = found.iter().filter(|(place, ..)| place.realtime == realtime);
         of_kind.map(|(place, ..)| place.kernel.as_str()).collect::<BTreeSet<_>>()

@@ -9,7 +9,6 @@ use crate::records::{AttitudeRecord, PositionRecord, TelemetryRecord};
 pub const ATTITUDE: &str = "attitude";
 /// Name of the sample file of position jobs.
 pub const POSITION: &str = "position";
-/// Name of the sample file of telemetry.
 pub const TELEMETRY: &str = "telemetry";
 
 /// One line of the attitude file.
@@ -139,13 +138,9 @@ pub struct TelemetryRow {
     pub roll_rad: f64,
     pub pitch_rad: f64,
     pub yaw_rad: f64,
-    /// Rotor.
     pub rotor0_rad_s: f64,
-    /// Rotor.
     pub rotor1_rad_s: f64,
-    /// Rotor.
     pub rotor2_rad_s: f64,
-    /// Rotor.
     pub rotor3_rad_s: f64,
 }
 

@@ -141,7 +141,7 @@ impl Robot for UavConfig {
         session.note("threads", &flight.threads())?;
         session.note("reservations", &flight.placed())?;
         if let Some(placed) = flight.placed() {
-            session.header.label = format!("{}, {}", session.header.label, placed.says);
+            session.header.label = format!("{}, {}", session.header.label, placed.description);
         }
         let epoch_ns = Arc::new(AtomicU64::new(0));
         let flight_epoch_ns = Arc::clone(&epoch_ns);

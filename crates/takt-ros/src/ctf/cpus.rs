@@ -39,7 +39,7 @@ impl Cpus {
         }
         let known = self.used.get(&to).copied();
         if to != 0 && (known.is_some() || self.used.len() < MOST_THREADS) {
-            // Known from here on, so that what it uses is told of it even if it never leaves.
+            // Known from here on, so that what it uses is known even if it never leaves.
             let used_ns = *self.used.entry(to).or_insert(0);
             self.running[cpu] = Some(Running { tid: to, since_ns: at_ns, used_ns });
         }

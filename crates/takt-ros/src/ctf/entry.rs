@@ -11,7 +11,7 @@ use crate::event::{Event, Kind};
 
 /// Damages that are kept one by one.
 const MOST_DAMAGES: usize = 256;
-/// Threads whose names are kept; beyond, all are forgotten (and told again).
+/// Threads whose names are kept; beyond, all are forgotten (and reported again).
 const MOST_THREADS: usize = 1 << 16;
 
 /// A stream: one file, or several that follow each other.
@@ -83,7 +83,7 @@ impl Entry {
         self.trace.ns(self.stream.end_ticks.unwrap_or(self.stream.ticks()))
     }
 
-    /// Finds the next event that is to be told (with `mapped`: of ours), or a loss.
+    /// Finds the next event that is to be reported (with `mapped`: of ours), or a loss.
     #[inline]
     pub fn find(&mut self, tally: &mut Tally, mapped: bool) -> bool {
         self.waits = loop {
@@ -157,7 +157,7 @@ impl Entry {
     }
 }
 
-/// Tells the thread's name if it is new; `last` is what the stream told last.
+/// Reports the thread's name if it is new; `last` is what the stream reported last.
 #[inline]
 fn name(
     stream: &Stream,

@@ -26,7 +26,7 @@ pub enum Error {
     /// The metadata says what cannot be.
     #[error("{}: {source}", path.display())]
     Tsdl { path: PathBuf, source: TsdlError },
-    /// The metadata can be read, but not its events, or they could not be told apart by thread.
+    /// The metadata can be read, but not its events, or they could not be distinguished by thread.
     #[error("{}: {problem}", path.display())]
     Unusable { path: PathBuf, problem: Unusable },
     /// A stream file is damaged from its first packet on, or belongs to another trace.

@@ -34,7 +34,6 @@ pub fn parse(folder: &Path, bytes: &[u8]) -> Result<Metadata, Error> {
     tsdl::read(&text).map_err(|source| Error::Tsdl { path, source })
 }
 
-/// The text of a metadata file.
 pub fn text(bytes: &[u8]) -> Result<String, (u64, MetadataProblem)> {
     let magic = bytes.first_chunk::<4>().copied().unwrap_or_default();
     let text = if u32::from_le_bytes(magic) == MAGIC {

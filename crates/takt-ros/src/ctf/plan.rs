@@ -219,7 +219,7 @@ impl Builder {
         Self { steps: Vec::new(), block: None, known: 1, pending: 1, saved_at }
     }
 
-    /// Adds a root type; `wanted` tells in which slots a field of its first level is to be kept.
+    /// Adds a root type; `wanted` shows in which slots a field of its first level is to be kept.
     pub fn root(&mut self, of: &Type, wanted: &dyn Fn(&str) -> Option<u32>) {
         self.align(of.align());
         match of {

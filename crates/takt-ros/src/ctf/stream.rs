@@ -75,9 +75,9 @@ pub struct Stream {
     clock: u64,
     /// The packet under way goes beyond the file.
     torn: bool,
-    /// To be told before anything else.
+    /// To be reported before anything else.
     loss: Option<u64>,
-    /// Told last; 0: nobody knows how many.
+    /// Reported last; 0: nobody knows how many.
     lost: u64,
     damage: Option<Damage>,
     /// Values of the event under way.
@@ -126,7 +126,7 @@ impl Stream {
     }
 
     /// Looks at the first packet, if there is one, and goes back to the beginning: a file of
-    /// another trace, or one that is damaged from its beginning on, is told here.
+    /// another trace, or one that is damaged from its beginning on, is reported here.
     pub fn probe(&mut self, trace: &Trace) -> Result<(), Damage> {
         let opened = self.open_packet(trace);
         let torn = std::mem::take(&mut self.torn);

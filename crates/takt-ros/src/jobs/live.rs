@@ -32,7 +32,7 @@ pub enum JobFileError {
     Tasks,
 }
 
-/// A process's file in a session's directory. The process is told to have ended when this is
+/// A process's file in a session's directory. The process is reported to have ended when this is
 /// dropped, its [`JobWriter`]s notwithstanding.
 ///
 /// A process is observed either this way or by the preload probe: of two files the reader takes the
@@ -188,8 +188,8 @@ impl std::fmt::Debug for JobWriter {
 }
 
 impl JobWriter {
-    /// Writes a job; `false`: the ring was full, and the loss is counted and told to the reader.
-    /// Wait-free.
+    /// Writes a job; `false`: the ring was full, and the loss is counted and reported to the
+    /// reader. Wait-free.
     pub fn job(&mut self, job: &Job) -> bool {
         let Some(mut record) = self.writer.begin(5 + text_words(&self.name), job.ended_ns) else {
             return false;
@@ -263,7 +263,7 @@ mod tests {
             events.iter().any(|event| matches!(&event.kind, Kind::ThreadName { name } if &**name == "ssm"))
         );
 
-        // A full ring loses and counts; the next job that finds room tells it.
+        // A full ring loses and counts; the next job that finds room shows it.
         let written = (0..20_000).filter(|number| ssm.job(&job(2000 + number))).count();
         assert!(written < 20_000);
         assert_eq!(jobs(&poll(&mut probe), 41, "ssm").len(), written);

@@ -57,7 +57,7 @@ struct Task {
     tid: u32,
     /// Number of its last release.
     index: Option<u64>,
-    /// Its name has been told.
+    /// Its name has been reported.
     named: bool,
 }
 
@@ -105,7 +105,7 @@ impl<I: Iterator<Item = JobRow>> Rows<I> {
         }
     }
 
-    fn tell(&mut self, row: JobRow, sink: &mut dyn FnMut(Event)) -> usize {
+    fn emit(&mut self, row: JobRow, sink: &mut dyn FnMut(Event)) -> usize {
         let number = u32::try_from(self.tasks.len() + 1).unwrap_or(u32::MAX);
         let tid = row.tid.unwrap_or(number);
         let task = self.tasks.entry(Arc::clone(&row.task)).or_insert(Task { tid, index: None, named: false });
@@ -139,7 +139,7 @@ impl<I: Iterator<Item = JobRow>> Source for Rows<I> {
         while made < PORTION {
             let Some(Reverse((_, at))) = self.queue.pop() else { break };
             if let Some(row) = self.sources.get_mut(at).and_then(|(_, next)| next.take()) {
-                made += self.tell(row, sink);
+                made += self.emit(row, sink);
             }
             self.queue_next(at);
         }
@@ -180,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_merged_named_and_told_apart() {
+    fn tasks_are_merged_named_and_distinguished() {
         let ssm = vec![row("ssm", 0, 0, 5), row("ssm", 1, 10, 14)];
         let wire = vec![row("wire", 0, 2, 4), row("wire", 1, 12, 20)];
         let events = all(&mut from_tasks(vec![ssm.into_iter(), wire.into_iter()]));
-        let told: Vec<_> = events
+        let reported: Vec<_> = events
             .iter()
             .map(|event| match &event.kind {
                 Kind::Job { task, used_ns, .. } => (event.at_ns, event.tid, format!("{task} {used_ns}")),
@@ -200,7 +200,7 @@ mod tests {
             (14, 2, "ssm 4"),
             (20, 1, "wire 8"),
         ];
-        assert_eq!(told, expected.map(|(at_ns, tid, text)| (at_ns, tid, text.to_owned())));
+        assert_eq!(reported, expected.map(|(at_ns, tid, text)| (at_ns, tid, text.to_owned())));
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl Arguments<'_> {
                 Kind::LifecycleTransition { machine: self.word()?, from: self.text()?, to: self.text()? }
             }
             code::SPIN => Kind::ExecutorSpin { executor: self.word()?, kind: self.text()? },
-            code::EXECUTED => Kind::ExecutorExecuted { told: self.is_set() },
+            code::EXECUTED => Kind::ExecutorExecuted { complete: self.is_set() },
             code::RECEIVED => Kind::MessageReceived { after_ns: self.signed()? },
             code::HEAD => Kind::MessageHead { head: self.word()? },
             code::PYTHON => Kind::Python,

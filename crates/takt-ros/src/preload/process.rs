@@ -82,8 +82,8 @@ struct ThreadRing {
     alive: bool,
     last_ns: u64,
     name: Arc<str>,
-    /// Losses that the stream has told.
-    said: u64,
+    /// Losses that the stream has reported.
+    reported: u64,
     /// All losses, as last read.
     lost: u64,
 }
@@ -120,7 +120,7 @@ pub(super) struct Process {
     rings: Vec<ThreadRing>,
     next_ring: usize,
     pidfd: Option<OwnedFd>,
-    homeless_said: u64,
+    without_ring_reported: u64,
 }
 
 impl Process {
@@ -192,7 +192,7 @@ impl Process {
             rings: Vec::new(),
             next_ring: 0,
             pidfd,
-            homeless_said: 0,
+            without_ring_reported: 0,
         }))
     }
 
@@ -254,17 +254,17 @@ impl Process {
                 .map_err(|source| ProcessError::Ring { ring: ring.index, source })?;
             self.info.cut_texts += cut;
         }
-        let homeless = self.header().homeless.load(Ordering::Relaxed);
-        if homeless > self.homeless_said {
+        let without_ring = self.header().without_ring.load(Ordering::Relaxed);
+        if without_ring > self.without_ring_reported {
             let at_ns = out.last().map_or(0, |event| event.at_ns).max(monotonic_ns());
-            let count = homeless - std::mem::replace(&mut self.homeless_said, homeless);
+            let count = without_ring - std::mem::replace(&mut self.without_ring_reported, without_ring);
             out.push(Event { at_ns, cpu_ns: None, pid, tid: pid, kind: Kind::Lost { count } });
         }
         self.info.events += (out.len() - before) as u64;
         self.info.threads = self.rings.iter().filter(|ring| ring.alive).count();
         self.info.rmw_publish_arguments = self.header().rmw_publish.load(Ordering::Relaxed);
         // The process writes these numbers as it likes.
-        self.info.lost = self.rings.iter().fold(homeless, |lost, ring| lost.saturating_add(ring.lost));
+        self.info.lost = self.rings.iter().fold(without_ring, |lost, ring| lost.saturating_add(ring.lost));
         Ok(())
     }
 
@@ -293,7 +293,7 @@ impl Process {
                 alive: false,
                 last_ns: 0,
                 name: "".into(),
-                said: 0,
+                reported: 0,
                 lost: 0,
             });
             self.next_ring += 1;
@@ -301,7 +301,7 @@ impl Process {
         Ok(())
     }
 
-    /// Appends what the end of the process means: losses not told, the end of each thread.
+    /// Appends what the end of the process means: losses not reported, the end of each thread.
     pub(super) fn end(&mut self, out: &mut Vec<Event>) {
         let (pid, before) = (self.info.pid, out.len());
         // All end when the process does, not each with its own last event.
@@ -310,13 +310,13 @@ impl Process {
             let Some(tid) = ring.tid else { continue };
             let event = |kind| Event { at_ns, cpu_ns: None, pid, tid, kind };
             // Not from the file: it may have been cut.
-            if ring.lost > ring.said {
-                out.push(event(Kind::Lost { count: ring.lost - ring.said }));
+            if ring.lost > ring.reported {
+                out.push(event(Kind::Lost { count: ring.lost - ring.reported }));
             }
             if ring.alive {
                 out.push(event(Kind::ThreadEnd));
             }
-            ring.said = ring.lost;
+            ring.reported = ring.lost;
             ring.alive = false;
         }
         self.info.events += (out.len() - before) as u64;
@@ -348,7 +348,7 @@ impl ThreadRing {
     ) -> Result<u64, RingError> {
         // SAFETY: the whole ring of `words` is mapped while `self` lives.
         let view = unsafe { RingView::at(self.mapping.base.as_ptr(), words) };
-        let Self { reader, tid, alive, last_ns, name, said, .. } = &mut *self;
+        let Self { reader, tid, alive, last_ns, name, reported, .. } = &mut *self;
         let mut cut = 0;
         reader.read(view, |record| {
             cut += u64::from(record.cut);
@@ -370,7 +370,7 @@ impl ThreadRing {
                 Content::Event(kind) => {
                     match kind {
                         Kind::ThreadEnd => *alive = false,
-                        Kind::Lost { count } => *said = said.saturating_add(count),
+                        Kind::Lost { count } => *reported = reported.saturating_add(count),
                         _ => {}
                     }
                     // Before the first thread record: a reader that came late. The process stands
@@ -416,7 +416,7 @@ mod tests {
         let mut words = [0; 4];
         file.read_exact_at(&mut words, offset_of!(FileHeader, ring_words) as u64).unwrap();
         let words = u32::from_ne_bytes(words) as usize;
-        write(offset_of!(FileHeader, homeless), u64::MAX - 1);
+        write(offset_of!(FileHeader, without_ring), u64::MAX - 1);
         for ring in 0..2 {
             write(ring_offset(ring, words) + offset_of!(RingHeader, lost), u64::MAX - 1);
         }

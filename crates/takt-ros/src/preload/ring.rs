@@ -27,7 +27,6 @@ pub const PAGE: usize = 4096;
 pub const MOST_RINGS: usize = 512;
 /// Words of a ring, at least: the longest record must fit several times.
 pub const LEAST_WORDS: usize = 4096;
-/// Words of a ring, at most.
 pub const MOST_WORDS: usize = 1 << 23;
 /// Bytes of a text that are kept.
 pub const MOST_TEXT: usize = 1016;
@@ -83,7 +82,6 @@ pub mod code {
     pub const SYMBOL: u8 = 16;
     /// `callback_start`: callback; flag: from within the process.
     pub const CALLBACK_START: u8 = 17;
-    /// `callback_end`: callback.
     pub const CALLBACK_END: u8 = 18;
     /// `rclcpp_publish`: message.
     pub const RCLCPP_PUBLISH: u8 = 19;
@@ -156,7 +154,7 @@ pub const CPU_NEEDED: u64 = 1 << code::THREAD
     | 1 << code::TAKE_RESPONSE
     | 1 << code::EXECUTED;
 
-/// A process's state as it tells it itself.
+/// A process's state as it shows it itself.
 pub mod state {
     /// Running.
     pub const LIVE: u32 = 1;
@@ -172,8 +170,8 @@ pub struct FileHeader {
     pub version: AtomicU32,
     /// The process, as it sees itself.
     pub pid: AtomicU32,
-    /// When it was started, clock ticks since boot (`/proc/PID/stat`): tells it from a later one of
-    /// the same number.
+    /// When it was started, clock ticks since boot (`/proc/PID/stat`): distinguishes it from a
+    /// later one of the same number.
     pub start_ticks: AtomicU64,
     /// When the file was made, CLOCK_MONOTONIC nanoseconds.
     pub opened_ns: AtomicU64,
@@ -185,7 +183,7 @@ pub struct FileHeader {
     /// Arguments of `rmw_publish`: 1 or 3; 0 while unknown.
     pub rmw_publish: AtomicU32,
     /// Events of threads that got no ring.
-    pub homeless: AtomicU64,
+    pub without_ring: AtomicU64,
     /// The program's name, zero-padded.
     pub name: [AtomicU64; 2],
 }
@@ -212,7 +210,6 @@ pub struct RingHeader {
 const _: () = assert!(size_of::<FileHeader>() <= PAGE && size_of::<RingHeader>() <= PAGE);
 const _: () = assert!(MOST_RECORD < LEAST_WORDS / 8 && MOST_RECORD < u16::MAX as usize);
 
-/// Bytes of a ring with its header.
 pub const fn ring_bytes(words: usize) -> usize {
     PAGE + words * 8
 }
@@ -311,7 +308,7 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn begin(&mut self, words: usize, at_ns: u64) -> Option<Record<'_, 'a>> {
         if self.unsaid > 0 {
-            self.say_lost(words, at_ns)?;
+            self.report_lost(words, at_ns)?;
         }
         let (padding, all) = self.padded(words);
         if !self.fits(all) {
@@ -329,7 +326,7 @@ impl<'a> Writer<'a> {
 
     /// Says how many were lost, as soon as there is room for that and for the record that follows.
     #[cold]
-    fn say_lost(&mut self, following: usize, at_ns: u64) -> Option<()> {
+    fn report_lost(&mut self, following: usize, at_ns: u64) -> Option<()> {
         // Each of the two records can need padding before it, of less than its own length.
         if !self.fits(2 * (3 + following)) {
             self.lose();

@@ -95,7 +95,7 @@ fn every_record_arrives_whole_or_is_counted_while_both_run() {
     let rounds: u64 = if cfg!(miri) { 400 } else { 300_000 };
     let memory = Memory::new(LEAST_WORDS);
     let done = AtomicBool::new(false);
-    let (mut reader, mut seen, mut said, mut next) = (Reader::default(), 0, 0, 0);
+    let (mut reader, mut seen, mut reported, mut next) = (Reader::default(), 0, 0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut writer = Writer::new(memory.view());
@@ -115,7 +115,7 @@ fn every_record_arrives_whole_or_is_counted_while_both_run() {
             let last = done.load(Ordering::Acquire);
             for record in read(&mut reader, memory.view()) {
                 if let Some(count) = lost(&record) {
-                    said += count;
+                    reported += count;
                     continue;
                 }
                 let number = record.at_ns;
@@ -141,7 +141,7 @@ fn every_record_arrives_whole_or_is_counted_while_both_run() {
     });
     let lost = memory.view().header.lost.load(Ordering::Relaxed);
     assert_eq!(seen + lost, rounds);
-    assert!(said <= lost && seen > 0);
+    assert!(reported <= lost && seen > 0);
 }
 
 #[test]
@@ -230,14 +230,14 @@ proptest! {
         }
         found.extend(read(&mut reader, memory.view()));
         prop_assert!(found.is_sorted_by_key(|record| record.at_ns));
-        let said: u64 = found.iter().filter_map(lost).sum();
+        let reported: u64 = found.iter().filter_map(lost).sum();
         let kinds = found.into_iter().filter(|record| lost(record).is_none()).map(|record| match record.content {
             Content::Event(kind) => kind,
             other => panic!("{other:?}"),
         });
         prop_assert_eq!(kinds.collect::<Vec<_>>(), expected);
         prop_assert_eq!(memory.view().header.lost.load(Ordering::Relaxed), failed);
-        prop_assert!(said <= failed);
+        prop_assert!(reported <= failed);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a late observer has missed, as far as it can be found: events of initialisation fire once.
 //!
-//! Two sources. The **order of calls** on a thread tells which callback belongs to which
+//! Two sources. The **order of calls** on a thread shows which callback belongs to which
 //! subscription or timer (the executor names the handle that it executes, `rmw` the subscription
 //! that it takes from, then the callback starts). And the **objects of the middleware** begin alike
 //! in every release: an identifier (`rmw_...`), a pointer of the middleware, the name of the topic
@@ -35,7 +35,7 @@ pub struct Known {
     tries: HashMap<Handle, u32>,
     clients: HashSet<Handle>,
     /// Timers found again whose node is not known, by their callbacks.
-    homeless: HashMap<Handle, Handle>,
+    unowned: HashMap<Handle, Handle>,
     /// Looked for when the first object of the middleware is there.
     nodes: Option<Nodes>,
     /// Callbacks of which nothing could be found in all those starts.
@@ -115,7 +115,7 @@ impl Known {
                 // A timer's callback that publishes: it is of the publisher's node.
                 if let Some(callback) = context.running
                     && let Some(&node) = self.publishers.get(&publisher).filter(|&&node| node != 0)
-                    && let Some(timer) = self.homeless.remove(&callback)
+                    && let Some(timer) = self.unowned.remove(&callback)
                 {
                     out(at_ns, Kind::TimerNode { timer, node });
                 }
@@ -172,7 +172,7 @@ impl Known {
         at_ns: u64,
         out: &mut dyn FnMut(u64, Kind),
     ) -> &Nodes {
-        let (found, homeless) = (&mut self.found, &mut self.homeless);
+        let (found, unowned) = (&mut self.found, &mut self.unowned);
         self.nodes.get_or_insert_with(|| {
             let identifier = memory.word(pid, rmw_object).unwrap_or(0);
             let nodes = Nodes::find(memory, pid, identifier);
@@ -181,7 +181,7 @@ impl Known {
                 out(at_ns, kind);
             });
             if let Some(node) = nodes.only() {
-                homeless.drain().for_each(|(_, timer)| out(at_ns, Kind::TimerNode { timer, node }));
+                unowned.drain().for_each(|(_, timer)| out(at_ns, Kind::TimerNode { timer, node }));
             }
             nodes
         })
@@ -276,7 +276,7 @@ impl Known {
         if known.is_some() {
             match self.nodes.as_ref().and_then(Nodes::only) {
                 Some(node) => out(at_ns, Kind::TimerNode { timer: handle, node }),
-                None => drop(self.homeless.insert(callback, handle)),
+                None => drop(self.unowned.insert(callback, handle)),
             }
         }
     }

@@ -97,7 +97,7 @@ fn mapping(line: &str, wanted: &str) -> Option<Mapping> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Offsets<'a> {
     pub found: Vec<(&'a str, u64)>,
-    /// Those that share an address (a linker that folds equal ones) cannot be told apart.
+    /// Those that share an address (a linker that folds equal ones) cannot be distinguished.
     pub folded: Vec<&'a str>,
 }
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_are_told_by_their_file_names() {
+    fn mappings_are_reported_by_their_file_names() {
         let line = |name: &str| format!("7f00-7f10 r-xp 00001000 fd:01 1234        {name}");
         let of = |name: &str| mapping(&line(name), TRACETOOLS);
         let found = of("/opt/ros/jazzy/lib/libtracetools.so").unwrap();

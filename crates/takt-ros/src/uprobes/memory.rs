@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heaps_are_told_from_files_and_stacks() {
+    fn heaps_are_distinguished_from_files_and_stacks() {
         let heap = "55f0c0000000-55f0c0021000 rw-p 00000000 00:00 0                          [heap]";
         assert_eq!(region(heap), Some((0x55f0_c000_0000, 0x55f0_c002_1000)));
         assert_eq!(

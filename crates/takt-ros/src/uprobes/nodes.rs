@@ -1,5 +1,5 @@
 //! The nodes of a process that made them before it was observed, and which of them its publishers,
-//! subscriptions, services and clients belong to. No call tells that any more; the process's memory
+//! subscriptions, services and clients belong to. No call shows that any more; the process's memory
 //! does.
 //!
 //! What is relied on, and checked by its content before it is believed:
@@ -89,7 +89,7 @@ impl Nodes {
         nodes
     }
 
-    /// What would have been told when they were made.
+    /// What would have been reported when they were made.
     pub fn events(&self) -> impl Iterator<Item = Kind> {
         self.names.iter().map(|(&node, (name, namespace))| Kind::NodeInit {
             node,

@@ -24,7 +24,7 @@ pub struct Record {
     pub what: What,
 }
 
-/// What a record tells.
+/// What a record reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A function was entered: the event's number, and the first arguments.

@@ -194,7 +194,7 @@ impl<M: Memory> Translator<M> {
         self.wanted.as_ref().is_some_and(|wanted| wanted.iter().all(gone))
     }
 
-    /// Found by looking, not told by a record: the process has ended.
+    /// Found by looking, not reported by a record: the process has ended.
     pub(crate) fn set_gone(&mut self, pid: u32, at_ns: u64) {
         self.gone.entry(pid).or_insert(at_ns);
     }

@@ -95,7 +95,7 @@ impl Lttng {
         self.scratch().join("recording")
     }
 
-    /// Whether `lttng` did as told.
+    /// Whether `lttng` did as instructed.
     pub fn command(&self, arguments: &[&str]) -> bool {
         let mut command = Command::new("lttng");
         command.arg("--no-sessiond").args(arguments).env("LTTNG_HOME", self.scratch());

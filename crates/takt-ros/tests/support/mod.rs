@@ -206,7 +206,6 @@ impl Packet {
         self
     }
 
-    /// A callback that starts at `at`.
     pub fn callback_start(&mut self, at: u64, tid: u32, callback: u64) -> &mut Self {
         self.stamp(id::CALLBACK_START, at).context(100, tid, "worker").u64(callback).i32(0)
     }

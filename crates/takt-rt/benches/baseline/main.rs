@@ -9,8 +9,8 @@
 //! round, so that what else happens on the machine strikes both alike. There are `--rounds` of
 //! them, and more, up to `--most-rounds`, while the standard error of a ratio is above 5 %. Ends
 //! with 0 where jobs and mean lateness of all rounds together are within 10 %, with 1 where they
-//! are not, and with 2 where that cannot be told: nothing ran, or the ratio is beyond 10 % by less
-//! than two standard errors.
+//! are not, and with 2 where that cannot be reported: nothing ran, or the ratio is beyond 10 % by
+//! less than two standard errors.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -178,7 +178,7 @@ fn print(name: &str, outcome: Outcome) {
 
 /// What a comparison comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Verdict {
+enum Comparison {
     Alike,
     CannotTell,
     Differ,
@@ -208,25 +208,25 @@ impl Ratio {
         Self { value: of(totals[1]) / of(totals[0]), standard_error }
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> Comparison {
         if (self.value - 1.0).abs() <= TOLERANCE {
-            Verdict::Alike
+            Comparison::Alike
         } else if self.value.ln().abs() - 2.0 * self.standard_error <= (1.0 + TOLERANCE).ln() {
-            Verdict::CannotTell
+            Comparison::CannotTell
         } else {
-            Verdict::Differ
+            Comparison::Differ
         }
     }
 }
 
-fn compare(options: &Options) -> Result<Verdict, String> {
+fn compare(options: &Options) -> Result<Comparison, String> {
     let folder = std::env::temp_dir().join(format!("takt-baseline-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let plain = compile(&folder);
     let compared = plain.and_then(|plain| {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         println!("SCHED_OTHER, a release every {} us, {} s a piece", options.period_us, options.seconds);
-        let mut worst = Verdict::Alike;
+        let mut worst = Comparison::Alike;
         for &load in &options.loads {
             worst = worst.max(compare_at(options, load, &plain, &own)?);
         }
@@ -237,7 +237,7 @@ fn compare(options: &Options) -> Result<Verdict, String> {
 }
 
 /// All rounds at one load.
-fn compare_at(options: &Options, load: usize, plain: &Path, own: &Path) -> Result<Verdict, String> {
+fn compare_at(options: &Options, load: usize, plain: &Path, own: &Path) -> Result<Comparison, String> {
     println!("{load} busy threads");
     let mut rounds: Vec<[Outcome; 2]> = Vec::new();
     loop {
@@ -268,9 +268,9 @@ fn compare_at(options: &Options, load: usize, plain: &Path, own: &Path) -> Resul
                 lateness.value,
                 100.0 * lateness.standard_error,
                 match verdict {
-                    Verdict::Alike => "within 10 %",
-                    Verdict::CannotTell => "CANNOT BE TOLD, the machine does too much else",
-                    Verdict::Differ => "NOT within 10 %",
+                    Comparison::Alike => "within 10 %",
+                    Comparison::CannotTell => "CANNOT BE KNOWN, the machine does too much else",
+                    Comparison::Differ => "NOT within 10 %",
                 }
             );
             return Ok(verdict);
@@ -282,15 +282,15 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match arguments.as_slice() {
         [word, period_ns, seconds] if word == "takt" => match (period_ns.parse(), seconds.parse()) {
-            (Ok(period_ns), Ok(seconds)) => takt_loop(period_ns, seconds).map(|()| Verdict::Alike),
+            (Ok(period_ns), Ok(seconds)) => takt_loop(period_ns, seconds).map(|()| Comparison::Alike),
             _ => Err("takt PERIOD_NS SECONDS".to_owned()),
         },
         _ => options().and_then(|options| compare(&options)),
     };
     match outcome {
-        Ok(Verdict::Alike) => ExitCode::SUCCESS,
-        Ok(Verdict::Differ) => ExitCode::FAILURE,
-        Ok(Verdict::CannotTell) => ExitCode::from(2),
+        Ok(Comparison::Alike) => ExitCode::SUCCESS,
+        Ok(Comparison::Differ) => ExitCode::FAILURE,
+        Ok(Comparison::CannotTell) => ExitCode::from(2),
         Err(error) => {
             eprintln!("baseline: {error}");
             ExitCode::from(2)

@@ -20,7 +20,7 @@ fn deadline_is_no_fallback() {
 }
 
 #[test]
-fn roles_and_creators_are_told_apart() {
+fn roles_and_creators_are_distinguished() {
     let keeper = keeper();
     let (end, ended) = mpsc::channel::<()>();
     let (send, receive) = mpsc::channel();

@@ -44,7 +44,7 @@ pub enum Statistic {
     Median,
     /// Any quantile of them: 0.99 for P99.
     Quantile(f64),
-    /// The greatest value. Its difference is told without an interval: resampling never draws a
+    /// The greatest value. Its difference is reported without an interval: resampling never draws a
     /// value greater than the greatest, so that a bootstrap of the maximum does not work (Bickel &
     /// Freedman 1981).
     Maximum,

@@ -45,8 +45,8 @@ impl Side {
         let runs: Vec<&[f64]> = runs.iter().copied().filter(|r| !r.is_empty()).collect();
         let count: usize = runs.iter().map(|r| r.len()).sum();
         // Values per cell, such that all cells of all runs keep the bound (but for very many runs).
-        let room = CELLS.saturating_sub(runs.len()).max(CELLS / 4);
-        let width = count.div_ceil(room).max(1);
+        let limit = CELLS.saturating_sub(runs.len()).max(CELLS / 4);
+        let width = count.div_ceil(limit).max(1);
         let cells = || runs.iter().flat_map(|r| r.chunks(width));
         let counts: Vec<u32> = cells().map(|c| c.len() as u32).collect();
         let kind = match q {
@@ -199,11 +199,11 @@ fn levels(runs: &[&[f64]], count: usize, q: f64) -> (Vec<f64>, f64) {
     window.sort_unstable_by(f64::total_cmp);
     let at = centre - first;
     let mut ranks = vec![at];
-    let steps = |room: usize| {
+    let steps = |limit: usize| {
         (1..=LEVELS).map(move |i| {
             // Single steps where those are finer, geometric ones beyond: the end is reached at the
             // last.
-            (i as f64).max((room as f64).powf(i as f64 / LEVELS as f64)).min(room as f64) as usize
+            (i as f64).max((limit as f64).powf(i as f64 / LEVELS as f64)).min(limit as f64) as usize
         })
     };
     ranks.extend(steps(at).map(|d| at - d));

@@ -18,10 +18,10 @@
 //!    variance).
 //! 6. *Peaks over threshold*: generalised Pareto by maximum likelihood; intervals by profile
 //!    likelihood, the number of peaks being Poisson. For a negative shape the upper end of what is
-//!    told about a deadline is never below that of an exponential tail: tails like the normal one
-//!    approach their limit slowly, their fitted shapes are negative though they have no end, and
-//!    the error is on the unsafe side (simulated: half-normal latencies were covered in 156 of 194
-//!    runs without this, and in all with it).
+//!    reported about a deadline is never below that of an exponential tail: tails like the normal
+//!    one approach their limit slowly, their fitted shapes are negative though they have no end,
+//!    and the error is on the unsafe side (simulated: half-normal latencies were covered in 156 of
+//!    194 runs without this, and in all with it).
 //! 7. *Block maxima*: a generalised extreme value distribution as a second opinion.
 //!
 //! What holds for the run holds for the hour only if the load does: the answer is about this load,

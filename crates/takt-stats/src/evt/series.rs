@@ -54,7 +54,7 @@ impl Clusters {
 }
 
 /// Ferro and Segers' estimate from the intervals between exceedances; 1 where there are too few to
-/// tell.
+/// report.
 fn intervals_estimate(gaps: &[usize]) -> f64 {
     let n = gaps.len() as f64;
     let sum = |f: &dyn Fn(f64) -> f64| gaps.iter().map(|&g| f(g as f64)).sum::<f64>();

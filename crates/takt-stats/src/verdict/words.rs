@@ -72,7 +72,7 @@ pub(super) fn missed(e: &SeriesEvidence, counted: &Counted) -> String {
     )
 }
 
-pub(super) fn never_note(e: &SeriesEvidence) -> Option<String> {
+pub(super) fn unfinished_note(e: &SeriesEvidence) -> Option<String> {
     (e.unfinished_late > 0).then(|| {
         format!(
             "{} of them were skipped, dropped or unanswered, or not over when the run ended",

@@ -1,4 +1,4 @@
-//! Which runs there are, and the files of the index that tell it.
+//! Which runs there are, and the files of the index that report it.
 
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -193,7 +193,7 @@ impl Store {
                         rows.extend(of_file);
                         read.push(file);
                     }
-                    // Left to whoever lists, who looks up what it told.
+                    // Left to whoever lists, who looks up what it reported.
                     Some(Err(())) => {}
                     // Another does the same.
                     None => return Ok(()),
@@ -263,7 +263,8 @@ mod tests {
             let mut seen = 0;
             while !writers.iter().all(|writer| writer.is_finished()) {
                 let rows = store.list().unwrap();
-                // A row may be missed while its file becomes another: its run is told all the same.
+                // A row may be missed while its file becomes another: its run is reported all the
+                // same.
                 assert!(rows.len() >= seen, "{} {seen}", rows.len());
                 seen = rows.len();
             }
@@ -273,7 +274,7 @@ mod tests {
         assert!(rows.is_sorted_by(|a, b| (&a.started_utc, &a.run) < (&b.started_utc, &b.run)));
         let files = store.objects.names(INDEX).unwrap();
         assert!(files.len() < 2 * MANY, "{files:?}");
-        // A file that is damaged stays out, and one row that is there twice is told once.
+        // A file that is damaged stays out, and one row that is there twice is reported once.
         store.objects.put(&format!("{INDEX}/{:064}.parquet", 0), b"PAR1".to_vec()).unwrap();
         store.put_rows(&rows[3..5]).unwrap();
         store.settle().unwrap();

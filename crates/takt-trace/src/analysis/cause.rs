@@ -32,7 +32,7 @@ pub(super) enum Bucket {
     Thread(i32, i16),
     /// A thread of lower priority kept the CPU although it should have been preempted.
     Unpreemptible(i32),
-    /// Waited for a lock that this thread holds, told by priority inheritance.
+    /// Waited for a lock that this thread holds, reported by priority inheritance.
     Lock(i32),
     /// Waited until this thread (0: an interrupt) woke it.
     Waited(i32),
@@ -65,7 +65,7 @@ pub enum Cause {
     /// Another interrupt, or what the timer's interrupt did besides.
     Interrupt,
     /// The timer was due and its interrupt came late while a thread ran: interrupts off in the
-    /// kernel, or, where no hypervisor tells of steal, a gap that the firmware made (SMI).
+    /// kernel, or, where no hypervisor shows steal, a gap that the firmware made (SMI).
     InterruptsOff,
     /// A software interrupt.
     Softirq,
@@ -75,7 +75,7 @@ pub enum Cause {
     OwnThread,
     /// A thread of lower priority could not be preempted: it was in the kernel.
     Unpreemptible,
-    /// A lock was held (told by the priority-inheritance chain).
+    /// A lock was held (reported by the priority-inheritance chain).
     Lock,
     /// Waited in the middle of the job, or for an event, until somebody else came.
     Waited,
@@ -92,7 +92,7 @@ pub enum Cause {
     /// agrees.
     Steal,
     /// Nobody in this kernel saw the time pass, and no counter of stolen time agrees: the firmware
-    /// (an SMI), or a hypervisor that does not tell.
+    /// (an SMI), or a hypervisor that does not report.
     Gap,
     /// Stopped by a signal or a debugger.
     Stopped,
@@ -101,8 +101,8 @@ pub enum Cause {
     /// The job itself took longer than usual, on the CPU and undisturbed.
     Execution,
     /// The same, as far as the kernel saw: a gap by the firmware (SMI) on bare metal, or by a
-    /// hypervisor that does not tell its guest, is charged to the job as well, and nothing was
-    /// there to tell them apart.
+    /// hypervisor that does not report its guest, is charged to the job as well, and nothing was
+    /// there to distinguish them.
     ExecutionOrFirmware,
     /// Events of this window were lost: nothing is guessed.
     EventsLost,
@@ -136,7 +136,7 @@ impl Cause {
             Self::PreviousJob => "job before still running",
             Self::Execution => "the job itself",
             Self::ExecutionOrFirmware => {
-                "the job itself or a gap (SMI, or steal that is not told): cannot be told apart here"
+                "the job itself or a gap (SMI, or steal that is not reported): cannot be distinguished here"
             }
             Self::EventsLost => "events lost",
             Self::NotRecorded => "not recorded",
@@ -179,10 +179,10 @@ pub(super) enum FirmwareTime {
 impl FirmwareTime {
     pub(super) fn between(trace: &Trace, from_ns: u64, to_ns: u64) -> Self {
         // A guest is not interrupted by SMIs as such: what it loses is steal, which a job is not
-        // charged for. Unless its hypervisor does not tell: then the counter has never moved.
+        // charged for. Unless its hypervisor does not report: then the counter has never moved.
         if trace.guest {
-            let told = trace.steal.is_empty() || trace.steal.iter().any(|reading| reading.stolen_ns > 0);
-            return if told { Self::None } else { Self::Unknown };
+            let reported = trace.steal.is_empty() || trace.steal.iter().any(|reading| reading.stolen_ns > 0);
+            return if reported { Self::None } else { Self::Unknown };
         }
         let readings = &trace.firmware.readings;
         let before = readings.partition_point(|reading| reading.time_ns <= from_ns).checked_sub(1);
@@ -204,7 +204,7 @@ impl FirmwareTime {
 
 /// Most of a thread's own time after a page fault that is taken for its handling.
 ///
-/// The kernel tells where a fault begins and not where it ends, so it ends with the thread's next
+/// The kernel shows where a fault begins and not where it ends, so it ends with the thread's next
 /// event or here. A fault of 4 KiB takes 0.25 to 1 us on a fast machine and some microseconds on a
 /// small one; under a hypervisor the page may have to be mapped there as well, which is an exit and
 /// another fault. A thread that computes for long between its faults is charged no more than this
@@ -216,7 +216,7 @@ pub(super) fn most_fault_ns(guest: bool) -> u64 {
 /// Most of a job's excess that each counted SMI is believed to have taken. SMIs take some 10 to 300
 /// us; the kernel's and the vendors' own tests call 150 us too long. The count is read every 20 ms
 /// or so: one that passed at any time between two readings must not excuse a job that overran for
-/// milliseconds. What is beyond this is told as not known.
+/// milliseconds. What is beyond this is reported as not known.
 const LONGEST_SMI_NS: u64 = 1_000_000;
 
 /// Most that the cold caches of another CPU can cost, for each migration: a few thousand lines from
@@ -316,7 +316,7 @@ pub(super) fn parts(
                 (Cause::Gap, String::new())
             }
             // A hypervisor's timer is as likely as a section with interrupts off, and nobody can
-            // tell them apart.
+            // distinguish them.
             Bucket::InterruptsOff(tid) if trace.guest => {
                 (Cause::TimerLate, format!("while {} ran{place}", trace.name(tid)))
             }

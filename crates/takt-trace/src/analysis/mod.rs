@@ -35,7 +35,7 @@ pub struct Thresholds {
     /// An end more than this after the release. None: the period, the deadline that a loop has by
     /// itself.
     pub response_ns: Option<u64>,
-    /// Late releases told one by one, the worst first: 20. All are in the table of causes.
+    /// Late releases reported one by one, the worst first: 20. All are in the table of causes.
     pub windows: usize,
 }
 
@@ -106,13 +106,12 @@ impl Unmatched {
 /// A row of the table of causes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CauseRow {
-    /// The cause.
     pub cause: Cause,
     /// Who was to blame most often; empty where nobody is.
     pub who: String,
     /// Late releases.
     pub count: u64,
-    /// Releases that never ran because of them; those of which the records tell.
+    /// Releases that never ran because of them; those of which the records report.
     #[serde(default)]
     pub never_ran: u64,
     /// The worst of them (lateness, or response where only that was late), in microseconds.
@@ -149,7 +148,6 @@ pub struct TraceReport {
     pub sequence: Vec<Step>,
     /// Events lost in the whole trace.
     pub lost_events: u64,
-    /// Events in the trace.
     pub events: u64,
     /// What counted as late.
     pub thresholds: Thresholds,

@@ -214,7 +214,7 @@ pub(super) fn sequence(trace: &Trace, task: &str, paths: &[(JobRecord, Path)]) -
 }
 
 /// The thread that ran most of the software interrupts: a sequence is of one way, and the rows'
-/// shares tell how common it is.
+/// shares report how common it is.
 fn usual_handler(trace: &Trace, paths: &[(JobRecord, Path)]) -> Option<String> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for handler in paths.iter().filter_map(|(_, path)| path.handler) {

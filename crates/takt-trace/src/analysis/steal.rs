@@ -1,8 +1,8 @@
 //! Time that was taken from a CPU and that nobody in this kernel saw: stolen by a hypervisor, or a
 //! gap that it (or the firmware, by an SMI) made without telling.
 //!
-//! Where a hypervisor tells its guest of the time that it steals, the scheduler leaves that out of
-//! what it charges to threads (`sched_stat_runtime`). So a gap of a running thread is wall time
+//! Where a hypervisor reports its guest of the time that it steals, the scheduler leaves that out
+//! of what it charges to threads (`sched_stat_runtime`). So a gap of a running thread is wall time
 //! that was not charged, placed in the silences of the CPU's events. A gap of an idle CPU is a
 //! silence that goes on although a thread was woken for it, or a timer of it was due. Either is
 //! called steal only if the CPU's counter of stolen time agrees; that one counts in hundredths of a
@@ -92,7 +92,8 @@ impl GapFinder {
             {
                 self.cpu(target_cpu).woken.push((tid, event.time_ns));
             }
-            // A wake-up is told with the CPU that the thread slept on, before another is chosen.
+            // A wake-up is reported with the CPU that the thread slept on, before another is
+            // chosen.
             Kind::Migrate { tid, from_cpu, to_cpu } => {
                 let woken = &mut self.cpu(from_cpu).woken;
                 if let Some(at) = woken.iter().position(|one| one.0 == tid) {
@@ -300,7 +301,8 @@ impl Within {
 /// another: nearly everywhere.
 const QUOTA_PERIOD_NS: u64 = 100_000_000;
 
-/// Gaps in step from which a quota is told: by chance so many are rarer than one in 10,000 runs.
+/// Gaps in step from which a quota is reported: by chance so many are rarer than one in 10,000
+/// runs.
 const LEAST_IN_STEP: usize = 6;
 
 /// Says that a hypervisor's quota makes the long gaps, where they show it: whoever has used up its
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_told_by_gaps_that_end_in_step() {
+    fn a_quota_is_reported_by_gaps_that_end_in_step() {
         // Each uses its time up at another moment.
         let gaps = |ends_us: &[u64]| {
             let gap = |(index, &end_us): (u64, &u64)| Gap {
@@ -418,9 +420,9 @@ mod tests {
         // A host whose clock is 30 ppm off, seconds between its gaps.
         let mut ends: Vec<u64> =
             [3, 4, 9, 30, 41, 42, 99].map(|periods: u64| 81_000 + periods * 99_997).into();
-        let told = quota(&gaps(&ends)).unwrap();
-        assert!(told.starts_with("6 of 6 gaps"), "{told}");
-        // At any time; too few to tell; and both CPUs at once are one.
+        let reported = quota(&gaps(&ends)).unwrap();
+        assert!(reported.starts_with("6 of 6 gaps"), "{reported}");
+        // At any time; too few to report; and both CPUs at once are one.
         assert_eq!(quota(&gaps(&[10_000, 244_000, 371_000, 912_000, 1_555_000, 2_403_000, 3_891_000])), None);
         assert_eq!(quota(&gaps(&ends[..6])), None);
         ends.truncate(6);
@@ -435,8 +437,8 @@ mod tests {
         };
         assert_eq!(quota(&[(0..20).map(|index| gap(index, true)).collect()]), None);
         // A thread that computes all the time loses its CPU at the same moment of each period.
-        let told = quota(&[(0..20).map(|index| gap(index, false)).collect()]).unwrap();
-        assert!(told.starts_with("19 of 19 gaps"), "{told}");
+        let reported = quota(&[(0..20).map(|index| gap(index, false)).collect()]).unwrap();
+        assert!(reported.starts_with("19 of 19 gaps"), "{reported}");
     }
 
     #[test]

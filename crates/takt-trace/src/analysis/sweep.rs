@@ -396,8 +396,8 @@ impl<'a> Sweep<'a> {
         let unseen = self.was_woken_unseen(event);
         if let Some(cpu) = self.cpus.get_mut(at) {
             if cpu.tid != event.tid && !matches!(event.kind, Kind::Lost { .. }) {
-                // First event of this CPU, or the first after a hole: one that is told of, or one
-                // that is not.
+                // First event of this CPU, or the first after a hole: one that is reported, or
+                // one that is not.
                 if cpu.known {
                     let span = Span { from_ns: cpu.last_ns, to_ns: now_ns };
                     self.hidden.push(Hidden { cpu: event.cpu, tid: cpu.tid, span });

@@ -77,7 +77,7 @@ fn segment(report: &TraceReport, name: &str) -> f64 {
 }
 
 #[test]
-fn the_direct_path_is_told_step_by_step() {
+fn the_direct_path_is_reported_step_by_step() {
     let story = Story::new().sleep(10, 1000).wake(1003, BUSY);
     let trace = story.switch(1020, BUSY, 120, State::Runnable, TASK, PRIO).sleep(1100, 2000).end(1200);
     let report = analyse(&trace, TASK, &[job(1000, 1024, 1030, 1090)]).unwrap();
@@ -227,7 +227,7 @@ fn a_deferred_timer_stays_so_after_an_interrupt_on_top_of_it() {
 }
 
 #[test]
-fn a_helper_is_told_from_a_stranger() {
+fn a_helper_is_distinguished_from_a_stranger() {
     let story = |hog: i32| {
         let trace = Story::new()
             .sleep(10, 1000)
@@ -304,7 +304,7 @@ fn a_halted_virtual_cpu_that_is_not_run_is_no_deep_sleep() {
     let waking = Kind::Waking { tid: TASK, prio: PRIO, target_cpu: 0 };
     trace.events.push(Event { time_ns: 1_001_000, tid: OTHER, cpu: 1, kind: waking });
     trace.sort();
-    let told = |guest: bool, steal: Vec<StealReading>| {
+    let reported = |guest: bool, steal: Vec<StealReading>| {
         let trace = Trace { guest, steal, ..trace.clone() };
         let report = analyse(&trace, TASK, &[job(1000, 27_012, 27_013, 27_100)]).unwrap();
         let late = &report.windows[0];
@@ -316,13 +316,13 @@ fn a_halted_virtual_cpu_that_is_not_run_is_no_deep_sleep() {
         time_ns: ms * 1_000_000,
         stolen_ns: stolen_ms * 1_000_000,
     };
-    assert_eq!(told(false, Vec::new()), (Cause::IdleExit, String::new()));
-    let (cause, who) = told(true, Vec::new());
+    assert_eq!(reported(false, Vec::new()), (Cause::IdleExit, String::new()));
+    let (cause, who) = reported(true, Vec::new());
     assert!(cause == Cause::IdleExit && who.contains("hypervisor did not run"), "{who}");
-    let (cause, who) = told(true, vec![reading(0, 10), reading(90, 40)]);
+    let (cause, who) = reported(true, vec![reading(0, 10), reading(90, 40)]);
     assert!(cause == Cause::Steal && who.contains("halted"), "{who}");
     // The counter has moved by less than a tick of its own.
-    assert_eq!(told(true, vec![reading(0, 10), reading(90, 10)]).0, Cause::IdleExit);
+    assert_eq!(reported(true, vec![reading(0, 10), reading(90, 10)]).0, Cause::IdleExit);
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn a_keeper_has_no_interrupts_off() {
 }
 
 #[test]
-fn idle_time_without_events_is_told_from_a_lost_wakeup() {
+fn idle_time_without_events_is_distinguished_from_a_lost_wakeup() {
     let idle = |us: u64| (us, TASK, PRIO, State::Sleeping, 0, 120);
     let story = |hidden: bool| {
         let mut story = Story::new();
@@ -466,9 +466,9 @@ fn a_backlog_is_its_first_releases() {
     let report = analyse(&trace, TASK, &jobs).unwrap();
     let mut windows = report.windows.clone();
     windows.sort_by_key(|late| late.planned_ns);
-    let told: Vec<_> = windows.iter().map(|late| (late.index, late.cause, late.backlog_of)).collect();
-    assert_eq!(told[..5], [1, 2, 3, 4, 5].map(|index| (index, Cause::Stopped, (index > 1).then_some(1))));
-    assert_eq!((told[5].0, told[5].2), (6, None));
+    let reported: Vec<_> = windows.iter().map(|late| (late.index, late.cause, late.backlog_of)).collect();
+    assert_eq!(reported[..5], [1, 2, 3, 4, 5].map(|index| (index, Cause::Stopped, (index > 1).then_some(1))));
+    assert_eq!((reported[5].0, reported[5].2), (6, None));
 }
 
 #[test]
@@ -489,16 +489,16 @@ fn a_stop_names_its_sender_and_the_releases_that_never_ran() {
     };
     let next = JobRecord { skipped: 3, ..job(5000, 5010, 5011, 5020) };
     let jobs = [job(1000, 4510, 4511, 4590), next, job(6000, 6010, 6011, 6020), job(7000, 7010, 7011, 7020)];
-    let told = |to, state| {
+    let reported = |to, state| {
         let report = analyse(&story(to, state), TASK, &jobs).unwrap();
         let row = report.causes.iter().find(|row| row.cause == Cause::Stopped).unwrap().clone();
         (row.who, row.count, row.never_ran)
     };
-    let (who, count, never_ran) = told(TASK, State::Stopped);
+    let (who, count, never_ran) = reported(TASK, State::Stopped);
     assert!(who.starts_with("SIGSTOP of ") && who.ends_with(&format!("(tid {BUSY})")), "{who}");
     assert_eq!((count, never_ran), (1, 3));
-    assert_eq!(told(TASK + 1000, State::Stopped), (String::new(), 1, 3));
-    assert_eq!(told(TASK, State::Traced), (String::new(), 1, 3), "a debugger");
+    assert_eq!(reported(TASK + 1000, State::Stopped), (String::new(), 1, 3));
+    assert_eq!(reported(TASK, State::Traced), (String::new(), 1, 3), "a debugger");
 }
 
 #[test]
@@ -613,10 +613,10 @@ fn threads_without_records_have_jobs_too() {
         .end(1200);
     assert_eq!(observed_jobs(&trace, TASK), [JobRecord { index: 0, ..job(1000, 1020, 1020, 1101) }]);
     let slices = timeline(&trace, 900_000, 1_150_000);
-    let told: Vec<(&str, u64, u64)> =
+    let reported: Vec<(&str, u64, u64)> =
         slices.iter().map(|slice| (slice.what.as_str(), slice.from_ns / 1000, slice.to_ns / 1000)).collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("busy", 900, 1020),
             ("local_timer", 1003, 1008),
@@ -655,8 +655,8 @@ fn of_faults(guest: bool, faults: u64, apart_ns: u64) -> (Cause, Vec<(Cause, u64
     (late.cause, late.parts.iter().map(|part| (part.cause, part.ns / 1000)).collect())
 }
 
-/// 8192 faults of 2.7 us each were once told as "the job itself", because a fault was taken to cost
-/// no more than 2.5 us.
+/// 8192 faults of 2.7 us each were once reported as "the job itself", because a fault was taken to
+/// cost no more than 2.5 us.
 #[test]
 fn faults_are_charged_what_followed_them_on_slow_and_fast_machines() {
     for (guest, faults, apart_ns) in [
@@ -708,8 +708,8 @@ fn time_of_the_firmware_is_not_the_job_itself() {
     // Nobody watched: nothing is claimed.
     let late = story(false, Firmware::default());
     assert_eq!(late.cause, Cause::ExecutionOrFirmware);
-    assert!(late.cause.title().contains("cannot be told apart here"));
-    // Nor in a guest whose hypervisor has never told of steal, which may not tell.
+    assert!(late.cause.title().contains("cannot be distinguished here"));
+    // Nor in a guest whose hypervisor has never reported steal, which may not report.
     let reading = |stolen_ns| StealReading { cpu: 0, time_ns: 0, stolen_ns };
     for (steal, cause) in [
         (vec![reading(0)], Cause::ExecutionOrFirmware),
@@ -865,7 +865,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn what_held_a_thread_up_is_told_for_any_span() {
+fn what_held_a_thread_up_is_reported_for_any_span() {
     // Ready from 1002 on, and BUSY's CPU is another thread's of higher priority until 1800.
     let trace = Story::new()
         .sleep(500, 1000)

@@ -37,7 +37,7 @@ pub enum Waker {
     Interrupt(u32),
     /// A software interrupt, by its number.
     Softirq(u8),
-    /// The CPU's own interrupts, or one that nobody told of.
+    /// The CPU's own interrupts, or one that nobody reported.
     Other,
 }
 
@@ -88,7 +88,7 @@ pub struct KernelFollower {
     ring: Ring,
     possible_cpus: usize,
     followed: BTreeSet<i32>,
-    /// Parts of what it tells that this kernel lacks.
+    /// Parts of what it shows that this kernel lacks.
     notes: Vec<String>,
 }
 
@@ -124,7 +124,7 @@ impl KernelFollower {
     }
 
     fn attach_all(&mut self, tracefs: &Tracefs, builder: &Builder) -> Result<(), TraceError> {
-        // What runs with interrupts off is attached to perf's record, of which tracefs tells the
+        // What runs with interrupts off is attached to perf's record, of which tracefs reports the
         // fields: no program can interrupt it, and the kernel runs only one of these at a time on a
         // CPU. What an interrupt may interrupt is attached raw: its arguments are numbers.
         for (tracepoint, place) in [("irq:irq_handler", cpu::INTERRUPT), ("irq:softirq", cpu::SOFTIRQ)] {
@@ -206,7 +206,7 @@ impl KernelFollower {
         let (Some(program), Ok(name)) = (self._programs.last(), CString::new(name)) else { return Ok(()) };
         match program.attach_raw(&name) {
             Ok(attached) => self._attached.push(attached),
-            // Whoever is woken in it is told as woken by the thread that it interrupted.
+            // Whoever is woken in it is reported as woken by the thread that it interrupted.
             Err(error) => self.notes.push(format!("{tracepoint} is not followed: {error}")),
         }
         Ok(())

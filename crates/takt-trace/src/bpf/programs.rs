@@ -2,9 +2,9 @@
 //! record.
 //!
 //! They are built as instructions when a watch begins, because the places of fields in tracepoints'
-//! records are those that this very kernel tells (tracefs), and so that neither a compiler for this
-//! machine nor an object file of unknown origin is needed. Everything that they call is open to
-//! programs of any licence.
+//! records are those that this very kernel reports (tracefs), and so that neither a compiler for
+//! this machine nor an object file of unknown origin is needed. Everything that they call is open
+//! to programs of any licence.
 
 use takt_rt::bpf::{Asm, FP, Helper, If, Instruction, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg};
 
@@ -31,7 +31,7 @@ pub(super) mod state {
     /// CPU that it left at the end.
     pub(in super::super) const CPU: i16 = 8;
     pub(in super::super) const END: i16 = 16;
-    /// Why it left the CPU, as the tracepoint tells it.
+    /// Why it left the CPU, as the tracepoint shows it.
     pub(in super::super) const STATE: i16 = 24;
     pub(in super::super) const AWAKE: i16 = 32;
     pub(in super::super) const CPU_NS: i16 = 40;
@@ -489,7 +489,7 @@ impl Builder {
         asm.store_value(R7, state::SOURCE_ID, 0);
         asm.store_value(R7, state::SOURCE_FUNCTION, 0);
         asm.store(R7, state::PLANNED, R8);
-        // Nobody told of the wake-up. The timer that it slept on was due, so it was that.
+        // Nobody reported the wake-up. The timer that it slept on was due, so it was that.
         asm.load(R1, R7, state::SLEPT_ON);
         asm.jump_if(R1, If::Equal, 0, begin);
         asm.load(R2, R7, state::SLEPT_EXPIRES);

@@ -26,17 +26,17 @@ fn follower() -> Option<KernelFollower> {
 fn a_sleeping_loop_is_followed_by_its_timer() {
     let Some(mut follower) = follower() else { return };
     assert_eq!(follower.notes(), [""; 0]);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let (go, gone) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         // SAFETY: takes nothing, returns a number.
-        tell.send(unsafe { libc::gettid() }).unwrap();
+        sender.send(unsafe { libc::gettid() }).unwrap();
         gone.recv().unwrap();
         let begin_ns = monotonic_ns();
         (0..20).for_each(|_| std::thread::sleep(Duration::from_millis(2)));
         (begin_ns, monotonic_ns())
     });
-    let tid = told.recv().unwrap();
+    let tid = receiver.recv().unwrap();
     follower.follow(&BTreeSet::from([tid])).unwrap();
     go.send(()).unwrap();
     let (begin_ns, end_ns) = thread.join().unwrap();
@@ -46,7 +46,7 @@ fn a_sleeping_loop_is_followed_by_its_timer() {
     let timed: Vec<&Awake> =
         found.iter().filter(|awake| matches!(awake.waker, Waker::Timer { .. })).collect();
     println!("{} records, {} by timers: {:?}", found.len(), timed.len(), timed.first());
-    // Where the kernel hides what happens while some threads are current, a few are not told as
+    // Where the kernel hides what happens while some threads are current, a few are not reported as
     // woken by anybody.
     assert!(timed.len() >= 15, "{found:#?}");
     for awake in &found {

@@ -330,8 +330,8 @@ mod tests {
 
     #[test]
     fn the_group_is_removed_when_its_process_is_gone() {
-        let desk = tempfile::tempdir().unwrap();
-        let group = desk.path().join("group");
+        let folder = tempfile::tempdir().unwrap();
+        let group = folder.path().join("group");
         fs::create_dir_all(group.join("busy")).unwrap();
         let mut remover = Remover::start(&group).unwrap();
         // What a kill does.

@@ -1,5 +1,5 @@
 //! Time that the firmware takes from all CPUs at once (system management interrupts, SMI), and that
-//! no kernel sees: it is charged to whatever ran, and would be told as "the job itself".
+//! no kernel sees: it is charged to whatever ran, and would be reported as "the job itself".
 //!
 //! Two witnesses, on bare metal alone (a hypervisor lets its guest see neither): the CPUs' own
 //! count of SMIs (Intel), read by perf's `msr` events or through `/dev/cpu/N/msr`; where it cannot
@@ -120,7 +120,7 @@ impl Watch {
                 let why = other.and_then(Result::err);
                 let why = why.map_or("no CPU is free for it".to_owned(), |error| error.to_string());
                 notes.push(format!(
-                    "gaps by the firmware (SMI) cannot be told from the job itself: their count cannot be read, and nothing \
+                    "gaps by the firmware (SMI) cannot be distinguished from the job itself: their count cannot be read, and nothing \
                      looks for them ({why})"
                 ));
                 Self::default()
@@ -132,7 +132,7 @@ impl Watch {
     pub(super) fn read(&mut self) {
         let Some(count) = self.counter.as_ref().and_then(Counter::read) else { return };
         let reading = SmiReading { time_ns: monotonic_ns(), count };
-        // Of readings that agree, the first and the last tell all.
+        // Of readings that agree, the first and the last report all.
         let agree = self.readings.iter().rev().take(2).filter(|last| last.count == count).count() == 2;
         if agree {
             self.readings.pop_back();

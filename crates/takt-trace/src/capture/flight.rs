@@ -74,7 +74,7 @@ impl Flight {
             let weight_ns = marks.clone().map(|mark| mark.weight_ns).max();
             old.cut(marks.map(|mark| mark.span));
             let saved =
-                weight_ns.is_some_and(|weight_ns| self.make_room(old.data.len(), weight_ns, limit_bytes));
+                weight_ns.is_some_and(|weight_ns| self.free_space(old.data.len(), weight_ns, limit_bytes));
             if let (Some(weight_ns), true) = (weight_ns, saved) {
                 self.kept_bytes += old.data.len();
                 self.kept.push((old, weight_ns));
@@ -87,7 +87,7 @@ impl Flight {
 
     /// Forgets kept chunks of lesser weight until `bytes` more fit; false, and nothing forgotten,
     /// where that is not enough.
-    fn make_room(&mut self, bytes: usize, weight_ns: u64, limit_bytes: usize) -> bool {
+    fn free_space(&mut self, bytes: usize, weight_ns: u64, limit_bytes: usize) -> bool {
         let lesser = self.kept.iter().filter(|kept| kept.1 < weight_ns).map(|kept| kept.0.data.len());
         if self.kept_bytes - lesser.sum::<usize>() + bytes > limit_bytes {
             return false;

@@ -12,7 +12,7 @@ use crate::format::{Decoder, Format};
 use crate::tracefs::Tracefs;
 use takt_rt::perf_ring::PerfRing;
 
-/// Without these nothing can be told.
+/// Without these nothing can be reported.
 const NEEDED: [&str; 3] = ["sched:sched_switch", "sched:sched_waking", "timer:hrtimer_expire_entry"];
 
 fn needed(name: &str) -> bool {
@@ -20,8 +20,8 @@ fn needed(name: &str) -> bool {
 }
 
 /// Decodable, and not recorded by the live capture: every call of every process, and every
-/// contended lock of the kernel, cost more than they tell here; and the kernel does not let the end
-/// of `irq_work` be sampled.
+/// contended lock of the kernel, cost more than they report here; and the kernel does not let the
+/// end of `irq_work` be sampled.
 const LEFT_OUT: [&str; 3] = ["raw_syscalls:", "lock:", "irq_vectors:irq_work"];
 
 /// Recorded only for whoever follows packets: there are thousands a second on some machines.
@@ -158,7 +158,7 @@ impl CpuBuffer {
             attr.set_write_backward(u64::from(overwritten));
             let fd = match open(&mut attr, cpu) {
                 Ok(fd) => fd,
-                // Some tracepoints may not be sampled by anybody; the right as such is told by
+                // Some tracepoints may not be sampled by anybody; the right as such is reported by
                 // those before.
                 Err(source) if source.raw_os_error() == Some(libc::EPERM) && !needed(&format.name) => {
                     let note = format!("the kernel does not give out {}", format.name);

@@ -46,7 +46,7 @@ pub(super) struct Reader {
     /// the threads.
     links: u64,
     /// Losses of each CPU that were handed out already.
-    told_lost: Vec<u64>,
+    reported_lost: Vec<u64>,
 }
 
 /// Names of threads that have ended: each part that is handed out has them all, and a machine that
@@ -74,7 +74,7 @@ impl Reader {
             stacks,
             firmware: Watch::default(),
             links: 0,
-            told_lost: vec![0; count],
+            reported_lost: vec![0; count],
         }
     }
 
@@ -314,18 +314,18 @@ impl Reader {
         let mut named_ns = HashMap::new();
         let mut bytes = 0;
         for (index, (cpu, flight)) in self.opened.cpus.iter().zip(&self.flights).enumerate() {
-            let mut told = 0;
+            let mut reported = 0;
             for chunk in flight.all() {
                 bytes += chunk.data.len();
-                told += decode(decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
+                reported += decode(decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
             }
-            // The ring tells of losses when there is room again; what was lost at the end only the
-            // kernel's counter tells.
+            // The ring reports losses when there is room again; what was lost at the end only
+            // the kernel's counter shows.
             let counted = cpu.lost();
-            let lost = counted.saturating_sub(self.told_lost[index]).max(told);
-            self.told_lost[index] = (self.told_lost[index] + lost).max(counted);
-            if lost > told {
-                let kind = Kind::Lost { count: lost - told };
+            let lost = counted.saturating_sub(self.reported_lost[index]).max(reported);
+            self.reported_lost[index] = (self.reported_lost[index] + lost).max(counted);
+            if lost > reported {
+                let kind = Kind::Lost { count: lost - reported };
                 let time_ns = self.drained_ns[index];
                 trace.events.push(Event { time_ns, tid: 0, cpu: cpu.cpu, kind });
             }
@@ -360,7 +360,7 @@ fn watch(decoder: &Decoder, cpu: u16, data: &[u8], watch: &mut IdleWatch) {
     }
 }
 
-/// Decodes the records of a chunk into the trace and returns how many losses they tell of.
+/// Decodes the records of a chunk into the trace and returns how many losses they report of.
 fn decode(
     decoder: &Decoder,
     named_ns: &mut HashMap<i32, u64>,

@@ -23,7 +23,7 @@ const RING_BYTES: usize = 256 << 10;
 const MOST_SAMPLES: usize = 1 << 20;
 /// Different stacks that are kept: few hundred are usual.
 const MOST_STACKS: usize = 20_000;
-/// Frames of one stack: beyond the interrupt's own dozen, enough to tell the system call.
+/// Frames of one stack: beyond the interrupt's own dozen, enough to report the system call.
 const MOST_FRAMES: u16 = 48;
 
 /// The open event of one CPU.
@@ -140,7 +140,7 @@ impl Stacks {
         let symbols = self.symbols.get_or_insert_with(Symbols::read).as_ref();
         if symbols.is_none() {
             trace.notes.push(
-                "stacks of wake-ups are addresses: /proc/kallsyms tells no symbols here (kernel.kptr_restrict, or \
+                "stacks of wake-ups are addresses: /proc/kallsyms reports no symbols here (kernel.kptr_restrict, or \
                  no CAP_SYSLOG)"
                     .to_owned(),
             );
@@ -191,8 +191,8 @@ const MOST_NAMED: usize = 5;
 /// user mode, or no interrupt. Without symbols, the outermost addresses of all.
 fn interrupted(symbols: Option<&Symbols>, frames: &[u64]) -> Vec<String> {
     let Some(symbols) = symbols else {
-        let told: Vec<String> = frames.iter().map(|frame| format!("{frame:#x}")).collect();
-        return told[told.len().saturating_sub(MOST_NAMED)..].to_vec();
+        let reported: Vec<String> = frames.iter().map(|frame| format!("{frame:#x}")).collect();
+        return reported[reported.len().saturating_sub(MOST_NAMED)..].to_vec();
     };
     let named: Vec<&str> = frames.iter().map(|&frame| symbols.name(frame)).collect();
     let entry = named.iter().position(|name| is_entry(name));

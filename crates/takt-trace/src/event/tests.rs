@@ -20,7 +20,7 @@ fn states_read_like_the_kernel_prints_them() {
 }
 
 #[test]
-fn priorities_are_told_as_users_set_them() {
+fn priorities_are_reported_as_users_set_them() {
     for (prio, text) in
         [(-1, "deadline"), (0, "rt 99"), (19, "rt 80"), (98, "rt 1"), (120, "nice 0"), (101, "nice -19")]
     {

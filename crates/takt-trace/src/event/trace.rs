@@ -20,7 +20,6 @@ pub struct Span {
 /// (`/proc/stat`). Between two readings of a CPU it is that of the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StealReading {
-    /// The CPU.
     pub cpu: u16,
     /// When it was read.
     pub time_ns: u64,
@@ -38,7 +37,7 @@ pub struct SmiReading {
     pub count: u64,
 }
 
-/// What is known of the time that the firmware took (by SMIs), which no event tells of.
+/// What is known of the time that the firmware took (by SMIs), which no event shows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Firmware {
     /// Readings of the count of SMIs, oldest first; empty where it cannot be read.

@@ -74,7 +74,7 @@ fn a_timer_of_another_clock_is_as_late_there_as_here() {
 }
 
 #[test]
-fn whoever_wakes_is_told_by_what_the_cpu_does() {
+fn whoever_wakes_is_reported_by_what_the_cpu_does() {
     for (before, by, source) in [
         (None, 9, Source::Thread(9)),
         (Some(Kind::SoftirqEntry(Softirq(3))), 9, Source::Softirq(3)),
@@ -95,7 +95,7 @@ fn whoever_wakes_is_told_by_what_the_cpu_does() {
 }
 
 #[test]
-fn a_wake_up_that_nobody_told_of_was_the_timer_that_was_due() {
+fn a_wake_up_that_nobody_reported_was_the_timer_that_was_due() {
     let events = [
         switch(100, 0, State::Runnable, 7),
         event(110, 7, Kind::TimerStart { timer: TIMER, function: 1, expires_ns: 1000, slack_ns: 0 }),

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Events come out in the order of time across CPUs. The clock of the file is named in
-//! [`Trace::clock`]: both tools stamp by a clock of their own unless told as above, and then job
+//! [`Trace::clock`]: both tools stamp by a clock of their own unless reported as above, and then job
 //! records cannot be matched. Records that the kernel lost stand as
 //! [`Kind::Lost`](crate::event::Kind::Lost) where they are missing. A file that ends too early
 //! gives what was whole, and a note with the place.

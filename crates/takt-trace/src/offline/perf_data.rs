@@ -484,8 +484,8 @@ impl Reader {
                 self.trace.threads.entry(tid).or_default().pid = Some(pid);
             }
         }
-        // perf repeats at the end, in records of the second kind, what the kernel told in those of
-        // the first.
+        // perf repeats at the end, in records of the second kind, what the kernel reported in those
+        // of the first.
         self.trace.lost_events = self.lost.max(self.lost_samples);
         if self.lost_samples > self.lost {
             self.trace.notes.push(format!(

@@ -95,7 +95,7 @@ fn packed_sections_hold_the_same() {
 fn malicious_sections_end() {
     let file = seven("");
     let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
-    // Options are plain: u16 id, u32 size, value; the last of a section, DONE, tells the place of
+    // Options are plain: u16 id, u32 size, value; the last of a section, DONE, reports the place of
     // the next.
     let first = word(29);
     let (mut section, mut done, mut formats) = (first, 0, 0);
@@ -127,7 +127,7 @@ fn malicious_sections_end() {
 }
 
 #[test]
-fn perf_tells_the_processes_of_threads() {
+fn perf_reports_the_processes_of_threads() {
     let trace = read_bytes(&perf()).unwrap();
     let cyclic: Vec<_> = trace
         .threads
@@ -140,7 +140,7 @@ fn perf_tells_the_processes_of_threads() {
 }
 
 #[test]
-fn what_is_no_trace_is_told() {
+fn what_is_no_trace_is_reported() {
     for (bytes, words) in [
         (&b""[..], "empty"),
         (b"PERFI", "PERFI"),
@@ -420,7 +420,7 @@ fn with_tracefs(tool: &str, script: &str, folder: &Path) -> Option<String> {
 
 /// What the tool of the file counts is what we count.
 #[test]
-fn a_fresh_recording_of_perf_has_what_perf_tells() {
+fn a_fresh_recording_of_perf_has_what_perf_reports() {
     let folder = tempfile::tempdir().unwrap();
     // Alone, with call chains, and beside an event whose samples are laid out differently.
     for (file, extra) in [("plain", ""), ("chains", "-g"), ("mixed", "-e cpu-clock"), ("packed", "-z")] {
@@ -428,18 +428,18 @@ fn a_fresh_recording_of_perf_has_what_perf_tells() {
             "perf record -q -a -k CLOCK_MONOTONIC -e sched:sched_switch,sched:sched_waking {extra} -o {file} sleep 0.1 >&2; \
              perf script -F event,time -i {file}"
         );
-        let Some(told) = with_tracefs("perf", &script, folder.path()) else { return };
+        let Some(reported) = with_tracefs("perf", &script, folder.path()) else { return };
         let trace = read(&folder.path().join(file)).unwrap();
-        let told = told.lines().filter(|line| line.contains("sched:sched_")).count();
+        let reported = reported.lines().filter(|line| line.contains("sched:sched_")).count();
         let lost = count(&trace, |kind| matches!(kind, Kind::Lost { .. }));
-        assert!(told > 0, "{file}");
-        assert_eq!(trace.events.len() - lost, told, "{file}: {:?}", trace.notes);
+        assert!(reported > 0, "{file}");
+        assert_eq!(trace.events.len() - lost, reported, "{file}: {:?}", trace.notes);
         assert_eq!(trace.clock, Clock::Monotonic);
     }
 }
 
 #[test]
-fn a_fresh_recording_of_trace_cmd_has_what_trace_cmd_tells() {
+fn a_fresh_recording_of_trace_cmd_has_what_trace_cmd_reports() {
     let folder = tempfile::tempdir().unwrap();
     // By hand and `extract`, since kernels without function filters refuse `record`. What was set
     // is restored.
@@ -459,12 +459,12 @@ fn a_fresh_recording_of_trace_cmd_has_what_trace_cmd_tells() {
         trace-cmd extract -o new7.dat >&2
         trace-cmd convert --file-version 6 -i new7.dat -o new6.dat >&2
         trace-cmd report new6.dat | grep -v ^cpus="#;
-    let Some(told) = with_tracefs("trace-cmd", script, folder.path()) else { return };
+    let Some(reported) = with_tracefs("trace-cmd", script, folder.path()) else { return };
     let trace = read(&folder.path().join("new6.dat")).unwrap();
     assert_eq!(read(&folder.path().join("new7.dat")).unwrap().events, trace.events);
     let lost = count(&trace, |kind| matches!(kind, Kind::Lost { .. }));
-    let told = told.lines().filter(|line| line.contains("sched_")).count();
-    assert!(told > 0);
-    assert_eq!(trace.events.len() - lost, told);
+    let reported = reported.lines().filter(|line| line.contains("sched_")).count();
+    assert!(reported > 0);
+    assert_eq!(trace.events.len() - lost, reported);
     assert_eq!(trace.clock, Clock::Monotonic);
 }

@@ -121,7 +121,6 @@ fn options(bytes: &mut Bytes<'_>, trace: &mut Trace) -> Result<(), OfflineError>
     }
 }
 
-/// An option that both versions have.
 pub(super) fn option(id: u16, value: &[u8], trace: &mut Trace) {
     let text = String::from_utf8_lossy(value);
     let text = text.trim_end_matches('\0').trim();

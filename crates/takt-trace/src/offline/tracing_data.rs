@@ -22,7 +22,7 @@ pub(super) struct Head {
 /// Layout of a page of the kernel's ring buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageLayout {
-    /// Bytes of the word that tells how much of the page is used: a `long` of the kernel.
+    /// Bytes of the word that shows how much of the page is used: a `long` of the kernel.
     pub(super) commit_bytes: usize,
     /// Where events begin.
     pub(super) data: usize,

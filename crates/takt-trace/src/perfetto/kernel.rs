@@ -313,7 +313,7 @@ fn vec_of(number: u8) -> proto::Softirq {
 }
 
 /// The state's bits, of which S to Z mean the same in all kernels. Perfetto reads higher ones (P,
-/// I) by the kernel's version, which we do not tell; such threads sleep.
+/// I) by the kernel's version, which we do not report; such threads sleep.
 fn raw_state(state: State) -> i64 {
     match state {
         State::Runnable => 0,

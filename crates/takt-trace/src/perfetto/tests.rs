@@ -283,7 +283,7 @@ fn damaged_jobs_do_not_tear_up_the_track() {
 }
 
 #[test]
-fn work_on_a_device_has_a_track_for_each_stream_and_tells_its_error() {
+fn work_on_a_device_has_a_track_for_each_stream_and_reports_its_error() {
     let mut writer = Writer::new(Vec::new(), &sample(), &[]).unwrap();
     let work = |name: &str, index, start_ns, end_ns| DeviceWork {
         name: name.into(),
@@ -353,7 +353,7 @@ fn what_went_wrong_on_a_device_is_marked_on_its_track_with_the_cause() {
 }
 
 #[test]
-fn wrong_asks_are_told() {
+fn wrong_asks_are_reported() {
     let other = Trace { clock: Clock::Other("local".into()), ..Trace::default() };
     let task = |from| Task { name: "t".into(), inputs: vec![Input { slot: 0, from }], ..Task::default() };
     let error = Writer::new(Vec::new(), &other, &[task(0)]).unwrap_err().to_string();

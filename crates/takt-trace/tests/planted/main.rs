@@ -97,7 +97,7 @@ fn in_ten_jobs(
     act: impl Fn() + Send + 'static,
 ) -> (impl FnMut(u64) + Send + 'static, impl FnOnce(i32) -> Vec<(u64, u64)>) {
     let windows = Arc::new((AtomicU64::new(0), [const { (AtomicU64::new(0), AtomicU64::new(0)) }; 10]));
-    let told = Arc::clone(&windows);
+    let reported = Arc::clone(&windows);
     // The reader has found the new thread by then.
     let mut last = 3 * gap;
     let job = move |index: u64| {
@@ -112,11 +112,11 @@ fn in_ten_jobs(
     };
     let wait = move |_| {
         let give_up_ns = monotonic_ns() + 20_000 * MS;
-        while told.0.load(Ordering::Acquire) < 10 && monotonic_ns() < give_up_ns {
+        while reported.0.load(Ordering::Acquire) < 10 && monotonic_ns() < give_up_ns {
             pause(10 * MS);
         }
         let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
-        told.1.iter().map(|(from, to)| (load(from), load(to))).filter(|window| window.1 > 0).collect()
+        reported.1.iter().map(|(from, to)| (load(from), load(to))).filter(|window| window.1 > 0).collect()
     };
     (job, wait)
 }

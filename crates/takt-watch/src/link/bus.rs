@@ -68,8 +68,8 @@ impl Bus {
         let now_ns = monotonic_ns();
         let ahead_ns = crate::history::ahead_ns();
         let mut sighted = Vec::new();
-        // An error is told once, where the interface goes down; later frames come again when it is
-        // up.
+        // An error is reported once, where the interface goes down; later frames come again when it
+        // is up.
         while let Ok(Some(one)) = self.tap.take() {
             sighted.push(one);
         }
@@ -202,8 +202,8 @@ fn sent_late(trace: &Trace, late: &Exchange, others: &[Exchange], threads: &BTre
     };
     let begin = events.partition_point(|event| event.time_ns < due_ns);
     let (mut now, mut since_ns) = (before(&events[..begin], tid), due_ns);
-    // A timer that was due and did not come is a late wake-up as well. Jobs are told when they are
-    // over: this one goes on, and is cut off.
+    // A timer that was due and did not come is a late wake-up as well. Jobs are reported when they
+    // are over: this one goes on, and is cut off.
     let kind = Kind::Switch {
         prev_tid: tid,
         prev_prio: 120,
@@ -255,8 +255,8 @@ fn excess_ns(others: &[Exchange]) -> u64 {
     newest_ns.saturating_sub(all.get(all.len() / 2).copied().unwrap_or(0))
 }
 
-/// What of a round trip this host's receive path took: from when it was told of packets to when the
-/// protocols got this one. None where the return was not seen.
+/// What of a round trip this host's receive path took: from when it was informed of packets to when
+/// the protocols got this one. None where the return was not seen.
 fn returned_late(trace: &Trace, late: &Exchange) -> Option<Parts> {
     let back_ns = late.answered_ns?;
     let events = trace.between(late.arrived_ns, back_ns + SLACK_NS);

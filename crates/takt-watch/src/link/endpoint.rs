@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_named_as_they_are_told() {
+    fn links_are_named_as_they_are_given() {
         for text in ["udp:50002", "tcp:192.0.2.1:30004", "eth0:ethercat", "enp0s31f6.1234:ethercat"] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
@@ -122,8 +122,8 @@ mod tests {
             ("an-interface-too-long:ethercat", "INTERFACE"),
             ("x", "--link"),
         ] {
-            let said = text.parse::<Endpoint>().unwrap_err().to_string();
-            assert!(said.contains(word), "{text}: {said}");
+            let message = text.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(message.contains(word), "{text}: {message}");
         }
     }
 }

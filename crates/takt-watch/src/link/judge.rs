@@ -9,7 +9,7 @@ use super::{Exchange, Place, Violation};
 
 /// The way of one packet, nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Way {
+struct Path {
     interrupt_ns: u64,
     stack_ns: u64,
     woken_ns: u64,
@@ -21,7 +21,7 @@ struct Way {
     tid: i32,
 }
 
-impl Way {
+impl Path {
     fn parts(&self) -> [(Place, u64); 5] {
         [
             (Place::Interrupt, self.interrupt_ns),
@@ -50,7 +50,7 @@ pub(super) enum Now {
 
 /// The way of `exchange`, among `events` in the order of time; `threads` are those that may answer.
 /// None where a step is missing.
-fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option<Way> {
+fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option<Path> {
     let end_ns = exchange.answered_ns?;
     let from = events.partition_point(|event| event.time_ns + SLACK_NS < exchange.arrived_ns);
     let received = events[from..].iter().position(|event| {
@@ -76,14 +76,14 @@ fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option
         event.cpu == cpu && matches!(event.kind, Kind::Waking { tid: woken, .. } if woken == tid)
     });
     let socket_ns = waking.map_or(received_ns, |event| event.time_ns);
-    let mut way = Way {
+    let mut way = Path {
         interrupt_ns: received_ns.saturating_sub(exchange.arrived_ns),
         stack_ns: socket_ns.saturating_sub(received_ns),
         send_ns: end_ns.saturating_sub(queued_ns),
         tid,
-        ..Way::default()
+        ..Path::default()
     };
-    // What it did before is told by the last event that says so.
+    // What it did before is reported by the last event that says so.
     let mut now = if waking.is_some() { Now::Ready } else { before(&events[..received], tid) };
     let mut since_ns = socket_ns;
     let mut on_cpu: BTreeMap<u16, i32> = BTreeMap::new();
@@ -131,7 +131,7 @@ fn way(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option
 
 /// Where one of `threads` handed the answer to the interface: the buffer that the driver took when
 /// the answer left. There may be other answers of the same length on their way. Where the driver
-/// tells nothing, the last one before.
+/// reports nothing, the last one before.
 fn queued(events: &[Event], exchange: &Exchange, threads: &BTreeSet<i32>) -> Option<usize> {
     let end_ns = exchange.answered_ns?;
     // With the link's header before it.

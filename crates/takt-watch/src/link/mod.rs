@@ -64,7 +64,6 @@ impl Place {
 /// How often a place was to blame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Blame {
-    /// The place.
     pub place: Place,
     /// Violations.
     pub count: u64,
@@ -176,15 +175,15 @@ impl LinkReport {
     }
 }
 
-/// Arrivals that the period is told from.
+/// Arrivals that the period is determined from.
 const MOST_TIMES: usize = period::MOST;
-/// Exchanges that are remembered: what is usual is told from those before a violation.
+/// Exchanges that are remembered: what is usual is determined from those before a violation.
 const MOST_EXCHANGES: usize = 4096;
 /// Packets that may wait for their answers at once.
 const MOST_OPEN: usize = 16;
 /// Packets in a row, after which one that has no answer yet will have none.
 const MOST_BEHIND: u32 = 32;
-/// Violations that are told one by one.
+/// Violations that are reported one by one.
 const MOST_WORST: usize = 20;
 
 /// Where its packets are seen.
@@ -340,7 +339,8 @@ impl Link {
         }
         if self.settings.period_ns.is_none() && self.packets >= self.try_at.max(period::FEWEST as u64) {
             let found = period::find(self.times.make_contiguous()).map(|period| period.ns);
-            // Late packets may lie on a finer grid: one that was found is only told more closely.
+            // Late packets may lie on a finer grid: one that was found is only reported more
+            // closely.
             let near = |found: f64| self.period_ns.is_none_or(|known| (found / known - 1.0).abs() < 0.05);
             self.period_ns = found.filter(|&found| near(found)).or(self.period_ns);
             self.try_at = self.packets + self.packets.clamp(period::FEWEST as u64, 4 * MOST_TIMES as u64);

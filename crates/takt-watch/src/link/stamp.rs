@@ -1,4 +1,4 @@
-//! A time stamp of the robot's own clock in its packets, found and not told: a float of seconds
+//! A time stamp of the robot's own clock in its packets, found and not reported: a float of seconds
 //! (RTDE's `timestamp`, big-endian) that grows as time does.
 
 /// Packets before a place is taken for a stamp.

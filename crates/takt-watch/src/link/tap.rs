@@ -89,7 +89,7 @@ impl Tap {
     pub(super) fn drain(&mut self, take: &mut dyn FnMut(Packet)) {
         let ahead_ns = crate::history::ahead_ns();
         let mut bytes = [0_u8; HEADER_BYTES + DATA_BYTES];
-        // An interface that has gone down is told once: packets come again when it is up.
+        // An interface that has gone down is reported once: packets come again when it is up.
         while let Ok(Some(taken)) = self.socket.take(&mut bytes) {
             let Some(time_ns) = taken.time_ns else { continue };
             if let Some(packet) = parsed(&bytes[..taken.length], &self.endpoint, taken.outgoing) {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_of_a_packet_is_told_by_the_port() {
+    fn the_way_of_a_packet_is_reported_by_the_port() {
         let endpoint = Endpoint::Udp { port: 50002 };
         let to_us = udp(7, 50002, b"robot");
         let packet = parsed(&to_us, &endpoint, false).unwrap();

@@ -87,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn of_two_timers_in_one_thread_one_is_told_or_none(hz in 20.0_f64..2000.0, ratio in 1.3_f64..9.0, seed: u64) {
+    fn of_two_timers_in_one_thread_one_is_reported_or_none(hz in 20.0_f64..2000.0, ratio in 1.3_f64..9.0, seed: u64) {
         let (fast, slow) = (1e9 / hz, ratio * 1e9 / hz);
         let mut times = grid(seed, 400, fast, 0.01, 0.0);
         let end = *times.last().unwrap_or(&0);

@@ -2,11 +2,11 @@
 //! when its garbage is collected.
 //!
 //! Whoever waits for the lock sleeps on a futex within `_PyRuntime`, of which
-//! `/proc/PID/task/TID/syscall` tells: threads are looked at some fifty times a second, at times
+//! `/proc/PID/task/TID/syscall` reports: threads are looked at some fifty times a second, at times
 //! that no loop can be in step with. A thread that then neither sleeps nor waits is the one that
-//! holds it. Where the collector begins and ends is told by the interpreter's symbols or by the
+//! holds it. Where the collector begins and ends is reported by the interpreter's symbols or by the
 //! probes that distributors build in (USDT): there the kernel sets breakpoints for the time of the
-//! watch. What the interpreter's file does not tell is not told here either.
+//! watch. What the interpreter's file does not report is not reported here either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -70,9 +70,9 @@ pub struct PythonReport {
     /// How often its threads were looked at.
     pub looks: u64,
     /// Threads that waited for the interpreter's lock, the longest first; null where the
-    /// interpreter's file does not tell where it is.
+    /// interpreter's file does not report where it is.
     pub lock: Option<Vec<LockWait>>,
-    /// The collector; null where the interpreter's file does not tell where it is, or probes were
+    /// The collector; null where the interpreter's file does not report where it is, or probes were
     /// not wanted.
     pub collector: Option<Collector>,
     /// What is not known of it, and why.
@@ -213,7 +213,7 @@ fn look_on(shared: &Mutex<BTreeMap<i32, Python>>, stop: &AtomicBool) {
     }
 }
 
-/// What a thread does, as `/proc/PID/task/TID/syscall` tells.
+/// What a thread does, as `/proc/PID/task/TID/syscall` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     /// On a CPU, or ready for one.

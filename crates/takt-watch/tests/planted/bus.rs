@@ -107,21 +107,23 @@ fn eighteen_of_twenty_places_of_a_bus_are_named() {
     let _machine = alone();
     assert!(can_trace());
     let mut short = Vec::new();
-    let mut tell = |name: &str, place: Place, plant: &mut dyn FnMut(&mut Bus)| {
+    let mut judge_case = |name: &str, place: Place, plant: &mut dyn FnMut(&mut Bus)| {
         let link = watched(MANY, FollowBy::Auto, plant).unwrap();
         println!("{name}: {} of {MANY} put down to {place:?}; {:?}", blamed(&link, place), link.blame);
         if blamed(&link, place) * 10 < MANY * 9 {
             short.push(name.to_owned());
         }
     };
-    tell("a slow device", Place::RobotOrNetwork, &mut |bus| {
+    judge_case("a slow device", Place::RobotOrNetwork, &mut |bus| {
         bus.control.wire(WireFault::Delay(DELAY), When::Next(1));
     });
-    tell("a lost frame", Place::RobotOrNetwork, &mut |bus| bus.control.wire(WireFault::Drop, When::Next(1)));
-    tell("its own code", Place::UserCode, &mut |bus| bus.master.plant("long"));
-    tell("the interface's queue", Place::SendPath, &mut |bus| bus.master.plant("full"));
+    judge_case("a lost frame", Place::RobotOrNetwork, &mut |bus| {
+        bus.control.wire(WireFault::Drop, When::Next(1))
+    });
+    judge_case("its own code", Place::UserCode, &mut |bus| bus.master.plant("long"));
+    judge_case("the interface's queue", Place::SendPath, &mut |bus| bus.master.plant("full"));
     let mut hog = Role::start("long hog");
-    tell("kept from running", Place::WokenLate, &mut |_| {
+    judge_case("kept from running", Place::WokenLate, &mut |_| {
         hog.plant();
     });
     drop(hog);

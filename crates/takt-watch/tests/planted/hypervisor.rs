@@ -66,7 +66,7 @@ const HIT_NS: u64 = 4 * MS;
 const COUNTED: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(200);
 
-/// A loop that does nothing but read the clock, and tells of every leap of it in which it was not
+/// A loop that does nothing but read the clock, and reports every leap of it in which it was not
 /// switched from its CPU and the counter of stolen time moved by as much.
 pub fn clock_reader() {
     let leaps = Arc::new(Mutex::new(Vec::new()));
@@ -88,7 +88,7 @@ pub fn clock_reader() {
             seen.lock().unwrap().push((longest, before.1));
         }
     });
-    println!("\nTOLD ready");
+    println!("\nRESULT ready");
     let until = Instant::now() + PATIENCE;
     for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
         let found = loop {
@@ -106,7 +106,7 @@ pub fn clock_reader() {
                 break (0, 0);
             }
         };
-        println!("TOLD {} {}", found.0, found.1);
+        println!("RESULT {} {}", found.0, found.1);
         std::io::stdout().flush().unwrap();
     }
 }

@@ -36,12 +36,12 @@ while True:
     mark = MARK if plant == 'marked' else 1
     s.sendto(struct.pack('>HHd', 60, mark, stamp) + bytes(48), ('HOST.1', PORT))
     if stamp - due > 0.003: late += 1
-    if plant == 'told': print(late, flush=True)
+    if plant == 'counts': print(late, flush=True)
     elif plant: print(plant, flush=True)
 ";
 
 /// Answers each packet. "long": the next takes long; "full": before the next answer it fills the
-/// interface's queue; "told": how often it got a packet late after its arrival, and took long, by
+/// interface's queue; "counts": how often it got a packet late after its arrival, and took long, by
 /// its own clock and the socket's time stamps.
 const PROGRAM: &str = "
 import os, select, socket, struct, sys, time
@@ -68,7 +68,7 @@ while True:
     s.sendto(b'answer' + bytes(50), robot)
     woken += begun - seconds - ns / 1e9 > 0.003
     own += time.time() - begun > 0.003
-    if plant == 'told': print(woken, own, flush=True)
+    if plant == 'counts': print(woken, own, flush=True)
     elif plant: print(plant, flush=True)
 ";
 
@@ -76,26 +76,26 @@ while True:
 pub struct Steered {
     pub child: Child,
     steer: ChildStdin,
-    told: BufReader<ChildStdout>,
+    lines: BufReader<ChildStdout>,
 }
 
 impl Steered {
     pub fn start(command: &mut Command) -> Option<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
-        let (steer, told) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
-        Some(Self { child, steer, told })
+        let (steer, lines) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
+        Some(Self { child, steer, lines })
     }
 
     /// Waits for a line; false at the end.
-    pub fn tells(&mut self, expected: &str) -> bool {
+    pub fn prints(&mut self, expected: &str) -> bool {
         let mut line = String::new();
-        self.told.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.trim() == expected
+        self.lines.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.trim() == expected
     }
 
     /// Reads lines up to this one; false at the end.
     pub fn comes_to(&mut self, expected: &str) -> bool {
         let mut line = String::new();
-        while self.told.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        while self.lines.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
             if line.trim() == expected {
                 return true;
             }
@@ -106,14 +106,14 @@ impl Steered {
 
     pub fn plant(&mut self, what: &str) {
         writeln!(self.steer, "{what}").unwrap();
-        assert!(self.tells(what), "{what} was not planted");
+        assert!(self.prints(what), "{what} was not planted");
     }
 
     /// What it counted itself.
     fn counted(&mut self) -> Vec<u64> {
-        writeln!(self.steer, "told").unwrap();
+        writeln!(self.steer, "counts").unwrap();
         let mut line = String::new();
-        self.told.read_line(&mut line).unwrap();
+        self.lines.read_line(&mut line).unwrap();
         line.split_whitespace().map(|word| word.parse().unwrap()).collect()
     }
 }
@@ -185,7 +185,7 @@ impl Cable {
         }
         let mut program = Steered::start(Command::new("python3").args(["-c", &code(PROGRAM)]))?;
         writeln!(robot.steer, "go").ok()?;
-        let ready = program.tells("ready") && robot.tells("ready");
+        let ready = program.prints("ready") && robot.prints("ready");
         ready.then_some(Self { robot, program, role: None, interface, port })
     }
 
@@ -201,7 +201,7 @@ impl Cable {
 }
 
 /// Watches the link while `plant` plants `count` delays, with the help of a role of this program
-/// where one is named, and tells how many of each place were blamed; and how often the robot sent
+/// where one is named, and shows how many of each place were blamed; and how often the robot sent
 /// late, the program got a packet late, and took long, by their own clocks.
 fn watched(
     count: usize,
@@ -291,7 +291,7 @@ fn eighteen_of_twenty_places_are_named() {
     let _machine = alone();
     assert!(can_trace());
     let mut short = Vec::new();
-    let mut tell = |name: &str, place: Place, link: LinkReport| {
+    let mut judge_case = |name: &str, place: Place, link: LinkReport| {
         println!("{name}: {} of {MANY} put down to {place:?}; {:?}", blamed(&link, place), link.blame);
         if blamed(&link, place) * 10 < MANY * 9 {
             short.push(name.to_owned());
@@ -299,7 +299,7 @@ fn eighteen_of_twenty_places_are_named() {
     };
     let only = std::env::var("TAKT_CLASS").unwrap_or_default();
     for (name, place, role, plant) in CLASSES.into_iter().filter(|class| class.0.contains(&only)) {
-        tell(name, place, watched(MANY, FollowBy::Auto, role, plant).unwrap().0);
+        judge_case(name, place, watched(MANY, FollowBy::Auto, role, plant).unwrap().0);
     }
     // Nothing planted: nobody is blamed but who was late by the clocks of robot and program.
     let (none, [sent, got, own]) = watched(MANY, FollowBy::Auto, "", |_| pause(20 * MS)).unwrap();

@@ -1,7 +1,7 @@
 //! Each cause planted beside or within a watched program must be named, and none where nothing was
 //! planted.
 //!
-//! The short tests plant a few; the campaign (`--ignored`) plants twenty of each class and tells
+//! The short tests plant a few; the campaign (`--ignored`) plants twenty of each class and shows
 //! how many were named. Programs that are watched are cyclictest and Python where they are there,
 //! and this program in a role of its own, never the thread that watches.
 
@@ -117,7 +117,7 @@ fn a_role() {
                 },
             );
         }
-        // Nothing tells the kernel who holds it.
+        // Nothing shows the kernel who holds it.
         "waited" => {
             let mutex = Arc::new(Mutex::new(()));
             let taken = Arc::clone(&mutex);
@@ -162,13 +162,13 @@ fn holder(mut take: impl FnMut() + Send + 'static, held: impl Fn(&dyn Fn()) + Se
     }));
 }
 
-/// Does `act` for every line that comes, and tells when.
+/// Does `act` for every line that comes, and shows when.
 fn answer(mut act: impl FnMut()) {
-    println!("\nTOLD ready");
+    println!("\nRESULT ready");
     for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
         let from_ns = monotonic_ns();
         act();
-        println!("TOLD {from_ns} {}", monotonic_ns());
+        println!("RESULT {from_ns} {}", monotonic_ns());
         std::io::stdout().flush().unwrap();
     }
 }
@@ -201,19 +201,19 @@ fn victim(act: impl Fn(u64) + Send + 'static) {
 
 fn victim_of(policy: &str, cpu: Option<usize>, period: Duration, act: impl Fn(u64) + Send + 'static) {
     let (ask, asked) = std::sync::mpsc::channel::<()>();
-    let (tell, told) = std::sync::mpsc::channel::<(u64, u64)>();
+    let (judge_case, output) = std::sync::mpsc::channel::<(u64, u64)>();
     let _loop = loop_with("victim", &settings(policy, cpu), period, move |index| {
         if asked.try_recv().is_ok() {
             let from_ns = monotonic_ns();
             act(index);
-            tell.send((from_ns, monotonic_ns())).unwrap();
+            judge_case.send((from_ns, monotonic_ns())).unwrap();
         }
     });
-    println!("\nTOLD ready");
+    println!("\nRESULT ready");
     for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
         ask.send(()).unwrap();
-        let (from_ns, to_ns) = told.recv().unwrap();
-        println!("TOLD {from_ns} {to_ns}");
+        let (from_ns, to_ns) = output.recv().unwrap();
+        println!("RESULT {from_ns} {to_ns}");
         std::io::stdout().flush().unwrap();
     }
 }
@@ -390,7 +390,7 @@ fn eighteen_of_twenty_are_named_in_every_class() {
     assert!(can_trace());
     let mut short = Vec::new();
     let only = std::env::var("TAKT_CLASS").unwrap_or_default();
-    let mut tell = |name: &str, plant: &dyn Fn() -> Option<Outcome>| {
+    let mut judge_case = |name: &str, plant: &dyn Fn() -> Option<Outcome>| {
         let Some(outcome) = name.contains(&only).then(plant).flatten() else { return };
         println!(
             "{name}: {} of {} named, {} not late, wrong: {:?}",
@@ -400,22 +400,22 @@ fn eighteen_of_twenty_are_named_in_every_class() {
             short.push(name.to_owned());
         }
     };
-    tell("another thread (hog beside cyclictest)", &|| hog(MANY).map(|found| found.1));
-    tell("stopped (SIGSTOP to cyclictest)", &|| stopped(MANY));
-    tell("lock held", &|| Some(in_role("lock", MANY, &LOCK, "holder")));
-    tell("waited for", &|| Some(in_role("waited", MANY, &[Cause::Waited], "holder")));
-    tell("own helper thread", &|| Some(in_role("own", MANY, &[Cause::OwnThread], "helper")));
-    tell("throttled", &|| {
+    judge_case("another thread (hog beside cyclictest)", &|| hog(MANY).map(|found| found.1));
+    judge_case("stopped (SIGSTOP to cyclictest)", &|| stopped(MANY));
+    judge_case("lock held", &|| Some(in_role("lock", MANY, &LOCK, "holder")));
+    judge_case("waited for", &|| Some(in_role("waited", MANY, &[Cause::Waited], "holder")));
+    judge_case("own helper thread", &|| Some(in_role("own", MANY, &[Cause::OwnThread], "helper")));
+    judge_case("throttled", &|| {
         let settings = Settings { deadline_ns: Some(10 * MS), ..patient() };
         Some(in_role_with("throttled", MANY, &[Cause::Throttled], "", settings))
     });
-    tell("software interrupt", &|| beside("softirq", MANY, &[Cause::Softirq], "NET_RX"));
-    tell("interrupt", &|| beside("interrupt", MANY, &[Cause::Interrupt], ""));
-    tell("page faults", &|| Some(in_role("faults", MANY, &FAULTS, "")));
-    tell("its own long cycle", &|| Some(in_role("long", MANY, &LONG, "")));
-    tell("its own long cycle, Python", &|| long_python(MANY));
-    tell("idle exit", &|| hypervisor::idle_exits(MANY));
-    tell("steal", &|| hypervisor::stolen(MANY));
+    judge_case("software interrupt", &|| beside("softirq", MANY, &[Cause::Softirq], "NET_RX"));
+    judge_case("interrupt", &|| beside("interrupt", MANY, &[Cause::Interrupt], ""));
+    judge_case("page faults", &|| Some(in_role("faults", MANY, &FAULTS, "")));
+    judge_case("its own long cycle", &|| Some(in_role("long", MANY, &LONG, "")));
+    judge_case("its own long cycle, Python", &|| long_python(MANY));
+    judge_case("idle exit", &|| hypervisor::idle_exits(MANY));
+    judge_case("steal", &|| hypervisor::stolen(MANY));
     let made_up = if "nothing planted".contains(&only) { nothing_planted() } else { 0 };
     assert!(short.is_empty() && made_up == 0, "less than 18 of 20: {short:?}; made up: {made_up}");
 }

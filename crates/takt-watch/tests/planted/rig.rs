@@ -24,11 +24,12 @@ pub fn spin(ns: u64) {
     }
 }
 
-/// This very program, started anew in a role; `steer` and `told` are its standard input and output.
+/// This very program, started anew in a role; `steer` and `output` are its standard input and
+/// output.
 pub struct Role {
     pub child: Child,
     pub steer: ChildStdin,
-    pub told: BufReader<ChildStdout>,
+    pub output: BufReader<ChildStdout>,
 }
 
 impl Role {
@@ -40,21 +41,21 @@ impl Role {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (steer, told) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut role = Self { child, steer, told };
+        let (steer, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut role = Self { child, steer, output };
         assert_eq!(role.line(), "ready", "the role {name} did not start");
         role
     }
 
-    /// The next line that begins with `TOLD `; empty at the end.
+    /// The next line that begins with `RESULT `; empty at the end.
     pub fn line(&mut self) -> String {
         loop {
             let mut line = String::new();
-            if self.told.read_line(&mut line).unwrap() == 0 {
+            if self.output.read_line(&mut line).unwrap() == 0 {
                 return String::new();
             }
-            if let Some(told) = line.split_once("TOLD ") {
-                return told.1.trim().to_owned();
+            if let Some(output) = line.split_once("RESULT ") {
+                return output.1.trim().to_owned();
             }
         }
     }

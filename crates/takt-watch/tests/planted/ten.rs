@@ -1,4 +1,4 @@
-//! Ten loops of 1 kHz: both ways to follow them tell the same, and what it costs.
+//! Ten loops of 1 kHz: both ways to follow them report the same, and what it costs.
 
 use std::process::{Command, Stdio};
 
@@ -28,7 +28,7 @@ fn ten_loops() -> Option<Ended> {
 }
 
 #[test]
-fn the_kernel_and_the_events_tell_the_same() {
+fn the_kernel_and_the_events_report_the_same() {
     let _machine = alone();
     if !can_trace() {
         return;
@@ -56,7 +56,7 @@ fn the_kernel_and_the_events_tell_the_same() {
     for thread in kernel.threads.iter().filter(|thread| thread.kind == Kind::Periodic) {
         let other = events.threads.iter().find(|other| other.tid == thread.tid).unwrap();
         let text = format!("{thread:?}\n{other:?}");
-        // Microseconds: events tell what a timer was set to with its slack.
+        // Microseconds: events report what a timer was set to with its slack.
         let near = |a: f64, b: f64, share: f64| (a - b).abs() <= share * a.max(b) + 60.0;
         assert!(near(thread.period_us.unwrap(), other.period_us.unwrap(), 0.01), "{text}");
         // They do not begin and end at the same instant, and the machine is busy.

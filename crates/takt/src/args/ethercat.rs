@@ -22,12 +22,12 @@ pub struct Analyse {
     /// Capture of any master by any program (pcapng or pcap, Ethernet)
     pub file: PathBuf,
     /// What the application itself says: run directory of the humanoid, or a CSV file with sent_ns
-    /// and taken_ns (and planned_ns, wake_ns) of each cycle in CLOCK_MONOTONIC; tells the host's
+    /// and taken_ns (and planned_ns, wake_ns) of each cycle in CLOCK_MONOTONIC; reports the host's
     /// stack from the application
     #[arg(long, value_name = "DIR|CSV")]
     pub run: Option<PathBuf>,
-    /// CLOCK_REALTIME less CLOCK_MONOTONIC in nanoseconds, for captures that do not tell (those of
-    /// Takt do)
+    /// CLOCK_REALTIME less CLOCK_MONOTONIC in nanoseconds, for captures that do not report (those
+    /// of Takt do)
     #[arg(long, requires = "run", allow_negative_numbers = true)]
     pub clock_offset_ns: Option<i64>,
     /// Round trips beyond this are slow, microseconds; half the master's period when absent

@@ -49,7 +49,7 @@ pub struct Gate {
     /// Judge although the machines or kernels differ; what differs is said
     #[arg(long)]
     pub across_machines: bool,
-    /// Write the decision as JUnit XML: worse is a failure, what cannot be told is skipped
+    /// Write the decision as JUnit XML: worse is a failure, what cannot be reported is skipped
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
     /// Print the decision as JSON

@@ -8,7 +8,7 @@ Needs root, or the capabilities cap_perfmon and cap_dac_read_search; without the
 
 /// `takt watch`
 pub const WATCH: &str = "\
-Needs root, or the capabilities cap_perfmon and cap_dac_read_search; without them rates and waits are told and no causes, with what is \
+Needs root, or the capabilities cap_perfmon and cap_dac_read_search; without them rates and waits are reported and no causes, with what is \
 missing, and the exit status is 2. A command is ended as Ctrl-C would when the time is over; with --json its output is dropped.";
 
 /// `takt tune`
@@ -47,14 +47,14 @@ that all nodes see; there, a factor kernel or label.NAME asks for nodes with the
 /// `takt query`
 pub const QUERY: &str = "\
 Tables: runs (a row a run: the index), measures (a row a measure of a run: its figures), samples (a row a sample: time_ns, value_ns); \
-measures and samples have the columns of runs, too. SHOW COLUMNS FROM runs tells them. Nothing can be written. Needs a takt that was \
+measures and samples have the columns of runs, too. SHOW COLUMNS FROM runs reports them. Nothing can be written. Needs a takt that was \
 built with the feature query.";
 
 /// `takt gate`
 pub const GATE: &str = "\
-The unit is the run, and many short runs tell more than few long ones: 20 before and 10 new ones of some seconds each are a beginning on a \
+The unit is the run, and many short runs report more than few long ones: 20 before and 10 new ones of some seconds each are a beginning on a \
 quiet machine, a busy one takes hundreds. What is printed says which rise so many runs find in 19 of 20, and how many would find --find. Runs \
-that were made in turn with the old ones, on the same machine, tell more than runs of another day. Exit status: 0 better or same, 1 worse, 2 could not, 3 judged, but what was printed is lost, 4 cannot tell.";
+that were made in turn with the old ones, on the same machine, report more than runs of another day. Exit status: 0 better or same, 1 worse, 2 could not, 3 judged, but what was printed is lost, 4 cannot tell.";
 
 /// `takt kernels run`
 pub const KERNELS: &str = "\
@@ -80,7 +80,7 @@ paper are the campaign daq-long.";
 
 /// `takt bench humanoid`
 pub const BENCH_HUMANOID: &str = "\
-Needs root (the veth pair, SCHED_FIFO 99, the trace); without it devices are simulated in process, and what was not granted is told.";
+Needs root (the veth pair, SCHED_FIFO 99, the trace); without it devices are simulated in process, and what was not granted is reported.";
 
 /// `takt bench gpu`
 pub const BENCH_GPU: &str = "\
@@ -96,7 +96,7 @@ Takes about 2 minutes with the defaults: 3 policies of 30 s. The policies takt a
 
 /// `takt demo`
 pub const DEMO: &str = "\
-Takes about a minute and a half. Needs no root: without it what was not granted is told.";
+Takes about a minute and a half. Needs no root: without it what was not granted is reported.";
 
 /// `takt gpu check`
 pub const GPU_CHECK: &str = "\

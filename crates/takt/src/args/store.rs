@@ -33,7 +33,7 @@ pub enum Store {
         #[arg(long, default_value = "takt-runs")]
         to: PathBuf,
     },
-    /// Read everything and tell what is not what it was; exit with 1 where there is such
+    /// Read everything and report what is not what it was; exit with 1 where there is such
     Verify {
         /// The store
         store: String,
@@ -46,7 +46,7 @@ pub enum Store {
         store: String,
         /// Runs to take away; none: only what no run names
         runs: Vec<String>,
-        /// Only tell what would be taken away
+        /// Only report what would be taken away
         #[arg(long)]
         dry_run: bool,
     },

@@ -98,7 +98,7 @@ fn same(campaign: Campaign, now: &Plan) -> Result<Campaign, LabError> {
     Err(LabError::OtherBench { dir, before, now })
 }
 
-/// What tells one bench from another.
+/// What reports one bench from another.
 fn in_words(plan: &Plan) -> String {
     let factor = |f: &takt_lab::campaign::FactorSpec| {
         let values: Vec<String> = f.values.iter().map(takt_lab::campaign::Level::text).collect();

@@ -31,7 +31,6 @@ pub fn run(args: &BenchFaults) -> CommandResult {
     Ok(if args.check && report.violations > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// A case in one line.
 fn line(case: &CaseReport) -> String {
     let what = match (&case.skipped, case.commanded_after_ms) {
         (Some(why), _) => format!("skipped: {why}"),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use takt_gpu::check::Way;
+use takt_gpu::check::MeasuredWait;
 use takt_gpu::{CheckOptions, CudaVersion, Gpu};
 use takt_lab::Event;
 use takt_lab::campaign::{Campaign, Plan, Table, shipped};
@@ -40,7 +40,7 @@ pub fn run(args: &BenchGpu) -> CommandResult {
             drop(gpu);
             let emulated = info.as_ref().is_some_and(|info| info.emulated);
             let mut list = Vec::new();
-            // Each is told as soon as it is known: all of it takes a quarter of an hour.
+            // Each is reported as soon as it is known: all of it takes a quarter of an hour.
             let mut keep = |requirement: Requirement| {
                 let why = "the GPU is emulated: its times say nothing about a GPU";
                 let requirement = if emulated { requirement.does_not_count(why) } else { requirement };
@@ -164,7 +164,7 @@ fn memory(args: &BenchGpu, what: &str) -> Result<Requirement, std::io::Error> {
     match takt_gpu::check(&options, &mut |what| eprintln!("{what}")) {
         Ok(check) => {
             let launches = check.quiet.iter().map(|way| {
-                let Way { name, whole_us: t, .. } = way;
+                let MeasuredWait { name, whole_us: t, .. } = way;
                 format!("{name}: mean {:.0} us, p99.9 {:.0} us, worst {:.0} us", t.mean, t.p999, t.worst)
             });
             let disturbed = check

@@ -16,7 +16,7 @@ use crate::registry::ROBOTS;
 const NAME: &str = "manager";
 
 pub fn run(args: &BenchManager) -> CommandResult {
-    // What cannot be compared with is told before minutes of measuring.
+    // What cannot be compared with is reported before minutes of measuring.
     if let Some(other) = &args.compare {
         takt_report::collect(&[other])?;
     }

@@ -78,7 +78,7 @@ pub fn run(
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = last_words(&said).unwrap_or(said.trim()).to_owned();
-    Err(RunFailure::Process { status: output.status, said })
+    let message = String::from_utf8_lossy(&output.stderr);
+    let message = last_words(&message).unwrap_or(message.trim()).to_owned();
+    Err(RunFailure::Process { status: output.status, message })
 }

@@ -1,4 +1,4 @@
-//! `takt ethercat`: captures of EtherCAT traffic, and what they tell.
+//! `takt ethercat`: captures of EtherCAT traffic, and what they report.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ fn capture(args: &Capture) -> CommandResult {
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Told<'a> {
+struct Printed<'a> {
     file: &'a Path,
     capture: &'a CaptureFacts,
     #[serde(flatten)]
@@ -57,8 +57,8 @@ fn analyse_file(args: &Analyse) -> CommandResult {
     let limits = Limits { slow_ns: ns(args.slow_us), late_ns: ns(args.late_us) };
     let report = analyse(&traffic, log.as_ref(), &limits);
     if args.json {
-        let told = Told { file: &args.file, capture: &facts, report: &report };
-        println!("{}", serde_json::to_string_pretty(&told)?);
+        let printed = Printed { file: &args.file, capture: &facts, report: &report };
+        println!("{}", serde_json::to_string_pretty(&printed)?);
         return judged(&args.file, &facts, &report);
     }
     for interface in &facts.interfaces {
@@ -94,7 +94,7 @@ fn judged(file: &Path, facts: &CaptureFacts, report: &Report) -> CommandResult {
 /// The application's stamps, of a run directory or a CSV file.
 fn app_log(path: &Path, clock_offset_ns: Option<i64>) -> Result<AppLog, Box<dyn std::error::Error>> {
     let offset_ns = clock_offset_ns.ok_or(
-        "--run: the capture does not say how its clock stands to CLOCK_MONOTONIC, in which a run is told. Capture with \
+        "--run: the capture does not say how its clock stands to CLOCK_MONOTONIC, in which a run is reported. Capture with \
          `takt segment --capture` or `takt ethercat capture`, or give --clock-offset-ns (CLOCK_REALTIME less CLOCK_MONOTONIC)",
     )?;
     let log = if path.is_dir() {

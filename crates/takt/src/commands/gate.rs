@@ -9,7 +9,7 @@ use super::CommandResult;
 use crate::args::gate::Gate;
 
 /// Exit status of a gate that cannot tell: neither a pass nor a failure, which CI systems can be
-/// told to take for a warning.
+/// instructed to take for a warning.
 const INCONCLUSIVE: u8 = 4;
 
 pub fn run(args: &Gate) -> CommandResult {
@@ -27,21 +27,21 @@ pub fn run(args: &Gate) -> CommandResult {
     #[cfg(not(feature = "store"))]
     let (baseline, runs) = (&args.baseline, &args.runs);
     #[cfg_attr(not(feature = "store"), expect(unused_mut, reason = "folders alone"))]
-    let mut said = gate(baseline, runs, &options)?;
+    let mut message = gate(baseline, runs, &options)?;
     #[cfg(feature = "store")]
-    said.left_out.extend(places.left_out);
+    message.left_out.extend(places.left_out);
     if let Some(path) = &args.junit {
-        let text = junit(&said)?;
+        let text = junit(&message)?;
         takt_files::create_output(path)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&said)?);
+        println!("{}", serde_json::to_string_pretty(&message)?);
     } else {
-        print!("{}", takt_report::text(&document(&said)));
+        print!("{}", takt_report::text(&document(&message)));
     }
-    Ok(match said.decision {
+    Ok(match message.decision {
         Decision::Better | Decision::Same => ExitCode::SUCCESS,
         Decision::Worse => ExitCode::from(1),
         Decision::Inconclusive => ExitCode::from(INCONCLUSIVE),

@@ -201,7 +201,7 @@ impl Output {
             file.write_all(text.as_bytes()).map_err(|error| failed(&self.path, error))?;
             return Ok(self.path.clone());
         }
-        // It may have come meanwhile, which creating a new one tells.
+        // It may have come meanwhile, which creating a new one reports.
         let mut file = std::fs::OpenOptions::new()
             .write(true)
             .create_new(true)

@@ -301,8 +301,8 @@ where
     let (telemetry, known) = {
         let (board, known) = (live.board(), super::otlp::of_manager::AtEnd::default());
         let endpoint = super::otlp::check(args.otlp.as_ref())?;
-        let told = std::sync::Arc::clone(&known);
-        let telemetry = super::otlp::begin(endpoint, &[], move |points| match told.get() {
+        let reported = std::sync::Arc::clone(&known);
+        let telemetry = super::otlp::begin(endpoint, &[], move |points| match reported.get() {
             Some(last) => super::otlp::of_manager::fill_last(points, last),
             None => super::otlp::of_manager::fill(points, &board.read()),
         })?;
@@ -345,7 +345,7 @@ fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<
     })
 }
 
-/// Tells what came of it. As with the other commands a verdict decides about the exit status only
+/// Reports what came of it. As with the other commands a verdict decides about the exit status only
 /// with `--check`.
 fn report(args: &args::Manage, finished: &Finished, emit: Option<&Folder>) -> CommandResult {
     let verdict = finished.status.verdict();

@@ -1,4 +1,4 @@
-//! `--otlp` of run, manage and watch: what is told to an OpenTelemetry collector.
+//! `--otlp` of run, manage and watch: what is instructed to an OpenTelemetry collector.
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const LAST: Duration = Duration::from_secs(5);
 pub const LATE: [&str; 3] =
     ["takt.late", "{release}", "Releases that were late or whose job ended late, by cause."];
 
-/// A collector that is told.
+/// A collector that is reported.
 #[derive(Debug)]
 pub struct Telemetry(Exporter);
 
@@ -50,7 +50,7 @@ fn interval() -> Result<Duration, String> {
     }
 }
 
-/// Who tells: as OpenTelemetry's conventions name it, with what its variables add.
+/// Who reports: as OpenTelemetry's conventions name it, with what its variables add.
 fn resource(about: &[(&str, String)]) -> Result<Vec<(String, Value)>, String> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy().into_owned();
@@ -80,7 +80,7 @@ fn resource(about: &[(&str, String)]) -> Result<Vec<(String, Value)>, String> {
 }
 
 impl Telemetry {
-    /// Tells a verdict, with where its evidence lies.
+    /// Reports a verdict, with where its evidence lies.
     fn verdict(&self, verdict: Verdict, sentence: String, mut evidence: Vec<(String, Value)>) {
         let severity = match verdict {
             Verdict::Pass => Severity::Info,
@@ -88,14 +88,14 @@ impl Telemetry {
             Verdict::Fail => Severity::Error,
         };
         evidence.push(("takt.verdict".to_owned(), Value::Text(verdict.to_string())));
-        self.tell("takt.verdict", severity, sentence, evidence);
+        self.report("takt.verdict", severity, sentence, evidence);
     }
 
-    fn tell(&self, event: &str, severity: Severity, body: String, attributes: Vec<(String, Value)>) {
+    fn report(&self, event: &str, severity: Severity, body: String, attributes: Vec<(String, Value)>) {
         self.0.log(Record { event: event.to_owned(), severity, body, attributes });
     }
 
-    /// Sends what is left. What did not arrive is told, and changes nothing else.
+    /// Sends what is left. What did not arrive is reported, and changes nothing else.
     pub fn finish(self) {
         if let Some(trouble) = self.0.finish(LAST).trouble() {
             eprintln!("--otlp: {trouble}; the run is not affected");
@@ -208,7 +208,7 @@ pub mod of_run {
         if let Some((measure, at_ns, value_ns, _)) = worst {
             let count = |value: u64| Value::Count(i64::try_from(value).unwrap_or(i64::MAX));
             let late = dir.path().join(takt_lab::trace::LATE_FILE);
-            // A flight recorder has left a picture of it; else the samples tell.
+            // A flight recorder has left a picture of it; else the samples report.
             evidence.push(match late.is_file() {
                 true => link(&late, ""),
                 false => link(dir.path(), &format!("#{measure}@{at_ns}")),
@@ -271,7 +271,7 @@ pub mod of_watch {
     }
 
     /// Nobody has said what a watched program must keep, so there is no verdict. What was late is
-    /// told, with where to look at it.
+    /// reported, with where to look at it.
     pub fn conclude(telemetry: &Telemetry, report: &Report) {
         let late: u64 = report.threads.iter().map(|thread| thread.late).sum();
         let releases: u64 = report.threads.iter().map(|thread| thread.releases).sum();
@@ -290,7 +290,7 @@ pub mod of_watch {
             evidence.push(("takt.late.us".to_owned(), Value::Number(window.lateness_us)));
         }
         let severity = if late == 0 { Severity::Info } else { Severity::Warn };
-        telemetry.tell("takt.watched", severity, sentence, evidence);
+        telemetry.report("takt.watched", severity, sentence, evidence);
     }
 }
 

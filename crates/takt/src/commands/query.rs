@@ -79,7 +79,7 @@ impl Places {
 /// `takt query`
 #[cfg(not(feature = "query"))]
 pub fn run(args: &args::Query) -> CommandResult {
-    // A place that is no store is told first.
+    // A place that is no store is reported first.
     drop(store::open(&args.store)?);
     Err("this takt was built without SQL (cargo build --features query); DuckDB, pandas and the like read index/*.parquet of the \
          store, and takt compare --by ... --where ... needs no SQL"

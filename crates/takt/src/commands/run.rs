@@ -90,7 +90,7 @@ pub fn run(args: &Run) -> CommandResult {
             let traced = trace(&*robot, &options, &request, &mut see);
             let traced = traced.inspect_err(|error| failed::note(progress.run_dir(), error))?;
             progress.clear();
-            tell(args, &traced, |traced| print::traced(traced, print::ran, None))?;
+            print_result(args, &traced, |traced| print::traced(traced, print::ran, None))?;
             #[cfg(feature = "otlp")]
             if let Some(trace) = &traced.trace {
                 known.lock().unwrap_or_else(PoisonError::into_inner).causes = trace.report.causes.clone();
@@ -101,7 +101,7 @@ pub fn run(args: &Run) -> CommandResult {
             let ran = Session::run(&*robot, &options, &mut see);
             let ran = ran.inspect_err(|error| failed::note(progress.run_dir(), error))?;
             progress.clear();
-            tell(args, &ran, print::ran)?;
+            print_result(args, &ran, print::ran)?;
             ran
         }
     };
@@ -127,7 +127,7 @@ fn flight_recorder(args: &Run) -> Option<TraceRequest> {
 }
 
 /// Prints a summary as JSON or in words.
-fn tell<S: Serialize>(
+fn print_result<S: Serialize>(
     args: &Run,
     summary: &S,
     words: impl FnOnce(&S) -> String,

@@ -51,7 +51,7 @@ pub fn open(place: &str) -> Result<Store, takt_store::StoreError> {
 pub fn check(place: Option<&String>) -> Result<(), Box<dyn Error>> {
     let Some(place) = place else { return Ok(()) };
     Store::check(place)?;
-    // Also tells of a version that is not known, and makes an empty place a store.
+    // Also reports a version that is not known, and makes an empty place a store.
     drop(Store::open(place, true, PATIENCE)?);
     Ok(())
 }

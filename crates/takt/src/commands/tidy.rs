@@ -33,8 +33,8 @@ mod tests {
 
     #[test]
     fn only_what_is_new_and_empty_is_taken_away() {
-        let desk = tempfile::tempdir().unwrap();
-        let old = desk.path().join("old");
+        let workspace = tempfile::tempdir().unwrap();
+        let old = workspace.path().join("old");
         fs::create_dir(&old).unwrap();
         for (folder, content) in [(old.clone(), None), (old.join("a/b"), None), (old.join("c/d"), Some("e"))]
         {
@@ -46,7 +46,7 @@ mod tests {
         }
         assert!(old.is_dir() && !old.join("a").exists() && old.join("c/d/e").is_file());
         // Never made.
-        drop(Tidy::before(&desk.path().join("never/made")));
-        assert!(!desk.path().join("never").exists());
+        drop(Tidy::before(&workspace.path().join("never/made")));
+        assert!(!workspace.path().join("never").exists());
     }
 }

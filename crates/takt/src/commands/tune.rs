@@ -108,7 +108,7 @@ pub fn run(args: &Tune) -> CommandResult {
 fn read(mut summary: ChildStdout) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut text = String::new();
-        // Cut short, it is no JSON, and nothing is told of it.
+        // Cut short, it is no JSON, and nothing is reported of it.
         let _ = summary.read_to_string(&mut text);
         text
     })

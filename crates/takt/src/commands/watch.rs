@@ -44,8 +44,8 @@ pub fn run(args: &args::Watch) -> CommandResult {
         late_ns: microseconds(args.late_us),
         deadline_ns: microseconds(args.deadline_us),
         follow: if args.all_events { FollowBy::Events } else { FollowBy::Auto },
-        live: args.screen || told(args),
-        histograms: told(args),
+        live: args.screen || reported(args),
+        histograms: reported(args),
         probes: args.gc,
         ..Settings::default()
     };
@@ -99,7 +99,7 @@ pub fn run(args: &args::Watch) -> CommandResult {
     let nothing = report.threads.is_empty() && report.links.iter().all(|link| link.packets == 0);
     if nothing && report.untraced.is_none() {
         eprintln!(
-            "takt: {}: nothing of it was seen to wake up, so there is no loop to tell of",
+            "takt: {}: nothing of it was seen to wake up, so there is no loop to report of",
             report.target
         );
         let notes = report.notes.iter().filter(|note| note.starts_with("missing: "));
@@ -122,12 +122,12 @@ fn shown(latest: &Latest) -> Option<Arc<Report>> {
 }
 
 #[cfg(feature = "otlp")]
-fn told(args: &args::Watch) -> bool {
+fn reported(args: &args::Watch) -> bool {
     args.otlp.is_some()
 }
 
 #[cfg(not(feature = "otlp"))]
-fn told(_: &args::Watch) -> bool {
+fn reported(_: &args::Watch) -> bool {
     false
 }
 

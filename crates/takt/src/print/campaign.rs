@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use takt_lab::campaign::{ConditionRow, Plan, Progress, Queue, SchedulerRow, Table};
 
 use super::left::{Countdown, span};
-use super::{bar, colour, counted, not_granted, percent, skipped, told};
+use super::{bar, colour, counted, not_granted, number, percent, skipped};
 use crate::registry::ROBOTS;
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
@@ -65,7 +65,7 @@ pub fn table(table: &Table) -> String {
     for row in &table.rows {
         let values: Vec<&str> = row.factors.iter().map(|f| f.value.as_str()).collect();
         let us = &row.us;
-        let figure = |value: f64| told((us.count > 0).then_some(value), 1);
+        let figure = |value: f64| number((us.count > 0).then_some(value), 1);
         let figures: String =
             row.figures.iter().map(|(name, value)| format!("  {name} {value:.4}")).collect();
         let _ = writeln!(
@@ -141,12 +141,12 @@ pub fn scheduler_rows(rows: &[SchedulerRow]) -> String {
             r.policy,
             r.parameter,
             r.stress,
-            told(r.mean, 2),
-            told(r.median, 2),
-            told(r.max, 2),
-            told(r.stddev, 2),
-            told(r.p90, 2),
-            told(r.p99, 2),
+            number(r.mean, 2),
+            number(r.median, 2),
+            number(r.max, 2),
+            number(r.stddev, 2),
+            number(r.p90, 2),
+            number(r.p99, 2),
             counted(r.misses),
             mm(r.position_rms_m),
             mm(r.deviation_rms_m),
@@ -178,11 +178,11 @@ pub fn condition_rows(rows: &[ConditionRow]) -> String {
             "  {:<width$}{:>12}{:>12}{:>12}{:>10}{:>10}{:>10}{:>9}",
             r.condition,
             r.count,
-            told(r.max, 2),
-            told(r.mean, 2),
-            told(r.median, 2),
-            told(r.p99, 2),
-            told(r.stddev, 2),
+            number(r.max, 2),
+            number(r.mean, 2),
+            number(r.median, 2),
+            number(r.p99, 2),
+            number(r.stddev, 2),
             percent(r.stolen)
         );
         out.extend(r.sentence.iter().map(|sentence| format!("      {sentence}\n")));

@@ -10,7 +10,7 @@ use takt_robot_cell::lab::worker_rows::WorkerSummary;
 use takt_robot_cell::ssm::ProtectiveTerm;
 use takt_robot_cell::tasks::PolicyMix;
 
-use super::{circumstances, counted, percent, told};
+use super::{circumstances, counted, number, percent};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -131,7 +131,7 @@ fn tasks(s: &CellSummary) -> String {
             task.misses,
             task.skipped,
             task.late,
-            told(task.worst_ms, 2)
+            shown(task.worst_ms, 2)
         );
     }
     out
@@ -216,8 +216,8 @@ pub fn rows(rows: &[BenchRow]) -> String {
             "  {:<9}{:>6}{:>11}{:>11}{:>9}{:>9}{:>9}{:>11}{:>9}{:>9}{:>10}{:>9}   {}{}",
             row.policy,
             row.noise,
-            told(row.reaction_ms.map(|reaction| reaction.mean), 2),
-            told(row.reaction_ms.map(|reaction| reaction.worst), 2),
+            number(row.reaction_ms.map(|reaction| reaction.mean), 2),
+            number(row.reaction_ms.map(|reaction| reaction.worst), 2),
             work(|work| work.frames_judged),
             work(|work| work.frames_with_networks),
             work(|work| work.people_found),
@@ -278,7 +278,7 @@ pub fn designs(own: &str, against: &str, rows: &[DesignRow]) -> String {
         format!("{} mean/worst", clipped(own)),
     );
     for row in rows {
-        let side = |side: &Side| format!("{} / {}", told(side.mean_ms, 2), told(side.worst_ms, 2));
+        let side = |side: &Side| format!("{} / {}", number(side.mean_ms, 2), number(side.worst_ms, 2));
         let lower = |percent: f64| {
             let word = if percent < 0.0 { "higher" } else { "lower" };
             format!("{:.0} % {word}", percent.abs())
@@ -314,7 +314,7 @@ fn against(against: &Against) -> String {
     let figure = |percent: Option<f64>| match percent {
         Some(percent) if percent < 0.0 => format!("{:.0} % higher", -percent),
         Some(percent) => format!("{percent:.0} % lower"),
-        None => "not told".to_owned(),
+        None => "not reported".to_owned(),
     };
     let refused = if against.refused.is_empty() { "" } else { " (less work, see below)" };
     format!("{}, {}{refused}", figure(against.mean_percent), figure(against.worst_percent))

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fix_is_told_and_strange_texts_are_no_trouble() {
+    fn every_fix_is_reported_and_strange_texts_are_no_trouble() {
         let all = ["a: x. Fix: f", "b: y. Fix: g", "c: z. Fix: g", "nothing that is known", ""];
         let line = not_granted(&all.map(str::to_owned)).unwrap();
         assert!(line.contains("5 settings: a, b, c, nothing that is known and 1 more."), "{line}");

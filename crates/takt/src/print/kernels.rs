@@ -7,7 +7,7 @@ use takt_kernels::packages::Listed;
 use takt_lab::campaign::Table;
 use takt_lab::kernels::KernelRow;
 
-use super::{counted, skipped, told};
+use super::{counted, number, skipped};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -64,7 +64,6 @@ fn activations(rows: &[KernelRow]) -> String {
     out
 }
 
-/// What each kernel made of the task.
 pub fn kernel_rows(rows: &[KernelRow], table: &Table) -> String {
     let mut out = String::new();
     let measure = rows.iter().map(|row| row.measure.as_str()).find(|m| !m.is_empty()).unwrap_or("nothing");
@@ -89,11 +88,11 @@ pub fn kernel_rows(rows: &[KernelRow], table: &Table) -> String {
             row.preemption,
             row.configuration,
             row.count,
-            told(row.mean, 2),
-            told(row.median, 2),
-            told(row.p99, 2),
-            told(row.max, 2),
-            told(row.stddev, 2),
+            number(row.mean, 2),
+            number(row.median, 2),
+            number(row.p99, 2),
+            number(row.max, 2),
+            number(row.stddev, 2),
             counted(row.misses)
         );
         out.extend(skipped(row.skipped.unwrap_or(0), row.count));

@@ -67,12 +67,12 @@ pub fn managed(status: &Status, verdict: &VerdictReport) -> String {
                 "  {from_s:8.1} to {to_s:8.1} s  {state}: bound {bound} ms, worst {worst} ms, {late} of {completions} late"
             );
         }
-        let untold = chain.run.refuted_times.saturating_sub(chain.run.refutations.len() as u64);
+        let unlisted = chain.run.refuted_times.saturating_sub(chain.run.refutations.len() as u64);
         for (at_s, words) in &chain.run.refutations {
             let _ = writeln!(text, "  {at_s:8.1} s  {words}");
         }
-        if untold > 0 {
-            let _ = writeln!(text, "  and {untold} more observations against it");
+        if unlisted > 0 {
+            let _ = writeln!(text, "  and {unlisted} more observations against it");
         }
     }
     let _ = writeln!(text, "\n{}", verdict.sentence());

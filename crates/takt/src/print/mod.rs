@@ -50,7 +50,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 /// A figure with `decimals`; a dash where nothing was measured.
-fn told(value: Option<f64>, decimals: usize) -> String {
+fn number(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use indicatif::ProgressBar;
 use takt_lab::{Event, Ran, RunSummary};
 
-use super::{bar, circumstances, counted, left, style, told};
+use super::{bar, circumstances, counted, left, number, style};
 
-/// The bar of a run whose length is known, and of one that ends when it is told to.
+/// The bar of a run whose length is known, and of one that ends when it is instructed to.
 const WITH_END: &str = "{elapsed} {wide_bar} {left}  {msg}";
 const WITHOUT_END: &str = "{elapsed}  {msg}";
 
@@ -25,7 +25,7 @@ pub fn run_summary(s: &RunSummary) -> String {
         "us", "mean", "median", "P99", "P99.9", "max", "deadline", "misses"
     );
     for measure in &s.measures {
-        let us = |value: f64| told((measure.us.count > 0).then_some(value), 1);
+        let us = |value: f64| number((measure.us.count > 0).then_some(value), 1);
         let all = &measure.us;
         let deadline = measure.deadline_us.map_or_else(String::new, |us| format!("{us:.0}"));
         let _ = writeln!(
@@ -71,8 +71,8 @@ pub struct RobotProgress {
 }
 
 impl RobotProgress {
-    /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary tells
-    /// all afterwards.
+    /// `screen_taken`: a terminal view draws on the screen, so nothing else may; the summary
+    /// reports all afterwards.
     pub fn new(screen_taken: bool) -> Self {
         Self { bar: bar(0, WITHOUT_END, |style| style), run_dir: None, silent: screen_taken }
     }

@@ -11,7 +11,7 @@ use takt_watch::{Kind, Report, ThreadReport};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
-/// Late cycles of one thread that are told one by one.
+/// Late cycles of one thread that are reported one by one.
 const MOST_WORST: usize = 3;
 /// Names in a list.
 const MOST_NAMES: usize = 3;
@@ -178,8 +178,8 @@ fn python(out: &mut String, python: &PythonReport) {
     }
 }
 
-fn names(shares: &[Share], tell: impl Fn(&Share) -> String) -> String {
-    shares.iter().take(MOST_NAMES).map(tell).collect::<Vec<_>>().join(", ")
+fn names(shares: &[Share], shown: impl Fn(&Share) -> String) -> String {
+    shares.iter().take(MOST_NAMES).map(shown).collect::<Vec<_>>().join(", ")
 }
 
 fn about(out: &mut String, thread: &ThreadReport) {

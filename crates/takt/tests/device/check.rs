@@ -129,9 +129,12 @@ fn a_planted_fault_fails_its_step_and_no_other() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert_eq!(failing(&out), ["answers", "clock", "streams", "budgets"], "{}", stdout(&output));
     assert_eq!(reports(&out).len(), STEPS);
-    let said = stdout(&output);
-    has(&said, &["pixels drawn differently", "outside, at most", "FAILED       streams", "the GPU is lost"]);
-    has(&said, &["FAILED       budgets", "returns at its deadline"]);
+    let message = stdout(&output);
+    has(
+        &message,
+        &["pixels drawn differently", "outside, at most", "FAILED       streams", "the GPU is lost"],
+    );
+    has(&message, &["FAILED       budgets", "returns at its deadline"]);
 }
 
 #[test]
@@ -150,10 +153,10 @@ fn without_a_driver_the_check_is_one_sentence_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("check");
     let mut command = run(["gpu", "check", "--out", out.to_str().unwrap()]);
-    let said = refusal(&command.env("TAKT_CUDA_LIBRARY", NOWHERE).output().unwrap());
-    let last = said.lines().last().unwrap();
-    assert!(last.starts_with("takt: no CUDA driver: looked for ") && last.contains("Fix:"), "{said}");
-    assert_eq!(said.matches("no CUDA driver").count(), 1, "{said}");
+    let message = refusal(&command.env("TAKT_CUDA_LIBRARY", NOWHERE).output().unwrap());
+    let last = message.lines().last().unwrap();
+    assert!(last.starts_with("takt: no CUDA driver: looked for ") && last.contains("Fix:"), "{message}");
+    assert_eq!(message.matches("no CUDA driver").count(), 1, "{message}");
     assert!(!out.exists());
     for seconds in ["0", "541", "nan"] {
         let output = command.args(["--seconds", seconds]).output().unwrap();
@@ -224,8 +227,8 @@ fn what_is_carried_is_joined_and_checked() {
         command.current_dir(&folder).args(["--out", "results"]).env("TAKT_CUDA_LIBRARY", NOWHERE);
         command.output().unwrap()
     };
-    let said = refusal(&there());
-    assert!(said.contains("takt: no CUDA driver"), "{said}");
+    let message = refusal(&there());
+    assert!(message.contains("takt: no CUDA driver"), "{message}");
     assert!(!folder.path().join("results").exists());
     let joined = carried.join("joined/lib/provider/libprovider.so.1");
     assert_eq!(std::fs::read(&joined).unwrap(), vec![7u8; 3 << 20]);

@@ -158,14 +158,14 @@ fn a_run_and_its_load_share_the_device_as_the_configuration_says() {
     let mut run = command(&config, place.folder.path(), "2");
     run.args(["--stress", "gpu.compute"]).envs(emulator.environment(""));
     let output = place.prepare(&mut run, emulator).output().unwrap();
-    let said = stdout(&output);
+    let message = stdout(&output);
     let dir =
         super::folders(place.folder.path()).into_iter().find(|path| path.join("run.json").exists()).unwrap();
     place.holds_nothing();
     assert_eq!(
         clients(&place),
         ["mps share=70 memory=", "mps share=30 memory=0=512M"],
-        "{said}{}",
+        "{message}{}",
         stderr(&output)
     );
     let header = std::fs::read_to_string(dir.join("run.json")).unwrap_or_default();
@@ -184,9 +184,9 @@ fn a_run_is_refused_in_one_sentence_where_the_tool_is_missing() {
         let perception = format!("[perception]\ndevice = \"cuda\"\n[perception.gpu.sharing]\n{way}");
         let config = patient_cell(folder.path(), &perception);
         let mut command = command(&config, folder.path(), "1");
-        let said =
+        let message =
             refusal(&command.envs(emulator.environment("")).env("PATH", folder.path()).output().unwrap());
-        has(&said, &[word]);
-        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        has(&message, &[word]);
+        assert_eq!(message.trim_end().lines().count(), 1, "{message}");
     }
 }

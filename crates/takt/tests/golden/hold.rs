@@ -138,7 +138,6 @@ pub fn run_shape(run_dir: &Path) -> Shape {
     shape
 }
 
-/// The shape of one value.
 pub fn shape(name: &str, value: &Value) -> Shape {
     let mut shape = Shape::new();
     shape_of(&mut shape, name, value);

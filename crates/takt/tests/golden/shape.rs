@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 
-/// The test that holds it.
 const TEST: &str = env!("CARGO_CRATE_NAME");
 
 /// Types by place. `run.measures[].name` is a key of the objects in an array.
@@ -25,7 +24,6 @@ pub struct Freedom {
     pub place: &'static str,
     /// How far it is free.
     pub what: Free,
-    /// Why.
     #[allow(dead_code, reason = "for whoever reads the table")]
     pub why: &'static str,
 }
@@ -195,29 +193,29 @@ impl Golden {
 
     /// What has changed.
     pub fn differences(&self, seen: &Shape) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for (place, kinds) in seen {
             match self.lines.get(place) {
                 None if self.is_data(place) || self.is_below_unseen(place) || self.free(place).is_some() => {}
-                None => told.push(format!("{place} is new")),
+                None => reported.push(format!("{place} is new")),
                 Some(frozen) => {
                     let others = kinds.iter().filter(|kind| !self.is_accepted(place, kind));
-                    told.extend(others.map(|kind| format!("{place} is {kind}; it was {frozen:?}")));
+                    reported.extend(others.map(|kind| format!("{place} is {kind}; it was {frozen:?}")));
                 }
             }
         }
         for (place, frozen) in &self.lines {
             match seen.get(place) {
                 None if self.may_be_gone(place, seen) => {}
-                None => told.push(format!("{place} is gone")),
+                None => reported.push(format!("{place} is gone")),
                 Some(kinds) => {
                     let values = frozen.iter().filter(|kind| kind.starts_with('='));
                     let gone = values.filter(|value| !kinds.contains(*value));
-                    told.extend(gone.map(|value| format!("{place}{value} is gone")));
+                    reported.extend(gone.map(|value| format!("{place}{value} is gone")));
                 }
             }
         }
-        told
+        reported
     }
 
     /// The text of the file after a renewal: what is new is added, and what is gone and may not be
@@ -247,13 +245,13 @@ impl Golden {
             fs::write(&self.path, self.renewed(seen)).unwrap();
             return;
         }
-        let told = self.differences(seen);
+        let reported = self.differences(seen);
         assert!(
-            told.is_empty(),
+            reported.is_empty(),
             "{}: what users build on has changed:\n  {}\nIf that is meant: TAKT_GOLDEN=renew cargo test -p takt --test {TEST}, \
              and a word in CHANGELOG.md. If it is chance: a line in FREEDOMS, with its reason.",
             self.name,
-            told.join("\n  ")
+            reported.join("\n  ")
         );
     }
 }

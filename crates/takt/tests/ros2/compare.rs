@@ -244,7 +244,7 @@ fn measured(managed: &Managed, chain: &Chain, found: &mut Vec<String>) {
         found.push(format!("{name}: median {median:.2} ms, in truth {low:.2} to {high:.2}"));
     }
     // At the end it may be learning anew, since what came last was denser than all before.
-    let bounded = managed.said(name).iter().any(|word| word.bound_ms.is_some());
+    let bounded = managed.message(name).iter().any(|word| word.bound_ms.is_some());
     if chain.expected == Expected::Bounded && !bounded {
         found.push(format!("{name}: no bound: {state}, \"{why}\""));
     }
@@ -297,14 +297,14 @@ pub fn answer(managed: &Managed) -> BTreeMap<String, String> {
         // the CPUs do.
         let why = seen["state"]["why"].as_str().unwrap_or("");
         let why: String = why.chars().filter(|it| !it.is_ascii_digit()).collect();
-        let said = if state == "not_analysable" || state == "not_found" {
+        let message = if state == "not_analysable" || state == "not_found" {
             format!("{state}: {why}")
         } else {
             "analysed".to_owned()
         };
         answer.insert(
             format!("chain {}", chain.name),
-            format!("{said}; {}", managed.path(chain.name).join(", ")),
+            format!("{message}; {}", managed.path(chain.name).join(", ")),
         );
     }
     answer

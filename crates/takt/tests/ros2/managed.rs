@@ -22,8 +22,8 @@ use super::{Chain, Truth, domain};
 /// often.
 const LOOK: Duration = Duration::from_millis(100);
 const TICK_NS: u64 = 10_000_000;
-/// Between two lines that tell how far it is.
-const TELL: Duration = Duration::from_secs(30);
+/// Between two lines that report how far it is.
+const REPORT_EVERY: Duration = Duration::from_secs(30);
 
 /// What a run left.
 pub struct Managed {
@@ -67,7 +67,7 @@ pub fn run(
     scale: &str,
     seconds: u32,
     folder: &Path,
-    tell: bool,
+    report: bool,
 ) {
     fs::create_dir_all(folder).unwrap();
     // What an earlier run of another load left is no part of this one.
@@ -82,7 +82,7 @@ pub fn run(
     command.stdout(Stdio::from(File::create(folder.join("manage.json")).unwrap()));
     command.stderr(Stdio::from(File::create(folder.join("manage.err")).unwrap()));
     let mut stolen = File::create(folder.join("stolen")).unwrap();
-    let (first_ns, mut last_ns, mut told) = (CpuTime::read().steal_ns(), 0, Instant::now());
+    let (first_ns, mut last_ns, mut reported) = (CpuTime::read().steal_ns(), 0, Instant::now());
     let mut child = command.spawn().unwrap();
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -93,15 +93,15 @@ pub fn run(
             last_ns = so_far_ns;
             writeln!(stolen, "{} {so_far_ns}", monotonic_ns()).unwrap();
         }
-        if tell && told.elapsed() >= TELL {
-            told = Instant::now();
+        if report && reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
             println!("{}", Managed::read(folder).progress());
         }
         std::thread::sleep(LOOK);
     };
     // 1: a goal was missed, which is for the checks to judge.
-    let said = fs::read_to_string(folder.join("manage.err")).unwrap_or_default();
-    assert!(matches!(status.code(), Some(0 | 1)), "{status}: {said}");
+    let message = fs::read_to_string(folder.join("manage.err")).unwrap_or_default();
+    assert!(matches!(status.code(), Some(0 | 1)), "{status}: {message}");
 }
 
 /// Runs the test system in `folder` without a manager.
@@ -137,7 +137,7 @@ impl Managed {
         }
     }
 
-    /// The last state that was told: at the end, or until it was broken off.
+    /// The last state that was reported: at the end, or until it was broken off.
     pub fn status(&self) -> &Value {
         match &self.all["status"] {
             Value::Null => self
@@ -216,13 +216,14 @@ impl Managed {
     }
 
     /// What was said of a chain, and when: state and bound. A record's own stamp is that of the
-    /// decision's beginning; it was said when it was written, which the wall clock beside it tells.
-    pub fn said(&self, name: &str) -> Vec<Word> {
+    /// decision's beginning; it was said when it was written, which the wall clock beside it
+    /// reports.
+    pub fn message(&self, name: &str) -> Vec<Word> {
         let wall_ns = |record: &Value| record["wall_s"].as_f64().unwrap_or(0.0) * 1e9;
         let at_ns = |record: &Value| record["at_ns"].as_f64().unwrap_or(0.0);
         let offset_ns = self.log.iter().map(|it| wall_ns(it) - at_ns(it)).fold(f64::INFINITY, f64::min);
         let ms = |value: &Value| value.as_u64().map(|ns| ns as f64 / 1e6);
-        let mut said: Vec<Word> = Vec::new();
+        let mut message: Vec<Word> = Vec::new();
         let mut planned_ms = None;
         for record in &self.log {
             let (state, bound_ms) = match record["kind"].as_str() {
@@ -244,9 +245,9 @@ impl Managed {
                 _ => continue,
             };
             let at_ns = (wall_ns(record) - offset_ns) as u64;
-            said.push(Word { at_ns, state: state.as_str().unwrap_or("").to_owned(), bound_ms });
+            message.push(Word { at_ns, state: state.as_str().unwrap_or("").to_owned(), bound_ms });
         }
-        said
+        message
     }
 
     /// Whether threads ever had reservations.
@@ -256,11 +257,11 @@ impl Managed {
 
     /// How many seconds a chain was called guaranteed, of how many that something was said of it.
     pub fn guaranteed_s(&self, name: &str) -> (f64, f64) {
-        let said = self.said(name);
+        let message = self.message(name);
         let end_ns = self.log.iter().filter_map(|it| it["at_ns"].as_u64()).max().unwrap_or(0);
         let (mut guaranteed_ns, mut all_ns) = (0, 0);
-        for (i, word) in said.iter().enumerate() {
-            let until_ns = said.get(i + 1).map_or(end_ns, |next| next.at_ns);
+        for (i, word) in message.iter().enumerate() {
+            let until_ns = message.get(i + 1).map_or(end_ns, |next| next.at_ns);
             let lasted_ns = until_ns.saturating_sub(word.at_ns);
             all_ns += if word.state == "ended" { 0 } else { lasted_ns };
             guaranteed_ns += if word.state == "guaranteed" { lasted_ns } else { 0 };
@@ -269,7 +270,7 @@ impl Managed {
     }
 
     pub fn broken(&self, chain: &Chain) -> Broken {
-        broken(&self.said(chain.name), &self.truth, chain.path, &self.stolen)
+        broken(&self.message(chain.name), &self.truth, chain.path, &self.stolen)
     }
 }
 
@@ -288,11 +289,11 @@ fn stolen_between_ns(stolen: &[(u64, u64)], from_ns: u64, to_ns: u64) -> u64 {
 
 /// Holds what the nodes measured against what was said while it went on. The bound is the greater
 /// one where it changed.
-pub fn broken(said: &[Word], truth: &Truth, path: &[&str], stolen: &[(u64, u64)]) -> Broken {
+pub fn broken(message: &[Word], truth: &Truth, path: &[&str], stolen: &[(u64, u64)]) -> Broken {
     let mut result = Broken::default();
     for end in truth.completions(path) {
-        let Some(first) = said.iter().rposition(|word| word.at_ns <= end.began_ns) else { continue };
-        let meanwhile = said[first..].iter().take_while(|word| word.at_ns <= end.ended_ns);
+        let Some(first) = message.iter().rposition(|word| word.at_ns <= end.began_ns) else { continue };
+        let meanwhile = message[first..].iter().take_while(|word| word.at_ns <= end.ended_ns);
         let mut bound_ms: f64 = 0.0;
         if !meanwhile.into_iter().all(|word| {
             bound_ms = bound_ms.max(word.bound_ms.unwrap_or(f64::INFINITY));

@@ -18,13 +18,13 @@ use super::takt::{missing, root};
 /// that was said.
 pub fn environment() -> Option<Vec<(String, String)>> {
     let print = Command::new(root().join("tools/install-ros2")).arg("--print").output().unwrap();
-    let said = String::from_utf8_lossy(&print.stderr).trim().to_owned();
+    let message = String::from_utf8_lossy(&print.stderr).trim().to_owned();
     if print.status.code() == Some(3) {
         // Nothing to build it from: not required either.
-        eprintln!("SKIPPED: {said}");
+        eprintln!("SKIPPED: {message}");
         return None;
     }
-    if missing(&said, print.status.success()) {
+    if missing(&message, print.status.success()) {
         return None;
     }
     let setup = String::from_utf8(print.stdout).unwrap();
@@ -114,7 +114,6 @@ impl Truth {
         self.runs.iter().filter(move |run| run.callback == callback)
     }
 
-    /// Callbacks, each with one of its runs.
     pub fn callbacks(&self) -> BTreeMap<&str, &Run> {
         self.runs.iter().map(|run| (run.callback.as_str(), run)).collect()
     }
@@ -210,13 +209,12 @@ pub enum Expected {
     Bounded,
     /// Measured; a bound may be impossible.
     Measured,
-    /// Never analysable; the reason is told.
+    /// Never analysable; the reason is reported.
     Reason(&'static str),
 }
 
 use Expected::{Bounded, Measured, Reason};
 
-/// All chains.
 pub const CHAINS: &[Chain] = &[
     Chain {
         name: "odometry",

@@ -11,12 +11,10 @@ use std::process::{Child, Command, Stdio};
 
 use super::super::takt::{missing, wait_for};
 
-/// Nodes and their features.
 const NODES: [(&str, &str); 3] = [("n0", "rt,big"), ("n1", "rt"), ("n2", "generic")];
 
-/// The cluster.
 pub struct Cluster {
-    desk: tempfile::TempDir,
+    workspace: tempfile::TempDir,
     munged: Child,
     controller: Child,
     nodes: Vec<Child>,
@@ -56,8 +54,8 @@ impl Cluster {
             eprintln!("SKIPPED: process namespaces are not permitted here");
             return None;
         }
-        let desk = tempfile::tempdir().unwrap();
-        let root = desk.path();
+        let workspace = tempfile::tempdir().unwrap();
+        let root = workspace.path();
         // munged wants its socket where everybody can get.
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
         for folder in ["munge", "controller", "n0", "n1", "n2"] {
@@ -82,7 +80,7 @@ impl Cluster {
         wait_for("munged", || munge.join("socket").exists().then_some(()));
         let controller = start(&root.join("controller"), &["slurmctld", "-D"], &configuration);
         let nodes = NODES.iter().map(|(name, _)| start_node(root, name)).collect();
-        let cluster = Self { desk, munged, controller, nodes };
+        let cluster = Self { workspace, munged, controller, nodes };
         wait_for("three idle nodes", || {
             let states = cluster.ask("sinfo", &["--noheader", "--Node", "--format=%T"]);
             (states.lines().filter(|state| *state == "idle").count() == 3).then_some(())
@@ -92,7 +90,7 @@ impl Cluster {
 
     /// What SLURM_CONF must be.
     pub fn configuration(&self) -> PathBuf {
-        self.desk.path().join("slurm.conf")
+        self.workspace.path().join("slurm.conf")
     }
 
     /// What a command of Slurm's prints; nothing where the controller does not answer.
@@ -117,7 +115,7 @@ impl Cluster {
         let pid = rustix::process::Pid::from_child(&self.controller);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         self.controller.wait().unwrap();
-        let folder = self.desk.path().join("controller");
+        let folder = self.workspace.path().join("controller");
         self.controller = start(&folder, &["slurmctld", "-D"], &self.configuration());
         wait_for("the controller", || self.ask("scontrol", &["ping"]).contains("is UP").then_some(()));
     }

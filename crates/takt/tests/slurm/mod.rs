@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::takt::{Beside, Desk, alone, folders, has, json, read_json, refusal, stderr, takt, wait_for};
+use super::takt::{Beside, Workspace, alone, folders, has, json, read_json, refusal, stderr, takt, wait_for};
 use cluster::Cluster;
 
 /// 12 runs in 6 blocks: three repetitions on each of two kernels.
@@ -61,9 +61,9 @@ fn journal(dir: &Path) -> Vec<Value> {
 fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
     let _machine = alone();
     let Some(mut cluster) = Cluster::start() else { return };
-    let desk = Desk::new(CAMPAIGN);
+    let workspace = Workspace::new(CAMPAIGN);
     let on_slurm = |more: &[&str]| {
-        let mut command = desk.command(&[&["--on", "slurm"], more].concat());
+        let mut command = workspace.command(&[&["--on", "slurm"], more].concat());
         command.env("SLURM_CONF", cluster.configuration());
         command
     };
@@ -80,20 +80,20 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
         (&["--kernel", "rt"], &["--on slurm", "features"]),
     ] {
         has(&refusal(&on_slurm(more).output().unwrap()), parts);
-        assert!(folders(&desk.runs()).is_empty(), "{more:?} left something");
+        assert!(folders(&workspace.runs()).is_empty(), "{more:?} left something");
     }
 
     // Whoever waits is killed while a run goes on at node n1, then the node and all that runs
     // there, then the controller.
     let mut waits = Beside::start(on_slurm(&[]));
-    let dir = wait_for("the campaign", || folders(&desk.runs()).into_iter().next());
+    let dir = wait_for("the campaign", || folders(&workspace.runs()).into_iter().next());
     let attempt = |node: &str| {
         let lines = journal(&dir);
         let place = lines.iter().find(|line| line["what"] == "start" && line["node"] == node)?;
         Some(place["job"].as_str().unwrap().to_owned())
     };
     let lost = wait_for("a block on n1", || {
-        assert!(waits.runs(), "{}", waits.said("stderr"));
+        assert!(waits.runs(), "{}", waits.output("stderr"));
         attempt("n1")
     });
     let _run = wait_for("a run on n1", || {
@@ -148,7 +148,7 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
     assert!(table.get("split_blocks").is_none(), "{table}");
 
     // The same shape as on this machine, and two keys more.
-    let local = desk
+    let local = workspace
         .command(&["--json", "--kernel", "rt", "--repetitions", "1", "--only", "work_us=0"])
         .output()
         .unwrap();
@@ -170,11 +170,12 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
 
 #[test]
 fn without_slurm_it_says_so() {
-    let desk = Desk::new(CAMPAIGN);
-    let said = refusal(&desk.command(&["--on", "slurm"]).env("PATH", "/nonexistent").output().unwrap());
-    has(&said, &["no sinfo", "slurm-client", "--on local"]);
-    let said = desk.refused(&["--partition", "lab", "--kernel", "rt"]);
-    has(&said, &["--partition is for --on slurm"]);
-    let said = refusal(&takt(["campaign", "block", "nowhere", "--submission", "x"]).output().unwrap());
-    has(&said, &["nowhere"]);
+    let workspace = Workspace::new(CAMPAIGN);
+    let message =
+        refusal(&workspace.command(&["--on", "slurm"]).env("PATH", "/nonexistent").output().unwrap());
+    has(&message, &["no sinfo", "slurm-client", "--on local"]);
+    let message = workspace.refused(&["--partition", "lab", "--kernel", "rt"]);
+    has(&message, &["--partition is for --on slurm"]);
+    let message = refusal(&takt(["campaign", "block", "nowhere", "--submission", "x"]).output().unwrap());
+    has(&message, &["nowhere"]);
 }

@@ -80,17 +80,17 @@ pub fn stderr(output: &Output) -> String {
 /// What was said by a command that refused: exit status 2 and no panic.
 #[track_caller]
 pub fn refusal(output: &Output) -> String {
-    let said = stderr(output);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(!said.contains("panicked"), "{said}");
-    said
+    let message = stderr(output);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(!message.contains("panicked"), "{message}");
+    message
 }
 
 /// Asserts that every one of `parts` was said.
 #[track_caller]
-pub fn has(said: &str, parts: &[&str]) {
+pub fn has(message: &str, parts: &[&str]) {
     for part in parts {
-        assert!(said.contains(part), "\"{part}\" is not in: {said}");
+        assert!(message.contains(part), "\"{part}\" is not in: {message}");
     }
 }
 
@@ -155,14 +155,14 @@ pub fn goals_of(folder: &Path, chain: &str, [start, end]: [&str; 2], goal: &str)
 }
 
 /// A folder with a campaign file.
-pub struct Desk(tempfile::TempDir);
+pub struct Workspace(tempfile::TempDir);
 
-impl Desk {
+impl Workspace {
     /// With that text.
     pub fn new(text: &str) -> Self {
-        let desk = Self(tempfile::tempdir().unwrap());
-        fs::write(desk.file(), text).unwrap();
-        desk
+        let workspace = Self(tempfile::tempdir().unwrap());
+        fs::write(workspace.file(), text).unwrap();
+        workspace
     }
 
     /// The campaign file.
@@ -184,10 +184,10 @@ impl Desk {
 
     /// What `takt` says to a campaign that it must refuse before anything runs.
     pub fn refused(&self, more: &[&str]) -> String {
-        let said = refusal(&self.command(more).output().unwrap());
-        assert!(said.starts_with("takt: "), "{said}");
+        let message = refusal(&self.command(more).output().unwrap());
+        assert!(message.starts_with("takt: "), "{message}");
         assert!(folders(&self.runs()).is_empty(), "something ran");
-        said
+        message
     }
 }
 
@@ -206,14 +206,13 @@ pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 /// A `takt` that runs beside the test, with its words in files; killed when dropped.
 pub struct Beside {
     child: Child,
-    said: tempfile::TempDir,
+    output: tempfile::TempDir,
 }
 
 impl Beside {
-    /// Starts it.
     pub fn start(mut command: Command) -> Self {
-        let said = tempfile::tempdir().unwrap();
-        let file = |name: &str| fs::File::create(said.path().join(name)).unwrap();
+        let output = tempfile::tempdir().unwrap();
+        let file = |name: &str| fs::File::create(output.path().join(name)).unwrap();
         // The tests may themselves run under nohup, which their programs would inherit.
         let hang_up_ends = || {
             // SAFETY: signal(2) is async-signal-safe, and SIG_DFL is a disposition that every
@@ -224,7 +223,7 @@ impl Beside {
         // SAFETY: between fork and exec the closure makes that one call alone.
         unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, hang_up_ends) };
         let child = command.stdout(file("stdout")).stderr(file("stderr")).spawn().unwrap();
-        Self { child, said }
+        Self { child, output }
     }
 
     /// Process id.
@@ -232,22 +231,27 @@ impl Beside {
         self.child.id()
     }
 
-    /// What it has said so far on `stdout` or `stderr`.
-    pub fn said(&self, stream: &str) -> String {
+    /// What it has written so far to `stdout` or `stderr`.
+    pub fn output(&self, stream: &str) -> String {
         let mut text = String::new();
-        fs::File::open(self.said.path().join(stream)).unwrap().read_to_string(&mut text).unwrap();
+        fs::File::open(self.output.path().join(stream)).unwrap().read_to_string(&mut text).unwrap();
         text
     }
 
-    /// The rest of the first line that begins with `prefix`, once it has been said.
+    /// As [`output`](Self::output): for tests that are not renamed yet.
+    pub fn said(&self, stream: &str) -> String {
+        self.output(stream)
+    }
+
+    /// The rest of the first line that begins with `prefix`, once it is there.
     pub fn line(&mut self, stream: &str, prefix: &str) -> String {
         wait_for(&format!("\"{prefix}\""), || {
-            let text = self.said(stream);
+            let text = self.output(stream);
             let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
             let found = whole.lines().find_map(|l| l.strip_prefix(prefix)).map(str::to_owned);
             if found.is_none() {
                 let ended = self.child.try_wait().unwrap();
-                assert!(ended.is_none(), "it ended ({ended:?}) and never said \"{prefix}\":\n{text}");
+                assert!(ended.is_none(), "it ended ({ended:?}) and never wrote \"{prefix}\":\n{text}");
             }
             found
         })

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use takt_rt::child::end_with_this_process;
 
 use super::{Outcome, RunnerError, StepReport};
-use crate::check::step::Said;
+use crate::check::step::StepMessage;
 use crate::gpu::Info;
 
 /// How often it is looked whether the check shall end.
@@ -60,13 +60,13 @@ pub(super) fn attend(
         .spawn()
         .map_err(|source| RunnerError::Io { what: command.get_program().display().to_string(), source })?;
     let mut child = Attended(child);
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     if let Some(out) = child.0.stdout.take() {
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 // Drivers and libraries may print too.
-                if let Ok(said) = serde_json::from_str::<Said>(&line) {
-                    let _ = tell.send(said);
+                if let Ok(message) = serde_json::from_str::<StepMessage>(&line) {
+                    let _ = sender.send(message);
                 }
             }
         });
@@ -79,7 +79,7 @@ pub(super) fn attend(
             }
         });
     }
-    let mut ended = listen(&told, begin, limit_s, progress, stop)?;
+    let mut ended = listen(&receiver, begin, limit_s, progress, stop)?;
     let status = match ended.report.outcome {
         Outcome::TimedOut => None,
         _ => wait(&mut child.0),
@@ -115,7 +115,7 @@ fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
 }
 
 fn listen(
-    told: &Receiver<Said>,
+    receiver: &Receiver<StepMessage>,
     begin: Instant,
     limit_s: f64,
     progress: &mut dyn FnMut(&str),
@@ -150,22 +150,28 @@ fn listen(
             return Ok(ended);
         }
         let report = &mut ended.report;
-        let said = told.recv_timeout(LOOK_EVERY.min(until - now));
-        if matches!(said, Ok(Said::NoDevice(_) | Said::NotRun(_) | Said::Failed(_) | Said::Done)) {
+        let message = receiver.recv_timeout(LOOK_EVERY.min(until - now));
+        if matches!(
+            message,
+            Ok(StepMessage::NoDevice(_)
+                | StepMessage::NotRun(_)
+                | StepMessage::Failed(_)
+                | StepMessage::Done)
+        ) {
             (ended.complete, until) = (true, until.min(now + KILL_PATIENCE));
         }
-        match said {
-            Ok(Said::Progress(text)) => {
+        match message {
+            Ok(StepMessage::Progress(text)) => {
                 progress(&format!("    {text}"));
                 at = text;
             }
-            Ok(Said::Device(device)) => ended.device = Some(device),
-            Ok(Said::Requirement(requirement)) => report.requirements.push(requirement),
-            Ok(Said::Figure(name, value)) => drop(report.figures.insert(name, value)),
-            Ok(Said::NoDevice(why)) => ended.no_device = Some(why),
-            Ok(Said::NotRun(why)) => (report.outcome, report.why) = (Outcome::NotRun, Some(why)),
-            Ok(Said::Failed(why)) => report.why = Some(why),
-            Ok(Said::Done) => {
+            Ok(StepMessage::Device(device)) => ended.device = Some(device),
+            Ok(StepMessage::Requirement(requirement)) => report.requirements.push(requirement),
+            Ok(StepMessage::Figure(name, value)) => drop(report.figures.insert(name, value)),
+            Ok(StepMessage::NoDevice(why)) => ended.no_device = Some(why),
+            Ok(StepMessage::NotRun(why)) => (report.outcome, report.why) = (Outcome::NotRun, Some(why)),
+            Ok(StepMessage::Failed(why)) => report.why = Some(why),
+            Ok(StepMessage::Done) => {
                 let missed = report.requirements.iter().any(|requirement| requirement.reached == Some(false));
                 report.outcome = if missed { Outcome::Failed } else { Outcome::Passed };
             }

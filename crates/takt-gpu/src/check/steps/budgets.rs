@@ -92,7 +92,7 @@ fn on_time(step: &mut Step<'_>, gpu: &Gpu, busy: &Busy, wait: Wait) -> Result<()
     let (on_time, at_deadline) = (within(ON_TIME_NS), within(AT_DEADLINE_NS));
     let (all, own) = (Summary::of(&mut late_us), Summary::of(&mut own_us));
     let name = format!("{wait:?}").to_lowercase();
-    let told = format!(
+    let reported = format!(
         "{on_time} of {} within {} us behind the deadline, {early} before it; mean {:.1} us, p99 {:.1} us, worst {:.1} us, of that the \
          CPU's scheduler at worst {:.1} us",
         own.count,
@@ -103,10 +103,10 @@ fn on_time(step: &mut Step<'_>, gpu: &Gpu, busy: &Busy, wait: Wait) -> Result<()
         all.worst - own.worst
     );
     let enough = own.count > 0 && early == 0 && at_deadline as f64 >= SHARE * own.count as f64;
-    step.judge(&format!("waiting ({name}) returns at its deadline, under interference"), &*told, enough);
+    step.judge(&format!("waiting ({name}) returns at its deadline, under interference"), &*reported, enough);
     step.judge_time(
         &format!("waiting ({name}) never returns {} us late", ON_TIME_NS / 1000),
-        told,
+        reported,
         own.worst * 1e3 <= ON_TIME_NS as f64,
     );
     step.figure(&format!("late_us_{name}"), all);
@@ -136,9 +136,9 @@ fn discarded(step: &mut Step<'_>, gpu: &Gpu, busy: &Busy) -> Result<(), StepErro
         finish(&stream, "work over its budget")?;
         let right = host.read()?.iter().all(|word| *word == 77);
         let kept = gpu.waiting_to_be_freed();
-        let told =
+        let reported =
             format!("refused: {refused}; right: {right}; pieces of memory still kept at the end: {kept}");
-        step.judge(what, told, refused && right && kept == 0);
+        step.judge(what, reported, refused && right && kept == 0);
         return Ok(());
     }
     step.not_run(

@@ -1,4 +1,4 @@
-//! The device's clock on this machine's: whether the error that is told holds.
+//! The device's clock on this machine's: whether the error that is reported holds.
 
 use takt_load::gpu::Priority;
 use takt_rt::clock::{monotonic_ns, sleep_until};
@@ -57,7 +57,7 @@ pub fn clock(step: &mut Step<'_>) -> Result<(), StepError> {
         let looks = errors.len();
         let error_us = Summary::of(&mut errors);
         step.judge(
-            &format!("moments of the device lie within the error that is told ({name})"),
+            &format!("moments of the device lie within the error that is reported ({name})"),
             format!("{outside} of {looks} outside, at most {farthest_ns} ns"),
             outside == 0,
         );

@@ -25,11 +25,11 @@ pub fn device(step: &mut Step<'_>) -> Result<(), StepError> {
         info.driver_version >= 12_000,
     );
     let compilers = Compiler::all();
-    let told: Vec<_> = compilers
+    let reported: Vec<_> = compilers
         .iter()
         .map(|c| json!({ "version": c.version(), "path": c.path(), "emulated": c.is_emulated() }))
         .collect();
-    step.figure("nvrtc", &told);
+    step.figure("nvrtc", &reported);
     let folder = takt_files::environment::var_os(prebuilt::VARIABLE);
     step.figure("kernels_compiled_beforehand", folder.as_ref().map(|folder| folder.display().to_string()));
     let usable = compilers
@@ -52,11 +52,11 @@ pub fn device(step: &mut Step<'_>) -> Result<(), StepError> {
     step.figure("mps", crate::mps::look().to_string());
     if !info.emulated {
         step.progress("nvidia-smi -q");
-        let said = Command::new("nvidia-smi").arg("-q").output();
-        let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-        let mut said = said.unwrap_or_else(|error| format!("nvidia-smi: {error}"));
-        said.truncate(said.floor_char_boundary(MOST_TEXT));
-        step.figure("nvidia_smi", said);
+        let message = Command::new("nvidia-smi").arg("-q").output();
+        let message = message.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let mut message = message.unwrap_or_else(|error| format!("nvidia-smi: {error}"));
+        message.truncate(message.floor_char_boundary(MOST_TEXT));
+        step.figure("nvidia_smi", message);
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use takt_rt::clock::monotonic_ns;
 use super::streams::differing;
 use super::{Step, StepError, not_run, open};
 use crate::check::CHECK_KERNELS;
-use crate::check::step::Said;
+use crate::check::step::StepMessage;
 use crate::error::GpuError;
 use crate::gpu::Gpu;
 use crate::kernel::{Arg, Grid};
@@ -39,7 +39,7 @@ fn grid(gpu: &Gpu) -> Grid {
     Grid { blocks: [gpu.info().multiprocessors.max(1) * 2, 1, 1], threads: [64, 1, 1], shared_bytes: 0 }
 }
 
-/// Starts a kernel that never ends, gives it up, tells so, and waits to be killed.
+/// Starts a kernel that never ends, gives it up, shows so, and waits to be killed.
 ///
 /// # Errors
 /// What opening or launching met.
@@ -65,7 +65,7 @@ pub fn hang_child(step: &mut Step<'_>) -> Result<(), StepError> {
     }
 }
 
-/// Runs a kernel that ends the context, and tells what is said of it.
+/// Runs a kernel that ends the context, and shows what is said of it.
 ///
 /// # Errors
 /// What opening or launching met.
@@ -78,7 +78,7 @@ pub fn loss_child(step: &mut Step<'_>) -> Result<(), StepError> {
     unsafe { stream.launch(&trap, grid(&gpu), &[Arg::buffer(&out)])? };
     let until_ns = monotonic_ns() + super::HUNG_NS;
     // The loss may show at any call.
-    let said = stream.record(&done).and_then(|()| {
+    let message = stream.record(&done).and_then(|()| {
         loop {
             match done.wait(until_ns, Wait::Block)? {
                 Waited::Done if monotonic_ns() < until_ns => std::thread::sleep(Duration::from_millis(1)),
@@ -86,11 +86,11 @@ pub fn loss_child(step: &mut Step<'_>) -> Result<(), StepError> {
             }
         }
     });
-    let said = said.err();
-    let lost = said.as_ref().is_some_and(GpuError::is_lost);
+    let message = message.err();
+    let lost = message.as_ref().is_some_and(GpuError::is_lost);
     let later = gpu.buffer::<u32>(1).err();
     let refused = later.as_ref().is_some_and(GpuError::is_lost);
-    let words = said.map_or_else(|| "nothing".to_owned(), |error| error.to_string());
+    let words = message.map_or_else(|| "nothing".to_owned(), |error| error.to_string());
     step.figure("loss", json!({ "lost": lost, "said": words, "refused_later": refused }));
     Ok(())
 }
@@ -107,23 +107,23 @@ fn watch(
     end_with_this_process(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = command.spawn().map_err(|error| failed(error.to_string()))?;
-    let (tell, told) = channel();
-    let (tell_device, device) = channel();
+    let (sender, receiver) = channel();
+    let (device_sender, device) = channel();
     if let Some(out) = process.stdout.take() {
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 match serde_json::from_str(&line) {
-                    Ok(Said::Device(info)) => drop(tell_device.send(info)),
-                    Ok(Said::Figure(_, value)) => drop(tell.send(Ok(value))),
-                    Ok(Said::Failed(why) | Said::NotRun(why) | Said::NoDevice(why)) => {
-                        drop(tell.send(Err(why)))
+                    Ok(StepMessage::Device(info)) => drop(device_sender.send(info)),
+                    Ok(StepMessage::Figure(_, value)) => drop(sender.send(Ok(value))),
+                    Ok(StepMessage::Failed(why) | StepMessage::NotRun(why) | StepMessage::NoDevice(why)) => {
+                        drop(sender.send(Err(why)))
                     }
                     _ => {}
                 }
             }
         });
     }
-    let figure = match told.recv_timeout(PATIENCE) {
+    let figure = match receiver.recv_timeout(PATIENCE) {
         Ok(figure) => figure.map_err(failed),
         Err(_) => Err(failed(format!("said nothing within {} s", PATIENCE.as_secs()))),
     };

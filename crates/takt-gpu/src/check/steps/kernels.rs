@@ -99,11 +99,11 @@ fn compare(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
             unsafe { stream.launch(&function, Grid::over(count, 96), &args)? };
             stream.download(&to, &down)?;
             finish(&stream, "a comparison")?;
-            let told = down.read()?;
+            let reported = down.read()?;
             let right = |(at, word): (usize, &u32)| {
                 *word == if at < count { expected(words[at]) } else { 0xDEAD_BEEF }
             };
-            differing += told.iter().enumerate().filter(|pair| !right(*pair)).count();
+            differing += reported.iter().enumerate().filter(|pair| !right(*pair)).count();
         }
         let what = format!("`{name}` computes what the CPU computes, and writes nothing else");
         step.judge(&what, format!("{differing} of {} words differ", 4 * WORDS), differing == 0);

@@ -26,7 +26,7 @@ const TRIES: u32 = 5;
 /// Rounds of the comparison across streams.
 const HANDOVERS: u32 = 50;
 
-/// Checks streams and tells what they cost.
+/// Checks streams and shows what they cost.
 ///
 /// # Errors
 /// What opening or any piece of work met.
@@ -97,7 +97,7 @@ fn order(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
     let each = rounds(
         EACH_MS * per_ms(&background, &mut |rounds| queue.submit(&background, 0, queue.wide, rounds))?,
     );
-    let told = gpu.pinned::<u32>(BEFORE as usize + 2)?;
+    let reported = gpu.pinned::<u32>(BEFORE as usize + 2)?;
     let overtaken = |priority: Priority| -> Result<Vec<u32>, GpuError> {
         let urgent = gpu.stream(priority)?;
         let mut seen = Vec::new();
@@ -110,9 +110,9 @@ fn order(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
             queue.submit(&urgent, BEFORE, narrow, 1)?;
             finish(&urgent, "an urgent kernel")?;
             finish(&background, "kernels of the background")?;
-            background.download(&queue.turns, &told)?;
+            background.download(&queue.turns, &reported)?;
             finish(&background, "the numbers")?;
-            seen.push(BEFORE as u32 - told.read()?[BEFORE as usize].min(BEFORE as u32));
+            seen.push(BEFORE as u32 - reported.read()?[BEFORE as usize].min(BEFORE as u32));
         }
         Ok(seen)
     };
@@ -176,7 +176,7 @@ fn differing_words(frame: &mut Frame, seed: u64) -> Result<usize, GpuError> {
     frame.work.input.write()?.copy_from_slice(&words);
     frame.run(Wait::Block)?;
     let result = frame.work.result.read()?;
-    Ok(result.iter().zip(&words).filter(|(told, word)| **told != expected(**word)).count())
+    Ok(result.iter().zip(&words).filter(|(reported, word)| **reported != expected(**word)).count())
 }
 
 fn graphs(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
@@ -213,19 +213,20 @@ fn costs(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
         (true, Wait::Yield),
         (true, Wait::Block),
     ]);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (graph, wait) in ways {
         let name = format!("{}, {wait:?}", if graph { "graph" } else { "single launches" }).to_lowercase();
         step.progress(&name);
         let mut frame = Frame::new(gpu, Priority::Critical, graph)?;
-        told.push(frame.measure_for(name, wait, step.work_s / 6.0)?);
+        reported.push(frame.measure_for(name, wait, step.work_s / 6.0)?);
     }
-    let mean = |at: usize| told.get(at).map_or(0.0, |way: &crate::check::Way| way.submit_us.mean);
+    let mean =
+        |at: usize| reported.get(at).map_or(0.0, |way: &crate::check::MeasuredWait| way.submit_us.mean);
     step.judge_time(
         "a graph costs the host less than single launches",
         format!("{:.1} us against {:.1} us a frame, spinning", mean(3), mean(0)),
         mean(3) < mean(0),
     );
-    step.figure("ways", &told);
+    step.figure("ways", &reported);
     Ok(())
 }

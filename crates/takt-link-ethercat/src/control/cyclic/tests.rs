@@ -49,7 +49,7 @@ fn a_full_frame_of_process_data_leaves_the_status_to_another() {
 }
 
 #[test]
-fn answers_tell_their_cycle() {
+fn answers_report_their_cycle() {
     let mut cyclic = Cyclic::new(cut(&places(1, 4, 4), 8, ProcessCommands::Lrw));
     let old = sent(&mut cyclic, &[0; 8], None);
     let mut new = Vec::new();
@@ -100,7 +100,7 @@ fn an_answer_that_is_256_cycles_late_is_not_new() {
 const FRAME_HEADERS_INDEX: usize = frame::FRAME_HEADERS + 1;
 
 #[test]
-fn a_wrong_counter_is_told_once() {
+fn a_wrong_counter_is_reported_once() {
     let places = places(2, MOST_PIECE / 2, MOST_PIECE / 2);
     let mut cyclic = Cyclic::new(cut(&places, 2 * MOST_PIECE, ProcessCommands::Lrw));
     let image = vec![0; 2 * MOST_PIECE];
@@ -111,19 +111,20 @@ fn a_wrong_counter_is_told_once() {
     };
     let right: Vec<u16> = cyclic.pieces.iter().map(|piece| piece.expected).collect();
     // Both answer, the second wrongly; then the second is missing; then it answers rightly.
-    for (second, told, stands) in [(Some(0), true, true), (None, false, true), (Some(right[1]), false, false)]
+    for (second, reported, stands) in
+        [(Some(0), true, true), (None, false, true), (Some(right[1]), false, false)]
     {
         let frames = sent(&mut cyclic, &image, None);
         let _ = cyclic.take(&answer(frames[0].clone(), right[0]), |_, _| {});
         if let Some(counter) = second {
             let _ = cyclic.take(&answer(frames[1].clone(), counter), |_, _| {});
         }
-        assert_eq!((cyclic.counter_wrong(), cyclic.stands_wrong()), (told, stands), "{second:?}");
+        assert_eq!((cyclic.counter_wrong(), cyclic.stands_wrong()), (reported, stands), "{second:?}");
     }
 }
 
 #[test]
-fn a_late_wrong_counter_is_told_though_a_right_one_follows() {
+fn a_late_wrong_counter_is_reported_though_a_right_one_follows() {
     let mut cyclic = Cyclic::new(cut(&places(1, 4, 4), 8, ProcessCommands::Lrw));
     let answer = |mut frame: Vec<u8>, counter: u16| {
         let at = frame::FRAME_HEADERS + 10 + 8;

@@ -40,8 +40,8 @@ pub enum XdpAttach {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpOptions {
     /// Queue of the interface, from 0. Frames that are not IP come to the first one, unless the
-    /// card was told otherwise; a card with one queue (`ethtool -L NAME combined 1`) leaves no
-    /// doubt.
+    /// card was instructed otherwise; a card with one queue (`ethtool -L NAME combined 1`) leaves
+    /// no doubt.
     pub queue: u32,
     /// Where the program is attached.
     pub attach: XdpAttach,

@@ -15,7 +15,7 @@ use super::super::wire::ETHERCAT;
 
 /// Bytes that the program puts before a frame: [`MARK`], then CLOCK_MONOTONIC.
 pub(super) const STAMP_BYTES: usize = 16;
-/// Tells a stamp from what lay there before, where a driver has no room for one. The reader wipes
+/// Reports a stamp from what lay there before, where a driver has no room for one. The reader wipes
 /// it out.
 pub(super) const MARK: u64 = u64::from_be_bytes(*b"taktxdp1");
 

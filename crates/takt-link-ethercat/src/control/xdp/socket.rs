@@ -35,20 +35,20 @@ const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A way to have a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Way {
+struct BindMode {
     mode: XdpMode,
     /// The kernel copies, even where the driver could go without.
     copy: bool,
 }
 
-const WAYS: [Way; 3] = [
-    Way { mode: XdpMode::Driver, copy: false },
+const BIND_MODES: [BindMode; 3] = [
+    BindMode { mode: XdpMode::Driver, copy: false },
     // Some drivers promise zero copy and fail, as for want of queues.
-    Way { mode: XdpMode::Driver, copy: true },
-    Way { mode: XdpMode::Generic, copy: true },
+    BindMode { mode: XdpMode::Driver, copy: true },
+    BindMode { mode: XdpMode::Generic, copy: true },
 ];
 
-impl Way {
+impl BindMode {
     fn name(self) -> &'static str {
         match (self.mode, self.copy) {
             (XdpMode::Driver, false) => "native",
@@ -99,7 +99,7 @@ impl Xdp {
             let reason = format!("queue = {}", options.queue);
             return Err(error(reason, format!("accepted are 0 to {}", MOST_QUEUES - 1)));
         }
-        let ways = WAYS.into_iter().filter(|way| match options.attach {
+        let ways = BIND_MODES.into_iter().filter(|way| match options.attach {
             XdpAttach::Auto => true,
             XdpAttach::Native => way.mode == XdpMode::Driver,
             XdpAttach::Generic => way.mode == XdpMode::Generic,
@@ -130,10 +130,10 @@ impl Xdp {
 
     /// Tries a way for a while where the queue is taken or memory is used up: the kernel gives both
     /// back some time after a socket's end, and that may have been this robot's, a moment ago.
-    fn try_patiently(index: u32, queue: u32, way: Way) -> Result<Self, Refusal> {
+    fn try_patiently(index: u32, queue: u32, way: BindMode) -> Result<Self, Refusal> {
         let end_ns = monotonic_ns() + QUEUE_PATIENCE.as_nanos() as u64;
         loop {
-            match Self::try_way(index, queue, way) {
+            match Self::try_mode(index, queue, way) {
                 Err(refusal) if refusal.may_pass() && monotonic_ns() < end_ns => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -142,7 +142,7 @@ impl Xdp {
         }
     }
 
-    fn try_way(index: u32, queue: u32, way: Way) -> Result<Self, Refusal> {
+    fn try_mode(index: u32, queue: u32, way: BindMode) -> Result<Self, Refusal> {
         let failed = |what| move |source: io::Error| Refusal { what, source };
         let outside = |error: xdp::error::Error| match error {
             xdp::error::Error::Socket(error) => socket_refusal(error),
@@ -258,7 +258,7 @@ fn way_out(name: &str, index: u32, queue: u32, refusal: &Refusal) -> String {
         (BINDING, libc::EINVAL) => {
             let there = NicIndex(index).queue_counts().map(|queues| queues.rx_count());
             let there = there.map_or_else(|_| String::new(), |count| format!(" ({name} has {count})"));
-            format!("queue = {queue} must be one that the interface has{there}; `ethtool -l {name}` tells")
+            format!("queue = {queue} must be one that the interface has{there}; `ethtool -l {name}` reports")
         }
         _ => "attach = \"generic\" works with every driver; else a raw socket (wire.kind = \"interface\")"
             .to_owned(),
@@ -272,7 +272,7 @@ fn is_zero_copy(socket: &XdpSocket) -> bool {
     const ZERO_COPY: u32 = 1;
     let mut options = 0_u32;
     let mut length = size_of::<u32>() as libc::socklen_t;
-    // SAFETY: the kernel writes four bytes, as told.
+    // SAFETY: the kernel writes four bytes, as instructed.
     let answer = unsafe {
         let value = (&raw mut options).cast();
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_XDP, OPTIONS, value, &raw mut length)
@@ -338,9 +338,9 @@ impl Wire for Xdp {
         self.arrived_ns =
             packet.adjust_head(-(STAMP_BYTES as i32)).ok().and_then(|()| take_stamp(&mut packet));
         self.memory.free_packet(packet);
-        // A zero-copy driver that found nothing to fill must be told; it costs a call, which others
-        // need not make. If it fails the link is down, which sending tells; this frame has come.
-        // SAFETY: the memory lives as long as the socket.
+        // A zero-copy driver that found nothing to fill must be reported; it costs a call, which
+        // others need not make. If it fails the link is down, which sending reports; this frame has
+        // come. SAFETY: the memory lives as long as the socket.
         let _ = unsafe { self.fill.enqueue(&mut self.memory, 1, self.zero_copy) };
         Ok(Some(length))
     }

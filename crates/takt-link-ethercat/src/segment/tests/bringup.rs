@@ -158,8 +158,8 @@ fn sensors_and_commands_keep_the_papers_half_cycle() {
             Truth::Applied { value, at_ns, .. } => {
                 assert_eq!(at_ns, start + u64::from(value) * MS + MS / 2);
             }
-            // Told by what carries the frames, which is nobody here.
-            Truth::Passed { .. } => panic!("nobody told of frames"),
+            // Reported by what carries the frames, which is nobody here.
+            Truth::Passed { .. } => panic!("nobody reported frames"),
         }
     }
     assert!(events >= 12, "{events} events in 100 ms, one every 7.3 ms");
@@ -195,7 +195,7 @@ fn sii_words(bench: &mut Bench, word: u16) -> Vec<u8> {
 }
 
 #[test]
-fn the_eeprom_tells_the_identity_with_a_sound_checksum() {
+fn the_eeprom_reports_the_identity_with_a_sound_checksum() {
     let mut bench = single(DeviceKind::Drive);
     let mut head = Vec::new();
     for word in [0, 4] {

@@ -56,7 +56,7 @@ fn read_multiple_write_carries_one_devices_data_to_all_others() {
 }
 
 #[test]
-fn what_the_device_tells_cannot_be_written() {
+fn what_the_device_reports_cannot_be_written() {
     let mut bench = Bench::humanoid(1);
     bench.address(1);
     let before = bench.read(0x1000, 0x0000, 16);
@@ -141,7 +141,7 @@ fn a_malformed_frame_is_named_and_not_half_executed() {
     // The second datagram claims more than is there.
     bad[16 + 14 + 6] = 0xFF;
     let outcome = bench.segment.process(&mut bad, 1);
-    assert_eq!(outcome, Outcome::Malformed(Malformed::Datagram { at: 30, told: 255, end: 43 }));
+    assert_eq!(outcome, Outcome::Malformed(Malformed::Datagram { at: 30, claimed: 255, end: 43 }));
     assert_eq!(bench.one(physical(FPRD, 5, 0, &[0])).counter, 0, "the first datagram was not executed");
     let mut bad = frame(&[physical(BRD, 0, 0, &[0])]);
     bad[15] = 0x40;
@@ -156,7 +156,7 @@ fn a_malformed_frame_is_named_and_not_half_executed() {
 }
 
 #[test]
-fn wire_faults_hit_the_frames_they_are_told_to() {
+fn wire_faults_hit_the_frames_they_are_instructed_to() {
     let mut bench = Bench::humanoid(2);
     let control = bench.segment.control();
     let mut outcomes = |control_first: &dyn Fn(), count: usize| {

@@ -48,7 +48,7 @@ fn record(to: &mut Suspensions, number: u64, truth: Truth) {
         Truth::Unknown(ns) => (ns, None),
     };
     let at_ns = number * 100 * MS;
-    to.record(Ended { number, at_ns, off_ns: off, known, tells: true }, KEEP, false);
+    to.record(Ended { number, at_ns, off_ns: off, known, reports: true }, KEEP, false);
 }
 
 proptest! {
@@ -109,14 +109,14 @@ fn one_that_gave_the_cpu_up_for_who_knows_how_long_is_decided_by_its_like() {
     let mut suspensions = Suspensions::default();
     let open = |to: &mut Suspensions, number| {
         let known = known(Some(3), None);
-        to.record(Ended { number, at_ns: number * MS, off_ns: 30 * MS, known, tells: true }, KEEP, false);
+        to.record(Ended { number, at_ns: number * MS, off_ns: 30 * MS, known, reports: true }, KEEP, false);
     };
     open(&mut suspensions, 1);
     record(&mut suspensions, 2, Truth::Preempted(40 * MS));
     assert_eq!((found(&suspensions, 0).0.most_ns[0], found(&suspensions, 0).1), (30 * MS, 3));
     record(&mut suspensions, 3, Truth::Slept(20 * MS, 10 * MS));
     assert_eq!((found(&suspensions, 0).0.most_ns[0], found(&suspensions, 0).1), (20 * MS, 2));
-    // So many in a row for which the source would have told.
+    // So many in a row for which the source would have reported.
     let mut suspensions = Suspensions::default();
     open(&mut suspensions, 1);
     (2..=SPOKEN).for_each(|number| record(&mut suspensions, number, Truth::Ran));
@@ -130,7 +130,7 @@ fn what_was_seen_in_start_up_counts_until_the_steady_state_has_shown_itself() {
     let mut suspensions = Suspensions::default();
     let slept = Some(OffCpu { switches: Some(2), ready_ns: Some(0), yields: Some(0), early_ns: 0 });
     let at =
-        |number: u64, off_ns, known| Ended { number, at_ns: number * 100 * MS, off_ns, known, tells: true };
+        |number: u64, off_ns, known| Ended { number, at_ns: number * 100 * MS, off_ns, known, reports: true };
     suspensions.record(at(1, 300 * MS, slept), KEEP, true);
     suspensions.record(at(2, 30 * MS, slept), KEEP, true);
     let known = suspensions.known(0, KEEP);

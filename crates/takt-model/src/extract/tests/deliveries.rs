@@ -51,7 +51,7 @@ impl Pair {
 }
 
 #[test]
-fn receipts_are_told_from_queueing_and_from_the_publisher_s_own_time() {
+fn receipts_are_distinguished_from_queueing_and_from_the_publisher_s_own_time() {
     let mut pair = pair();
     // During the publisher's activation; 3 ms after its end; while the subscriber was busy for the
     // rest of the 18 ms.
@@ -60,24 +60,24 @@ fn receipts_are_told_from_queueing_and_from_the_publisher_s_own_time() {
     check(&model);
     let delivery = callback(&model, "/b subscription /t").1.delivery.unwrap();
     assert_eq!((delivery.seen, delivery.most_ns, delivery.own_most_ns), (3, Some(3 * MS), None));
-    assert!(delivery.told);
+    assert!(delivery.stamped);
     // From publication to take it was 20 ms each time.
     assert_eq!(topic(&model, "/t").transport.unwrap().most_ns, 20 * MS);
 }
 
 #[test]
-fn without_receipts_idle_executors_tell_how_long_it_takes() {
+fn without_receipts_idle_executors_report_how_long_it_takes() {
     let mut pair = pair();
     pair.message(None);
     // The first take: nobody knows since when it waited.
     assert_eq!(callback(&pair.script.model(), "/b subscription /t").1.delivery, None);
     pair.message(None);
     let delivery = callback(&pair.script.model(), "/b subscription /t").1.delivery.unwrap();
-    assert_eq!((delivery.seen, delivery.most_ns, delivery.told), (1, Some(18 * MS), false));
-    // What is told replaces what was guessed.
+    assert_eq!((delivery.seen, delivery.most_ns, delivery.stamped), (1, Some(18 * MS), false));
+    // What is reported replaces what was guessed.
     pair.message(Some(3 * MS));
     let delivery = callback(&pair.script.model(), "/b subscription /t").1.delivery.unwrap();
-    assert_eq!((delivery.most_ns, delivery.told), (Some(MS), true));
+    assert_eq!((delivery.most_ns, delivery.stamped), (Some(MS), true));
     // And is not mixed with it.
     pair.message(None);
     assert_eq!(callback(&pair.script.model(), "/b subscription /t").1.delivery.unwrap().most_ns, Some(MS));
@@ -103,7 +103,7 @@ fn messages_of_the_own_thread_are_counted_apart() {
 }
 
 #[test]
-fn a_delivery_above_what_is_assumed_is_told_once() {
+fn a_delivery_above_what_is_assumed_is_reported_once() {
     let mut pair = pair();
     (0..5).for_each(|_| pair.message(Some(3 * MS)));
     let mut extractor = pair.script.extract(Options::default());
@@ -141,9 +141,9 @@ fn what_start_up_holds_up_is_forgotten_when_messages_came_since() {
 /// once: that is how densely they come.
 #[test]
 fn what_the_network_holds_up_comes_as_densely_as_it_is_received() {
-    let arrivals = |told: bool| {
+    let arrivals = |stamped: bool| {
         let mut pair = pair();
-        // Two clocks' distance is told by messages that are seen being published.
+        // Two clocks' distance is reported by messages that are seen being published.
         let day_ns = 1_700_000_000_000_000_000_i64;
         let mut extractor = Extractor::new(Options::default());
         extractor.clock(0, day_ns);
@@ -156,7 +156,7 @@ fn what_the_network_holds_up_comes_as_densely_as_it_is_received() {
             // And the subscriber is busy, so that all are taken 30 ms later.
             script.wait_until(received_ns + 30 * MS);
             script.emit(20, 21, Kind::ExecutorNextReady);
-            if told {
+            if stamped {
                 script.emit(20, 21, Kind::MessageReceived { after_ns: (received_ns - sent_ns) as i64 });
             }
             script.take(20, 21, *on, day_ns + sent_ns as i64);
@@ -177,7 +177,7 @@ fn what_the_network_holds_up_comes_as_densely_as_it_is_received() {
     assert!(spans_ns[4] > 400 * MS);
     // The chain begins with the stamp, so what the network takes is in the bound.
     assert_eq!(delivery.unwrap().most_ns, Some(401 * MS));
-    // Where nothing tells of receipts, takes are what there is.
+    // Where nothing shows receipts, takes are what there is.
     let (spans_ns, delivery) = arrivals(false);
     assert!(spans_ns[3] < MS, "{spans_ns:?}");
     assert_eq!(delivery, None);

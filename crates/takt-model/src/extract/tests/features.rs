@@ -222,7 +222,7 @@ fn a_service_is_two_hidden_topics() {
     assert_eq!((measured.completions, measured.dropped, measured.worst_ns), (4, 1, 23 * MS));
 }
 
-/// Jazzy: nothing tells of requests and responses, but what runs between two selections without a
+/// Jazzy: nothing shows requests and responses, but what runs between two selections without a
 /// start is the client's.
 #[test]
 fn clients_are_inferred_where_no_event_names_them() {
@@ -368,7 +368,7 @@ fn several_threads_of_one_executor_are_recognised_and_a_move_is_not_taken_for_th
     let mut script = Script::new();
     let node = script.node(1, "node");
     let (a, b) = (script.timer(1, node, 10 * MS), script.timer(1, node, 20 * MS));
-    let never = script.timer(1, node, 1_000 * MS);
+    let idle = script.timer(1, node, 1_000 * MS);
     let moved = script.node(2, "moved");
     let c = script.timer(2, moved, 10 * MS);
     for k in 0..10u32 {
@@ -377,7 +377,7 @@ fn several_threads_of_one_executor_are_recognised_and_a_move_is_not_taken_for_th
         script.run(1, 100 + (k / 2) % 2, b, None, MS, &[]);
         script.run(2, if k < 2 { 2 } else { 200 }, c, None, MS, &[]);
     }
-    let _ = never;
+    let _ = idle;
     let model = script.model();
     check(&model);
     let (_, a) = callback(&model, "/node timer 10ms");
@@ -478,7 +478,7 @@ fn attached_late_everything_has_a_placeholder() {
         "{:?}",
         timer.kind
     );
-    // The stamps tell that publisher and subscription share a topic.
+    // The stamps report that publisher and subscription share a topic.
     let next = activates(&model, &timer.name);
     assert!(next.len() == 1 && next[0].contains("subscription"), "{next:?}");
     assert_eq!(model.executors.len(), 2);

@@ -11,7 +11,7 @@ fn feed(extractor: &mut Extractor, script: &mut Script) {
     script.events.drain(..).for_each(|event| extractor.event(&event));
 }
 
-fn told(extractor: &mut Extractor) -> Vec<String> {
+fn reported(extractor: &mut Extractor) -> Vec<String> {
     extractor.broken().iter().map(ToString::to_string).collect()
 }
 
@@ -69,22 +69,24 @@ fn numbers_are_kept_by_activations_in_a_row_and_guarded() {
         script.now_ns += 100 * MS;
         activation(&mut script, 1, timer, does, &[]);
         feed(&mut extractor, &mut script);
-        told(&mut extractor)
+        reported(&mut extractor)
     };
     assert!(next((3, 1)).is_empty());
     // Each as often as ever; within ten activations too often.
     let broken = next((1, 0));
     assert!(
-        broken.iter().any(|told| told.contains("2 activations in a row suspended themselves 4 times")),
+        broken
+            .iter()
+            .any(|reported| reported.contains("2 activations in a row suspended themselves 4 times")),
         "{broken:?}"
     );
     let broken = next((0, 1));
     let words = "yielded the CPU 2 times (sched_yield), assumed were at most 1";
-    assert!(broken.iter().any(|told| told.contains(words)), "{broken:?}");
+    assert!(broken.iter().any(|reported| reported.contains(words)), "{broken:?}");
 }
 
 #[test]
-fn messages_beyond_what_was_assumed_are_told_and_so_are_strangers() {
+fn messages_beyond_what_was_assumed_are_reported_and_so_are_strangers() {
     let mut script = Script::new();
     let (a, b) = (script.node(1, "a"), script.node(2, "b"));
     let (out, other) = (script.publisher(1, a, "/t"), script.publisher(1, a, "/t"));
@@ -112,11 +114,11 @@ fn messages_beyond_what_was_assumed_are_told_and_so_are_strangers() {
     ]);
     activation(&mut script, 1, timer, (0, 0), &[other]);
     feed(&mut extractor, &mut script);
-    assert!(told(&mut extractor).is_empty());
+    assert!(reported(&mut extractor).is_empty());
     activation(&mut script, 1, timer, (0, 0), &[out, other]);
     feed(&mut extractor, &mut script);
     let words = "/a timer 100ms: one activation sent 2 messages to a topic, assumed were at most 1";
-    assert_eq!(told(&mut extractor), [words]);
+    assert_eq!(reported(&mut extractor), [words]);
     activation(&mut script, 1, stranger, (0, 0), &[other]);
     feed(&mut extractor, &mut script);
     let broken = extractor.broken();

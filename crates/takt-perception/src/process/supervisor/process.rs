@@ -38,10 +38,10 @@ impl Process {
             .process_group(0)
             .spawn()
             .map_err(failed)?;
-        let (tell, messages) = mpsc::sync_channel(MOST_WAITING);
+        let (sender, messages) = mpsc::sync_channel(MOST_WAITING);
         let last_words = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(out) = child.stdout.take() {
-            spawn_listener("worker-out", move || listen(out, &tell))?;
+            spawn_listener("worker-out", move || listen(out, &sender))?;
         }
         if let Some(err) = child.stderr.take() {
             let kept = Arc::clone(&last_words);

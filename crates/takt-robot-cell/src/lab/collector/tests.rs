@@ -22,8 +22,8 @@ fn job(index: u64) -> SsmJob {
     }
 }
 
-/// A bound that is told while records are taken is one of the records that were made after it: they
-/// are judged by bounds read later.
+/// A bound that is reported while records are taken is one of the records that were made after it:
+/// they are judged by bounds read later.
 #[test]
 fn bounds_are_asked_for_after_records_are_taken() {
     let root = tempfile::tempdir().unwrap();

@@ -14,7 +14,6 @@ use super::{View, configuration, failed, of_perception, open, patient, views};
 use crate::lab::CellFile;
 use crate::lab::gpu_bench::{LEAST_OVERLAP, MOST_DISTANCE_M, Same};
 
-/// Least scenes.
 const LEAST_SCENES: u64 = 3;
 
 /// Least frames of each recorded view.
@@ -83,10 +82,10 @@ impl Pair {
         }
         exact.differing += 1;
         exact.first.get_or_insert_with(|| {
-            let told = |d: &Detections| {
+            let reported = |d: &Detections| {
                 format!("{:?}, {} objects, {:?}", d.health, d.objects().len(), d.objects().first())
             };
-            format!("{what}: CPU {}; GPU {}; {pixels} pixels drawn differently", told(a), told(b))
+            format!("{what}: CPU {}; GPU {}; {pixels} pixels drawn differently", reported(a), reported(b))
         });
     }
 }
@@ -94,11 +93,11 @@ impl Pair {
 impl Exact {
     fn judge(self, step: &mut Step<'_>, what: &str) {
         let Self { frames, objects, differing, first } = self;
-        let mut told = format!("{frames} frames with {objects} objects, {differing} differ");
+        let mut reported = format!("{frames} frames with {objects} objects, {differing} differ");
         if let Some(first) = first {
-            told += &format!("; {first}");
+            reported += &format!("; {first}");
         }
-        step.judge(what, told, differing == 0 && objects > 0);
+        step.judge(what, reported, differing == 0 && objects > 0);
     }
 }
 

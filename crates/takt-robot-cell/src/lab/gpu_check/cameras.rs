@@ -32,7 +32,7 @@ const POLICY: Policy = Policy::RoundRobin { priority: 50 };
 
 /// One way of running the cameras.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Way {
+struct CameraSetup {
     name: &'static str,
     batch: bool,
     wait: GpuWait,
@@ -43,10 +43,9 @@ struct Way {
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
-    way: Way,
+    way: CameraSetup,
     /// From the planned arrival of a frame to its result.
     ms: Summary,
-    /// Of all of it, on the device.
     device_ms: Summary,
     /// Releases that were over before the frame before was done.
     skipped: u64,
@@ -126,10 +125,10 @@ impl Releases {
     }
 }
 
-fn ways() -> Vec<Way> {
+fn ways() -> Vec<CameraSetup> {
     let mut all = Vec::new();
     for rate_fps in [30.0, 90.0] {
-        let base = Way {
+        let base = CameraSetup {
             name: "stream each, sleeping",
             batch: false,
             wait: GpuWait::Block,
@@ -137,10 +136,10 @@ fn ways() -> Vec<Way> {
             rate_fps,
         };
         all.push(base);
-        all.push(Way { name: "stream each, spinning", wait: GpuWait::Spin, ..base });
-        all.push(Way { name: "one batch, sleeping", batch: true, ..base });
-        all.push(Way { name: "one batch, spinning", batch: true, wait: GpuWait::Spin, ..base });
-        all.push(Way { name: "stream each, sleeping, no priorities", priorities: false, ..base });
+        all.push(CameraSetup { name: "stream each, spinning", wait: GpuWait::Spin, ..base });
+        all.push(CameraSetup { name: "one batch, sleeping", batch: true, ..base });
+        all.push(CameraSetup { name: "one batch, spinning", batch: true, wait: GpuWait::Spin, ..base });
+        all.push(CameraSetup { name: "stream each, sleeping, no priorities", priorities: false, ..base });
     }
     all
 }
@@ -189,11 +188,11 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
         let (ms, device_ms) = (Summary::of(&mut ms), Summary::of(&mut device_ms));
         all.push(Outcome { way, ms, device_ms, skipped, failed, policy });
     }
-    tell(step, &all, through);
+    judge_all(step, &all, through);
     Ok(())
 }
 
-fn tell(step: &mut Step<'_>, all: &[Outcome], through: &str) {
+fn judge_all(step: &mut Step<'_>, all: &[Outcome], through: &str) {
     let line = |outcome: &Outcome| {
         let Outcome { way, ms, device_ms, skipped, failed, policy } = outcome;
         format!(
@@ -220,16 +219,16 @@ fn tell(step: &mut Step<'_>, all: &[Outcome], through: &str) {
     );
     for (at, rate_fps) in [30.0, 90.0].into_iter().enumerate() {
         let of_rate: Vec<&Outcome> = all.iter().filter(|outcome| outcome.way.rate_fps == rate_fps).collect();
-        let told: Vec<String> = of_rate.iter().map(|outcome| line(outcome)).collect();
-        let told = told.join("; ");
+        let reported: Vec<String> = of_rate.iter().map(|outcome| line(outcome)).collect();
+        let reported = reported.join("; ");
         let what = format!(
             "five cameras at {rate_fps} FPS through {through}: p99.9 of a frame at most {PERCEPTION_P999_MS} ms, none skipped, with the \
              default settings"
         );
         let reached = of_rate.first().is_some_and(|o| o.ms.p999 <= PERCEPTION_P999_MS && o.skipped == 0);
-        // What has to be reached is said for 30 FPS; 90 is told.
+        // What has to be reached is said for 30 FPS; 90 is reported.
         if at == 0 {
-            step.judge_time(&what, told, reached);
+            step.judge_time(&what, reported, reached);
         }
     }
     if let Some(best) = all.iter().filter(|o| o.failed == 0).min_by(|a, b| a.ms.p999.total_cmp(&b.ms.p999)) {

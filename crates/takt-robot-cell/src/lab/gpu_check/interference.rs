@@ -112,19 +112,19 @@ impl Other {
         takt_rt::child::end_with_this_process(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(failed)?;
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let out = child.stdout.take();
         let outside = Self::Outside(child);
         // Reads on as long as it prints, so that it never waits for a reader.
         std::thread::spawn(move || {
             for line in out.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok)) {
                 if let Ok(line) = serde_json::from_str::<Line>(&line) {
-                    let _ = tell.send(line);
+                    let _ = sender.send(line);
                 }
             }
         });
         loop {
-            match told.recv_timeout(PATIENCE) {
+            match receiver.recv_timeout(PATIENCE) {
                 Ok(Line::Ready(_)) => return Ok(outside),
                 Ok(Line::Failed(why)) => return Err(StepError::Failed(format!("the other program: {why}"))),
                 Ok(Line::Work(_)) => {}
@@ -202,12 +202,12 @@ pub fn interference(step: &mut Step<'_>) -> Result<(), StepError> {
     }
     step.figure("lines", rows.iter().map(line).collect::<Vec<_>>());
     step.figure("rows", &rows);
-    tell(step, &rows, Place::Inside, "of this process");
+    judge_rows(step, &rows, Place::Inside, "of this process");
     let whose = match mps::look() {
         Mps::Running(_) => "of another program under MPS",
         Mps::Absent(_) => "of another program, by turns",
     };
-    tell(step, &rows, Place::Outside, whose);
+    judge_rows(step, &rows, Place::Outside, whose);
     Ok(())
 }
 
@@ -219,7 +219,7 @@ pub(super) fn line(row: &Row) -> String {
     )
 }
 
-fn tell(step: &mut Step<'_>, rows: &[Row], place: Place, whose: &str) {
+fn judge_rows(step: &mut Step<'_>, rows: &[Row], place: Place, whose: &str) {
     let worst = |control: &str| {
         let some = rows.iter().filter(|row| row.place == place && row.control == control);
         some.map(|row| row.ms.worst).fold(f64::NAN, f64::max)

@@ -8,9 +8,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use takt_gpu::check::step::{Said, Step, StepError};
+use takt_gpu::check::step::{Step, StepError, StepMessage};
 use takt_gpu::mps;
-use takt_gpu::sharing::{Sharing, Slice, Way};
+use takt_gpu::sharing::{Sharing, SharingMode, Slice};
 use takt_load::gpu::{Kind, Variables};
 use takt_rt::child::end_with_this_process;
 
@@ -28,12 +28,12 @@ pub type Child<'a> = &'a dyn Fn(f64) -> Command;
 
 /// What is compared. Shares are of the multiprocessors, as large as one would give a guest.
 fn ways() -> [(&'static str, Sharing); 5] {
-    let mps = Sharing { way: Way::Mps, ..Sharing::default() };
+    let mps = Sharing { way: SharingMode::Mps, ..Sharing::default() };
     [
-        ("by turns", Sharing { way: Way::Turns, ..Sharing::default() }),
+        ("by turns", Sharing { way: SharingMode::Turns, ..Sharing::default() }),
         (
             "by turns in short time slices",
-            Sharing { way: Way::TimeSlices, slice: Slice::Short, ..Sharing::default() },
+            Sharing { way: SharingMode::TimeSlices, slice: Slice::Short, ..Sharing::default() },
         ),
         ("MPS", mps),
         ("MPS, the other program held to 30 per cent", Sharing { others_percent: Some(30), ..mps }),
@@ -50,7 +50,7 @@ fn ways() -> [(&'static str, Sharing); 5] {
     ]
 }
 
-/// Measures each way that there is here, and tells in a sentence why the others are not.
+/// Measures each way that there is here, and reports in a sentence why the others are not.
 ///
 /// # Errors
 /// What opening the device met.
@@ -69,7 +69,7 @@ pub fn sharing(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepError> {
                 continue;
             }
         };
-        let told = shared.told().to_owned();
+        let reported = shared.in_words().to_owned();
         let mut command = child(seconds);
         command.envs(shared.own().iter().map(|(name, value)| (name, value)));
         for (name, value) in shared.others() {
@@ -80,14 +80,14 @@ pub fn sharing(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepError> {
         match (measured, left) {
             (Ok(rows), Ok(())) => {
                 let lines = rows["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
-                step.judge(&what, format!("{told}: {}", lines.collect::<Vec<_>>().join("; ")), true);
-                figures.push(json!({ "way": name, "told": told, "rows": rows["rows"] }));
+                step.judge(&what, format!("{reported}: {}", lines.collect::<Vec<_>>().join("; ")), true);
+                figures.push(json!({ "way": name, "told": reported, "rows": rows["rows"] }));
             }
             (measured, left) => {
                 let why = [measured.err(), left.err().map(|error| error.to_string())];
                 step.judge(
                     &what,
-                    format!("{told}: {}", why.into_iter().flatten().collect::<Vec<_>>().join("; ")),
+                    format!("{reported}: {}", why.into_iter().flatten().collect::<Vec<_>>().join("; ")),
                     false,
                 );
             }
@@ -102,22 +102,24 @@ fn measure(command: &mut Command, limit: Duration) -> Result<Value, String> {
     end_with_this_process(command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = command.spawn().map_err(|error| error.to_string())?;
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let out = process.stdout.take();
     std::thread::spawn(move || {
         for line in out.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok)) {
-            if let Ok(said) = serde_json::from_str::<Said>(&line) {
-                let _ = tell.send(said);
+            if let Ok(message) = serde_json::from_str::<StepMessage>(&line) {
+                let _ = sender.send(message);
             }
         }
     });
     let until = Instant::now() + limit;
     let mut at = "its start".to_owned();
     let outcome = loop {
-        match told.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(Said::Figure(_, value)) => break Ok(value),
-            Ok(Said::Failed(why) | Said::NotRun(why) | Said::NoDevice(why)) => break Err(why),
-            Ok(Said::Progress(text)) => at = text,
+        match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(StepMessage::Figure(_, value)) => break Ok(value),
+            Ok(StepMessage::Failed(why) | StepMessage::NotRun(why) | StepMessage::NoDevice(why)) => {
+                break Err(why);
+            }
+            Ok(StepMessage::Progress(text)) => at = text,
             Ok(_) => {}
             Err(_) if Instant::now() >= until => {
                 break Err(format!("killed after {:.0} s, at: {at}", limit.as_secs_f64()));

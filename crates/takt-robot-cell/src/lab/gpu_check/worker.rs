@@ -122,8 +122,8 @@ pub fn killed_worker(step: &mut Step<'_>) -> Result<(), StepError> {
     }
     let count = |kind: EventKind| records.iter().filter(|record| record.kind == kind).count();
     let (crashed, restarted) = (count(EventKind::Crashed), count(EventKind::Restarted));
-    let told = format!(
-        "{again} frames meanwhile, {unjudged} not judged; {crashed} crash and {restarted} restart told; a fresh process after {:.0} ms, \
+    let reported = format!(
+        "{again} frames meanwhile, {unjudged} not judged; {crashed} crash and {restarted} restart reported; a fresh process after {:.0} ms, \
          longest answer {:.1} ms",
         1e3 * recovery.as_secs_f64(),
         1e3 * worst.as_secs_f64()
@@ -134,7 +134,7 @@ pub fn killed_worker(step: &mut Step<'_>) -> Result<(), StepError> {
     );
     step.judge(
         "a perception process that is killed costs no frame its answer, and a fresh one takes over",
-        told,
+        reported,
         unjudged == 0 && crashed == 1 && restarted >= 1,
     );
     Ok(())

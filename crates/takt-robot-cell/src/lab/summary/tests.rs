@@ -72,11 +72,11 @@ fn tallied(
 fn sum(facts: &RunFacts, rules: &Rules, frames: &[FrameRecord], jobs: &[SsmJob]) -> CellSummary {
     let tally = tallied(facts, rules, frames, jobs).0;
     let mut summary = sum_up(facts, &tally);
-    summary.tell(verdict(&summary, &tally, facts));
+    summary.set_verdict(verdict(&summary, &tally, facts));
     summary
 }
 
-/// The verdict that reports have, of the reactions and of what the header is told.
+/// The verdict that reports have, of the reactions and of what the header is reported.
 fn verdict(summary: &CellSummary, tally: &Tally, facts: &RunFacts) -> VerdictReport {
     let Found { failures, doubts } = found(summary, tally, facts);
     let reactions = judge_series(&SeriesEvidence {
@@ -277,7 +277,7 @@ fn seconds(frame: &FrameRecord) -> f64 {
 }
 
 #[test]
-fn a_good_run_passes_and_all_its_tasks_are_told() {
+fn a_good_run_passes_and_all_its_tasks_are_reported() {
     let run = Run::good();
     let s = run.summary();
     assert_eq!(s.verdict, Verdict::Pass, "{:?}", s.reasons);

@@ -99,8 +99,8 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Whether the robot does other things than it is told, or does not hear: the dashboard's stop
-    /// is tried, too.
+    /// Whether the robot does other things than it is instructed, or does not hear: the dashboard's
+    /// stop is tried, too.
     pub(crate) const fn is_disobedience(self) -> bool {
         self.is_motion()
             || matches!(

@@ -1,5 +1,5 @@
-//! The stamps of every late frame, put together from what the master, the loop and the segment tell
-//! of it.
+//! The stamps of every late frame, put together from what the master, the loop and the segment
+//! report it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,12 +14,12 @@ use crate::run::CycleRecord;
 
 /// Name of the sample file with the stamps of late frames.
 pub const LATE: &str = "late_frames";
-/// Cycles kept to find a late answer's own in: one that comes is told for up to 255 cycles.
+/// Cycles kept to find a late answer's own in: one that comes is reported for up to 255 cycles.
 const CYCLES_KEPT: usize = 257;
 /// Answers in time that are kept: of the last second, those whose frames the segment has not
 /// forgotten.
 const IN_TIME_KEPT: usize = 16;
-/// Frames kept as the segment told of them: several a cycle.
+/// Frames kept as the segment reported them: several a cycle.
 const PASSED_KEPT: usize = 1024;
 /// Drains for which the segment's word of a frame is waited for.
 const MOST_LOOKS: u32 = 10;
@@ -109,7 +109,7 @@ pub(super) fn rows_of(columns: &[Vec<u64>]) -> Vec<LateRow> {
     rows
 }
 
-/// A frame as the segment told of it.
+/// A frame as the segment reported it.
 #[derive(Clone, Copy, Debug)]
 struct Passed {
     /// The low 32 bits of the number of its cycle.
@@ -134,8 +134,8 @@ struct Pending {
 /// comes first.
 pub(crate) struct LateJoiner {
     waiting_mode: bool,
-    /// Whether the segment tells of frames.
-    told: bool,
+    /// Whether the segment reports frames.
+    has_truth: bool,
     records: VecDeque<CycleRecord>,
     passed: VecDeque<Passed>,
     answers: VecDeque<LateAnswer>,
@@ -159,10 +159,10 @@ fn median(values: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl LateJoiner {
-    pub fn new(mode: ExchangeMode, told: bool) -> Self {
+    pub fn new(mode: ExchangeMode, has_truth: bool) -> Self {
         Self {
             waiting_mode: mode == ExchangeMode::Waiting,
-            told,
+            has_truth,
             records: VecDeque::with_capacity(CYCLES_KEPT),
             passed: VecDeque::with_capacity(PASSED_KEPT),
             answers: VecDeque::new(),
@@ -178,7 +178,7 @@ impl LateJoiner {
         }
     }
 
-    /// A frame of ours, as the segment tells of it.
+    /// A frame of ours, as the segment reports it.
     pub fn passed(&mut self, (cycle, address): (u32, u32), stay: Stay) {
         bounded(&mut self.passed, PASSED_KEPT, Passed { cycle, address, stay });
     }
@@ -219,7 +219,7 @@ impl LateJoiner {
         pending.retain_mut(|late| {
             late.looks += 1;
             let passed = self.passed_of(&late.answer);
-            if passed.is_none() && self.told && !all && late.looks < MOST_LOOKS {
+            if passed.is_none() && self.has_truth && !all && late.looks < MOST_LOOKS {
                 return true;
             }
             row(self.row(late, passed));
@@ -228,7 +228,7 @@ impl LateJoiner {
         self.pending = pending;
     }
 
-    /// What the segment told of the frame that this answers. Of copies that something on the wire
+    /// What the segment reported the frame that this answers. Of copies that something on the wire
     /// made it is the first that had left when the answer came: whatever comes of the others comes
     /// later, and is not taken.
     fn passed_of(&self, answer: &LateAnswer) -> Option<Passed> {

@@ -13,7 +13,7 @@ mod planted;
 const MS: u64 = 1_000_000;
 const US: u64 = 1000;
 
-/// A loop of exchanges in simulated time, told to the joiner as the collector does.
+/// A loop of exchanges in simulated time, reported to the joiner as the collector does.
 struct Bench {
     time: SimulatedTime,
     port: Port,
@@ -216,24 +216,24 @@ fn the_segments_word_is_waited_for_and_done_without() {
     joiner.take(false, |row| rows.push(row));
     let row = rows[0];
     assert_eq!((row.index, row.way.at_segment_ns, row.way.gave_up_ns), (1, MS + 7, 2 * MS + 2));
-    let told = causes(&rows, &Threads::default(), Err("no trace"));
-    assert_eq!((told.causes[0].place, told.unexplained), (Place::Segment, 0), "{told:?}");
-    // One that it did not keep on purpose: only the kernel tells what held its thread up.
+    let reported = causes(&rows, &Threads::default(), Err("no trace"));
+    assert_eq!((reported.causes[0].place, reported.unexplained), (Place::Segment, 0), "{reported:?}");
+    // One that it did not keep on purpose: only the kernel shows what held its thread up.
     let threads = Threads { controller: None, segment: Some(1) };
     let not_kept = rows.iter().map(|row| LateRow { held_ns: 0, ..*row }).collect::<Vec<_>>();
-    let mut told = causes(&not_kept, &threads, Err("no trace"));
-    assert_eq!(told.unexplained, 1, "{told:?}");
-    assert!(!told.causes[0].why.contains("kept it"), "{told:?}");
+    let mut reported = causes(&not_kept, &threads, Err("no trace"));
+    assert_eq!(reported.unexplained, 1, "{reported:?}");
+    assert!(!reported.causes[0].why.contains("kept it"), "{reported:?}");
     // What was counted and has no row is counted here, too.
-    told.without_stamps(5);
-    let sum: u64 = told.causes.iter().map(|cause| cause.frames).sum();
-    assert_eq!((told.frames, told.unexplained, sum), (6, 6, 6));
+    reported.without_stamps(5);
+    let sum: u64 = reported.causes.iter().map(|cause| cause.frames).sum();
+    assert_eq!((reported.frames, reported.unexplained, sum), (6, 6, 6));
     // Beyond this host nobody knows who it was.
     let way = LateWay { at_segment_ns: 0, left_segment_ns: 0, arrived_ns: row.way.taken_ns, ..row.way };
     let beyond = LateRow { way, usual: Usual { beyond_ns: 10, ..row.usual }, ..row };
-    let told = causes(&[beyond], &Threads::default(), Err("no trace"));
-    let cause = &told.causes[0];
-    assert_eq!((cause.place, cause.blame, told.unexplained), (Place::Beyond, None, 1), "{told:?}");
+    let reported = causes(&[beyond], &Threads::default(), Err("no trace"));
+    let cause = &reported.causes[0];
+    assert_eq!((cause.place, cause.blame, reported.unexplained), (Place::Beyond, None, 1), "{reported:?}");
 }
 
 /// A cycle of two frames, of which the second is late at the segment and the first in the segment.
@@ -261,9 +261,9 @@ fn a_frame_gets_its_own_stamps_and_not_those_of_its_sibling() {
     joiner.take(true, |row| rows.push(row));
     let stamps: Vec<_> = rows.iter().map(|row| (row.way.at_segment_ns, row.way.left_segment_ns)).collect();
     assert_eq!(stamps, [(2 * MS + 10, 3 * MS), (3 * MS + 10, 3 * MS + 20)]);
-    let told = causes(&rows, &Threads::default(), Err("no trace"));
+    let reported = causes(&rows, &Threads::default(), Err("no trace"));
     assert_eq!(
-        told.each.iter().map(|frame| frame.place).collect::<Vec<_>>(),
+        reported.each.iter().map(|frame| frame.place).collect::<Vec<_>>(),
         [Place::Segment, Place::Outward]
     );
 }
@@ -288,14 +288,14 @@ fn waiting_for_the_frame_before_has_its_cause_though_siblings_lie_between() {
         LateRow { index: 9, late_cycles: 2, way, usual: Usual::default(), held_ns: 0, ran_ns: 0, still_ns: 0 }
     };
     let stranger = LateRow { way: LateWay { gave_up_ns: 11 * MS + 1, ..before(false).way }, ..before(false) };
-    let told = causes(&[before(true), stranger, own], &Threads::default(), Err("no trace"));
-    let last = &told.each[2];
+    let reported = causes(&[before(true), stranger, own], &Threads::default(), Err("no trace"));
+    let last = &reported.each[2];
     assert_eq!((last.inherited, last.place), (true, Place::Segment), "{last:?}");
-    // One that came within the grace has no row: waiting for it is told as what it was, and whose
-    // doing it was nobody knows.
-    let told = causes(&[own], &Threads::default(), Err("no trace"));
-    let alone = &told.each[0];
-    assert_eq!((alone.inherited, alone.place, told.unexplained), (false, Place::Before, 1), "{alone:?}");
+    // One that came within the grace has no row: waiting for it is reported as what it was, and
+    // whose doing it was nobody knows.
+    let reported = causes(&[own], &Threads::default(), Err("no trace"));
+    let alone = &reported.each[0];
+    assert_eq!((alone.inherited, alone.place, reported.unexplained), (false, Place::Before, 1), "{alone:?}");
     assert_eq!(alone.blame, None);
 }
 
@@ -326,8 +326,8 @@ fn a_late_timer_of_the_segments_thread_is_this_hosts() {
         let mut frame = in_segment();
         assert_eq!((frame.place, frame.blame), (Place::Segment, Some(Blame::Device)));
         frame.held_up_by(late(cause));
-        let told = tell(vec![frame], &threads, None);
-        (told.causes[0].cause, told.causes[0].blame, told.unexplained)
+        let reported = attribute(vec![frame], &threads, None);
+        (reported.causes[0].cause, reported.causes[0].blame, reported.unexplained)
     };
     assert_eq!(judged(Cause::TimerLate), (Some(Cause::TimerLate), Some(Blame::HostStack), 0));
     assert_eq!(judged(Cause::Steal), (Some(Cause::Steal), Some(Blame::HostStack), 0));
@@ -339,8 +339,8 @@ fn a_late_timer_of_the_segments_thread_is_this_hosts() {
     let beside = |place: Place, cause| {
         let mut frame = LateFrame { place, blame: place.blame(), ..in_segment() };
         frame.held_up_by(late(cause));
-        let told = tell(vec![frame], &threads, None);
-        (told.causes[0].blame, told.unexplained)
+        let reported = attribute(vec![frame], &threads, None);
+        (reported.causes[0].blame, reported.unexplained)
     };
     for place in [Place::Before, Place::Outward, Place::Homeward] {
         assert_eq!(beside(place, Cause::Waited), (None, 1));
@@ -360,8 +360,9 @@ fn what_two_programs_did_is_two_causes_and_none_is_blamed_for_the_other() {
     };
     let all = [("poller (tid 75)", 9.0), ("collector (tid 80)", 30.0), ("poller (tid 76)", 20.0)];
     let frames: Vec<_> = all.map(|(who, missed_by_us)| frame(who, missed_by_us)).into();
-    let told = tell(frames, &threads, None);
-    let rows: Vec<_> = told.causes.iter().map(|row| (row.who.as_str(), row.frames, row.worst_us)).collect();
+    let reported = attribute(frames, &threads, None);
+    let rows: Vec<_> =
+        reported.causes.iter().map(|row| (row.who.as_str(), row.frames, row.worst_us)).collect();
     assert_eq!(rows, [("poller (tid 76)", 2, 20.0), ("collector (tid 80)", 1, 30.0)]);
 }
 
@@ -376,9 +377,9 @@ fn a_row_is_the_same_in_every_format() {
     file.flush().unwrap();
     let names = COLUMNS.map(|(name, _)| name);
     assert_eq!(rows_of(&dir.columns(LATE, &names).unwrap()), [row, LateRow::default()]);
-    let told = causes(&[row], &Threads::default(), Err("no trace"));
-    let again: LateCauses = serde_json::from_str(&serde_json::to_string(&told).unwrap()).unwrap();
-    assert_eq!(again, told);
+    let reported = causes(&[row], &Threads::default(), Err("no trace"));
+    let again: LateCauses = serde_json::from_str(&serde_json::to_string(&reported).unwrap()).unwrap();
+    assert_eq!(again, reported);
 }
 
 #[test]
@@ -398,7 +399,7 @@ fn an_answers_own_cycle_is_found_though_a_thousand_come_at_once() {
     joiner.take(false, |row| rows.push(row));
     let stamps: Vec<_> = rows.iter().map(|row| (row.index, row.way.planned_ns, row.way.gave_up_ns)).collect();
     assert_eq!(stamps, [(5, 5 * MS, 6 * MS + 2), (0, 0, 0)]);
-    let told = causes(&rows, &Threads::default(), Err("no trace"));
-    assert!(told.causes.iter().all(|cause| cause.worst_us < 2000.0), "{told:?}");
-    assert_eq!((told.frames, told.unexplained), (2, 2));
+    let reported = causes(&rows, &Threads::default(), Err("no trace"));
+    assert!(reported.causes.iter().all(|cause| cause.worst_us < 2000.0), "{reported:?}");
+    assert_eq!((reported.frames, reported.unexplained), (2, 2));
 }

@@ -10,7 +10,7 @@ pub enum Word {
     Number(u64),
     /// A text in quotes.
     Quoted(String),
-    /// A sign: one of `{ } ( ) [ ] < > ; : , . = + - *`.
+    /// One of `{ } ( ) [ ] < > ; : , . = + - *`.
     Sign(char),
     /// `:=`
     Assign,

@@ -199,7 +199,7 @@ fn same(option: &str, label: &str) -> bool {
     option == label || option.strip_prefix('_') == Some(label)
 }
 
-/// Tells every integer that is referred to where its value is kept.
+/// Reports every integer that is referred to where its value is kept.
 fn mark(of: &mut Type, used: &HashMap<u32, u32>) {
     match of {
         Type::Int(int) | Type::Enum(int, _) => int.save = used.get(&int.ordinal).copied(),

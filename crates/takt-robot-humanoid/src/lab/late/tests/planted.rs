@@ -141,10 +141,14 @@ fn what_is_said_is_what_was_planted() {
             }
             bench.cycle(late_us);
         }
-        let told = bench.causes();
-        assert_eq!((told.frames, told.frames), (bench.late_frames, bench.rows.len() as u64), "{mode:?}");
+        let reported = bench.causes();
+        assert_eq!(
+            (reported.frames, reported.frames),
+            (bench.late_frames, bench.rows.len() as u64),
+            "{mode:?}"
+        );
         let mut seen: BTreeMap<Place, u64> = BTreeMap::new();
-        for frame in &told.each {
+        for frame in &reported.each {
             let index = frame.stamps.index;
             let (cycle, place) = *planted.iter().rev().find(|planted| planted.0 <= index).unwrap();
             assert!(index < cycle + 16, "{mode:?}: nothing was planted: {frame:?}");
@@ -186,14 +190,14 @@ fn doubled_and_lost_frames_change_nothing_of_what_is_said() {
             *next.lock().unwrap() = fate;
             bench.cycle(5);
         }
-        let told = bench.causes();
+        let reported = bench.causes();
         assert!(
-            told.frames >= doubled && told.frames == bench.late_frames,
+            reported.frames >= doubled && reported.frames == bench.late_frames,
             "{mode:?}: {} {doubled}",
-            told.frames
+            reported.frames
         );
         // The frames behind a second copy queue behind it.
-        let right = told.each.iter().filter(|frame| frame.stamps.index % 30 == 7);
+        let right = reported.each.iter().filter(|frame| frame.stamps.index % 30 == 7);
         assert!(right.clone().count() as u64 >= doubled);
         for frame in right {
             assert_eq!(frame.place, Place::Homeward, "{mode:?}: {frame:?}");
@@ -212,10 +216,14 @@ fn a_way_that_is_always_too_slow_is_named() {
             next.lock().unwrap().delay = Some((place, us));
             bench.cycle(5);
         }
-        let told = bench.causes();
-        assert!(told.frames > 300 && told.frames == bench.late_frames, "{place:?}: {}", told.frames);
-        let named: u64 = told.causes.iter().filter(|row| row.place == place).map(|row| row.frames).sum();
-        assert!(named * 10 > told.frames * 9, "{place:?}: {:?}", told.causes);
+        let reported = bench.causes();
+        assert!(
+            reported.frames > 300 && reported.frames == bench.late_frames,
+            "{place:?}: {}",
+            reported.frames
+        );
+        let named: u64 = reported.causes.iter().filter(|row| row.place == place).map(|row| row.frames).sum();
+        assert!(named * 10 > reported.frames * 9, "{place:?}: {:?}", reported.causes);
     }
 }
 
@@ -275,8 +283,8 @@ fn a_controller_that_is_preempted_while_it_waits_for_the_frame_before_was_not_ma
     let before = LateWay { at_segment_ns: 9 * MS, left_segment_ns: 9 * MS, arrived_ns: 12 * MS, ..before };
     let before = LateRow { way: LateWay { taken_ns: 12 * MS, ..before }, ..waited() };
     for rows in [vec![waited()], vec![before, waited()]] {
-        let told = causes(&rows, &threads, Ok(&trace(&preempted)));
-        let own = told.each.last().unwrap();
+        let reported = causes(&rows, &threads, Ok(&trace(&preempted)));
+        let own = reported.each.last().unwrap();
         assert_eq!(
             (own.place, own.cause, own.inherited),
             (Place::Before, Some(Cause::HigherPriority), false)
@@ -292,11 +300,15 @@ fn a_controller_that_is_preempted_while_it_waits_for_the_frame_before_was_not_ma
         (11 * MS - 5 * US, Kind::Waking { tid: CONTROLLER, prio: 10, target_cpu: 0 }),
         (11 * MS - 4 * US, switch(12, State::Runnable, CONTROLLER)),
     ];
-    let told = causes(&[waited()], &threads, Ok(&trace(&slept)));
-    let own = &told.each[0];
-    assert_eq!((own.place, own.blame, told.unexplained), (Place::Before, None, 1), "{own:?}");
-    let told = causes(&[before, waited()], &threads, Ok(&trace(&slept)));
-    assert!(told.each[1].inherited && told.each[1].place == Place::Homeward, "{:?}", told.each[1]);
+    let reported = causes(&[waited()], &threads, Ok(&trace(&slept)));
+    let own = &reported.each[0];
+    assert_eq!((own.place, own.blame, reported.unexplained), (Place::Before, None, 1), "{own:?}");
+    let reported = causes(&[before, waited()], &threads, Ok(&trace(&slept)));
+    assert!(
+        reported.each[1].inherited && reported.each[1].place == Place::Homeward,
+        "{:?}",
+        reported.each[1]
+    );
 }
 
 #[test]
@@ -305,9 +317,14 @@ fn the_frame_before_may_come_after_the_one_that_was_sent_late_for_it() {
     let way = LateWay { sent_ns: 9 * MS, handed_ns: 9 * MS, gave_up_ns: 11 * MS, ..way };
     let way = LateWay { at_segment_ns: 9 * MS, left_segment_ns: 13 * MS, arrived_ns: 13 * MS, ..way };
     let before = LateRow { way: LateWay { taken_ns: 13 * MS, ..way }, ..waited() };
-    // Its answer was taken first, and told first.
-    let told = causes(&[waited(), before], &Threads::default(), Err("no trace"));
-    assert_eq!((told.each[0].inherited, told.each[0].place), (true, Place::Segment), "{:?}", told.each[0]);
+    // Its answer was taken first, and reported first.
+    let reported = causes(&[waited(), before], &Threads::default(), Err("no trace"));
+    assert_eq!(
+        (reported.each[0].inherited, reported.each[0].place),
+        (true, Place::Segment),
+        "{:?}",
+        reported.each[0]
+    );
 }
 
 #[test]
@@ -316,13 +333,13 @@ fn what_explains_one_frame_does_not_explain_others_of_its_place() {
     let frame = causes(&[waited()], &threads, Err("no trace")).each.remove(0);
     let in_segment = LateFrame { place: Place::Segment, blame: Some(Blame::Device), ..frame };
     let frame = |kept| LateFrame { kept, ..in_segment.clone() };
-    let told = tell(vec![frame(true), frame(false), frame(true)], &threads, None);
-    let rows: Vec<_> = told.causes.iter().map(|row| (row.frames, row.explained)).collect();
-    assert_eq!((rows, told.unexplained), (vec![(2, true), (1, false)], 1));
+    let reported = attribute(vec![frame(true), frame(false), frame(true)], &threads, None);
+    let rows: Vec<_> = reported.causes.iter().map(|row| (row.frames, row.explained)).collect();
+    assert_eq!((rows, reported.unexplained), (vec![(2, true), (1, false)], 1));
 }
 
 #[test]
-fn a_segment_that_works_or_is_in_the_firmware_cannot_be_told_to_keep_frames() {
+fn a_segment_that_works_or_is_in_the_firmware_cannot_be_instructed_to_keep_frames() {
     let threads = Threads { controller: None, segment: Some(SEGMENT) };
     let frame = causes(&[waited()], &threads, Err("no trace")).each.remove(0);
     for place in [Place::Segment, Place::Outward, Place::Homeward] {
@@ -365,17 +382,18 @@ fn a_device_kept_what_its_own_stamps_say_and_nothing_else() {
         // Whatever else is known: nobody asks the kernel of these.
         let threads = Threads { controller: Some(CONTROLLER), segment: Some(SEGMENT) };
         for trace in [Ok(&trace(&[])), Err("no trace")] {
-            let told = causes(&bench.rows, &threads, trace);
-            let kept = told.each.iter().filter(|frame| frame.kept && frame.place == Place::Segment).count();
-            assert!(kept >= 19 && told.frames == bench.late_frames, "{mode:?}: {kept} {told:?}");
-            assert_eq!(told.unexplained, told.frames - kept as u64, "{mode:?}: {told:?}");
-            assert!(told.causes[0].why.contains("the device kept it on purpose"), "{told:?}");
+            let reported = causes(&bench.rows, &threads, trace);
+            let kept =
+                reported.each.iter().filter(|frame| frame.kept && frame.place == Place::Segment).count();
+            assert!(kept >= 19 && reported.frames == bench.late_frames, "{mode:?}: {kept} {reported:?}");
+            assert_eq!(reported.unexplained, reported.frames - kept as u64, "{mode:?}: {reported:?}");
+            assert!(reported.causes[0].why.contains("the device kept it on purpose"), "{reported:?}");
             // As long there, and not on purpose; and on purpose for less than half of it.
             for held_ns in [0, 800 * US] {
                 let rows: Vec<_> = bench.rows.iter().map(|row| LateRow { held_ns, ..*row }).collect();
-                let told = causes(&rows, &threads, trace);
-                assert!(told.each.iter().all(|frame| !frame.kept), "{held_ns}: {told:?}");
-                assert_eq!(told.unexplained, told.frames, "{held_ns}: {told:?}");
+                let reported = causes(&rows, &threads, trace);
+                assert!(reported.each.iter().all(|frame| !frame.kept), "{held_ns}: {reported:?}");
+                assert_eq!(reported.unexplained, reported.frames, "{held_ns}: {reported:?}");
             }
         }
     }
@@ -427,8 +445,12 @@ fn a_cause_explains_at_least_half_of_a_delay() {
     let way = LateWay { sent_ns: 10_100 * US, handed_ns: 10_100 * US, ..row.way };
     let way = LateWay { at_segment_ns: 13_001 * US, left_segment_ns: 13_010 * US, ..way };
     let behind = LateRow { way: LateWay { arrived_ns: 13_020 * US, ..way }, still_ns: 0, ran_ns: 0, ..row };
-    let told = causes(&[row, behind], &threads, Ok(&segments_trace(&[])));
-    assert_eq!((told.each[1].place, told.each[1].cause), (Place::Outward, Some(Cause::Gap)), "{told:?}");
+    let reported = causes(&[row, behind], &threads, Ok(&segments_trace(&[])));
+    assert_eq!(
+        (reported.each[1].place, reported.each[1].cause),
+        (Place::Outward, Some(Cause::Gap)),
+        "{reported:?}"
+    );
     // A timer of its CPU was due, and did not come.
     let mut trace = segments_trace(&[]);
     let timer = Kind::TimerStart { timer: 7, function: 1, expires_ns: 10_200 * US, slack_ns: 0 };
@@ -440,10 +462,11 @@ fn a_cause_explains_at_least_half_of_a_delay() {
     let overdue = causes(&[in_segment(0)], &threads, Ok(&trace)).each.remove(0);
     assert_eq!(overdue.cause, Some(Cause::Gap), "{overdue:?}");
     assert!(overdue.share > 0.85 && overdue.who.contains("timers of its CPU"), "{overdue:?}");
-    // It worked, by both accounts. Nothing here tells firmware from it, so nobody is to blame.
+    // It worked, by both accounts. Nothing here distinguishes firmware from it, so nobody is to
+    // blame.
     let worked = judged(2990, &[]);
     assert_eq!((worked.cause, worked.kept), (Some(Cause::ExecutionOrFirmware), false), "{worked:?}");
-    assert!(worked.blame.is_none() && worked.why.contains("cannot be told apart"), "{}", worked.why);
+    assert!(worked.blame.is_none() && worked.why.contains("cannot be distinguished"), "{}", worked.why);
     // Events that leave out who had the CPU charge its thread with it; its CPU time does not.
     let idle = judged(20, &[]);
     assert_eq!((idle.cause, idle.blame), (Some(Cause::Unknown), None), "{idle:?}");
@@ -456,10 +479,13 @@ fn a_cause_explains_at_least_half_of_a_delay() {
     assert_eq!(causes_of(&busy), [Cause::HigherPriority, Cause::ExecutionOrFirmware]);
     let third = Part { cause: Cause::Steal, who: String::new(), ns: 1, share: 0.4 };
     let two = LateFrame { share: 0.45, parts: vec![busy.parts[0].clone(), third], ..busy.clone() };
-    let told = tell(vec![two], &threads, None);
-    assert!(told.unexplained == 0 && told.causes[0].why.contains("and 40 % to hypervisor steal"), "{told:?}");
+    let reported = attribute(vec![two], &threads, None);
+    assert!(
+        reported.unexplained == 0 && reported.causes[0].why.contains("and 40 % to hypervisor steal"),
+        "{reported:?}"
+    );
     let part = LateFrame { share: 0.49, ..busy };
-    let told = tell(vec![part], &threads, None);
-    assert_eq!((told.unexplained, told.causes[0].explained), (1, false));
-    assert!(told.causes[0].why.contains("most of it, 49 %"), "{told:?}");
+    let reported = attribute(vec![part], &threads, None);
+    assert_eq!((reported.unexplained, reported.causes[0].explained), (1, false));
+    assert!(reported.causes[0].why.contains("most of it, 49 %"), "{reported:?}");
 }

@@ -23,8 +23,8 @@ fn run(goal_ms: u64, longest_ms: u64) -> (Setup, ChainStatus, u64) {
 fn a_record_within_the_room_keeps_word_and_plan() {
     // Three times the longest so far.
     let (mut setup, before, decided) = run(100, 6);
-    let room = setup.live.plan().unwrap().room.unwrap();
-    assert!(room.times >= 3.0, "{room:?}");
+    let slack = setup.live.plan().unwrap().slack.unwrap();
+    assert!(slack.times >= 3.0, "{slack:?}");
     let measured_ms = before.measured_bound_ms.unwrap();
     assert!(before.bound_ms.unwrap() > measured_ms && measured_ms > 2.0, "{before:#?}");
     setup.pass(10.0, 30.0);
@@ -48,8 +48,8 @@ fn a_record_beyond_the_room_takes_the_word_back_and_the_next_plan_has_room_for_i
     setup.pass(10.0, 10.5);
     let broken = state(&setup, 10.5);
     assert_ne!(broken.state, "guaranteed");
-    let told = &broken.run.refutations[0].1;
-    assert!(told.contains("one activation took 16.000 ms of execution time"), "{told}");
+    let reported = &broken.run.refutations[0].1;
+    assert!(reported.contains("one activation took 16.000 ms of execution time"), "{reported}");
     assert_eq!(setup.live.plans() - setup.live.cached, decided + 1);
     setup.pass(11.0, 30.0);
     let after = state(&setup, 30.0);
@@ -70,16 +70,16 @@ fn a_goal_without_room_gets_the_narrow_reading() {
         setup.pass(0.0, 9.5);
         let chain = state(&setup, 9.5);
         assert_eq!(chain.state, "guaranteed", "no goal without room was met: {chain:#?}");
-        let room = setup.live.plan().unwrap().room;
-        assert_eq!(room.is_some(), chain.measured_bound_ms.is_some());
+        let slack = setup.live.plan().unwrap().slack;
+        assert_eq!(slack.is_some(), chain.measured_bound_ms.is_some());
         assert!(chain.bound_ns.unwrap() <= goal_us * 1000, "{chain:#?}");
-        if room.is_none() {
+        if slack.is_none() {
             // Without room a cost 15 % above the longest is beyond what is assumed.
             let cost = |step| if step < 200 { (2 * MS, 3 * MS) } else { (2_300_000, 3_300_000) };
             let mut setup = setup_with(beat(goal_us), false, |from_ns| beating(from_ns, cost, nothing));
             setup.pass(0.0, 10.5);
-            let told = &state(&setup, 10.5).run.refutations[0].1;
-            assert!(told.contains("assumed were at most 2.200 ms"), "{told}");
+            let reported = &state(&setup, 10.5).run.refutations[0].1;
+            assert!(reported.contains("assumed were at most 2.200 ms"), "{reported}");
             return;
         }
     }

@@ -23,7 +23,7 @@ use super::{Attempt, Manager};
 use crate::analysis::Disturbance;
 use crate::budget::{ChainBound, Request};
 use crate::curves::{Cost, Counts};
-use crate::plan::Room;
+use crate::plan::Slack;
 use crate::words::ms;
 use crate::workload::{Activity, Suspension, Workload};
 
@@ -60,8 +60,8 @@ pub(super) fn ladder(shared: bool) -> &'static [(f64, u64)] {
 
 /// More analyses than this are not made for a plan.
 const TRIALS: usize = 3;
-/// Of so many activations in a row, one more may take [`Room::more_ns`]: what disturbs from outside
-/// comes at some rate, and not with each.
+/// Of so many activations in a row, one more may take [`Slack::more_ns`]: what disturbs from
+/// outside comes at some rate, and not with each.
 pub const SPREAD: u64 = 16;
 /// Suspensions more for each activation, where budgets do not suffer from them.
 const SUSPENSIONS: u64 = 2;
@@ -71,7 +71,7 @@ const SUSPENSIONS: u64 = 2;
 const SUSPENDED_PART: u64 = 5;
 
 /// What is activated no more often than this is disturbed no more often, so that a fraction of
-/// [`Room::more_ns`] is enough: callbacks of `/parameter_events`, of which default nodes have one
+/// [`Slack::more_ns`] is enough: callbacks of `/parameter_events`, of which default nodes have one
 /// each.
 const RARE_NS: u64 = 10_000_000_000;
 /// Which fraction.
@@ -87,7 +87,7 @@ const DENSER: f64 = 0.9;
 /// allowed with it, which is long against goals.
 pub const WINDOW_NS: u64 = 1_000_000_000;
 
-impl Room {
+impl Slack {
     fn of(rung: usize, shared: bool) -> Option<Self> {
         let &(times, more_ns) = ladder(shared).get(rung)?;
         // After each suspension a reservation of its own may be without budget for most of a
@@ -208,10 +208,10 @@ fn scaled(ns: u64, factor: f64) -> u64 {
 }
 
 /// A plan with room.
-pub(super) struct Roomy {
+pub(super) struct WithSlack {
     pub attempt: Attempt,
     pub workload: Workload,
-    pub room: Option<Room>,
+    pub slack: Option<Slack>,
     /// A place in the [`ladder`], where the next plan begins; after the last one: there is no room.
     pub rung: Option<(bool, usize)>,
     /// Bounds for what was measured alone, where there is room.
@@ -222,7 +222,7 @@ impl Manager {
     /// The same chains kept with the widest assumptions that are found in a few trials. `quiet`:
     /// nothing was seen against the present plan, so that there is time to look whether there is
     /// room for more.
-    pub(super) fn with_room(
+    pub(super) fn with_slack(
         &self,
         model: &Model,
         workload: Workload,
@@ -230,7 +230,7 @@ impl Manager {
         held: Option<&Held>,
         narrow: Attempt,
         quiet: bool,
-    ) -> Roomy {
+    ) -> WithSlack {
         let kept = self.kept(&narrow);
         let mut best: Option<(Attempt, Workload, usize)> = None;
         let mut found = self.rung;
@@ -242,9 +242,9 @@ impl Manager {
             let last = self.rung.filter(|(was, _)| *was == shared).map(|(_, rung)| rung);
             let mut rungs = Rungs::new(last, all, quiet);
             while let Some(rung) = rungs.next() {
-                let Some(room) = Room::of(rung, narrow.shared.is_some()) else { break };
-                let wide = room.widen(&workload, model, margin);
-                let attempt = self.try_room(&wide, &room, requests, held, &narrow, &kept);
+                let Some(slack) = Slack::of(rung, narrow.shared.is_some()) else { break };
+                let wide = slack.widen(&workload, model, margin);
+                let attempt = self.try_slack(&wide, &slack, requests, held, &narrow, &kept);
                 let fits = attempt.is_some();
                 if let Some(attempt) = attempt {
                     work = work + attempt.work;
@@ -259,25 +259,25 @@ impl Manager {
         }
         match best {
             Some((mut attempt, workload, rung)) => {
-                // What is not kept is told as it was measured.
+                // What is not kept is reported as it was measured.
                 for (chain, kept) in kept.iter().enumerate().filter(|(_, kept)| !**kept) {
                     debug_assert!(!kept);
                     attempt.bounds[chain].clone_from(&narrow.bounds[chain]);
                     attempt.fates[chain].clone_from(&narrow.fates[chain]);
                 }
-                let room = Room::of(rung, narrow.shared.is_some());
+                let slack = Slack::of(rung, narrow.shared.is_some());
                 let measured = Some(narrow.bounds);
-                Roomy { attempt, workload, room, rung: found, measured }
+                WithSlack { attempt, workload, slack, rung: found, measured }
             }
-            None => Roomy { attempt: narrow, workload, room: None, rung: found, measured: None },
+            None => WithSlack { attempt: narrow, workload, slack: None, rung: found, measured: None },
         }
     }
 
     /// The plan for a wider workload, if it keeps what is kept without.
-    fn try_room(
+    fn try_slack(
         &self,
         wide: &Workload,
-        room: &Room,
+        slack: &Slack,
         requests: &[Option<Request<'_>>],
         held: Option<&Held>,
         narrow: &Attempt,
@@ -291,7 +291,7 @@ impl Manager {
                 let given = Given {
                     places: Some(&shared.places),
                     periods_ns: shared.periods_ns.as_deref(),
-                    disturbance: room.disturbance(),
+                    disturbance: slack.disturbance(),
                 };
                 self.share_among(wide, requests, &chains, &shared.servers, held, &given)
             }

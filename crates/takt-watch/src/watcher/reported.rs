@@ -1,4 +1,4 @@
-//! What a watcher tells: the report of everything that is known now.
+//! What a watcher reports: the report of everything that is known now.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ use crate::report::{Kind, Report, Share, ThreadReport, Total};
 
 /// Threads and interrupts that are named in a list.
 const MOST_SHARES: usize = 8;
-/// Threads in a report.
 pub(crate) const MOST_THREADS: usize = 64;
 
 impl Watcher {
@@ -44,7 +43,10 @@ impl Watcher {
             ));
         }
         if threads.len() > MOST_THREADS {
-            notes.push(format!("{} more threads were seen and are not told", threads.len() - MOST_THREADS));
+            notes.push(format!(
+                "{} more threads were seen and are not reported",
+                threads.len() - MOST_THREADS
+            ));
             threads.truncate(MOST_THREADS);
         }
         let mut all: BTreeMap<(Cause, String), (u64, u64)> = BTreeMap::new();
