@@ -131,7 +131,7 @@ fn tasks(s: &CellSummary) -> String {
             task.misses,
             task.skipped,
             task.late,
-            shown(task.worst_ms, 2)
+            number(task.worst_ms, 2)
         );
     }
     out
