@@ -106,7 +106,7 @@ impl PacketSocket {
     }
 
     /// Makes room for packets that wait; without CAP_NET_ADMIN as much as the system allows.
-    pub fn make_room(&self, bytes: i32) {
+    pub fn enlarge_buffer(&self, bytes: i32) {
         if self.option(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes).is_err() {
             let _ = self.option(libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes);
         }

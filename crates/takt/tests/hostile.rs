@@ -166,7 +166,7 @@ fn path_arguments() -> BTreeSet<String> {
     found
 }
 
-/// What lies on the desk of [`NAMED`].
+/// What lies in the workspace of [`NAMED`].
 fn workspace() -> tempfile::TempDir {
     let workspace = tempfile::tempdir().unwrap();
     let path = |name: &str| workspace.path().join(name);

@@ -49,7 +49,7 @@ impl Tap {
         let index = check_interface(name)?;
         let system = |what| move |source| InterfaceError::System { what, name: name.to_owned(), source };
         let socket = PacketSocket::open(Layer::Frame, false).map_err(open_error("opening a tap", name))?;
-        socket.make_room(BUFFER_BYTES);
+        socket.enlarge_buffer(BUFFER_BYTES);
         socket.stamp().map_err(system("asking for time stamps"))?;
         // Outgoing frames are shown to sockets for all protocols alone.
         socket.bind(index, EVERY_PROTOCOL).map_err(system("binding the tap"))?;

@@ -350,8 +350,8 @@ fn ask_kernel(
     for (holder, wakes) in [(Holder::Controller, true), (Holder::Controller, false), (Holder::Segment, false)]
     {
         let is_asked = |frame: &LateFrame| {
-            let is_untold = frame.cause.is_none() && !frame.kept;
-            frame.holder == Some(holder) && is_untold && (frame.place == Place::WakeUp) == wakes
+            let is_unexplained = frame.cause.is_none() && !frame.kept;
+            frame.holder == Some(holder) && is_unexplained && (frame.place == Place::WakeUp) == wakes
         };
         for (at, late) in found(frames, holder, &is_asked)? {
             let Some(late) = late else { continue };

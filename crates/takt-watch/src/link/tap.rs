@@ -80,7 +80,7 @@ impl Tap {
         socket.filter(&filter(endpoint))?;
         socket.stamp()?;
         // The usual size does for some seconds as well.
-        socket.make_room(BUFFER_BYTES);
+        socket.enlarge_buffer(BUFFER_BYTES);
         socket.bind(0, EVERY_PROTOCOL)?;
         Ok(Self { socket, endpoint: *endpoint, lost: 0 })
     }
