@@ -27,7 +27,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use takt_model::{ArrivalCurve, Callback, CostCurve, Model, TopicId};
+use takt_model::{Callback, CostCurve, Model, TopicId};
 
 use crate::curves::Cost;
 use crate::words::ms;
@@ -287,7 +287,7 @@ fn refuted(live: &Callback, kept: &Callback) -> Option<String> {
 }
 
 fn merge(live: &mut Callback, kept: &Callback, topics: &[Option<TopicId>]) {
-    live.arrivals = denser(&live.arrivals, &kept.arrivals);
+    live.arrivals = live.arrivals.denser(&kept.arrivals);
     live.cost = costlier(&live.cost, &kept.cost);
     live.suspension = costlier(&live.suspension, &kept.suspension);
     live.suspensions = oftener(&times(live), &times(kept));
@@ -309,7 +309,7 @@ fn merge(live: &mut Callback, kept: &Callback, topics: &[Option<TopicId>]) {
                     true => Vec::new(),
                     false => oftener(&known.most, &output.most),
                 };
-                known.arrivals = denser(&known.arrivals, &output.arrivals);
+                known.arrivals = known.arrivals.denser(&output.arrivals);
             }
             None => live.outputs.push(takt_model::Output { topic, ..output.clone() }),
         }
@@ -329,20 +329,6 @@ fn connect(model: &mut Model) {
             }
         }
     }
-}
-
-fn denser(a: &ArrivalCurve, b: &ArrivalCurve) -> ArrivalCurve {
-    let entries = a.least_span_ns.len().max(b.least_span_ns.len());
-    let least = |i: usize| match (a.least_span_ns.get(i), b.least_span_ns.get(i)) {
-        (Some(a), Some(b)) => Some(*a.min(b)),
-        (a, b) => a.or(b).copied(),
-    };
-    let mut least_span_ns: Vec<u64> = (0..entries).filter_map(least).collect();
-    // Curves of different lengths: no window is shorter than a part of it.
-    for i in 1..least_span_ns.len() {
-        least_span_ns[i] = least_span_ns[i].max(least_span_ns[i - 1]);
-    }
-    ArrivalCurve { least_span_ns, seen: a.seen.max(b.seen), observed_ns: a.observed_ns.max(b.observed_ns) }
 }
 
 /// How often activations in a row suspend themselves.

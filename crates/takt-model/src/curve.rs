@@ -17,6 +17,26 @@ pub struct ArrivalCurve {
     pub observed_ns: u64,
 }
 
+impl ArrivalCurve {
+    /// Both curves hold: the shorter span of each number of events.
+    #[must_use]
+    pub fn denser(&self, other: &Self) -> Self {
+        let entries = self.least_span_ns.len().max(other.least_span_ns.len());
+        let mut span_ns = 0;
+        let least = |i: usize| {
+            let spans = [&self.least_span_ns, &other.least_span_ns].map(|spans| spans.get(i).copied());
+            // Curves of a file may decrease: no window is shorter than a part of it.
+            span_ns = spans.into_iter().flatten().min().unwrap_or(0).max(span_ns);
+            span_ns
+        };
+        Self {
+            least_span_ns: (0..entries).map(least).collect(),
+            seen: self.seen.max(other.seen),
+            observed_ns: self.observed_ns.max(other.observed_ns),
+        }
+    }
+}
+
 /// A cumulative execution-time curve `ET+(n)`: the greatest execution time that `n` consecutive
 /// activations ever took together (*ROS-Llama*, section V.b).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

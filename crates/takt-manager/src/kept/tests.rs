@@ -1,6 +1,8 @@
 use std::os::unix::fs::PermissionsExt;
 
-use takt_model::{CallbackKind, Executor, ExecutorId, ExecutorKind, Thread, ThreadId, ThreadRole};
+use takt_model::{
+    ArrivalCurve, CallbackKind, Executor, ExecutorId, ExecutorKind, Thread, ThreadId, ThreadRole,
+};
 
 use super::*;
 

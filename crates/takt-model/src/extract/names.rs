@@ -1,6 +1,9 @@
 //! What things are called. Names are all that stays from one snapshot to the next.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use takt_rt::duration;
 
 use super::Extractor;
 use super::state::{CallbackState, Origin};
@@ -21,7 +24,9 @@ pub(super) fn label(extractor: &Extractor, callback: &CallbackState) -> String {
     };
     let known = match &callback.origin {
         Origin::Timer { timer } => tables.timers.get(*timer).map(|timer| match timer.period_ns {
-            Some(period_ns) => format!("{} timer {}", node(timer.node), duration(period_ns)),
+            Some(period_ns) => {
+                format!("{} timer {}", node(timer.node), duration::format(Duration::from_nanos(period_ns)))
+            }
             None => format!("{} timer", node(timer.node)),
         }),
         Origin::Subscription { subscription } => {
@@ -69,14 +74,6 @@ pub(super) fn topic_name(extractor: &Extractor, topic: usize) -> String {
     match &extractor.tables.topics[topic].name {
         Some(name) => name.to_string(),
         None => format!("?topic {topic}"),
-    }
-}
-
-fn duration(ns: u64) -> String {
-    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];
-    match units.iter().find(|(unit, _)| ns.is_multiple_of(*unit)) {
-        Some((unit, name)) => format!("{}{name}", ns / unit),
-        None => format!("{ns}ns"),
     }
 }
 

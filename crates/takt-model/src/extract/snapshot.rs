@@ -298,11 +298,8 @@ impl Builder<'_> {
                     let published =
                         tables.topics[tables.topic(subscription.topic)].arrivals.curve(self.now_ns);
                     if published.seen > 0 {
-                        arrivals = if subscription.unjoined == 0 {
-                            published
-                        } else {
-                            denser(&arrivals, &published)
-                        };
+                        arrivals =
+                            if subscription.unjoined == 0 { published } else { arrivals.denser(&published) };
                     }
                 }
                 let topic = subscription.and_then(|subscription| topic_id(subscription.topic));
@@ -638,16 +635,4 @@ fn in_the_mean(starts: &ArrivalCurve, period_ns: u64) -> bool {
 /// The period that the last activations show.
 fn measured_period(callback: &CallbackState) -> u64 {
     callback.arrivals.median_gap_ns().unwrap_or(0)
-}
-
-/// Both curves hold: the shorter span of each number of events.
-fn denser(a: &ArrivalCurve, b: &ArrivalCurve) -> ArrivalCurve {
-    let entries = a.least_span_ns.len().max(b.least_span_ns.len());
-    let least_span_ns = (0..entries)
-        .filter_map(|i| match (a.least_span_ns.get(i), b.least_span_ns.get(i)) {
-            (Some(&a), Some(&b)) => Some(a.min(b)),
-            (a, b) => a.or(b).copied(),
-        })
-        .collect();
-    ArrivalCurve { least_span_ns, seen: a.seen.max(b.seen), observed_ns: a.observed_ns.max(b.observed_ns) }
 }
