@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use takt_rt::config::SettingError;
+
 use crate::envelope::ConfigError;
+use crate::robot::NoCriticalThread;
 
 /// Errors of the lab. Each names what was found and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +28,30 @@ pub enum LabError {
     /// An option, or a file of the lab's own, is wrong.
     #[error("{0}")]
     Config(String),
+    /// A value that a setting does not take.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// A claim about a measure that the robot has not.
+    #[error(transparent)]
+    Claim(#[from] takt_rundir::HeaderError),
+    /// A recorder cannot be made.
+    #[error(transparent)]
+    Recorder(#[from] takt_stats::RecorderError),
+    /// The robot has no thread that a trace explains.
+    #[error(transparent)]
+    Critical(#[from] NoCriticalThread),
+    /// The kernel cannot be traced, or the trace cannot be matched.
+    #[error(transparent)]
+    Trace(#[from] takt_trace::TraceError),
+    /// A recorded trace cannot be read.
+    #[error(transparent)]
+    Recorded(#[from] takt_trace::offline::OfflineError),
+    /// What was asked for cannot be written as JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// What was asked for cannot be written as TOML.
+    #[error(transparent)]
+    Toml(#[from] toml::ser::Error),
     /// Something that was there once is asked for again.
     #[error("{0} is not there any more: a mistake in this program, please report it")]
     Internal(&'static str),

@@ -39,7 +39,7 @@ impl JobReporter {
     ///
     /// # Errors
     /// It names one.
-    pub fn from_environment() -> Result<Self, &'static str> {
+    pub(crate) fn from_environment() -> Result<Self, &'static str> {
         match takt_files::environment::var_os(SESSION) {
             None => Ok(Self),
             Some(_) => Err("this program was built without the latency manager"),

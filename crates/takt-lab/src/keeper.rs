@@ -87,7 +87,7 @@ impl Window {
     }
 
     /// The same, whose measures are reported there as they stand.
-    pub fn telling(self, live: Option<LiveMeasures>) -> Self {
+    pub fn reporting(self, live: Option<LiveMeasures>) -> Self {
         Self { live, ..self }
     }
 
@@ -198,7 +198,7 @@ impl Keeper {
         let file = recorder_file(&measure.name);
         let streamed = match dir.find_json(&file)? {
             Some(streamed) => streamed,
-            None => Streamed::new(measure.deadline_ns).map_err(|e| LabError::Config(e.to_string()))?,
+            None => Streamed::new(measure.deadline_ns)?,
         };
         Ok(Self {
             before_ns: streamed.elapsed_ns,

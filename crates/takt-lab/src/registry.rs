@@ -68,17 +68,17 @@ impl Registry {
     /// Text of a shipped configuration.
     ///
     /// # Errors
-    /// [`LabError::Config`] for a name that none has.
+    /// [`LabError::Setting`] for a name that none has.
     pub fn shipped_text(&self, name: &str) -> Result<&'static str, LabError> {
         let mut all = self.kinds.iter().flat_map(|kind| kind.shipped);
         let found = all.find(|(known, _)| *known == name).map(|(_, text)| *text);
-        found.ok_or_else(|| LabError::Config(self.unknown(name).to_string()))
+        found.ok_or_else(|| self.unknown(name).into())
     }
 
     /// A shipped configuration.
     ///
     /// # Errors
-    /// [`LabError::Config`] for a name that none has.
+    /// [`LabError::Setting`] for a name that none has.
     pub fn shipped(&self, name: &str) -> Result<RobotFile, LabError> {
         self.parse(self.shipped_text(name)?, &format!("{name} (built in)"), Path::new(""))
     }
@@ -86,7 +86,7 @@ impl Registry {
     /// Reads a file. Paths within it are relative to its folder.
     ///
     /// # Errors
-    /// [`LabError::Files`] or [`LabError::Config`], which names file, line and what is accepted.
+    /// [`LabError::Files`] or [`LabError::File`], which names file, line and what is accepted.
     pub fn load(&self, path: &Path) -> Result<RobotFile, LabError> {
         let text =
             takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;

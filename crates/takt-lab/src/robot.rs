@@ -463,9 +463,7 @@ pub type Summarise = dyn FnOnce(&RunDir) -> Result<Value, LabError>;
 impl Conclusion {
     /// A summary of the robot's own.
     pub fn own<S: Serialize>(summarise: impl FnOnce(&RunDir) -> Result<S, LabError> + 'static) -> Self {
-        Self::Own(Box::new(|dir| {
-            serde_json::to_value(summarise(dir)?).map_err(|error| LabError::Config(error.to_string()))
-        }))
+        Self::Own(Box::new(|dir| Ok(serde_json::to_value(summarise(dir)?)?)))
     }
 }
 

@@ -98,7 +98,7 @@ impl Session {
         options.interference.check()?;
         let settled = robot.settled(options, observe)?;
         let robot = settled.as_deref().unwrap_or(robot);
-        let asked = robot.to_json().map_err(|error| LabError::Config(error.to_string()))?;
+        let asked = robot.to_json()?;
         let mut session = Self::create(robot.kind().name, &robot.label(), &asked, options)?;
         session.header.verdict = robot.verdict().clone();
         match session.drive(robot, options, observe) {

@@ -131,7 +131,7 @@ impl Session {
         let folder = file_name(robot, label);
         let label =
             if interference.is_empty() { label.to_owned() } else { format!("{label}, {interference}") };
-        let asked = serde_json::to_value(asked).map_err(|error| LabError::Config(error.to_string()))?;
+        let asked = serde_json::to_value(asked)?;
         let (dir, claim, resumed) = match &options.target {
             Target::Resume(path) => {
                 let (dir, claim, resumed) = Resumed::take_up(path, robot, &label, &asked)?;
@@ -202,7 +202,7 @@ impl Session {
 
     /// A window for the measures of this part of the run.
     pub fn new_window(&self, watch: Option<LateWatch>) -> Window {
-        let window = Window::watched(watch).telling(self.live.clone());
+        let window = Window::watched(watch).reporting(self.live.clone());
         match &self.resumed {
             Some(resumed) => window.going_on(&resumed.checkpoint),
             None => window,
@@ -314,13 +314,13 @@ impl Session {
     /// discarded.
     ///
     /// # Errors
-    /// [`LabError::Config`], [`LabError::Files`].
+    /// [`LabError::Claim`], [`LabError::Files`].
     pub fn begin_window(&mut self, window: &Window, open: impl FnOnce(u64)) -> Result<u64, LabError> {
         if let Err(claim) = self.header.judge_claims() {
             if self.resumed.is_none() {
                 self.dir.discard();
             }
-            return Err(LabError::Config(claim.to_string()));
+            return Err(claim.into());
         }
         self.begun = true;
         self.threads.look();

@@ -101,7 +101,7 @@ pub fn trace(
     request: &TraceRequest,
     observe: Observe<'_>,
 ) -> Result<Traced, LabError> {
-    let critical = robot.critical().map_err(|why| LabError::Config(why.to_string()))?;
+    let critical = robot.critical()?;
     let tracer = match Tracer::start(&request.options) {
         Ok(tracer) => Ok(tracer),
         Err(error) => Err(error.to_string()),
@@ -152,7 +152,7 @@ pub fn trace(
     let overhead = match request.overhead_rounds {
         0 => None,
         // The machine's CPUs are numbered from 0, and there is at least one.
-        rounds => Some(overhead::measure(rounds, 0).map_err(|error| LabError::Config(error.to_string()))?),
+        rounds => Some(overhead::measure(rounds, 0)?),
     };
     let file = TraceFile { report, overhead };
     dir.write_json(TRACE_FILE, &file)?;
@@ -174,9 +174,10 @@ fn deadline_ns(measures: &[Measure], critical: &Critical) -> Option<u64> {
 /// name or an id; its jobs are what the trace shows of it, since there are no records.
 ///
 /// # Errors
-/// [`LabError::Config`] for a file that is no trace, or a thread that it does not know.
+/// [`LabError::Recorded`] for a file that is no trace, [`LabError::Config`] for a thread that it
+/// does not know.
 pub fn recorded(path: &Path, thread: &str, request: &TraceRequest) -> Result<TraceReport, LabError> {
-    let trace = takt_trace::offline::read(path).map_err(|error| LabError::Config(error.to_string()))?;
+    let trace = takt_trace::offline::read(path)?;
     of_thread(&trace, &path.display().to_string(), thread, request)
 }
 
@@ -185,20 +186,20 @@ pub fn recorded(path: &Path, thread: &str, request: &TraceRequest) -> Result<Tra
 /// next.
 ///
 /// # Errors
-/// [`LabError::Config`] where the kernel cannot be traced, or no such thread was seen.
+/// [`LabError::Trace`] where the kernel cannot be traced, [`LabError::Config`] where no such thread
+/// was seen.
 pub fn live(
     thread: &str,
     seconds: f64,
     stop: &AtomicBool,
     request: &TraceRequest,
 ) -> Result<TraceReport, LabError> {
-    let failed = |error: takt_trace::TraceError| LabError::Config(error.to_string());
-    let tracer = Tracer::start(&request.options).map_err(failed)?;
+    let tracer = Tracer::start(&request.options)?;
     let until = Instant::now() + Duration::from_secs_f64(seconds);
     while Instant::now() < until && !stop.load(Ordering::Acquire) {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let trace = tracer.stop().map_err(failed)?;
+    let trace = tracer.stop()?;
     of_thread(&trace, "the last seconds", thread, request)
 }
 
@@ -222,8 +223,7 @@ fn of_thread(
     };
     let jobs = takt_trace::analysis::observed_jobs(trace, tid);
     let task = Task { name: trace.name(tid), tid: Some(tid), ..Task::default() };
-    let report = analyse_with(trace, tid, &jobs, &request.thresholds)
-        .map_err(|error| LabError::Config(error.to_string()))?;
+    let report = analyse_with(trace, tid, &jobs, &request.thresholds)?;
     if let Some(path) = &request.perfetto {
         Picture::of_task(task, jobs).write(path, trace, &report)?;
     }

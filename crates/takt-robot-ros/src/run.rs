@@ -91,7 +91,7 @@ impl Robot for RosFile {
         // Real nodes bring their own tracepoints.
         let stand_in = self.command.is_none() && real.is_none();
         let probe = ProbeSession::create(&ProbeOptions { stand_in, ..Default::default() })
-            .map_err(|error| LabError::Config(error.to_string()))?;
+            .map_err(LabError::robot)?;
         let chains = Chains::open(&goals, session)?;
         let (live, enacts) = manager(self, &goals, &probe, session)?;
         let length = options.length(self.seconds);
@@ -168,7 +168,7 @@ impl Running for Managed {
         if now_ns >= self.measured[1] {
             return Ok(());
         }
-        self.live.step(now_ns).map_err(managed)?;
+        self.live.step(now_ns).map_err(LabError::robot)?;
         self.costs.follow(now_ns, &self.live);
         if open && self.enacts {
             self.chains.follow(now_ns, &self.live);
@@ -208,7 +208,7 @@ impl Running for Managed {
         session.header.problems.extend(system.end(&stop));
         live.source_mut().finish();
         // What had not been read when the nodes ended.
-        while live.step(monotonic_ns()).map_err(managed)? {}
+        while live.step(monotonic_ns()).map_err(LabError::robot)? {}
         chains.keep(&mut live)?;
         chains.close(session)?;
         session.header.not_granted.extend(baseline.refused);
@@ -244,10 +244,6 @@ fn real_nodes(file: &RosFile, session: &mut Session) -> Result<Option<Nodes>, La
     Ok(nodes)
 }
 
-fn managed(error: live::Error) -> LabError {
-    LabError::Config(error.to_string())
-}
-
 /// The manager, or its eyes alone for the baselines; and whether it enacts what it plans.
 fn manager(
     file: &RosFile,
@@ -255,7 +251,7 @@ fn manager(
     probe: &ProbeSession,
     session: &mut Session,
 ) -> Result<(Live<Probe>, bool), LabError> {
-    let platform = platform(&goals.options).map_err(|error| LabError::Config(error.to_string()))?;
+    let platform = platform(&goals.options).map_err(LabError::robot)?;
     let open = |observe: bool| -> Result<Live<Probe>, live::Error> {
         let probe = probe.probe().map_err(|error| live::Error::Source(Box::new(error)))?;
         let options = live::Options {
@@ -268,9 +264,9 @@ fn manager(
     };
     match open(file.policy != ManagerPolicy::Takt) {
         Ok(live) => Ok((live, file.policy == ManagerPolicy::Takt)),
-        Err(error) if file.strict || file.policy != ManagerPolicy::Takt => Err(managed(error)),
+        Err(error) if file.strict || file.policy != ManagerPolicy::Takt => Err(LabError::robot(error)),
         Err(error) => {
-            let live = open(true).map_err(managed)?;
+            let live = open(true).map_err(LabError::robot)?;
             session.header.not_granted.push(format!("nothing is reserved: {error}"));
             Ok((live, false))
         }
@@ -295,7 +291,7 @@ impl Started {
         dir: &RunDir,
         probe: &ProbeSession,
     ) -> Result<Self, LabError> {
-        let failed = |error: String| LabError::Config(error);
+        let failed = LabError::Config;
         if let Some(words) = &file.command {
             let (program, arguments) =
                 words.split_first().ok_or_else(|| failed("command: expected a program".to_owned()))?;
@@ -307,7 +303,7 @@ impl Started {
         }
         let system = file.system();
         let path = dir.path().join("workload.toml");
-        let text = toml::to_string(&system).map_err(|error| failed(error.to_string()))?;
+        let text = toml::to_string(&system)?;
         std::fs::write(&path, text).map_err(LabError::io(&path))?;
         let environment = probe.environment(std::env::var_os("LD_PRELOAD"));
         let environment: Vec<(OsString, OsString)> =
@@ -316,7 +312,7 @@ impl Started {
             let program = nodes.program(&system, probe.directory());
             let program = program.map_err(LabError::io(probe.directory()))?;
             let running = workload::Running::start(&system, &Program { environment, ..program })
-                .map_err(|error| failed(error.to_string()))?;
+                .map_err(LabError::robot)?;
             return Ok(Self::Workload(Some(running)));
         }
         let exe =
@@ -330,7 +326,7 @@ impl Started {
             "--node".into(),
         ];
         let running = workload::Running::start(&system, &Program { path: exe, arguments, environment })
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(LabError::robot)?;
         Ok(Self::Workload(Some(running)))
     }
 
@@ -338,9 +334,8 @@ impl Started {
     fn begin(&mut self, file: &RosFile, lead: Duration, length: Duration) -> Result<(u64, u64), LabError> {
         match self {
             Self::Workload(Some(running)) => {
-                let window = running
-                    .begin(lead, length, file.system().phases.len())
-                    .map_err(|error| LabError::Config(error.to_string()))?;
+                let window =
+                    running.begin(lead, length, file.system().phases.len()).map_err(LabError::robot)?;
                 Ok((window.phases_ns, window.end_ns))
             }
             Self::Workload(None) => Ok((0, 0)),
@@ -442,7 +437,7 @@ struct Last {
 
 /// Ends the manager, restores the system, and keeps what it did and cost.
 fn conclude(live: Live<Probe>, last: &Last, session: &mut Session) -> Result<(), LabError> {
-    let finished = live.finish().map_err(managed)?;
+    let finished = live.finish().map_err(LabError::robot)?;
     let status = &last.status;
     let figures = &mut session.header.figures;
     let plans = status.plans.max(1) as f64;

@@ -273,3 +273,28 @@ fn system_calls_about_threads_and_clocks_are_in_one_crate() {
     assert!(wrong.is_empty(), "takt-rt has, or should have, these:\n{}", wrong.join("\n"));
     assert_eq!(used.len(), ALLOWED.len(), "needed are {used:?} alone");
 }
+
+/// What a public function returns as its error where it is a text.
+const TEXTS: [&str; 3] = [", String>", ", &str>", ", &'static str>"];
+
+#[test]
+fn errors_keep_their_kind_across_crates() {
+    let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().file_name());
+    // The program prints its errors, and nobody calls it.
+    let crates = crates.map(|name| name.into_string().unwrap()).filter(|name| name != "takt");
+    let mut wrong = Vec::new();
+    for source in crates.flat_map(|name| sources(&name)) {
+        let text = source.lines.iter().map(|(_, line)| line.as_str()).collect::<Vec<_>>().join(" ");
+        for function in text.split("pub fn ").skip(1) {
+            let head = function.split(['{', ';']).next().unwrap();
+            let returned = head.rsplit("->").next().unwrap();
+            if returned.contains("Result<") && TEXTS.iter().any(|text| returned.contains(text)) {
+                wrong.push(format!("{}: pub fn {head}", source.name));
+            }
+        }
+        if text.contains("Config(error.to_string())") || text.contains("internal: {error}") {
+            wrong.push(format!("{}: an error of another kind becomes a text", source.name));
+        }
+    }
+    assert!(wrong.is_empty(), "an enum that a caller can match on, please:\n{}", wrong.join("\n"));
+}

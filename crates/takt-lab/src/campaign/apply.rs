@@ -21,7 +21,7 @@ const LABEL: &str = "label.";
 ///
 /// # Errors
 /// A sentence with the factor, its value and what is accepted.
-pub fn apply(
+pub(super) fn apply(
     kind: &Kind,
     config: &mut Table,
     setup: &mut RunSetup,

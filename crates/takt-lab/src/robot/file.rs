@@ -98,9 +98,9 @@ impl RobotFile {
     /// The whole configuration as TOML, paths resolved.
     ///
     /// # Errors
-    /// [`LabError::Config`] for values that TOML cannot hold.
+    /// [`LabError::Toml`] for values that TOML cannot hold.
     pub fn to_toml(&self) -> Result<String, LabError> {
-        self.to_text().map_err(|error| LabError::Config(error.to_string()))
+        Ok(self.to_text()?)
     }
 }
 

@@ -106,7 +106,7 @@ impl SensorClock {
     ///
     /// # Errors
     /// A stamp that is no time, or a domain that is not known.
-    pub fn convert(
+    pub(super) fn convert(
         &mut self,
         raw: RawStamp,
         arrival_ns: u64,

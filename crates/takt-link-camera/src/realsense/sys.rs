@@ -156,7 +156,7 @@ impl Api {
     }
 
     /// Calls a function that reports errors through its last argument.
-    pub fn check<T>(&self, call: impl FnOnce(ErrorSlot) -> T) -> Result<T, String> {
+    pub(super) fn check<T>(&self, call: impl FnOnce(ErrorSlot) -> T) -> Result<T, String> {
         let mut error: Handle = std::ptr::null_mut();
         let result = call(&mut error);
         if error.is_null() {

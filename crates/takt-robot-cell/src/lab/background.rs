@@ -73,7 +73,7 @@ pub fn learn(
         let pose = FramePose::new(camera.mount.isometry(), nalgebra::Isometry3::identity());
         let camera = Standing::start(index, camera)?;
         let learner = BackgroundLearner::new(&config, index as u32, &camera.feed.intrinsics())
-            .map_err(|error| LabError::Config(error.to_string()))?;
+            .map_err(LabError::robot)?;
         cameras.push(Learning { camera, pose, learner: Ok(learner) });
     }
     let until = Instant::now() + Duration::from_secs_f64(seconds);
@@ -107,7 +107,7 @@ pub fn learn(
             Ok(background) => {
                 let name = format!("{}.toml", camera.name);
                 let path = folder.join(&name);
-                let text = background.to_text().map_err(|e| LabError::Config(e.to_string()))?;
+                let text = background.to_text()?;
                 target.write(name, text).map_err(LabError::io(&path))?;
                 Ok((path, background.share()))
             }

@@ -198,7 +198,7 @@ impl CellCollector {
                 frames: Recorders::open(dir, measures, window, frame_sample)?,
                 reactions: Recorders::open(dir, measures, window, reaction_sample)?,
             },
-            tally: Tally::new(rules).map_err(|error| LabError::Config(error.to_string()))?,
+            tally: Tally::new(rules)?,
             window: window.clone(),
             records,
             worker_batch: Vec::with_capacity(BATCH),

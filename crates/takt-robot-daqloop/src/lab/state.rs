@@ -50,18 +50,16 @@ impl State {
     /// Nothing seen yet.
     ///
     /// # Errors
-    /// [`LabError::Config`] for stop rules that cannot be.
+    /// [`LabError::Robot`] for stop rules that cannot be.
     pub fn new(file: &DaqConfig) -> Result<Self, LabError> {
-        let config = |error: String| LabError::Config(error);
-        let recorder = |deadline_ns| Recorder::new(deadline_ns).map_err(|e| config(e.to_string()));
         Ok(Self {
-            recorder: recorder(file.deadline_ns())?,
+            recorder: Recorder::new(file.deadline_ns())?,
             max_trend: MaxTrend::default(),
             mean_trend: MeanTrend::default(),
             elapsed_ns: 0,
-            link: Some(recorder(None)?),
-            controller: if file.controller.kind() == "none" { None } else { Some(recorder(None)?) },
-            stop: Stop::new(file.stop_config()).map_err(|e| config(e.to_string()))?,
+            link: Some(Recorder::new(None)?),
+            controller: if file.controller.kind() == "none" { None } else { Some(Recorder::new(None)?) },
+            stop: Stop::new(file.stop_config()).map_err(LabError::robot)?,
             next_index: 0,
             lost_edges: 0,
             standing: Standing::new(file),

@@ -48,8 +48,7 @@ pub(super) fn open(file: &HumanoidFile) -> Result<(Box<dyn Wire>, Behind), LabEr
         let (wire, how) = open_xdp(name, &XdpOptions { queue, attach }).map_err(failed)?;
         return Ok((wire, behind(format!("interface {name} through AF_XDP, {how}"))));
     }
-    let mut segment =
-        Segment::new(&segment_config(file)).map_err(|error| LabError::Config(error.to_string()))?;
+    let mut segment = Segment::new(&segment_config(file)).map_err(LabError::robot)?;
     let truth = Some(segment.truth(TRUTHS));
     if file.wire == WireKind::InProcess {
         let behind = Behind { truth, ..behind("simulated, in process".to_owned()) };
