@@ -179,6 +179,8 @@ fn exit_codes() {
     for command in [["check"], ["run"], ["report"]] {
         assert_eq!(code(run(command).arg(&broken)), Some(2), "{command:?} of what is broken");
     }
+    let goals = root().join("goals/turtlebot.toml");
+    let goals = goals.to_str().unwrap();
     for command in [
         &["run", "/nonexistent.toml"][..],
         &["compare", "/nonexistent"],
@@ -193,6 +195,7 @@ fn exit_codes() {
         &["tune", "--pid", "999999999"],
         &["manage", "--learn", "--pid", "999999999"],
         &["manage", "--observe", "/nonexistent.toml", "--", "true"],
+        &["manage", "--observe", goals, "--", "true"],
     ] {
         assert_eq!(code(&mut run(command)), Some(2), "{command:?}");
     }

@@ -364,7 +364,8 @@ fn a_run_ends_all_that_it_started() {
     let mut command = run(["manage", "--observe", "--fresh", "--seconds", "4"]);
     command.arg(goals()).args(["--", "bash", "-c", script]).current_dir(workspace.path());
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
+    // None of it has anything to do with ROS 2.
+    has(&refusal(&output), &["nothing was seen"]);
     assert!(workspace.path().join("reaped").exists(), "a daemon that has ended stays: {}", stderr(&output));
     let pids = fs::read_to_string(workspace.path().join("pids")).unwrap();
     let left: Vec<&str> = pids.lines().filter(|pid| Path::new("/proc").join(pid).exists()).collect();

@@ -56,10 +56,7 @@ pub fn run(args: &args::Manage) -> CommandResult {
         &learnt.model,
         learnt.chains.iter().map(takt_robot_ros::view::Chain::from),
     )?;
-    if learnt.events == 0 {
-        return Err("nothing was seen: is it a program on rclcpp, and did it run a callback? `takt manage --help` names what can be observed"
-            .into());
-    }
+    super::manage::seen(learnt.events)?;
     let text = learnt.goals_text();
     let written = match &text {
         Some(text) => Some(out.write(text)?),

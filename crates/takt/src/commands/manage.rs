@@ -99,6 +99,7 @@ fn examine(args: &args::Manage, goals: &Goals, folder: &Path, emit: Option<&Fold
     } else {
         print!("{}\n{}", seen.model.to_text(), print::recorded(&seen, &verdict));
     }
+    self::seen(seen.events)?;
     Ok(exit(args, &verdict))
 }
 
@@ -151,7 +152,6 @@ fn launch(
         probe.finish();
     })?;
     let status = watcher.join().unwrap_or_default();
-    let exit = report(args, &finished, emit)?;
     // A program that failed by itself is worth telling; one that was asked to end is not.
     let failed = status.is_some_and(|status| !status.success() && status.code().is_some());
     if failed && until(args).is_none() {
@@ -160,7 +160,7 @@ fn launch(
             status.map(|status| status.to_string()).unwrap_or_default()
         );
     }
-    Ok(exit)
+    report(args, &finished, emit)
 }
 
 /// What would not end, in words.
@@ -346,7 +346,7 @@ fn show(board: Board, ended: Arc<AtomicBool>) -> std::thread::JoinHandle<Result<
 }
 
 /// Reports what came of it. As with the other commands a verdict decides about the exit status only
-/// with `--check`.
+/// with `--check`; where nothing was seen there is none.
 fn report(args: &args::Manage, finished: &Finished, emit: Option<&Folder>) -> CommandResult {
     let verdict = finished.status.verdict();
     write_dot(args, &finished.model)?;
@@ -361,7 +361,18 @@ fn report(args: &args::Manage, finished: &Finished, emit: Option<&Folder>) -> Co
         }
         print!("\n{}", print::managed(&finished.status, &verdict));
     }
+    seen(finished.status.events)?;
     Ok(exit(args, &verdict))
+}
+
+/// Refuses what was observed where that is nothing.
+pub(super) fn seen(events: u64) -> Result<(), &'static str> {
+    match events {
+        0 => Err(
+            "nothing was seen: is it a program on rclcpp, and did it run a callback? `takt manage --help` names what can be observed",
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn exit(args: &args::Manage, verdict: &VerdictReport) -> ExitCode {
