@@ -178,7 +178,7 @@ pub struct GpuConfig {
     pub breaker: BreakerConfig,
     /// Where TensorRT engines and compiled kernels are kept. Unset: `~/.cache/takt/gpu`.
     pub engine_cache: Option<PathBuf>,
-    /// Work that gets in the way in the perception process itself, on a stream beside the cameras'.
+    /// Work that gets in the way in the perception process itself, on streams beside the cameras'.
     /// Unset: none. To measure what priorities bring: the driver gives *programs* the GPU by turns
     /// whatever their priorities, and only within one program do they order the work.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -245,7 +245,8 @@ impl GpuConfig {
             });
         }
         if let Some(Err(error)) = self.interference.as_ref().map(Interference::validate) {
-            let accepted = "share 0.01..=4, duty 0.01..=1, kernel_us 10..=1000000, mib 1..=16384";
+            let accepted =
+                "streams 1..=32, share 0.01..=4, duty 0.01..=1, kernel_us 10..=1000000, mib 1..=16384";
             return Err(ConfigError { name: "gpu.interference", value: error.to_string(), accepted });
         }
         if let Err((name, value, accepted)) = self.sharing.validate() {

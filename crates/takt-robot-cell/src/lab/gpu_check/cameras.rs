@@ -9,7 +9,7 @@ use takt_gpu::check::step::{Step, StepError};
 use takt_link_camera::{Frame, Intrinsics};
 use takt_perception::gpu::{BatchFrame, GpuBatch, GpuPerception};
 use takt_perception::{Detections, FrameHealth, FramePose, GpuWait, PerceptionConfig};
-use takt_rt::clock::{monotonic_ns, sleep_until};
+use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 use takt_rt::policy::Policy;
 use takt_stats::Summary;
 
@@ -47,6 +47,8 @@ struct Outcome {
     /// From the planned arrival of a frame to its result.
     ms: Summary,
     device_ms: Summary,
+    /// CPU time of the cameras' threads for a frame, mean, milliseconds: what spinning costs.
+    cpu_ms: f64,
     /// Releases that were over before the frame before was done.
     skipped: u64,
     /// Frames that could not be judged.
@@ -67,6 +69,7 @@ struct Source {
 struct Samples {
     ms: Vec<f64>,
     device_ms: Vec<f64>,
+    cpu_ns: u64,
     skipped: u64,
     failed: u64,
     policy: bool,
@@ -79,11 +82,17 @@ impl Samples {
         self.failed += u64::from(health != FrameHealth::Ok);
     }
 
+    /// CPU time of a frame, mean, milliseconds; 0 where there was none.
+    fn cpu_ms(&self) -> f64 {
+        self.cpu_ns as f64 / 1e6 / self.ms.len().max(1) as f64
+    }
+
     fn join(all: Vec<Self>) -> Self {
         let mut whole = Self { policy: true, ..Self::default() };
         for mut one in all {
             whole.ms.append(&mut one.ms);
             whole.device_ms.append(&mut one.device_ms);
+            whole.cpu_ns += one.cpu_ns;
             whole.skipped += one.skipped;
             whole.failed += one.failed;
             whole.policy &= one.policy;
@@ -184,9 +193,10 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
             false => streams(&gpu, &config, &sources, way.rate_fps, seconds, policy)?,
             true => batch(&gpu, &config, &sources, way.rate_fps, seconds, policy)?,
         };
-        let Samples { mut ms, mut device_ms, skipped, failed, policy } = samples;
+        let cpu_ms = samples.cpu_ms();
+        let Samples { mut ms, mut device_ms, skipped, failed, policy, .. } = samples;
         let (ms, device_ms) = (Summary::of(&mut ms), Summary::of(&mut device_ms));
-        all.push(Outcome { way, ms, device_ms, skipped, failed, policy });
+        all.push(Outcome { way, ms, device_ms, cpu_ms, skipped, failed, policy });
     }
     judge_all(step, &all, through);
     Ok(())
@@ -194,10 +204,10 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
 
 fn judge_all(step: &mut Step<'_>, all: &[Outcome], through: &str) {
     let line = |outcome: &Outcome| {
-        let Outcome { way, ms, device_ms, skipped, failed, policy } = outcome;
+        let Outcome { way, ms, device_ms, cpu_ms, skipped, failed, policy } = outcome;
         format!(
             "{} FPS, {}: {} frames, mean {:.3} ms, p99 {:.3} ms, p99.9 {:.3} ms, worst {:.3} ms (on the device: mean {:.3} ms, worst \
-             {:.3} ms), {skipped} skipped, {failed} not judged{}",
+             {:.3} ms; CPU time of the threads: mean {cpu_ms:.3} ms), {skipped} skipped, {failed} not judged{}",
             way.rate_fps,
             way.name,
             ms.count,
@@ -259,7 +269,9 @@ fn warm_and_run(
     let mut number = WARM_UP;
     let mut skipped = 0;
     while let Some(planned_ns) = releases.next(&mut skipped) {
+        let before_ns = thread_cpu_ns();
         judge(number, Some(planned_ns), samples)?;
+        samples.cpu_ns += thread_cpu_ns() - before_ns;
         number += 1;
     }
     samples.skipped = skipped;
@@ -354,4 +366,30 @@ fn batch(
         scope.spawn(run).join().unwrap_or_else(|_| Err(failed("the cameras' thread ended")))
     })?;
     Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames that take a millisecond of CPU each, two of them a release, as a batch has several.
+    #[test]
+    fn the_cpu_time_of_a_frame_is_that_of_its_thread() {
+        let mut samples = Samples::default();
+        let mut judge = |_: u64, planned_ns: Option<u64>, samples: &mut Samples| {
+            let until_ns = thread_cpu_ns() + 2_000_000;
+            while thread_cpu_ns() < until_ns {}
+            for planned_ns in planned_ns.into_iter().chain(planned_ns) {
+                samples.add(planned_ns, 0, FrameHealth::Ok);
+            }
+            Ok(())
+        };
+        let releases = Releases::every(1_000_000, 0.0);
+        warm_and_run(None, &Barrier::new(1), releases, 0, &mut samples, &mut judge).unwrap();
+        assert_eq!(samples.ms.len() as u64, 2 * LEAST);
+        // Reading the clock costs some; the warm-up's frames do not count.
+        assert!((1.0..2.0).contains(&samples.cpu_ms()), "{}", samples.cpu_ms());
+        let twice = Samples::join(vec![samples, Samples::default()]);
+        assert!(twice.cpu_ns > 0 && Samples::default().cpu_ms() == 0.0);
+    }
 }
