@@ -182,22 +182,36 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
     // The first numbers are for the networks' comparison.
     let share = if networks { 0.75 } else { 1.0 };
     let seconds = share * step.work_s / ways.len() as f64;
-    let mut all = Vec::new();
-    for way in ways {
-        step.progress(format!("five cameras at {} FPS through {through}: {}", way.rate_fps, way.name));
+    // Threads of the emulated device are ordinary ones, and would be starved.
+    let policy = (!gpu.info().emulated).then_some(POLICY);
+    let mut all: Vec<Option<Outcome>> = ways.iter().map(|_| None).collect();
+    // Networks take long to load: what differs in waiting and rate alone has the same cameras.
+    for (batch, priorities) in [(false, true), (true, true), (false, false)] {
         let mut config = configuration(&file, step.ordinal, networks);
-        (config.gpu.wait, config.gpu.priorities) = (way.wait, way.priorities);
-        // Threads of the emulated device are ordinary ones, and would be starved.
-        let policy = (!gpu.info().emulated).then_some(POLICY);
-        let samples = match way.batch {
-            false => streams(&gpu, &config, &sources, way.rate_fps, seconds, policy)?,
-            true => batch(&gpu, &config, &sources, way.rate_fps, seconds, policy)?,
-        };
-        let cpu_ms = samples.cpu_ms();
-        let Samples { mut ms, mut device_ms, skipped, failed, policy, .. } = samples;
-        let (ms, device_ms) = (Summary::of(&mut ms), Summary::of(&mut device_ms));
-        all.push(Outcome { way, ms, device_ms, cpu_ms, skipped, failed, policy });
+        config.gpu.priorities = priorities;
+        let mut cameras = Cameras::new(&gpu, &config, &sources, batch)?;
+        for (way, outcome) in ways.iter().zip(&mut all) {
+            if (way.batch, way.priorities) != (batch, priorities) {
+                continue;
+            }
+            step.progress(format!("five cameras at {} FPS through {through}: {}", way.rate_fps, way.name));
+            let samples = match &mut cameras {
+                Cameras::Each(cameras) => {
+                    cameras.iter_mut().for_each(|camera| camera.set_wait(way.wait));
+                    streams(cameras, &sources, way.rate_fps, seconds, policy)?
+                }
+                Cameras::Batch(batch) => {
+                    batch.set_wait(way.wait);
+                    together(batch, &sources, way.rate_fps, seconds, policy)?
+                }
+            };
+            let cpu_ms = samples.cpu_ms();
+            let Samples { mut ms, mut device_ms, skipped, failed, policy, .. } = samples;
+            let (ms, device_ms) = (Summary::of(&mut ms), Summary::of(&mut device_ms));
+            *outcome = Some(Outcome { way: *way, ms, device_ms, cpu_ms, skipped, failed, policy });
+        }
     }
+    let all: Vec<Outcome> = all.into_iter().flatten().collect();
     judge_all(step, &all, through);
     Ok(())
 }
@@ -278,20 +292,38 @@ fn warm_and_run(
     Ok(())
 }
 
+/// Five cameras, ready to judge.
+enum Cameras {
+    /// A stream each.
+    Each(Vec<GpuPerception>),
+    /// All on one stream.
+    Batch(Box<GpuBatch>),
+}
+
+impl Cameras {
+    fn new(gpu: &Gpu, config: &PerceptionConfig, sources: &[Source], batch: bool) -> Result<Self, StepError> {
+        let numbered = (0..).zip(sources.iter().map(|source| source.intrinsics));
+        if batch {
+            let cameras: Vec<(u32, Intrinsics, _)> =
+                numbered.map(|(index, intrinsics)| (index, intrinsics, None)).collect();
+            let batch = GpuBatch::new(gpu, config, cameras, &|_| ()).map_err(of_perception)?;
+            return Ok(Self::Batch(Box::new(batch)));
+        }
+        let each = numbered.map(|(index, intrinsics)| {
+            GpuPerception::new(gpu, config, index, intrinsics, None, &|_| ()).map_err(of_perception)
+        });
+        Ok(Self::Each(each.collect::<Result<_, _>>()?))
+    }
+}
+
 /// Each camera in a thread of its own, not synchronised with the others.
 fn streams(
-    gpu: &Gpu,
-    config: &PerceptionConfig,
+    cameras: &mut [GpuPerception],
     sources: &[Source],
     rate_fps: f64,
     seconds: f64,
     policy: Option<Policy>,
 ) -> Result<Samples, StepError> {
-    let mut cameras = Vec::new();
-    for (index, source) in sources.iter().enumerate() {
-        let made = GpuPerception::new(gpu, config, index as u32, source.intrinsics, None, &|_| ());
-        cameras.push(made.map_err(of_perception)?);
-    }
     let (period_ns, barrier) = ((1e9 / rate_fps) as u64, Barrier::new(sources.len()));
     let one = |index: usize, camera: &mut GpuPerception| -> Result<Samples, StepError> {
         let (source, mut out, mut samples) = (&sources[index], Detections::default(), Samples::default());
@@ -324,16 +356,13 @@ fn streams(
 }
 
 /// All cameras at once, on one stream.
-fn batch(
-    gpu: &Gpu,
-    config: &PerceptionConfig,
+fn together(
+    batch: &mut GpuBatch,
     sources: &[Source],
     rate_fps: f64,
     seconds: f64,
     policy: Option<Policy>,
 ) -> Result<Samples, StepError> {
-    let cameras = sources.iter().enumerate().map(|(index, source)| (index as u32, source.intrinsics, None));
-    let mut batch = GpuBatch::new(gpu, config, cameras.collect(), &|_| ()).map_err(of_perception)?;
     let mut outs = vec![Detections::default(); sources.len()];
     let mut samples = Samples::default();
     let period_ns = (1e9 / rate_fps) as u64;
