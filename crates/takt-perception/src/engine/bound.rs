@@ -3,7 +3,6 @@
 use std::ffi::{CString, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use ort::AsPointer;
 use ort::ep;
@@ -22,7 +21,8 @@ pub(crate) struct Placement<'a> {
     /// Where TensorRT keeps the engines that it builds: a folder for this GPU, driver, library and
     /// model alone.
     pub(crate) engines: Option<&'a Path>,
-    /// Each slot's inference is captured as a CUDA graph when it is bound, and launched as one.
+    /// Each slot's inference is captured as a CUDA graph when it first runs, and launched as one
+    /// from then on. By one thread: the library captures for each anew.
     pub(crate) graphs: bool,
 }
 
@@ -65,10 +65,6 @@ fn failed(error: ort::Error) -> EngineError {
 /// The run option that names a graph, and its value for a run that is no graph's.
 const GRAPH: &str = "gpu_graph_id";
 const NO_GRAPH: &str = "-1";
-
-/// While a thread captures, calls of others that allocate on the device fail, and the capture with
-/// them.
-static ONE_CAPTURE: Mutex<()> = Mutex::new(());
 
 impl Bound {
     /// Loads a network and runs it once on zeros: output shapes are known then, and TensorRT's
@@ -223,10 +219,6 @@ impl Bound {
             options.disable_device_sync().map_err(failed)?;
         }
         self.bindings.push(Binding { binding, options, _values: values });
-        if self.graphs {
-            let _alone = ONE_CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
-            self.run(slot)?;
-        }
         Ok(())
     }
 

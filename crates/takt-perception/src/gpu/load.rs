@@ -115,7 +115,7 @@ impl<'a> Loader<'a> {
         let engine = EngineConfig { provider, backend, device, ..config.engine.clone() };
         let cache = config.gpu.engine_cache.clone().or_else(default_cache);
         let bind = config.engine.backend == Backend::Onnxruntime;
-        let graphs = config.gpu.graphs;
+        let graphs = config.gpu.network_graphs;
         Ok(Self {
             gpu,
             stream,

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use takt_gpu::check::step::{Step, StepError};
@@ -36,6 +36,9 @@ const LATE: f64 = 3.0;
 
 /// Least budget, milliseconds: below it the host's own scheduling decides.
 const LEAST_BUDGET_MS: f64 = 1.0;
+
+/// Longest time for the other program to end its pieces of work.
+const ENDING: Duration = Duration::from_secs(3);
 
 /// Longest time for the other program's first work.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -190,12 +193,27 @@ impl Other {
     }
 }
 
+/// Asks the other program to end, and kills it only where it does not: under MPS a client that is
+/// killed at work leaves a server that takes no new ones for a while (CUDA error 807, seen on an
+/// H200).
+fn end(child: &mut Child) {
+    let begin = Instant::now();
+    // It may have ended by itself.
+    let _ = takt_rt::child::ask_to_end(child);
+    while begin.elapsed() < ENDING {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
 impl Drop for Other {
     fn drop(&mut self) {
         if let Self::Outside(child) = self {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
+            end(child);
         }
     }
 }

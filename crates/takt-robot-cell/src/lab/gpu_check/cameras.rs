@@ -8,7 +8,7 @@ use takt_gpu::Gpu;
 use takt_gpu::check::step::{Step, StepError};
 use takt_link_camera::{Frame, Intrinsics};
 use takt_perception::gpu::{BatchFrame, GpuBatch, GpuPerception};
-use takt_perception::{Detections, FrameHealth, FramePose, GpuWait, PerceptionConfig};
+use takt_perception::{Detections, FrameHealth, FramePose, GpuWait, PerceptionConfig, Streams};
 use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 use takt_rt::policy::Policy;
 use takt_stats::Summary;
@@ -37,6 +37,7 @@ struct CameraSetup {
     batch: bool,
     wait: GpuWait,
     priorities: bool,
+    network_graphs: bool,
     rate_fps: f64,
 }
 
@@ -134,7 +135,7 @@ impl Releases {
     }
 }
 
-fn ways() -> Vec<CameraSetup> {
+fn ways(networks: bool) -> Vec<CameraSetup> {
     let mut all = Vec::new();
     for rate_fps in [30.0, 90.0] {
         let base = CameraSetup {
@@ -142,6 +143,7 @@ fn ways() -> Vec<CameraSetup> {
             batch: false,
             wait: GpuWait::Block,
             priorities: true,
+            network_graphs: false,
             rate_fps,
         };
         all.push(base);
@@ -149,6 +151,10 @@ fn ways() -> Vec<CameraSetup> {
         all.push(CameraSetup { name: "one batch, sleeping", batch: true, ..base });
         all.push(CameraSetup { name: "one batch, spinning", batch: true, wait: GpuWait::Spin, ..base });
         all.push(CameraSetup { name: "stream each, sleeping, no priorities", priorities: false, ..base });
+        if networks {
+            let name = "one batch, sleeping, networks as graphs";
+            all.push(CameraSetup { name, batch: true, network_graphs: true, ..base });
+        }
     }
     all
 }
@@ -178,7 +184,7 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
         let frames = view.frames(if step.is_emulated() { 2 } else { FRAMES })?;
         sources.push(Source { frames, pose: view.pose, intrinsics: view.intrinsics });
     }
-    let ways = ways();
+    let ways = ways(networks);
     // The first numbers are for the networks' comparison.
     let share = if networks { 0.75 } else { 1.0 };
     let seconds = share * step.work_s / ways.len() as f64;
@@ -186,12 +192,20 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
     let policy = (!gpu.info().emulated).then_some(POLICY);
     let mut all: Vec<Option<Outcome>> = ways.iter().map(|_| None).collect();
     // Networks take long to load: what differs in waiting and rate alone has the same cameras.
-    for (batch, priorities) in [(false, true), (true, true), (false, false)] {
+    for made in [(false, true, false), (true, true, false), (false, false, false), (true, true, true)] {
+        let same = |way: &CameraSetup| (way.batch, way.priorities, way.network_graphs) == made;
+        if !ways.iter().any(same) {
+            continue;
+        }
+        let (batch, priorities, network_graphs) = made;
         let mut config = configuration(&file, step.ordinal, networks);
-        config.gpu.priorities = priorities;
+        (config.gpu.priorities, config.gpu.network_graphs) = (priorities, network_graphs);
+        if batch {
+            config.gpu.streams = Streams::Batch;
+        }
         let mut cameras = Cameras::new(&gpu, &config, &sources, batch)?;
         for (way, outcome) in ways.iter().zip(&mut all) {
-            if (way.batch, way.priorities) != (batch, priorities) {
+            if !same(way) {
                 continue;
             }
             step.progress(format!("five cameras at {} FPS through {through}: {}", way.rate_fps, way.name));
