@@ -13,6 +13,7 @@
 //   clock=FACTOR        the device's clock shows so many times the time that has passed
 //   late=MS             asking after an event that is not reached takes MS
 //   launch_us=N         every launch by the host takes N microseconds of its CPU
+//   mps=N               the first N openings find MPS not ready (807)
 //   reset=1             nothing planted any more, the device is back
 // Several are joined by commas.
 #include <array>
@@ -45,7 +46,7 @@
 namespace {
 typedef unsigned Result;
 enum : Result {
-    OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
+    OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101, MPS_NOT_READY = 807, INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719,
     CAPTURE_UNSUPPORTED = 900, CAPTURE_UNMATCHED = 903, UPDATE_FAILURE = 910,
 };
@@ -100,7 +101,7 @@ struct Planted {
     std::atomic<int64_t> lost_in{-1};
     std::atomic<unsigned> lost_code{LAUNCH_FAILED};
     std::atomic<double> slow{1};
-    std::atomic<int64_t> launch_us{0};
+    std::atomic<int64_t> launch_us{0}, mps{0};
     std::atomic<uint64_t> resets{0};
 };
 
@@ -202,6 +203,7 @@ void plant(const std::string &text) {
         else if (key == "clock") planted.clock = atof(value.c_str());
         else if (key == "late") planted.late_ms = atoll(value.c_str());
         else if (key == "slow") planted.slow = atof(value.c_str());
+        else if (key == "mps") planted.mps = atoll(value.c_str());
         else if (key == "launch_us") planted.launch_us = atoll(value.c_str());
         else if (key == "reset") {
             ++planted.resets, planted.hang_times = 0, planted.lost_in = -1, planted.lost_code = LAUNCH_FAILED, planted.slow = 1, planted.launch_us = 0;
@@ -371,6 +373,7 @@ void join_mps() {
 }
 Result cuInit(unsigned) {
     if (planted.devices <= 0) return NO_DEVICE;
+    if (planted.mps > 0) return --planted.mps, MPS_NOT_READY;
     if (!device.initialized) join_mps();
     device.initialized = true;
     return OK;
@@ -381,6 +384,7 @@ Result cuDeviceGetName(char *name, int size, int) { return snprintf(name, size, 
 Result cuDeviceGetUuid_v2(unsigned char *uuid, int) { return memcpy(uuid, "takt emulated \0\0", 16), OK; }
 Result cuDeviceGetAttribute(int *value, int which, int) { return *value = which == 16 ? 1 : 0, OK; }
 Result cuDevicePrimaryCtxRetain(void **context, int) {
+    if (planted.mps > 0) return --planted.mps, MPS_NOT_READY;
     ++device.context;
     return *context = &device, device.lost ? device.lost.load() : OK;
 }

@@ -1,6 +1,7 @@
 //! The driver's functions that are used, by the names that CUDA 12.0 gives them.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUmodule, CUstream, CUuuid,
@@ -11,6 +12,14 @@ use crate::error::{CudaVersion, GpuError, sticky};
 
 /// The oldest driver that has all of [`Api`] (R525).
 pub(crate) const NEEDED: CudaVersion = CudaVersion(12000);
+
+/// CUDA_ERROR_MPS_SERVER_NOT_READY.
+const MPS_NOT_READY: u32 = 807;
+
+/// How long its server may recover: seconds, as a rule.
+const MPS_PATIENCE: Duration = Duration::from_secs(10);
+
+const MPS_PAUSE: Duration = Duration::from_millis(50);
 
 /// `CUgraphExecUpdateResultInfo`, with its enumeration as a number: newer drivers have more values.
 #[repr(C)]
@@ -106,6 +115,18 @@ driver_functions! {
 impl Api {
     /// The error of a call that returned `code`.
     #[cold]
+    /// Calls again while MPS is not ready: its server takes no clients while it recovers from one
+    /// that was killed at work.
+    pub(crate) fn when_mps_is_ready(call: impl Fn() -> u32) -> u32 {
+        let begin = Instant::now();
+        loop {
+            match call() {
+                MPS_NOT_READY if begin.elapsed() < MPS_PATIENCE => std::thread::sleep(MPS_PAUSE),
+                code => return code,
+            }
+        }
+    }
+
     pub(crate) fn refused(&self, name: &'static str, code: u32) -> GpuError {
         if let Some(text) = sticky(code) {
             return GpuError::Lost { code, text };

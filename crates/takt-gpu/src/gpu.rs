@@ -145,9 +145,11 @@ impl Gpu {
                 code => return Err(api.refused("cuDevicePrimaryCtxSetFlags", code)),
             }
         }
-        let mut context = std::ptr::null_mut();
+        let context = Cell::new(std::ptr::null_mut());
         // SAFETY: as above. The primary context is the one that inference libraries use.
-        call("cuDevicePrimaryCtxRetain", unsafe { (api.primary_retain)(&raw mut context, device) })?;
+        let retained = Api::when_mps_is_ready(|| unsafe { (api.primary_retain)(context.as_ptr(), device) });
+        call("cuDevicePrimaryCtxRetain", retained)?;
+        let context = context.get();
         let mut opened = Device {
             api,
             device,

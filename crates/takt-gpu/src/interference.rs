@@ -1,5 +1,5 @@
 //! GPU interference: the device's counterpart of the noise threads. Non-critical work of one kind,
-//! as much as is asked for, from a thread of its own, with the proof that it was there.
+//! as much as is asked for, on several streams from one thread, with the proof that it was there.
 //!
 //! Stream priorities order the work of *one process*. Work of another process takes turns with it
 //! in time slices of the driver's (unless MPS runs), whatever its priority; so where this is
@@ -25,7 +25,7 @@ use crate::wait::{Wait, Waited};
 pub const INTERFERENCE_KERNELS: Source =
     Source { name: "interference", text: include_str!("interference.cu"), options: &[] };
 
-/// Pieces submitted ahead, so that the device does not wait for the host.
+/// Pieces that each stream has ahead, so that the device does not wait for the host.
 const AHEAD: usize = 2;
 
 /// Threads of a block.
@@ -47,6 +47,15 @@ struct Progress {
     device_ns: AtomicU64,
     cpu_ns: AtomicU64,
     death: OnceLock<GpuError>,
+}
+
+impl Progress {
+    fn add(&self, took_ns: u64, bytes: u64) {
+        self.launches.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.device_ns.fetch_add(took_ns, Ordering::Relaxed);
+        self.cpu_ns.store(thread_cpu_ns(), Ordering::Relaxed);
+    }
 }
 
 /// Interference under way; dropping it ends it.
@@ -74,7 +83,7 @@ impl Interfering {
                 .map_err(|error| GpuError::System { what: "gpu-load", reason: error.to_string() })
                 .and_then(|()| Worker::new(&config))
                 .and_then(|mut worker| {
-                    // The first step submits alone, where work is submitted ahead.
+                    // The first steps submit alone, where work is submitted ahead.
                     while own.launches.load(Ordering::Relaxed) == 0 {
                         worker.step(&own)?;
                     }
@@ -156,100 +165,74 @@ struct Piece {
     busy: bool,
 }
 
+/// What a stream's pieces of work use, its own alone.
 enum Work {
-    Compute { kernel: Function, out: DeviceBuffer<f32>, grid: Grid, rounds: i32 },
-    Memory { kernel: Function, from: DeviceBuffer<u32>, to: DeviceBuffer<u32>, grid: Grid },
+    Compute { kernel: Function, out: DeviceBuffer<f32> },
+    Memory { kernel: Function, from: DeviceBuffer<u32>, to: DeviceBuffer<u32> },
     Copies { up: Pinned<u32>, down: Pinned<u32>, near: DeviceBuffer<u32>, far: DeviceBuffer<u32> },
 }
 
-struct Worker {
-    pieces: Vec<Piece>,
-    next: usize,
-    work: Work,
-    stream: Stream,
-    gpu: Gpu,
-    duty: f64,
-}
-
-impl Worker {
-    fn new(config: &Interference) -> Result<Self, GpuError> {
-        let gpu = Gpu::open(config.ordinal)?;
-        let stream = gpu.stream(config.priority)?;
-        let blocks =
-            |of: f64| (f64::from(gpu.info().multiprocessors.max(1)) * of * config.share).round().max(1.0);
-        let grid = Grid {
-            blocks: [blocks(BLOCKS_PER_MULTIPROCESSOR) as u32, 1, 1],
-            threads: [THREADS, 1, 1],
-            shared_bytes: 0,
-        };
+impl Work {
+    fn new(gpu: &Gpu, config: &Interference, grid: Grid) -> Result<Self, GpuError> {
         let words = usize::try_from(config.mib * MIB / 4).unwrap_or(usize::MAX);
-        let work = match config.kind {
+        let kernel = |name| gpu.module(&INTERFERENCE_KERNELS)?.function(name);
+        Ok(match config.kind {
             Kind::Compute => {
-                let kernel = gpu.module(&INTERFERENCE_KERNELS)?.function("interfere_compute")?;
                 let out = gpu.buffer(grid.blocks[0] as usize)?;
-                Work::Compute { kernel, out, grid, rounds: 16 }
+                Self::Compute { kernel: kernel("interfere_compute")?, out }
             }
             Kind::Memory => {
-                let kernel = gpu.module(&INTERFERENCE_KERNELS)?.function("interfere_memory")?;
-                Work::Memory { kernel, from: gpu.buffer(words)?, to: gpu.buffer(words)?, grid }
+                let (from, to) = (gpu.buffer(words)?, gpu.buffer(words)?);
+                Self::Memory { kernel: kernel("interfere_memory")?, from, to }
             }
-            Kind::Copies => Work::Copies {
+            Kind::Copies => Self::Copies {
                 up: gpu.pinned(words)?,
                 down: gpu.pinned(words)?,
                 near: gpu.buffer(words)?,
                 far: gpu.buffer(words)?,
             },
-        };
+        })
+    }
+
+    /// Bytes that a piece moves.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Compute { .. } => 0,
+            Self::Memory { from, .. } => 2 * from.bytes() as u64,
+            Self::Copies { near, .. } => 2 * near.bytes() as u64,
+        }
+    }
+}
+
+/// A stream with its pieces of work.
+struct Lane {
+    pieces: Vec<Piece>,
+    work: Work,
+    stream: Stream,
+}
+
+impl Lane {
+    fn new(gpu: &Gpu, config: &Interference, grid: Grid) -> Result<Self, GpuError> {
+        let stream = gpu.stream(config.priority)?;
+        let work = Work::new(gpu, config, grid)?;
         let piece = || Ok(Piece { begin: stream.event(true)?, end: stream.event(true)?, busy: false });
         let pieces = (0..AHEAD).map(|_| piece()).collect::<Result<_, GpuError>>()?;
-        let mut worker = Self { pieces, next: 0, work, stream, gpu, duty: config.duty };
-        worker.calibrate(config.kernel_us.saturating_mul(1000))?;
-        Ok(worker)
+        Ok(Self { pieces, work, stream })
     }
 
-    /// Finds how many rounds take `kernel_ns`, the device being as it is: something else at work
-    /// makes kernels shorter, not longer.
-    fn calibrate(&mut self, kernel_ns: u64) -> Result<(), GpuError> {
-        loop {
-            let Work::Compute { rounds, .. } = &self.work else { return Ok(()) };
-            let tried = i64::from(*rounds);
-            self.submit(0)?;
-            let took_ns = self.finish(0)?.max(1);
-            let enough = took_ns >= kernel_ns / 4 || took_ns >= 20_000_000;
-            let Work::Compute { rounds, .. } = &mut self.work else { return Ok(()) };
-            if enough {
-                let wanted = (tried as f64 * kernel_ns as f64 / took_ns as f64).clamp(1.0, 1e9);
-                *rounds = wanted as i32;
-                return Ok(());
-            }
-            *rounds = i32::try_from(tried * 4).unwrap_or(i32::MAX).min(1 << 30);
-            if *rounds == 1 << 30 {
-                return Ok(());
-            }
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        match &self.work {
-            Work::Compute { .. } => 0,
-            Work::Memory { from, .. } => 2 * from.bytes() as u64,
-            Work::Copies { near, .. } => 2 * near.bytes() as u64,
-        }
-    }
-
-    fn submit(&mut self, at: usize) -> Result<(), GpuError> {
+    fn submit(&mut self, at: usize, grid: Grid, rounds: i32) -> Result<(), GpuError> {
         let (stream, piece) = (&self.stream, &mut self.pieces[at]);
         stream.record(&piece.begin)?;
         match &self.work {
-            Work::Compute { kernel, out, grid, rounds } => {
+            Work::Compute { kernel, out } => {
                 // SAFETY: as declared in the source; `out` has an element for each block.
-                unsafe { stream.launch(kernel, *grid, &[Arg::buffer(out), Arg::value(*rounds)])? };
+                unsafe { stream.launch(kernel, grid, &[Arg::buffer(out), Arg::value(rounds)])? };
             }
-            Work::Memory { kernel, from, to, grid } => {
+            Work::Memory { kernel, from, to } => {
                 let words = from.len() as u32;
                 let args = [Arg::buffer(from), Arg::buffer(to), Arg::value(words)];
                 // SAFETY: as declared in the source; both have `words` elements.
-                unsafe { stream.launch(kernel, *grid, &args)? };
+                unsafe { stream.launch(kernel, grid, &args)? };
             }
             Work::Copies { up, down, near, far } => {
                 stream.upload(up, near)?;
@@ -275,28 +258,79 @@ impl Worker {
             }),
         }
     }
+}
 
-    /// Waits for the oldest piece and submits another in its place.
-    fn step(&mut self, progress: &Progress) -> Result<(), GpuError> {
-        // Where the device is to rest, nothing is submitted ahead.
-        let ahead = if self.duty < 1.0 { 1 } else { AHEAD };
-        let at = self.next % ahead;
-        self.next += 1;
-        if !self.pieces[at].busy {
-            self.submit(at)?;
-            if ahead > 1 {
-                return Ok(());
+struct Worker {
+    lanes: Vec<Lane>,
+    /// Pieces so far, in turn over the streams.
+    next: usize,
+    grid: Grid,
+    /// Of a compute kernel.
+    rounds: i32,
+    gpu: Gpu,
+    duty: f64,
+}
+
+impl Worker {
+    fn new(config: &Interference) -> Result<Self, GpuError> {
+        let gpu = Gpu::open(config.ordinal)?;
+        let multiprocessors = f64::from(gpu.info().multiprocessors.max(1));
+        let blocks = (multiprocessors * BLOCKS_PER_MULTIPROCESSOR * config.share).round().max(1.0);
+        let grid = Grid { blocks: [blocks as u32, 1, 1], threads: [THREADS, 1, 1], shared_bytes: 0 };
+        let lanes = (0..config.streams).map(|_| Lane::new(&gpu, config, grid)).collect::<Result<_, _>>()?;
+        let mut worker = Self { lanes, next: 0, grid, rounds: 16, gpu, duty: config.duty };
+        if config.kind == Kind::Compute {
+            worker.calibrate(config.kernel_us.saturating_mul(1000))?;
+        }
+        Ok(worker)
+    }
+
+    /// Finds how many rounds take `kernel_ns`, the device being as it is: something else at work
+    /// makes kernels shorter, not longer.
+    fn calibrate(&mut self, kernel_ns: u64) -> Result<(), GpuError> {
+        while self.rounds < 1 << 30 {
+            self.lanes[0].submit(0, self.grid, self.rounds)?;
+            let took_ns = self.lanes[0].finish(0)?.max(1);
+            if took_ns >= kernel_ns / 4 || took_ns >= 20_000_000 {
+                let wanted = f64::from(self.rounds) * kernel_ns as f64 / took_ns as f64;
+                self.rounds = wanted.clamp(1.0, 1e9) as i32;
+                break;
             }
+            self.rounds = self.rounds.saturating_mul(4).min(1 << 30);
         }
-        let took_ns = self.finish(at)?;
-        progress.launches.fetch_add(1, Ordering::Relaxed);
-        progress.bytes.fetch_add(self.bytes(), Ordering::Relaxed);
-        progress.device_ns.fetch_add(took_ns, Ordering::Relaxed);
-        progress.cpu_ns.store(thread_cpu_ns(), Ordering::Relaxed);
-        if ahead > 1 {
-            return self.submit(at);
+        Ok(())
+    }
+
+    /// Waits for the oldest piece of the next stream, if it has as many as it may, and submits
+    /// another in its place.
+    fn step(&mut self, progress: &Progress) -> Result<(), GpuError> {
+        if self.duty < 1.0 {
+            return self.round_and_rest(progress);
         }
-        let mut rest_ns = (took_ns as f64 * (1.0 / self.duty - 1.0)) as u64;
+        let (lane, at) = (self.next % self.lanes.len(), self.next / self.lanes.len() % AHEAD);
+        self.next = self.next.wrapping_add(1);
+        let lane = &mut self.lanes[lane];
+        if lane.pieces[at].busy {
+            let took_ns = lane.finish(at)?;
+            progress.add(took_ns, lane.work.bytes());
+        }
+        lane.submit(at, self.grid, self.rounds)
+    }
+
+    /// A piece in each stream, and then nothing, as the device is to rest.
+    fn round_and_rest(&mut self, progress: &Progress) -> Result<(), GpuError> {
+        for lane in &mut self.lanes {
+            lane.submit(0, self.grid, self.rounds)?;
+        }
+        // From the first piece's begin to the last one's end.
+        let mut round_ns = 0;
+        for at in 0..self.lanes.len() {
+            let took_ns = self.lanes[at].finish(0)?;
+            progress.add(took_ns, self.lanes[at].work.bytes());
+            let since = self.lanes[at].pieces[0].end.since(&self.lanes[0].pieces[0].begin)?;
+            round_ns = round_ns.max(u64::try_from(since).unwrap_or(0));
+        }
+        let mut rest_ns = (round_ns as f64 * (1.0 / self.duty - 1.0)) as u64;
         while rest_ns > 0 && !progress.stop.load(Ordering::Relaxed) {
             // In parts, so that the stop flag is seen soon.
             let part_ns = rest_ns.min(50_000_000);
@@ -316,6 +350,9 @@ impl Worker {
             let _ = progress.death.set(error);
         }
         // What was submitted ahead ends before its memory goes.
-        let _ = self.stream.drain(monotonic_ns() + if stopped { HUNG_NS } else { 0 }, Wait::Block);
+        let until_ns = monotonic_ns() + if stopped { HUNG_NS } else { 0 };
+        for lane in &self.lanes {
+            let _ = lane.stream.drain(until_ns, Wait::Block);
+        }
     }
 }

@@ -142,7 +142,7 @@ pub(crate) fn driver() -> Result<&'static Api, GpuError> {
     // Never closed: the driver keeps threads of its own.
     let api: &'static Api = Box::leak(Box::new(api));
     // SAFETY: initialising has no conditions.
-    let code = unsafe { (api.init)(0) };
+    let code = Api::when_mps_is_ready(|| unsafe { (api.init)(0) });
     match code {
         0 => {}
         100 => return Err(GpuError::NoDevice { ordinal: 0, count: 0 }),

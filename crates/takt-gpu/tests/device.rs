@@ -428,9 +428,11 @@ fn interference_of_every_kind_proves_itself_and_ends() {
     let before = (emulator.count("allocations"), emulator.count("streams"));
     for (kind, duty) in [(Kind::Compute, 1.0), (Kind::Memory, 1.0), (Kind::Copies, 1.0), (Kind::Compute, 0.3)]
     {
-        let config = Interference { kind, duty, kernel_us: 200, mib: 1, ..Interference::default() };
+        let config =
+            Interference { kind, duty, kernel_us: 200, mib: 1, streams: 3, ..Interference::default() };
         let interfering = Interfering::start(&config).unwrap();
         assert!(interfering.device().emulated);
+        assert_eq!(emulator.count("streams"), before.1 + 3);
         while interfering.work().launches < 5 {
             assert_eq!(interfering.death(), None);
             std::thread::yield_now();
@@ -458,8 +460,12 @@ fn interference_on_a_device_that_is_lost_ends_with_its_reason() {
 fn the_check_measures_every_way_and_leaves_nothing() {
     let Some((_alone, _gpu, emulator)) = device() else { return };
     let before = ["allocations", "host_memory", "streams"].map(|name| emulator.count(name));
-    let interference =
-        Interference { kernel_us: 200, priority: Priority::Background, ..Interference::default() };
+    let interference = Interference {
+        kernel_us: 200,
+        streams: 1,
+        priority: Priority::Background,
+        ..Interference::default()
+    };
     let options = CheckOptions { frames: 10, growth_s: 0.05, interference, ..CheckOptions::default() };
     let mut reported = Vec::new();
     let check = takt_gpu::check(&options, &mut |what| reported.push(what.to_owned())).unwrap();

@@ -47,6 +47,13 @@ fn emulator() -> Option<&'static Emulator> {
 }
 
 #[test]
+fn mps_that_recovers_is_waited_for() {
+    let Some(emulator) = emulator() else { return };
+    let text = outcome(|command| command.envs(emulator.environment("mps=3")));
+    assert_eq!(text, "works");
+}
+
+#[test]
 fn no_driver_is_one_sentence_with_what_was_looked_for() {
     let missing = Path::new("/nonexistent/libcuda.so.1");
     let text = outcome(|command| command.env("TAKT_CUDA_LIBRARY", missing));

@@ -50,18 +50,23 @@ pub struct Interference {
     pub kind: Kind,
     /// Which GPU. Default 0.
     pub ordinal: u32,
+    /// Streams, 1 to 32, each with its own pieces of work ahead and its own memory, all served by
+    /// one thread. Default 4: a heavy user of a GPU has several (an inference server one for each
+    /// model instance and a training job others for copies and collectives), and work without a
+    /// priority then waits for the kernels of all of them, not of one.
+    pub streams: u32,
     /// Share of the multiprocessors that the blocks of a kernel fill, 0.01 to 4; above 1 blocks
     /// queue up. Default 1: another program's kernel fills the device.
     pub share: f64,
     /// Length of a compute kernel, microseconds, 10 to 1,000,000. Default 2000: layers of a large
     /// network take so long, and a kernel's blocks are not stopped for anybody.
     pub kernel_us: u64,
-    /// MiB that a memory kernel or a copy moves, 1 to 16384. Default 64: more than the cache of any
-    /// GPU.
+    /// MiB that a memory kernel or a copy of one stream moves, 1 to 16384; each stream takes twice
+    /// as much of the device's memory. Default 64: more than the cache of any GPU.
     pub mib: u64,
     /// Share of the time that the device is kept at work, 0.01 to 1. Default 1.
     pub duty: f64,
-    /// Priority of its stream. Default normal, what other programs have; background is what a
+    /// Priority of its streams. Default normal, what other programs have; background is what a
     /// well-behaved one would take.
     pub priority: Priority,
 }
@@ -71,6 +76,7 @@ impl Default for Interference {
         Self {
             kind: Kind::Compute,
             ordinal: 0,
+            streams: 4,
             share: 1.0,
             kernel_us: 2000,
             mib: 64,
@@ -86,6 +92,7 @@ impl Interference {
     /// # Errors
     /// The first that is out of bounds.
     pub fn validate(&self) -> Result<(), SettingError> {
+        within("streams", f64::from(self.streams), 1.0, 32.0)?;
         within("share", self.share, 0.01, 4.0)?;
         within("duty", self.duty, 0.01, 1.0)?;
         within("kernel_us", self.kernel_us as f64, 10.0, 1e6)?;
@@ -100,8 +107,8 @@ pub struct InterferenceWork {
     pub launches: u64,
     /// Bytes moved, read and written ones both.
     pub bytes: u64,
-    /// From their starts to their ends on the device, all together; under contention this holds
-    /// waiting too.
+    /// From their starts to their ends on the device, all together: with several streams more than
+    /// passes, and under contention this holds waiting too.
     pub device_ns: u64,
     /// CPU time of its thread.
     pub cpu_ns: u64,
@@ -155,6 +162,8 @@ mod tests {
     fn values_out_of_bounds_are_named() {
         assert!(Interference::default().validate().is_ok());
         for (config, word) in [
+            (Interference { streams: 0, ..Default::default() }, "streams"),
+            (Interference { streams: 33, ..Default::default() }, "streams"),
             (Interference { share: f64::NAN, ..Default::default() }, "share"),
             (Interference { duty: 0.0, ..Default::default() }, "duty"),
             (Interference { kernel_us: 5, ..Default::default() }, "kernel_us"),

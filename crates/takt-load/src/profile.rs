@@ -143,11 +143,13 @@ pub struct GpuWork {
     pub work: GpuKind,
     /// Which GPU.
     pub ordinal: u32,
+    /// Streams, 1 to 32.
+    pub streams: Option<u32>,
     /// Share of the multiprocessors that a kernel fills, 0.01 to 4.
     pub share: Option<f64>,
     /// Length of a compute kernel, microseconds, 10 to 1,000,000.
     pub kernel_us: Option<u64>,
-    /// MiB that a memory kernel or a copy moves, 1 to 16384.
+    /// MiB that a memory kernel or a copy of one stream moves, 1 to 16384.
     pub mib: Option<u64>,
     /// Share of the time that the GPU is kept at work, 0.01 to 1.
     pub duty: Option<f64>,
@@ -164,6 +166,7 @@ impl GpuWork {
         Interference {
             kind: self.work,
             ordinal: self.ordinal,
+            streams: self.streams.unwrap_or(usual.streams),
             share: self.share.unwrap_or(usual.share),
             kernel_us: self.kernel_us.unwrap_or(usual.kernel_us),
             mib: self.mib.unwrap_or(usual.mib),

@@ -163,6 +163,12 @@ pub struct GpuConfig {
     /// Fixed sequences of kernels are launched as one CUDA graph: one launch, and so one chance to
     /// be delayed. `true`.
     pub graphs: bool,
+    /// Inferences of ONNX Runtime's CUDA provider are captured as CUDA graphs, too, and launched as
+    /// one. `false`, and only with `streams = "batch"`: the library captures them for each thread
+    /// anew at its first frame, and threads that capture at the same time spoil each other's
+    /// (seen on an H200). Of one thread an inference costs the host 60 us there, not 1.7 ms.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub network_graphs: bool,
     /// How threads wait for it.
     pub wait: GpuWait,
     /// Time for one frame, milliseconds, from the moment that the camera's thread takes it up. 15:
@@ -178,7 +184,7 @@ pub struct GpuConfig {
     pub breaker: BreakerConfig,
     /// Where TensorRT engines and compiled kernels are kept. Unset: `~/.cache/takt/gpu`.
     pub engine_cache: Option<PathBuf>,
-    /// Work that gets in the way in the perception process itself, on a stream beside the cameras'.
+    /// Work that gets in the way in the perception process itself, on streams beside the cameras'.
     /// Unset: none. To measure what priorities bring: the driver gives *programs* the GPU by turns
     /// whatever their priorities, and only within one program do they order the work.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,6 +203,7 @@ impl Default for GpuConfig {
             late_priorities: false,
             sharing: Sharing::default(),
             graphs: true,
+            network_graphs: false,
             wait: GpuWait::default(),
             budget_ms: 15.0,
             enforce_budget: true,
@@ -245,8 +252,16 @@ impl GpuConfig {
             });
         }
         if let Some(Err(error)) = self.interference.as_ref().map(Interference::validate) {
-            let accepted = "share 0.01..=4, duty 0.01..=1, kernel_us 10..=1000000, mib 1..=16384";
+            let accepted =
+                "streams 1..=32, share 0.01..=4, duty 0.01..=1, kernel_us 10..=1000000, mib 1..=16384";
             return Err(ConfigError { name: "gpu.interference", value: error.to_string(), accepted });
+        }
+        if self.network_graphs && self.streams != Streams::Batch {
+            return Err(ConfigError {
+                name: "gpu.network_graphs",
+                value: "true".to_owned(),
+                accepted: "false, or true with gpu.streams = \"batch\"",
+            });
         }
         if let Err((name, value, accepted)) = self.sharing.validate() {
             return Err(ConfigError { name, value, accepted });
@@ -265,6 +280,13 @@ mod tests {
         let config: PerceptionConfig = toml::from_str("").unwrap();
         assert_eq!((config.device, &config.gpu), (Device::Cpu, &GpuConfig::default()));
         config.check().unwrap();
+    }
+
+    #[test]
+    fn networks_as_graphs_are_for_one_thread() {
+        let config = |streams| GpuConfig { network_graphs: true, streams, ..GpuConfig::default() };
+        config(Streams::Batch).validate().unwrap();
+        assert!(config(Streams::PerCamera).validate().unwrap_err().to_string().contains("batch"));
     }
 
     #[test]

@@ -88,7 +88,8 @@ fn the_device_answers_as_the_cpu_does() {
 fn work_that_gets_in_the_way_runs_beside_the_cameras_and_is_labelled() {
     let Some(emulator) = device() else { return };
     let mut config = config(Streams::PerCamera);
-    config.gpu.interference = Some(Interference { kernel_us: 200, duty: 0.2, ..Interference::default() });
+    config.gpu.interference =
+        Some(Interference { kernel_us: 200, streams: 1, duty: 0.2, ..Interference::default() });
     let mut rig = Rig::try_start(&config, "", emulator.environment("")).expect("a worker");
     let labels = rig.started.supervisor.facts().about.labels;
     assert!(

@@ -49,6 +49,8 @@ pub struct RunnerOptions {
     pub seconds: f64,
     /// Which GPU.
     pub ordinal: u32,
+    /// Steps leave out what changes a setting of the machine.
+    pub leave_settings: bool,
 }
 
 /// How a step ended.
@@ -97,6 +99,8 @@ struct About {
     program: String,
     ordinal: u32,
     seconds: f64,
+    #[serde(default)]
+    leave_settings: bool,
     device: Option<Info>,
 }
 
@@ -224,6 +228,7 @@ impl Folder {
             program: program.to_owned(),
             ordinal: options.ordinal,
             seconds: options.seconds,
+            leave_settings: options.leave_settings,
             device: None,
         };
         // A named step goes into the folder that is there.
@@ -342,8 +347,11 @@ impl Folder {
     }
 
     fn write_summary(&self, steps: &[Plan]) -> Result<(), RunnerError> {
-        let About { version, program, seconds, device, .. } = &self.about;
+        let About { version, program, seconds, leave_settings, device, .. } = &self.about;
         let mut text = format!("takt gpu check, takt {version} ({program}), measurements of {seconds} s\n");
+        if *leave_settings {
+            text += "--leave-settings: without what changes a setting of the machine\n";
+        }
         match device {
             Some(info) => {
                 let (major, minor) = info.compute_capability;
@@ -374,8 +382,9 @@ impl Folder {
 }
 
 fn in_words(about: &About) -> String {
-    let About { version, program, ordinal, seconds, .. } = about;
-    format!("takt {version} ({program}) --ordinal {ordinal} --seconds {seconds}")
+    let About { version, program, ordinal, seconds, leave_settings, .. } = about;
+    let left = if *leave_settings { " --leave-settings" } else { "" };
+    format!("takt {version} ({program}) --ordinal {ordinal} --seconds {seconds}{left}")
 }
 
 impl StepReport {

@@ -21,6 +21,9 @@ pub(crate) struct Placement<'a> {
     /// Where TensorRT keeps the engines that it builds: a folder for this GPU, driver, library and
     /// model alone.
     pub(crate) engines: Option<&'a Path>,
+    /// Each slot's inference is captured as a CUDA graph when it first runs, and launched as one
+    /// from then on. By one thread: the library captures for each anew.
+    pub(crate) graphs: bool,
 }
 
 /// A session and what it is bound to, one binding for each slot.
@@ -28,10 +31,10 @@ pub(crate) struct Bound {
     // Before the session.
     bindings: Vec<Binding>,
     session: Session,
-    options: RunOptions<NoSelectedOutputs>,
     model: String,
     memory: MemoryInfo<'static>,
     on_host: bool,
+    graphs: bool,
     shape: [usize; 4],
     input: CString,
     outputs: Vec<(String, Vec<usize>)>,
@@ -40,6 +43,7 @@ pub(crate) struct Bound {
 
 struct Binding {
     binding: IoBinding,
+    options: RunOptions<NoSelectedOutputs>,
     /// What is bound; it owns no memory.
     _values: Vec<TensorRefMut<'static, f32>>,
 }
@@ -58,6 +62,10 @@ fn failed(error: ort::Error) -> EngineError {
     EngineError::Run(onnxruntime::plain(&error.to_string()))
 }
 
+/// The run option that names a graph, and its value for a run that is no graph's.
+const GRAPH: &str = "gpu_graph_id";
+const NO_GRAPH: &str = "-1";
+
 impl Bound {
     /// Loads a network and runs it once on zeros: output shapes are known then, and TensorRT's
     /// engine is there.
@@ -75,8 +83,10 @@ impl Bound {
         let stream = placement.stream.cast::<()>();
         // Full precision, so that people are found where the CPU finds them; and no more memory
         // than is asked for, as every camera has sessions of its own.
+        let graphs = placement.graphs && config.provider == Provider::Cuda;
         let mut cuda = ep::CUDA::default()
             .with_device_id(config.device)
+            .with_cuda_graph(graphs)
             .with_tf32(false)
             .with_arena_extend_strategy(ep::ArenaExtendStrategy::SameAsRequested);
         if !stream.is_null() {
@@ -109,18 +119,18 @@ impl Bound {
         let zeros = vec![0.0f32; shape.iter().product()];
         let input = session.inputs()[0].name().to_owned();
         let mut outputs = Vec::new();
-        let results = session
-            .run(ort::inputs![TensorRef::from_array_view((shape, zeros.as_slice())).map_err(failed)?])
-            .map_err(failed)?;
+        let mut options = RunOptions::new().map_err(failed)?;
+        if graphs {
+            options.set(GRAPH, NO_GRAPH).map_err(failed)?;
+        }
+        let zeros = ort::inputs![TensorRef::from_array_view((shape, zeros.as_slice())).map_err(failed)?];
+        let results = session.run_with_options(zeros, &options).map_err(failed)?;
         for (name, value) in results.iter() {
             let (shape, _) = value.try_extract_tensor::<f32>().map_err(failed)?;
             outputs.push((name.to_owned(), shape.iter().map(|&d| d as usize).collect()));
         }
         drop(results);
 
-        let mut options = RunOptions::new().map_err(failed)?;
-        // The caller waits for the stream, under its budget; the library must not.
-        options.disable_device_sync().map_err(failed)?;
         let on_host = config.provider == Provider::Cpu;
         let device = if on_host { AllocationDevice::CPU } else { AllocationDevice::CUDA };
         let memory = MemoryInfo::new(
@@ -132,7 +142,7 @@ impl Bound {
         let name = |name: &str| CString::new(name).map_err(|error| EngineError::Run(error.to_string()));
         Ok(Self {
             bindings: Vec::new(),
-            options,
+            graphs,
             model: model.to_owned(),
             memory: memory.map_err(failed)?,
             on_host,
@@ -164,7 +174,8 @@ impl Bound {
         self.on_host
     }
 
-    /// Adds a slot: device addresses of its input and outputs.
+    /// Adds a slot: device addresses of its input and outputs. With graphs its inference runs and
+    /// is captured now.
     ///
     /// # Safety
     /// There is memory for floats of the network's shapes at each address, until this is dropped
@@ -196,11 +207,22 @@ impl Bound {
             // SAFETY: a status that is returned is the caller's.
             unsafe { ort::Error::result_from_status(status) }.map_err(failed)?;
         }
-        self.bindings.push(Binding { binding, _values: values });
+        let mut options = RunOptions::new().map_err(failed)?;
+        let slot = self.bindings.len();
+        if self.graphs {
+            // Numbers from 1: 0 is that of runs which name none.
+            options.set(GRAPH, (slot + 1).to_string()).map_err(failed)?;
+            // The caller waits for the stream, under its budget; the library must not. Only with
+            // graphs: single kernels take host memory that the library releases in a callback of
+            // the stream, and a session that is dropped behind such a run ends the process (seen
+            // with ONNX Runtime 1.27 and 1.31: `cudaFreeHost` is refused there).
+            options.disable_device_sync().map_err(failed)?;
+        }
+        self.bindings.push(Binding { binding, options, _values: values });
         Ok(())
     }
 
-    /// Puts an inference of that slot on the stream.
+    /// Puts an inference of that slot on the stream; without graphs it is over when this returns.
     pub(crate) fn run(&mut self, slot: usize) -> Result<(), EngineError> {
         let Some(binding) = self.bindings.get(slot) else {
             return Err(EngineError::Run(format!("slot {slot} of {}", self.bindings.len())));
@@ -210,7 +232,7 @@ impl Bound {
         let status = unsafe {
             (ort::api().RunWithBinding)(
                 self.session.ptr().cast_mut(),
-                self.options.ptr(),
+                binding.options.ptr(),
                 binding.binding.ptr(),
             )
         };
@@ -265,7 +287,7 @@ mod tests {
             return;
         };
         let model = ModelSource::from("builtin:selfie_landscape_144x256");
-        let placement = Placement { stream: std::ptr::null_mut(), engines: None };
+        let placement = Placement { stream: std::ptr::null_mut(), engines: None, graphs: true };
         // SAFETY: there is no stream.
         let mut bound = unsafe { engine.load_bound(&model, None, placement) }.unwrap();
         assert_eq!(bound.outputs().len(), 1);

@@ -4,9 +4,12 @@
 // grid, so that five cameras are one launch) and a number whose meaning is the kernel's. Whatever changes from
 // frame to frame is read from memory, so a captured CUDA graph never needs an update.
 //
-// Threads do not wait for each other and share no memory but global memory; order does not change a result:
-// sums are of integers, floats meet in minima alone, and ties are broken by position as on the CPU. Compile with
-// --fmad=false, so that roundings are those of the CPU.
+// Threads share no memory but global memory, and only the lanes of a warp wait for each other; order does not change
+// a result: sums are of integers, floats meet in minima alone, and ties are broken by position as on the CPU. Compile
+// with --fmad=false, so that roundings are those of the CPU.
+//
+// What many threads would add to one address is added up in a warp first (`lanes_...`). Where the text is compiled
+// for a CPU, as the emulated device does, a warp is one lane.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -26,6 +29,7 @@ typedef unsigned long long u64;
 #define STRIPES 64
 #define DENSE_CELLS 1500
 #define STRIP 8
+#define CHUNKS 4
 
 // Where camera and tool are in this frame; its capsules follow, seven floats each: ends, radius.
 struct Pose {
@@ -234,11 +238,62 @@ __device__ float square_distance(Vec3 a, Vec3 b) {
 
 __device__ u32 first_thread() { return blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ u32 all_threads() { return gridDim.x * blockDim.x; }
+
+#ifdef __CUDACC__
+// Mirrored in `rig.rs`.
+#define LANES 32
+#define ALL_LANES 0xffffffffu
+__device__ u32 lane() { return threadIdx.x % LANES; }
+__device__ void lanes_meet() { __syncwarp(); }
+__device__ u32 lanes_where(bool yes) { return __ballot_sync(ALL_LANES, yes); }
+__device__ u32 from_lane(u32 value, u32 source) { return __shfl_sync(ALL_LANES, value, source); }
+__device__ u32 count_of(u32 lanes) { return __popc(lanes); }
+__device__ u32 first_of(u32 lanes) { return __ffs(lanes) - 1; }
+__device__ u32 last_of(u32 lanes) { return 31 - __clz(lanes); }
+template <typename T> __device__ T lanes_sum(T value) {
+    for (u32 by = LANES / 2; by; by /= 2) value += __shfl_xor_sync(ALL_LANES, value, by);
+    return value;
+}
+__device__ u32 lanes_min(u32 value) {
+    for (u32 by = LANES / 2; by; by /= 2) {
+        u32 other = __shfl_xor_sync(ALL_LANES, value, by);
+        if (other < value) value = other;
+    }
+    return value;
+}
+__device__ u32 lanes_max(u32 value) { return ~lanes_min(~value); }
+// Of the lanes before this one.
+__device__ u32 sum_before(u32 value) {
+    u32 sum = value;
+    for (u32 by = 1; by < LANES; by *= 2) {
+        u32 other = __shfl_up_sync(ALL_LANES, sum, by);
+        if (lane() >= by) sum += other;
+    }
+    return sum - value;
+}
+#else
+#define LANES 1
+__device__ u32 lane() { return 0; }
+__device__ void lanes_meet() {}
+__device__ u32 lanes_where(bool yes) { return yes; }
+__device__ u32 from_lane(u32 value, u32) { return value; }
+__device__ u32 count_of(u32 lanes) { return lanes; }
+__device__ u32 first_of(u32) { return 0; }
+__device__ u32 last_of(u32) { return 0; }
+template <typename T> __device__ T lanes_sum(T value) { return value; }
+__device__ u32 lanes_min(u32 value) { return value; }
+__device__ u32 lanes_max(u32 value) { return value; }
+__device__ u32 sum_before(u32) { return 0; }
+#endif
+
 // Of a batch only the cameras that have a frame take part.
 #define CAMERA \
     const Camera &c = cameras[blockIdx.y]; \
     if (!c.pose->active) return
 #define EACH(i, n) for (u32 i = first_thread(), end_ = (n), by_ = all_threads(); i < end_; i += by_)
+// The same with all lanes of a warp for each number.
+#define EACH_WARP(i, n) \
+    for (u32 i = first_thread() / LANES, end_ = (n), by_ = all_threads() / LANES; i < end_; i += by_)
 
 // ---- geometry --------------------------------------------------------------------------------------------
 
@@ -362,30 +417,38 @@ extern "C" __global__ void takt_begin(const Camera *cameras, u32 index) {
 extern "C" __global__ void takt_sample(const Camera *cameras, u32 index) {
     CAMERA;
     (void)index;
-    EACH(cell, c.cells) {
-        u32 u, v;
-        pixel_of(c, cell, u, v);
-        u64 at = (u64)v * c.width + u;
-        u32 depth = c.depth[at], stripe = cell % STRIPES;
-        u64 grey = (u64)c.rgb[3 * at] + c.rgb[3 * at + 1] + c.rgb[3 * at + 2];
-        atomicAdd(&c.look->grey[stripe], grey);
-        atomicAdd(&c.look->grey2[stripe], grey * grey);
-        c.cell_depth[cell] = 0;
-        c.blob_of[cell] = NONE;
-        if (depth == 0) continue;
-        if (!is_valid(c, depth)) {
-            atomicAdd(&c.look->impossible[stripe], 1u);
-            continue;
+    EACH_WARP(chunk, (c.cells + LANES - 1) / LANES) {
+        u32 cell = chunk * LANES + lane(), stripe = chunk % STRIPES;
+        u64 grey = 0;
+        bool valid = false, impossible = false;
+        if (cell < c.cells) {
+            u32 u, v;
+            pixel_of(c, cell, u, v);
+            u64 at = (u64)v * c.width + u;
+            u32 depth = c.depth[at];
+            grey = (u64)c.rgb[3 * at] + c.rgb[3 * at + 1] + c.rgb[3 * at + 2];
+            c.cell_depth[cell] = 0;
+            c.blob_of[cell] = NONE;
+            valid = depth != 0 && is_valid(c, depth);
+            impossible = depth != 0 && !valid;
+            if (valid) {
+                Vec3 p = point_of(c, u, v, depth);
+                if (is_foreground(c, p)) {
+                    c.cell_depth[cell] = (u16)depth;
+                    c.points_x[cell] = p.x;
+                    c.points_y[cell] = p.y;
+                    c.points_z[cell] = p.z;
+                    c.blob_of[cell] = cell;
+                }
+            }
         }
-        atomicAdd(&c.look->valid[stripe], 1u);
-        Vec3 p = point_of(c, u, v, depth);
-        if (is_foreground(c, p)) {
-            c.cell_depth[cell] = (u16)depth;
-            c.points_x[cell] = p.x;
-            c.points_y[cell] = p.y;
-            c.points_z[cell] = p.z;
-            c.blob_of[cell] = cell;
-        }
+        u64 sum = lanes_sum(grey), squares = lanes_sum(grey * grey);
+        u32 all_valid = count_of(lanes_where(valid)), all_impossible = count_of(lanes_where(impossible));
+        if (lane() != 0) continue;
+        atomicAdd(&c.look->grey[stripe], sum);
+        atomicAdd(&c.look->grey2[stripe], squares);
+        if (all_valid) atomicAdd(&c.look->valid[stripe], all_valid);
+        if (all_impossible) atomicAdd(&c.look->impossible[stripe], all_impossible);
     }
 }
 
@@ -415,24 +478,49 @@ __device__ void unite(u32 *parent, u32 a, u32 b) {
     }
 }
 
-// Number 0: blobs of all foreground; 1: pieces of what no person owns.
+__device__ bool linked(const Camera &c, const u32 *parent, u32 a, u32 b) {
+    bool both = *(const volatile u32 *)&parent[a] != NONE && *(const volatile u32 *)&parent[b] != NONE;
+    return both && square_distance(cell_point(c, a), cell_point(c, b)) <= c.link2;
+}
+
+// Hangs the cells of a run in a row from its first one, a warp for each row: ways to a first cell are short before
+// rows are joined. Number 0: blobs of all foreground; 1: pieces of what no person owns.
+extern "C" __global__ void takt_rows(const Camera *cameras, u32 index) {
+    CAMERA;
+    u32 *parent = index == 0 ? c.blob_of : c.piece_of;
+    EACH_WARP(row, c.rows) {
+        // The first cell of the run that the lanes before have ended with.
+        u32 run = NONE;
+        for (u32 begin = 0; begin < c.columns; begin += LANES) {
+            u32 column = begin + lane(), cell = row * c.columns + column;
+            bool inside = column < c.columns && parent[cell] != NONE;
+            bool goes_on = inside && column > 0 && linked(c, parent, cell - 1, cell);
+            u32 starts = lanes_where(inside && !goes_on) & ((2u << lane()) - 1);
+            u32 first = starts ? row * c.columns + begin + last_of(starts) : run;
+            if (inside) parent[cell] = first;
+            run = from_lane(first, LANES - 1);
+        }
+    }
+}
+
+// Joins the runs of neighbouring rows. Of the pairs of cells that are linked only those are joined that no other pairs
+// imply: the left neighbour is joined already, and what it is linked with above.
 extern "C" __global__ void takt_link(const Camera *cameras, u32 index) {
     CAMERA;
     u32 *parent = index == 0 ? c.blob_of : c.piece_of;
     EACH(cell, c.cells) {
-        if (parent[cell] == NONE) continue;
-        u32 column = cell % c.columns;
-        Vec3 p = cell_point(c, cell);
-        // The neighbours before it; those after it look back.
-        for (u32 i = 0; i < 4; i++) {
-            bool above = i != 3;
-            if (above && cell < c.columns) continue;
-            if ((i == 0 || i == 3) && column == 0) continue;
-            if (i == 2 && column + 1 == c.columns) continue;
-            u32 next = above ? cell - c.columns + i - 1 : cell - 1;
-            if (parent[next] != NONE && square_distance(cell_point(c, next), p) <= c.link2)
-                unite(parent, cell, next);
-        }
+        if (cell < c.columns || parent[cell] == NONE) continue;
+        u32 column = cell % c.columns, up = cell - c.columns;
+        bool has_left = column > 0, has_right = column + 1 < c.columns;
+        bool to_up = linked(c, parent, up, cell);
+        bool to_left_up = has_left && linked(c, parent, up - 1, cell);
+        bool to_right_up = has_right && linked(c, parent, up + 1, cell);
+        // By way of the left neighbour: it, and it with what is above it.
+        bool by_left = has_left && linked(c, parent, cell - 1, cell) && linked(c, parent, up - 1, cell - 1);
+        bool above_left = has_left && linked(c, parent, up - 1, up);
+        if (to_up && !(by_left && above_left)) unite(parent, cell, up);
+        if (to_left_up && !by_left && !(to_up && above_left)) unite(parent, cell, up - 1);
+        if (to_right_up && !(to_up && linked(c, parent, up, up + 1))) unite(parent, cell, up + 1);
     }
 }
 
@@ -450,42 +538,78 @@ __device__ void merge(Gather &into, const Gather &part, bool piece) {
     }
 }
 
-// Sums up each component at its first cell. A thread adds up neighbours before it goes to memory.
+// Adds up what the lanes of `root` hold.
+__device__ Gather together(const Gather &part, bool mine) {
+    Gather sum;
+    clear(sum);
+    sum.samples = count_of(lanes_where(mine));
+    sum.depth2 = lanes_sum(mine ? part.depth2 : 0ull);
+    sum.nearest2 = lanes_min(mine ? part.nearest2 : INFINITE_BITS);
+    sum.left = lanes_min(mine ? part.left : NONE);
+    sum.top = lanes_min(mine ? part.top : NONE);
+    sum.right = lanes_max(mine ? part.right : 0);
+    sum.bottom = lanes_max(mine ? part.bottom : 0);
+    sum.open = lanes_where(mine && part.open) != 0;
+    sum.left_by = lanes_min(mine ? part.left_by : NONE);
+    return sum;
+}
+
+__device__ void add(Gather &to, const Gather &from) {
+    to.samples += from.samples;
+    to.depth2 += from.depth2;
+    if (from.nearest2 < to.nearest2) to.nearest2 = from.nearest2;
+    if (from.left < to.left) to.left = from.left;
+    if (from.top < to.top) to.top = from.top;
+    if (from.right > to.right) to.right = from.right;
+    if (from.bottom > to.bottom) to.bottom = from.bottom;
+    if (from.open) to.open = 1;
+    if (from.left_by < to.left_by) to.left_by = from.left_by;
+}
+
+// Sums up each component at its first cell. A warp adds up `CHUNKS` times as many cells as it has lanes before it goes
+// to memory.
 extern "C" __global__ void takt_gather(const Camera *cameras, u32 index) {
     CAMERA;
     u32 *parent = index == 0 ? c.blob_of : c.piece_of;
     Gather *sums = index == 0 ? c.blobs : c.pieces;
     Vec3 tcp = tool(c);
-    EACH(strip, (c.cells + STRIP - 1) / STRIP) {
-        Gather part;
-        clear(part);
-        u32 root = NONE;
-        for (u32 cell = strip * STRIP; cell < strip * STRIP + STRIP && cell < c.cells; cell++) {
-            if (parent[cell] == NONE) continue;
-            u32 mine = root_of(parent, cell);
-            // Shortens the way for others; never moves a first cell.
-            if (mine != cell) parent[cell] = mine;
-            if (mine != root) {
-                if (root != NONE) merge(sums[root], part, index != 0);
-                clear(part);
-                root = mine;
+    EACH_WARP(strip, (c.cells + CHUNKS * LANES - 1) / (CHUNKS * LANES)) {
+        // The same in all lanes.
+        Gather whole;
+        clear(whole);
+        u32 of = NONE;
+        for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+            u32 cell = (strip * CHUNKS + chunk) * LANES + lane(), root = NONE;
+            Gather part;
+            clear(part);
+            if (cell < c.cells && parent[cell] != NONE) {
+                root = root_of(parent, cell);
+                // Shortens the way for others; never moves a first cell.
+                if (root != cell) parent[cell] = root;
+                u32 depth = c.cell_depth[cell];
+                part.depth2 = (u64)depth * depth;
+                part.nearest2 = bits(square_distance(cell_point(c, cell), tcp));
+                part.left = part.right = cell % c.columns;
+                part.top = part.bottom = cell / c.columns;
+                if (index != 0) {
+                    u32 by = c.unmasked[cell];
+                    if (by == 0) part.open = 1;
+                    else part.left_by = by;
+                }
             }
-            u32 depth = c.cell_depth[cell], column = cell % c.columns, row = cell / c.columns;
-            part.samples++;
-            part.depth2 += (u64)depth * depth;
-            u32 near = bits(square_distance(cell_point(c, cell), tcp));
-            if (near < part.nearest2) part.nearest2 = near;
-            if (column < part.left) part.left = column;
-            if (row < part.top) part.top = row;
-            if (column > part.right) part.right = column;
-            if (row > part.bottom) part.bottom = row;
-            if (index != 0) {
-                u32 by = c.unmasked[cell];
-                if (by == 0) part.open = 1;
-                else if (by < part.left_by) part.left_by = by;
+            for (u32 rest = lanes_where(root != NONE); rest != 0;) {
+                u32 next = from_lane(root, first_of(rest));
+                bool mine = root == next;
+                if (next != of) {
+                    if (of != NONE && lane() == 0) merge(sums[of], whole, index != 0);
+                    clear(whole);
+                    of = next;
+                }
+                add(whole, together(part, mine));
+                rest &= ~lanes_where(mine);
             }
         }
-        if (root != NONE) merge(sums[root], part, index != 0);
+        if (of != NONE && lane() == 0) merge(sums[of], whole, index != 0);
     }
 }
 
@@ -927,16 +1051,28 @@ extern "C" __global__ void takt_median_count(const Camera *cameras, u32 index) {
 
 extern "C" __global__ void takt_median_pick(const Camera *cameras, u32 index) {
     CAMERA;
-    EACH(i, MAX_ITEMS * 3) {
+    EACH_WARP(i, MAX_ITEMS * 3) {
         ItemSum &item = c.items[i / 3];
-        u32 axis = i % 3;
         if (item.cells == 0) continue;
-        u32 rank = index == 0 ? item.cells / 2 : item.rank[axis], digit = 0;
-        u32 *bins = c.bins + (u64)i * 256;
-        while (digit < 255 && rank >= bins[digit]) rank -= bins[digit++];
-        for (u32 k = 0; k < 256; k++) bins[k] = 0;
+        u32 axis = i % 3, rank = index == 0 ? item.cells / 2 : item.rank[axis];
+        // Neighbouring bins for each lane.
+        const u32 each = 256 / LANES;
+        u32 *bins = c.bins + (u64)i * 256 + lane() * each, count[each], mine = 0;
+        for (u32 k = 0; k < each; k++) {
+            count[k] = bins[k];
+            mine += count[k];
+            bins[k] = 0;
+        }
+        u32 before = sum_before(mine);
+        // All have read the rank before one writes it.
+        lanes_meet();
+        bool last = lane() == LANES - 1;
+        if (rank < before || (rank - before >= mine && !last)) continue;
+        rank -= before;
+        u32 k = 0;
+        while (k < each - 1 && rank >= count[k]) rank -= count[k++];
         item.rank[axis] = rank;
-        item.prefix[axis] = item.prefix[axis] << 8 | digit;
+        item.prefix[axis] = item.prefix[axis] << 8 | (lane() * each + k);
     }
 }
 

@@ -19,6 +19,7 @@ kernels! {
     Layout = "takt_layout",
     Begin = "takt_begin",
     Sample = "takt_sample",
+    Rows = "takt_rows",
     Link = "takt_link",
     Gather = "takt_gather",
     Blobs = "takt_blobs",

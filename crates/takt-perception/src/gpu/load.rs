@@ -89,6 +89,8 @@ struct Loader<'a> {
     /// On the emulated device: whether ONNX Runtime was asked for, which can be bound to its
     /// memory.
     bind: bool,
+    /// Inferences are captured and launched as CUDA graphs, where the library can.
+    graphs: bool,
     cache: Option<PathBuf>,
     progress: &'a (dyn Fn(Progress) + Sync),
 }
@@ -113,7 +115,18 @@ impl<'a> Loader<'a> {
         let engine = EngineConfig { provider, backend, device, ..config.engine.clone() };
         let cache = config.gpu.engine_cache.clone().or_else(default_cache);
         let bind = config.engine.backend == Backend::Onnxruntime;
-        Ok(Self { gpu, stream, engine: Engine::open(&engine)?, provider, on_host, bind, cache, progress })
+        let graphs = config.gpu.network_graphs;
+        Ok(Self {
+            gpu,
+            stream,
+            engine: Engine::open(&engine)?,
+            provider,
+            on_host,
+            bind,
+            graphs,
+            cache,
+            progress,
+        })
     }
 
     fn load(
@@ -125,7 +138,7 @@ impl<'a> Loader<'a> {
         let (start, name) = (Instant::now(), model.to_string());
         (self.progress)(Progress::Loading { model: &name });
         let network: Box<dyn DeviceNetwork> = if self.on_host && self.bind {
-            let nowhere = Placement { stream: std::ptr::null_mut(), engines: None };
+            let nowhere = Placement { stream: std::ptr::null_mut(), engines: None, graphs: false };
             // SAFETY: there is no stream.
             let bound = unsafe { self.engine.load_bound(model, size, nowhere)? };
             Box::new(BoundNetwork::new(self.gpu, bound, slots)?)
@@ -134,19 +147,36 @@ impl<'a> Loader<'a> {
             Box::new(HostNetwork::new(self.gpu, self.stream, network, slots)?)
         } else {
             self.gpu.bind()?;
-            let bound = match self.engines(model)? {
-                Some(folder) => self.load_cached(model, size, &name, &folder)?,
-                // SAFETY: the rig drops its networks before its stream.
-                None => unsafe { self.engine.load_bound(model, size, self.placement(None))? },
-            };
-            Box::new(BoundNetwork::new(self.gpu, bound, slots)?)
+            match self.on_device(model, size, slots, &name, self.graphs) {
+                // A network of which a part runs on the CPU is no graph: each kernel by itself.
+                Err(GpuPerceptionError::Engine(_)) if self.graphs => {
+                    self.on_device(model, size, slots, &name, false)?
+                }
+                loaded => loaded?,
+            }
         };
         (self.progress)(Progress::Ready { model: &name, elapsed: start.elapsed() });
         Ok(network)
     }
 
-    fn placement<'b>(&self, engines: Option<&'b Path>) -> Placement<'b> {
-        Placement { stream: self.stream.raw(), engines }
+    fn on_device(
+        &self,
+        model: &ModelSource,
+        size: Option<[usize; 2]>,
+        slots: usize,
+        name: &str,
+        graphs: bool,
+    ) -> Result<Box<dyn DeviceNetwork>, GpuPerceptionError> {
+        let bound = match self.engines(model)? {
+            Some(folder) => self.load_cached(model, size, name, &folder)?,
+            // SAFETY: the rig drops its networks before its stream.
+            None => unsafe { self.engine.load_bound(model, size, self.placement(None, graphs))? },
+        };
+        Ok(Box::new(BoundNetwork::new(self.gpu, bound, slots)?))
+    }
+
+    fn placement<'b>(&self, engines: Option<&'b Path>, graphs: bool) -> Placement<'b> {
+        Placement { stream: self.stream.raw(), engines, graphs }
     }
 
     /// The folder of engines of this model, where there are any.
@@ -183,7 +213,7 @@ impl<'a> Loader<'a> {
         let there = engines_in(folder);
         let load = || {
             // SAFETY: the rig drops its networks before its stream.
-            unsafe { self.engine.load_bound(model, size, self.placement(Some(folder))) }
+            unsafe { self.engine.load_bound(model, size, self.placement(Some(folder), false)) }
         };
         if !there.is_empty() {
             match load() {

@@ -174,6 +174,11 @@ impl GpuPerception {
         Ok(times::record(marks, self.camera.parts, clock, (camera, index), recorder)?)
     }
 
+    /// Waits in this way from the next frame on.
+    pub fn set_wait(&mut self, wait: GpuWait) {
+        self.settings.wait = waiting(wait);
+    }
+
     /// What the device did for the last frame.
     pub fn device_times(&self) -> DeviceTimes {
         self.camera.times
@@ -348,6 +353,11 @@ impl GpuBatch {
         let number = u16::try_from(judge.camera()).unwrap_or(u16::MAX);
         let marks = (&self.rig.marks, &state.marks);
         Ok(times::record(marks, state.parts, clock, (number, index), recorder)?)
+    }
+
+    /// Waits in this way from the next frames on.
+    pub fn set_wait(&mut self, wait: GpuWait) {
+        self.settings.wait = waiting(wait);
     }
 
     /// What the device did for the last frame of a camera; what was done together counts for each.

@@ -13,6 +13,9 @@ use crate::segmenter;
 
 /// Threads of a block.
 const THREADS: u32 = 128;
+/// Lanes of a warp, and how many cells of each `takt_gather` adds up: as in `kernels.cu`.
+const LANES: usize = 32;
+const CHUNKS: usize = 4;
 
 /// Detector and segmenter of a rig.
 #[derive(Debug, Default)]
@@ -233,10 +236,12 @@ impl Rig {
     /// What can be done before the detector has run.
     pub(super) fn prepare_look(&self, row: Row) -> Result<(), GpuError> {
         let cells = self.most_cells();
+        let rows = self.blocks.iter().map(|block| block.rows as usize).max().unwrap_or(1);
         self.launch(Kernel::Begin, MAX_ITEMS * 256, 0, row)?;
         self.launch(Kernel::Sample, cells, 0, row)?;
+        self.launch(Kernel::Rows, rows * LANES, 0, row)?;
         self.launch(Kernel::Link, cells, 0, row)?;
-        self.launch(Kernel::Gather, cells.div_ceil(8), 0, row)?;
+        self.launch(Kernel::Gather, cells.div_ceil(CHUNKS), 0, row)?;
         self.launch(Kernel::Blobs, cells, 0, row)?;
         if let Some((.., [height, width])) = &self.networks.detector {
             self.launch(Kernel::Resample, height * width, 0, row)?;
@@ -262,8 +267,9 @@ impl Rig {
         let strips = cells.div_ceil(8);
         self.launch(Kernel::Rest, cells, 0, row)?;
         self.launch(Kernel::Own, strips, 0, row)?;
+        self.launch(Kernel::Rows, block.rows as usize * LANES, 1, row)?;
         self.launch(Kernel::Link, cells, 1, row)?;
-        self.launch(Kernel::Gather, strips, 1, row)?;
+        self.launch(Kernel::Gather, cells.div_ceil(CHUNKS), 1, row)?;
         self.launch(Kernel::Judge, cells, 0, row)?;
         self.launch(Kernel::Own, strips, 1, row)?;
         self.launch(Kernel::Rim, cells, 0, row)?;
@@ -272,7 +278,7 @@ impl Rig {
         }
         for pass in 0..4 {
             self.launch(Kernel::MedianCount, cells, pass, row)?;
-            self.launch(Kernel::MedianPick, MAX_ITEMS * 3, pass, row)?;
+            self.launch(Kernel::MedianPick, MAX_ITEMS * 3 * LANES, pass, row)?;
         }
         self.launch(Kernel::Report, MAX_ITEMS, 0, row)?;
         self.stream.download_part(&self.arena, self.places[camera].report.at, down, to.at, to.bytes)

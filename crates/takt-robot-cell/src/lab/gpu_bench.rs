@@ -17,14 +17,13 @@ use takt_link_camera::{CameraConfig, Frame};
 use takt_perception::gpu::{GpuFrame, GpuPerception};
 use takt_perception::{Detections, DetectorSchedule, Device, Engine, ObjectKind, Overlay, Perception};
 use takt_rt::clock::monotonic_ns;
-use takt_rundir::{RUN_FILE, RunDir, read_samples};
+use takt_rundir::{RUN_FILE, RunDir};
 use takt_stats::Summary;
 
 use super::CellFile;
 use super::rows::FRAMES;
 use super::run::run;
 use super::summary::RunFacts;
-use crate::records::FrameRecord;
 
 /// Least overlap of masks with the CPU's.
 pub const LEAST_OVERLAP: f64 = 0.98;
@@ -269,9 +268,7 @@ pub fn five_cameras(
     }
     let Facts { facts } = dir.read_json(RUN_FILE)?;
     let [from_ns, to_ns] = facts.window_ns;
-    let frames: Vec<FrameRecord> = read_samples(&dir.sample_path(FRAMES))?;
-    let inside = frames.iter().filter(|f| (from_ns..to_ns).contains(&f.arrival_ns));
-    let mut ms: Vec<f64> = inside.map(|f| f.published_ns.saturating_sub(f.arrival_ns) as f64 / 1e6).collect();
+    let mut ms = perceived_ms(&dir, from_ns..to_ns)?;
     let worker = summary.worker.clone().unwrap_or_default();
     Ok(Perceived {
         cameras: summary.cameras,
@@ -283,9 +280,40 @@ pub fn five_cameras(
     })
 }
 
+/// From arrival to result, milliseconds, of the frames that arrived within the window.
+fn perceived_ms(dir: &RunDir, window_ns: std::ops::Range<u64>) -> Result<Vec<f64>, LabError> {
+    let columns = dir.columns(FRAMES, &["arrival_ns", "published_ns"])?;
+    let [arrivals, published] = &columns[..] else { return Ok(Vec::new()) };
+    let inside = arrivals.iter().zip(published).filter(|(arrival, _)| window_ns.contains(arrival));
+    Ok(inside.map(|(arrival, published)| published.saturating_sub(*arrival) as f64 / 1e6).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frames_are_read_from_a_sealed_run() {
+        #[derive(Serialize)]
+        struct Frame {
+            camera: u32,
+            arrival_ns: u64,
+            published_ns: u64,
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(folder.path(), "gpu").unwrap();
+        let mut file = dir.samples(FRAMES).unwrap();
+        for (arrival_ns, published_ns) in
+            [(900_000, 1_900_000), (1_000_000, 3_500_000), (9_000_000, 9_900_000)]
+        {
+            file.push(&Frame { camera: 0, arrival_ns, published_ns }).unwrap();
+        }
+        file.flush().unwrap();
+        drop(file);
+        assert_eq!(perceived_ms(&dir, 1_000_000..9_000_000).unwrap(), [2.5]);
+        dir.seal().unwrap();
+        assert_eq!(perceived_ms(&dir, 1_000_000..9_000_000).unwrap(), [2.5], "sealed");
+    }
 
     #[test]
     fn equal_answers_are_enough_and_others_are_not() {

@@ -26,6 +26,9 @@ pub enum Gpu {
         /// Which GPU
         #[arg(long)]
         ordinal: u32,
+        /// As of the check
+        #[arg(long)]
+        leave_settings: bool,
     },
 }
 
@@ -49,6 +52,10 @@ pub struct GpuCheck {
     /// Which GPU, as `nvidia-smi` counts them
     #[arg(long, default_value_t = 0)]
     pub ordinal: u32,
+    /// Leave out what changes a setting of the machine, as on one that is borrowed: time slices
+    /// (`sharing`), which are restored otherwise
+    #[arg(long)]
+    pub leave_settings: bool,
 }
 
 /// `takt gpu kernels`

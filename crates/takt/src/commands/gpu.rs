@@ -50,18 +50,19 @@ pub fn run(what: &Gpu) -> CommandResult {
     match what {
         Gpu::Check(args) => check(args),
         Gpu::Kernels(args) => kernels(args),
-        Gpu::Step { name, seconds, ordinal } => {
-            let complete = run_step(*ordinal, *seconds, |step| body(name, step));
+        Gpu::Step { name, seconds, ordinal, leave_settings } => {
+            let complete = run_step(*ordinal, *seconds, |step| body(name, step, *leave_settings));
             // Without destructors: those of a device that hangs wait for it.
             std::process::exit(i32::from(!complete));
         }
     }
 }
 
-fn body(name: &str, step: &mut Step<'_>) -> Result<(), StepError> {
+fn body(name: &str, step: &mut Step<'_>, leave_settings: bool) -> Result<(), StepError> {
     let ordinal = step.ordinal;
     let program = std::env::current_exe().map_err(|error| StepError::Failed(error.to_string()))?;
     let own = |name: &str| command(&program, name, 1.0, ordinal);
+    let child = |name: &str, seconds: f64| command(&program, name, seconds, ordinal);
     match name {
         "device" => steps::device(step),
         "kernels" => steps::kernels(step, &[&takt_perception::gpu::KERNELS]),
@@ -71,8 +72,10 @@ fn body(name: &str, step: &mut Step<'_>) -> Result<(), StepError> {
         "budgets" => steps::budgets(step),
         "cameras" => cell::geometry_cameras(step),
         "networks" => cell::network_cameras(step),
-        "interference" => cell::interference(step),
-        "sharing" => cell::sharing(step, &|seconds| command(&program, "sharing-child", seconds, ordinal)),
+        "interference" => cell::interference(step, &child),
+        "turns-child" => cell::turns_child(step),
+        "limits-child" => cell::limits_child(step),
+        "sharing" => cell::sharing(step, &child, leave_settings),
         "sharing-child" => cell::sharing_child(step),
         "growth" => cell::growth(step),
         "hang" => steps::after_hang(step, &own),
@@ -101,13 +104,18 @@ fn check(args: &GpuCheck) -> CommandResult {
         only: args.only.clone(),
         seconds: args.seconds,
         ordinal: args.ordinal,
+        leave_settings: args.leave_settings,
     };
     let bytes = std::fs::metadata(&program)?.len();
     let reports = run_steps(
         STEPS,
         &options,
         &format!("{bytes} bytes"),
-        &|step, work_s| command(&program, step.name, work_s, args.ordinal),
+        &|step, work_s| {
+            let mut command = command(&program, step.name, work_s, args.ordinal);
+            command.args(args.leave_settings.then_some("--leave-settings"));
+            command
+        },
         &mut |text| eprintln!("{text}"),
         &*stop_flag()?,
     )?;

@@ -124,7 +124,8 @@ fn a_planted_fault_fails_its_step_and_no_other() {
     let Some(emulator) = emulator() else { return };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("check");
-    let faults = "wrong=takt_paint,clock=1.01,late=20,lose=check_order";
+    // The clock's fault is large beside what asking 20 ms late makes unsure of it.
+    let faults = "wrong=takt_paint,clock=1.3,late=20,lose=check_order";
     let output = check(emulator, faults, &out, &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert_eq!(failing(&out), ["answers", "clock", "streams", "budgets"], "{}", stdout(&output));
@@ -188,7 +189,7 @@ fn kernels_compiled_beforehand_are_taken_where_there_is_no_compiler() {
     };
     let output = only(&kernels);
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
-    has(&stdout(&output), &["`perception` compiled beforehand loads", "23 kernels", "PASSED       streams"]);
+    has(&stdout(&output), &["`perception` compiled beforehand loads", "24 kernels", "PASSED       streams"]);
     let image = kernels.join(read_json(&kernels.join("kernels.json"))[0]["file"].as_str().unwrap());
     std::fs::write(&image, "torn").unwrap();
     let output = only(&kernels);

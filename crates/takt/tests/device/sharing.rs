@@ -71,8 +71,8 @@ fn clients(place: &Place) -> Vec<String> {
     place.read("clients").lines().map(bare).collect()
 }
 
-fn sharing_step(out: &Path) -> serde_json::Value {
-    reports(out).into_iter().find(|(name, _)| name == "sharing").unwrap().1
+fn step(out: &Path, name: &str) -> serde_json::Value {
+    reports(out).into_iter().find(|(step, _)| step == name).unwrap().1
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn each_way_of_sharing_is_measured_and_leaves_nothing() {
     let mut command = check(emulator, "", &out, &["--only", "sharing"]);
     let output = place.prepare(&mut command, emulator).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
-    let report = sharing_step(&out);
+    let report = step(&out, "sharing");
     let requirements = report["requirements"].as_array().unwrap();
     assert_eq!(requirements.len(), 5, "{report}");
     assert!(requirements.iter().all(|requirement| requirement["reached"] == true), "{report}");
@@ -93,13 +93,67 @@ fn each_way_of_sharing_is_measured_and_leaves_nothing() {
     let count = |words: &str| seen.iter().filter(|line| *line == words).count();
     // In each way the camera's program, and another one for each kind of interference; the step
     // itself is alone.
-    assert_eq!(count("mps share=70 memory=0=2048M"), 1, "{seen:?}");
-    assert_eq!(count("mps share=30 memory=0=1024M"), 2, "{seen:?}");
+    assert_eq!(count("mps share=70 memory=0=4096M"), 1, "{seen:?}");
+    assert_eq!(count("mps share=30 memory=0=2048M"), 2, "{seen:?}");
     assert_eq!(count("mps share=30 memory="), 2, "{seen:?}");
     assert_eq!(count("mps share= memory="), 3 + 1, "{seen:?}");
     assert_eq!(count("alone share= memory="), 1 + 2 * 3, "{seen:?}");
     let text = report.to_string();
     has(&text, &["short time slices (before: medium)", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70"]);
+}
+
+/// What counts for another program is measured in processes: by turns without MPS, and as clients
+/// of it with their limits.
+#[test]
+fn interference_of_another_program_is_compared_with_limits_under_mps() {
+    let Some(emulator) = emulator() else { return };
+    let _machine = alone();
+    let place = Place::new("interference");
+    let out = place.at("check");
+    let mut command = check(emulator, "", &out, &["--only", "interference"]);
+    let output = place.prepare(&mut command, emulator).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    let report = step(&out, "interference");
+    let requirements = report["requirements"].as_array().unwrap();
+    assert_eq!(requirements.len(), 2, "{report}");
+    for requirement in requirements {
+        // Times of the emulated device; and yet there are some, of every kind.
+        assert!(requirement["reached"].is_null(), "{requirement}");
+        has(requirement["measured"].as_str().unwrap(), &["compute ", "memory ", "copies ", "all "]);
+    }
+    has(
+        requirements[1]["measured"].as_str().unwrap(),
+        &["MPS, started for this at", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70"],
+    );
+    place.holds_nothing();
+    let seen = clients(&place);
+    let count = |words: &str| seen.iter().filter(|line| *line == words).count();
+    // The step itself is alone, as are the program that takes turns and its three others.
+    assert_eq!(count("alone share= memory="), 1 + 1 + 3, "{seen:?}");
+    assert_eq!(count("mps share=70 memory=0=4096M"), 1, "{seen:?}");
+    assert_eq!(count("mps share=30 memory=0=2048M"), 3, "{seen:?}");
+}
+
+/// On a machine that is borrowed no setting of the machine is touched, and the report says so.
+#[test]
+fn settings_of_the_machine_can_be_left_alone() {
+    let Some(emulator) = emulator() else { return };
+    let _machine = alone();
+    let place = Place::new("settings");
+    let out = place.at("check");
+    let mut command = check(emulator, "", &out, &["--only", "sharing", "--leave-settings"]);
+    // Whoever asks for time slices fails: nobody does.
+    place.prepare(&mut command, emulator).env_remove("TAKT_FAKE_SLICE").env("TAKT_FAKE_MPS", "fails");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    let text = step(&out, "sharing").to_string();
+    has(&text, &["left out by --leave-settings"]);
+    assert!(!text.contains("Insufficient Permissions"), "{text}");
+    has(&std::fs::read_to_string(out.join("summary.txt")).unwrap(), &["\n--leave-settings: without"]);
+    // A check that left settings alone is not gone on with by one that does not.
+    let resumed = check(emulator, "", &out, &["--resume"]).output().unwrap();
+    has(&refusal(&resumed), &["begun as", "--leave-settings"]);
+    place.holds_nothing();
 }
 
 #[test]
@@ -112,7 +166,7 @@ fn what_the_driver_does_not_offer_is_not_run_and_says_why() {
     place.prepare(&mut command, emulator).env("TAKT_FAKE_MPS", "fails").env_remove("TAKT_FAKE_SLICE");
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
-    let text = sharing_step(&out).to_string();
+    let text = step(&out, "sharing").to_string();
     has(&text, &["cannot find a CUDA device", "Insufficient Permissions", "run as root", "nvidia-smi"]);
     assert_eq!(text.matches("\"reached\":true").count(), 1, "{text}");
     place.holds_nothing();

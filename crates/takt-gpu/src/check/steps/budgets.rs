@@ -44,7 +44,12 @@ pub fn budgets(step: &mut Step<'_>) -> Result<(), StepError> {
     let busy = Busy::new(&gpu)?;
     discarded(step, &gpu, &busy)?;
     step.progress("interference starts");
-    let interfering = Interfering::start(&Interference { ordinal: step.ordinal, ..Interference::default() })?;
+    let mut config = Interference { ordinal: step.ordinal, ..Interference::default() };
+    if step.is_emulated() {
+        // Its kernels run on the CPU, one after the other.
+        config.streams = 1;
+    }
+    let interfering = Interfering::start(&config)?;
     for wait in [Wait::Spin, Wait::Yield, Wait::Block] {
         step.progress(format!("waiting under a budget: {wait:?}"));
         on_time(step, &gpu, &busy, wait)?;

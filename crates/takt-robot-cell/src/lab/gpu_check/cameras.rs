@@ -8,8 +8,8 @@ use takt_gpu::Gpu;
 use takt_gpu::check::step::{Step, StepError};
 use takt_link_camera::{Frame, Intrinsics};
 use takt_perception::gpu::{BatchFrame, GpuBatch, GpuPerception};
-use takt_perception::{Detections, FrameHealth, FramePose, GpuWait, PerceptionConfig};
-use takt_rt::clock::{monotonic_ns, sleep_until};
+use takt_perception::{Detections, FrameHealth, FramePose, GpuWait, PerceptionConfig, Streams};
+use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 use takt_rt::policy::Policy;
 use takt_stats::Summary;
 
@@ -37,6 +37,7 @@ struct CameraSetup {
     batch: bool,
     wait: GpuWait,
     priorities: bool,
+    network_graphs: bool,
     rate_fps: f64,
 }
 
@@ -47,6 +48,8 @@ struct Outcome {
     /// From the planned arrival of a frame to its result.
     ms: Summary,
     device_ms: Summary,
+    /// CPU time of the cameras' threads for a frame, mean, milliseconds: what spinning costs.
+    cpu_ms: f64,
     /// Releases that were over before the frame before was done.
     skipped: u64,
     /// Frames that could not be judged.
@@ -67,6 +70,7 @@ struct Source {
 struct Samples {
     ms: Vec<f64>,
     device_ms: Vec<f64>,
+    cpu_ns: u64,
     skipped: u64,
     failed: u64,
     policy: bool,
@@ -79,11 +83,17 @@ impl Samples {
         self.failed += u64::from(health != FrameHealth::Ok);
     }
 
+    /// CPU time of a frame, mean, milliseconds; 0 where there was none.
+    fn cpu_ms(&self) -> f64 {
+        self.cpu_ns as f64 / 1e6 / self.ms.len().max(1) as f64
+    }
+
     fn join(all: Vec<Self>) -> Self {
         let mut whole = Self { policy: true, ..Self::default() };
         for mut one in all {
             whole.ms.append(&mut one.ms);
             whole.device_ms.append(&mut one.device_ms);
+            whole.cpu_ns += one.cpu_ns;
             whole.skipped += one.skipped;
             whole.failed += one.failed;
             whole.policy &= one.policy;
@@ -125,7 +135,7 @@ impl Releases {
     }
 }
 
-fn ways() -> Vec<CameraSetup> {
+fn ways(networks: bool) -> Vec<CameraSetup> {
     let mut all = Vec::new();
     for rate_fps in [30.0, 90.0] {
         let base = CameraSetup {
@@ -133,6 +143,7 @@ fn ways() -> Vec<CameraSetup> {
             batch: false,
             wait: GpuWait::Block,
             priorities: true,
+            network_graphs: false,
             rate_fps,
         };
         all.push(base);
@@ -140,6 +151,10 @@ fn ways() -> Vec<CameraSetup> {
         all.push(CameraSetup { name: "one batch, sleeping", batch: true, ..base });
         all.push(CameraSetup { name: "one batch, spinning", batch: true, wait: GpuWait::Spin, ..base });
         all.push(CameraSetup { name: "stream each, sleeping, no priorities", priorities: false, ..base });
+        if networks {
+            let name = "one batch, sleeping, networks as graphs";
+            all.push(CameraSetup { name, batch: true, network_graphs: true, ..base });
+        }
     }
     all
 }
@@ -169,35 +184,58 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
         let frames = view.frames(if step.is_emulated() { 2 } else { FRAMES })?;
         sources.push(Source { frames, pose: view.pose, intrinsics: view.intrinsics });
     }
-    let ways = ways();
+    let ways = ways(networks);
     // The first numbers are for the networks' comparison.
     let share = if networks { 0.75 } else { 1.0 };
     let seconds = share * step.work_s / ways.len() as f64;
-    let mut all = Vec::new();
-    for way in ways {
-        step.progress(format!("five cameras at {} FPS through {through}: {}", way.rate_fps, way.name));
+    // Threads of the emulated device are ordinary ones, and would be starved.
+    let policy = (!gpu.info().emulated).then_some(POLICY);
+    let mut all: Vec<Option<Outcome>> = ways.iter().map(|_| None).collect();
+    // Networks take long to load: what differs in waiting and rate alone has the same cameras.
+    for made in [(false, true, false), (true, true, false), (false, false, false), (true, true, true)] {
+        let same = |way: &CameraSetup| (way.batch, way.priorities, way.network_graphs) == made;
+        if !ways.iter().any(same) {
+            continue;
+        }
+        let (batch, priorities, network_graphs) = made;
         let mut config = configuration(&file, step.ordinal, networks);
-        (config.gpu.wait, config.gpu.priorities) = (way.wait, way.priorities);
-        // Threads of the emulated device are ordinary ones, and would be starved.
-        let policy = (!gpu.info().emulated).then_some(POLICY);
-        let samples = match way.batch {
-            false => streams(&gpu, &config, &sources, way.rate_fps, seconds, policy)?,
-            true => batch(&gpu, &config, &sources, way.rate_fps, seconds, policy)?,
-        };
-        let Samples { mut ms, mut device_ms, skipped, failed, policy } = samples;
-        let (ms, device_ms) = (Summary::of(&mut ms), Summary::of(&mut device_ms));
-        all.push(Outcome { way, ms, device_ms, skipped, failed, policy });
+        (config.gpu.priorities, config.gpu.network_graphs) = (priorities, network_graphs);
+        if batch {
+            config.gpu.streams = Streams::Batch;
+        }
+        let mut cameras = Cameras::new(&gpu, &config, &sources, batch)?;
+        for (way, outcome) in ways.iter().zip(&mut all) {
+            if !same(way) {
+                continue;
+            }
+            step.progress(format!("five cameras at {} FPS through {through}: {}", way.rate_fps, way.name));
+            let samples = match &mut cameras {
+                Cameras::Each(cameras) => {
+                    cameras.iter_mut().for_each(|camera| camera.set_wait(way.wait));
+                    streams(cameras, &sources, way.rate_fps, seconds, policy)?
+                }
+                Cameras::Batch(batch) => {
+                    batch.set_wait(way.wait);
+                    together(batch, &sources, way.rate_fps, seconds, policy)?
+                }
+            };
+            let cpu_ms = samples.cpu_ms();
+            let Samples { mut ms, mut device_ms, skipped, failed, policy, .. } = samples;
+            let (ms, device_ms) = (Summary::of(&mut ms), Summary::of(&mut device_ms));
+            *outcome = Some(Outcome { way: *way, ms, device_ms, cpu_ms, skipped, failed, policy });
+        }
     }
+    let all: Vec<Outcome> = all.into_iter().flatten().collect();
     judge_all(step, &all, through);
     Ok(())
 }
 
 fn judge_all(step: &mut Step<'_>, all: &[Outcome], through: &str) {
     let line = |outcome: &Outcome| {
-        let Outcome { way, ms, device_ms, skipped, failed, policy } = outcome;
+        let Outcome { way, ms, device_ms, cpu_ms, skipped, failed, policy } = outcome;
         format!(
             "{} FPS, {}: {} frames, mean {:.3} ms, p99 {:.3} ms, p99.9 {:.3} ms, worst {:.3} ms (on the device: mean {:.3} ms, worst \
-             {:.3} ms), {skipped} skipped, {failed} not judged{}",
+             {:.3} ms; CPU time of the threads: mean {cpu_ms:.3} ms), {skipped} skipped, {failed} not judged{}",
             way.rate_fps,
             way.name,
             ms.count,
@@ -259,27 +297,47 @@ fn warm_and_run(
     let mut number = WARM_UP;
     let mut skipped = 0;
     while let Some(planned_ns) = releases.next(&mut skipped) {
+        let before_ns = thread_cpu_ns();
         judge(number, Some(planned_ns), samples)?;
+        samples.cpu_ns += thread_cpu_ns() - before_ns;
         number += 1;
     }
     samples.skipped = skipped;
     Ok(())
 }
 
+/// Five cameras, ready to judge.
+enum Cameras {
+    /// A stream each.
+    Each(Vec<GpuPerception>),
+    /// All on one stream.
+    Batch(Box<GpuBatch>),
+}
+
+impl Cameras {
+    fn new(gpu: &Gpu, config: &PerceptionConfig, sources: &[Source], batch: bool) -> Result<Self, StepError> {
+        let numbered = (0..).zip(sources.iter().map(|source| source.intrinsics));
+        if batch {
+            let cameras: Vec<(u32, Intrinsics, _)> =
+                numbered.map(|(index, intrinsics)| (index, intrinsics, None)).collect();
+            let batch = GpuBatch::new(gpu, config, cameras, &|_| ()).map_err(of_perception)?;
+            return Ok(Self::Batch(Box::new(batch)));
+        }
+        let each = numbered.map(|(index, intrinsics)| {
+            GpuPerception::new(gpu, config, index, intrinsics, None, &|_| ()).map_err(of_perception)
+        });
+        Ok(Self::Each(each.collect::<Result<_, _>>()?))
+    }
+}
+
 /// Each camera in a thread of its own, not synchronised with the others.
 fn streams(
-    gpu: &Gpu,
-    config: &PerceptionConfig,
+    cameras: &mut [GpuPerception],
     sources: &[Source],
     rate_fps: f64,
     seconds: f64,
     policy: Option<Policy>,
 ) -> Result<Samples, StepError> {
-    let mut cameras = Vec::new();
-    for (index, source) in sources.iter().enumerate() {
-        let made = GpuPerception::new(gpu, config, index as u32, source.intrinsics, None, &|_| ());
-        cameras.push(made.map_err(of_perception)?);
-    }
     let (period_ns, barrier) = ((1e9 / rate_fps) as u64, Barrier::new(sources.len()));
     let one = |index: usize, camera: &mut GpuPerception| -> Result<Samples, StepError> {
         let (source, mut out, mut samples) = (&sources[index], Detections::default(), Samples::default());
@@ -312,16 +370,13 @@ fn streams(
 }
 
 /// All cameras at once, on one stream.
-fn batch(
-    gpu: &Gpu,
-    config: &PerceptionConfig,
+fn together(
+    batch: &mut GpuBatch,
     sources: &[Source],
     rate_fps: f64,
     seconds: f64,
     policy: Option<Policy>,
 ) -> Result<Samples, StepError> {
-    let cameras = sources.iter().enumerate().map(|(index, source)| (index as u32, source.intrinsics, None));
-    let mut batch = GpuBatch::new(gpu, config, cameras.collect(), &|_| ()).map_err(of_perception)?;
     let mut outs = vec![Detections::default(); sources.len()];
     let mut samples = Samples::default();
     let period_ns = (1e9 / rate_fps) as u64;
@@ -354,4 +409,30 @@ fn batch(
         scope.spawn(run).join().unwrap_or_else(|_| Err(failed("the cameras' thread ended")))
     })?;
     Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames that take a millisecond of CPU each, two of them a release, as a batch has several.
+    #[test]
+    fn the_cpu_time_of_a_frame_is_that_of_its_thread() {
+        let mut samples = Samples::default();
+        let mut judge = |_: u64, planned_ns: Option<u64>, samples: &mut Samples| {
+            let until_ns = thread_cpu_ns() + 2_000_000;
+            while thread_cpu_ns() < until_ns {}
+            for planned_ns in planned_ns.into_iter().chain(planned_ns) {
+                samples.add(planned_ns, 0, FrameHealth::Ok);
+            }
+            Ok(())
+        };
+        let releases = Releases::every(1_000_000, 0.0);
+        warm_and_run(None, &Barrier::new(1), releases, 0, &mut samples, &mut judge).unwrap();
+        assert_eq!(samples.ms.len() as u64, 2 * LEAST);
+        // Reading the clock costs some; the warm-up's frames do not count.
+        assert!((1.0..2.0).contains(&samples.cpu_ms()), "{}", samples.cpu_ms());
+        let twice = Samples::join(vec![samples, Samples::default()]);
+        assert!(twice.cpu_ns > 0 && Samples::default().cpu_ms() == 0.0);
+    }
 }

@@ -3,6 +3,7 @@
 //! it is killed.
 
 mod answers;
+mod beside;
 mod cameras;
 mod interference;
 mod scenes;
@@ -19,8 +20,8 @@ use takt_perception::{Backend, DetectorSchedule, Device, EngineError, FramePose,
 
 pub use answers::{answers, network_answers};
 pub use cameras::{geometry_cameras, network_cameras};
-pub use interference::interference;
-pub use sharing::{sharing, sharing_child};
+pub use interference::{interference, limits_child, turns_child};
+pub use sharing::{Child, sharing, sharing_child};
 pub use worker::{growth, killed_worker};
 
 use super::CellFile;

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use takt_gpu::check::step::{Step, StepError, StepMessage};
 use takt_gpu::mps;
-use takt_gpu::sharing::{Sharing, SharingMode, Slice};
+use takt_gpu::sharing::{Sharing, SharingError, SharingMode, Slice};
 use takt_load::gpu::{Kind, Variables};
 use takt_rt::child::end_with_this_process;
 
-use super::interference::{Camera, NONE, Other, PRIORITIES, Place, line, row};
-use super::{failed, open};
+use super::beside::{Camera, Control, NONE, PRIORITIES, Place, line};
+use super::open;
 
 /// Stands before the names of variables that are the other program's.
 const OTHERS: &str = "TAKT_OTHERS_";
@@ -23,8 +23,8 @@ const OTHERS: &str = "TAKT_OTHERS_";
 /// Longest time for opening the device and ending, beside measuring.
 const PATIENCE: Duration = Duration::from_secs(12);
 
-/// How such a process is started, by its time for measuring.
-pub type Child<'a> = &'a dyn Fn(f64) -> Command;
+/// How the process of a way is started: its name and its time for measuring.
+pub type Child<'a> = &'a dyn Fn(&str, f64) -> Command;
 
 /// What is compared. Shares are of the multiprocessors, as large as one would give a guest.
 fn ways() -> [(&'static str, Sharing); 5] {
@@ -37,24 +37,29 @@ fn ways() -> [(&'static str, Sharing); 5] {
         ),
         ("MPS", mps),
         ("MPS, the other program held to 30 per cent", Sharing { others_percent: Some(30), ..mps }),
-        (
-            "MPS, 70 and 30 per cent, 2 and 1 GiB",
-            Sharing {
-                share_percent: Some(70),
-                others_percent: Some(30),
-                memory_mib: Some(2048),
-                others_memory_mib: Some(1024),
-                ..mps
-            },
-        ),
+        ("MPS, 70 and 30 per cent, 4 and 2 GiB", limits()),
     ]
 }
 
+/// MPS with limits. The other program's four streams take 512 MiB beside what the driver needs for
+/// it.
+pub(super) fn limits() -> Sharing {
+    Sharing {
+        way: SharingMode::Mps,
+        share_percent: Some(70),
+        others_percent: Some(30),
+        memory_mib: Some(4096),
+        others_memory_mib: Some(2048),
+        ..Sharing::default()
+    }
+}
+
 /// Measures each way that there is here, and reports in a sentence why the others are not.
+/// `leave_settings` leaves out what changes a setting of the machine's.
 ///
 /// # Errors
 /// What opening the device met.
-pub fn sharing(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepError> {
+pub fn sharing(step: &mut Step<'_>, child: Child<'_>, leave_settings: bool) -> Result<(), StepError> {
     drop(open(step)?);
     let ways = ways();
     let seconds = step.work_s / ways.len() as f64;
@@ -62,39 +67,49 @@ pub fn sharing(step: &mut Step<'_>, child: Child<'_>) -> Result<(), StepError> {
     for (name, sharing) in ways {
         step.progress(name);
         let what = format!("a camera beside another program: {name}");
-        let shared = match sharing.begin(step.ordinal) {
-            Ok(shared) => shared,
-            Err(error) => {
-                step.not_run(&what, error.to_string());
-                continue;
-            }
-        };
-        let reported = shared.in_words().to_owned();
-        let mut command = child(seconds);
-        command.envs(shared.own().iter().map(|(name, value)| (name, value)));
-        for (name, value) in shared.others() {
-            command.env(format!("{OTHERS}{}", name.display()), value);
+        if leave_settings && sharing.way == SharingMode::TimeSlices {
+            step.not_run(
+                &what,
+                "left out by --leave-settings: time slices are a setting of the whole machine",
+            );
+            continue;
         }
-        let measured = measure(&mut command, PATIENCE + Duration::from_secs_f64(seconds));
-        let left = shared.end();
-        match (measured, left) {
-            (Ok(rows), Ok(())) => {
+        let limit = PATIENCE + Duration::from_secs_f64(seconds);
+        match measure_in(&sharing, step.ordinal, child("sharing-child", seconds), limit) {
+            Err(error) => step.not_run(&what, error.to_string()),
+            Ok((reported, Ok(rows))) => {
                 let lines = rows["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 step.judge(&what, format!("{reported}: {}", lines.collect::<Vec<_>>().join("; ")), true);
                 figures.push(json!({ "way": name, "told": reported, "rows": rows["rows"] }));
             }
-            (measured, left) => {
-                let why = [measured.err(), left.err().map(|error| error.to_string())];
-                step.judge(
-                    &what,
-                    format!("{reported}: {}", why.into_iter().flatten().collect::<Vec<_>>().join("; ")),
-                    false,
-                );
-            }
+            Ok((reported, Err(why))) => step.judge(&what, format!("{reported}: {why}"), false),
         }
     }
     step.figure("sharing", figures);
     Ok(())
+}
+
+/// Runs the process of one way while the device is shared so: how it is, in words, and the figure
+/// of the process or why there is none.
+pub(super) fn measure_in(
+    sharing: &Sharing,
+    ordinal: u32,
+    mut command: Command,
+    limit: Duration,
+) -> Result<(String, Result<Value, String>), SharingError> {
+    let shared = sharing.begin(ordinal)?;
+    let reported = shared.in_words().to_owned();
+    command.envs(shared.own().iter().map(|(name, value)| (name, value)));
+    for (name, value) in shared.others() {
+        command.env(format!("{OTHERS}{}", name.display()), value);
+    }
+    let measured = measure(&mut command, limit);
+    let measured = match (measured, shared.end()) {
+        (measured, Ok(())) => measured,
+        (Ok(_), Err(left)) => Err(left.to_string()),
+        (Err(why), Err(left)) => Err(format!("{why}; {left}")),
+    };
+    Ok((reported, measured))
 }
 
 /// Runs the process of one way: its figure.
@@ -138,25 +153,27 @@ fn measure(command: &mut Command, limit: Duration) -> Result<Value, String> {
 /// # Errors
 /// What opening or any piece of work met.
 pub fn sharing_child(step: &mut Step<'_>) -> Result<(), StepError> {
-    let gpu = open(step)?;
-    let (config, mut camera) = Camera::first(step)?;
+    beside_child(step, &[Kind::Compute, Kind::Memory], &[NONE, PRIORITIES])
+}
+
+/// The same for these kinds of the other program's work and these controls.
+pub(super) fn beside_child(
+    step: &mut Step<'_>,
+    kinds: &[Kind],
+    controls: &[Control],
+) -> Result<(), StepError> {
     let others: Variables = mps::VARIABLES
         .into_iter()
         .filter_map(|name| Some((name.into(), std::env::var_os(format!("{OTHERS}{name}"))?)))
         .collect();
-    let (kinds, controls) = ([Kind::Compute, Kind::Memory], [NONE, PRIORITIES]);
-    let seconds = step.work_s / (kinds.len() * controls.len()) as f64;
-    let mut rows = Vec::new();
-    for kind in kinds {
-        step.progress(format!("{kind:?}"));
-        let mut other = Other::start(kind, Place::Outside, step, &others)?;
-        for control in controls {
-            rows.push(row(&gpu, &config, &mut camera, (kind, Place::Outside, control), seconds)?);
-            if let Some(why) = other.death() {
-                return Err(failed(format!("the other program ended: {why}")));
-            }
-        }
-    }
-    step.figure("rows", json!({ "lines": rows.iter().map(line).collect::<Vec<_>>(), "rows": rows }));
+    let with_budget = controls.iter().any(|control| control.budget);
+    let seconds = step.work_s / (kinds.len() * controls.len() + usize::from(with_budget)) as f64;
+    let mut camera = Camera::first(step)?;
+    let idle = if with_budget { Some(camera.idle(step, seconds)?) } else { None };
+    let rows = camera.beside(step, (kinds, Place::Outside, controls), &others, seconds)?;
+    step.figure(
+        "rows",
+        json!({ "idle": idle, "lines": rows.iter().map(line).collect::<Vec<_>>(), "rows": rows }),
+    );
     Ok(())
 }
