@@ -73,6 +73,23 @@ fn figures_of_a_run_over_two_boots_are_of_both() {
 }
 
 #[test]
+fn time_between_the_parts_of_a_run_was_not_measured() {
+    let root = tempfile::tempdir().unwrap();
+    // Two parts of a second each, nine seconds apart; every row is kept, so that no recorder has
+    // more.
+    let rows: Vec<(u64, u64)> = (0..500u64)
+        .map(|i| (100 * SECOND_NS + i * 4_000_000 + if i < 250 { 0 } else { 9 * SECOND_NS }, 30_000 + i))
+        .collect();
+    let window = Some([100 * SECOND_NS, 111 * SECOND_NS]);
+    let dir = recorded(&root.path().join("a"), &header(&[], 0), window, &rows, rows.iter().map(|row| row.1));
+    let mut measure = dir.header().unwrap().measures.remove(0);
+    let seconds = |measure: &Measure| Figures::read(&dir, measure).unwrap().seconds;
+    assert_eq!(seconds(&measure), Some(11.0));
+    measure.measured_ns = Some(2 * SECOND_NS);
+    assert_eq!(seconds(&measure), Some(2.0));
+}
+
+#[test]
 fn a_comparison_has_figures_where_no_kept_row_lies_in_the_window() {
     let root = tempfile::tempdir().unwrap();
     let rows: Vec<(u64, u64)> = (0..1000u64).map(|i| (i * 4_000_000, 30_000 + i)).collect();
