@@ -237,7 +237,7 @@ fn arrives_at(number: u32, cpus: &CpuSet) -> bool {
 fn is_among(effective: Option<&str>, cpus: &CpuSet) -> bool {
     match effective.map(str::trim) {
         Some("") => false,
-        Some(list) => list.parse::<CpuSet>().map_or(true, |list| !list.both(cpus).is_empty()),
+        Some(list) => list.parse::<CpuSet>().ok().is_none_or(|list| !list.both(cpus).is_empty()),
         None => true,
     }
 }
