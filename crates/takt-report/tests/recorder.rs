@@ -11,7 +11,7 @@ use common::{Dice, Job, header, run};
 use takt_report::compare::{Options, compare};
 use takt_report::figures::Figures;
 use takt_report::{collect, digests};
-use takt_rundir::{RUN_FILE, RunDir, RunHeader};
+use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader};
 use takt_stats::{Streamed, Verdict};
 
 const SECOND_NS: u64 = 1_000_000_000;
