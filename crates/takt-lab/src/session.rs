@@ -69,6 +69,8 @@ pub struct Session {
     punctual: Option<Punctual>,
     /// Whether the folder holds measured samples, or may.
     begun: bool,
+    /// When the window began in this part of the run.
+    part_from_ns: Option<u64>,
     resumed: Option<Resumed>,
     durable: Durable,
     live: Option<LiveMeasures>,
@@ -158,6 +160,7 @@ impl Session {
             load: None,
             punctual: None,
             begun: resumed.is_some(),
+            part_from_ns: None,
             resumed,
             durable,
             live: options.live.clone(),
@@ -354,8 +357,15 @@ impl Session {
             resumed.checkpoint.from_ns.or(reported.map(|[from_ns, _]| from_ns))
         });
         let window_ns = [first_ns.map_or(from_ns, |first_ns| first_ns.min(from_ns)), to_ns];
+        // The end comes with the begin of the whole run.
+        let part_ns = *self.part_from_ns.get_or_insert(from_ns);
+        let measured_ns = self
+            .resumed
+            .as_ref()
+            .filter(|_| to_ns != u64::MAX)
+            .map(|resumed| resumed.checkpoint.elapsed_ns.saturating_add(to_ns.saturating_sub(part_ns)));
         for measure in self.header.measures.iter_mut().filter(|m| m.time_column.is_some()) {
-            measure.window_ns = Some(window_ns);
+            (measure.window_ns, measure.measured_ns) = (Some(window_ns), measured_ns);
         }
     }
 

@@ -46,7 +46,7 @@ pub struct TraceRequest {
 
 impl TraceRequest {
     /// A flight recorder for runs of any length. 64 MiB hold some 700,000 events of the present,
-    /// and as many around late releases.
+    /// and four times as many around late releases, which are packed.
     pub fn flight(thresholds: Thresholds) -> Self {
         let options = TraceOptions { memory_bytes: 64 << 20, ..TraceOptions::default() };
         Self { options, thresholds, flight: true, ..Self::default() }

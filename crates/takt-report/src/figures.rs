@@ -136,8 +136,11 @@ fn rate_of(measure: &Measure) -> Option<f64> {
     measure.rate_hz.filter(|rate| *rate > 0.0)
 }
 
-/// From the window, the samples' own times, or their number.
+/// What was measured of the window; from the window, the samples' own times, or their number.
 fn span_s(measure: &Measure, series: &Series) -> Option<f64> {
+    if let Some(measured_ns) = measure.measured_ns {
+        return Some(measured_ns as f64 / 1e9);
+    }
     let count = series.values_ns.len() as f64;
     match (measure.window_ns, series.times_ns.first(), series.times_ns.last()) {
         (Some([from, to]), ..) if to != u64::MAX => Some(to.saturating_sub(from) as f64 / 1e9),

@@ -11,7 +11,7 @@ use common::{Dice, Job, header, run};
 use takt_report::compare::{Options, compare};
 use takt_report::figures::Figures;
 use takt_report::{collect, digests};
-use takt_rundir::{RUN_FILE, RunDir, RunHeader};
+use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader};
 use takt_stats::{Streamed, Verdict};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -70,6 +70,23 @@ fn figures_of_a_run_over_two_boots_are_of_both() {
         let expected = if change.figure == "max" { 19_089_000.0 } else { mean };
         assert!((change.before_ns - expected).abs() < 1e-3, "{change:?}");
     }
+}
+
+#[test]
+fn time_between_the_parts_of_a_run_was_not_measured() {
+    let root = tempfile::tempdir().unwrap();
+    // Two parts of a second each, nine seconds apart; every row is kept, so that no recorder has
+    // more.
+    let rows: Vec<(u64, u64)> = (0..500u64)
+        .map(|i| (100 * SECOND_NS + i * 4_000_000 + if i < 250 { 0 } else { 9 * SECOND_NS }, 30_000 + i))
+        .collect();
+    let window = Some([100 * SECOND_NS, 111 * SECOND_NS]);
+    let dir = recorded(&root.path().join("a"), &header(&[], 0), window, &rows, rows.iter().map(|row| row.1));
+    let mut measure = dir.header().unwrap().measures.remove(0);
+    let seconds = |measure: &Measure| Figures::read(&dir, measure).unwrap().seconds;
+    assert_eq!(seconds(&measure), Some(11.0));
+    measure.measured_ns = Some(2 * SECOND_NS);
+    assert_eq!(seconds(&measure), Some(2.0));
 }
 
 #[test]

@@ -134,6 +134,29 @@ fn a_run_that_its_time_ends_before_its_edges_says_so() {
     }
 }
 
+/// The window ends some milliseconds after the last edge that counts, and a loop of edges every
+/// tenth of a millisecond has missed nothing then.
+#[test]
+fn what_comes_after_the_last_edge_of_a_run_is_no_miss() {
+    let root = tempfile::tempdir().unwrap();
+    let text = format!("{SIMULATED}seconds = 60\ndeadline_us = 100.0\nstop.edges = 300");
+    let (summary, dir) = run(&file(&text), root.path());
+    let columns = dir.columns("edges", &["sent_ns", "received_ns", "latency_ns"]).unwrap();
+    let [sent_ns, received_ns, latency_ns] = [&columns[0], &columns[1], &columns[2]];
+    assert_eq!(received_ns.len(), 300);
+    // By the samples alone: whole deadlines from edge to edge beyond the pause, of which a late
+    // edge is one.
+    let misses: u64 = (0..received_ns.len())
+        .map(|at| {
+            let last_ns = if at > 0 { received_ns[at - 1] } else { sent_ns[0] };
+            let stood_ns = (received_ns[at] - last_ns).saturating_sub(50_000);
+            let late = u64::from(latency_ns[at] > 100_000);
+            late + (stood_ns / 100_000).saturating_sub(late)
+        })
+        .sum();
+    assert_eq!(summary.measures[0].misses, Some(misses), "{}", summary.sentence);
+}
+
 #[test]
 fn a_maximum_that_has_settled_ends_a_run() {
     let root = tempfile::tempdir().unwrap();

@@ -39,7 +39,7 @@ pub enum ShieldError {
 }
 
 /// What a shield moved, and what it could not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Moved {
     /// Threads moved.
     pub tasks: usize,
@@ -48,9 +48,15 @@ pub struct Moved {
     /// Threads that the system refused to move.
     pub refused: usize,
     pub interrupts: usize,
-    /// Interrupts that cannot be moved.
-    pub fixed: usize,
+    /// Interrupts that arrive at the shielded CPUs and cannot be moved, by number and name.
+    pub fixed: Vec<String>,
+    /// Interrupts that cannot be moved either, and arrive elsewhere or nowhere: every PC has some
+    /// (the timer that only boots it, the cascade of the old controller).
+    pub elsewhere: usize,
 }
+
+/// Interrupts that are named; the others are counted.
+const MOST_NAMED: usize = 4;
 
 impl Moved {
     /// What is not as asked, as sentences for a run's labels.
@@ -59,8 +65,15 @@ impl Moved {
         if self.refused > 0 {
             list.push(format!("shield: {} tasks could not be moved (no permission)", self.refused));
         }
-        if self.fixed > 0 {
-            list.push(format!("shield: {} interrupts could not be moved", self.fixed));
+        if !self.fixed.is_empty() {
+            let named = self.fixed.iter().take(MOST_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let others = match self.fixed.len().saturating_sub(MOST_NAMED) {
+                0 => String::new(),
+                others => format!(" and {others} more"),
+            };
+            list.push(format!(
+                "shield: interrupts that could not be moved off the controller's CPU: {named}{others}"
+            ));
         }
         list
     }
@@ -122,20 +135,22 @@ impl Shield {
                     let rest = if rest.is_empty() { others } else { rest };
                     match fs::write(irq_path(*number), rest.to_string()) {
                         Ok(()) => moved.interrupts += 1,
-                        Err(_) => moved.fixed += 1,
+                        Err(_) if arrives_at(*number, cpus) => moved.fixed.push(named(*number)),
+                        Err(_) => moved.elsewhere += 1,
                     }
                 }
             }
         }
-        if moved.tasks + moved.interrupts == 0 && moved.refused + moved.fixed > 0 {
+        let fixed = moved.fixed.len() + moved.elsewhere;
+        if moved.tasks + moved.interrupts == 0 && moved.refused + fixed > 0 {
             let _ = fs::remove_file(path);
             return Err(ShieldError::NotPermitted { shielded: Box::new(*cpus) });
         }
         Ok(Self { path: path.to_owned(), moved })
     }
 
-    pub fn moved(&self) -> Moved {
-        self.moved
+    pub fn moved(&self) -> &Moved {
+        &self.moved
     }
 }
 
@@ -203,8 +218,38 @@ fn undo(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
+fn irq_folder(number: u32) -> PathBuf {
+    Path::new("/proc/irq").join(number.to_string())
+}
+
 fn irq_path(number: u32) -> PathBuf {
-    Path::new("/proc/irq").join(number.to_string()).join("smp_affinity_list")
+    irq_folder(number).join("smp_affinity_list")
+}
+
+/// Whether an interrupt comes to `cpus` now: of the CPUs that it may have, the kernel gives it one
+/// or some. Where it does not say, it may.
+fn arrives_at(number: u32, cpus: &CpuSet) -> bool {
+    let effective = fs::read_to_string(irq_folder(number).join("effective_affinity_list"));
+    is_among(effective.ok().as_deref(), cpus)
+}
+
+/// An interrupt that nobody has started has an empty list.
+fn is_among(effective: Option<&str>, cpus: &CpuSet) -> bool {
+    match effective.map(str::trim) {
+        Some("") => false,
+        Some(list) => list.parse::<CpuSet>().ok().is_none_or(|list| !list.both(cpus).is_empty()),
+        None => true,
+    }
+}
+
+/// Number and name, which is a folder of its handler's.
+fn named(number: u32) -> String {
+    let names = fs::read_dir(irq_folder(number)).into_iter().flatten().flatten();
+    let mut folders = names.filter(|name| name.file_type().is_ok_and(|kind| kind.is_dir()));
+    match folders.next() {
+        Some(name) => format!("{number} ({})", name.file_name().to_string_lossy()),
+        None => number.to_string(),
+    }
 }
 
 fn set_affinity(tid: i32, cpus: &CpuSet) -> Result<(), i32> {
@@ -322,6 +367,28 @@ mod tests {
             "real devices need no CPU of this host"
         );
         assert_eq!(too_few_cpus(&set("0-1"), &set("0-1"), true), None, "refused as any robot's");
+    }
+
+    #[test]
+    fn an_interrupt_that_cannot_be_moved_and_does_not_come_is_no_difference() {
+        let shielded: CpuSet = "1".parse().unwrap();
+        for (effective, expected) in [
+            (Some("0\n"), false),
+            (Some("\n"), false),
+            (Some("0-3\n"), true),
+            (Some("1"), true),
+            (Some("?"), true),
+            (None, true),
+        ] {
+            assert_eq!(is_among(effective, &shielded), expected, "{effective:?}");
+        }
+        let elsewhere = Moved { elsewhere: 2, tasks: 100, ..Moved::default() };
+        assert_eq!(elsewhere.differences(), Vec::<String>::new());
+        let names = (24..30).map(|number| format!("{number} (nvme0q{number})")).collect();
+        let fixed = Moved { fixed: names, ..elsewhere };
+        let message = &fixed.differences()[0];
+        assert!(message.ends_with("26 (nvme0q26), 27 (nvme0q27) and 2 more"), "{message}");
+        assert!(!message.contains("28"), "{message}");
     }
 
     #[test]

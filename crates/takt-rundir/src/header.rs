@@ -80,6 +80,10 @@ pub struct Measure {
     pub time_column: Option<String>,
     /// Only samples whose time lies within `[from, to)` count; all when absent.
     pub window_ns: Option<[u64; 2]>,
+    /// How much of the window was measured, of a run that was killed and taken up again: not the
+    /// time in between. The whole window when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_ns: Option<u64>,
     /// A value above this is a miss.
     pub deadline_ns: Option<u64>,
     /// Samples per second when nothing is late: what makes an exceedance probability one per hour.
@@ -120,6 +124,7 @@ impl Measure {
             since_column: None,
             time_column: None,
             window_ns: None,
+            measured_ns: None,
             deadline_ns: None,
             rate_hz: None,
             skipped: 0,

@@ -288,6 +288,20 @@ fn a_store_of_fifos_is_refused() {
     assert!(!output.status.success(), "{}", takt::stdout(&output));
 }
 
+/// An exported file carries no seal: what was changed is said while it is made.
+#[test]
+fn an_export_of_a_changed_run_says_so() {
+    let workspace = workspace();
+    let export = || run(["export", "a"]).current_dir(workspace.path()).output().unwrap();
+    assert_eq!(stderr(&export()), "");
+    let summary = workspace.path().join("a/summary.json");
+    let text = fs::read_to_string(&summary).unwrap();
+    fs::write(&summary, text.replace("FAIL", "PASS") + " ").unwrap();
+    let changed = export();
+    assert!(changed.status.success(), "{}", stderr(&changed));
+    has(&stderr(&changed), &["changed after the run was sealed: summary.json", "proves nothing"]);
+}
+
 #[test]
 fn a_line_of_megabytes_is_not_echoed() {
     let workspace = tempfile::tempdir().unwrap();

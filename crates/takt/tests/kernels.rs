@@ -23,6 +23,7 @@ use takt_kernels::machine::Settings;
 use takt_kernels::packages::Store;
 use takt_kernels::transport::JobEnding;
 use takt_kernels::{Brought, GuestRun, TAKT_PATH, run_in_guest};
+use takt_rt::placement::CpuSet;
 
 /// Whether guests can be made here: QEMU, and two kernels from the distribution or the cache.
 fn no_guests() -> bool {
@@ -156,6 +157,91 @@ fn boot_parameters_are_factors_and_more_cpus_are_there() {
     let words = isolated["boot_parameters"].as_str().unwrap();
     assert!(["nohz_full=1", "rcu_nocbs=1", "threadirqs"].iter().all(|word| words.contains(word)), "{words}");
     assert_eq!(isolated["virtual_machine"]["cpus"], 2);
+}
+
+/// The seven core layouts of the DAQ paper (its Table 3), as the shipped campaign sets them, in a
+/// guest with a CPU more than the greatest has.
+#[test]
+fn every_core_layout_of_the_daq_paper_is_granted_and_taken_back() {
+    const CPUS: u32 = 5;
+    if no_guests() {
+        return;
+    }
+    let kernel = Store::open(None).and_then(|store| store.get("generic", &mut |_| {})).unwrap();
+    let workspace = tempfile::tempdir().unwrap();
+    let shipped = fs::read_to_string(root().join("campaigns/daq-cores.toml")).unwrap();
+    let campaign: toml::Table = shipped.parse().unwrap();
+    let common = campaign["set"].as_table().unwrap();
+    let layouts: Vec<&toml::Table> = campaign["factor"][0]["values"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|layout| layout["set"].as_table().unwrap())
+        .collect();
+    assert_eq!(layouts.len(), 7);
+    let (mut jobs, mut files) = (Vec::new(), Vec::new());
+    for (number, layout) in layouts.iter().enumerate() {
+        let line = |(key, value): (&String, &toml::Value)| match key.as_str() {
+            "stop.edges" => "stop.edges = 300\n".to_owned(),
+            "placement" => format!("acquisition.cpus = {value}\n"),
+            key => format!("{key} = {value}\n"),
+        };
+        let text: String = common.iter().chain(layout.iter()).map(line).collect();
+        let host = workspace.path().join(format!("{number}.toml"));
+        fs::write(&host, format!("robot = \"daq\"\nseconds = 60\n{text}")).unwrap();
+        let guest = format!("/etc/takt/{number}.toml");
+        let dir = format!("/results/{number}");
+        jobs.push(Job::new(
+            &number.to_string(),
+            TAKT_PATH,
+            &["run", &guest, "--view", "none", "--run-dir", &dir],
+        ));
+        files.push(Brought { host, guest });
+    }
+    let outcome = run_in_guest(
+        &GuestRun {
+            kernel,
+            settings: Settings { cpus: CPUS, memory_mib: 512, ..Settings::default() },
+            init: TAKT.into(),
+            // Brings CPUs back after a kill.
+            programs: vec![Brought::same("/bin/sh")],
+            files,
+            modules: Vec::new(),
+            order: Order { jobs, ..Order::default() },
+            directory: workspace.path().to_path_buf(),
+        },
+        &mut |_| true,
+    )
+    .unwrap();
+    let all: CpuSet = format!("0-{}", CPUS - 1).parse().unwrap();
+    let set = |text: &str| text.parse::<CpuSet>().unwrap();
+    for (number, layout) in layouts.iter().enumerate() {
+        let text = |file: &str| fs::read_to_string(outcome.results.join("jobs").join(file)).unwrap();
+        let name = number.to_string();
+        let ending = &outcome.job(&name).unwrap().ending;
+        assert!(
+            matches!(ending, JobEnding::Exited { .. }),
+            "{layout}: {ending:?}: {}",
+            text(&format!("{name}.stderr"))
+        );
+        let run = read_json(&outcome.results.join(&name).join("run.json"));
+        assert_eq!(run["not_granted"], serde_json::json!([]), "{layout}");
+        assert_eq!(run["figures"]["edges"], 300.0, "{layout}");
+        let offline = set(layout["offline_cpus"].as_str().unwrap()).both(&all);
+        let taken: Vec<usize> = serde_json::from_value(run["offline_cpus"].clone()).unwrap();
+        assert_eq!(taken, offline.iter().collect::<Vec<_>>(), "{layout}");
+        // Back before the run was over.
+        assert_eq!(run["placement"]["machine"]["online"], all.to_string(), "{layout}");
+        let threads = run["placement"]["threads"].as_array().unwrap();
+        for (name, key) in [("daq-acquire", "placement"), ("daq-save", "saving.cpus")] {
+            let Some(asked) = layout.get(key).map(|cpus| cpus.as_str().unwrap()) else { continue };
+            let thread = threads.iter().find(|thread| thread["name"] == name).unwrap();
+            assert_eq!((&thread["asked"], &thread["granted"]), (&asked.into(), &asked.into()), "{thread}");
+            let ran_on = set(thread["ran_on"].as_str().unwrap());
+            assert!(ran_on.without(&set(asked)).is_empty() && !ran_on.is_empty(), "{thread}");
+        }
+        assert_eq!(layout.get("saving.enabled").is_some(), layout.get("saving.cpus").is_none(), "{layout}");
+    }
 }
 
 #[test]

@@ -90,6 +90,11 @@ fn check(case: &Case, kills: &[u64]) {
     // What was counted is what was kept.
     let header = sealed.header().unwrap();
     assert_eq!(header.figures["resumed"], kills.len() as f64);
+    // The time between a kill and the next part was not measured, although it lies in the window.
+    for measure in header.measures.iter().filter(|measure| measure.window_ns.is_some()) {
+        let [from_ns, to_ns] = measure.window_ns.unwrap();
+        assert!(measure.measured_ns.unwrap() < to_ns - from_ns, "{measure:?}");
+    }
     let mut counted = 0;
     for measure in &header.measures {
         let kept = sealed.series(measure).unwrap().values_ns.len() as u64;

@@ -206,13 +206,16 @@ const PARTS: [Part; 3] = [
 /// Judges all ways.
 pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) -> Report {
     let ways = traffic.ways();
-    let first_ns = ways.ways.first().map_or(0, FrameTimes::first_ns);
+    let first_ns = ways.first_ns;
     let cyclic = |way: &&FrameTimes| way.cyclic;
     // Several frames of one cycle go out together: a cycle begins where its first one does.
     let starts = cycle_starts(&ways);
     let period = median(starts.windows(2).map(|two| gap(&ways, two[0], two[1])).collect());
     let period_ns = period.unwrap_or(PERIOD_NS);
-    let slow_ns = limits.slow_ns.unwrap_or(period_ns / 2);
+    let usual_trip_ns = median(ways.ways.iter().filter_map(FrameTimes::round_trip_ns).collect()).unwrap_or(0);
+    // Of a bring-up alone no period is known: slow is what takes far longer there than most.
+    let usual_limit_ns = if period.is_some() { 0 } else { 2 * usual_trip_ns };
+    let slow_ns = limits.slow_ns.unwrap_or_else(|| (period_ns / 2).max(usual_limit_ns));
     let late_ns = limits.late_ns.unwrap_or(period_ns / 4);
     let spread = |part: &dyn Fn(&FrameTimes) -> Option<u64>| {
         Spread::of(ways.ways.iter().filter(cyclic).filter_map(part).collect())
@@ -222,7 +225,7 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
     let cycles = app.map(|log| (log, found(log, &ways, &starts)));
     let mut judge = LateFrameJudge {
         traffic,
-        usual_trip_ns: median(ways.ways.iter().filter_map(FrameTimes::round_trip_ns).collect()).unwrap_or(0),
+        usual_trip_ns,
         ways: &ways,
         usual,
         usual_counters: usual_counters(traffic, &ways),
@@ -250,6 +253,7 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
         *kinds.entry(finding.kind).or_insert(0) += 1;
         *blames.entry(finding.blame).or_insert(0) += 1;
     }
+    let is_missing = kinds.contains_key(&Kind::Missing);
     let host_send = cycles.as_ref().and_then(|(log, found)| {
         let delays = found.iter().map(|&(cycle, way)| host_send_ns(log, cycle, &ways.ways[way]));
         Spread::of(delays.flatten().collect())
@@ -271,13 +275,22 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
         held_up,
         unasked: ways.unasked,
         cycles_found: cycles.as_ref().map(|(_, found)| found.len()),
-        notes: notes(&ways, cycles.as_ref().map(|(_, found)| found.len())),
+        notes: notes(&ways, cycles.as_ref().map(|(_, found)| found.len()), is_missing),
         findings,
     }
 }
 
-fn notes(ways: &Frames, cycles_found: Option<usize>) -> Vec<String> {
+fn notes(ways: &Frames, cycles_found: Option<usize>, is_missing: bool) -> Vec<String> {
     let mut notes = Vec::new();
+    if is_missing && !ways.has_segment {
+        // Seen in captures of TwinCAT by Windows' drivers: neither frame nor answer of 25 indices
+        // in a row, and no packet counted as lost.
+        notes.push(
+            "what the capture itself lost looks missing, too, and not every driver counts it; compare with the master's own \
+             count of lost frames"
+                .to_owned(),
+        );
+    }
     if ways.has_master && !ways.has_segment {
         notes.push(
             "captured at the master's host alone: what took long beyond its interface may be the network card, the wire or a \

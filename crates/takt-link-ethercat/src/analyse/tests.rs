@@ -127,6 +127,55 @@ fn a_capture_without_cyclic_frames_is_not_called_clean() {
     );
 }
 
+/// Requests of a bring-up, each answered `trips` later; none: never.
+fn requests(trips: &[Option<u64>]) -> Traffic {
+    let mut traffic = Traffic::default();
+    let mut number = 0;
+    for (index, trip) in trips.iter().enumerate() {
+        let mut frame = FrameBuilder::new([1; 6]);
+        frame.push(command::FPRD, index as u8, 0x0130_0000, 2).unwrap().fill(0);
+        let mut bytes = frame.finish().to_vec();
+        let sent_ns = OFFSET as u64 + index as u64 * 2 * MS;
+        let mut add = |time_ns: u64, frame: &[u8]| {
+            number += 1;
+            traffic.add(&Packet { number, time_ns, side: Side::Master, outgoing: None, frame });
+        };
+        add(sent_ns, &bytes);
+        bytes[6] |= 2;
+        trip.iter().for_each(|trip| add(sent_ns + trip, &bytes));
+    }
+    traffic
+}
+
+/// As captures of real masters have them (SOEM on a USB card: 570 us each way and nothing wrong).
+#[test]
+fn of_a_bring_up_alone_slow_is_what_takes_longer_than_most() {
+    let mut trips = [Some(570 * US); 100];
+    let judged = |trips: &[Option<u64>]| analyse(&requests(trips), None, &Limits::default());
+    assert_eq!(reported(&judged(&trips)), []);
+    trips[40] = Some(1300 * US);
+    trips[50] = None;
+    let report = judged(&trips);
+    let beyond = Blame::WireOrDevice;
+    assert_eq!(reported(&report), [(Kind::Slow, beyond), (Kind::Missing, beyond)]);
+    assert!(!report.judges() && report.notes[0].contains("the capture itself lost"), "{:?}", report.notes);
+    // Fast ones have the limit of a cycle of a millisecond, and a limit that is given holds.
+    assert_eq!(reported(&judged(&[Some(400 * US), Some(50 * US), Some(50 * US)])), []);
+    let limits = Limits { slow_ns: Some(500 * US), ..Limits::default() };
+    assert_eq!(analyse(&requests(&[Some(570 * US); 3]), None, &limits).findings.len(), 3);
+}
+
+#[test]
+fn answers_alone_last_no_longer_than_they_were_seen() {
+    let mut traffic = Traffic::default();
+    for (number, time_ns) in [(1, OFFSET as u64 + MS), (2, OFFSET as u64 + 3 * MS)] {
+        let frame = frame(number as u8, Some(30), 1);
+        traffic.add(&Packet { number, time_ns, side: Side::Master, outgoing: None, frame: &frame });
+    }
+    let report = analyse(&traffic, None, &Limits::default());
+    assert_eq!((report.frames, report.unasked, report.length_s), (0, 2, 0.002));
+}
+
 #[test]
 fn each_place_is_blamed_for_its_delay() {
     for (point, blame) in [(2, Blame::Wire), (3, Blame::Device), (4, Blame::Wire)] {

@@ -97,6 +97,8 @@ pub(super) struct Frames {
     /// Whether the capture has both sightings at the segment, and at the master.
     pub has_segment: bool,
     pub has_master: bool,
+    /// First and last sighting, of whatever kind.
+    pub first_ns: u64,
     pub last_ns: u64,
 }
 
@@ -187,7 +189,8 @@ impl Traffic {
         let mut groups: BTreeMap<u64, [Vec<usize>; 4]> = BTreeMap::new();
         let mut order: Vec<usize> = (0..self.sightings.len()).collect();
         order.sort_by_key(|&at| (self.sightings[at].time_ns, self.sightings[at].number));
-        let mut result = Frames::default();
+        let first_ns = order.first().map_or(0, |&at| self.sightings[at].time_ns);
+        let mut result = Frames { first_ns, ..Frames::default() };
         for at in order {
             let sighting = &self.sightings[at];
             result.last_ns = result.last_ns.max(sighting.time_ns);

@@ -168,7 +168,7 @@ impl Running for Loop {
     }
 
     fn is_over(&mut self, elapsed: Duration) -> bool {
-        let enough = self.file.stop.edges.is_some_and(|edges| self.state.next_index >= edges);
+        let enough = has_enough(&self.file, &self.state);
         elapsed >= self.length || enough || self.reader.stopped.is_some() || self.daq.is_finished()
     }
 
@@ -185,8 +185,12 @@ impl Running for Loop {
         if let Some(keep) = &mut keep {
             keep.finish().map_err(LabError::io(session.dir().path()))?;
         }
-        let [_, to_ns] = window.bounds.bounds();
-        state.standing.finish(outcome.ended_ns.min(to_ns));
+        // A run that ends with its number of edges is over with the last of them, and the window
+        // some milliseconds later: nothing was due in between.
+        if !has_enough(&file, &state) {
+            let [_, to_ns] = window.bounds.bounds();
+            state.standing.finish(outcome.ended_ns.min(to_ns));
+        }
         checkpoints.write(&state)?;
         let whole = kept.load(Ordering::Relaxed) == state.recorder.count();
         conclude(session, &file, &state, &outcome, (reader.stopped, end.cut_off), whole)?;
@@ -197,6 +201,11 @@ impl Running for Loop {
         }
         Ok(Conclusion::Common)
     }
+}
+
+/// Whether all edges came that the run was to have.
+fn has_enough(file: &DaqConfig, state: &State) -> bool {
+    file.stop.edges.is_some_and(|edges| state.next_index >= edges)
 }
 
 /// Writes checkpoints: state and rows that belong together.

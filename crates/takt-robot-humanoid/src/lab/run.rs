@@ -205,7 +205,7 @@ impl Walking {
         let shield = match file.cpus.filter(|_| file.shield).map(|cpus| put_up_shield(&cpus, on_this_host)) {
             Some(Ok(shield)) => {
                 session.header.not_granted.extend(shield.moved().differences());
-                session.note("shield", &shield.moved())?;
+                session.note("shield", shield.moved())?;
                 Some(shield)
             }
             Some(Err(why)) if file.strict => return Err(LabError::Config(format!("shield = true: {why}"))),

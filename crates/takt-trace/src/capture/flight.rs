@@ -1,6 +1,7 @@
 //! The flight recorder: raw records of one CPU, the newest kept, and the windows that somebody
 //! asked to keep.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use super::window::record;
@@ -46,13 +47,53 @@ pub(super) struct Mark {
     pub(super) weight_ns: u64,
 }
 
+/// A chunk that a mark saved from being forgotten.
+#[derive(Debug)]
+struct Kept {
+    span: Span,
+    /// Packed (zstd), where that is smaller: records repeat each other, and a run of minutes on a
+    /// busy machine has thousands of late moments.
+    data: Vec<u8>,
+    raw_bytes: usize,
+    /// The greatest weight of its marks.
+    weight_ns: u64,
+}
+
+/// So much less memory a kept chunk counts for at best: what is unpacked at the end stays bounded.
+const PACKED_AT_BEST: usize = 4;
+/// The fastest level: some 0.1 ms for a chunk, in a thread that nobody waits for.
+const LEVEL: i32 = 1;
+
+impl Kept {
+    fn new(chunk: Chunk, weight_ns: u64) -> Self {
+        let Chunk { span, data } = chunk;
+        let raw_bytes = data.len();
+        let packed = zstd::bulk::compress(&data, LEVEL).ok();
+        let data = packed.filter(|packed| packed.len() < raw_bytes).unwrap_or(data);
+        Self { span, data, raw_bytes, weight_ns }
+    }
+
+    /// The memory that it counts for.
+    fn cost(&self) -> usize {
+        self.data.len().max(self.raw_bytes / PACKED_AT_BEST)
+    }
+
+    /// Its records; `None` where they cannot be unpacked, which nothing but broken memory explains.
+    fn records(&self) -> Option<Vec<u8>> {
+        if self.data.len() == self.raw_bytes {
+            return Some(self.data.clone());
+        }
+        let unpacked = zstd::bulk::decompress(&self.data, self.raw_bytes).ok();
+        unpacked.filter(|unpacked| unpacked.len() == self.raw_bytes)
+    }
+}
+
 /// Chunks of one CPU, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     chunks: VecDeque<Chunk>,
     bytes: usize,
-    /// Chunks that a mark saved from being forgotten, with the greatest weight of their marks.
-    kept: Vec<(Chunk, u64)>,
+    kept: Vec<Kept>,
     kept_bytes: usize,
     pub(super) forgotten: bool,
     /// Windows that no memory was left for.
@@ -73,14 +114,16 @@ impl Flight {
             let marks = marks.iter().filter(touches);
             let weight_ns = marks.clone().map(|mark| mark.weight_ns).max();
             old.cut(marks.map(|mark| mark.span));
-            let saved =
-                weight_ns.is_some_and(|weight_ns| self.free_space(old.data.len(), weight_ns, limit_bytes));
-            if let (Some(weight_ns), true) = (weight_ns, saved) {
-                self.kept_bytes += old.data.len();
-                self.kept.push((old, weight_ns));
-            } else {
-                self.dropped += u64::from(weight_ns.is_some());
-                self.forgotten = true;
+            let kept = weight_ns.map(|weight_ns| Kept::new(old, weight_ns));
+            match kept {
+                Some(kept) if self.free_space(kept.cost(), kept.weight_ns, limit_bytes) => {
+                    self.kept_bytes += kept.cost();
+                    self.kept.push(kept);
+                }
+                kept => {
+                    self.dropped += u64::from(kept.is_some());
+                    self.forgotten = true;
+                }
             }
         }
     }
@@ -88,23 +131,25 @@ impl Flight {
     /// Forgets kept chunks of lesser weight until `bytes` more fit; false, and nothing forgotten,
     /// where that is not enough.
     fn free_space(&mut self, bytes: usize, weight_ns: u64, limit_bytes: usize) -> bool {
-        let lesser = self.kept.iter().filter(|kept| kept.1 < weight_ns).map(|kept| kept.0.data.len());
+        let lesser = self.kept.iter().filter(|kept| kept.weight_ns < weight_ns).map(Kept::cost);
         if self.kept_bytes - lesser.sum::<usize>() + bytes > limit_bytes {
             return false;
         }
         while self.kept_bytes + bytes > limit_bytes {
-            let least = self.kept.iter().enumerate().min_by_key(|(_, kept)| kept.1).map(|(index, _)| index);
-            let Some(least) = least else { break };
+            let least = self.kept.iter().enumerate().min_by_key(|(_, kept)| kept.weight_ns);
+            let Some((least, _)) = least else { break };
             // Their order in time stays.
-            self.kept_bytes -= self.kept.remove(least).0.data.len();
+            self.kept_bytes -= self.kept.remove(least).cost();
             self.dropped += 1;
         }
         true
     }
 
-    /// All chunks, oldest first.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Chunk> {
-        self.kept.iter().map(|kept| &kept.0).chain(&self.chunks)
+    /// The span and the records of each chunk, oldest first; no records where they cannot be
+    /// unpacked.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Span, Option<Cow<'_, [u8]>>)> {
+        let kept = self.kept.iter().map(|kept| (kept.span, kept.records().map(Cow::Owned)));
+        kept.chain(self.chunks.iter().map(|chunk| (chunk.span, Some(Cow::Borrowed(&chunk.data[..])))))
     }
 
     /// From when on nothing is forgotten yet.
@@ -115,7 +160,8 @@ impl Flight {
     /// The spans that are there, oldest first, neighbours joined.
     pub(super) fn spans(&self) -> Vec<Span> {
         let mut joined: Vec<Span> = Vec::new();
-        for span in self.all().map(|chunk| chunk.span) {
+        let kept = self.kept.iter().map(|kept| kept.span);
+        for span in kept.chain(self.chunks.iter().map(|chunk| chunk.span)) {
             match joined.last_mut() {
                 Some(last) if last.to_ns >= span.from_ns => last.to_ns = last.to_ns.max(span.to_ns),
                 _ => joined.push(span),
@@ -187,20 +233,51 @@ mod tests {
         // Two late releases, of which the second goes on beyond the chunk.
         let marks = [mark(190, 210, 1), mark(185, 187, 9)];
         flight.push(chunk(200, 300, 100), 2500, &marks);
-        assert_eq!((flight.kept_bytes, flight.dropped), (1500, 0));
+        assert_eq!((flight.kept[0].raw_bytes, flight.kept.len(), flight.dropped), (1500, 1, 0));
         assert_eq!(flight.spans(), [span(185, 300)]);
-        let first = flight.all().next().unwrap();
-        assert!(record(&first.data, 0).is_some_and(|(end, time_ns)| (end, time_ns) == (100, 185)));
+        let (_, first) = flight.all().next().unwrap();
+        assert!(record(&first.unwrap(), 0).is_some_and(|(end, time_ns)| (end, time_ns) == (100, 185)));
+    }
+
+    #[test]
+    fn what_is_kept_is_packed_and_comes_back_as_it_was() {
+        let mut flight = Flight::default();
+        let alike: Vec<u8> = (0..200).flat_map(|ms| record_of(ms, 100)).collect();
+        // What does not pack counts for what it is.
+        let mut state = 1_u64;
+        let noise: Vec<u8> = (0..5000)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            })
+            .collect();
+        let all = [mark(0, 400, 1)];
+        const LIMIT: usize = 12_000;
+        flight.push(Chunk { span: span(0, 200), data: alike.clone() }, LIMIT, &[]);
+        let mut record = record_of(250, 5000);
+        record[16..].copy_from_slice(&noise[16..]);
+        flight.push(Chunk { span: span(200, 400), data: record.clone() }, LIMIT, &all);
+        flight.push(chunk(400, 500, 8000), LIMIT, &all);
+        assert_eq!(flight.kept.len(), 2);
+        assert!(flight.kept[0].data.len() < alike.len() / PACKED_AT_BEST);
+        assert_eq!(flight.kept[0].cost(), alike.len() / PACKED_AT_BEST, "what is unpacked is bounded");
+        assert_eq!(flight.kept[1].cost(), record.len());
+        let records: Vec<Vec<u8>> = flight.all().map(|(_, records)| records.unwrap().into_owned()).collect();
+        assert_eq!(records[..2], [alike, record]);
+        // Memory that does not hold what was written is no empty time.
+        flight.kept[0].data.truncate(9);
+        assert!(flight.all().next().unwrap().1.is_none());
     }
 
     #[test]
     fn memory_is_bounded_even_when_all_is_marked() {
         let mut flight = Flight::default();
         for index in 0..100 {
-            flight.push(chunk(index, index + 1, 100), 300, &[mark(0, u64::MAX, 1)]);
+            flight.push(chunk(index, index + 1, 4000), 12_000, &[mark(0, u64::MAX, 1)]);
         }
-        assert_eq!(flight.kept.len() + flight.chunks.len(), 6);
-        assert_eq!(flight.dropped, 94);
+        // Three of the present, and twelve packed ones.
+        assert_eq!((flight.chunks.len(), flight.kept.len(), flight.kept_bytes), (3, 12, 12_000));
+        assert_eq!(flight.dropped, 85);
     }
 
     #[test]
@@ -208,13 +285,13 @@ mod tests {
         let mut flight = Flight::default();
         let marks = [mark(0, 0, 5), mark(10, 10, 9), mark(20, 20, 1), mark(30, 30, 7), mark(40, 40, 2)];
         for index in 0..10 {
-            flight.push(chunk(index * 10, index * 10 + 9, 100), 200, &marks);
+            flight.push(chunk(index * 10, index * 10 + 9, 4000), 2000, &marks);
         }
-        let kept: Vec<u64> = flight.kept.iter().map(|kept| kept.0.span.from_ns).collect();
-        assert_eq!((kept, flight.dropped, flight.kept_bytes), (vec![10, 30], 3, 200));
+        let kept: Vec<u64> = flight.kept.iter().map(|kept| kept.span.from_ns).collect();
+        assert_eq!((kept, flight.dropped, flight.kept_bytes), (vec![10, 30], 3, 2000));
         // One that is larger than all memory for kept ones displaces nothing.
-        flight.push(chunk(100, 109, 201), 200, &[]);
-        flight.push(chunk(110, 119, 16), 200, &[mark(100, 109, 99)]);
+        flight.push(chunk(100, 109, 8004), 2000, &[]);
+        flight.push(chunk(110, 119, 16), 2000, &[mark(100, 109, 99)]);
         assert_eq!(flight.kept.len(), 2);
     }
 

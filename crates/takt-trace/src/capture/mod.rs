@@ -40,7 +40,8 @@ pub struct TraceOptions {
     /// of a busy CPU, for as long may a real-time hog keep the reader away before events are lost.
     pub buffer_bytes: usize,
     /// Memory for the events of all CPUs; beyond it the oldest are forgotten, except in windows
-    /// that were marked, which have as much again. 256 MiB hold minutes of a usual robot.
+    /// that were marked, which have as much again and are packed to a quarter. 256 MiB hold minutes
+    /// of a usual robot.
     pub memory_bytes: usize,
     /// How often the reader drains the rings: 20 ms, so that it wakes up seldom.
     #[serde(with = "takt_rt::duration")]

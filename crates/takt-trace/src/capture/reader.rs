@@ -315,9 +315,15 @@ impl Reader {
         let mut bytes = 0;
         for (index, (cpu, flight)) in self.opened.cpus.iter().zip(&self.flights).enumerate() {
             let mut reported = 0;
-            for chunk in flight.all() {
-                bytes += chunk.data.len();
-                reported += decode(decoder, &mut named_ns, cpu.cpu, &chunk.data, &mut trace);
+            for (span, records) in flight.all() {
+                let Some(records) = records else {
+                    let kind = Kind::Lost { count: 1 };
+                    trace.events.push(Event { time_ns: span.to_ns, tid: 0, cpu: cpu.cpu, kind });
+                    reported += 1;
+                    continue;
+                };
+                bytes += records.len();
+                reported += decode(decoder, &mut named_ns, cpu.cpu, &records, &mut trace);
             }
             // The ring reports losses when there is room again; what was lost at the end only
             // the kernel's counter shows.

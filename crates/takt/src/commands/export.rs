@@ -4,12 +4,19 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use takt_report::export::{csv, histogram, mcap};
+use takt_rundir::RunDir;
 
 use super::CommandResult;
 use crate::args::{Export, Format};
 use crate::registry::ROBOTS;
 
 pub fn run(args: &Export) -> CommandResult {
+    // Whoever reads the exported file has no seal to look at. What is no run is refused below.
+    let dir = RunDir::open(&args.run).ok();
+    let header = dir.as_ref().and_then(|dir| dir.header().ok());
+    if let Some(doubt) = dir.zip(header).and_then(|(dir, header)| dir.seal_state().doubt_of(&header)) {
+        eprintln!("takt: {}: {doubt}; what is exported proves nothing", args.run.display());
+    }
     if args.format == Format::Mcap {
         return to_mcap(args);
     }
