@@ -96,11 +96,13 @@ fn windows_do_not_begin_anew_with_a_plan() {
     let listener = script.subscription(2, b, "/heard");
     script.run(2, 2, listener, None, MS, &[]);
     script.idle(2, 2);
-    let mut activation = |script: &mut Script, ns: u64, messages: usize, (switches, yields): (u64, u64)| {
+    let activation = |script: &mut Script, ns: u64, messages: usize, (switches, yields): (u64, u64)| {
         script.emit(1, 1, Kind::ExecutorNextReady);
         script.start(1, 1, timer);
         script.work(1, 1, ns);
-        (0..messages).for_each(|_| drop(script.publish(1, 1, counted)));
+        for _ in 0..messages {
+            script.publish(1, 1, counted);
+        }
         script.publish(1, 1, heard);
         if switches + yields > 0 {
             script.now_ns += 5_000;
