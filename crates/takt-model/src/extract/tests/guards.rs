@@ -91,9 +91,9 @@ fn numbers_are_kept_by_activations_in_a_row_and_guarded() {
 fn windows_do_not_begin_anew_with_a_plan() {
     let mut script = Script::new();
     let (a, b) = (script.node(1, "a"), script.node(2, "b"));
-    let (counted, heard) = (script.publisher(1, a, "/counted"), script.publisher(1, a, "/heard"));
+    let (counted, other) = (script.publisher(1, a, "/counted"), script.publisher(1, a, "/other"));
     let timer = script.timer(1, a, 100 * MS);
-    let listener = script.subscription(2, b, "/heard");
+    let listener = script.subscription(2, b, "/other");
     script.run(2, 2, listener, None, MS, &[]);
     script.idle(2, 2);
     let activation = |script: &mut Script, ns: u64, messages: usize, (switches, yields): (u64, u64)| {
@@ -103,7 +103,7 @@ fn windows_do_not_begin_anew_with_a_plan() {
         for _ in 0..messages {
             script.publish(1, 1, counted);
         }
-        script.publish(1, 1, heard);
+        script.publish(1, 1, other);
         if switches + yields > 0 {
             script.now_ns += 5_000;
             let (switches, yields) = (Some(switches), Some(yields));
@@ -130,7 +130,7 @@ fn windows_do_not_begin_anew_with_a_plan() {
         },
         // Three messages come in 120 ms or more.
         Assumed {
-            callback: "/b subscription /heard".into(),
+            callback: "/b subscription /other".into(),
             spans_ns: Some(vec![40 * MS, 120 * MS]),
             ..Assumed::default()
         },
