@@ -121,7 +121,7 @@ impl Manager {
         let mut analysis = self.analysis(workload, declared).disturbed(disturbance);
         let spread = Self::spread(workload, servers, self.platform.cores.len());
         let stays = held.and_then(|held| Some((held, self.held_places(&slots, servers, held)?)));
-        let trials: Vec<(Vec<Option<usize>>, Option<&[u64]>)> = match (places, stays) {
+        let trials = match (places, stays) {
             (Some(places), _) => vec![(places.to_vec(), periods_ns)],
             // First as it is, since moving a thread costs its caches; then in another order, and
             // then spread by demand.
