@@ -141,9 +141,16 @@ impl ArrivalRecorder {
         }
     }
 
-    /// Holds every event from now on against these spans; `None`: no longer.
+    /// Holds every event from now on against these spans, those before it in the same window
+    /// included; `None`: no longer.
     pub fn limit(&mut self, limit: Option<SpanLimit>) {
-        self.limit = limit.map(Box::new);
+        let before = self.limit.take();
+        self.limit = limit.map(|limit| {
+            Box::new(match &before {
+                Some(before) => limit.after(before),
+                None => limit.after_events(self.extremes.tail.last().iter().copied()),
+            })
+        });
     }
 
     /// Where the limit was first left since the last call.
@@ -277,9 +284,16 @@ impl CostRecorder {
         self.limit.as_mut().map(|limit| limit.take_beyond()).unwrap_or_default()
     }
 
-    /// Holds every activation from now on against these execution times; `None`: no longer.
+    /// Holds every activation from now on against these execution times, together with those
+    /// before it in a row; `None`: no longer.
     pub fn limit(&mut self, limit: Option<CostLimit>) {
-        self.limit = limit.map(Box::new);
+        let before = self.limit.take();
+        self.limit = limit.map(|limit| {
+            Box::new(match &before {
+                Some(before) => limit.after(before),
+                None => limit.after_totals(self.extremes.tail.last().iter().copied()),
+            })
+        });
     }
 
     /// Where the limit was first left since the last call.

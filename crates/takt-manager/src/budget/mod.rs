@@ -81,6 +81,8 @@ pub struct Search<'a, 'w> {
     limits: Limits,
     slots: Slots,
     kept: Vec<Request<'a>>,
+    /// Those that were not, which what others are given since may keep all the same.
+    refused: Vec<Request<'a>>,
     trials: usize,
     /// Per executor, 0: none.
     pub budgets_ns: Vec<u64>,
@@ -95,7 +97,16 @@ impl<'a, 'w> Search<'a, 'w> {
         let budgets_ns = vec![0; analysis.workload().executors.len()];
         let threads = analysis.workload().executors.iter().map(|executor| executor.threads.len());
         let slots = Slots::new(threads, limits.most_on_core);
-        Self { analysis, limits, slots, kept: Vec::new(), trials: 0, budgets_ns, decisions: Vec::new() }
+        Self {
+            analysis,
+            limits,
+            slots,
+            kept: Vec::new(),
+            refused: Vec::new(),
+            trials: 0,
+            budgets_ns,
+            decisions: Vec::new(),
+        }
     }
 
     /// Gives budgets until the chain keeps its goal; otherwise leaves all as it was.
@@ -140,6 +151,7 @@ impl<'a, 'w> Search<'a, 'w> {
                     Step::Degraded { bound_ns },
                     format!("degraded chain {}: {}", chain.name, refusal.why),
                 );
+                self.refused.push(chain.clone());
             }
         }
         result
@@ -174,6 +186,7 @@ impl<'a, 'w> Search<'a, 'w> {
     /// than needed in the end. Not in the paper; done only when a chain would be degraded
     /// otherwise. Returns whether anything was gained.
     fn trim(&mut self, chain: &Request<'_>) -> bool {
+        self.keep_what_is_kept();
         let mut order: Vec<usize> = (0..self.budgets_ns.len()).filter(|s| self.budgets_ns[*s] > 0).collect();
         order.sort_by_key(|s| (Reverse(self.budgets_ns[*s]), *s));
         let before: u64 = self.budgets_ns.iter().sum();
@@ -205,6 +218,20 @@ impl<'a, 'w> Search<'a, 'w> {
             self.decide(chain, Step::Trimmed { bandwidth: self.bandwidth(saved) }, words);
         }
         saved > 0
+    }
+
+    /// A chain that was refused, and that what others were given since keeps, is not given up for
+    /// one that is less important than it.
+    fn keep_what_is_kept(&mut self) {
+        for refused in std::mem::take(&mut self.refused) {
+            let servers = self.servers(&refused);
+            let keeps = servers.iter().all(|server| self.budgets_ns[*server] > 0) && {
+                let solution = self.analysis.solve(&self.budgets_ns, &servers);
+                worst(self.analysis, refused.paths, &self.budgets_ns, &solution)
+                    .is_some_and(|bound| bound.ns <= refused.goal_ns)
+            };
+            if keeps { self.kept.push(refused) } else { self.refused.push(refused) }
+        }
     }
 
     /// Whether all guaranteed chains still keep their goals.

@@ -23,13 +23,6 @@ const WORTH: f64 = 0.95;
 const MOST_CUTS: usize = 5;
 const RANKS_OF_MANY: usize = 3;
 
-/// Periods of executors on shared cores, by which they have ranks, and budgets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ranked {
-    pub periods_ns: Vec<u64>,
-    pub budgets_ns: Vec<u64>,
-}
-
 /// The rank of each executor on its core: shorter periods come first. `None`: all are alike, or too
 /// many differ.
 pub(super) fn ranks(cores: &[Option<usize>], periods_ns: &[u64]) -> Option<Vec<usize>> {

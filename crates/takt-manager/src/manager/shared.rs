@@ -4,7 +4,7 @@
 use takt_model::ExecutorId;
 
 use super::present::Held;
-use super::ranked::{self, Ranked};
+use super::ranked;
 use super::{Attempt, Manager, bounds_of};
 use crate::analysis::{Analysis, Disturbance, Solution};
 use crate::budget::{self, Refusal, Request};
@@ -39,12 +39,15 @@ pub(super) struct Given<'p> {
     pub disturbance: Disturbance,
 }
 
-/// Executors on shared cores, with bounds.
+/// Executors on shared cores, with bounds, and budgets for which there is room.
 struct Placed {
     cores: Vec<Option<usize>>,
     solution: Solution,
-    /// They are ordered.
-    ranked: Option<Ranked>,
+    /// The longest.
+    period_ns: u64,
+    budgets_ns: Vec<u64>,
+    /// They are ordered by these.
+    periods_ns: Option<Vec<u64>>,
 }
 
 impl Manager {
@@ -60,12 +63,15 @@ impl Manager {
         let mut left: Vec<usize> =
             order.iter().copied().filter(|c| Self::may_share(workload, requests, *c)).collect();
         let mut best: Option<Attempt> = None;
+        let mut tried: Vec<usize> = Vec::new();
         // The least important is left out first: what remains shares its cores with less.
         while !left.is_empty() {
             let servers = Self::needed(workload, requests, &left);
-            // Even where the executors are the same: their order and their cores follow the chains.
-            if let Some(attempt) =
-                self.share_among(workload, requests, &left, &servers, held, &Given::default())
+            // The same executors are placed in the same ways, the best of which was taken for more
+            // chains. Their order follows the chains.
+            if (servers != tried || self.goals.options.order_executors)
+                && let Some(attempt) =
+                    self.share_among(workload, requests, &left, &servers, held, &Given::default())
             {
                 let missed = left.iter().any(|c| !attempt.kept()[*c]);
                 if best.as_ref().is_none_or(|b| degrade::better(&attempt.kept(), &b.kept(), order).is_gt()) {
@@ -75,6 +81,7 @@ impl Manager {
                     break;
                 }
             }
+            tried = servers;
             left.remove(0);
         }
         best.filter(|attempt| attempt.kept().iter().any(|kept| *kept))
@@ -112,29 +119,16 @@ impl Manager {
         let declared = self.goals.options.period_ns();
         let slots = Slots::new(workload.executors.iter().map(|e| e.threads.len()), usize::MAX);
         let mut analysis = self.analysis(workload, declared).disturbed(disturbance);
-        let settle = |analysis: &mut Analysis<'_>, cores: Vec<Option<usize>>, periods_ns: Option<&[u64]>| {
-            self.settle(analysis, requests, chains, &slots, cores, periods_ns, held)
-        };
         let spread = Self::spread(workload, servers, self.platform.cores.len());
         let stays = held.and_then(|held| Some((held, self.held_places(&slots, servers, held)?)));
-        let placed = match (places, stays) {
-            (Some(places), _) => settle(&mut analysis, places.to_vec(), periods_ns)?,
+        let trials = match (places, stays) {
+            (Some(places), _) => vec![(places.to_vec(), periods_ns)],
             // First as it is, since moving a thread costs its caches; then in another order, and
             // then spread by demand.
             (None, Some((held, stays))) => {
                 let ordered = !held.is_uniform();
                 let again = [(stays.clone(), Some(&held.periods_ns[..])), (stays, None)];
-                let trials = again.into_iter().skip(usize::from(!ordered)).chain([(spread, None)]);
-                let mut placed = None;
-                for (cores, periods_ns) in trials {
-                    placed = settle(&mut analysis, cores, periods_ns);
-                    if let Some(p) = &placed
-                        && self.keeps_all(&mut analysis, requests, chains, &p.solution)
-                    {
-                        break;
-                    }
-                }
-                placed?
+                again.into_iter().skip(usize::from(!ordered)).chain([(spread, None)]).collect()
             }
             (None, None) => {
                 let solution = analysis.share(&spread);
@@ -147,24 +141,39 @@ impl Manager {
                     servers.iter().map(|server| Some((*server, needs(*server)?))).collect();
                 let executors = workload.executors.len();
                 let others = needs.map(|n| Self::spread_by(n, executors, self.platform.cores.len()));
-                let other = others.and_then(|others| settle(&mut analysis, others, None));
-                match other {
-                    Some(p) if self.keeps_all(&mut analysis, requests, chains, &p.solution) => p,
-                    _ => settle(&mut analysis, spread, None)?,
-                }
+                let others = others.filter(|others| *others != spread);
+                others.into_iter().chain([spread]).map(|cores| (cores, None)).collect()
             }
         };
-        let Placed { cores, solution, ranked } = placed;
-        let (period_ns, budgets_ns, periods_ns) = match ranked {
-            Some(Ranked { periods_ns, budgets_ns }) => {
-                (periods_ns.iter().copied().max().unwrap_or(declared), budgets_ns, Some(periods_ns))
+        let mut best: Option<(Placed, Vec<bool>)> = None;
+        let mut last_is_best = false;
+        for (cores, periods_ns) in trials {
+            last_is_best = false;
+            let asked = (requests, chains, servers);
+            let Some(placed) = self.settle(&mut analysis, asked, &slots, cores, periods_ns, held) else {
+                continue;
+            };
+            let kept = self.keeps_which(&mut analysis, requests, chains, &placed.solution);
+            let all = chains.iter().all(|chain| kept[*chain]);
+            let order = &self.goals.degradation_order;
+            last_is_best =
+                best.as_ref().is_none_or(|(_, before)| degrade::better(&kept, before, order).is_gt());
+            if last_is_best {
+                best = Some((placed, kept));
             }
-            None => {
-                let (period_ns, budgets_ns) =
-                    self.ample_budgets(&analysis, servers, &cores, &slots, &solution, held)?;
-                (period_ns, budgets_ns, None)
+            if all {
+                break;
             }
-        };
+        }
+        let (Placed { cores, mut solution, period_ns, budgets_ns, periods_ns }, _) = best?;
+        if !last_is_best {
+            // The analysis is about the last one.
+            let ranks = periods_ns.as_ref().and_then(|periods_ns| ranked::ranks(&cores, periods_ns));
+            solution = match ranks {
+                Some(ranks) => analysis.share_ranked(&cores, &ranks),
+                None => analysis.share(&cores),
+            };
+        }
         let period_of = |server: usize| periods_ns.as_ref().map_or(period_ns, |periods| periods[server]);
         let bounds: Vec<_> = requests
             .iter()
@@ -224,14 +233,12 @@ impl Manager {
         })
     }
 
-    /// Bounds on these cores, with executors in an order where that is better and fits. `None`:
-    /// there are none. Afterwards `analysis` is about these.
-    #[allow(clippy::too_many_arguments)]
+    /// Bounds and budgets on these cores, with executors in an order where that is better and fits.
+    /// `None`: there are none. Afterwards `analysis` is about these.
     fn settle(
         &self,
         analysis: &mut Analysis<'_>,
-        requests: &[Option<Request<'_>>],
-        chains: &[usize],
+        (requests, chains, servers): (&[Option<Request<'_>>], &[usize], &[usize]),
         slots: &Slots,
         cores: Vec<Option<usize>>,
         periods_ns: Option<&[u64]>,
@@ -246,41 +253,44 @@ impl Manager {
                 return None;
             }
             let budgets_ns = self.ranked_budgets(analysis, slots, &cores, periods_ns, &solution, held)?;
-            let ranked = Some(Ranked { periods_ns: periods_ns.to_vec(), budgets_ns });
-            Some(Placed { cores: cores.clone(), solution, ranked })
+            let period_ns = periods_ns.iter().copied().max()?;
+            let periods_ns = Some(periods_ns.to_vec());
+            Some(Placed { cores: cores.clone(), solution, period_ns, budgets_ns, periods_ns })
         };
         // As it is, which changes no reservation.
         if let Some(placed) = periods_ns.filter(|_| orders).and_then(|periods| ordered(analysis, periods)) {
             return Some(placed);
         }
-        let solution = analysis.share(&cores);
+        let mut solution = analysis.share(&cores);
         if !solution.diverged.is_empty() {
             return None;
         }
         let periods_ns = orders.then(|| self.rank(analysis, requests, chains, &cores, &solution)).flatten();
-        let Some(periods_ns) = periods_ns else {
-            return Some(Placed { cores, solution, ranked: None });
-        };
-        if let Some(placed) = ordered(analysis, &periods_ns) {
-            return Some(placed);
+        if let Some(periods_ns) = periods_ns {
+            if let Some(placed) = ordered(analysis, &periods_ns) {
+                return Some(placed);
+            }
+            solution = analysis.share(&cores);
         }
-        let solution = analysis.share(&cores);
-        Some(Placed { cores, solution, ranked: None })
+        let (period_ns, budgets_ns) =
+            self.ample_budgets(analysis, servers, &cores, slots, &solution, held)?;
+        Some(Placed { cores, solution, period_ns, budgets_ns, periods_ns: None })
     }
 
-    fn keeps_all(
+    /// Which of these chains the bounds keep.
+    fn keeps_which(
         &self,
         analysis: &mut Analysis<'_>,
         requests: &[Option<Request<'_>>],
         chains: &[usize],
         solution: &Solution,
-    ) -> bool {
+    ) -> Vec<bool> {
         let budgets_ns = vec![0; analysis.workload().executors.len()];
-        chains.iter().all(|chain| {
-            let Some(Some(request)) = requests.get(*chain) else { return false };
-            bounds_of(analysis, request, &budgets_ns, solution)
-                .is_some_and(|b| b.ns <= self.goal_limit_ns(*chain))
-        })
+        let mut keeps = |chain: usize| {
+            let request = requests[chain].as_ref().filter(|_| chains.contains(&chain))?;
+            Some(bounds_of(analysis, request, &budgets_ns, solution)?.ns <= self.goal_limit_ns(chain))
+        };
+        (0..requests.len()).map(|chain| keeps(chain) == Some(true)).collect()
     }
 
     /// Where these executors are; `None`: one of them is nowhere yet.

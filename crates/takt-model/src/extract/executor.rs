@@ -294,8 +294,8 @@ impl Extractor {
         }
         callback.dead = Some(name);
         self.guarded.ends();
-        self.tables.callback_of.retain(|_, known| *known != index);
         callback.watched.clear();
+        self.tables.forget_callback(index);
         for (_, thread) in &mut self.tables.threads {
             thread.stack.retain(|frame| frame.callback != index);
         }

@@ -100,11 +100,11 @@ impl Extractor {
     }
 
     /// Holds what happens from now on against these assumptions, and no longer against earlier
-    /// ones, with accounts of what callbacks take beyond ([`Assumed::account`]).
+    /// ones, with accounts of what callbacks take beyond ([`Assumed::account`]). Windows do not
+    /// begin anew with a plan: a burst that began under the plan before is one.
     pub fn assume_with(&mut self, assumed: &[Assumed], allowances: &[Allowance]) {
-        // Windows do not begin anew with a plan.
-        let before: Vec<Taken> = self.guarded.accounts.iter().flat_map(Account::kept).collect();
-        self.release_guards();
+        let released = std::mem::take(&mut self.guarded);
+        let before: Vec<Taken> = released.accounts.iter().flat_map(Account::kept).collect();
         self.guarded.accounts = allowances.iter().copied().map(Account::new).collect();
         let by_name: FxHashMap<&str, &Assumed> =
             assumed.iter().map(|one| (one.callback.as_str(), one)).collect();
@@ -132,14 +132,20 @@ impl Extractor {
             callback.arrivals.limit(one.spans_ns.clone().map(spans));
             let suspension = |lengths| [lengths, one.suspensions.clone(), one.yields.clone()];
             callback.suspensions.limit(one.suspension_ns.clone().map(suspension), account.is_some(), noticed);
+            let mut known: Vec<Option<Box<CountLimit>>> =
+                callback.publishes.iter_mut().map(|edge| edge.limit.take()).collect();
             for (name, most) in &one.outputs {
                 let Some(topic) = self.tables.topic_of.get(name.as_str()).copied() else { continue };
                 let topic = self.tables.topic(topic);
                 let callback = &mut self.tables.callbacks[slot];
-                for edge in &mut callback.publishes {
+                for (edge, before) in callback.publishes.iter_mut().zip(&mut known) {
                     if edge.topic == topic {
-                        let limit = CountLimit::new(most.clone()).noticed_by(&self.guarded.noticed);
-                        edge.limit = Some(Box::new(limit));
+                        let limit = CountLimit::new(most.clone());
+                        let limit = match before.take() {
+                            Some(before) => limit.after(&before),
+                            None => limit,
+                        };
+                        edge.limit = Some(Box::new(limit.noticed_by(&self.guarded.noticed)));
                     }
                 }
             }
@@ -178,12 +184,14 @@ impl Extractor {
             let limit = SpanLimit::new(limit.clone()).noticed_by(&self.guarded.noticed);
             self.tables.topics[*topic].arrivals.limit(Some(limit));
         }
+        self.release(&released);
         // What ended before is reported at the first look.
         self.guarded.noticed.set();
     }
 
-    fn release_guards(&mut self) {
-        for slot in self.guarded.callbacks.keys() {
+    /// What was held against assumptions that are no longer any.
+    fn release(&mut self, released: &Guarded) {
+        for slot in released.callbacks.keys().filter(|slot| !self.guarded.callbacks.contains_key(slot)) {
             if let Some(callback) = self.tables.callbacks.get_mut(*slot) {
                 callback.cost.limit(None);
                 callback.arrivals.limit(None);
@@ -192,10 +200,11 @@ impl Extractor {
                 callback.publishes.iter_mut().for_each(|edge| edge.limit = None);
             }
         }
-        for (topic, ..) in &self.guarded.topics {
-            self.tables.topics[*topic].arrivals.limit(None);
+        for (topic, ..) in &released.topics {
+            if !self.guarded.topics.iter().any(|(kept, ..)| kept == topic) {
+                self.tables.topics[*topic].arrivals.limit(None);
+            }
         }
-        self.guarded = Guarded::default();
     }
 
     /// Processes that are starting by now, or have not shown their steady state since.

@@ -516,6 +516,19 @@ impl Tables {
         Some((callback.pid, *self.executor_of_group.get(&self.group(callback)?)?))
     }
 
+    /// Nothing leads to a callback that has ended: its place becomes that of another one.
+    pub(crate) fn forget_callback(&mut self, index: usize) {
+        self.callback_of.retain(|_, known| *known != index);
+        self.task_of.retain(|_, known| *known != index);
+        let timers = self.timers.iter_mut().map(|(_, state)| &mut state.callback);
+        let subscriptions = self.subscriptions.iter_mut().map(|(_, state)| &mut state.callback);
+        let services = self.services.iter_mut().map(|(_, state)| &mut state.callback);
+        let clients = self.clients.iter_mut().map(|(_, state)| &mut state.callback);
+        for known in timers.chain(subscriptions).chain(services).chain(clients) {
+            known.take_if(|known| *known == index);
+        }
+    }
+
     /// Forgets whatever the process registered; its callbacks and threads stay.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         fn purge<T>(slab: &mut Slab<T>, maps: &mut [&mut FxHashMap<Key, usize>], pid: u32) {

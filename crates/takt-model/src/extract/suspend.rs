@@ -287,18 +287,29 @@ impl Suspensions {
     }
 
     /// Holds every activation from now on against these suspensions: lengths, numbers and yields of
-    /// 1, 2, 3 ... activations in a row, empty where there are none; `None`: no longer. `account`:
-    /// what is longer than that goes to an account.
+    /// 1, 2, 3 ... activations in a row, those before it included, empty where there are none;
+    /// `None`: no longer. `account`: what is longer than that goes to an account.
     pub(crate) fn limit(&mut self, limits: Option<[Vec<u64>; 3]>, account: bool, noticed: &Noticed) {
-        let limit = |mut most: Vec<u64>| {
+        let before = self.limit.take();
+        let limit = |mut most: Vec<u64>, account: bool, before: Option<&CostLimit>| {
             if most.is_empty() {
                 most.push(0);
             }
-            CostLimit::new(most).noticed_by(noticed)
+            let limit = CostLimit::new(most);
+            let limit = if account { limit.with_account() } else { limit };
+            match before {
+                Some(before) => limit.after(before),
+                None => limit,
+            }
+            .noticed_by(noticed)
         };
         self.limit = limits.map(|[lengths, times, yields]| {
-            let lengths = if account { limit(lengths).with_account() } else { limit(lengths) };
-            Box::new(Limits { lengths, times: limit(times), yields: limit(yields) })
+            let before = before.as_deref();
+            Box::new(Limits {
+                lengths: limit(lengths, account, before.map(|before| &before.lengths)),
+                times: limit(times, false, before.map(|before| &before.times)),
+                yields: limit(yields, false, before.map(|before| &before.yields)),
+            })
         });
     }
 

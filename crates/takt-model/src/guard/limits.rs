@@ -104,6 +104,26 @@ impl SpanLimit {
         self.recent.push(at_ns);
     }
 
+    /// Continues where another one ends, so that a burst which began under that one counts as a
+    /// whole.
+    pub(crate) fn after(self, before: &Self) -> Self {
+        let stamps: Vec<u64> = before.recent.last().collect();
+        self.after_events(stamps.into_iter().rev())
+    }
+
+    /// The same for events that were held against none. What left this limit before it was one is
+    /// not reported, and no window reaches across it.
+    pub(crate) fn after_events(mut self, stamps: impl IntoIterator<Item = u64>) -> Self {
+        for at_ns in stamps {
+            self.see(at_ns);
+            if self.excess.take().is_some() {
+                self.gap();
+                self.recent.push(at_ns);
+            }
+        }
+        self
+    }
+
     /// Events may be missing here.
     pub fn gap(&mut self) {
         self.recent.values.clear();
@@ -206,6 +226,28 @@ impl CostLimit {
         self.recent.push(self.total_ns);
     }
 
+    /// Continues where another one ends, so that activations in a row under both count as a row.
+    pub(crate) fn after(self, before: &Self) -> Self {
+        let totals: Vec<u64> = before.recent.last().collect();
+        self.after_totals(totals.into_iter().rev())
+    }
+
+    /// The same for activations that were held against none: what all of them had taken after
+    /// each. What left this limit before it was one is not reported, and no window has it.
+    pub(crate) fn after_totals(mut self, totals_ns: impl IntoIterator<Item = u64>) -> Self {
+        let mut last_ns = None;
+        for total_ns in totals_ns {
+            if let Some(last_ns) = last_ns.replace(total_ns) {
+                self.see(0, total_ns.saturating_sub(last_ns));
+                self.take_beyond();
+                if self.excess.take().is_some() {
+                    self.gap();
+                }
+            }
+        }
+        self
+    }
+
     /// Activations may be missing here.
     pub fn gap(&mut self) {
         self.recent.values.clear();
@@ -274,6 +316,20 @@ impl CountLimit {
         }
     }
 
+    /// Continues where another one ends, so that messages of activations in a row under both count
+    /// as those of a row. What left this limit before it was one is not reported, and no window has
+    /// it.
+    pub(crate) fn after(mut self, before: &Self) -> Self {
+        let totals = before.recent.iter().skip(1).map(|(_, total)| *total).chain([before.total]);
+        for (&(activation, total), next) in before.recent.iter().zip(totals) {
+            (total..next).for_each(|_| self.see(0, activation));
+            if self.excess.take().is_some() {
+                self.gap();
+            }
+        }
+        self
+    }
+
     /// Messages may be missing here.
     pub fn gap(&mut self) {
         self.recent.clear();
@@ -286,167 +342,4 @@ impl CountLimit {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_beyond_a_curve_is_distinguished_from_what_is_within() {
-        let mut limit = CostLimit::new(vec![10, 15]).with_account();
-        for (at, took) in [(1, 10), (2, 5), (3, 30), (4, 5), (5, 11), (6, 4)] {
-            limit.see(at, took);
-        }
-        // 20 beyond one of 10; then 5 fit beside 10; 11 after 5 are 1 beyond both; 4 fit.
-        let beyond: Vec<(u64, u64, u64)> =
-            limit.take_beyond().iter().map(|b| (b.excess.at_ns, b.excess.events, b.more_ns)).collect();
-        assert_eq!(beyond, [(3, 1, 20), (5, 1, 1)]);
-        assert!(limit.take_beyond().is_empty() && limit.take().is_none());
-        // Whatever is distinguished, the rest is within the curve: so often that it is no
-        // disturbance, it is a broken curve.
-        for at in 0..2 * MOST_BEYOND as u64 {
-            limit.see(at + 10, 11);
-        }
-        assert!(limit.take().is_some());
-    }
-
-    proptest::proptest! {
-        /// What is left of the activations is within the curve in every window, and nothing is
-        /// reported that need not be left out.
-        #[test]
-        fn the_rest_is_within_the_curve(costs in proptest::collection::vec(0u64..30, 1..120), limits in proptest::collection::vec(5u64..15, 1..6)) {
-            let most: Vec<u64> = limits.iter().scan(0, |sum, l| { *sum += l; Some(*sum) }).collect();
-            let mut limit = CostLimit::new(most.clone()).with_account();
-            costs.iter().zip(0..).for_each(|(took, at)| limit.see(at, *took));
-            let mut rest = costs.clone();
-            for one in limit.take_beyond() {
-                let at = usize::try_from(one.excess.at_ns).unwrap();
-                proptest::prop_assert!(one.more_ns <= costs[at]);
-                rest[at] -= one.more_ns;
-            }
-            for (at, n) in (0..rest.len()).flat_map(|at| (1..=most.len().min(at + 1)).map(move |n| (at, n))) {
-                proptest::prop_assert!(rest[at + 1 - n..=at].iter().sum::<u64>() <= most[n - 1]);
-            }
-            let within = (0..costs.len()).all(|at| (1..=most.len().min(at + 1)).all(|n| costs[at + 1 - n..=at].iter().sum::<u64>() <= most[n - 1]));
-            proptest::prop_assert_eq!(within, rest == costs);
-        }
-    }
-
-    #[test]
-    fn spans_are_held_against_every_event() {
-        let mut limit = SpanLimit::new(vec![90, 190]);
-        for at in [100, 200, 300, 390] {
-            limit.see(at);
-        }
-        assert_eq!(limit.take(), None);
-        // 80 ns after the one before, and three in 170.
-        limit.see(470);
-        let excess = Excess { events: 2, assumed_ns: Some(90), seen_ns: 80, at_ns: 470 };
-        assert_eq!((limit.take(), limit.take()), (Some(excess), None));
-        // Each pair is far enough apart, three together are not.
-        let mut limit = SpanLimit::new(vec![90, 190]);
-        [0, 92, 184].into_iter().for_each(|at| limit.see(at));
-        let excess = limit.take().unwrap();
-        assert_eq!((excess.events, excess.seen_ns, excess.assumed_ns), (3, 184, Some(190)));
-        // No window across a gap.
-        limit.gap();
-        limit.see(185);
-        assert_eq!(limit.take(), None);
-    }
-
-    #[test]
-    fn what_should_never_come_is_reported_when_it_does() {
-        let mut limit = SpanLimit::new(Vec::new());
-        assert_eq!(limit.take(), None);
-        limit.see(7);
-        assert_eq!(limit.take(), Some(Excess { events: 1, assumed_ns: None, seen_ns: 0, at_ns: 7 }));
-    }
-
-    #[test]
-    fn costs_are_held_against_every_activation() {
-        let mut limit = CostLimit::new(vec![10, 15, 18]);
-        for (at, took) in [(1, 10), (2, 5), (3, 3), (4, 2), (5, 10)] {
-            limit.see(at, took);
-        }
-        assert_eq!(limit.take(), None);
-        limit.see(6, 6);
-        let excess = Excess { events: 2, assumed_ns: Some(15), seen_ns: 16, at_ns: 6 };
-        assert_eq!(limit.take(), Some(excess));
-        limit.gap();
-        limit.see(7, 10);
-        assert_eq!(limit.take(), None);
-        limit.see(8, 11);
-        assert_eq!(limit.take().map(|e| (e.events, e.seen_ns)), Some((1, 11)));
-    }
-
-    #[test]
-    fn any_curve_can_be_held_against() {
-        // Curves that fall are no curves, and still no reason to end.
-        for with_account in [false, true] {
-            let mut limit = CostLimit::new(vec![10, 3, 0]);
-            if with_account {
-                limit = limit.with_account();
-            }
-            for (at, took) in [(1, 9), (2, 0), (3, 4), (4, 0), (5, 0), (6, u64::MAX), (7, u64::MAX), (8, 0)] {
-                limit.see(at, took);
-            }
-            assert!(limit.take().is_some() || !limit.take_beyond().is_empty());
-        }
-    }
-
-    #[test]
-    fn messages_are_held_against_every_window() {
-        // Two at a time, three in two, three in three.
-        let mut limit = CountLimit::new(vec![2, 3, 3]);
-        for (at, activation) in [(1, 1), (2, 1), (3, 2), (4, 4), (5, 4), (6, 7)] {
-            limit.see(at, activation);
-        }
-        assert_eq!(limit.take(), None);
-        limit.see(7, 8);
-        limit.see(8, 9);
-        assert_eq!(limit.take(), None);
-        limit.see(9, 9);
-        assert_eq!(limit.take(), Some(Excess { events: 3, assumed_ns: Some(3), seen_ns: 4, at_ns: 9 }));
-        limit.gap();
-        limit.see(10, 10);
-        limit.see(11, 10);
-        assert_eq!(limit.take(), None);
-        limit.see(12, 10);
-        assert_eq!(limit.take().map(|excess| (excess.events, excess.seen_ns)), Some((1, 3)));
-        let mut empty = CountLimit::new(Vec::new());
-        empty.see(1, 5);
-        assert_eq!(empty.take().map(|excess| excess.assumed_ns), Some(Some(0)));
-    }
-
-    proptest::proptest! {
-        /// Found exactly where brute force finds it.
-        #[test]
-        fn counts_equal_brute_force(sent in proptest::collection::vec(0u64..4, 1..80), limits in proptest::collection::vec(0u64..4, 1..6)) {
-            let most: Vec<u64> = limits.iter().scan(0, |sum, l| { *sum += l; Some(*sum) }).collect();
-            let mut limit = CountLimit::new(most.clone());
-            let mut first = None;
-            for (activation, &count) in sent.iter().enumerate() {
-                (0..count).for_each(|_| limit.see(activation as u64, activation as u64));
-                let left = (1..=most.len().min(activation + 1)).any(|n| sent[activation + 1 - n..=activation].iter().sum::<u64>() > most[n - 1]);
-                if first.is_none() && left {
-                    first = Some(activation as u64);
-                }
-            }
-            proptest::prop_assert_eq!(limit.take().map(|e| e.at_ns), first);
-        }
-
-        /// Found exactly where brute force finds it, with tails moved down many times.
-        #[test]
-        fn equals_brute_force(costs in proptest::collection::vec(0u64..20, 1..200), limits in proptest::collection::vec(5u64..15, 1..6)) {
-            let most: Vec<u64> = limits.iter().scan(0, |sum, l| { *sum += l; Some(*sum) }).collect();
-            let mut limit = CostLimit::new(most.clone());
-            let mut first = None;
-            for (at, &took) in costs.iter().enumerate() {
-                limit.see(at as u64, took);
-                let left = (1..=most.len().min(at + 1)).find(|n| costs[at + 1 - n..=at].iter().sum::<u64>() > most[n - 1]);
-                if let (None, Some(n)) = (first, left) {
-                    first = Some((n as u64, at as u64));
-                }
-            }
-            proptest::prop_assert_eq!(limit.take().map(|e| (e.events, e.at_ns)), first);
-        }
-    }
-}
+mod tests;

@@ -85,6 +85,80 @@ fn numbers_are_kept_by_activations_in_a_row_and_guarded() {
     assert!(broken.iter().any(|reported| reported.contains(words)), "{broken:?}");
 }
 
+/// Each activation alone is within what is assumed, and so is each plan's; two in a row are not,
+/// with a new plan between them.
+#[test]
+fn windows_do_not_begin_anew_with_a_plan() {
+    let mut script = Script::new();
+    let (a, b) = (script.node(1, "a"), script.node(2, "b"));
+    let (counted, other) = (script.publisher(1, a, "/counted"), script.publisher(1, a, "/other"));
+    let timer = script.timer(1, a, 100 * MS);
+    let listener = script.subscription(2, b, "/other");
+    script.run(2, 2, listener, None, MS, &[]);
+    script.idle(2, 2);
+    let activation = |script: &mut Script, ns: u64, messages: usize, (switches, yields): (u64, u64)| {
+        script.emit(1, 1, Kind::ExecutorNextReady);
+        script.start(1, 1, timer);
+        script.work(1, 1, ns);
+        for _ in 0..messages {
+            script.publish(1, 1, counted);
+        }
+        script.publish(1, 1, other);
+        if switches + yields > 0 {
+            script.now_ns += 5_000;
+            let (switches, yields) = (Some(switches), Some(yields));
+            script.emit(1, 1, Kind::OffCpu { switches, ready_ns: Some(0), yields, early_ns: 0 });
+        }
+        script.end(1, 1, timer);
+        script.idle(1, 1);
+    };
+    for k in 0..20 {
+        script.wait_until(2_000 * MS + k * 100 * MS);
+        activation(&mut script, MS, 1, (0, 0));
+    }
+    let mut extractor = script.extract(Options::default());
+    script.events.clear();
+    let assumed = [
+        Assumed {
+            callback: "/a timer 100ms".into(),
+            cost_ns: Some(vec![3 * MS, 5 * MS]),
+            suspension_ns: Some(vec![MS]),
+            suspensions: vec![3, 4],
+            yields: vec![1, 1],
+            outputs: vec![("/counted".into(), vec![2, 3])],
+            ..Assumed::default()
+        },
+        // Three messages come in 120 ms or more.
+        Assumed {
+            callback: "/b subscription /other".into(),
+            spans_ns: Some(vec![40 * MS, 120 * MS]),
+            ..Assumed::default()
+        },
+    ];
+    extractor.assume(&assumed);
+    script.wait_until(2_000 * MS + 19 * 100 * MS + 60 * MS);
+    activation(&mut script, 3 * MS, 2, (3, 1));
+    feed(&mut extractor, &mut script);
+    assert_eq!(reported(&mut extractor), [""; 0]);
+    extractor.assume(&assumed);
+    script.wait_until(2_000 * MS + 19 * 100 * MS + 110 * MS);
+    activation(&mut script, 3 * MS, 2, (2, 1));
+    feed(&mut extractor, &mut script);
+    let broken = extractor.broken();
+    let is = |what: fn(&Breach) -> bool| broken.iter().any(|one| what(&one.what));
+    assert!(is(|what| matches!(what, Breach::Cost(_))), "{broken:?}");
+    assert!(is(|what| matches!(what, Breach::Suspensions(_))), "{broken:?}");
+    assert!(is(|what| matches!(what, Breach::Yields(_))), "{broken:?}");
+    assert!(is(|what| matches!(what, Breach::Output(_))), "{broken:?}");
+    assert!(is(|what| matches!(what, Breach::Arrivals(excess) if excess.events == 3)), "{broken:?}");
+    // What was reported is not reported again by the plan that follows.
+    extractor.assume(&assumed);
+    script.wait_until(2_000 * MS + 19 * 100 * MS + 400 * MS);
+    activation(&mut script, MS, 1, (0, 0));
+    feed(&mut extractor, &mut script);
+    assert_eq!(reported(&mut extractor), [""; 0]);
+}
+
 #[test]
 fn messages_beyond_what_was_assumed_are_reported_and_so_are_strangers() {
     let mut script = Script::new();
