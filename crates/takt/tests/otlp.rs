@@ -173,21 +173,17 @@ fn a_real_server_has_the_figures_of_robots_watch_and_manager_and_the_dashboard_s
     command.arg("--out").arg(workspace.path().join("watch"));
     let watched = command.args(["--pid", &manager.pid().to_string()]).output().unwrap();
     let status = manager.end();
-    let reserves = !["may not", "CAP_SYS_NICE"].iter().any(|word| manager.output("stderr").contains(word));
-    assert!(status.success() || !reserves, "{}", manager.output("stderr"));
+    let may_reserve = !["may not", "CAP_SYS_NICE"].iter().any(|word| manager.output("stderr").contains(word));
+    assert!(status.success() || !may_reserve, "{}", manager.output("stderr"));
+    // A machine that is full leaves nothing to reserve.
+    let reserves = may_reserve && !manager.output("stderr").contains("DEGRADED");
 
     for name in robots.split(' ').chain(["cyclic"]) {
         let robot = read_json(&workspace.path().join(name).join("run.json"))["robot"].clone();
         server.has_run(robot.as_str().unwrap(), &workspace.path().join(name));
     }
-    if std::env::var_os("TAKT_TEST_TELEMETRY").is_none() {
-        eprintln!(
-            "SKIPPED: causes, watch, manager and dashboard are not compared yet: TAKT_TEST_TELEMETRY=1 asks"
-        );
-        return;
-    }
     if !untraced(&traced) {
-        for cause in traced["trace"]["report"]["causes"].as_array().unwrap() {
+        for cause in traced["causes"].as_array().unwrap() {
             let labels = format!("cause={}, who={}", cause["cause"], cause["who"]);
             let reported = server.count(&format!("sum(takt_late_total{{robot=\"cyclic\", {labels}}})"));
             assert_eq!(reported, cause["count"].as_u64().unwrap(), "{cause}");
