@@ -246,7 +246,7 @@ fn configuration_text(root: &Path, nodes: &Nodes, more: &str) -> String {
     let listeners: Vec<TcpListener> = bound.collect();
     let ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
     let (root, controller) = (root.display(), ports[0]);
-    let more = more.replace("{root}", &root.display().to_string());
+    let more = more.replace("{root}", &root.to_string());
     let nodes = nodes.iter().zip(&ports[1..]).map(|((name, features), port)| {
         format!("NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=1 Feature={features}\n")
     });
