@@ -1,5 +1,5 @@
-//! A store of sealed run directories, in a folder that machines share. What is written to is an
-//! object store's interface, so that others can be added without another layout.
+//! A store of sealed run directories, in a folder that machines share or (feature `s3`) in a bucket
+//! of an object store; both have the same layout.
 //!
 //! ```text
 //! takt-store.json            what this is, and its version
@@ -15,6 +15,8 @@
 //! without a run are passed over, and runs without a row are looked up.
 
 mod backend;
+#[cfg(feature = "s3")]
+mod bucket;
 mod error;
 mod folder;
 mod index;

@@ -1,4 +1,4 @@
-//! Where a store is: a folder.
+//! Where a store is: a folder, or a bucket of an object store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,6 +6,9 @@ use std::sync::Arc;
 use crate::StoreError;
 use crate::backend::Backend;
 use crate::folder::Folder;
+
+/// What a bucket's address begins with.
+const S3: &str = "s3";
 
 /// An open place.
 #[derive(Debug)]
@@ -35,28 +38,49 @@ pub(crate) fn check(text: &str) -> Result<(), StoreError> {
     let Some((scheme, rest)) = text.split_once("://") else {
         return if text.is_empty() { wrong("the folder's name is missing") } else { Ok(()) };
     };
-    if scheme != "s3" {
-        return wrong("accepted is a folder");
+    if scheme != S3 {
+        return wrong("accepted is a folder, or s3://BUCKET/PREFIX");
     }
-    let bucket = rest.split('/').next().unwrap_or_default();
     if rest.contains(['@', '?']) {
         return wrong(
             "credentials do not belong in it: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which no run keeps",
         );
     }
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.is_empty() {
         return wrong("the bucket's name is missing");
     }
-    wrong(
-        "this takt keeps stores in folders only: mount the bucket (s3fs, rclone mount) and give that folder",
-    )
+    if let Some(character) = bucket.chars().find(|c| !(c.is_ascii_alphanumeric() || ".-_".contains(*c))) {
+        return wrong(&format!(
+            "{character:?} is in no bucket's name: accepted are letters, digits and . - _"
+        ));
+    }
+    let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(char::is_control);
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+    if !prefix.is_empty() && !prefix.split('/').all(plain) {
+        return wrong("a prefix is names with / between them");
+    }
+    if cfg!(not(feature = "s3")) {
+        return wrong(
+            "this takt was built without S3 (cargo build --release --features s3); or mount the bucket (s3fs, rclone mount) and \
+             give that folder",
+        );
+    }
+    Ok(())
 }
 
-/// Opens it. A folder is made where there is none and `create` is set.
+/// Opens it. A folder is made where there is none and `create` is set, a bucket never.
 pub(crate) fn open(text: &str, create: bool) -> Result<Place, StoreError> {
     check(text)?;
     let name = without_credentials(text);
     let wrong = |why: String| StoreError::Place { place: name.clone(), why };
+    #[cfg(feature = "s3")]
+    if let Some((S3, rest)) = text.split_once("://") {
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let opened = crate::bucket::Bucket::open(bucket, prefix.trim_end_matches('/'));
+        let backend = Arc::new(opened.map_err(|error| wrong(error.to_string()))?);
+        return Ok(Place { name, backend });
+    }
     let folder = PathBuf::from(text);
     if create {
         std::fs::create_dir_all(&folder).map_err(|error| wrong(error.to_string()))?;
@@ -88,13 +112,22 @@ mod tests {
         for (text, word) in [
             ("", "missing"),
             ("s3://", "bucket"),
-            ("s3://bucket", "mount"),
+            ("s3://my bucket/runs", "' ' is in no bucket's name"),
+            ("s3://bucket/a/../b", "a prefix is"),
+            ("s3://bucket//b", "a prefix is"),
             ("gs://bucket", "accepted is a folder"),
         ] {
             let error = check(text).unwrap_err().to_string();
             assert!(error.contains(word), "{text}: {error}");
         }
         assert!(check("some/folder").is_ok());
+        for text in ["s3://bucket", "s3://bucket/", "s3://my-bucket.lab/a/b/"] {
+            match (check(text), cfg!(feature = "s3")) {
+                (Ok(()), true) => {}
+                (Err(error), false) => assert!(error.to_string().contains("--features s3"), "{error}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub enum Command {
     Report(Report),
     /// Compare runs, campaigns, kernels or machines: differences with confidence intervals
     Compare(Compare),
-    /// Keep sealed runs in a store: a folder that machines share
+    /// Keep sealed runs in a store: a folder that machines share, or a bucket
     #[cfg(feature = "store")]
     Store {
         #[command(subcommand)]
@@ -284,7 +284,7 @@ pub struct Run {
     /// With the flight recorder: wake-ups later than this are late, microseconds
     #[arg(long, default_value_t = 100.0, requires = "flight_recorder")]
     pub late_us: f64,
-    /// Bring the run into this store when it has ended, a folder
+    /// Bring the run into this store when it has ended: a folder, or s3://BUCKET/PREFIX
     #[cfg(feature = "store")]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,

@@ -173,21 +173,17 @@ fn a_real_server_has_the_figures_of_robots_watch_and_manager_and_the_dashboard_s
     command.arg("--out").arg(workspace.path().join("watch"));
     let watched = command.args(["--pid", &manager.pid().to_string()]).output().unwrap();
     let status = manager.end();
-    let reserves = !["may not", "CAP_SYS_NICE"].iter().any(|word| manager.output("stderr").contains(word));
-    assert!(status.success() || !reserves, "{}", manager.output("stderr"));
+    let may_reserve = !["may not", "CAP_SYS_NICE"].iter().any(|word| manager.output("stderr").contains(word));
+    assert!(status.success() || !may_reserve, "{}", manager.output("stderr"));
+    // A machine that is full leaves nothing to reserve.
+    let reserves = may_reserve && !manager.output("stderr").contains("DEGRADED");
 
     for name in robots.split(' ').chain(["cyclic"]) {
         let robot = read_json(&workspace.path().join(name).join("run.json"))["robot"].clone();
         server.has_run(robot.as_str().unwrap(), &workspace.path().join(name));
     }
-    if std::env::var_os("TAKT_TEST_TELEMETRY").is_none() {
-        eprintln!(
-            "SKIPPED: causes, watch, manager and dashboard are not compared yet: TAKT_TEST_TELEMETRY=1 asks"
-        );
-        return;
-    }
     if !untraced(&traced) {
-        for cause in traced["trace"]["report"]["causes"].as_array().unwrap() {
+        for cause in traced["causes"].as_array().unwrap() {
             let labels = format!("cause={}, who={}", cause["cause"], cause["who"]);
             let reported = server.count(&format!("sum(takt_late_total{{robot=\"cyclic\", {labels}}})"));
             assert_eq!(reported, cause["count"].as_u64().unwrap(), "{cause}");
@@ -204,17 +200,36 @@ fn a_real_server_has_the_figures_of_robots_watch_and_manager_and_the_dashboard_s
     let completions = server.count("takt_chain_latency_seconds_count{chain=\"beat\"}");
     assert_eq!(completions, chain["completions"].as_u64().unwrap());
 
+    let has_values = |kind: &str| {
+        let of_kind = |one: &Value| {
+            one["name"].as_str().unwrap().contains(kind) && one["us"]["count"].as_u64().is_some_and(|n| n > 0)
+        };
+        robots.split(' ').any(|name| {
+            common_summary(&workspace.path().join(name))["measures"].as_array().unwrap().iter().any(of_kind)
+        })
+    };
     // The dashboard: each query has something to show.
     let dashboard = read_json(&root().join("docs/grafana/takt.json"));
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().unwrap() {
             let query = target["expr"].as_str().unwrap();
             let asked = query.replace("$__rate_interval", "5m").replace("$__range", "5m");
-            let empty = server.query(&asked.replace("$host", ".*")).is_empty();
+            let asked = asked.replace("$host", ".*");
+            // A robot that was slow to start has sent its figures once: no rate comes of that.
+            let once = asked.replace("rate(", "(").replace("[5m]", "");
+            let empty = server.query(&asked).is_empty() && server.query(&once).is_empty();
             let needs_trace = ["takt_late_total", "takt_events"].iter().any(|name| query.contains(name));
             let excused = (needs_trace && !traced["untraced"].is_null())
-                || (query.contains("takt_reservation") && !reserves);
-            assert!(!empty || excused, "{}: nothing for {asked}", panel["title"]);
+                || (query.contains("takt_reservation") && !reserves)
+                || ["reaction", "latency"]
+                    .iter()
+                    .any(|kind| query.contains(&format!("takt_{kind}_seconds")) && !has_values(kind));
+            assert!(
+                !empty || excused,
+                "{}: nothing for {asked}; {robots}: {:?}",
+                panel["title"],
+                ["reaction", "latency"].map(has_values)
+            );
         }
     }
 }

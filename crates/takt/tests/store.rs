@@ -1,11 +1,13 @@
 //! `takt store`, and `--store` of run and campaign: killed at random points, with places that are
-//! full, wrong or of another version.
+//! full, wrong or of another version, in folders and in a bucket.
 
 #![allow(clippy::unwrap_used)]
 #![cfg(feature = "store")]
 
 #[path = "golden/hold.rs"]
 mod golden;
+#[cfg(feature = "s3")]
+mod s3;
 mod takt;
 
 use std::path::{Path, PathBuf};

@@ -110,7 +110,7 @@ pub struct CampaignCommon {
     /// names what differs
     #[arg(long)]
     pub any_machine: bool,
-    /// Bring the runs into this store when all have been made, a folder
+    /// Bring the runs into this store when all have been made: a folder, or s3://BUCKET/PREFIX
     #[cfg(feature = "store")]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,

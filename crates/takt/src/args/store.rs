@@ -9,7 +9,7 @@ use clap::Subcommand;
 pub enum Store {
     /// Runs that are there, in the order of their beginning
     Ls {
-        /// The store: a folder
+        /// The store: a folder, or s3://BUCKET/PREFIX (takt built with the feature s3)
         store: String,
         /// Print them as JSON
         #[arg(long)]

@@ -169,6 +169,48 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
 }
 
 #[test]
+fn a_node_is_booted_into_the_kernel_that_a_run_asks_for() {
+    let _machine = alone();
+    let Some(cluster) = Cluster::start_rebooting() else { return };
+    let workspace = Workspace::new(CAMPAIGN);
+    let more = ["--on", "slurm", "--json", "--repetitions", "1", "--only", "work_us=0"];
+    let mut command = workspace.command(&more);
+    let ran = command.env("SLURM_CONF", cluster.configuration()).output().unwrap();
+    let table = json(&ran);
+    let measured: Vec<&Value> =
+        table["rows"].as_array().unwrap().iter().map(|row| &row["measured"]).collect();
+    assert_eq!(measured, [1, 1], "{table}");
+    // Booted before the run that asked for it: each job found its kernel there.
+    has(&cluster.file("n0", "boots"), &["rt\n"]);
+    let dir = folders(&workspace.runs()).remove(0);
+    let runs = sealed(&dir);
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    for header in runs.values() {
+        let experiment = &header["experiment"];
+        let kernel =
+            experiment["factors"].as_array().unwrap().iter().find(|f| f["name"] == "kernel").unwrap();
+        let found = |of: &Value| of.as_str().unwrap().to_owned();
+        let began = format!("{} {}\n", found(&experiment["place"]["job"]), found(&kernel["value"]));
+        has(&cluster.file("n0", "jobs"), &[&began]);
+    }
+    // Its clock is not this machine's: said once.
+    assert_eq!(stderr(&ran).matches("the clock of node n0 is 30.").count(), 1, "{}", stderr(&ran));
+    has(&stderr(&ran), &["ahead of this machine's", "latencies are not", "NTP"]);
+
+    // A program of another version measures nothing for this campaign.
+    let about = fs::read_to_string(dir.join("campaign.json")).unwrap();
+    let version = format!("\"takt\": \"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(about.contains(&version), "{about}");
+    fs::write(dir.join("campaign.json"), about.replace(&version, "\"takt\": \"0.0.9\"")).unwrap();
+    let lost = folders(&dir).into_iter().find(|run| run.join("hashes.json").is_file()).unwrap();
+    fs::remove_dir_all(lost).unwrap();
+    let mut resume = takt(["campaign", "resume"]);
+    let resumed = resume.arg(&dir).arg("--json").env("SLURM_CONF", cluster.configuration()).output().unwrap();
+    assert_eq!(resumed.status.code(), Some(1), "{}", stderr(&resumed));
+    has(&stderr(&resumed), &["node n0 runs takt ", "this campaign was begun with takt 0.0.9"]);
+}
+
+#[test]
 fn without_slurm_it_says_so() {
     let workspace = Workspace::new(CAMPAIGN);
     let message =
