@@ -335,6 +335,30 @@ impl Link {
         }
     }
 
+    /// At the end, while the program still waits for them: a robot that has stopped sending is
+    /// late.
+    pub(crate) fn end(&mut self, now_ns: u64) {
+        /// Periods without a packet.
+        const SILENT: u64 = 3;
+        let (Source::Tap(_), Some(period_ns), Some(&last_ns)) =
+            (&self.source, self.period_ns.map(|ns| ns as u64), self.times.back())
+        else {
+            return;
+        };
+        let due_ns = last_ns + period_ns;
+        let over_ns = now_ns.saturating_sub(due_ns);
+        if over_ns > (SILENT * period_ns).max(self.settings.late_ns(Some(period_ns as f64))) {
+            self.violations += 1;
+            self.blame(&Violation {
+                time_ns: due_ns,
+                us: over_ns as f64 / 1e3,
+                place: Place::RobotOrNetwork,
+                who: String::new(),
+                parts_us: Vec::new(),
+            });
+        }
+    }
+
     fn see(&mut self, packet: &Packet) {
         if !packet.incoming {
             if let Some(open) = self.open.pop_front() {
