@@ -160,8 +160,8 @@ fn a_loop_that_stops_is_reported_and_misses_its_releases() {
         }
         let thread =
             report["threads"].as_array().unwrap().iter().find(|thread| !thread["period_us"].is_null());
-        let said = report["notes"].to_string().contains("began no cycle in the last");
-        if thread.is_some_and(|thread| thread["missed"].as_u64() > Some(150)) && said {
+        let noted = report["notes"].to_string().contains("began no cycle in the last");
+        if thread.is_some_and(|thread| thread["missed"].as_u64() > Some(150)) && noted {
             return;
         }
         assert!(attempt < 3, "{report}");

@@ -241,7 +241,7 @@ mod tests {
 
     /// A packet that is late by 3 ms, stamped late by a slow robot, or in time.
     #[test]
-    fn a_slow_robot_is_told_from_a_slow_network() {
+    fn a_slow_robot_and_a_slow_network_are_distinguished() {
         for (stamped_late, expected) in [(true, (1, 0)), (false, (0, 1))] {
             let mut stamps = Stamps::new().unwrap();
             for index in 0..100_u64 {
