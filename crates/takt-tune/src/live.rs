@@ -42,6 +42,27 @@ fn watchdogs(words: Option<Vec<OsString>>) -> io::Result<Vec<Guard>> {
     (0..WATCHDOGS).map(|_| start(words.clone())).collect()
 }
 
+/// The search's own thread, before whatever has no real-time policy: on a machine as busy as those
+/// that are tuned it would else wait for its turn at each change, blocks would become few and the
+/// time would not be kept. It sleeps through the blocks; every real-time loop is above it.
+#[derive(Debug)]
+struct Prompt(Option<Policy>);
+
+impl Prompt {
+    fn begin() -> Self {
+        let before = Policy::read(0).ok().filter(|policy| !policy.is_real_time());
+        // Without the right to it the search is as it was.
+        Self(before.filter(|_| Policy::Fifo { priority: 1 }.apply(0).is_ok()))
+    }
+}
+
+impl Drop for Prompt {
+    fn drop(&mut self) {
+        // Refused only where another has changed it.
+        let _ = self.0.take().map(|before| before.apply(0));
+    }
+}
+
 /// How to tune the running machine.
 #[derive(Debug)]
 pub struct LiveOptions {
@@ -86,6 +107,8 @@ const NEWEST: f64 = 0.2;
 const SETTLE: Duration = Duration::from_millis(40);
 /// And so many periods.
 const SETTLE_PERIODS: f64 = 3.0;
+/// The last cycle of a block may end before the search goes on: a period, and no longer than this.
+const LAST_CYCLE: Duration = Duration::from_millis(5);
 /// So long at least the cycles under way may take to end, before blocks are looked at.
 const END_OF_BLOCKS: Duration = Duration::from_millis(100);
 
@@ -97,6 +120,7 @@ pub struct Live<'a> {
     journal: Option<Journal>,
     /// Behind the journal, so that it ends when everything has been taken back.
     watchdogs: Vec<Guard>,
+    _prompt: Prompt,
     stop: &'a AtomicBool,
     aim: Aim,
     /// The loop.
@@ -110,6 +134,7 @@ pub struct Live<'a> {
     /// Length of a block.
     pub block: Duration,
     settle: Duration,
+    last_cycle: Duration,
     /// By then everything is to have been taken back.
     deadline: Instant,
     /// What a block takes with all that belongs to it, as seen so far.
@@ -200,6 +225,7 @@ impl<'a> Live<'a> {
             watcher,
             journal: Some(journal),
             watchdogs,
+            _prompt: Prompt::begin(),
             stop,
             aim: options.aim,
             about,
@@ -209,6 +235,7 @@ impl<'a> Live<'a> {
             refreshed: Instant::now(),
             block,
             settle,
+            last_cycle: period.min(LAST_CYCLE),
             deadline: before + options.budget,
             takes: block + settle,
             refused: BTreeMap::new(),
@@ -374,6 +401,7 @@ impl Bench for Live<'_> {
             let (before, from_ns) = (CpuTime::read(), monotonic_ns());
             self.pause(self.block)?;
             let (to_ns, after) = (monotonic_ns(), CpuTime::read());
+            self.pause(self.last_cycle)?;
             let used = after.since(&before);
             let load = (used.busy - used.stolen - self.own_share()).max(0.0);
             windows.push(((from_ns, to_ns), used.stolen, load));

@@ -192,6 +192,12 @@ fn shown(pid: u32) -> Vec<String> {
     shown
 }
 
+/// Of one search; TAKT_TUNE_BUDGET, in seconds, is another one.
+fn budget() -> Duration {
+    let seconds = std::env::var("TAKT_TUNE_BUDGET").ok().map_or(60, |text| text.parse().unwrap());
+    Duration::from_secs(seconds)
+}
+
 /// Searches on a loop; None where kernel events cannot be had.
 fn searched(
     pid: u32,
@@ -207,7 +213,7 @@ fn searched(
             aim: "worst lateness of victim".parse().unwrap(),
             period: None,
             block: block_ms.map(Duration::from_millis),
-            budget: Duration::from_secs(60),
+            budget: budget(),
             state: folder.path().join("tried/state.json"),
             watchdog: None,
         },

@@ -18,6 +18,14 @@ const MOST_SOURCES: usize = 64;
 /// A kind of wake-up must be one of so many to begin the cycles.
 const LEAST_PART: u64 = 20;
 
+/// A reported period is not that of a thread whose wake-ups lie further apart than so many of it.
+const MOST_APART: f64 = 2.0;
+/// Newest wake-ups that this is determined from.
+const NEWEST: usize = 64;
+
+/// So many periods without a release are silence, and not one that is under way.
+const SILENT: f64 = 4.0;
+
 /// More cycles in a period, on average, are no cycles of it.
 const MOST_PER_PERIOD: f64 = 1.5;
 
@@ -45,6 +53,16 @@ impl Series {
     fn push(&mut self, time_ns: u64) {
         push(&mut self.times, time_ns, MOST_TIMES);
         self.count += 1;
+    }
+
+    /// Whether it wakes up about as often as a loop of this period, or more often.
+    fn is_as_frequent(&self, period_ns: f64) -> bool {
+        let newest = self.times.iter().rev().take(NEWEST + 1);
+        let mut distances: Vec<u64> =
+            newest.clone().zip(newest.skip(1)).map(|(later, before)| later.saturating_sub(*before)).collect();
+        distances.sort_unstable();
+        let middle = distances.get(distances.len() / 2);
+        middle.is_none_or(|&distance_ns| distance_ns as f64 <= MOST_APART * period_ns)
     }
 
     fn period(&mut self) -> Option<Period> {
@@ -109,6 +127,9 @@ impl Cycles {
                 rarest.map(|rarest| self.sources.remove(&rarest));
             }
         }
+        // Of a program with several loops it is the period of one; a thread that wakes up more
+        // seldom has its own, or none.
+        let given = given.filter(|&given| self.all.is_as_frequent(given));
         self.find_rhythm(given);
         self.is_reported = given.is_some();
         let mut finished = Vec::new();
@@ -128,6 +149,14 @@ impl Cycles {
             ns * self.next.saturating_sub(1) as f64 / to_ns.saturating_sub(from_ns).max(1) as f64
         });
         (self.is_reported || !by_turns || per_period <= MOST_PER_PERIOD).then_some(ns)
+    }
+
+    /// How long no cycle has begun until `until_ns`, and how many should have, by its period; None
+    /// where the last one may still be under way.
+    pub fn silence(&self, period_ns: f64, until_ns: u64) -> Option<(u64, u64)> {
+        let silent_ns = until_ns.saturating_sub(self.last_planned_ns?);
+        let periods = silent_ns as f64 / period_ns;
+        (periods > SILENT).then_some((silent_ns, periods as u64))
     }
 
     /// Wake-ups by what caused them, the most frequent first.
@@ -308,5 +337,41 @@ mod tests {
         let own = cycles.period_ns(false);
         assert!(own.is_some_and(|ns| (ns / 10e6 - 1.0).abs() < 0.01), "{own:?}");
         assert_eq!(cycles.period_ns(true), None);
+    }
+
+    /// 200 wake-ups by a timer every so many milliseconds.
+    fn every(ms: u64, given: Option<f64>) -> Cycles {
+        let mut cycles = Cycles::default();
+        for release in 0..200 {
+            cycles.add(&[woken(release * ms * 1_000_000, Source::Timer(1))], given, &|_| false);
+        }
+        cycles
+    }
+
+    #[test]
+    fn a_reported_period_is_not_that_of_a_thread_which_wakes_up_more_seldom() {
+        let period_ms = |cycles: Cycles| cycles.period_ns(false).map(|ns| (ns / 1e6).round());
+        assert_eq!(period_ms(every(2, Some(2e6))), Some(2.0));
+        // A loop that sleeps four times in a cycle.
+        assert_eq!(period_ms(every(2, Some(8e6))), Some(8.0));
+        // The heartbeat beside it, and one without a period.
+        assert_eq!(period_ms(every(100, Some(2e6))), Some(100.0));
+        let mut seldom = Cycles::default();
+        for release in 0..200_u64 {
+            // Squares modulo a prime are spread as chance would have it.
+            let at_ns = (release * 1009 + release * release % 997) * 1_000_000;
+            seldom.add(&[woken(at_ns, Source::Thread(7))], Some(2e6), &|_| false);
+        }
+        assert_ne!(seldom.period_ns(false), Some(2e6));
+    }
+
+    #[test]
+    fn a_loop_that_has_stopped_misses_its_releases() {
+        let cycles = every(2, None);
+        let period_ns = cycles.period_ns(false).unwrap();
+        let last_ns = 199 * 2_000_000;
+        assert_eq!(cycles.silence(period_ns, last_ns + 3_000_000), None);
+        let (silent_ns, missed) = cycles.silence(period_ns, last_ns + 1_001_000_000).unwrap();
+        assert_eq!((silent_ns, missed), (1_001_000_000, 500));
     }
 }

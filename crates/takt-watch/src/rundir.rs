@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::BufWriter;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -30,6 +31,9 @@ const MOST_ROWS: u64 = 36_000_000;
 /// Threads whose cycles are written.
 const MOST_THREADS: usize = 64;
 
+/// Rows are handed to the kernel so often.
+const FLUSHED: Duration = Duration::from_secs(1);
+
 /// A row of a thread's file.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -47,6 +51,7 @@ pub struct Recording {
     extra: Map<String, Value>,
     files: BTreeMap<i32, SampleFile>,
     rows: bool,
+    flushed: Instant,
 }
 
 impl Recording {
@@ -62,7 +67,8 @@ impl Recording {
         let header = RunHeader::new("watch", target);
         let mut extra = Map::new();
         extra.insert(takt_rundir::COMMAND_KEY.to_owned(), Value::String(takt_rundir::command_line()));
-        let recording = Self { dir, header, extra, files: BTreeMap::new(), rows: true };
+        let recording =
+            Self { dir, header, extra, files: BTreeMap::new(), rows: true, flushed: Instant::now() };
         recording.write_header()?;
         Ok(recording)
     }
@@ -112,8 +118,15 @@ impl Recording {
             let &JobRecord { index, planned_ns, wake_ns, end_ns, .. } = job;
             file.push(&Row { index, planned_ns, wake_ns, end_ns })?;
         }
-        // A kill loses no more than the second under way.
-        Ok(file.flush()?)
+        // A kill loses no more than the second under way. More often would cost a system call for
+        // each thread every time.
+        if self.flushed.elapsed() >= FLUSHED {
+            self.flushed = Instant::now();
+            for file in self.files.values_mut() {
+                file.flush()?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes everything else and seals it.

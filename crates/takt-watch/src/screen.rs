@@ -68,6 +68,11 @@ pub fn time(us: f64) -> String {
     }
 }
 
+/// A time that may be negative.
+pub fn signed(us: f64) -> String {
+    if us < 0.0 { format!("-{}", time(-us)) } else { time(us) }
+}
+
 fn late_style(thread: &ThreadReport) -> Color {
     match thread.late_share() {
         0.0 => GOOD,

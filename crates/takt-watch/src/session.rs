@@ -273,11 +273,9 @@ fn untraced(
             coarse.look(&watcher.watched);
         }
         let mut report = coarse.report(&options.target.to_string(), why);
-        for link in &mut watcher.links {
-            // Without events nobody can be blamed but the robot and the network.
-            link.take(last);
-            link.pending.clear();
-        }
+        watcher.take_packets(last);
+        // Without events nobody can be blamed but the robot and the network.
+        watcher.links.iter_mut().for_each(|link| link.pending.clear());
         report.links = watcher.links.iter().map(crate::link::Link::report).collect();
         if last {
             return report;

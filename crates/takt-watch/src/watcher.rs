@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use takt_rt::clock::monotonic_ns;
 use takt_rt::jobs::JobRecord;
 use takt_rt::procfs::Stat;
 use takt_rt::{placement, policy::Policy};
@@ -351,10 +352,10 @@ impl Watcher {
             self.take_cycles(tid, last, sink);
         }
         let until_ns = if last { u64::MAX } else { self.history.end_ns().saturating_sub(LINK_NS) };
+        self.take_packets(last);
         for index in 0..self.links.len() {
-            let link = &mut self.links[index];
-            link.take(last);
-            let late: Vec<Exchange> = link.pending.extract_if(.., |one| one.end_ns() < until_ns).collect();
+            let late: Vec<Exchange> =
+                self.links[index].pending.extract_if(.., |one| one.end_ns() < until_ns).collect();
             for one in late {
                 let usual = self.links[index].usual(one.arrived_ns);
                 self.judge_link(index, &one, &usual);
@@ -371,6 +372,17 @@ impl Watcher {
             self.links.push(Link::open(endpoint, self.settings)?);
         }
         Ok(())
+    }
+
+    /// Takes the packets that have passed since the last time, at the end with what is missing.
+    pub(crate) fn take_packets(&mut self, last: bool) {
+        let is_there = self.watched.is_there();
+        for link in &mut self.links {
+            link.take(last);
+            if last && is_there {
+                link.end(monotonic_ns());
+            }
+        }
     }
 
     /// Finds out where a packet's answer was held up, by the events that are there.

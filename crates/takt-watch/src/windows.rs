@@ -176,9 +176,7 @@ impl Watcher {
         sink: &mut dyn FnMut(i32, &[JobRecord]),
     ) -> Result<(), TraceError> {
         let now_ns = self.take_cycles_of(&mut windows.follower, last, sink);
-        for link in &mut self.links {
-            link.take(last);
-        }
+        self.take_packets(last);
         windows.refill(now_ns);
         self.read(windows, now_ns, last)?;
         let ripe_ns = if last { u64::MAX } else { now_ns };

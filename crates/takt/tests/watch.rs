@@ -6,6 +6,7 @@
 mod golden;
 mod takt;
 
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -112,6 +113,59 @@ fn control_c_keeps_what_was_measured() {
     let report = report(&output);
     assert!(report["seconds"].as_f64().unwrap() > 0.0);
     assert!(dir.join("hashes.json").is_file() && dir.join("watch.json").is_file());
+}
+
+/// Cycles of 10 ms from a line on its standard input on; then it lives, and its loop does not.
+const STOPS: &str = "
+import sys, time
+sys.stdin.readline()
+for _ in range(200): time.sleep(0.01)
+print('stopped', flush=True)
+time.sleep(3600)
+";
+
+#[test]
+fn a_loop_that_stops_is_reported_and_misses_its_releases() {
+    let _machine = alone();
+    if !has_python() {
+        return;
+    }
+    // What else this machine does may hide a rhythm.
+    for attempt in 1..=3 {
+        let folder = tempfile::tempdir().unwrap();
+        let mut python = Command::new("python3");
+        let mut watched =
+            python.args(["-c", STOPS]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let dir = folder.path().join("run");
+        let child = run(["watch", "--json", "--pid", &watched.id().to_string(), "--out"])
+            .arg(&dir)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for("the run", || dir.join("run.json").is_file().then_some(()));
+        std::thread::sleep(Duration::from_secs(1));
+        watched.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(watched.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "stopped\n");
+        std::thread::sleep(Duration::from_millis(2500));
+        // SAFETY: signals a child of this test that is not yet waited for.
+        unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+        let report = report(&child.wait_with_output().unwrap());
+        watched.kill().unwrap();
+        watched.wait().unwrap();
+        if missing(&format!("not traced: {}", report["untraced"]), report["untraced"].is_null()) {
+            return;
+        }
+        let thread =
+            report["threads"].as_array().unwrap().iter().find(|thread| !thread["period_us"].is_null());
+        let noted = report["notes"].to_string().contains("began no cycle in the last");
+        if thread.is_some_and(|thread| thread["missed"].as_u64() > Some(150)) && noted {
+            return;
+        }
+        assert!(attempt < 3, "{report}");
+    }
 }
 
 #[test]

@@ -114,8 +114,14 @@ impl Frames {
         if self.open.len() >= MOST_OPEN {
             self.open.pop_front();
         }
-        let exchange =
-            Exchange { arrived_ns: time_ns, bytes, late_ns: 0, answered_ns: None, answer_bytes: bytes };
+        let exchange = Exchange {
+            arrived_ns: time_ns,
+            bytes,
+            late_ns: 0,
+            answered_ns: None,
+            answer_bytes: bytes,
+            behind_ns: None,
+        };
         self.open.push_back((identity.key, exchange));
     }
 

@@ -250,6 +250,7 @@ mod tests {
             late_ns: 0,
             answered_ns: Some((queued + send) * 1000),
             answer_bytes: 60,
+            behind_ns: None,
         };
         (exchange, events)
     }

@@ -12,6 +12,7 @@ use takt_trace::Trace;
 #[cfg(feature = "ethercat")]
 use self::bus::Bus;
 pub use self::endpoint::{Endpoint, InterfaceName};
+pub use self::stamp::RobotClock;
 use self::stamp::Stamps;
 use self::tap::{Packet, Tap};
 use crate::error::WatchError;
@@ -86,19 +87,6 @@ pub struct Violation {
     pub parts_us: Vec<(Place, f64)>,
 }
 
-/// What the robot's own clock says, where its packets carry a time stamp.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct RobotClock {
-    /// Where in the data the stamp is found (a 64-bit float of seconds), bytes.
-    pub offset: usize,
-    /// The robot's clock against ours, parts per million; positive where it is fast.
-    pub drift_ppm: f64,
-    /// Late packets that the robot stamped late as well: it is slow.
-    pub slow_robot: u64,
-    /// Late packets that it had stamped in time: the network was slow.
-    pub slow_network: u64,
-}
-
 /// A link. On EtherCAT its packets are the frames with process data that the master sends, answered
 /// when they are back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -141,6 +129,8 @@ pub(crate) struct Exchange {
     pub(crate) late_ns: u64,
     pub(crate) answered_ns: Option<u64>,
     pub(crate) answer_bytes: u32,
+    /// How far it came behind the robot's own stamp, where that is known.
+    pub(crate) behind_ns: Option<u64>,
 }
 
 impl Exchange {
@@ -218,7 +208,6 @@ pub(crate) struct Link {
     blame: Vec<Blame>,
     worst: Vec<Violation>,
     stamps: Stamps,
-    slow: (u64, u64),
     settings: Settings,
 }
 
@@ -261,8 +250,7 @@ impl Link {
             margins: recorder()?,
             blame: Vec::new(),
             worst: Vec::new(),
-            stamps: Stamps::default(),
-            slow: (0, 0),
+            stamps: Stamps::new()?,
             settings,
         })
     }
@@ -347,6 +335,30 @@ impl Link {
         }
     }
 
+    /// At the end, while the program still waits for them: a robot that has stopped sending is
+    /// late.
+    pub(crate) fn end(&mut self, now_ns: u64) {
+        /// Periods without a packet.
+        const SILENT: u64 = 3;
+        let (Source::Tap(_), Some(period_ns), Some(&last_ns)) =
+            (&self.source, self.period_ns.map(|ns| ns as u64), self.times.back())
+        else {
+            return;
+        };
+        let due_ns = last_ns + period_ns;
+        let over_ns = now_ns.saturating_sub(due_ns);
+        if over_ns > (SILENT * period_ns).max(self.settings.late_ns(Some(period_ns as f64))) {
+            self.violations += 1;
+            self.blame(&Violation {
+                time_ns: due_ns,
+                us: over_ns as f64 / 1e3,
+                place: Place::RobotOrNetwork,
+                who: String::new(),
+                parts_us: Vec::new(),
+            });
+        }
+    }
+
     fn see(&mut self, packet: &Packet) {
         if !packet.incoming {
             if let Some(open) = self.open.pop_front() {
@@ -364,20 +376,15 @@ impl Link {
             }
         }
         let late_ns = self.arrive(packet.time_ns);
-        let step = self.stamps.see(&packet.data[..packet.data_bytes], packet.time_ns);
-        if late_ns > 0
-            && let (Some(step_s), Some(period_ns)) = (step, self.period_ns)
-        {
-            // A stamp that steps as far as the packet came late was made late.
-            let stamped_late = step_s * 1e9 > period_ns + 0.5 * late_ns as f64;
-            if stamped_late { self.slow.0 += 1 } else { self.slow.1 += 1 }
-        }
+        let late = self.period_ns.filter(|_| late_ns > 0).map(|period_ns| (late_ns, period_ns));
+        let behind_ns = self.stamps.see(&packet.data[..packet.data_bytes], packet.time_ns, late);
         self.open.push_back(Exchange {
             arrived_ns: packet.time_ns,
             bytes: packet.bytes,
             late_ns,
             answered_ns: None,
             answer_bytes: 0,
+            behind_ns,
         });
     }
 
@@ -407,7 +414,14 @@ impl Link {
                 }
                 self.violations += 1;
                 let answered_ns = Some(time_ns);
-                let late = Exchange { arrived_ns: time_ns, bytes, late_ns, answered_ns, answer_bytes: bytes };
+                let late = Exchange {
+                    arrived_ns: time_ns,
+                    bytes,
+                    late_ns,
+                    answered_ns,
+                    answer_bytes: bytes,
+                    behind_ns: None,
+                };
                 if alone { self.blame(&bus::missing(&late)) } else { self.pending.push(late) }
             }
             bus::Seen::Over(exchange) => {
@@ -437,6 +451,9 @@ impl Link {
         let Some(response_ns) = exchange.response_ns() else { return };
         self.answered += 1;
         self.responses.record(response_ns);
+        if let Some(behind_ns) = exchange.behind_ns {
+            self.stamps.answered(behind_ns, response_ns);
+        }
         if let Some(deadline_ns) = self.deadline_ns() {
             self.margins.record(deadline_ns.saturating_sub(response_ns));
         }
@@ -501,12 +518,7 @@ impl Link {
             violations: self.violations,
             blame,
             worst: self.worst.clone(),
-            robot_clock: self.stamps.found().map(|(offset, drift_ppm)| RobotClock {
-                offset,
-                drift_ppm,
-                slow_robot: self.slow.0,
-                slow_network: self.slow.1,
-            }),
+            robot_clock: self.stamps.report(self.period_ns),
             lost: match &self.source {
                 Source::Tap(tap) => tap.lost,
                 #[cfg(feature = "ethercat")]

@@ -15,6 +15,8 @@ use crate::report::{Kind, Report, Share, ThreadReport, Total};
 /// Threads and interrupts that are named in a list.
 const MOST_SHARES: usize = 8;
 pub(crate) const MOST_THREADS: usize = 64;
+/// A loop that has begun no cycle for so long, and for longer than a few periods, has stopped.
+const STOPPED_NS: u64 = 1_000_000_000;
 
 impl Watcher {
     /// Everything that is known now.
@@ -33,6 +35,7 @@ impl Watcher {
         if self.notes_left_out > 0 {
             notes.push(format!("{} more notes of single moments are left out", self.notes_left_out));
         }
+        notes.extend(self.stopped().take(MOST_SHARES));
         let unjudged: u64 = self.known.values().map(|known| known.unjudged).sum();
         if unjudged > 0 {
             let late: u64 = self.known.values().map(|known| known.late).sum();
@@ -76,6 +79,26 @@ impl Watcher {
         }
     }
 
+    /// How long a thread that lives has begun no cycle of its period, and how many it has missed.
+    fn silence(&self, tid: i32, known: &Known) -> Option<(u64, u64)> {
+        let until_ns = self.span_ns.filter(|_| self.watched.threads_now().contains(&tid))?.1;
+        known.cycles.silence(known.period_ns()?, until_ns)
+    }
+
+    /// Loops that have stopped.
+    fn stopped(&self) -> impl Iterator<Item = String> {
+        self.known.iter().filter_map(|(&tid, known)| {
+            let silent_ns = self.silence(tid, known)?.0;
+            let name = &self.watched.threads.get(&tid)?.name;
+            (silent_ns > STOPPED_NS).then(|| {
+                format!(
+                    "{name} (tid {tid}) lives, and began no cycle in the last {:.1} s",
+                    silent_ns as f64 / 1e9
+                )
+            })
+        })
+    }
+
     fn thread(&self, tid: i32, known: &Known, seconds: f64) -> Option<ThreadReport> {
         let followed = self.follower.threads.get(&tid)?;
         let named = self.watched.threads.get(&tid).cloned().unwrap_or_default();
@@ -108,7 +131,7 @@ impl Watcher {
             rate_hz: if span_s > 0.0 { (known.releases.saturating_sub(1)) as f64 / span_s } else { 0.0 },
             jitter_us: period_ns.and_then(|_| known.jitter_us()),
             releases: known.releases,
-            missed: known.cycles.missed,
+            missed: known.cycles.missed + self.silence(tid, known).map_or(0, |silent| silent.1),
             late: known.late,
             unjudged: known.unjudged,
             late_beyond_us: self.settings.late_ns(period_ns) as f64 / 1e3,

@@ -11,7 +11,7 @@ use takt_watch::link::{LinkReport, Place};
 use takt_watch::{FollowBy, Settings};
 
 use crate::link::{Steered, blamed, done};
-use crate::rig::{MS, Role, Watch, can_trace, pause};
+use crate::rig::{MS, Role, Watch, can_trace, follow, pause};
 use crate::{CPU, FEW, MANY, OTHER_CPU, alone, settings};
 
 /// Longer than what counts as late.
@@ -108,7 +108,7 @@ fn eighteen_of_twenty_places_of_a_bus_are_named() {
     assert!(can_trace());
     let mut short = Vec::new();
     let mut judge_case = |name: &str, place: Place, plant: &mut dyn FnMut(&mut Bus)| {
-        let link = watched(MANY, FollowBy::Auto, plant).unwrap();
+        let link = watched(MANY, follow(), plant).unwrap();
         println!("{name}: {} of {MANY} put down to {place:?}; {:?}", blamed(&link, place), link.blame);
         if blamed(&link, place) * 10 < MANY * 9 {
             short.push(name.to_owned());
@@ -127,7 +127,7 @@ fn eighteen_of_twenty_places_of_a_bus_are_named() {
         hog.plant();
     });
     drop(hog);
-    let none = watched(MANY, FollowBy::Auto, &mut |_| pause(20 * MS)).unwrap();
+    let none = watched(MANY, follow(), &mut |_| pause(20 * MS)).unwrap();
     println!("nothing planted: {:?}", none.blame);
     assert!(short.is_empty(), "less than 18 of 20: {short:?}");
 }

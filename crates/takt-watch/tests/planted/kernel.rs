@@ -10,6 +10,10 @@ use takt_rt::clock::monotonic_ns;
 use crate::rig::{MS, pause};
 use crate::{CPU, answer, settings, steered};
 
+/// How slow filters are is measured: what else the machine does must not come between, and what
+/// is watched must.
+const BEFORE_OTHERS: &str = "fifo:10";
+
 /// Bytes 2 and 3 of the data of a packet that slow filters of a mark look at for long.
 pub const MARK: u16 = 0x5502;
 
@@ -20,7 +24,7 @@ fn done(rc: libc::c_int, what: &str) {
 /// Packets to itself in a network of its own, in which each passes many slow filters: the network's
 /// software interrupt on the CPU of whoever sends.
 pub fn softirqs(long_ns: u64) {
-    let thread = takt_rt::thread::spawn("sender", &settings("other", Some(CPU)), move || {
+    let thread = takt_rt::thread::spawn("sender", &settings(BEFORE_OTHERS, Some(CPU)), move || {
         // SAFETY: takes flags alone, and concerns this thread and what it opens.
         done(unsafe { libc::unshare(libc::CLONE_NEWNET) }, "unshare");
         let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status();
@@ -37,9 +41,12 @@ pub fn softirqs(long_ns: u64) {
 /// Makes the kernel's protocols take `long_ns` for each packet with the mark that comes in or goes
 /// out, before any of them has it.
 pub fn protocols(long_ns: u64) {
-    // ETH_P_ALL: on the loopback each passes twice.
-    let (_slow, _) = slow(0x0003, 2 * long_ns);
-    answer(|| {});
+    let thread = takt_rt::thread::spawn("filters", &settings(BEFORE_OTHERS, None), move || {
+        // ETH_P_ALL: on the loopback each passes twice.
+        let (_slow, _) = slow(0x0003, 2 * long_ns);
+        answer(|| {});
+    });
+    steered(thread);
 }
 
 /// So many slow filters that a packet to itself takes `long_ns`, and what sends one.

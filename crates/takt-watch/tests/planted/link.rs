@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use takt_watch::link::{LinkReport, Place};
 use takt_watch::{FollowBy, Settings};
 
-use crate::rig::{MS, Role, Watch, can_trace, pause};
+use crate::rig::{MS, Role, Watch, can_trace, follow, pause};
 use crate::{CPU, FEW, MANY, OTHER_CPU, alone, kernel};
 
 /// Sends its own clock as RTDE does: big-endian seconds, behind a header. "late": the next packet
@@ -299,10 +299,10 @@ fn eighteen_of_twenty_places_are_named() {
     };
     let only = std::env::var("TAKT_CLASS").unwrap_or_default();
     for (name, place, role, plant) in CLASSES.into_iter().filter(|class| class.0.contains(&only)) {
-        judge_case(name, place, watched(MANY, FollowBy::Auto, role, plant).unwrap().0);
+        judge_case(name, place, watched(MANY, follow(), role, plant).unwrap().0);
     }
     // Nothing planted: nobody is blamed but who was late by the clocks of robot and program.
-    let (none, [sent, got, own]) = watched(MANY, FollowBy::Auto, "", |_| pause(20 * MS)).unwrap();
+    let (none, [sent, got, own]) = watched(MANY, follow(), "", |_| pause(20 * MS)).unwrap();
     println!("nothing planted: {:?}; late by their own clocks: {sent}, {got}, {own}", none.blame);
     for (place, most) in [
         (Place::RobotOrNetwork, sent),

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rig::{MS, Outcome, Role, Watch, can_trace, judged, pause, spin};
+use rig::{MS, Outcome, Role, Watch, can_trace, follow, judged, pause, spin};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::periodic::{Periodic, SleepStrategy};
 use takt_rt::pi_mutex::PiMutex;
@@ -48,7 +48,7 @@ fn settings(policy: &str, cpu: Option<usize>) -> ThreadSettings {
 
 /// What is late here: a millisecond, which an undisturbed machine keeps.
 fn patient() -> Settings {
-    Settings { late_ns: Some(MS), windows: 10_000, ..Settings::default() }
+    Settings { late_ns: Some(MS), windows: 10_000, follow: follow(), ..Settings::default() }
 }
 
 struct Ended(Child);
@@ -317,10 +317,7 @@ while True:
         while time.monotonic() < begin + 0.02: pass
 ";
     let child = python(code)?;
-    let watch = Watch::start(
-        child.0.id(),
-        Settings { late_ns: Some(4 * MS), windows: 10_000, ..Settings::default() },
-    );
+    let watch = Watch::start(child.0.id(), Settings { late_ns: Some(4 * MS), ..patient() });
     pause(count as u64 * 700 * MS);
     let report = watch.finish();
     let thread = report.threads.iter().find(|thread| thread.period_us.is_some())?;

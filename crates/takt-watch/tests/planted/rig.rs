@@ -9,12 +9,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use takt_rt::clock::{monotonic_ns, sleep_until};
 use takt_trace::Cause;
 use takt_trace::analysis::Late;
-use takt_watch::{Options, Report, Settings, Target, TraceOptions, watch};
+use takt_watch::{FollowBy, Options, Report, Settings, Target, TraceOptions, watch};
 
 pub const MS: u64 = 1_000_000;
 
 pub fn pause(ns: u64) {
     sleep_until(monotonic_ns() + ns);
+}
+
+/// Who follows the threads in the campaigns: TAKT_FOLLOW is `kernel` or `events`.
+pub fn follow() -> FollowBy {
+    match std::env::var("TAKT_FOLLOW").as_deref() {
+        Ok("kernel") => FollowBy::Kernel,
+        Ok("events") => FollowBy::Events,
+        _ => FollowBy::Auto,
+    }
 }
 
 pub fn spin(ns: u64) {

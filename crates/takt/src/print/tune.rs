@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use takt_tune::search::Stage;
 use takt_tune::{GuestSide, InGuests, KnobRow, TuneReport};
-use takt_watch::screen::time;
+use takt_watch::screen::{signed, time};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -116,10 +116,6 @@ fn in_guests(out: &mut String, guests: &InGuests) {
         figures(without),
         figures(with)
     );
-}
-
-fn signed(us: f64) -> String {
-    if us < 0.0 { format!("-{}", time(-us)) } else { time(us) }
 }
 
 fn help(settings: usize) -> String {

@@ -6,7 +6,7 @@ use takt_trace::Cause;
 use takt_watch::link::LinkReport;
 use takt_watch::python::PythonReport;
 use takt_watch::report::{Share, Total};
-use takt_watch::screen::time;
+use takt_watch::screen::{signed, time};
 use takt_watch::{Kind, Report, ThreadReport};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
@@ -133,6 +133,15 @@ fn link(out: &mut String, link: &LinkReport) {
             "  the robot's clock drifts by {:.0} ppm; of late packets {} were stamped late (slow robot), {} in time (slow network)",
             clock.drift_ppm, clock.slow_robot, clock.slow_network
         );
+        let [median, p99, worst] = clock.phase_us.map(time);
+        if let Some([least, low]) = clock.margin_us {
+            let _ = writeln!(
+                out,
+                "  by that clock answers leave {median} after the packet could have come (P99 {p99}, worst {worst}): margin {} at least, {} in 99 % of cycles",
+                signed(least),
+                signed(low)
+            );
+        }
     }
     for blame in &link.blame {
         let who = if blame.who.is_empty() { String::new() } else { format!(" ({})", blame.who) };

@@ -25,8 +25,14 @@ fn frames_are_known_again_and_the_lost_are_missed() {
     // Nobody asked for it; not of this protocol.
     frames.see(&lrw(9, true), 5200, false, &mut seen);
     frames.see(&[0; 60], 5300, true, &mut seen);
-    let exchange =
-        Exchange { arrived_ns: 5000, bytes: 46, late_ns: 0, answered_ns: Some(5100), answer_bytes: 46 };
+    let exchange = Exchange {
+        arrived_ns: 5000,
+        bytes: 46,
+        late_ns: 0,
+        answered_ns: Some(5100),
+        answer_bytes: 46,
+        behind_ns: None,
+    };
     let sent = |time_ns, alone| Seen::Sent { time_ns, bytes: 46, alone };
     assert_eq!(seen, [sent(1000, false), sent(5000, true), Seen::Over(exchange)]);
     seen.clear();
@@ -66,6 +72,7 @@ fn judged(sent_us: u64, back_us: u64, events: Vec<Event>) -> Violation {
         late_ns: 0,
         answered_ns: Some(back_us * 1000),
         answer_bytes: 46,
+        behind_ns: None,
     };
     let others = [exchange(6 * MS, back_us), exchange(2 * MS, 2 * MS + 100), exchange(MS, MS + 100)];
     let late = Exchange { late_ns: (sent_us - 10 * MS) * 1000, ..exchange(sent_us, sent_us) };
@@ -136,6 +143,7 @@ fn a_late_return_is_the_wire_s_or_the_receive_path_s() {
         late_ns: 0,
         answered_ns: Some(14_000_000),
         answer_bytes: 46,
+        behind_ns: None,
     };
     let received = event(14 * MS, 0, Kind::Packet { step: PacketStep::Received, buffer: 1, bytes: 46 });
     let found = |raised_us: u64| {
