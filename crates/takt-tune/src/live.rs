@@ -42,27 +42,6 @@ fn watchdogs(words: Option<Vec<OsString>>) -> io::Result<Vec<Guard>> {
     (0..WATCHDOGS).map(|_| start(words.clone())).collect()
 }
 
-/// The search's own thread, before whatever has no real-time policy: on a machine as busy as those
-/// that are tuned it would else wait for its turn at each change, blocks would become few and the
-/// time would not be kept. It sleeps through the blocks; every real-time loop is above it.
-#[derive(Debug)]
-struct Prompt(Option<Policy>);
-
-impl Prompt {
-    fn begin() -> Self {
-        let before = Policy::read(0).ok().filter(|policy| !policy.is_real_time());
-        // Without the right to it the search is as it was.
-        Self(before.filter(|_| Policy::Fifo { priority: 1 }.apply(0).is_ok()))
-    }
-}
-
-impl Drop for Prompt {
-    fn drop(&mut self) {
-        // Refused only where another has changed it.
-        let _ = self.0.take().map(|before| before.apply(0));
-    }
-}
-
 /// How to tune the running machine.
 #[derive(Debug)]
 pub struct LiveOptions {
@@ -120,7 +99,6 @@ pub struct Live<'a> {
     journal: Option<Journal>,
     /// Behind the journal, so that it ends when everything has been taken back.
     watchdogs: Vec<Guard>,
-    _prompt: Prompt,
     stop: &'a AtomicBool,
     aim: Aim,
     /// The loop.
@@ -225,7 +203,6 @@ impl<'a> Live<'a> {
             watcher,
             journal: Some(journal),
             watchdogs,
-            _prompt: Prompt::begin(),
             stop,
             aim: options.aim,
             about,
