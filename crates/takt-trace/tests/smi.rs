@@ -89,18 +89,36 @@ const PLANTED: [u64; 3] = [60, 80, 100];
 const PERIOD: Duration = Duration::from_millis(5);
 const LONG_NS: u64 = 3_000_000;
 
+/// Of the power management: each write makes an SMI.
+const PORT: u16 = 0xb2;
+
+/// Allows this thread the port.
+#[cfg(target_arch = "x86_64")]
+fn allow_port() {
+    // SAFETY: takes integers.
+    let allowed = unsafe { libc::ioperm(PORT.into(), 1, 1) };
+    assert_eq!(allowed, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn allow_port() {}
+
+#[cfg(target_arch = "x86_64")]
+fn smi() {
+    // SAFETY: this thread may use the port, and the firmware of this virtual machine takes 0x55
+    // for nothing.
+    unsafe { std::arch::asm!("out dx, al", in("dx") PORT, in("al") 0x55_u8, options(nomem, nostack)) };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn smi() {}
+
 /// Sends SMIs to this CPU, one after the other. Each is over within some microseconds, which no
 /// event of the kernel shows.
 fn smis() {
-    const PORT: u16 = 0xb2;
     let until_ns = monotonic_ns() + LONG_NS;
     while monotonic_ns() < until_ns {
-        // SAFETY: this thread may use the port (`ioperm` below), and the firmware of this virtual
-        // machine takes 0x55 for nothing.
-        #[cfg(target_arch = "x86_64")]
-        unsafe {
-            std::arch::asm!("out dx, al", in("dx") PORT, in("al") 0x55_u8, options(nomem, nostack));
-        }
+        smi();
     }
 }
 
@@ -118,9 +136,7 @@ fn late(act: fn()) -> (Vec<Late>, Vec<String>) {
     let tracer = Tracer::start(&options).unwrap();
     let settings = ThreadSettings { policy: "fifo:50".parse().unwrap(), ..ThreadSettings::default() };
     let victim = takt_rt::thread::spawn("victim", &settings, move || {
-        // SAFETY: takes integers; allows this thread one port.
-        #[cfg(target_arch = "x86_64")]
-        assert_eq!(unsafe { libc::ioperm(0xb2, 1, 1) }, 0, "{}", std::io::Error::last_os_error());
+        allow_port();
         let mut periodic = Periodic::start_now(PERIOD, SleepStrategy::Kernel).unwrap();
         let mut jobs = Vec::with_capacity(200);
         while jobs.len() < 120 {
