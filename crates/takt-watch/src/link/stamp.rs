@@ -32,6 +32,13 @@ pub struct RobotClock {
 
 /// Packets before a place is taken for a stamp.
 const ENOUGH: u64 = 50;
+/// Packets that may not fit, of so many: sent again by TCP when their acknowledgement is late, or
+/// of another kind.
+const FITTING: u64 = 20;
+/// And so many beside, of which the first packets may be.
+const MISFITS: u64 = 2;
+/// Times that the search begins anew, where the packet that it began with was of another kind.
+const BEGINNINGS: u32 = 8;
 /// Packets about one that show how fast the network can be. Clocks that drift by 100 ppm come apart
 /// by 13 us in so many of 2 ms.
 const ABOUT: usize = 64;
@@ -42,7 +49,10 @@ struct Candidate {
     offset: usize,
     big_endian: bool,
     last: f64,
-    alive: bool,
+    /// From the value before, seconds.
+    step_s: f64,
+    /// Packets in which it was none.
+    misfits: u64,
     first: (f64, u64),
     now_ns: u64,
 }
@@ -51,7 +61,9 @@ struct Candidate {
 #[derive(Debug)]
 pub(super) struct Stamps {
     candidates: Vec<Candidate>,
+    /// Since the search began.
     seen: u64,
+    beginnings: u32,
     /// The place whose packets are in `ahead_ns`.
     place: Option<(usize, bool)>,
     /// How far our clock was ahead of the stamps of the newest packets, from their first one on.
@@ -77,6 +89,7 @@ impl Stamps {
         Ok(Self {
             candidates: Vec::new(),
             seen: 0,
+            beginnings: 0,
             place: None,
             ahead_ns: VecDeque::with_capacity(ABOUT),
             behind: Recorder::compact(None)?,
@@ -96,25 +109,23 @@ impl Stamps {
             return None;
         }
         let known = self.seen > ENOUGH;
-        let mut step_s = None;
         for one in &mut self.candidates {
-            let Some(now) = value(data, one.offset, one.big_endian) else {
-                one.alive = false;
-                continue;
-            };
-            let by = now - one.last;
             // It grows, and over all as fast as our clock does, but for drift.
             let ours_s = time_ns.saturating_sub(one.first.1) as f64 / 1e9;
-            let theirs_s = now - one.first.0;
-            if by <= 0.0 || (known && (theirs_s - ours_s).abs() > 0.05 * ours_s + 0.2) {
-                one.alive = false;
-                continue;
+            let fitting = value(data, one.offset, one.big_endian)
+                .filter(|now| *now > one.last && (now - one.first.0 - ours_s).abs() <= 0.05 * ours_s + 0.2);
+            match fitting {
+                Some(now) => (one.step_s, one.last, one.now_ns) = (now - one.last, now, time_ns),
+                None => one.misfits += 1,
             }
-            (one.last, one.now_ns) = (now, time_ns);
-            step_s.get_or_insert(by);
         }
-        self.candidates.retain(|one| one.alive);
-        let step_s = step_s.filter(|_| known)?;
+        let bearable = MISFITS + self.seen / FITTING;
+        self.candidates.retain(|one| one.misfits <= bearable);
+        if self.candidates.is_empty() && self.beginnings < BEGINNINGS {
+            self.beginnings += 1;
+            self.seen = 0;
+        }
+        let step_s = self.candidates.first().filter(|one| known && one.now_ns == time_ns)?.step_s;
         if let Some((late_ns, period_ns)) = late {
             // A stamp that steps as far as the packet came late was made late.
             let is_stamped_late = step_s * 1e9 > period_ns + 0.5 * late_ns as f64;
@@ -133,7 +144,8 @@ impl Stamps {
                     offset,
                     big_endian,
                     last: first,
-                    alive: true,
+                    step_s: 0.0,
+                    misfits: 0,
                     first: (first, time_ns),
                     now_ns: time_ns,
                 });
@@ -258,6 +270,30 @@ mod tests {
             let clock = stamps.report(Some(2e6)).unwrap();
             assert_eq!((clock.slow_robot, clock.slow_network), expected, "{clock:?}");
         }
+    }
+
+    /// TCP sends a packet again whose acknowledgement is late, and a robot has messages of other
+    /// kinds, the first one among them.
+    #[test]
+    fn packets_that_come_twice_and_others_hide_no_stamp() {
+        let mut stamps = Stamps::new().unwrap();
+        let other = b"a message of another kind, 1234567890".to_vec();
+        stamps.see(&other, 999_000_000, None);
+        let mut twice = 0;
+        for index in 0..500_u64 {
+            let time_ns = 1_000_000_000 + 8_000_000 * index;
+            let data = packet(50.0 + time_ns as f64 / 1e9, 0.5);
+            stamps.see(&data, time_ns, None);
+            if index % 50 == 10 {
+                twice += u32::from(stamps.see(&data, time_ns + 2_000_000, None).is_some());
+            }
+            if index % 100 == 70 {
+                stamps.see(&other, time_ns + 3_000_000, None);
+            }
+        }
+        let clock = stamps.report(Some(8e6)).unwrap();
+        assert!(clock.offset == 4 && clock.drift_ppm.abs() < 1.0, "{clock:?}");
+        assert!(twice == 0 && clock.behind_us[2] < 1.0, "{clock:?}");
     }
 
     #[test]
