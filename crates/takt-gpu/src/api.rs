@@ -16,8 +16,9 @@ pub(crate) const NEEDED: CudaVersion = CudaVersion(12000);
 /// CUDA_ERROR_MPS_SERVER_NOT_READY.
 const MPS_NOT_READY: u32 = 807;
 
-/// How long its server may recover: seconds, as a rule.
-const MPS_PATIENCE: Duration = Duration::from_secs(10);
+/// How long its server may recover. Two calls may wait so long, and who starts a program waits 15 s
+/// for its first work.
+const MPS_PATIENCE: Duration = Duration::from_secs(5);
 
 const MPS_PAUSE: Duration = Duration::from_millis(50);
 
@@ -113,8 +114,6 @@ driver_functions! {
 }
 
 impl Api {
-    /// The error of a call that returned `code`.
-    #[cold]
     /// Calls again while MPS is not ready: its server takes no clients while it recovers from one
     /// that was killed at work.
     pub(crate) fn when_mps_is_ready(call: impl Fn() -> u32) -> u32 {
@@ -127,6 +126,8 @@ impl Api {
         }
     }
 
+    /// The error of a call that returned `code`.
+    #[cold]
     pub(crate) fn refused(&self, name: &'static str, code: u32) -> GpuError {
         if let Some(text) = sticky(code) {
             return GpuError::Lost { code, text };

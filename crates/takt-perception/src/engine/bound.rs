@@ -174,8 +174,8 @@ impl Bound {
         self.on_host
     }
 
-    /// Adds a slot: device addresses of its input and outputs. With graphs its inference runs and
-    /// is captured now.
+    /// Adds a slot: device addresses of its input and outputs. With graphs its first run captures
+    /// it.
     ///
     /// # Safety
     /// There is memory for floats of the network's shapes at each address, until this is dropped

@@ -538,7 +538,7 @@ __device__ void merge(Gather &into, const Gather &part, bool piece) {
     }
 }
 
-// Adds up what the lanes of `root` hold.
+// Adds up what the lanes hold that are `mine`.
 __device__ Gather together(const Gather &part, bool mine) {
     Gather sum;
     clear(sum);

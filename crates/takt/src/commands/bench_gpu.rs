@@ -1,5 +1,6 @@
 //! `takt bench gpu`: what perception on a GPU must reach, measured here, or why it was not.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use takt_gpu::check::MeasuredWait;
@@ -128,16 +129,25 @@ fn interference(args: &BenchGpu, what: &str) -> Result<Requirement, Box<dyn std:
     Ok(judge(&campaign::measure(&campaign, &common)?.table, what))
 }
 
-/// The worst reaction without and with, over all kinds of interference.
+/// The worst reaction without and with, over the kinds of interference. With counts where every
+/// kind that was measured without was measured with, too.
 fn judge(table: &Table, what: &str) -> Requirement {
-    let worst = |mitigation: &str| {
+    let measured = |mitigation: &str| -> BTreeMap<&str, f64> {
         let rows = table.rows.iter().filter(|row| row.factor("mitigation") == Some(mitigation));
-        rows.filter(|row| row.us.count > 0).map(|row| row.us.worst).fold(f64::NAN, f64::max)
+        let rows = rows.filter(|row| row.us.count > 0);
+        let mut worst = BTreeMap::new();
+        for row in rows {
+            let known = worst.entry(row.factor("interference").unwrap_or_default()).or_insert(0.0);
+            *known = row.us.worst.max(*known);
+        }
+        worst
     };
-    let without = worst("none");
-    let with =
-        WITH.map(|mitigation| (mitigation, worst(mitigation))).into_iter().find(|(_, worst)| *worst > 0.0);
-    let (mitigation, with) = with.unwrap_or(("", f64::NAN));
+    let worst = |of: &BTreeMap<&str, f64>| of.values().copied().fold(f64::NAN, f64::max);
+    let none = measured("none");
+    let without = worst(&none);
+    let mut with = WITH.into_iter().map(|mitigation| (mitigation, measured(mitigation)));
+    let with = with.find(|(_, with)| none.keys().all(|kind| with.contains_key(kind)));
+    let (mitigation, with) = with.map_or(("", f64::NAN), |(mitigation, with)| (mitigation, worst(&with)));
     if !(without > 0.0 && with > 0.0) {
         let problems: Vec<&str> =
             table.rows.iter().flat_map(|row| &row.problems).map(String::as_str).take(2).collect();
@@ -196,8 +206,14 @@ mod tests {
     use takt_lab::campaign::Row;
 
     fn row(mitigation: &str, worst_us: f64) -> Row {
+        of_kind("gpu.compute", mitigation, worst_us)
+    }
+
+    fn of_kind(kind: &str, mitigation: &str, worst_us: f64) -> Row {
         let mut row = Row::default();
-        row.factors.push(takt_rundir::Factor { name: "mitigation".to_owned(), value: mitigation.to_owned() });
+        for (name, value) in [("mitigation", mitigation), ("interference", kind)] {
+            row.factors.push(takt_rundir::Factor { name: name.to_owned(), value: value.to_owned() });
+        }
         if worst_us > 0.0 {
             row.us = takt_stats::Summary::of(&mut [worst_us]);
         } else {
@@ -229,6 +245,16 @@ mod tests {
             |worst_us| vec![row("none", 80_000.0), row("all", 70_000.0), row("all+mps-limits", worst_us)];
         assert!(judge(&table(mps(8_000.0)), "x").measured.unwrap().contains("with all+mps-limits: 10.0 x"));
         assert!(judge(&table(mps(0.0)), "x").measured.unwrap().contains("with all: 1.1 x"));
+        // What was measured with one kind alone says nothing of the other.
+        let half = vec![
+            row("none", 26_000.0),
+            of_kind("gpu.memory", "none", 8_000.0),
+            row("all+mps-limits", 0.0),
+            of_kind("gpu.memory", "all+mps-limits", 2_000.0),
+            row("all", 20_000.0),
+            of_kind("gpu.memory", "all", 8_000.0),
+        ];
+        assert!(judge(&table(half), "x").measured.unwrap().contains("with all: 1.3 x"));
         let absent = judge(&table(vec![row("none", 80_000.0), row("all", 0.0)]), "x");
         assert!(absent.reached.is_none() && absent.why_not.unwrap().contains("no CUDA driver"));
     }
