@@ -10,6 +10,8 @@ use crate::stream::{Captured, Stream};
 
 /// Other threads may go on with calls that a capture forbids in its own.
 const CAPTURE_THREAD_LOCAL: u32 = 1;
+/// So may the capturing thread: a library that looks after itself decides what it calls meanwhile.
+const CAPTURE_RELAXED: u32 = 2;
 
 /// Captured work. It keeps all memory, events and modules that it uses.
 #[derive(Debug)]
@@ -57,7 +59,28 @@ impl Stream {
     /// What `work` returns, [`GpuError::Invalid`] inside another capture, or what the driver
     /// refuses.
     pub fn capture(&self, work: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
-        let (graph, captured) = self.record_graph(work)?;
+        self.made(self.record_graph(CAPTURE_THREAD_LOCAL, work)?)
+    }
+
+    /// Captures what a library that was given this stream ([`Stream::raw`]) submits to it.
+    ///
+    /// # Errors
+    /// As [`Stream::capture`], with errors of `work`'s own kind; where the library waits for the
+    /// stream, the driver refuses that and the capture.
+    ///
+    /// # Safety
+    /// Memory that the library's work uses stays where it is, and is used by nothing else while a
+    /// launch is under way, until the graph is dropped.
+    pub unsafe fn capture_foreign<E: From<GpuError>>(
+        &self,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Graph, E> {
+        let recorded = self.record_graph(CAPTURE_RELAXED, work)?;
+        Ok(self.made(recorded)?)
+    }
+
+    /// Ready to launch.
+    fn made(&self, (graph, captured): (CUgraph, Captured)) -> Result<Graph, GpuError> {
         let exec = self.instantiate(graph);
         // SAFETY: made by the capture; an instantiated graph does not need it.
         unsafe { (self.device.api.graph_destroy)(graph) };
@@ -79,7 +102,7 @@ impl Stream {
         graph: &mut Graph,
         work: impl FnOnce() -> Result<(), GpuError>,
     ) -> Result<Updated, GpuError> {
-        let (new, captured) = self.record_graph(work)?;
+        let (new, captured) = self.record_graph(CAPTURE_THREAD_LOCAL, work)?;
         let mut info = crate::api::UpdateInfo::default();
         // SAFETY: all are alive; a launch of the old one that is under way is not changed by it.
         let code = unsafe { (self.device.api.graph_update)(graph.exec, new, &raw mut info) };
@@ -122,20 +145,21 @@ impl Stream {
         self.handed("cuGraphLaunch", code)
     }
 
-    fn record_graph(
+    fn record_graph<E: From<GpuError>>(
         &self,
-        work: impl FnOnce() -> Result<(), GpuError>,
-    ) -> Result<(CUgraph, Captured), GpuError> {
+        mode: u32,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(CUgraph, Captured), E> {
         self.device.bind()?;
         if self.capture_cell().borrow().is_some() {
-            return Err(GpuError::Invalid {
+            return Err(E::from(GpuError::Invalid {
                 what: "capture",
                 expected: "one at a time".to_owned(),
                 received: "one inside another".to_owned(),
-            });
+            }));
         }
         // SAFETY: the stream is alive and not capturing.
-        let code = unsafe { (self.device.api.capture_begin)(self.handle(), CAPTURE_THREAD_LOCAL) };
+        let code = unsafe { (self.device.api.capture_begin)(self.handle(), mode) };
         self.device.call("cuStreamBeginCapture", code)?;
         *self.capture_cell().borrow_mut() = Some(Captured::default());
         let capturing = Capturing(self);

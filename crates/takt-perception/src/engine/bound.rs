@@ -21,8 +21,9 @@ pub(crate) struct Placement<'a> {
     /// Where TensorRT keeps the engines that it builds: a folder for this GPU, driver, library and
     /// model alone.
     pub(crate) engines: Option<&'a Path>,
-    /// Each slot's inference is captured as a CUDA graph when it first runs, and launched as one
-    /// from then on. By one thread: the library captures for each anew.
+    /// Whether inferences can be submitted without waiting, to be captured as CUDA graphs
+    /// ([`Bound::submit`]). For the provider `cuda`; a network of which a part runs on the CPU is
+    /// refused then.
     pub(crate) graphs: bool,
 }
 
@@ -44,6 +45,8 @@ pub(crate) struct Bound {
 struct Binding {
     binding: IoBinding,
     options: RunOptions<NoSelectedOutputs>,
+    /// Of runs that are not waited for, where they can be.
+    unsynchronised: Option<RunOptions<NoSelectedOutputs>>,
     /// What is bound; it owns no memory.
     _values: Vec<TensorRefMut<'static, f32>>,
 }
@@ -62,9 +65,19 @@ fn failed(error: ort::Error) -> EngineError {
     EngineError::Run(onnxruntime::plain(&error.to_string()))
 }
 
-/// The run option that names a graph, and its value for a run that is no graph's.
+/// The run option that names a graph of the library's own, and its value for none. Its own graphs
+/// are made for each thread anew, and threads that capture at the same time spoil each other's
+/// (seen on an H200); so the library is only made ready for graphs, and the caller captures.
 const GRAPH: &str = "gpu_graph_id";
 const NO_GRAPH: &str = "-1";
+
+fn run_options(graphs: bool) -> Result<RunOptions<NoSelectedOutputs>, EngineError> {
+    let mut options = RunOptions::new().map_err(failed)?;
+    if graphs {
+        options.set(GRAPH, NO_GRAPH).map_err(failed)?;
+    }
+    Ok(options)
+}
 
 impl Bound {
     /// Loads a network and runs it once on zeros: output shapes are known then, and TensorRT's
@@ -83,7 +96,7 @@ impl Bound {
         let stream = placement.stream.cast::<()>();
         // Full precision, so that people are found where the CPU finds them; and no more memory
         // than is asked for, as every camera has sessions of its own.
-        let graphs = placement.graphs && config.provider == Provider::Cuda;
+        let graphs = placement.graphs;
         let mut cuda = ep::CUDA::default()
             .with_device_id(config.device)
             .with_cuda_graph(graphs)
@@ -119,10 +132,7 @@ impl Bound {
         let zeros = vec![0.0f32; shape.iter().product()];
         let input = session.inputs()[0].name().to_owned();
         let mut outputs = Vec::new();
-        let mut options = RunOptions::new().map_err(failed)?;
-        if graphs {
-            options.set(GRAPH, NO_GRAPH).map_err(failed)?;
-        }
+        let options = run_options(graphs)?;
         let zeros = ort::inputs![TensorRef::from_array_view((shape, zeros.as_slice())).map_err(failed)?];
         let results = session.run_with_options(zeros, &options).map_err(failed)?;
         for (name, value) in results.iter() {
@@ -174,8 +184,7 @@ impl Bound {
         self.on_host
     }
 
-    /// Adds a slot: device addresses of its input and outputs. With graphs its first run captures
-    /// it.
+    /// Adds a slot: device addresses of its input and outputs.
     ///
     /// # Safety
     /// There is memory for floats of the network's shapes at each address, until this is dropped
@@ -207,34 +216,47 @@ impl Bound {
             // SAFETY: a status that is returned is the caller's.
             unsafe { ort::Error::result_from_status(status) }.map_err(failed)?;
         }
-        let mut options = RunOptions::new().map_err(failed)?;
-        let slot = self.bindings.len();
-        if self.graphs {
-            // Numbers from 1: 0 is that of runs which name none.
-            options.set(GRAPH, (slot + 1).to_string()).map_err(failed)?;
-            // The caller waits for the stream, under its budget; the library must not. Only with
-            // graphs: single kernels take host memory that the library releases in a callback of
-            // the stream, and a session that is dropped behind such a run ends the process (seen
-            // with ONNX Runtime 1.27 and 1.31: `cudaFreeHost` is refused there).
+        let unsynchronised = self.graphs.then(|| {
+            let mut options = run_options(true)?;
+            // Only with a library made ready for graphs: else it releases host memory of kernels'
+            // arguments in a callback of the stream, and a session that is dropped behind such a
+            // run ends the process (seen with ONNX Runtime 1.27 and 1.31: `cudaFreeHost` is refused
+            // there).
             options.disable_device_sync().map_err(failed)?;
-        }
-        self.bindings.push(Binding { binding, options, _values: values });
+            Ok::<_, EngineError>(options)
+        });
+        let (options, unsynchronised) = (run_options(self.graphs)?, unsynchronised.transpose()?);
+        self.bindings.push(Binding { binding, options, unsynchronised, _values: values });
         Ok(())
     }
 
-    /// Puts an inference of that slot on the stream; without graphs it is over when this returns.
+    /// Runs an inference of that slot on the stream. It is over when this returns.
     pub(crate) fn run(&mut self, slot: usize) -> Result<(), EngineError> {
+        self.run_with(slot, |binding| Some(&binding.options))
+    }
+
+    /// Puts an inference of that slot on the stream and does not wait for it. For a capture, behind
+    /// a [`run`](Self::run) of this thread: the library takes its memory and chooses its algorithms
+    /// there. Only where the placement asked for graphs.
+    pub(crate) fn submit(&mut self, slot: usize) -> Result<(), EngineError> {
+        self.run_with(slot, |binding| binding.unsynchronised.as_ref())
+    }
+
+    fn run_with(
+        &mut self,
+        slot: usize,
+        options: impl FnOnce(&Binding) -> Option<&RunOptions<NoSelectedOutputs>>,
+    ) -> Result<(), EngineError> {
         let Some(binding) = self.bindings.get(slot) else {
             return Err(EngineError::Run(format!("slot {slot} of {}", self.bindings.len())));
+        };
+        let Some(options) = options(binding) else {
+            return Err(EngineError::Run(format!("{} was not loaded for graphs", self.model)));
         };
         // SAFETY: session, options and binding are alive and belong together; `&mut self` keeps
         // others away.
         let status = unsafe {
-            (ort::api().RunWithBinding)(
-                self.session.ptr().cast_mut(),
-                binding.options.ptr(),
-                binding.binding.ptr(),
-            )
+            (ort::api().RunWithBinding)(self.session.ptr().cast_mut(), options.ptr(), binding.binding.ptr())
         };
         // SAFETY: a status that is returned is the caller's.
         unsafe { ort::Error::result_from_status(status) }.map_err(failed)
@@ -287,7 +309,7 @@ mod tests {
             return;
         };
         let model = ModelSource::from("builtin:selfie_landscape_144x256");
-        let placement = Placement { stream: std::ptr::null_mut(), engines: None, graphs: true };
+        let placement = Placement { stream: std::ptr::null_mut(), engines: None, graphs: false };
         // SAFETY: there is no stream.
         let mut bound = unsafe { engine.load_bound(&model, None, placement) }.unwrap();
         assert_eq!(bound.outputs().len(), 1);
@@ -310,6 +332,7 @@ mod tests {
         assert!(outputs[1] == plain.network.run(&input).unwrap()[0].data);
         assert!(outputs[0] != outputs[1], "the second input was not looked at");
         assert!(bound.run(2).is_err());
+        assert!(bound.submit(0).unwrap_err().to_string().contains("not loaded for graphs"));
         // SAFETY: refused before anything is bound.
         assert!(unsafe { bound.bind(0, &[]) }.is_err());
         drop(bound);

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use takt_gpu::{Gpu, Priority, Stream};
 
-use super::GpuPerceptionError;
+use super::captured::CapturedNetwork;
 use super::network::{BoundNetwork, DeviceNetwork, HostNetwork};
 use super::rig::Networks;
+use super::{GpuPerceptionError, Severity};
 use crate::config::{DetectorSchedule, PerceptionConfig};
 use crate::device::Device;
 use crate::engine::{
@@ -30,6 +31,8 @@ pub enum Progress<'a> {
         /// Where the engine will be kept.
         folder: &'a Path,
     },
+    /// A network is launched kernel by kernel: its inference cannot be a CUDA graph.
+    NoGraph { model: &'a str, reason: &'a str },
     /// A network is ready.
     Ready {
         model: &'a str,
@@ -115,7 +118,7 @@ impl<'a> Loader<'a> {
         let engine = EngineConfig { provider, backend, device, ..config.engine.clone() };
         let cache = config.gpu.engine_cache.clone().or_else(default_cache);
         let bind = config.engine.backend == Backend::Onnxruntime;
-        let graphs = config.gpu.network_graphs;
+        let graphs = config.gpu.network_graphs && provider == Provider::Cuda;
         Ok(Self {
             gpu,
             stream,
@@ -147,12 +150,15 @@ impl<'a> Loader<'a> {
             Box::new(HostNetwork::new(self.gpu, self.stream, network, slots)?)
         } else {
             self.gpu.bind()?;
-            match self.on_device(model, size, slots, &name, self.graphs) {
-                // A network of which a part runs on the CPU is no graph: each kernel by itself.
-                Err(GpuPerceptionError::Engine(_)) if self.graphs => {
-                    self.on_device(model, size, slots, &name, false)?
+            match self.graphs.then(|| self.captured(model, size, slots)) {
+                Some(Ok(network)) => network,
+                // Kernel by kernel it may work: a network of which a part runs on the CPU, say.
+                Some(Err(error)) if error.severity() != Severity::Lost => {
+                    (self.progress)(Progress::NoGraph { model: &name, reason: &error.to_string() });
+                    self.on_device(model, size, slots, &name)?
                 }
-                loaded => loaded?,
+                Some(Err(error)) => return Err(error),
+                None => self.on_device(model, size, slots, &name)?,
             }
         };
         (self.progress)(Progress::Ready { model: &name, elapsed: start.elapsed() });
@@ -165,14 +171,26 @@ impl<'a> Loader<'a> {
         size: Option<[usize; 2]>,
         slots: usize,
         name: &str,
-        graphs: bool,
     ) -> Result<Box<dyn DeviceNetwork>, GpuPerceptionError> {
         let bound = match self.engines(model)? {
             Some(folder) => self.load_cached(model, size, name, &folder)?,
             // SAFETY: the rig drops its networks before its stream.
-            None => unsafe { self.engine.load_bound(model, size, self.placement(None, graphs))? },
+            None => unsafe { self.engine.load_bound(model, size, self.placement(None, false))? },
         };
         Ok(Box::new(BoundNetwork::new(self.gpu, bound, slots)?))
+    }
+
+    /// As a graph for each slot.
+    fn captured(
+        &self,
+        model: &ModelSource,
+        size: Option<[usize; 2]>,
+        slots: usize,
+    ) -> Result<Box<dyn DeviceNetwork>, GpuPerceptionError> {
+        // SAFETY: the rig drops its networks before its stream.
+        let bound = unsafe { self.engine.load_bound(model, size, self.placement(None, true))? };
+        let network = BoundNetwork::new(self.gpu, bound, slots)?;
+        Ok(Box::new(CapturedNetwork::new(self.gpu, self.stream, network)?))
     }
 
     fn placement<'b>(&self, engines: Option<&'b Path>, graphs: bool) -> Placement<'b> {

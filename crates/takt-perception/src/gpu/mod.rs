@@ -9,6 +9,7 @@
 //! On the host stay: health, suppression of overlapping boxes, tracks, and the choice of people.
 //! They read counts, a list of blobs and candidates, coverages, and one record for each object.
 
+mod captured;
 mod kernels;
 mod layout;
 mod load;
@@ -64,6 +65,11 @@ pub enum GpuPerceptionError {
         "kernels and program disagree about their data (sizes {expected} and {found}): remove the kernel cache"
     )]
     Layout { expected: String, found: String },
+    /// A network's inference, captured, answers otherwise than the network.
+    #[error(
+        "{model} as a CUDA graph: {reason}. Set `perception.gpu.network_graphs` to false, which launches each kernel by itself"
+    )]
+    Graph { model: String, reason: String },
     /// A cache of engines cannot be made.
     #[error(
         "cannot use {path} for TensorRT engines: {reason}. Set `perception.gpu.engine_cache` to a folder of yours"
@@ -106,7 +112,7 @@ impl GpuPerceptionError {
             Self::Engine(EngineError::Run(_)) => Severity::Frame,
             Self::Overrun { .. } => Severity::Late,
             Self::Engine(_) | Self::Config(_) | Self::Perception(_) => Severity::Setup,
-            Self::Layout { .. } | Self::Cache { .. } => Severity::Setup,
+            Self::Layout { .. } | Self::Cache { .. } | Self::Graph { .. } => Severity::Setup,
         }
     }
 }

@@ -52,13 +52,28 @@ pub(super) fn misfit(network: &dyn DeviceNetwork, expected: String) -> EngineErr
     }
 }
 
-#[derive(Debug)]
-struct Slot {
-    input: DeviceBuffer<f32>,
-    outputs: Vec<DeviceBuffer<f32>>,
+/// A network whose inferences can be put on a stream without waiting for them, so that they can be
+/// captured.
+///
+/// # Safety
+/// What [`submit`](Self::submit) puts on the stream uses memory that stays where it is until the
+/// network is dropped, and that nothing else uses while the stream is at work.
+pub(super) unsafe trait Submits: DeviceNetwork {
+    /// Inputs and outputs.
+    fn slots(&self) -> &[Slot];
+    /// Puts an inference on `stream`. Behind a [`run`](DeviceNetwork::run) of the same slot by the
+    /// same thread.
+    fn submit(&mut self, slot: usize, stream: &Stream) -> Result<(), GpuPerceptionError>;
 }
 
-fn slots(
+/// A set of inputs and outputs.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) input: DeviceBuffer<f32>,
+    pub(super) outputs: Vec<DeviceBuffer<f32>>,
+}
+
+pub(super) fn slots(
     gpu: &Gpu,
     count: usize,
     input: &[usize],
@@ -195,5 +210,17 @@ impl DeviceNetwork for BoundNetwork {
             }
         }
         Ok(self.bound.run(slot)?)
+    }
+}
+
+// SAFETY: the library keeps the memory of a session until it is dropped; runs of a session follow
+// each other on its stream.
+unsafe impl Submits for BoundNetwork {
+    fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    fn submit(&mut self, slot: usize, _: &Stream) -> Result<(), GpuPerceptionError> {
+        Ok(self.bound.submit(slot)?)
     }
 }

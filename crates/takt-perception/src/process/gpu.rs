@@ -209,6 +209,9 @@ fn in_words(progress: &Progress<'_>) -> Option<String> {
             elapsed.as_secs(),
             folder.display()
         )),
+        Progress::NoGraph { model, reason } => {
+            Some(format!("{model} is launched kernel by kernel, which takes longer: {reason}"))
+        }
         Progress::Ready { model, elapsed } if elapsed.as_secs() >= 5 => {
             Some(format!("{model} is ready after {} s", elapsed.as_secs()))
         }

@@ -1,0 +1,277 @@
+//! Inferences captured as CUDA graphs: the library's own work on the host is done once, at the
+//! start; a frame costs one launch, waits for nothing and allocates nothing.
+
+use takt_gpu::{Gpu, GpuError, Graph, Pinned, Stream, Wait, Waited};
+
+use super::GpuPerceptionError;
+use super::network::{Budget, DeviceNetwork, Slot, Submits};
+
+/// A network that is launched as a graph.
+#[derive(Debug)]
+pub(super) struct CapturedNetwork<N> {
+    // Before the network whose memory they use.
+    graphs: Vec<Graph>,
+    network: N,
+}
+
+/// Most that an answer of a graph may differ from the library's own, as a part of 1 + its size:
+/// the same kernels in the same order, of which some may add up in another one.
+const TOLERANCE: f32 = 1e-3;
+
+impl<N: Submits> CapturedNetwork<N> {
+    /// Captures an inference of every slot, and compares the answer of each graph with that of the
+    /// library for the same input: a graph repeats addresses and arguments of the one run that was
+    /// captured, and would go wrong silently where a library reuses the memory behind them.
+    ///
+    /// # Errors
+    /// [`GpuPerceptionError::Graph`] where the answers differ or the library cannot be captured;
+    /// what the device or the library met.
+    pub(super) fn new(gpu: &Gpu, stream: &Stream, network: N) -> Result<Self, GpuPerceptionError> {
+        let mut captured = Self { graphs: Vec::new(), network };
+        let budget = Budget { deadline_ns: u64::MAX, wait: Wait::Block };
+        let mut probe = Probe::new(gpu, captured.network.input_shape(), captured.network.outputs())?;
+        let slots = captured.network.slots().len();
+        let mut expected = Vec::new();
+        for slot in 0..slots {
+            probe.ask(stream, &captured.network.slots()[slot], slot)?;
+            captured.network.run(slot, stream, &budget)?;
+            expected.push(probe.answer(stream, &captured.network.slots()[slot])?);
+        }
+        // All are captured before any is compared: one capture could spoil another.
+        for slot in 0..slots {
+            let network = &mut captured.network;
+            // SAFETY: as the network promises; the graphs are dropped before it.
+            let graph = unsafe { stream.capture_foreign(|| network.submit(slot, stream))? };
+            captured.graphs.push(graph);
+        }
+        // Twice: a launch must leave what the next one needs.
+        for (slot, expected) in expected.iter().enumerate().chain(expected.iter().enumerate()) {
+            probe.ask(stream, &captured.network.slots()[slot], slot)?;
+            captured.run(slot, stream, &budget)?;
+            let answer = probe.answer(stream, &captured.network.slots()[slot])?;
+            if let Some(reason) = difference(expected, &answer) {
+                return Err(GpuPerceptionError::Graph { model: captured.model().to_owned(), reason });
+            }
+        }
+        Ok(captured)
+    }
+}
+
+impl<N: DeviceNetwork> DeviceNetwork for CapturedNetwork<N> {
+    fn model(&self) -> &str {
+        self.network.model()
+    }
+
+    fn input_shape(&self) -> &[usize] {
+        self.network.input_shape()
+    }
+
+    fn outputs(&self) -> &[(String, Vec<usize>)] {
+        self.network.outputs()
+    }
+
+    fn input(&self, slot: usize) -> u64 {
+        self.network.input(slot)
+    }
+
+    fn output(&self, slot: usize, index: usize) -> u64 {
+        self.network.output(slot, index)
+    }
+
+    fn run(&mut self, slot: usize, stream: &Stream, _: &Budget) -> Result<(), GpuPerceptionError> {
+        let Some(graph) = self.graphs.get(slot) else {
+            return Err(GpuPerceptionError::Gpu(GpuError::Invalid {
+                what: "slot of a network",
+                expected: format!("below {}", self.graphs.len()),
+                received: slot.to_string(),
+            }));
+        };
+        Ok(stream.launch_graph(graph)?)
+    }
+}
+
+/// Puts noise into a network and reads its answers.
+struct Probe {
+    up: Pinned<f32>,
+    down: Vec<Pinned<f32>>,
+}
+
+impl Probe {
+    fn new(gpu: &Gpu, input: &[usize], outputs: &[(String, Vec<usize>)]) -> Result<Self, GpuError> {
+        let down = outputs.iter().map(|(_, shape)| gpu.pinned(shape.iter().product()));
+        Ok(Self { up: gpu.pinned(input.iter().product())?, down: down.collect::<Result<_, _>>()? })
+    }
+
+    /// Fills a slot's input with noise of its own, and its outputs with what no network answers.
+    fn ask(&mut self, stream: &Stream, slot: &Slot, seed: usize) -> Result<(), GpuPerceptionError> {
+        for (index, value) in self.up.write()?.iter_mut().enumerate() {
+            *value = ((index * 7919 + seed * 104_729) % 1009) as f32 / 1009.0;
+        }
+        stream.upload(&self.up, &slot.input)?;
+        for output in &slot.outputs {
+            stream.fill(output, 0xff)?;
+        }
+        settle(stream)
+    }
+
+    fn answer(&mut self, stream: &Stream, slot: &Slot) -> Result<Vec<Vec<f32>>, GpuPerceptionError> {
+        for (output, down) in slot.outputs.iter().zip(&self.down) {
+            stream.download(output, down)?;
+        }
+        settle(stream)?;
+        Ok(self.down.iter().map(|down| Ok(down.read()?.to_vec())).collect::<Result<_, GpuError>>()?)
+    }
+}
+
+/// Waits as long as it takes: nothing waits for an answer at the start.
+fn settle(stream: &Stream) -> Result<(), GpuPerceptionError> {
+    match stream.drain(u64::MAX, Wait::Block)? {
+        Waited::Done => Ok(()),
+        Waited::Overrun => Err(GpuPerceptionError::Overrun { stage: "start" }),
+    }
+}
+
+/// The first value that differs too much.
+fn difference(expected: &[Vec<f32>], found: &[Vec<f32>]) -> Option<String> {
+    let pairs = expected.iter().zip(found).enumerate();
+    pairs.flat_map(|(output, (a, b))| a.iter().zip(b).map(move |pair| (output, pair))).find_map(
+        |(output, (&a, &b))| {
+            // Not "is above": what is no number differs.
+            let close = (a - b).abs() <= TOLERANCE * (1.0 + a.abs());
+            (!close).then(|| format!("a value of output {output} is {b} where the library has {a}"))
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_gpu::{Arg, Function, Grid, Source, testing};
+
+    use super::super::network::slots;
+    use super::*;
+
+    const LENGTH: usize = 1000;
+    const KERNEL: Source = Source {
+        name: "scale",
+        text: "extern \"C\" __global__ void scale(const float* from, float* to, float factor, int n) {\n\
+               int i = blockIdx.x * blockDim.x + threadIdx.x;\n\
+               if (i < n) to[i] = factor * from[i] + 1.0f;\n}\n",
+        options: &[],
+    };
+
+    /// What is wrong with it.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Fault {
+        None,
+        /// Nothing of it is on the stream.
+        OnTheHost,
+        /// What is submitted is another thing than what is run.
+        Stale,
+        /// The second capture reads the first slot's input.
+        Mixed,
+        /// It refuses to be submitted.
+        Refused,
+    }
+
+    #[derive(Debug)]
+    struct Scaling {
+        scale: Function,
+        slots: Vec<Slot>,
+        outputs: Vec<(String, Vec<usize>)>,
+        fault: Fault,
+    }
+
+    impl Scaling {
+        fn new(gpu: &Gpu, fault: Fault) -> Self {
+            let scale = gpu.module(&KERNEL).unwrap().function("scale").unwrap();
+            let outputs = vec![("scaled".to_owned(), vec![1, LENGTH])];
+            let slots = slots(gpu, 3, &[1, LENGTH], &outputs).unwrap();
+            Self { scale, slots, outputs, fault }
+        }
+
+        fn launch(&self, stream: &Stream, from: usize, to: usize, factor: f32) {
+            let arguments = [
+                Arg::buffer(&self.slots[from].input),
+                Arg::buffer(&self.slots[to].outputs[0]),
+                Arg::value(factor),
+                Arg::value(LENGTH as i32),
+            ];
+            // SAFETY: as the kernel is declared, with as many elements.
+            unsafe { stream.launch(&self.scale, Grid::over(LENGTH, 128), &arguments) }.unwrap();
+        }
+    }
+
+    impl DeviceNetwork for Scaling {
+        fn model(&self) -> &str {
+            "scaling"
+        }
+
+        fn input_shape(&self) -> &[usize] {
+            &[1, LENGTH]
+        }
+
+        fn outputs(&self) -> &[(String, Vec<usize>)] {
+            &self.outputs
+        }
+
+        fn input(&self, slot: usize) -> u64 {
+            self.slots[slot].input.device_ptr()
+        }
+
+        fn output(&self, slot: usize, index: usize) -> u64 {
+            self.slots[slot].outputs[index].device_ptr()
+        }
+
+        fn run(&mut self, slot: usize, stream: &Stream, _: &Budget) -> Result<(), GpuPerceptionError> {
+            self.launch(stream, slot, slot, 2.0);
+            Ok(())
+        }
+    }
+
+    // SAFETY: its memory is its slots'.
+    unsafe impl Submits for Scaling {
+        fn slots(&self) -> &[Slot] {
+            &self.slots
+        }
+
+        fn submit(&mut self, slot: usize, stream: &Stream) -> Result<(), GpuPerceptionError> {
+            match self.fault {
+                Fault::None => self.launch(stream, slot, slot, 2.0),
+                Fault::OnTheHost => {}
+                Fault::Stale => self.launch(stream, slot, slot, 2.01),
+                Fault::Mixed => self.launch(stream, 0, slot, 2.0),
+                Fault::Refused => return Err(crate::engine::EngineError::Run("no".to_owned()).into()),
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_graph_answers_as_the_network_did_and_one_that_does_not_is_refused() {
+        let Some((gpu, _)) = testing::open() else { return };
+        let stream = gpu.stream(takt_gpu::Priority::Normal).unwrap();
+        let made = |stream: &Stream, fault| CapturedNetwork::new(&gpu, stream, Scaling::new(&gpu, fault));
+        let mut right = made(&stream, Fault::None).unwrap();
+        // Another input than that of the comparison, from another thread than the capture's.
+        let mut probe = Probe::new(&gpu, right.input_shape(), right.outputs()).unwrap();
+        let used = std::thread::spawn(move || {
+            let budget = Budget { deadline_ns: u64::MAX, wait: Wait::Block };
+            probe.ask(&stream, &right.network.slots[1], 17).unwrap();
+            right.run(1, &stream, &budget).unwrap();
+            assert!(right.run(3, &stream, &budget).unwrap_err().to_string().contains("below 3"));
+            let answer = probe.answer(&stream, &right.network.slots[1]).unwrap();
+            (stream, probe, answer)
+        });
+        let (stream, probe, answer) = used.join().unwrap();
+        let input = probe.up.read().unwrap();
+        assert!(answer[0].iter().zip(&*input).all(|(to, from)| *to == 2.0 * from + 1.0));
+        for fault in [Fault::OnTheHost, Fault::Stale, Fault::Mixed] {
+            let error = made(&stream, fault).unwrap_err();
+            assert!(matches!(error, GpuPerceptionError::Graph { .. }), "{fault:?}: {error}");
+            assert!(error.to_string().contains("scaling"), "{error}");
+        }
+        assert!(matches!(made(&stream, Fault::Refused).unwrap_err(), GpuPerceptionError::Engine(_)));
+        // The stream is not left capturing.
+        made(&stream, Fault::None).unwrap();
+    }
+}
