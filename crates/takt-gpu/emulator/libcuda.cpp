@@ -382,7 +382,10 @@ Result cuDeviceGetCount(int *count) { return *count = planted.devices, OK; }
 Result cuDeviceGet(int *number, int ordinal) { return *number = ordinal, ordinal < planted.devices ? OK : INVALID_DEVICE; }
 Result cuDeviceGetName(char *name, int size, int) { return snprintf(name, size, "emulated device, no GPU"), OK; }
 Result cuDeviceGetUuid_v2(unsigned char *uuid, int) { return memcpy(uuid, "takt emulated \0\0", 16), OK; }
-Result cuDeviceGetAttribute(int *value, int which, int) { return *value = which == 16 ? 1 : 0, OK; }
+Result cuDeviceGetAttribute(int *value, int which, int) {
+    // One multiprocessor, which reaches all memory of the host by its own address.
+    return *value = which == 16 || which == 91 ? 1 : 0, OK;
+}
 Result cuDevicePrimaryCtxRetain(void **context, int) {
     if (planted.mps > 0) return --planted.mps, MPS_NOT_READY;
     ++device.context;

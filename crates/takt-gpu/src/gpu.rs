@@ -59,6 +59,10 @@ const ATTRIBUTES: &[(&str, Attribute)] = &[
     ("pci_device", Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID),
     ("unified_addressing", Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING),
     ("can_map_host_memory", Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY),
+    (
+        "can_use_host_pointer_for_registered_mem",
+        Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+    ),
 ];
 
 /// Memory of a device at one moment, of all programs together.

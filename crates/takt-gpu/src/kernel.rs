@@ -167,7 +167,8 @@ impl Drop for Loaded {
 #[derive(Clone, Copy)]
 pub struct Arg<'a> {
     value: Value,
-    memory: Option<&'a Arc<Allocation>>,
+    /// With whether the kernel may write there.
+    memory: Option<(&'a Arc<Allocation>, bool)>,
     lifetime: PhantomData<&'a ()>,
 }
 
@@ -192,18 +193,31 @@ impl<'a> Arg<'a> {
 
     /// A pointer to the start of `buffer`.
     pub fn buffer<T>(buffer: &'a DeviceBuffer<T>) -> Self {
-        Self { memory: Some(&buffer.allocation), ..Self::value(buffer.address) }
+        Self { memory: Some((&buffer.allocation, true)), ..Self::value(buffer.address) }
     }
 
     /// A pointer to element `at` of `buffer`; one past the end at most.
     pub fn buffer_at<T>(buffer: &'a DeviceBuffer<T>, at: usize) -> Self {
         let offset = at.min(buffer.len()) * size_of::<T>();
-        Self { memory: Some(&buffer.allocation), ..Self::value(buffer.address + offset as u64) }
+        Self { memory: Some((&buffer.allocation, true)), ..Self::value(buffer.address + offset as u64) }
     }
 
-    /// A pointer to host memory that the device reads and writes over the bus: for small results.
+    /// A pointer to host memory that the device reads and writes over the bus: for small results,
+    /// and for copies that must not queue behind those of others.
     pub fn pinned<T>(memory: &'a Pinned<T>) -> Self {
-        Self { memory: Some(&memory.allocation), ..Self::value(memory.as_ptr() as u64) }
+        Self::pinned_at(memory, 0)
+    }
+
+    /// A pointer to element `at` of host memory; one past the end at most.
+    pub fn pinned_at<T>(memory: &'a Pinned<T>, at: usize) -> Self {
+        let start = memory.as_ptr().wrapping_add(at.min(memory.len()));
+        Self { memory: Some((&memory.allocation, true)), ..Self::value(start as u64) }
+    }
+
+    /// The same, of memory that the kernel only reads: the host may read it meanwhile.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { memory: self.memory.map(|(memory, _)| (memory, false)), ..self }
     }
 
     /// A device pointer from elsewhere (a library's tensor).
@@ -211,7 +225,7 @@ impl<'a> Arg<'a> {
         Self::value(address)
     }
 
-    pub(crate) fn allocation(&self) -> Option<&Arc<Allocation>> {
+    pub(crate) fn allocation(&self) -> Option<(&Arc<Allocation>, bool)> {
         self.memory
     }
 

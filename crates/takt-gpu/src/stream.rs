@@ -368,8 +368,8 @@ impl Stream {
         let number = self.begin();
         let mut pointers = [std::ptr::null_mut::<c_void>(); MOST_ARGS];
         for (pointer, arg) in pointers.iter_mut().zip(args) {
-            if let Some(allocation) = arg.allocation() {
-                self.use_one(number, allocation, true)?;
+            if let Some((allocation, writes)) = arg.allocation() {
+                self.use_one(number, allocation, writes)?;
             }
             *pointer = arg.pointer();
         }

@@ -63,6 +63,19 @@ pub enum Streams {
     Batch,
 }
 
+/// What moves frames and results between host and device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Copies {
+    /// The device's copy engines, beside its multiprocessors. They serve streams and programs in
+    /// turn, whatever their priorities. The default.
+    #[default]
+    Engines,
+    /// Kernels of the camera's stream, which have its priority: where others keep the copy engines
+    /// busy. Engines where the device cannot.
+    Kernels,
+}
+
 /// How a thread waits for the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -167,6 +180,8 @@ pub struct GpuConfig {
     /// graph each: 10 us of the camera's thread, not 2 ms. One that cannot be captured, or whose
     /// graph answers otherwise, is launched kernel by kernel, and the start says so. `true`.
     pub network_graphs: bool,
+    /// What moves frames and results between host and device.
+    pub copies: Copies,
     /// How threads wait for it.
     pub wait: GpuWait,
     /// Time for one frame, milliseconds, from the moment that the camera's thread takes it up. 15:
@@ -202,6 +217,7 @@ impl Default for GpuConfig {
             sharing: Sharing::default(),
             graphs: true,
             network_graphs: true,
+            copies: Copies::default(),
             wait: GpuWait::default(),
             budget_ms: 15.0,
             enforce_budget: true,

@@ -55,7 +55,7 @@ pub use config::{
     PerceptionConfig, SegmenterConfig, TrackingConfig,
 };
 pub use detector::{Detection, DetectionSet, Detector, DetectorHandle, DetectorService, MAX_DETECTIONS};
-pub use device::{BreakerConfig, Device, Fallback, GpuConfig, GpuWait, Streams, WhenOpen};
+pub use device::{BreakerConfig, Copies, Device, Fallback, GpuConfig, GpuWait, Streams, WhenOpen};
 pub use engine::{
     BUILTIN_MODELS, Backend, BuiltinModel, Engine, EngineConfig, EngineError, LoadedNetwork, ModelSource,
     Network, Provider, Tensor, builtin_model,

@@ -1,6 +1,6 @@
 // Perception of one camera on a CUDA device: counterparts of the CPU stages, bit for bit where arithmetic allows.
 //
-// Every kernel has the same two arguments: the parameter blocks of the cameras of a launch (one each row of the
+// Every kernel but `takt_copy` has the same two arguments: the parameter blocks of the cameras of a launch (one each row of the
 // grid, so that five cameras are one launch) and a number whose meaning is the kernel's. Whatever changes from
 // frame to frame is read from memory, so a captured CUDA graph never needs an update.
 //
@@ -1133,4 +1133,18 @@ extern "C" __global__ void takt_paint(const Camera *cameras, u32 index) {
         }
         c.paint[i] = (u8)item;
     }
+}
+
+// As much as the memory system moves at once.
+struct alignas(16) Sixteen {
+    u64 half[2];
+};
+
+// Copies between memory of the device and of the host, by the multiprocessors: copy engines serve all programs in
+// turn, whatever the priority of a stream.
+extern "C" __global__ void takt_copy(const u8 *from, u8 *to, u64 bytes) {
+    u64 step = (u64)gridDim.x * blockDim.x, first = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    u64 whole = (((u64)from | (u64)to) & 15) == 0 ? bytes / 16 : 0;
+    for (u64 i = first; i < whole; i += step) ((Sixteen *)to)[i] = ((const Sixteen *)from)[i];
+    for (u64 i = whole * 16 + first; i < bytes; i += step) to[i] = from[i];
 }

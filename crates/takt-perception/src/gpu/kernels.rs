@@ -40,6 +40,7 @@ kernels! {
     MedianPick = "takt_median_pick",
     Report = "takt_report",
     Paint = "takt_paint",
+    Copy = "takt_copy",
 }
 
 /// All of them, loaded.

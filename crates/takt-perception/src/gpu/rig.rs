@@ -9,6 +9,7 @@ use super::plan::{CameraPlaces, CameraPlan, connect, detector_window, plan, relo
 use super::{GpuPerceptionError, KERNELS};
 use crate::config::PerceptionConfig;
 use crate::detector::Decoder;
+use crate::device::Copies;
 use crate::segmenter;
 
 /// Threads of a block.
@@ -91,6 +92,7 @@ pub(super) struct Rig {
     pub(super) segments_each: usize,
     /// Cells, pixels: the most that a camera has.
     most: [usize; 2],
+    copies: Copies,
     done: Event,
     pub(super) marks: Marks,
     pub(super) stream: Stream,
@@ -152,6 +154,7 @@ impl Rig {
             blocks,
             segments_each: config.segmenter.max_per_frame.clamp(1, MAX_PEOPLE),
             most,
+            copies: copies(gpu, config.gpu.copies)?,
             done: stream.event(false)?,
             marks,
             stream,
@@ -281,7 +284,63 @@ impl Rig {
             self.launch(Kernel::MedianPick, MAX_ITEMS * 3 * LANES, pass, row)?;
         }
         self.launch(Kernel::Report, MAX_ITEMS, 0, row)?;
-        self.stream.download_part(&self.arena, self.places[camera].report.at, down, to.at, to.bytes)
+        self.fetch(self.places[camera].report.at, down, to.at, to.bytes)
+    }
+
+    /// Puts a copy from the host to the arena on the stream.
+    pub(super) fn bring(
+        &self,
+        from: &Pinned<u8>,
+        from_at: usize,
+        to_at: usize,
+        bytes: usize,
+    ) -> Result<(), GpuError> {
+        if self.copies == Copies::Engines {
+            return self.stream.upload_part(from, from_at, &self.arena, to_at, bytes);
+        }
+        self.within((from_at, from.len()), to_at, bytes)?;
+        let (from, to) = (Arg::pinned_at(from, from_at).read_only(), Arg::buffer_at(&self.arena, to_at));
+        // SAFETY: both ranges are inside their memory.
+        unsafe { self.copy(from, to, bytes) }
+    }
+
+    /// Puts a copy from the arena to the host on the stream.
+    pub(super) fn fetch(
+        &self,
+        from_at: usize,
+        to: &Pinned<u8>,
+        to_at: usize,
+        bytes: usize,
+    ) -> Result<(), GpuError> {
+        if self.copies == Copies::Engines {
+            return self.stream.download_part(&self.arena, from_at, to, to_at, bytes);
+        }
+        self.within((to_at, to.len()), from_at, bytes)?;
+        let (from, to) = (Arg::buffer_at(&self.arena, from_at), Arg::pinned_at(to, to_at));
+        // SAFETY: both ranges are inside their memory.
+        unsafe { self.copy(from, to, bytes) }
+    }
+
+    /// Whether so many bytes are there, on the host and in the arena.
+    fn within(&self, host: (usize, usize), arena_at: usize, bytes: usize) -> Result<(), GpuError> {
+        for (at, len) in [host, (arena_at, self.arena.len())] {
+            if at.checked_add(bytes).is_none_or(|end| end > len) {
+                let (expected, received) =
+                    (format!("at most {len} bytes"), format!("{bytes} from byte {at}"));
+                return Err(GpuError::Size { what: "copy by a kernel", expected, received });
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// There are so many bytes at both.
+    unsafe fn copy(&self, from: Arg<'_>, to: Arg<'_>, bytes: usize) -> Result<(), GpuError> {
+        let grid = Grid::over(bytes.div_ceil(16), THREADS);
+        // SAFETY: as the kernel declares, and as the caller says.
+        unsafe {
+            self.stream.launch(self.kernels.get(Kernel::Copy), grid, &[from, to, Arg::value(bytes as u64)])
+        }
     }
 
     /// Makes graphs of the fixed parts.
@@ -325,6 +384,17 @@ impl Rig {
         }
         error
     }
+}
+
+/// How copies are made on this device: kernels reach registered memory of the host by its own
+/// address, or not at all.
+fn copies(gpu: &Gpu, asked: Copies) -> Result<Copies, GpuError> {
+    if asked == Copies::Kernels
+        && gpu.attributes()?.get("can_use_host_pointer_for_registered_mem") == Some(&1)
+    {
+        return Ok(Copies::Kernels);
+    }
+    Ok(Copies::Engines)
 }
 
 impl Drop for Rig {

@@ -293,8 +293,7 @@ impl Stages for Run<'_> {
         }
         if overlay.is_some() {
             self.launch(Kernel::Paint, device.paint.bytes, 0)?;
-            let (arena, paint) = (&self.rig.arena, &self.camera.paint);
-            self.rig.stream.download_part(arena, device.paint.at, paint, 0, device.paint.bytes)?;
+            self.rig.fetch(device.paint.at, &self.camera.paint, 0, device.paint.bytes)?;
         }
         self.rig.stream.record(&self.camera.marks.measured)?;
         self.rig.wait(&self.budget, "distances")?;

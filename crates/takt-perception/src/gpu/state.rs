@@ -186,8 +186,8 @@ impl CameraState {
             }
             Some(Resident { memory, rgb_at, depth_at }) => {
                 let (rgb, depth) = (device.rgb, device.depth);
-                rig.stream.upload_part(memory, *rgb_at, &rig.arena, rgb.at, rgb.bytes)?;
-                rig.stream.upload_part(memory, *depth_at, &rig.arena, depth.at, depth.bytes)?;
+                rig.bring(memory, *rgb_at, rgb.at, rgb.bytes)?;
+                rig.bring(memory, *depth_at, depth.at, depth.bytes)?;
             }
         }
         Ok(())
@@ -201,11 +201,11 @@ impl CameraState {
     }
 
     pub(super) fn copy_in(&self, rig: &Rig, from: Place, to: Place) -> Result<(), GpuPerceptionError> {
-        Ok(rig.stream.upload_part(&self.up, from.at, &rig.arena, to.at, from.bytes.min(to.bytes))?)
+        Ok(rig.bring(&self.up, from.at, to.at, from.bytes.min(to.bytes))?)
     }
 
     pub(super) fn copy_out(&self, rig: &Rig, from: Place, to: Place) -> Result<(), GpuPerceptionError> {
-        Ok(rig.stream.download_part(&rig.arena, from.at, &self.down, to.at, to.bytes)?)
+        Ok(rig.fetch(from.at, &self.down, to.at, to.bytes)?)
     }
 
     /// Puts the copies of what the first part found on the stream.
@@ -286,7 +286,7 @@ impl CameraState {
         if count <= FIRST {
             return Ok(None);
         }
-        rig.stream.download_part(&rig.arena, all.at, &self.more, 0, all.bytes)?;
+        rig.fetch(all.at, &self.more, 0, all.bytes)?;
         rig.wait(budget, "a long list")?;
         Ok(Some(Place { at: 0, bytes: all.bytes }))
     }

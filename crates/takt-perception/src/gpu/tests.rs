@@ -11,6 +11,7 @@ use takt_link_camera::{Frame, Intrinsics};
 use super::*;
 use crate::config::{DetectorSchedule, PerceptionConfig};
 use crate::detector::{Detection, DetectionSet};
+use crate::device::Copies;
 use crate::engine::{Backend, Engine, ModelSource};
 use crate::mount::FramePose;
 use crate::overlay::Overlay;
@@ -68,7 +69,18 @@ fn compare(
 
 #[test]
 fn things_are_the_same_to_the_bit() {
-    let Some((mut cpu, mut device, _gpu)) = pair(&geometry(), intrinsics()) else { return };
+    things_are_the_same(&geometry());
+}
+
+#[test]
+fn what_kernels_copy_is_the_same_to_the_bit() {
+    let mut config = geometry();
+    config.gpu.copies = Copies::Kernels;
+    things_are_the_same(&config);
+}
+
+fn things_are_the_same(config: &PerceptionConfig) {
+    let Some((mut cpu, mut device, _gpu)) = pair(config, intrinsics()) else { return };
     let mut run =
         |frame: &Frame, set: Option<&DetectionSet>| compare((&mut cpu, &mut device), frame, &pose(), set);
     assert_eq!(run(&wall(1), None).objects().len(), 0);

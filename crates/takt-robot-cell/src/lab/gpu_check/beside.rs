@@ -13,7 +13,7 @@ use takt_gpu::{Gpu, Interference, Interfering};
 use takt_link_camera::Frame;
 use takt_load::gpu::{Kind, Line, Variables};
 use takt_perception::gpu::{GpuFrame, GpuPerception, GpuPerceptionError};
-use takt_perception::{Detections, Engine, Perception, PerceptionConfig, Provider};
+use takt_perception::{Copies, Detections, Engine, Perception, PerceptionConfig, Provider};
 use takt_rt::clock::{monotonic_ns, sleep_until};
 use takt_stats::Summary;
 
@@ -61,25 +61,35 @@ pub(super) struct Control {
     /// The streams' priorities are set after they were made.
     late: bool,
     graphs: bool,
+    /// Kernels copy, not the device's engines.
+    copies: Copies,
     pub(super) budget: bool,
 }
 
 /// Whatever the device takes is waited for.
-pub(super) const NONE: Control =
-    Control { name: "none", priorities: false, late: false, graphs: false, budget: false };
+pub(super) const NONE: Control = Control {
+    name: "none",
+    priorities: false,
+    late: false,
+    graphs: false,
+    copies: Copies::Engines,
+    budget: false,
+};
 
 /// Priorities, alone.
 pub(super) const PRIORITIES: Control = Control { name: "priorities", priorities: true, ..NONE };
 
 /// All that is done in one program.
-pub(super) const ALL: Control = Control { name: "all", graphs: true, budget: true, ..PRIORITIES };
+pub(super) const ALL: Control =
+    Control { name: "all", graphs: true, copies: Copies::Kernels, budget: true, ..PRIORITIES };
 
 /// Each alone, between nothing and all.
-pub(super) const CONTROLS: [Control; 6] = [
+pub(super) const CONTROLS: [Control; 7] = [
     NONE,
     PRIORITIES,
     Control { name: "priorities, set late", late: true, ..PRIORITIES },
     Control { name: "graphs", graphs: true, ..NONE },
+    Control { name: "priorities, copies by kernels", copies: Copies::Kernels, ..PRIORITIES },
     Control { name: "budget", budget: true, ..NONE },
     ALL,
 ];
@@ -290,7 +300,7 @@ impl Camera {
     fn times(&mut self, control: Control, seconds: f64) -> Result<Times, StepError> {
         let mut config = self.config.clone();
         (config.gpu.priorities, config.gpu.graphs) = (control.priorities, control.graphs);
-        config.gpu.late_priorities = control.late;
+        (config.gpu.late_priorities, config.gpu.copies) = (control.late, control.copies);
         let budget_ns = if control.budget { (self.budget_ms * 1e6) as u64 } else { super::PATIENCE_NS };
         let Self { gpu, frames, view, fallback, .. } = self;
         let mut device =

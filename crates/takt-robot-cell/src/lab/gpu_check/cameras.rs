@@ -8,7 +8,7 @@ use takt_gpu::Gpu;
 use takt_gpu::check::step::{Step, StepError};
 use takt_link_camera::{Frame, Intrinsics};
 use takt_perception::gpu::{BatchFrame, GpuBatch, GpuPerception, Progress};
-use takt_perception::{Detections, FrameHealth, FramePose, GpuWait, PerceptionConfig, Streams};
+use takt_perception::{Copies, Detections, FrameHealth, FramePose, GpuWait, PerceptionConfig, Streams};
 use takt_rt::clock::{monotonic_ns, sleep_until, thread_cpu_ns};
 use takt_rt::policy::Policy;
 use takt_stats::Summary;
@@ -38,6 +38,7 @@ struct CameraSetup {
     wait: GpuWait,
     priorities: bool,
     network_graphs: bool,
+    copies: Copies,
     rate_fps: f64,
 }
 
@@ -144,12 +145,18 @@ fn ways(networks: bool) -> Vec<CameraSetup> {
             wait: GpuWait::Block,
             priorities: true,
             network_graphs: true,
+            copies: Copies::Engines,
             rate_fps,
         };
         all.push(base);
         all.push(CameraSetup { name: "stream each, spinning", wait: GpuWait::Spin, ..base });
         all.push(CameraSetup { name: "one batch, sleeping", batch: true, ..base });
         all.push(CameraSetup { name: "one batch, spinning", batch: true, wait: GpuWait::Spin, ..base });
+        all.push(CameraSetup {
+            name: "stream each, sleeping, copies by kernels",
+            copies: Copies::Kernels,
+            ..base
+        });
         // Networks take seconds to load for each setting that they are loaded for: what concerns
         // the stream is measured with geometry alone.
         all.push(if networks {
@@ -202,14 +209,22 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
     };
     let mut all: Vec<Option<Outcome>> = ways.iter().map(|_| None).collect();
     // Networks take long to load: what differs in waiting and rate alone has the same cameras.
-    for made in [(false, true, true), (true, true, true), (false, false, true), (false, true, false)] {
-        let same = |way: &CameraSetup| (way.batch, way.priorities, way.network_graphs) == made;
+    let (engines, kernels) = (Copies::Engines, Copies::Kernels);
+    for made in [
+        (false, true, true, engines),
+        (false, true, true, kernels),
+        (true, true, true, engines),
+        (false, false, true, engines),
+        (false, true, false, engines),
+    ] {
+        let same = |way: &CameraSetup| (way.batch, way.priorities, way.network_graphs, way.copies) == made;
         if !ways.iter().any(same) {
             continue;
         }
-        let (batch, priorities, network_graphs) = made;
+        let (batch, priorities, network_graphs, copies) = made;
         let mut config = configuration(&file, step.ordinal, networks);
         (config.gpu.priorities, config.gpu.network_graphs) = (priorities, network_graphs);
+        config.gpu.copies = copies;
         if batch {
             config.gpu.streams = Streams::Batch;
         }
