@@ -39,6 +39,9 @@ const KERNELS: usize = 20;
 /// memory.
 const WARM_UP: u32 = 50;
 
+/// Frames that are measured in any case.
+const LEAST: u32 = 3;
+
 /// Longest time that a frame may take before the device counts as hung.
 const HUNG_NS: u64 = 10_000_000_000;
 
@@ -48,8 +51,12 @@ const HUNG_NS: u64 = 10_000_000_000;
 pub struct CheckOptions {
     /// Which GPU. Default 0.
     pub ordinal: u32,
-    /// Frames of each measurement, 10 to 1,000,000. Default 3000: a p99.9 rests on three of them.
+    /// Frames of each measurement, at most, 10 to 1,000,000. Default 3000: a p99.9 rests on three
+    /// of them.
     pub frames: u32,
+    /// Longest time of each measurement, seconds, above 0 to 86400; three frames are measured in
+    /// any case. Default 5: what is waited for without control takes 0.2 s a frame on an H200.
+    pub measure_s: f64,
     /// Time for which the device's memory is watched while frames run, seconds, 0 to 86400; 0
     /// leaves it out. Default 600.
     pub growth_s: f64,
@@ -59,7 +66,13 @@ pub struct CheckOptions {
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        Self { ordinal: 0, frames: 3000, growth_s: 600.0, interference: Interference::default() }
+        Self {
+            ordinal: 0,
+            frames: 3000,
+            measure_s: 5.0,
+            growth_s: 600.0,
+            interference: Interference::default(),
+        }
     }
 }
 
@@ -75,7 +88,10 @@ impl CheckOptions {
         if !(10..=1_000_000).contains(&self.frames) {
             return invalid("frames", "10..=1000000", self.frames.to_string());
         }
-        // Also refuses NaN.
+        // Both also refuse NaN.
+        if !(self.measure_s > 0.0 && self.measure_s <= 86_400.0) {
+            return invalid("measure_s", "above 0 to 86400", self.measure_s.to_string());
+        }
         if !(0.0..=86_400.0).contains(&self.growth_s) {
             return invalid("growth_s", "0..=86400", self.growth_s.to_string());
         }
@@ -154,7 +170,7 @@ pub fn check(options: &CheckOptions, progress: &mut dyn FnMut(&str)) -> Result<C
                 format!("{}, {wait:?}", if graph { "graph" } else { "single launches" }).to_lowercase();
             progress(&format!("idle device: {name}"));
             let mut frame = Frame::new(&gpu, Priority::Critical, graph)?;
-            quiet.push(frame.measure(name, wait, options.frames)?);
+            quiet.push(frame.measure(name, wait, options.frames, options.measure_s)?);
         }
     }
 
@@ -172,7 +188,7 @@ pub fn check(options: &CheckOptions, progress: &mut dyn FnMut(&str)) -> Result<C
     let mut disturbed = Vec::new();
     for (name, frame) in &mut frames {
         progress(&format!("under interference ({}): {name}", kind_name(options.interference.kind)));
-        disturbed.push(frame.measure((*name).to_owned(), Wait::Spin, options.frames)?);
+        disturbed.push(frame.measure((*name).to_owned(), Wait::Spin, options.frames, options.measure_s)?);
         if let Some(error) = interfering.death() {
             return Err(error.clone());
         }
@@ -271,15 +287,31 @@ impl Frame {
         Ok([end_ns - start_ns, submitted_ns - start_ns, device_ns])
     }
 
-    fn measure(&mut self, name: String, wait: Wait, frames: u32) -> Result<MeasuredWait, GpuError> {
+    /// So many frames, or those of so many seconds, of which a tenth is for warming up.
+    fn measure(
+        &mut self,
+        name: String,
+        wait: Wait,
+        frames: u32,
+        seconds: f64,
+    ) -> Result<MeasuredWait, GpuError> {
+        let after = |seconds: f64| monotonic_ns() + (seconds * 1e9) as u64;
+        let until_ns = after(seconds / 10.0);
         for _ in 0..WARM_UP.min(frames) {
             self.run(wait)?;
+            if monotonic_ns() >= until_ns {
+                break;
+            }
         }
+        let until_ns = after(seconds);
         let mut values = [const { Vec::new() }; 3];
         for list in &mut values {
             list.reserve_exact(frames as usize);
         }
-        for _ in 0..frames {
+        for measured in 0..frames {
+            if measured >= LEAST && monotonic_ns() >= until_ns {
+                break;
+            }
             for (list, ns) in values.iter_mut().zip(self.run(wait)?) {
                 list.push(ns as f64 / 1e3);
             }
@@ -296,7 +328,7 @@ impl Frame {
         self.run(wait)?;
         self.run(wait)?;
         let each_s = ((monotonic_ns() - begin_ns) as f64 / 2e9).max(1e-6);
-        self.measure(name, wait, (seconds / each_s).clamp(3.0, 1e6) as u32)
+        self.measure(name, wait, (seconds / each_s).clamp(3.0, 1e6) as u32, seconds)
     }
 
     fn watch(&mut self, gpu: &Gpu, seconds: f64) -> Result<Growth, GpuError> {
@@ -342,6 +374,7 @@ mod tests {
         assert!(CheckOptions::default().validate().is_ok());
         for (options, word) in [
             (CheckOptions { frames: 3, ..Default::default() }, "frames"),
+            (CheckOptions { measure_s: 0.0, ..Default::default() }, "measure_s"),
             (CheckOptions { growth_s: f64::NAN, ..Default::default() }, "growth_s"),
         ] {
             let text = options.validate().unwrap_err().to_string();

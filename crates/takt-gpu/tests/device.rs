@@ -466,7 +466,7 @@ fn the_check_measures_every_way_and_leaves_nothing() {
         priority: Priority::Background,
         ..Interference::default()
     };
-    let options = CheckOptions { frames: 10, growth_s: 0.05, interference, ..CheckOptions::default() };
+    let options = CheckOptions { frames: 10, measure_s: 600.0, growth_s: 0.05, interference, ordinal: 0 };
     let mut reported = Vec::new();
     let check = takt_gpu::check(&options, &mut |what| reported.push(what.to_owned())).unwrap();
     assert!(check.info.emulated && reported[0].contains("emulated device, no GPU"), "{reported:?}");
@@ -481,6 +481,10 @@ fn the_check_measures_every_way_and_leaves_nothing() {
     assert_eq!(["allocations", "host_memory", "streams"].map(|name| emulator.count(name)), before);
     let text = serde_json::to_string(&check).unwrap();
     assert_eq!(serde_json::from_str::<takt_gpu::Check>(&text).unwrap().disturbed.len(), 4);
+    // A million frames would take hours here.
+    let brief = CheckOptions { frames: 1_000_000, measure_s: 0.002, growth_s: 0.0, ..options };
+    let check = takt_gpu::check(&brief, &mut |_| ()).unwrap();
+    assert!(check.quiet.iter().chain(&check.disturbed).all(|way| (3..1000).contains(&way.whole_us.count)));
 }
 
 /// What a step of the check misses on this device, with why it ended early.

@@ -90,7 +90,7 @@ pub(super) struct Rig {
     pub(super) places: Vec<CameraPlaces>,
     pub(super) blocks: Vec<CameraBlock>,
     pub(super) segments_each: usize,
-    /// Cells, pixels: the most that a camera has.
+    /// Cells, rows of them: the most that a camera has.
     most: [usize; 2],
     copies: Copies,
     done: Event,
@@ -142,7 +142,7 @@ impl Rig {
         };
         let most = [
             blocks.iter().map(|block| block.cells as usize).max().unwrap_or(1),
-            blocks.iter().map(|block| block.width as usize * block.height as usize).max().unwrap_or(1),
+            blocks.iter().map(|block| block.rows as usize).max().unwrap_or(1),
         ];
         let rig = Self {
             look_graph: None,
@@ -238,8 +238,7 @@ impl Rig {
 
     /// What can be done before the detector has run.
     pub(super) fn prepare_look(&self, row: Row) -> Result<(), GpuError> {
-        let cells = self.most_cells();
-        let rows = self.blocks.iter().map(|block| block.rows as usize).max().unwrap_or(1);
+        let [cells, rows] = self.most;
         self.launch(Kernel::Begin, MAX_ITEMS * 256, 0, row)?;
         self.launch(Kernel::Sample, cells, 0, row)?;
         self.launch(Kernel::Rows, rows * LANES, 0, row)?;

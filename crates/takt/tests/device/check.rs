@@ -189,7 +189,7 @@ fn kernels_compiled_beforehand_are_taken_where_there_is_no_compiler() {
     };
     let output = only(&kernels);
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
-    has(&stdout(&output), &["`perception` compiled beforehand loads", "24 kernels", "PASSED       streams"]);
+    has(&stdout(&output), &["`perception` compiled beforehand loads", "25 kernels", "PASSED       streams"]);
     let image = kernels.join(read_json(&kernels.join("kernels.json"))[0]["file"].as_str().unwrap());
     std::fs::write(&image, "torn").unwrap();
     let output = only(&kernels);

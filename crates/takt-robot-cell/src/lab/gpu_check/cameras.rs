@@ -145,7 +145,7 @@ fn ways(networks: bool) -> Vec<CameraSetup> {
             wait: GpuWait::Block,
             priorities: true,
             network_graphs: true,
-            copies: Copies::Engines,
+            copies: Copies::default(),
             rate_fps,
         };
         all.push(base);
@@ -153,8 +153,8 @@ fn ways(networks: bool) -> Vec<CameraSetup> {
         all.push(CameraSetup { name: "one batch, sleeping", batch: true, ..base });
         all.push(CameraSetup { name: "one batch, spinning", batch: true, wait: GpuWait::Spin, ..base });
         all.push(CameraSetup {
-            name: "stream each, sleeping, copies by kernels",
-            copies: Copies::Kernels,
+            name: "stream each, sleeping, copies by engines",
+            copies: Copies::Engines,
             ..base
         });
         // Networks take seconds to load for each setting that they are loaded for: what concerns
@@ -209,13 +209,13 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
     };
     let mut all: Vec<Option<Outcome>> = ways.iter().map(|_| None).collect();
     // Networks take long to load: what differs in waiting and rate alone has the same cameras.
-    let (engines, kernels) = (Copies::Engines, Copies::Kernels);
+    let copies = Copies::default();
     for made in [
-        (false, true, true, engines),
-        (false, true, true, kernels),
-        (true, true, true, engines),
-        (false, false, true, engines),
-        (false, true, false, engines),
+        (false, true, true, copies),
+        (false, true, true, Copies::Engines),
+        (true, true, true, copies),
+        (false, false, true, copies),
+        (false, true, false, copies),
     ] {
         let same = |way: &CameraSetup| (way.batch, way.priorities, way.network_graphs, way.copies) == made;
         if !ways.iter().any(same) {
