@@ -232,10 +232,6 @@ impl Rig {
         unsafe { self.stream.launch(self.kernels.get(kernel), grid, &[table, Arg::value(index as u32)]) }
     }
 
-    pub(super) fn most_cells(&self) -> usize {
-        self.most[0]
-    }
-
     /// What can be done before the detector has run.
     pub(super) fn prepare_look(&self, row: Row) -> Result<(), GpuError> {
         let [cells, rows] = self.most;
