@@ -102,6 +102,7 @@ struct Planted {
     std::atomic<unsigned> lost_code{LAUNCH_FAILED};
     std::atomic<double> slow{1};
     std::atomic<int64_t> launch_us{0}, mps{0};
+    std::atomic<bool> unreached{false}; // memory of the host, by its own address
     std::atomic<uint64_t> resets{0};
 };
 
@@ -204,10 +205,11 @@ void plant(const std::string &text) {
         else if (key == "late") planted.late_ms = atoll(value.c_str());
         else if (key == "slow") planted.slow = atof(value.c_str());
         else if (key == "mps") planted.mps = atoll(value.c_str());
+        else if (key == "unreached") planted.unreached = atoll(value.c_str()) != 0;
         else if (key == "launch_us") planted.launch_us = atoll(value.c_str());
         else if (key == "reset") {
             ++planted.resets, planted.hang_times = 0, planted.lost_in = -1, planted.lost_code = LAUNCH_FAILED, planted.slow = 1, planted.launch_us = 0;
-            planted.wrong.clear(), planted.lose.clear(), planted.clock = 1, planted.late_ms = 0;
+            planted.wrong.clear(), planted.lose.clear(), planted.unreached = false, planted.clock = 1, planted.late_ms = 0;
             planted.memory = 8ULL << 30, device.lost = 0;
         } else fprintf(stderr, "emulated device: TAKT_EMULATOR knows no `%s`\n", key.c_str());
     }
@@ -384,7 +386,7 @@ Result cuDeviceGetName(char *name, int size, int) { return snprintf(name, size, 
 Result cuDeviceGetUuid_v2(unsigned char *uuid, int) { return memcpy(uuid, "takt emulated \0\0", 16), OK; }
 Result cuDeviceGetAttribute(int *value, int which, int) {
     // One multiprocessor, which reaches all memory of the host by its own address.
-    return *value = which == 16 || which == 91 ? 1 : 0, OK;
+    return *value = which == 16 || (which == 91 && !planted.unreached) ? 1 : 0, OK;
 }
 Result cuDevicePrimaryCtxRetain(void **context, int) {
     if (planted.mps > 0) return --planted.mps, MPS_NOT_READY;

@@ -69,8 +69,10 @@ impl Stream {
     /// stream, the driver refuses that and the capture.
     ///
     /// # Safety
-    /// Memory that the library's work uses stays where it is, and is used by nothing else while a
-    /// launch is under way, until the graph is dropped.
+    /// Memory that the library's work uses stays where it is until the graph is dropped and its
+    /// last launch has ended, and is used by nothing else while one is under way. Launches mark
+    /// none of it, so that a [`DeviceBuffer`](crate::DeviceBuffer) among it counts as free: whoever
+    /// drops it waits for the stream first.
     pub unsafe fn capture_foreign<E: From<GpuError>>(
         &self,
         work: impl FnOnce() -> Result<(), E>,

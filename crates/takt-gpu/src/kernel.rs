@@ -214,7 +214,8 @@ impl<'a> Arg<'a> {
         Self { memory: Some((&memory.allocation, true)), ..Self::value(start as u64) }
     }
 
-    /// The same, of memory that the kernel only reads: the host may read it meanwhile.
+    /// The same, of memory that the kernel only reads, which is for the caller of
+    /// [`launch`](crate::Stream::launch) to see to: the host may read it meanwhile.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { memory: self.memory.map(|(memory, _)| (memory, false)), ..self }

@@ -358,7 +358,7 @@ impl Stream {
     ///
     /// # Safety
     /// `args` are what the kernel declares, in number, order and size; the kernel stays inside the
-    /// memory that they name.
+    /// memory that they name, and only reads what is [`Arg::read_only`](crate::Arg::read_only).
     pub unsafe fn launch(&self, function: &Function, grid: Grid, args: &[Arg<'_>]) -> Result<(), GpuError> {
         self.device.bind()?;
         if args.len() > MOST_ARGS {

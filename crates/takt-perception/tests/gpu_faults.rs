@@ -9,7 +9,7 @@ use takt_gpu::testing::{self, Emulator};
 use takt_gpu::{Gpu, GpuError};
 use takt_link_camera::{Frame, Intrinsics};
 use takt_perception::gpu::{BatchFrame, GpuBatch, GpuFrame, GpuPerception, GpuPerceptionError, Severity};
-use takt_perception::{Detections, FrameHealth, FramePose, PerceptionConfig};
+use takt_perception::{Copies, Detections, FrameHealth, FramePose, PerceptionConfig};
 use takt_rt::clock::monotonic_ns;
 
 /// Faults are the process's; tests take turns.
@@ -169,4 +169,17 @@ fn a_model_that_is_no_detector_is_named() {
     assert_eq!(error.severity(), Severity::Setup);
     let error = error.to_string();
     assert!(error.contains("selfie_landscape_144x256") && error.contains("NanoDet"), "{error}");
+}
+
+#[test]
+fn a_device_that_does_not_reach_the_hosts_memory_copies_by_engines_alone() {
+    let Some(turn) = turn() else { return };
+    let mut config = config();
+    config.gpu.copies = Copies::Kernels;
+    GpuPerception::new(&turn.gpu, &config, 0, CAMERA, None, &|_| ()).unwrap();
+    turn.emulator.plant("unreached=1");
+    let error = GpuPerception::new(&turn.gpu, &config, 0, CAMERA, None, &|_| ()).unwrap_err().to_string();
+    assert!(error.contains("perception.gpu.copies") && error.contains("\"engines\""), "{error}");
+    config.gpu.copies = Copies::Engines;
+    GpuPerception::new(&turn.gpu, &config, 0, CAMERA, None, &|_| ()).unwrap();
 }

@@ -1,10 +1,11 @@
 //! Inferences captured as CUDA graphs: the library's own work on the host is done once, at the
 //! start; a frame costs one launch, waits for nothing and allocates nothing.
 
-use takt_gpu::{Gpu, GpuError, Graph, Pinned, Stream, Wait, Waited};
+use takt_gpu::{Gpu, GpuError, Graph, Stream, Wait};
 
 use super::GpuPerceptionError;
-use super::network::{Budget, DeviceNetwork, Slot, Submits};
+use super::network::{Budget, DeviceNetwork, Submits};
+use super::probe::{Probe, settle};
 
 /// A network that is launched as a graph.
 #[derive(Debug)]
@@ -19,41 +20,64 @@ pub(super) struct CapturedNetwork<N> {
 const TOLERANCE: f32 = 1e-3;
 
 impl<N: Submits> CapturedNetwork<N> {
-    /// Captures an inference of every slot, and compares the answer of each graph with that of the
-    /// library for the same input: a graph repeats addresses and arguments of the one run that was
-    /// captured, and would go wrong silently where a library reuses the memory behind them.
+    /// Captures an inference of every slot, and compares each graph's answers to two pictures with
+    /// the library's: a graph repeats addresses and arguments of the one run that was captured, and
+    /// would go wrong silently where a library reuses the memory behind them, or reads a value back
+    /// while it is captured. So a third picture is seen by the capture.
     ///
     /// # Errors
-    /// [`GpuPerceptionError::Graph`] where the answers differ or the library cannot be captured;
-    /// what the device or the library met.
+    /// [`GpuPerceptionError::Graph`] where answers differ, or where they could not: a network that
+    /// answers alike to the two pictures. What the device or the library met.
     pub(super) fn new(gpu: &Gpu, stream: &Stream, network: N) -> Result<Self, GpuPerceptionError> {
         let mut captured = Self { graphs: Vec::new(), network };
+        let made = captured.capture(gpu, stream);
+        // What a broken-off comparison has launched still uses the network's memory.
+        let settled = settle(stream);
+        made?;
+        settled?;
+        Ok(captured)
+    }
+
+    fn capture(&mut self, gpu: &Gpu, stream: &Stream) -> Result<(), GpuPerceptionError> {
+        let wrong = |model: &str, reason| GpuPerceptionError::Graph { model: model.to_owned(), reason };
         let budget = Budget { deadline_ns: u64::MAX, wait: Wait::Block };
-        let mut probe = Probe::new(gpu, captured.network.input_shape(), captured.network.outputs())?;
-        let slots = captured.network.slots().len();
+        let mut probe = Probe::new(gpu, self.network.input_shape(), self.network.outputs())?;
+        let slots = self.network.slots().len();
         let mut expected = Vec::new();
         for slot in 0..slots {
-            probe.ask(stream, &captured.network.slots()[slot], slot)?;
-            captured.network.run(slot, stream, &budget)?;
-            expected.push(probe.answer(stream, &captured.network.slots()[slot])?);
+            let mut answers = Vec::new();
+            for picture in [2 * slot, 2 * slot + 1] {
+                probe.ask(stream, &self.network.slots()[slot], picture)?;
+                self.network.run(slot, stream, &budget)?;
+                answers.push(probe.answer(stream, &self.network.slots()[slot])?);
+            }
+            if difference(&answers[0], &answers[1]).is_none() {
+                let reason = "its answers to two pictures are alike, so that graphs cannot be compared";
+                return Err(wrong(self.model(), reason.to_owned()));
+            }
+            expected.push(answers);
         }
         // All are captured before any is compared: one capture could spoil another.
         for slot in 0..slots {
-            let network = &mut captured.network;
-            // SAFETY: as the network promises; the graphs are dropped before it.
+            probe.ask(stream, &self.network.slots()[slot], 2 * slots + slot)?;
+            let network = &mut self.network;
+            // SAFETY: as the network promises; the graphs are dropped before it, and `new` and the
+            // rig wait for the stream before either is.
             let graph = unsafe { stream.capture_foreign(|| network.submit(slot, stream))? };
-            captured.graphs.push(graph);
+            self.graphs.push(graph);
         }
         // Twice: a launch must leave what the next one needs.
-        for (slot, expected) in expected.iter().enumerate().chain(expected.iter().enumerate()) {
-            probe.ask(stream, &captured.network.slots()[slot], slot)?;
-            captured.run(slot, stream, &budget)?;
-            let answer = probe.answer(stream, &captured.network.slots()[slot])?;
-            if let Some(reason) = difference(expected, &answer) {
-                return Err(GpuPerceptionError::Graph { model: captured.model().to_owned(), reason });
+        for picture in [0, 1, 0, 1] {
+            for (slot, expected) in expected.iter().enumerate() {
+                probe.ask(stream, &self.network.slots()[slot], 2 * slot + picture)?;
+                self.run(slot, stream, &budget)?;
+                let answer = probe.answer(stream, &self.network.slots()[slot])?;
+                if let Some(reason) = difference(&expected[picture], &answer) {
+                    return Err(wrong(self.model(), reason));
+                }
             }
         }
-        Ok(captured)
+        Ok(())
     }
 }
 
@@ -90,49 +114,8 @@ impl<N: DeviceNetwork> DeviceNetwork for CapturedNetwork<N> {
     }
 }
 
-/// Puts noise into a network and reads its answers.
-struct Probe {
-    up: Pinned<f32>,
-    down: Vec<Pinned<f32>>,
-}
-
-impl Probe {
-    fn new(gpu: &Gpu, input: &[usize], outputs: &[(String, Vec<usize>)]) -> Result<Self, GpuError> {
-        let down = outputs.iter().map(|(_, shape)| gpu.pinned(shape.iter().product()));
-        Ok(Self { up: gpu.pinned(input.iter().product())?, down: down.collect::<Result<_, _>>()? })
-    }
-
-    /// Fills a slot's input with noise of its own, and its outputs with what no network answers.
-    fn ask(&mut self, stream: &Stream, slot: &Slot, seed: usize) -> Result<(), GpuPerceptionError> {
-        for (index, value) in self.up.write()?.iter_mut().enumerate() {
-            *value = ((index * 7919 + seed * 104_729) % 1009) as f32 / 1009.0;
-        }
-        stream.upload(&self.up, &slot.input)?;
-        for output in &slot.outputs {
-            stream.fill(output, 0xff)?;
-        }
-        settle(stream)
-    }
-
-    fn answer(&mut self, stream: &Stream, slot: &Slot) -> Result<Vec<Vec<f32>>, GpuPerceptionError> {
-        for (output, down) in slot.outputs.iter().zip(&self.down) {
-            stream.download(output, down)?;
-        }
-        settle(stream)?;
-        Ok(self.down.iter().map(|down| Ok(down.read()?.to_vec())).collect::<Result<_, GpuError>>()?)
-    }
-}
-
-/// Waits as long as it takes: nothing waits for an answer at the start.
-fn settle(stream: &Stream) -> Result<(), GpuPerceptionError> {
-    match stream.drain(u64::MAX, Wait::Block)? {
-        Waited::Done => Ok(()),
-        Waited::Overrun => Err(GpuPerceptionError::Overrun { stage: "start" }),
-    }
-}
-
 /// The first value that differs too much.
-fn difference(expected: &[Vec<f32>], found: &[Vec<f32>]) -> Option<String> {
+pub(super) fn difference(expected: &[Vec<f32>], found: &[Vec<f32>]) -> Option<String> {
     let pairs = expected.iter().zip(found).enumerate();
     pairs.flat_map(|(output, (a, b))| a.iter().zip(b).map(move |pair| (output, pair))).find_map(
         |(output, (&a, &b))| {
@@ -147,7 +130,7 @@ fn difference(expected: &[Vec<f32>], found: &[Vec<f32>]) -> Option<String> {
 mod tests {
     use takt_gpu::{Arg, Function, Grid, Source, testing};
 
-    use super::super::network::slots;
+    use super::super::network::{Slot, slots};
     use super::*;
 
     const LENGTH: usize = 1000;
@@ -167,8 +150,12 @@ mod tests {
         OnTheHost,
         /// What is submitted is another thing than what is run.
         Stale,
-        /// The second capture reads the first slot's input.
+        /// Each capture reads the first slot's input.
         Mixed,
+        /// What the input was at the capture is part of it.
+        Baked,
+        /// It answers alike to every input.
+        Deaf,
         /// It refuses to be submitted.
         Refused,
     }
@@ -177,6 +164,8 @@ mod tests {
     struct Scaling {
         scale: Function,
         slots: Vec<Slot>,
+        /// The input of each slot when it was captured.
+        kept: Vec<Slot>,
         outputs: Vec<(String, Vec<usize>)>,
         fault: Fault,
     }
@@ -185,13 +174,17 @@ mod tests {
         fn new(gpu: &Gpu, fault: Fault) -> Self {
             let scale = gpu.module(&KERNEL).unwrap().function("scale").unwrap();
             let outputs = vec![("scaled".to_owned(), vec![1, LENGTH])];
-            let slots = slots(gpu, 3, &[1, LENGTH], &outputs).unwrap();
-            Self { scale, slots, outputs, fault }
+            let [slots, kept] = [(); 2].map(|()| slots(gpu, 3, &[1, LENGTH], &outputs).unwrap());
+            Self { scale, slots, kept, outputs, fault }
         }
 
         fn launch(&self, stream: &Stream, from: usize, to: usize, factor: f32) {
+            self.launch_from(stream, &self.slots[from], to, factor);
+        }
+
+        fn launch_from(&self, stream: &Stream, from: &Slot, to: usize, factor: f32) {
             let arguments = [
-                Arg::buffer(&self.slots[from].input),
+                Arg::buffer(&from.input),
                 Arg::buffer(&self.slots[to].outputs[0]),
                 Arg::value(factor),
                 Arg::value(LENGTH as i32),
@@ -223,7 +216,9 @@ mod tests {
         }
 
         fn run(&mut self, slot: usize, stream: &Stream, _: &Budget) -> Result<(), GpuPerceptionError> {
-            self.launch(stream, slot, slot, 2.0);
+            // As a library that reads its input back when it is captured, and never again.
+            stream.copy(&self.slots[slot].input, &self.kept[slot].input)?;
+            self.launch(stream, slot, slot, if self.fault == Fault::Deaf { 0.0 } else { 2.0 });
             Ok(())
         }
     }
@@ -236,10 +231,11 @@ mod tests {
 
         fn submit(&mut self, slot: usize, stream: &Stream) -> Result<(), GpuPerceptionError> {
             match self.fault {
-                Fault::None => self.launch(stream, slot, slot, 2.0),
+                Fault::None | Fault::Deaf => self.launch(stream, slot, slot, 2.0),
                 Fault::OnTheHost => {}
                 Fault::Stale => self.launch(stream, slot, slot, 2.01),
                 Fault::Mixed => self.launch(stream, 0, slot, 2.0),
+                Fault::Baked => self.launch_from(stream, &self.kept[slot], slot, 2.0),
                 Fault::Refused => return Err(crate::engine::EngineError::Run("no".to_owned()).into()),
             }
             Ok(())
@@ -265,7 +261,7 @@ mod tests {
         let (stream, probe, answer) = used.join().unwrap();
         let input = probe.up.read().unwrap();
         assert!(answer[0].iter().zip(&*input).all(|(to, from)| *to == 2.0 * from + 1.0));
-        for fault in [Fault::OnTheHost, Fault::Stale, Fault::Mixed] {
+        for fault in [Fault::OnTheHost, Fault::Stale, Fault::Mixed, Fault::Baked, Fault::Deaf] {
             let error = made(&stream, fault).unwrap_err();
             assert!(matches!(error, GpuPerceptionError::Graph { .. }), "{fault:?}: {error}");
             assert!(error.to_string().contains("scaling"), "{error}");

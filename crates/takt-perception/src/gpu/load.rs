@@ -153,7 +153,9 @@ impl<'a> Loader<'a> {
             match self.graphs.then(|| self.captured(model, size, slots)) {
                 Some(Ok(network)) => network,
                 // Kernel by kernel it may work: a network of which a part runs on the CPU, say.
+                // A library's errors do not say that the device is lost: it is asked.
                 Some(Err(error)) if error.severity() != Severity::Lost => {
+                    self.stream.is_idle()?;
                     (self.progress)(Progress::NoGraph { model: &name, reason: &error.to_string() });
                     self.on_device(model, size, slots, &name)?
                 }

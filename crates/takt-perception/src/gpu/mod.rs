@@ -16,6 +16,7 @@ mod load;
 mod network;
 mod perception;
 mod plan;
+mod probe;
 mod rig;
 mod stages;
 mod state;
@@ -66,9 +67,7 @@ pub enum GpuPerceptionError {
     )]
     Layout { expected: String, found: String },
     /// A network's inference, captured, answers otherwise than the network.
-    #[error(
-        "{model} as a CUDA graph: {reason}. Set `perception.gpu.network_graphs` to false, which launches each kernel by itself"
-    )]
+    #[error("{model} as a CUDA graph: {reason}")]
     Graph { model: String, reason: String },
     /// A cache of engines cannot be made.
     #[error(

@@ -213,8 +213,10 @@ impl DeviceNetwork for BoundNetwork {
     }
 }
 
-// SAFETY: the library keeps the memory of a session until it is dropped; runs of a session follow
-// each other on its stream.
+// SAFETY: the library keeps the memory of a session, and with `enable_cuda_graph` also the handles
+// and workspaces of cuBLAS and cuDNN that the capturing thread had, until the session is dropped;
+// runs of a session follow each other on its stream, and behind the capture there are none but
+// launches.
 unsafe impl Submits for BoundNetwork {
     fn slots(&self) -> &[Slot] {
         &self.slots

@@ -154,7 +154,7 @@ impl Rig {
             blocks,
             segments_each: config.segmenter.max_per_frame.clamp(1, MAX_PEOPLE),
             most,
-            copies: copies(gpu, config.gpu.copies)?,
+            copies: reached(gpu, config.gpu.copies)?,
             done: stream.event(false)?,
             marks,
             stream,
@@ -381,15 +381,19 @@ impl Rig {
     }
 }
 
-/// How copies are made on this device: kernels reach registered memory of the host by its own
-/// address, or not at all.
-fn copies(gpu: &Gpu, asked: Copies) -> Result<Copies, GpuError> {
-    if asked == Copies::Kernels
-        && gpu.attributes()?.get("can_use_host_pointer_for_registered_mem") == Some(&1)
-    {
-        return Ok(Copies::Kernels);
+/// Refuses copies by kernels where the device does not reach registered memory of the host by the
+/// host's address.
+fn reached(gpu: &Gpu, asked: Copies) -> Result<Copies, GpuError> {
+    let name = "can_use_host_pointer_for_registered_mem";
+    let found = gpu.attributes()?.get(name).copied().unwrap_or(0);
+    if asked == Copies::Kernels && found != 1 {
+        return Err(GpuError::Invalid {
+            what: "perception.gpu.copies",
+            expected: format!("\"engines\" on this device, whose {name} is {found}"),
+            received: "\"kernels\"".to_owned(),
+        });
     }
-    Ok(Copies::Engines)
+    Ok(asked)
 }
 
 impl Drop for Rig {

@@ -5,7 +5,8 @@ use takt_gpu::check::step::{Step, StepError};
 use takt_link_camera::Frame;
 use takt_perception::gpu::GpuPerception;
 use takt_perception::{
-    Backend, DetectionSet, Detections, Engine, FramePose, Overlay, Perception, PerceptionConfig, Provider,
+    Backend, Copies, DetectionSet, Detections, Engine, FramePose, Overlay, Perception, PerceptionConfig,
+    Provider,
 };
 use takt_rt::clock::monotonic_ns;
 
@@ -116,6 +117,7 @@ pub fn answers(step: &mut Step<'_>) -> Result<(), StepError> {
             break;
         }
         let mut scene = Scene::new(number);
+        scene.config.gpu.copies = in_turn(number);
         let mut pair = Pair::new(&gpu, &scene.config, 3, scene.intrinsics)?;
         for sequence in 1..=3 {
             let (frame, pose, set) = scene.step(sequence);
@@ -158,6 +160,11 @@ pub fn network_answers(step: &mut Step<'_>) -> Result<(), StepError> {
     close(step, &gpu, &config, &mut views(&file)?, until_ns, "the networks on the device")
 }
 
+/// Every other one copies by kernels.
+fn in_turn(number: u64) -> Copies {
+    if number.is_multiple_of(2) { Copies::Engines } else { Copies::Kernels }
+}
+
 /// The end of a third of the step's time.
 fn ends(step: &Step<'_>) -> u64 {
     monotonic_ns() + (step.work_s / 3.0 * 1e9) as u64
@@ -174,7 +181,9 @@ fn recorded(
     let mut pairs = Vec::new();
     for (camera, view) in views.iter().enumerate() {
         let frame = Frame::new(view.intrinsics.width, view.intrinsics.height);
-        pairs.push((Pair::new(gpu, config, camera as u32, view.intrinsics)?, frame));
+        let mut config = config.clone();
+        config.gpu.copies = in_turn(camera as u64);
+        pairs.push((Pair::new(gpu, &config, camera as u32, view.intrinsics)?, frame));
     }
     for sequence in 1.. {
         if sequence > LEAST_FRAMES && monotonic_ns() >= until_ns {

@@ -153,8 +153,8 @@ fn ways(networks: bool) -> Vec<CameraSetup> {
         all.push(CameraSetup { name: "one batch, sleeping", batch: true, ..base });
         all.push(CameraSetup { name: "one batch, spinning", batch: true, wait: GpuWait::Spin, ..base });
         all.push(CameraSetup {
-            name: "stream each, sleeping, copies by engines",
-            copies: Copies::Engines,
+            name: "stream each, sleeping, copies by kernels",
+            copies: Copies::Kernels,
             ..base
         });
         // Networks take seconds to load for each setting that they are loaded for: what concerns
@@ -212,7 +212,7 @@ fn five(step: &mut Step<'_>, networks: bool, through: &str) -> Result<(), StepEr
     let copies = Copies::default();
     for made in [
         (false, true, true, copies),
-        (false, true, true, Copies::Engines),
+        (false, true, true, Copies::Kernels),
         (true, true, true, copies),
         (false, false, true, copies),
         (false, true, false, copies),
