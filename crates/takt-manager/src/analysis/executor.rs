@@ -213,9 +213,9 @@ impl<'a> Served<'a> {
             if polled.replace(points) == Some(points) {
                 break;
             }
-            match self.busy_window_aware(on, own, points, true, last) {
-                Some(bound) if bound.ns < best.ns => best = bound,
-                _ => break,
+            match self.busy_window_aware(on, own, points, last, Some(best.ns)) {
+                Some(bound) => best = bound,
+                None => break,
             }
         }
         best
@@ -246,29 +246,37 @@ impl<'a> Served<'a> {
         search(on, 0, 1, |at| Some(Load::INSTANT + all.load(at)?))
     }
 
-    /// RTSS'21, Theorem 3: of a callback, or of a chain that ends at it.
+    /// RTSS'21, Theorem 3: of a callback that is known to take no longer than `below`, or of a chain
+    /// that ends at it (`None`). A bound that is not below that is none: most are found out by one
+    /// of the first offsets.
     fn busy_window_aware(
         &self,
         on: Supply,
         own: usize,
         points: u64,
-        single: bool,
         last: u64,
+        below: Option<u64>,
     ) -> Option<Bound> {
+        let single = below.is_some();
         let kinds = self.kinds(own);
         let demand = &self.demands[own];
         // Lemma 19: where something changes.
-        let (mut offsets, mut mine) = (vec![0], Vec::new());
+        let steps = self.line.upcoming(last.saturating_add(1))?;
+        let (mut offsets, mut mine) = (Vec::with_capacity(steps + 1), Vec::new());
+        offsets.push(0);
+        // Steps come in order, so that these here are but for one place in order, too.
+        let mut add = |offset| match offsets.iter().rposition(|earlier| *earlier <= offset) {
+            Some(place) if offsets[place] == offset => {}
+            place => offsets.insert(place.map_or(0, |place| place + 1), offset),
+        };
         self.line.each(last.saturating_add(1), |step| match kinds[step.demand] {
             Interference::Own => {
-                offsets.push(step.at_ns - 1);
+                add(step.at_ns - 1);
                 mine.push((step.at_ns - 1, step.count));
             }
-            Interference::Polled(_) => offsets.push(step.at_ns),
+            Interference::Polled(_) => add(step.at_ns),
             Interference::All => {}
         })?;
-        offsets.sort_unstable();
-        offsets.dedup();
         let mut mine = mine.into_iter().peekable();
         let mut count = 0;
         let mut others = Others::new(self, &kinds, points);
@@ -291,7 +299,11 @@ impl<'a> Served<'a> {
             let load = others.until(start)? + demand.activity.load(count);
             // Of a chain it is not known when its head was activated.
             let from = if single { offset } else { 0 };
-            keep_worst(&mut worst, bound(on, load, self.marginal(own, count), from, Method::Rtss21Bw)?);
+            let one = bound(on, load, self.marginal(own, count), from, Method::Rtss21Bw)?;
+            if below.is_some_and(|below| one.ns >= below) {
+                return None;
+            }
+            keep_worst(&mut worst, one);
         }
         worst
     }
@@ -309,7 +321,7 @@ impl<'a> Served<'a> {
             .map(|(member, bound)| self.demands[*member].arrivals.count(*bound))
             .fold(0, u64::saturating_add);
         let newer =
-            self.last_offset(on).and_then(|offset| self.busy_window_aware(on, last, points, false, offset));
+            self.last_offset(on).and_then(|offset| self.busy_window_aware(on, last, points, offset, None));
         // ECRTS'19 knows a chain by the arrivals of its head alone, so no member may have others.
         let head = self.demands[members[0]].arrivals.flows();
         let older = members
@@ -342,7 +354,6 @@ struct Others<'t, 'a> {
     /// Instances of a polled callback that count at most, those that arrived before the offset
     /// among them.
     most: Vec<u64>,
-    parts: Vec<Load>,
     total: Load,
 }
 
@@ -361,7 +372,6 @@ impl<'t, 'a> Others<'t, 'a> {
             offset: served.line.place(),
             arrived: vec![0; kinds.len()],
             most: most.collect(),
-            parts: vec![Load::default(); kinds.len()],
             total: Load::default(),
         }
     }
@@ -369,36 +379,38 @@ impl<'t, 'a> Others<'t, 'a> {
     /// The activation under analysis comes so late in the busy window; not earlier than the one
     /// before.
     fn offset(&mut self, offset_ns: u64) -> Option<()> {
-        let Self { served, kinds, points, offset, arrived, most, parts, total, .. } = self;
+        let Self { served, kinds, points, offset, arrived, most, total, .. } = self;
         offset.advance(offset_ns, |step| {
             let i = step.demand;
             let Interference::Polled(more) = kinds[i] else { return };
-            let limited = arrived[i] > most[i];
+            let before = most[i];
             most[i] = step.count.saturating_add(*points).saturating_add(more);
-            if limited {
-                let part = served.demands[i].activity.load(arrived[i].min(most[i]));
-                *total = total.without(parts[i]) + part;
-                parts[i] = part;
+            if arrived[i] > before {
+                let activity = served.demands[i].activity;
+                *total = *total + activity.load(arrived[i].min(most[i])).without(activity.load(before));
             }
         })
     }
 
     /// All that counts if it starts then; not earlier than asked before.
     fn until(&mut self, start_ns: u64) -> Option<Load> {
-        let Self { served, kinds, start, arrived, most, parts, total, .. } = self;
+        let Self { served, start, arrived, most, total, .. } = self;
         debug_assert!(start_ns >= start.at_ns());
         start.advance(start_ns, |step| {
             let i = step.demand;
             let before = std::mem::replace(&mut arrived[i], step.count);
-            if kinds[i] == Interference::Own || before >= most[i] {
+            // Of the one under analysis none count.
+            if before >= most[i] {
                 return;
             }
-            let part = match step.count <= most[i] {
-                true => step.load,
-                false => served.demands[i].activity.load(most[i]),
+            let more = match step.count <= most[i] {
+                true => step.more,
+                false => {
+                    let activity = served.demands[i].activity;
+                    activity.load(most[i]).without(activity.load(before))
+                }
             };
-            *total = total.without(parts[i]) + part;
-            parts[i] = part;
+            *total = *total + more;
         })?;
         Some(*total)
     }

@@ -28,6 +28,7 @@ mod components;
 mod counted;
 mod demand;
 mod executor;
+mod hash;
 mod joint;
 mod ranks;
 mod settle;
@@ -36,7 +37,7 @@ mod supply;
 mod sweep;
 mod threads;
 
-use std::collections::HashMap;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::curves::Flows;
@@ -46,11 +47,12 @@ pub use best::best_case;
 use components::{Component, components};
 use demand::CoreDemand;
 use executor::Served;
+use hash::HashMap;
 use joint::Travels;
 pub use ranks::Ahead;
 use settle::{Settled, State};
 pub use shared::MOST_RANKS;
-use shared::sleeps_more_than_it_works;
+use shared::{Beside, Placed, Rises, sleeps_more_than_it_works};
 pub use supply::Enforcement;
 use supply::Supply;
 
@@ -202,6 +204,12 @@ pub struct Analysis<'w> {
     travels: Option<Travels>,
     /// What callbacks of one core together may take beyond their curves.
     disturbance: Disturbance,
+    /// Placements that were asked about, where no executor is before another one.
+    placed: HashMap<Vec<Option<usize>>, Placed>,
+    /// By executor, its last bounds on a shared core, and what they rest on.
+    beside: Vec<Option<Beside>>,
+    /// By callback, how its demand rises, with its suspensions and without.
+    rises: RefCell<Vec<[Option<Rises>; 2]>>,
     /// Executor analyses done, and those answered from memory.
     pub work: Work,
 }
@@ -280,7 +288,7 @@ impl<'w> Analysis<'w> {
         Self {
             workload,
             outputs,
-            settled: components.iter().map(|_| HashMap::new()).collect(),
+            settled: components.iter().map(|_| HashMap::default()).collect(),
             results: 0,
             shared: vec![None; workload.executors.len()],
             shared_full: Vec::new(),
@@ -291,7 +299,7 @@ impl<'w> Analysis<'w> {
             horizon_ns: limit_ns.saturating_mul(2),
             shared_cores: Vec::new(),
             ranks: vec![0; workload.executors.len()],
-            busy: HashMap::new(),
+            busy: HashMap::default(),
             travels: None,
             components: components.into(),
             component,
@@ -299,10 +307,13 @@ impl<'w> Analysis<'w> {
             limit_ns,
             transport_ns,
             enforcement: Enforcement::default(),
-            remembered: HashMap::new(),
-            chains: HashMap::new(),
+            remembered: HashMap::default(),
+            chains: HashMap::default(),
             alone: vec![None; workload.executors.len()],
             disturbance: Disturbance::default(),
+            placed: HashMap::default(),
+            beside: vec![None; workload.executors.len()],
+            rises: RefCell::new(vec![[None, None]; workload.callbacks.len()]),
             work: Work::default(),
         }
     }

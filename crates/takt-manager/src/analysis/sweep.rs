@@ -2,9 +2,9 @@
 //!
 //! The searches of one executor's analysis ask what arrives in intervals that only grow: from one
 //! trial of a fixed point to the next, and from one activation under analysis to the next. So each
-//! keeps a place on the time line and adds what lies up to the next place, instead of summing over
-//! all callbacks for every trial. The time line is made once for all callbacks of the executor, and
-//! no further than it is asked for.
+//! keeps a place on the time line, from which it looks for the next one, and every step has the sum
+//! of all loads up to it, so that no search adds them up. The time line is made once for all
+//! callbacks of the executor, and no further than it is asked for.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -25,6 +25,10 @@ pub(super) struct Step {
     pub count: u64,
     /// What these ask for.
     pub load: Load,
+    /// What the last of them adds.
+    pub more: Load,
+    /// What all callbacks ask for up to here.
+    all: Load,
 }
 
 /// What arrives in an executor.
@@ -39,6 +43,8 @@ pub(super) struct TimeLine<'a> {
 #[derive(Debug)]
 struct Made {
     steps: Vec<Step>,
+    /// Of each step where it is: looked through far more often than the rest of it.
+    at_ns: Vec<u64>,
     /// Places in `steps`, by callback.
     of: Vec<Vec<usize>>,
     /// Where each callback's next step is, and the count from there on.
@@ -60,7 +66,14 @@ impl<'a> TimeLine<'a> {
                 queue.push(Reverse((at_ns, demand)));
             }
         }
-        let made = Made { steps: Vec::new(), of: vec![Vec::new(); callbacks.len()], next, queue, to_ns: 0 };
+        let made = Made {
+            steps: Vec::new(),
+            at_ns: Vec::new(),
+            of: vec![Vec::new(); callbacks.len()],
+            next,
+            queue,
+            to_ns: 0,
+        };
         Self { callbacks, most, made: RefCell::new(made) }
     }
 
@@ -76,8 +89,12 @@ impl<'a> TimeLine<'a> {
             made.queue.pop();
             let (activity, flows) = self.callbacks[demand];
             let stretch = made.next[demand];
+            let load = activity.load(stretch.count);
+            let more = load.without(made.loaded(demand, made.of[demand].len()));
+            let all = made.all(made.steps.len()) + more;
             made.of[demand].push(made.steps.len());
-            made.steps.push(Step { at_ns, demand, count: stretch.count, load: activity.load(stretch.count) });
+            made.at_ns.push(at_ns);
+            made.steps.push(Step { at_ns, demand, count: stretch.count, load, more, all });
             if let Some((at_ns, stretch)) = flows.risen(stretch) {
                 made.next[demand] = stretch;
                 made.queue.push(Reverse((at_ns, demand)));
@@ -103,6 +120,12 @@ impl<'a> TimeLine<'a> {
         Some(())
     }
 
+    /// Steps of all callbacks up to and with intervals of this length.
+    pub fn upcoming(&self, to_ns: u64) -> Option<usize> {
+        self.make(to_ns)?;
+        Some(self.made.borrow().at_ns.partition_point(|at_ns| *at_ns <= to_ns))
+    }
+
     /// A place on the time line, at its beginning.
     pub fn place(&self) -> Place<'_, 'a> {
         Place { line: self, passed: 0, at_ns: 0 }
@@ -110,13 +133,35 @@ impl<'a> TimeLine<'a> {
 
     /// The sum of all callbacks' loads, but for one's.
     pub fn sum(&self, but: Option<usize>) -> Sum<'_, 'a> {
-        Sum {
-            place: self.place(),
-            but,
-            parts: vec![Load::default(); self.callbacks.len()],
-            total: Load::default(),
-        }
+        Sum { line: self, but, passed: 0, own: 0 }
     }
+}
+
+impl Made {
+    /// What one callback asks for with so many of its steps.
+    fn loaded(&self, demand: usize, steps: usize) -> Load {
+        steps.checked_sub(1).map_or_else(Load::default, |last| self.steps[self.of[demand][last]].load)
+    }
+
+    /// What all ask for with so many steps.
+    fn all(&self, steps: usize) -> Load {
+        steps.checked_sub(1).map_or_else(Load::default, |last| self.steps[last].all)
+    }
+}
+
+/// How many of these are no greater, of which so many are known to be near that: searches go on in
+/// small steps, and now and then in great ones.
+fn up_to<T>(all: &[T], near: usize, is_passed: impl Fn(&T) -> bool) -> usize {
+    let (mut low, mut width) = (near, 1);
+    if near == 0 || all.get(near - 1).is_some_and(&is_passed) {
+        while all.get(low + width - 1).is_some_and(&is_passed) {
+            low += width;
+            width *= 2;
+        }
+        let high = (low + width - 1).min(all.len());
+        return low + all[low..high].partition_point(is_passed);
+    }
+    all[..near.min(all.len())].partition_point(is_passed)
 }
 
 /// How far a search has come.
@@ -155,28 +200,26 @@ impl Place<'_, '_> {
 /// A sum of loads that grows with the interval.
 #[derive(Debug)]
 pub(super) struct Sum<'t, 'a> {
-    place: Place<'t, 'a>,
+    line: &'t TimeLine<'a>,
     but: Option<usize>,
-    parts: Vec<Load>,
-    total: Load,
+    /// Steps up to the last interval.
+    passed: usize,
+    /// Those of the callback that is left out.
+    own: usize,
 }
 
 impl Sum<'_, '_> {
     /// What arrives in an interval of this length; `None`: too much to be counted.
     pub fn load(&mut self, delta_ns: u64) -> Option<Load> {
-        if delta_ns < self.place.at_ns() {
-            self.place = self.place.line.place();
-            self.parts.fill(Load::default());
-            self.total = Load::default();
+        if self.line.made.borrow().to_ns < delta_ns {
+            self.line.make(delta_ns)?;
         }
-        let (parts, total, but) = (&mut self.parts, &mut self.total, self.but);
-        self.place.advance(delta_ns, |step| {
-            if Some(step.demand) != but {
-                *total = total.without(parts[step.demand]) + step.load;
-                parts[step.demand] = step.load;
-            }
-        })?;
-        Some(*total)
+        let made = self.line.made.borrow();
+        self.passed = up_to(&made.at_ns, self.passed, |at_ns| *at_ns <= delta_ns);
+        let all = made.all(self.passed);
+        let Some(of) = self.but.and_then(|but| Some((but, made.of.get(but)?))) else { return Some(all) };
+        self.own = up_to(of.1, self.own, |place| *place < self.passed);
+        Some(all.without(made.loaded(of.0, self.own)))
     }
 }
 

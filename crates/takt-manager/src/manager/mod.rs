@@ -453,7 +453,7 @@ impl Manager {
         // Beside reservations that nobody here measures there are no known demands.
         if !keeps_all
             && !self.others
-            && let Some(shared) = self.shared_attempt(workload, requests, held)
+            && let Some(shared) = self.shared_attempt(workload, requests, held, &kept)
             && degrade::better(&shared.kept(), &kept, order).is_gt()
         {
             chosen = shared;
@@ -469,7 +469,7 @@ impl Manager {
         held: Option<&Held>,
     ) -> Option<Attempt> {
         let present = self.present.as_ref().filter(|present| present.plan.shared && !self.others)?;
-        let shared = self.shared_attempt(workload, requests, held)?;
+        let shared = self.shared_attempt(workload, requests, held, &[])?;
         let kept = shared.kept();
         let before = present.plan.chains.iter().map(|chain| chain.state == ChainState::Guaranteed);
         before.zip(kept).all(|(before, now)| now || !before).then_some(shared)
