@@ -256,6 +256,13 @@ fn plain(name: &str) -> String {
 
 /// Whether a name is this one, which is [`plain`], but for leading slashes and case.
 fn is_plainly(name: &str, asked: &str) -> bool {
+    // Nearly all names differ in their last character.
+    if let Some(last) = name.bytes().next_back()
+        && last.is_ascii_alphanumeric()
+        && asked.bytes().next_back() != Some(last.to_ascii_lowercase())
+    {
+        return false;
+    }
     let name = name.trim().trim_start_matches('/');
     if name.is_ascii() { name.eq_ignore_ascii_case(asked) } else { name.to_lowercase() == asked }
 }
@@ -307,7 +314,7 @@ fn by(model: &Model, fits: impl Fn(&str) -> bool, side: Side) -> Option<Vec<usiz
         .or_else(|| callbacks(&|i| model.callbacks[i].symbol.as_deref().is_some_and(&fits)))
         .or_else(|| {
             let own = |i: usize| !is_brought_along(model, &model.callbacks[i]);
-            callbacks(&|i| own(i) && node_of(model, i).is_some_and(&fits))
+            callbacks(&|i| node_of(model, i).is_some_and(&fits) && own(i))
         })
         .or_else(|| callbacks(&|i| node_of(model, i).is_some_and(&fits)))
         .or_else(|| {

@@ -17,11 +17,9 @@ impl Fast {
 
 impl Hasher for Fast {
     fn write(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(8) {
-            let mut number = [0; 8];
-            number[..part.len()].copy_from_slice(part);
-            self.add(u64::from_le_bytes(number));
-        }
+        let (numbers, rest) = bytes.as_chunks();
+        numbers.iter().for_each(|number| self.add(u64::from_le_bytes(*number)));
+        rest.iter().for_each(|byte| self.add(u64::from(*byte)));
     }
 
     fn write_u64(&mut self, number: u64) {

@@ -58,7 +58,6 @@ use std::rc::Rc;
 #[cfg(doc)]
 use super::Disturbance;
 use super::demand::CoreDemand;
-use super::executor::Served;
 use super::settle::{Open, State};
 use super::{Analysis, Bound, Solution};
 use crate::curves::Flows;
@@ -292,18 +291,19 @@ impl Analysis<'_> {
             || callbacks.iter().any(yields);
         let flows: Option<Vec<Rc<Flows>>> = callbacks.iter().map(|c| state.inside[*c].clone()).collect();
         let Some(flows) = flows.filter(|_| !threads) else { return vec![None; callbacks.len()] };
-        let demand = &self.shared[server];
+        let demand = self.shared[server].clone();
         if let Some(known) = &self.beside[server]
             && known.flows == flows
-            && known.demand == *demand
+            && known.demand == demand
         {
             self.work.remembered += 1;
             return known.bounds.clone();
         }
         self.work.executors += 1;
+        let served = self.served(server, &flows);
         let Some(supply) = self.supply(server, self.period_ns) else { return vec![None; callbacks.len()] };
-        let bounds = Served::new(self.workload, server, &flows).analyse(supply);
-        self.beside[server] = Some(Beside { flows, demand: demand.clone(), bounds: bounds.clone() });
+        let bounds = served.analyse(supply);
+        self.beside[server] = Some(Beside { flows, demand, bounds: bounds.clone() });
         bounds
     }
 

@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 
 use super::Load;
 use crate::curves::{Flows, Stretch};
@@ -31,10 +32,20 @@ pub(super) struct Step {
     all: Load,
 }
 
+/// Arrivals of one callback.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Own {
+    /// The shortest interval that has so many.
+    pub at_ns: u64,
+    pub count: u64,
+    /// What these ask for.
+    pub load: Load,
+}
+
 /// What arrives in an executor.
 #[derive(Debug)]
 pub(super) struct TimeLine<'a> {
-    callbacks: Vec<(&'a Activity, &'a Flows)>,
+    callbacks: Vec<(&'a Activity, Rc<Flows>)>,
     /// Steps at most.
     most: usize,
     made: RefCell<Made>,
@@ -56,7 +67,7 @@ struct Made {
 
 impl<'a> TimeLine<'a> {
     /// Of these callbacks; searches that need more than `most` steps are given up.
-    pub fn new(callbacks: Vec<(&'a Activity, &'a Flows)>, most: usize) -> Self {
+    pub fn new(callbacks: Vec<(&'a Activity, Rc<Flows>)>, most: usize) -> Self {
         let nothing = Stretch { above_ns: 0, to_ns: 0, count: 0 };
         let mut queue = BinaryHeap::with_capacity(callbacks.len());
         let mut next = vec![nothing; callbacks.len()];
@@ -78,7 +89,10 @@ impl<'a> TimeLine<'a> {
     }
 
     /// Makes all steps up to there; `None`: too many.
-    fn make(&self, to_ns: u64) -> Option<()> {
+    pub fn make(&self, to_ns: u64) -> Option<()> {
+        if self.made.borrow().to_ns >= to_ns {
+            return Some(());
+        }
         let made = &mut *self.made.borrow_mut();
         while let Some(&Reverse((at_ns, demand))) = made.queue.peek()
             && at_ns <= to_ns
@@ -87,7 +101,7 @@ impl<'a> TimeLine<'a> {
                 return None;
             }
             made.queue.pop();
-            let (activity, flows) = self.callbacks[demand];
+            let (activity, flows) = &self.callbacks[demand];
             let stretch = made.next[demand];
             let load = activity.load(stretch.count);
             let more = load.without(made.loaded(demand, made.of[demand].len()));
@@ -105,11 +119,12 @@ impl<'a> TimeLine<'a> {
     }
 
     /// Steps of one callback up to and with intervals of this length.
-    pub fn of(&self, demand: usize, to_ns: u64) -> Option<Vec<Step>> {
+    pub fn of(&self, demand: usize, to_ns: u64) -> Option<Vec<Own>> {
         self.make(to_ns)?;
         let made = self.made.borrow();
-        let steps = made.of[demand].iter().map(|place| made.steps[*place]);
-        Some(steps.take_while(|step| step.at_ns <= to_ns).collect())
+        let steps = made.of[demand].iter().map(|place| &made.steps[*place]);
+        let own = |&Step { at_ns, count, load, .. }: &Step| Own { at_ns, count, load };
+        Some(steps.take_while(|step| step.at_ns <= to_ns).map(own).collect())
     }
 
     /// Every step up to and with intervals of this length, in their order.
@@ -120,10 +135,14 @@ impl<'a> TimeLine<'a> {
         Some(())
     }
 
-    /// Steps of all callbacks up to and with intervals of this length.
-    pub fn upcoming(&self, to_ns: u64) -> Option<usize> {
+    /// What comes at one moment, from this step on, if that is within intervals of this length.
+    pub fn moment(&self, from: usize, to_ns: u64, mut seen: impl FnMut(&Step)) -> Option<Moment> {
         self.make(to_ns)?;
-        Some(self.made.borrow().at_ns.partition_point(|at_ns| *at_ns <= to_ns))
+        let made = self.made.borrow();
+        let at_ns = made.at_ns.get(from).copied().filter(|at_ns| *at_ns <= to_ns)?;
+        let all = made.steps[from..].iter();
+        let steps = all.take_while(|step| step.at_ns == at_ns).inspect(|step| seen(step)).count();
+        Some(Moment { at_ns, behind: from + steps })
     }
 
     /// A place on the time line, at its beginning.
@@ -162,6 +181,15 @@ fn up_to<T>(all: &[T], near: usize, is_passed: impl Fn(&T) -> bool) -> usize {
         return low + all[low..high].partition_point(is_passed);
     }
     all[..near.min(all.len())].partition_point(is_passed)
+}
+
+/// Where several callbacks may arrive at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    /// The shortest interval that has these.
+    pub at_ns: u64,
+    /// The step that comes next.
+    pub behind: usize,
 }
 
 /// How far a search has come.
@@ -270,9 +298,9 @@ mod tests {
                 let root = Flows::root(root, Arc::new(Spans::measured(&curve, 0.0).unwrap()));
                 let mut flows = Flows::none();
                 jitters.iter().for_each(|jitter| flows.add(&root, *jitter, &counts));
-                callbacks.push((activity(&costs), flows));
+                callbacks.push((activity(&costs), Rc::new(flows)));
             }
-            let line = TimeLine::new(callbacks.iter().map(|(a, f)| (a, f)).collect(), 1_000_000);
+            let line = TimeLine::new(callbacks.iter().map(|(a, f)| (a, f.clone())).collect(), 1_000_000);
             let mut sum = line.sum(Some(but));
             for delta in asked {
                 let expected: Load = callbacks.iter().enumerate().filter(|(i, _)| *i != but)
@@ -293,7 +321,7 @@ mod tests {
         let curve = ArrivalCurve { seen: 9, least_span_ns: vec![10], observed_ns: 1000 };
         let flows = Flows::root(0, Arc::new(Spans::measured(&curve, 0.0).unwrap()));
         let work = activity(&[1]);
-        let line = TimeLine::new(vec![(&work, &flows)], 5);
+        let line = TimeLine::new(vec![(&work, Rc::new(flows))], 5);
         assert_eq!(line.sum(None).load(31).map(|load| load.work_ns), Some(4));
         assert_eq!(line.sum(None).load(1000), None);
         assert_eq!(line.sum(None).load(31).map(|load| load.work_ns), Some(4), "what was made stays");
