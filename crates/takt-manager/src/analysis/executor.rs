@@ -538,3 +538,6 @@ fn keep_worst(worst: &mut Option<Bound>, bound: Bound) {
         *worst = Some(bound);
     }
 }
+
+#[cfg(test)]
+mod tests;
