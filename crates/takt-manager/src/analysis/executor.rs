@@ -259,9 +259,9 @@ impl<'a> Served<'a> {
         search(on, 0, 1, |at| Some(Load::INSTANT + all.load(at)?))
     }
 
-    /// RTSS'21, Theorem 3: of a callback that is known to take no longer than `below`, or of a chain
-    /// that ends at it (`None`). A bound that is not below that is none: most are found out by one
-    /// of the first offsets.
+    /// RTSS'21, Theorem 3: of a callback that is known to take no longer than `below`, or of a
+    /// chain that ends at it (`None`). A bound that is not below that is none: most are found out
+    /// by one of the first offsets.
     fn busy_window_aware(
         &self,
         on: Supply,

@@ -540,8 +540,7 @@ impl Manager {
     ) -> (Attempt, bool) {
         let mut analysis = self.analysis(workload, period_ns);
         let mut search = Search::new(&mut analysis, self.limits(period_ns));
-        let (fates, is_better) =
-            degrade::decide(&mut search, requests, &self.goals.degradation_order, than);
+        let (fates, is_better) = degrade::decide(&mut search, requests, &self.goals.degradation_order, than);
         let (budgets_ns, decisions) = (search.budgets_ns, search.decisions);
         // All budgets together: bounds can only have become better since each chain was looked at.
         let bounds =

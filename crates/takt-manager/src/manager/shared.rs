@@ -366,8 +366,7 @@ impl Manager {
             }
             Some(budgets_ns)
         };
-        let needs =
-            |period_ns: u64| of_all(&|server| analysis.ample_budget_ns(server, period_ns, solution));
+        let needs = |period_ns: u64| of_all(&|server| analysis.ample_budget_ns(server, period_ns, solution));
         let roughly =
             |period_ns: u64| of_all(&|server| analysis.rough_budget_ns(server, period_ns, solution));
         if let Some(held) = held.filter(|held| held.is_uniform())
