@@ -4,6 +4,7 @@
 //! price record EVENTS SECONDS [-- PROGRAM ARGUMENTS]   writes what the nodes of takt_bench, or of PROGRAM, said
 //! price replay EVENTS GOALS [PERIOD_MS]                the loop of the manager over them, in their own time
 //! price plans EVENTS GOALS                             a first plan of what was known every six seconds
+//! price learn EVENTS GOALS RUN                         what is known at their end, for `price model`
 //! price model RUN GOALS PLANS                          a first plan for the model that `takt manage --json` left, and PLANS after it, none repeated
 //! ```
 //!
@@ -43,6 +44,7 @@ fn main() -> Result<(), Failure> {
         ["replay", events, goals] => replay(Path::new(events), Path::new(goals), 15),
         ["replay", events, goals, period] => replay(Path::new(events), Path::new(goals), period.parse()?),
         ["plans", events, goals] => plans(Path::new(events), Path::new(goals)),
+        ["learn", events, goals, run] => learn(Path::new(events), Path::new(goals), Path::new(run)),
         ["model", run, goals, count] => again(Path::new(run), Path::new(goals), count.parse()?),
         _ => {
             Err("price record EVENTS SECONDS [-- PROGRAM ...] | price replay EVENTS GOALS [PERIOD_MS]".into())
@@ -149,6 +151,16 @@ fn print(plan: &Plan) {
     if std::env::var_os("WORDS").is_some() {
         plan.decisions.iter().for_each(|d| println!("   {:?} {}", d.chain, d.words));
     }
+}
+
+/// The model of all events.
+fn learn(path: &Path, goals: &Path, run: &Path) -> Result<(), Failure> {
+    let mut extractor = Extractor::new(Goals::read(goals)?.learning(&takt_model::Options::default()));
+    let events = read(path)?;
+    events.iter().for_each(|event| extractor.event(event));
+    let model = extractor.snapshot(events.last().map_or(0, |event| event.at_ns));
+    serde_json::to_writer(File::create(run)?, &serde_json::json!({ "model": model }))?;
+    Ok(())
 }
 
 /// Plans for one model, as in a run in which each plan was seen broken.

@@ -7,7 +7,7 @@
 //! has no other; a topic stands for the callbacks that its messages activate at a chain's start,
 //! and for those that publish to it at the end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use takt_model::{CallbackKind, Model};
 
@@ -74,12 +74,19 @@ pub fn paths(model: &Model, start: &str, end: &str) -> Result<Vec<Vec<usize>>, C
 pub struct PathSearch<'m> {
     model: &'m Model,
     after: Vec<Vec<usize>>,
+    /// All names, as [`plain`] has them: most ends are no name, but a node and something of it.
+    names: HashSet<String>,
 }
 
 impl<'m> PathSearch<'m> {
     #[must_use]
     pub fn new(model: &'m Model) -> Self {
-        Self { model, after: successors(model) }
+        let callbacks = model.callbacks.iter();
+        let names = callbacks
+            .flat_map(|c| std::iter::once(c.name.as_str()).chain(c.symbol.as_deref()))
+            .chain(model.nodes.iter().map(|node| node.name.as_str()))
+            .chain(model.topics.iter().map(|topic| topic.name.as_str()));
+        Self { model, after: successors(model), names: names.map(plain).collect() }
     }
 
     /// As [`paths`].
@@ -88,34 +95,38 @@ impl<'m> PathSearch<'m> {
     ///
     /// As [`paths`].
     pub fn paths(&self, start: &str, end: &str) -> Result<Vec<Vec<usize>>, ChainError> {
-        between(self.model, &self.after, start, end)
+        let starts = self.resolve(start, Side::Start)?;
+        let ends = self.resolve(end, Side::End)?;
+        between(self.model, &self.after, (start, &starts), (end, &ends))
+    }
+
+    fn resolve(&self, asked: &str, side: Side) -> Result<Vec<usize>, ChainError> {
+        resolve(self.model, asked, side, self.names.contains(&plain(asked)))
     }
 }
 
 fn between(
     model: &Model,
     after: &[Vec<usize>],
-    start: &str,
-    end: &str,
+    (start, starts): (&str, &[usize]),
+    (end, ends): (&str, &[usize]),
 ) -> Result<Vec<Vec<usize>>, ChainError> {
-    let starts = resolve(model, start, Side::Start)?;
-    let ends = resolve(model, end, Side::End)?;
-    let leads = leading_to(after, &ends);
-    let mut search = Search { after, leads: &leads, ends: &ends, found: Vec::new(), steps: 0 };
-    for first in &starts {
+    let leads = leading_to(after, ends);
+    let mut search = Search { after, leads: &leads, ends, found: Vec::new(), steps: 0 };
+    for first in starts {
         if leads[*first] && !search.from(&mut vec![*first]) {
             return Err(ChainError::Many { start: start.to_owned(), end: end.to_owned() });
         }
     }
     let mut found = search.found;
     if found.is_empty() {
-        if let Some(error) = through_python(model, after, &starts, start, end) {
+        if let Some(error) = through_python(model, after, starts, start, end) {
             return Err(error);
         }
         return Err(ChainError::Unconnected {
             start: start.to_owned(),
             end: end.to_owned(),
-            reached: reached(model, after, &starts),
+            reached: reached(model, after, starts),
         });
     }
     found.sort_by_key(|path| std::cmp::Reverse(path.len()));
@@ -256,11 +267,19 @@ fn plain(name: &str) -> String {
 
 /// Whether a name is this one, which is [`plain`], but for leading slashes and case.
 fn is_plainly(name: &str, asked: &str) -> bool {
+    // Nearly all names differ in their last character.
+    if let Some(last) = name.bytes().next_back()
+        && last.is_ascii_alphanumeric()
+        && asked.bytes().next_back() != Some(last.to_ascii_lowercase())
+    {
+        return false;
+    }
     let name = name.trim().trim_start_matches('/');
     if name.is_ascii() { name.eq_ignore_ascii_case(asked) } else { name.to_lowercase() == asked }
 }
 
-fn resolve(model: &Model, asked: &str, side: Side) -> Result<Vec<usize>, ChainError> {
+/// `is_name`: something is called so.
+fn resolve(model: &Model, asked: &str, side: Side, is_name: bool) -> Result<Vec<usize>, ChainError> {
     let exact = |name: &str| name == asked;
     let wanted = plain(asked);
     let alike = |name: &str| is_plainly(name, &wanted);
@@ -276,8 +295,10 @@ fn resolve(model: &Model, asked: &str, side: Side) -> Result<Vec<usize>, ChainEr
     if side == Side::End && model.python.nodes.iter().any(python) {
         return Err(of_python());
     }
-    let found = by(model, exact, side)
-        .or_else(|| by(model, alike, side))
+    let named = || by(model, exact, side).or_else(|| by(model, alike, side));
+    let found = is_name
+        .then(named)
+        .flatten()
         .or_else(|| by_parts(model, asked, side))
         // The end of a name that is unique is as good as the name.
         .or_else(|| by_ending(model, asked));
@@ -307,7 +328,7 @@ fn by(model: &Model, fits: impl Fn(&str) -> bool, side: Side) -> Option<Vec<usiz
         .or_else(|| callbacks(&|i| model.callbacks[i].symbol.as_deref().is_some_and(&fits)))
         .or_else(|| {
             let own = |i: usize| !is_brought_along(model, &model.callbacks[i]);
-            callbacks(&|i| own(i) && node_of(model, i).is_some_and(&fits))
+            callbacks(&|i| node_of(model, i).is_some_and(&fits) && own(i))
         })
         .or_else(|| callbacks(&|i| node_of(model, i).is_some_and(&fits)))
         .or_else(|| {

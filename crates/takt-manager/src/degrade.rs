@@ -6,43 +6,53 @@
 //! what whole cores could give) takes nothing down with it: chains earlier in the order are then
 //! kept if they fit.
 
+use std::cmp::Ordering;
+
 use crate::budget::{ChainBound, Refusal, Request, Search};
 
 /// What became of a chain.
 pub type Fate = Result<ChainBound, Refusal>;
 
 /// Guarantees as many chains as fit, the last of `order` first. Entry `i` is the fate of chain `i`;
-/// `None`: it was not asked for.
+/// `None`: it was not asked for. Given up as soon as it cannot become [`better`] than keeping the
+/// chains of `than`; whether it is comes beside it.
 pub fn decide<'a>(
     search: &mut Search<'a, '_>,
     chains: &[Option<Request<'a>>],
     order: &[usize],
-) -> Vec<Option<Fate>> {
+    than: Option<&[bool]>,
+) -> (Vec<Option<Fate>>, bool) {
     let mut fates: Vec<Option<Fate>> = chains.iter().map(|_| None).collect();
+    let mut undecided = than;
     for &chain in order.iter().rev() {
         if let Some(Some(request)) = chains.get(chain) {
             fates[chain] = Some(search.guarantee(request));
         }
+        let kept = fates.get(chain).map(|fate| matches!(fate, Some(Ok(_))));
+        match undecided.map(|than| kept.cmp(&than.get(chain).copied())) {
+            Some(Ordering::Less) => break,
+            Some(Ordering::Greater) => undecided = None,
+            Some(Ordering::Equal) | None => {}
+        }
     }
-    fates
+    (fates, undecided.is_none())
 }
 
 /// Whether keeping the chains of `a` is better than keeping those of `b`: the most important chain
 /// that only one of them keeps decides.
 #[must_use]
-pub fn better(a: &[bool], b: &[bool], order: &[usize]) -> std::cmp::Ordering {
+pub fn better(a: &[bool], b: &[bool], order: &[usize]) -> Ordering {
     order
         .iter()
         .rev()
         .map(|chain| a.get(*chain).cmp(&b.get(*chain)))
         .find(|ordering| ordering.is_ne())
-        .unwrap_or(std::cmp::Ordering::Equal)
+        .unwrap_or(Ordering::Equal)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cmp::Ordering;
 
     #[test]
     fn one_important_chain_outweighs_all_before_it() {

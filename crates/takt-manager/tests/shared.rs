@@ -325,3 +325,41 @@ fn ten_thousand_systems_on_shared_cores_never_exceed_their_bounds() {
     let from = std::env::var("TAKT_SHARED_FROM").map_or(10_000, |from| from.parse().unwrap());
     holds(from..from + 10_000);
 }
+
+/// A placement that was asked about before is answered from memory, and what is asked then is about
+/// that one.
+#[test]
+fn placements_that_are_gone_back_to_are_as_they_were() {
+    let (mut bounded, mut different) = (0, 0);
+    for seed in 0..60 {
+        let system = random_with(seed, FEATURES);
+        let model = system.exact_model();
+        let workload = Workload::new(&model, &EXACT);
+        let mut random = SplitMix64::new(seed);
+        let mut cores = || -> Vec<Option<usize>> {
+            (0..workload.executors.len()).map(|_| usize::try_from(random.within(0, 1)).ok()).collect()
+        };
+        let (first, second) = (cores(), cores());
+        let new = || Analysis::new(&workload, 10_000_000, 2_000_000_000, 0).joining_hops(true);
+        let mut answers = |analysis: &mut Analysis<'_>, cores: &[Option<usize>]| {
+            let solution = analysis.share(cores);
+            let budgets_ns = vec![0; cores.len()];
+            let latencies: Vec<_> =
+                paths(&system).iter().map(|path| analysis.latency(path, &budgets_ns, &solution)).collect();
+            let needs: Vec<Option<u64>> =
+                (0..cores.len()).map(|s| analysis.ample_budget_ns(s, 40_000_000, &solution)).collect();
+            bounded += latencies.iter().flatten().count();
+            (solution.responses, latencies, needs)
+        };
+        let mut analysis = new();
+        let one = answers(&mut analysis, &first);
+        let other = answers(&mut analysis, &second);
+        different += usize::from(one != other);
+        let done = analysis.work.executors;
+        assert_eq!(answers(&mut analysis, &first), one, "seed {seed}");
+        assert!(analysis.work.executors - done <= paths(&system).len() as u64, "not from memory");
+        assert_eq!(answers(&mut new(), &second), other, "seed {seed}");
+        assert_eq!(answers(&mut new(), &first), one, "seed {seed}");
+    }
+    assert!(bounded > 100 && different > 10, "{bounded} bounded, {different} differ");
+}

@@ -63,12 +63,25 @@ pub(super) struct Served<'a> {
     pub(super) workload: &'a Workload,
     pub(super) server: usize,
     pub(super) demands: Vec<Demand<'a>>,
-    line: TimeLine<'a>,
+    line: Rc<TimeLine<'a>>,
+}
+
+/// The arrivals of an executor's callbacks on one time line, without what is never activated.
+pub(super) fn time_line<'w>(workload: &'w Workload, server: usize, flows: &[Rc<Flows>]) -> TimeLine<'w> {
+    let callbacks = workload.executors[server].callbacks.iter().zip(flows);
+    let active = callbacks.filter(|(_, flows)| !flows.is_zero());
+    let callbacks = active.map(|(callback, flows)| (&workload.callbacks[*callback], flows.clone())).collect();
+    TimeLine::new(callbacks, MOST_STEPS)
 }
 
 impl<'a> Served<'a> {
-    /// `flows` are in the executor's order.
-    pub fn new(workload: &'a Workload, server: usize, flows: &'a [Rc<Flows>]) -> Self {
+    /// `flows` are in the executor's order, and `line` is their [`time_line`].
+    pub fn new(
+        workload: &'a Workload,
+        server: usize,
+        flows: &'a [Rc<Flows>],
+        line: Rc<TimeLine<'a>>,
+    ) -> Self {
         let demands: Vec<Demand<'a>> = workload.executors[server]
             .callbacks
             .iter()
@@ -80,8 +93,7 @@ impl<'a> Served<'a> {
                 arrivals: Arrivals::new(flows),
             })
             .collect();
-        let callbacks = demands.iter().map(|demand| (demand.activity, demand.arrivals.flows())).collect();
-        Self { workload, server, demands, line: TimeLine::new(callbacks, MOST_STEPS) }
+        Self { workload, server, demands, line }
     }
 
     pub(super) fn position(&self, callback: usize) -> Option<usize> {
@@ -207,15 +219,16 @@ impl<'a> Served<'a> {
     fn refine(&self, on: Supply, own: usize, first: Bound, last: u64) -> Bound {
         let mut best = first;
         let mut polled = None;
+        let mut scratch = Scratch::new(self.kinds(own));
         for _ in 0..REFINEMENTS {
             // The bound matters only through the number of polling points.
             let points = self.demands[own].arrivals.count(best.ns);
             if polled.replace(points) == Some(points) {
                 break;
             }
-            match self.busy_window_aware(on, own, points, true, last) {
-                Some(bound) if bound.ns < best.ns => best = bound,
-                _ => break,
+            match self.busy_window_aware(on, own, points, last, Some(best.ns), &mut scratch) {
+                Some(bound) => best = bound,
+                None => break,
             }
         }
         best
@@ -246,43 +259,35 @@ impl<'a> Served<'a> {
         search(on, 0, 1, |at| Some(Load::INSTANT + all.load(at)?))
     }
 
-    /// RTSS'21, Theorem 3: of a callback, or of a chain that ends at it.
+    /// RTSS'21, Theorem 3: of a callback that is known to take no longer than `below`, or of a
+    /// chain that ends at it (`None`). A bound that is not below that is none: most are found out
+    /// by one of the first offsets.
     fn busy_window_aware(
         &self,
         on: Supply,
         own: usize,
         points: u64,
-        single: bool,
         last: u64,
+        below: Option<u64>,
+        scratch: &mut Scratch,
     ) -> Option<Bound> {
-        let kinds = self.kinds(own);
+        let single = below.is_some();
         let demand = &self.demands[own];
-        // Lemma 19: where something changes.
-        let (mut offsets, mut mine) = (vec![0], Vec::new());
-        self.line.each(last.saturating_add(1), |step| match kinds[step.demand] {
-            Interference::Own => {
-                offsets.push(step.at_ns - 1);
-                mine.push((step.at_ns - 1, step.count));
-            }
-            Interference::Polled(_) => offsets.push(step.at_ns),
-            Interference::All => {}
-        })?;
-        offsets.sort_unstable();
-        offsets.dedup();
-        let mut mine = mine.into_iter().peekable();
+        // Too many steps give no bound, even if not all of them are looked at.
+        self.line.make(last.saturating_add(1))?;
         let mut count = 0;
-        let mut others = Others::new(self, &kinds, points);
+        let Scratch { kinds, arrived, most } = scratch;
+        let mut offsets = Offsets::new(&self.line, kinds, last.saturating_add(1));
+        let mut others = Others::new(self, kinds, points, arrived, most);
         let mut worst = None;
         let mut before = 1;
-        for offset in offsets.into_iter().take_while(|offset| *offset < last) {
+        while let Some((offset, arrived)) = offsets.next().filter(|(offset, _)| *offset < last) {
             // Whatever arrives before `last` is done by then (that is how it was found), so that
             // nothing behind this is worse.
             if single && last <= on.limit_ns && worst.is_some_and(|w: Bound| last - offset <= w.ns) {
                 break;
             }
-            while let Some((_, arrived)) = mine.next_if(|(from, _)| *from <= offset) {
-                count = arrived;
-            }
+            count = arrived.unwrap_or(count);
             others.offset(offset)?;
             let earlier = demand.activity.load(count.saturating_sub(1));
             // The latest start.
@@ -291,7 +296,11 @@ impl<'a> Served<'a> {
             let load = others.until(start)? + demand.activity.load(count);
             // Of a chain it is not known when its head was activated.
             let from = if single { offset } else { 0 };
-            keep_worst(&mut worst, bound(on, load, self.marginal(own, count), from, Method::Rtss21Bw)?);
+            let one = bound(on, load, self.marginal(own, count), from, Method::Rtss21Bw)?;
+            if below.is_some_and(|below| one.ns >= below) {
+                return None;
+            }
+            keep_worst(&mut worst, one);
         }
         worst
     }
@@ -308,8 +317,10 @@ impl<'a> Served<'a> {
             .zip(bounds)
             .map(|(member, bound)| self.demands[*member].arrivals.count(*bound))
             .fold(0, u64::saturating_add);
-        let newer =
-            self.last_offset(on).and_then(|offset| self.busy_window_aware(on, last, points, false, offset));
+        let mut scratch = Scratch::new(self.kinds(last));
+        let newer = self
+            .last_offset(on)
+            .and_then(|offset| self.busy_window_aware(on, last, points, offset, None, &mut scratch));
         // ECRTS'19 knows a chain by the arrivals of its head alone, so no member may have others.
         let head = self.demands[members[0]].arrivals.flows();
         let older = members
@@ -328,6 +339,77 @@ impl<'a> Served<'a> {
     }
 }
 
+/// Where the latest start of a callback may change (RTSS'21, Lemma 19), made as far as they are
+/// looked at: a tenth of them decides most bounds.
+struct Offsets<'t, 'a> {
+    line: &'t TimeLine<'a>,
+    kinds: &'t [Interference],
+    to_ns: u64,
+    /// Steps behind it.
+    passed: usize,
+    /// One behind a polled callback's.
+    polled: Option<u64>,
+    /// The next one.
+    ahead: Option<Offset>,
+}
+
+/// An offset, and how many activations of the callback itself there are from there on, if more than
+/// before.
+type Offset = (u64, Option<u64>);
+
+impl<'t, 'a> Offsets<'t, 'a> {
+    fn new(line: &'t TimeLine<'a>, kinds: &'t [Interference], to_ns: u64) -> Self {
+        Self { line, kinds, to_ns, passed: 0, polled: None, ahead: Some((0, None)) }
+    }
+
+    fn next(&mut self) -> Option<Offset> {
+        let mut now = self.ahead.take()?;
+        loop {
+            match self.following() {
+                Some((same, arrived)) if same == now.0 => now.1 = arrived.or(now.1),
+                next => {
+                    self.ahead = next;
+                    return Some(now);
+                }
+            }
+        }
+    }
+
+    /// Not before the last one, but perhaps the same.
+    fn following(&mut self) -> Option<Offset> {
+        loop {
+            if let Some(polled) = self.polled.take() {
+                return Some((polled, None));
+            }
+            let (mut own, mut polled) = (None, false);
+            let moment = self.line.moment(self.passed, self.to_ns, |step| match self.kinds[step.demand] {
+                Interference::Own => own = Some(step.count),
+                Interference::Polled(_) => polled = true,
+                Interference::All => {}
+            })?;
+            self.passed = moment.behind;
+            self.polled = polled.then_some(moment.at_ns);
+            if own.is_some() {
+                return Some((moment.at_ns - 1, own));
+            }
+        }
+    }
+}
+
+/// What the analyses of one callback keep from one to the next.
+struct Scratch {
+    kinds: Vec<Interference>,
+    arrived: Vec<u64>,
+    most: Vec<u64>,
+}
+
+impl Scratch {
+    fn new(kinds: Vec<Interference>) -> Self {
+        let (arrived, most) = (Vec::with_capacity(kinds.len()), Vec::with_capacity(kinds.len()));
+        Self { kinds, arrived, most }
+    }
+}
+
 /// What others than the callback under analysis ask for until it starts (RTSS'21, definition 5), as
 /// its offset and the start grow.
 struct Others<'t, 'a> {
@@ -338,30 +420,37 @@ struct Others<'t, 'a> {
     start: Place<'t, 'a>,
     /// Up to the offset.
     offset: Place<'t, 'a>,
-    arrived: Vec<u64>,
-    /// Instances of a polled callback that count at most, those that arrived before the offset
-    /// among them.
-    most: Vec<u64>,
-    parts: Vec<Load>,
+    arrived: &'t mut Vec<u64>,
+    /// Instances of a callback that count at most, of a polled one those that arrived before the
+    /// offset among them.
+    most: &'t mut Vec<u64>,
     total: Load,
 }
 
 impl<'t, 'a> Others<'t, 'a> {
-    fn new(served: &'t Served<'a>, kinds: &'t [Interference], points: u64) -> Self {
-        let most = kinds.iter().map(|kind| match kind {
+    fn new(
+        served: &'t Served<'a>,
+        kinds: &'t [Interference],
+        points: u64,
+        arrived: &'t mut Vec<u64>,
+        most: &'t mut Vec<u64>,
+    ) -> Self {
+        most.clear();
+        most.extend(kinds.iter().map(|kind| match kind {
             Interference::Polled(more) => points.saturating_add(*more),
             Interference::Own => 0,
             Interference::All => u64::MAX,
-        });
+        }));
+        arrived.clear();
+        arrived.resize(kinds.len(), 0);
         Self {
             served,
             kinds,
             points,
             start: served.line.place(),
             offset: served.line.place(),
-            arrived: vec![0; kinds.len()],
-            most: most.collect(),
-            parts: vec![Load::default(); kinds.len()],
+            arrived,
+            most,
             total: Load::default(),
         }
     }
@@ -369,36 +458,38 @@ impl<'t, 'a> Others<'t, 'a> {
     /// The activation under analysis comes so late in the busy window; not earlier than the one
     /// before.
     fn offset(&mut self, offset_ns: u64) -> Option<()> {
-        let Self { served, kinds, points, offset, arrived, most, parts, total, .. } = self;
+        let Self { served, kinds, points, offset, arrived, most, total, .. } = self;
         offset.advance(offset_ns, |step| {
             let i = step.demand;
             let Interference::Polled(more) = kinds[i] else { return };
-            let limited = arrived[i] > most[i];
+            let before = most[i];
             most[i] = step.count.saturating_add(*points).saturating_add(more);
-            if limited {
-                let part = served.demands[i].activity.load(arrived[i].min(most[i]));
-                *total = total.without(parts[i]) + part;
-                parts[i] = part;
+            if arrived[i] > before {
+                let activity = served.demands[i].activity;
+                *total = *total + activity.load(arrived[i].min(most[i])).without(activity.load(before));
             }
         })
     }
 
     /// All that counts if it starts then; not earlier than asked before.
     fn until(&mut self, start_ns: u64) -> Option<Load> {
-        let Self { served, kinds, start, arrived, most, parts, total, .. } = self;
+        let Self { served, start, arrived, most, total, .. } = self;
         debug_assert!(start_ns >= start.at_ns());
         start.advance(start_ns, |step| {
             let i = step.demand;
             let before = std::mem::replace(&mut arrived[i], step.count);
-            if kinds[i] == Interference::Own || before >= most[i] {
+            // Of the one under analysis none count.
+            if before >= most[i] {
                 return;
             }
-            let part = match step.count <= most[i] {
-                true => step.load,
-                false => served.demands[i].activity.load(most[i]),
+            let more = match step.count <= most[i] {
+                true => step.more,
+                false => {
+                    let activity = served.demands[i].activity;
+                    activity.load(most[i]).without(activity.load(before))
+                }
             };
-            *total = total.without(parts[i]) + part;
-            parts[i] = part;
+            *total = *total + more;
         })?;
         Some(*total)
     }
@@ -447,3 +538,6 @@ fn keep_worst(worst: &mut Option<Bound>, bound: Bound) {
         *worst = Some(bound);
     }
 }
+
+#[cfg(test)]
+mod tests;

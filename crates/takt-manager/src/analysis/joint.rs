@@ -32,10 +32,10 @@
 //! one executor, have the bounds of their executor's analysis.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::demand::CoreDemand;
+use super::hash::HashMap;
 use super::settle::State;
 use super::shared::Known;
 use super::{Analysis, Bound, Method, Parts, PathPart, Solution};

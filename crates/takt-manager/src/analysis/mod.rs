@@ -28,6 +28,7 @@ mod components;
 mod counted;
 mod demand;
 mod executor;
+mod hash;
 mod joint;
 mod ranks;
 mod settle;
@@ -36,7 +37,7 @@ mod supply;
 mod sweep;
 mod threads;
 
-use std::collections::HashMap;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::curves::Flows;
@@ -45,14 +46,16 @@ use crate::workload::Workload;
 pub use best::best_case;
 use components::{Component, components};
 use demand::CoreDemand;
-use executor::Served;
+use executor::{Served, time_line};
+use hash::HashMap;
 use joint::Travels;
 pub use ranks::Ahead;
 use settle::{Settled, State};
 pub use shared::MOST_RANKS;
-use shared::sleeps_more_than_it_works;
+use shared::{Beside, Placed, Rises, sleeps_more_than_it_works};
 pub use supply::Enforcement;
 use supply::Supply;
+use sweep::TimeLine;
 
 /// Which analysis gave a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -150,6 +153,9 @@ type Bounds = Rc<Vec<Option<Bound>>>;
 /// multiplicity of every flow.
 type Key = Box<[u64]>;
 
+/// Arrivals of an executor's callbacks, and all of them together.
+type Line<'w> = (Vec<Rc<Flows>>, Rc<TimeLine<'w>>);
+
 /// What a subchain's analysis depends on.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ChainKey {
@@ -177,6 +183,8 @@ pub struct Analysis<'w> {
     chains: HashMap<ChainKey, Option<Bound>>,
     /// Last arrivals and bounds of each executor with a core of its own.
     alone: Vec<Option<(Vec<Rc<Flows>>, Bounds)>>,
+    /// Last arrivals of each executor on a time line: budgets change more often than they do.
+    lines: Vec<Option<Line<'w>>>,
     /// Per component by the budgets of its executors and the results upstream.
     settled: Vec<HashMap<Box<[u64]>, Rc<Settled>>>,
     /// Results so far.
@@ -202,6 +210,12 @@ pub struct Analysis<'w> {
     travels: Option<Travels>,
     /// What callbacks of one core together may take beyond their curves.
     disturbance: Disturbance,
+    /// Placements that were asked about, where no executor is before another one.
+    placed: HashMap<Vec<Option<usize>>, Placed>,
+    /// By executor, its last bounds on a shared core, and what they rest on.
+    beside: Vec<Option<Beside>>,
+    /// By callback, how its demand rises, with its suspensions and without.
+    rises: RefCell<Vec<[Option<Rises>; 2]>>,
     /// Executor analyses done, and those answered from memory.
     pub work: Work,
 }
@@ -280,7 +294,7 @@ impl<'w> Analysis<'w> {
         Self {
             workload,
             outputs,
-            settled: components.iter().map(|_| HashMap::new()).collect(),
+            settled: components.iter().map(|_| HashMap::default()).collect(),
             results: 0,
             shared: vec![None; workload.executors.len()],
             shared_full: Vec::new(),
@@ -291,7 +305,7 @@ impl<'w> Analysis<'w> {
             horizon_ns: limit_ns.saturating_mul(2),
             shared_cores: Vec::new(),
             ranks: vec![0; workload.executors.len()],
-            busy: HashMap::new(),
+            busy: HashMap::default(),
             travels: None,
             components: components.into(),
             component,
@@ -299,10 +313,14 @@ impl<'w> Analysis<'w> {
             limit_ns,
             transport_ns,
             enforcement: Enforcement::default(),
-            remembered: HashMap::new(),
-            chains: HashMap::new(),
+            remembered: HashMap::default(),
+            chains: HashMap::default(),
             alone: vec![None; workload.executors.len()],
+            lines: vec![None; workload.executors.len()],
             disturbance: Disturbance::default(),
+            placed: HashMap::default(),
+            beside: vec![None; workload.executors.len()],
+            rises: RefCell::new(vec![[None, None]; workload.callbacks.len()]),
             work: Work::default(),
         }
     }
@@ -382,12 +400,29 @@ impl<'w> Analysis<'w> {
             return bounds.clone();
         }
         self.work.executors += 1;
+        let served = self.served(server, flows);
         let bounds = Rc::new(match self.supply(server, budget_ns) {
-            Some(supply) => Served::new(self.workload, server, flows).analyse(supply),
+            Some(supply) => served.analyse(supply),
             None => vec![None; flows.len()],
         });
         self.remembered.insert(key, bounds.clone());
         bounds
+    }
+
+    /// An executor with these arrivals.
+    fn served<'f>(&mut self, server: usize, flows: &'f [Rc<Flows>]) -> Served<'f>
+    where
+        'w: 'f,
+    {
+        let line = match &self.lines[server] {
+            Some((known, line)) if known == flows => line.clone(),
+            _ => {
+                let line = Rc::new(time_line(self.workload, server, flows));
+                self.lines[server] = Some((flows.to_vec(), line.clone()));
+                line
+            }
+        };
+        Served::new(self.workload, server, flows, line)
     }
 
     fn supply(&self, server: usize, budget_ns: u64) -> Option<Supply<'_>> {
@@ -497,9 +532,9 @@ impl<'w> Analysis<'w> {
             return *bound;
         }
         self.work.executors += 1;
-        let bound = self.supply(server, budgets_ns[server]).and_then(|supply| {
-            Served::new(self.workload, server, &flows).subchain(supply, subchain, &bounds)
-        });
+        let served = self.served(server, &flows);
+        let supply = self.supply(server, budgets_ns[server]);
+        let bound = supply.and_then(|supply| served.subchain(supply, subchain, &bounds));
         self.chains.insert(key, bound);
         bound
     }

@@ -58,11 +58,10 @@ use std::rc::Rc;
 #[cfg(doc)]
 use super::Disturbance;
 use super::demand::CoreDemand;
-use super::executor::Served;
 use super::settle::{Open, State};
 use super::{Analysis, Bound, Solution};
 use crate::curves::Flows;
-use crate::workload::{Order, Workload};
+use crate::workload::{Activity, Order, Workload};
 
 /// Ranks of executors at most.
 pub const MOST_RANKS: usize = 4;
@@ -86,6 +85,33 @@ pub(super) struct Known<'s> {
     pub full: &'s [Option<Rc<Flows>>],
 }
 
+/// Bounds on a placement, and what the analysis needs to know to go on with it.
+#[derive(Debug)]
+pub(super) struct Placed {
+    solution: Solution,
+    shared: Vec<Option<Rc<CoreDemand>>>,
+    full: Vec<Option<Rc<Flows>>>,
+}
+
+/// Bounds of an executor's callbacks with what they rest on: arrivals, and what else its core has
+/// to do.
+#[derive(Debug, Clone)]
+pub(super) struct Beside {
+    flows: Vec<Rc<Flows>>,
+    demand: Option<Rc<CoreDemand>>,
+    bounds: Vec<Option<Bound>>,
+}
+
+/// How the demand of one callback rises with these arrivals, `back_ns` of which came before.
+#[derive(Debug, Clone)]
+pub(super) struct Rises {
+    flows: Rc<Flows>,
+    back_ns: u64,
+    to_ns: u64,
+    first_ns: u64,
+    more: Rc<[(u64, u64)]>,
+}
+
 impl Open {
     /// Demands on the core of this executor have changed, for those that are not before it.
     fn touch_core(&mut self, cores: &[Option<usize>], ranks: &[usize], server: usize) {
@@ -102,7 +128,27 @@ impl Analysis<'_> {
     /// Afterwards [`Self::latency`] and [`Self::parts`] are those of the shared cores.
     #[must_use]
     pub fn share(&mut self, cores: &[Option<usize>]) -> Solution {
-        self.share_ranked(cores, &vec![0; self.workload.executors.len()])
+        let ranks = vec![0; self.workload.executors.len()];
+        if let Some(known) = self.placed.get(cores) {
+            // Placements are compared with each other, and the best of them is gone back to.
+            let solution = known.solution.clone();
+            self.shared.clone_from(&known.shared);
+            self.shared_full.clone_from(&known.full);
+            self.chains.clear();
+            self.busy.clear();
+            self.shared_cores = cores.to_vec();
+            self.ranks = ranks;
+            self.work.remembered += cores.iter().flatten().count() as u64;
+            return solution;
+        }
+        let solution = self.share_ranked(cores, &ranks);
+        let known = Placed {
+            solution: solution.clone(),
+            shared: self.shared.clone(),
+            full: self.shared_full.clone(),
+        };
+        self.placed.insert(cores.to_vec(), known);
+        solution
     }
 
     /// The same where executors of a core do not run while one of a lower rank there wants to,
@@ -244,13 +290,21 @@ impl Analysis<'_> {
         let threads = matches!(self.workload.executors[server].order, Order::Threads { .. })
             || callbacks.iter().any(yields);
         let flows: Option<Vec<Rc<Flows>>> = callbacks.iter().map(|c| state.inside[*c].clone()).collect();
-        self.work.executors += 1;
-        match (flows, self.supply(server, self.period_ns)) {
-            (Some(flows), Some(supply)) if !threads => {
-                Served::new(self.workload, server, &flows).analyse(supply)
-            }
-            _ => vec![None; callbacks.len()],
+        let Some(flows) = flows.filter(|_| !threads) else { return vec![None; callbacks.len()] };
+        let demand = self.shared[server].clone();
+        if let Some(known) = &self.beside[server]
+            && known.flows == flows
+            && known.demand == demand
+        {
+            self.work.remembered += 1;
+            return known.bounds.clone();
         }
+        self.work.executors += 1;
+        let served = self.served(server, &flows);
+        let Some(supply) = self.supply(server, self.period_ns) else { return vec![None; callbacks.len()] };
+        let bounds = served.analyse(supply);
+        self.beside[server] = Some(Beside { flows, demand, bounds: bounds.clone() });
+        bounds
     }
 
     /// What the others on its core do that are not behind it; `None`: that is not known.
@@ -297,24 +351,16 @@ impl Analysis<'_> {
                 let flows = known.inside[callback].as_ref()?;
                 // Of those outside of `A`: arrivals since a response time before.
                 let back_ns = if outside { known.responses[callback]?.ns.saturating_add(1) } else { 0 };
-                let busy = |count: u64| {
-                    let load = activity.load(count);
-                    if outside { load.work_ns } else { load.length() }
-                };
                 let from = if outside { known.full[callback].as_ref()? } else { flows };
-                let mut known_ns = busy(from.count(back_ns));
-                first_ns = first_ns.saturating_add(known_ns);
-                let mut at = from.stretch(back_ns);
-                while let Some((next_ns, stretch)) = from.risen(at) {
-                    if next_ns - back_ns > to_ns {
-                        break;
-                    }
-                    let busy_ns = busy(stretch.count);
-                    more.push((next_ns - back_ns, busy_ns.saturating_sub(known_ns)));
-                    (known_ns, at) = (busy_ns.max(known_ns), stretch);
-                    if more.len() > MOST_STEPS {
-                        return None;
-                    }
+                let kept = &mut self.rises.borrow_mut()[callback][usize::from(outside)];
+                let rises = match kept {
+                    Some(rises) if rises.is_of(from, back_ns, to_ns) => rises,
+                    kept => kept.insert(Rises::new(activity, from, back_ns, to_ns, outside)),
+                };
+                first_ns = first_ns.saturating_add(rises.first_ns);
+                more.extend_from_slice(&rises.more);
+                if more.len() > MOST_STEPS {
+                    return None;
                 }
             }
         }
@@ -351,13 +397,55 @@ impl Analysis<'_> {
     /// The least budget per period that an executor's thread never uses up; `None`: there is none.
     #[must_use]
     pub fn ample_budget_ns(&self, server: usize, period_ns: u64, solution: &Solution) -> Option<u64> {
+        self.budget_of_ns(PERIODS, server, period_ns, solution)
+    }
+
+    /// What that is at least: enough for a period.
+    pub(crate) fn rough_budget_ns(&self, server: usize, period_ns: u64, solution: &Solution) -> Option<u64> {
+        self.budget_of_ns(1, server, period_ns, solution)
+    }
+
+    fn budget_of_ns(
+        &self,
+        intervals: u64,
+        server: usize,
+        period_ns: u64,
+        solution: &Solution,
+    ) -> Option<u64> {
         let mut most = 1;
-        for periods in 1..=PERIODS {
+        for periods in 1..=intervals {
             let work_ns = self.most_work_ns(server, period_ns.saturating_mul(periods), solution)?;
             // One more: a budget of which nothing is left is used up.
             most = most.max(work_ns.saturating_add(1).div_ceil(periods));
         }
         (most <= period_ns).then_some(most)
+    }
+}
+
+impl Rises {
+    /// With executions alone where they are outside of what waits for suspensions.
+    fn new(activity: &Activity, flows: &Rc<Flows>, back_ns: u64, to_ns: u64, outside: bool) -> Self {
+        let busy = |count: u64| {
+            let load = activity.load(count);
+            if outside { load.work_ns } else { load.length() }
+        };
+        let first_ns = busy(flows.count(back_ns));
+        let (mut known_ns, mut at, mut more) = (first_ns, flows.stretch(back_ns), Vec::new());
+        while let Some((next_ns, stretch)) = flows.risen(at) {
+            // More are too many in any case.
+            if next_ns - back_ns > to_ns || more.len() > MOST_STEPS {
+                break;
+            }
+            let busy_ns = busy(stretch.count);
+            more.push((next_ns - back_ns, busy_ns.saturating_sub(known_ns)));
+            (known_ns, at) = (busy_ns.max(known_ns), stretch);
+        }
+        Self { flows: flows.clone(), back_ns, to_ns, first_ns, more: more.into() }
+    }
+
+    fn is_of(&self, flows: &Rc<Flows>, back_ns: u64, to_ns: u64) -> bool {
+        (self.back_ns, self.to_ns) == (back_ns, to_ns)
+            && (Rc::ptr_eq(&self.flows, flows) || self.flows == *flows)
     }
 }
 

@@ -2,13 +2,14 @@
 //!
 //! The searches of one executor's analysis ask what arrives in intervals that only grow: from one
 //! trial of a fixed point to the next, and from one activation under analysis to the next. So each
-//! keeps a place on the time line and adds what lies up to the next place, instead of summing over
-//! all callbacks for every trial. The time line is made once for all callbacks of the executor, and
-//! no further than it is asked for.
+//! keeps a place on the time line, from which it looks for the next one, and every step has the sum
+//! of all loads up to it, so that no search adds them up. The time line is made once for all
+//! callbacks of the executor, and no further than it is asked for.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 
 use super::Load;
 use crate::curves::{Flows, Stretch};
@@ -25,12 +26,26 @@ pub(super) struct Step {
     pub count: u64,
     /// What these ask for.
     pub load: Load,
+    /// What the last of them adds.
+    pub more: Load,
+    /// What all callbacks ask for up to here.
+    all: Load,
+}
+
+/// Arrivals of one callback.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Own {
+    /// The shortest interval that has so many.
+    pub at_ns: u64,
+    pub count: u64,
+    /// What these ask for.
+    pub load: Load,
 }
 
 /// What arrives in an executor.
 #[derive(Debug)]
 pub(super) struct TimeLine<'a> {
-    callbacks: Vec<(&'a Activity, &'a Flows)>,
+    callbacks: Vec<(&'a Activity, Rc<Flows>)>,
     /// Steps at most.
     most: usize,
     made: RefCell<Made>,
@@ -39,6 +54,8 @@ pub(super) struct TimeLine<'a> {
 #[derive(Debug)]
 struct Made {
     steps: Vec<Step>,
+    /// Of each step where it is: looked through far more often than the rest of it.
+    at_ns: Vec<u64>,
     /// Places in `steps`, by callback.
     of: Vec<Vec<usize>>,
     /// Where each callback's next step is, and the count from there on.
@@ -50,7 +67,7 @@ struct Made {
 
 impl<'a> TimeLine<'a> {
     /// Of these callbacks; searches that need more than `most` steps are given up.
-    pub fn new(callbacks: Vec<(&'a Activity, &'a Flows)>, most: usize) -> Self {
+    pub fn new(callbacks: Vec<(&'a Activity, Rc<Flows>)>, most: usize) -> Self {
         let nothing = Stretch { above_ns: 0, to_ns: 0, count: 0 };
         let mut queue = BinaryHeap::with_capacity(callbacks.len());
         let mut next = vec![nothing; callbacks.len()];
@@ -60,12 +77,22 @@ impl<'a> TimeLine<'a> {
                 queue.push(Reverse((at_ns, demand)));
             }
         }
-        let made = Made { steps: Vec::new(), of: vec![Vec::new(); callbacks.len()], next, queue, to_ns: 0 };
+        let made = Made {
+            steps: Vec::new(),
+            at_ns: Vec::new(),
+            of: vec![Vec::new(); callbacks.len()],
+            next,
+            queue,
+            to_ns: 0,
+        };
         Self { callbacks, most, made: RefCell::new(made) }
     }
 
     /// Makes all steps up to there; `None`: too many.
-    fn make(&self, to_ns: u64) -> Option<()> {
+    pub fn make(&self, to_ns: u64) -> Option<()> {
+        if self.made.borrow().to_ns >= to_ns {
+            return Some(());
+        }
         let made = &mut *self.made.borrow_mut();
         while let Some(&Reverse((at_ns, demand))) = made.queue.peek()
             && at_ns <= to_ns
@@ -74,10 +101,14 @@ impl<'a> TimeLine<'a> {
                 return None;
             }
             made.queue.pop();
-            let (activity, flows) = self.callbacks[demand];
+            let (activity, flows) = &self.callbacks[demand];
             let stretch = made.next[demand];
+            let load = activity.load(stretch.count);
+            let more = load.without(made.loaded(demand, made.of[demand].len()));
+            let all = made.all(made.steps.len()) + more;
             made.of[demand].push(made.steps.len());
-            made.steps.push(Step { at_ns, demand, count: stretch.count, load: activity.load(stretch.count) });
+            made.at_ns.push(at_ns);
+            made.steps.push(Step { at_ns, demand, count: stretch.count, load, more, all });
             if let Some((at_ns, stretch)) = flows.risen(stretch) {
                 made.next[demand] = stretch;
                 made.queue.push(Reverse((at_ns, demand)));
@@ -88,11 +119,12 @@ impl<'a> TimeLine<'a> {
     }
 
     /// Steps of one callback up to and with intervals of this length.
-    pub fn of(&self, demand: usize, to_ns: u64) -> Option<Vec<Step>> {
+    pub fn of(&self, demand: usize, to_ns: u64) -> Option<Vec<Own>> {
         self.make(to_ns)?;
         let made = self.made.borrow();
-        let steps = made.of[demand].iter().map(|place| made.steps[*place]);
-        Some(steps.take_while(|step| step.at_ns <= to_ns).collect())
+        let steps = made.of[demand].iter().map(|place| &made.steps[*place]);
+        let own = |&Step { at_ns, count, load, .. }: &Step| Own { at_ns, count, load };
+        Some(steps.take_while(|step| step.at_ns <= to_ns).map(own).collect())
     }
 
     /// Every step up to and with intervals of this length, in their order.
@@ -103,6 +135,16 @@ impl<'a> TimeLine<'a> {
         Some(())
     }
 
+    /// What comes at one moment, from this step on, if that is within intervals of this length.
+    pub fn moment(&self, from: usize, to_ns: u64, mut seen: impl FnMut(&Step)) -> Option<Moment> {
+        self.make(to_ns)?;
+        let made = self.made.borrow();
+        let at_ns = made.at_ns.get(from).copied().filter(|at_ns| *at_ns <= to_ns)?;
+        let all = made.steps[from..].iter();
+        let steps = all.take_while(|step| step.at_ns == at_ns).inspect(|step| seen(step)).count();
+        Some(Moment { at_ns, behind: from + steps })
+    }
+
     /// A place on the time line, at its beginning.
     pub fn place(&self) -> Place<'_, 'a> {
         Place { line: self, passed: 0, at_ns: 0 }
@@ -110,13 +152,44 @@ impl<'a> TimeLine<'a> {
 
     /// The sum of all callbacks' loads, but for one's.
     pub fn sum(&self, but: Option<usize>) -> Sum<'_, 'a> {
-        Sum {
-            place: self.place(),
-            but,
-            parts: vec![Load::default(); self.callbacks.len()],
-            total: Load::default(),
-        }
+        Sum { line: self, but, passed: 0, own: 0 }
     }
+}
+
+impl Made {
+    /// What one callback asks for with so many of its steps.
+    fn loaded(&self, demand: usize, steps: usize) -> Load {
+        steps.checked_sub(1).map_or_else(Load::default, |last| self.steps[self.of[demand][last]].load)
+    }
+
+    /// What all ask for with so many steps.
+    fn all(&self, steps: usize) -> Load {
+        steps.checked_sub(1).map_or_else(Load::default, |last| self.steps[last].all)
+    }
+}
+
+/// How many of these are no greater, of which so many are known to be near that: searches go on in
+/// small steps, and now and then in great ones.
+fn up_to<T>(all: &[T], near: usize, is_passed: impl Fn(&T) -> bool) -> usize {
+    let (mut low, mut width) = (near, 1);
+    if near == 0 || all.get(near - 1).is_some_and(&is_passed) {
+        while all.get(low + width - 1).is_some_and(&is_passed) {
+            low += width;
+            width *= 2;
+        }
+        let high = (low + width - 1).min(all.len());
+        return low + all[low..high].partition_point(is_passed);
+    }
+    all[..near.min(all.len())].partition_point(is_passed)
+}
+
+/// Where several callbacks may arrive at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    /// The shortest interval that has these.
+    pub at_ns: u64,
+    /// The step that comes next.
+    pub behind: usize,
 }
 
 /// How far a search has come.
@@ -155,28 +228,26 @@ impl Place<'_, '_> {
 /// A sum of loads that grows with the interval.
 #[derive(Debug)]
 pub(super) struct Sum<'t, 'a> {
-    place: Place<'t, 'a>,
+    line: &'t TimeLine<'a>,
     but: Option<usize>,
-    parts: Vec<Load>,
-    total: Load,
+    /// Steps up to the last interval.
+    passed: usize,
+    /// Those of the callback that is left out.
+    own: usize,
 }
 
 impl Sum<'_, '_> {
     /// What arrives in an interval of this length; `None`: too much to be counted.
     pub fn load(&mut self, delta_ns: u64) -> Option<Load> {
-        if delta_ns < self.place.at_ns() {
-            self.place = self.place.line.place();
-            self.parts.fill(Load::default());
-            self.total = Load::default();
+        if self.line.made.borrow().to_ns < delta_ns {
+            self.line.make(delta_ns)?;
         }
-        let (parts, total, but) = (&mut self.parts, &mut self.total, self.but);
-        self.place.advance(delta_ns, |step| {
-            if Some(step.demand) != but {
-                *total = total.without(parts[step.demand]) + step.load;
-                parts[step.demand] = step.load;
-            }
-        })?;
-        Some(*total)
+        let made = self.line.made.borrow();
+        self.passed = up_to(&made.at_ns, self.passed, |at_ns| *at_ns <= delta_ns);
+        let all = made.all(self.passed);
+        let Some(of) = self.but.and_then(|but| Some((but, made.of.get(but)?))) else { return Some(all) };
+        self.own = up_to(of.1, self.own, |place| *place < self.passed);
+        Some(all.without(made.loaded(of.0, self.own)))
     }
 }
 
@@ -227,9 +298,9 @@ mod tests {
                 let root = Flows::root(root, Arc::new(Spans::measured(&curve, 0.0).unwrap()));
                 let mut flows = Flows::none();
                 jitters.iter().for_each(|jitter| flows.add(&root, *jitter, &counts));
-                callbacks.push((activity(&costs), flows));
+                callbacks.push((activity(&costs), Rc::new(flows)));
             }
-            let line = TimeLine::new(callbacks.iter().map(|(a, f)| (a, f)).collect(), 1_000_000);
+            let line = TimeLine::new(callbacks.iter().map(|(a, f)| (a, f.clone())).collect(), 1_000_000);
             let mut sum = line.sum(Some(but));
             for delta in asked {
                 let expected: Load = callbacks.iter().enumerate().filter(|(i, _)| *i != but)
@@ -250,7 +321,7 @@ mod tests {
         let curve = ArrivalCurve { seen: 9, least_span_ns: vec![10], observed_ns: 1000 };
         let flows = Flows::root(0, Arc::new(Spans::measured(&curve, 0.0).unwrap()));
         let work = activity(&[1]);
-        let line = TimeLine::new(vec![(&work, &flows)], 5);
+        let line = TimeLine::new(vec![(&work, Rc::new(flows))], 5);
         assert_eq!(line.sum(None).load(31).map(|load| load.work_ns), Some(4));
         assert_eq!(line.sum(None).load(1000), None);
         assert_eq!(line.sum(None).load(31).map(|load| load.work_ns), Some(4), "what was made stays");

@@ -16,7 +16,7 @@ use crate::system::Kernel;
 /// last one: what is noticed together is answered together.
 const TOGETHER_NS: u64 = 250_000_000;
 /// Plans made because of observations take at most one part in so many of a CPU.
-const PLANS_SHARE: u64 = 50;
+const PLANS_SHARE: u64 = 100;
 
 /// What an exhausted budget means, with figures.
 pub(super) fn overrun_words(overrun: &Overrun) -> String {

@@ -105,13 +105,14 @@ impl Manager {
             grounds.allowances = vec![Allowance { most_ns, window_ns }; cores];
         }
         let derived = derived(present, model, &needed);
+        let counted = counted(model, &derived);
         for number in needed.union(&named) {
             let Some(activity) = present.planned.callbacks.get(*number) else { continue };
             grounds.assumed.push(if needed.contains(number) {
                 let callback = model.callbacks.get(*number);
                 let outputs = callback.map(|callback| outputs(callback, model, &derived)).unwrap_or_default();
                 let account = disturbance.and(present.places.get(activity.server).copied().flatten());
-                Assumed { account, ..assumed(activity, callback, outputs, senders(*number, model, &derived)) }
+                Assumed { account, ..assumed(activity, callback, outputs, senders(*number, model, &counted)) }
             } else {
                 // Only whether it is there.
                 Assumed { callback: activity.name.clone(), ..Assumed::default() }
@@ -184,18 +185,24 @@ fn outputs(callback: &Callback, model: &Model, derived: &BTreeSet<usize>) -> Vec
         .collect()
 }
 
-/// Topics by which a callback is activated, whose publishers the plan knows all by their counts.
-fn senders(number: usize, model: &Model, derived: &BTreeSet<usize>) -> Vec<String> {
-    let counts = |topic: usize, publisher: &takt_model::CallbackId| {
+/// Those of these topics whose publishers the plan knows all by their counts.
+fn counted(model: &Model, derived: &BTreeSet<usize>) -> Vec<usize> {
+    let counts = |topic: usize, publisher: &CallbackId| {
         let publisher = model.callbacks.get(publisher.0);
         publisher.is_some_and(|p| p.outputs.iter().any(|output| output.topic.0 == topic))
     };
-    let topics = model.topics.iter().enumerate().filter(|(topic, t)| {
-        derived.contains(topic)
-            && t.subscribers.iter().any(|s| s.0 == number)
-            && t.publishers.iter().all(|publisher| counts(*topic, publisher))
-    });
-    topics.map(|(_, topic)| topic.name.clone()).collect()
+    let known = |topic: &usize| {
+        let publishers = model.topics.get(*topic).map(|topic| &topic.publishers);
+        publishers.is_some_and(|publishers| publishers.iter().all(|publisher| counts(*topic, publisher)))
+    };
+    derived.iter().copied().filter(known).collect()
+}
+
+/// By which of these topics a callback is activated.
+fn senders(number: usize, model: &Model, counted: &[usize]) -> Vec<String> {
+    let topics = counted.iter().filter_map(|topic| model.topics.get(*topic));
+    let topics = topics.filter(|topic| topic.subscribers.iter().any(|s| s.0 == number));
+    topics.map(|topic| topic.name.clone()).collect()
 }
 
 /// A timer whose curve is its period, and not what was seen.

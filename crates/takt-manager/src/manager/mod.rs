@@ -453,7 +453,7 @@ impl Manager {
         // Beside reservations that nobody here measures there are no known demands.
         if !keeps_all
             && !self.others
-            && let Some(shared) = self.shared_attempt(workload, requests, held)
+            && let Some(shared) = self.shared_attempt(workload, requests, held, &kept)
             && degrade::better(&shared.kept(), &kept, order).is_gt()
         {
             chosen = shared;
@@ -469,7 +469,7 @@ impl Manager {
         held: Option<&Held>,
     ) -> Option<Attempt> {
         let present = self.present.as_ref().filter(|present| present.plan.shared && !self.others)?;
-        let shared = self.shared_attempt(workload, requests, held)?;
+        let shared = self.shared_attempt(workload, requests, held, &[])?;
         let kept = shared.kept();
         let before = present.plan.chains.iter().map(|chain| chain.state == ChainState::Guaranteed);
         before.zip(kept).all(|(before, now)| now || !before).then_some(shared)
@@ -504,9 +504,9 @@ impl Manager {
             if !hopeful || period_ns < 1_000_000 || best.work.executors > SMALL {
                 break;
             }
-            let other = self.attempt(workload, requests, period_ns);
+            // Given up as soon as it cannot keep more.
+            let (other, gains) = self.attempt_better(workload, requests, period_ns, Some(&best.kept()));
             let work = best.work + other.work;
-            let gains = degrade::better(&other.kept(), &best.kept(), &self.goals.degradation_order).is_gt();
             let words = format!(
                 "not all chains could be kept with a period of {} ms; with {} ms {}",
                 ms(best.period_ns),
@@ -527,13 +527,25 @@ impl Manager {
     }
 
     fn attempt(&self, workload: &Workload, requests: &[Option<Request<'_>>], period_ns: u64) -> Attempt {
+        self.attempt_better(workload, requests, period_ns, None).0
+    }
+
+    /// Given up as soon as it cannot keep more than the chains of `than`; whether it does.
+    fn attempt_better(
+        &self,
+        workload: &Workload,
+        requests: &[Option<Request<'_>>],
+        period_ns: u64,
+        than: Option<&[bool]>,
+    ) -> (Attempt, bool) {
         let mut analysis = self.analysis(workload, period_ns);
         let mut search = Search::new(&mut analysis, self.limits(period_ns));
-        let fates = degrade::decide(&mut search, requests, &self.goals.degradation_order);
+        let (fates, is_better) = degrade::decide(&mut search, requests, &self.goals.degradation_order, than);
         let (budgets_ns, decisions) = (search.budgets_ns, search.decisions);
         // All budgets together: bounds can only have become better since each chain was looked at.
-        let bounds = bounds(&mut analysis, requests, &budgets_ns);
-        Attempt {
+        let bounds =
+            if is_better { bounds(&mut analysis, requests, &budgets_ns) } else { vec![None; requests.len()] };
+        let attempt = Attempt {
             work: analysis.work,
             period_ns,
             budgets_ns,
@@ -542,7 +554,8 @@ impl Manager {
             decisions,
             held: false,
             shared: None,
-        }
+        };
+        (attempt, is_better)
     }
 
     /// Which chains the budgets of an attempt keep.

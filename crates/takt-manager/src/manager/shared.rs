@@ -52,12 +52,14 @@ struct Placed {
 
 impl Manager {
     /// Budgets that never run out, for as many chains as that keeps. `held`: where they are now,
-    /// which stays where it can.
+    /// which stays where it can. Nothing is looked for that is no better than keeping the chains of
+    /// `than`.
     pub(super) fn shared_attempt(
         &self,
         workload: &Workload,
         requests: &[Option<Request<'_>>],
         held: Option<&Held>,
+        than: &[bool],
     ) -> Option<Attempt> {
         let order = &self.goals.degradation_order;
         let mut left: Vec<usize> =
@@ -66,6 +68,12 @@ impl Manager {
         let mut tried: Vec<usize> = Vec::new();
         // The least important is left out first: what remains shares its cores with less.
         while !left.is_empty() {
+            // With fewer chains left there is less to be kept.
+            let most: Vec<bool> = (0..requests.len()).map(|chain| left.contains(&chain)).collect();
+            let is_better = |than: &[bool]| degrade::better(&most, than, order).is_gt();
+            if !is_better(than) || best.as_ref().is_some_and(|best| !is_better(&best.kept())) {
+                break;
+            }
             let servers = Self::needed(workload, requests, &left);
             // The same executors are placed in the same ways, the best of which was taken for more
             // chains. Their order follows the chains.
@@ -351,13 +359,16 @@ impl Manager {
         if !self.leaves_time(analysis, cores, solution) {
             return None;
         }
-        let needs = |period_ns: u64| -> Option<Vec<u64>> {
+        let of_all = |budget_ns: &dyn Fn(usize) -> Option<u64>| -> Option<Vec<u64>> {
             let mut budgets_ns = vec![0; cores.len()];
             for &server in servers {
-                budgets_ns[server] = analysis.ample_budget_ns(server, period_ns, solution)?;
+                budgets_ns[server] = budget_ns(server)?;
             }
             Some(budgets_ns)
         };
+        let needs = |period_ns: u64| of_all(&|server| analysis.ample_budget_ns(server, period_ns, solution));
+        let roughly =
+            |period_ns: u64| of_all(&|server| analysis.rough_budget_ns(server, period_ns, solution));
         if let Some(held) = held.filter(|held| held.is_uniform())
             && let Some(least) = needs(held.period_ns)
             && fits(held.period_ns, &held.budgets_ns)
@@ -370,7 +381,9 @@ impl Manager {
         }
         let mut period_ns = self.goals.options.period_ns();
         while period_ns <= LONGEST_PERIOD_NS {
-            if let Some(least) = needs(period_ns)
+            // Most periods are too short for what they need at least.
+            if roughly(period_ns).is_some_and(|rough| fits(period_ns, &rough))
+                && let Some(least) = needs(period_ns)
                 && fits(period_ns, &least)
             {
                 let more: Vec<u64> =
