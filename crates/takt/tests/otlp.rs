@@ -6,6 +6,8 @@
 #![cfg(feature = "otlp")]
 
 mod takt;
+#[path = "otlp/threads.rs"]
+mod threads;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,6 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use takt::{Beside, TAKT, alone, goals_of, has, missing, read_json, refusal, root, stderr, wait_for};
 use takt::{takt as run, untraced};
+use threads::{Counted, Seen};
 
 /// The server that `tools/install-outside` builds.
 fn victoria_metrics() -> Option<PathBuf> {
@@ -350,12 +353,62 @@ fn attribute(of: &Value, name: &str) -> Value {
     found["value"]["stringValue"].clone()
 }
 
-/// Runs the bare task. Its summary, what it said, and the most memory that it had, kB.
-fn measured(mut command: Command) -> (Value, String, u64) {
+/// A collector that does `answer` to each connection, and how many it has taken.
+fn collector(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (taken, answer) = (Arc::new(AtomicU64::new(0)), Arc::new(answer));
+    let count = Arc::clone(&taken);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            count.fetch_add(1, Ordering::Relaxed);
+            let answer = Arc::clone(&answer);
+            std::thread::spawn(move || answer(stream));
+        }
+    });
+    (address, taken)
+}
+
+/// Writes `first`, and `part` again and again until nobody takes it.
+fn pour(mut stream: TcpStream, first: &str, part: &[u8], pause: Duration) {
+    let _ = stream.write_all(first.as_bytes());
+    while stream.write_all(part).is_ok() {
+        std::thread::sleep(pause);
+    }
+}
+
+/// Takes everything and answers nothing.
+fn silent(mut stream: TcpStream) {
+    let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// Closes with what was sent unread, so that the kernel resets the connection.
+fn reset(stream: &TcpStream) {
+    while stream.peek(&mut [0]).is_ok_and(|length| length == 0) {}
+}
+
+/// A run beside a collector: its summary, what it wrote, the most memory that it had, and what its
+/// real-time thread did meanwhile.
+struct Watched {
+    summary: Value,
+    message: String,
+    most_kb: u64,
+    task: Seen,
+}
+
+/// `other`: a thread that is watched, too, to see that the probe sees.
+fn watched(counted: &Counted, mut command: Command, other: Option<&str>) -> Watched {
+    counted.count(&mut command);
     let mut beside = Beside::start({
         command.stdin(Stdio::null());
         command
     });
+    let task = counted.watch(beside.pid(), "takt-cyclic");
+    if let Some(other) = other {
+        let seen = counted.watch(beside.pid(), other);
+        assert!(seen.allocations > 0 && seen.calls.len() > 1, "{other}: {seen:?}");
+    }
     let status = format!("/proc/{}/status", beside.pid());
     let mut most_kb = 0;
     while beside.runs() {
@@ -366,61 +419,86 @@ fn measured(mut command: Command) -> (Value, String, u64) {
     }
     let (out, message) = (beside.output("stdout"), beside.output("stderr"));
     assert!(beside.end().success(), "{message}");
-    (json_of(&out), message, most_kb)
-}
-
-fn json_of(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
-/// Answers each connection with what never ends.
-fn endless() -> TcpListener {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let incoming = listener.try_clone().unwrap();
-    std::thread::spawn(move || {
-        for stream in incoming.incoming().flatten() {
-            std::thread::spawn(move || {
-                let mut stream = stream;
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
-                while stream.write_all(&b"x-more: 12345678\r\n".repeat(1000)).is_ok() {}
-            });
-        }
-    });
-    listener
+    let summary = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+    Watched { summary, message, most_kb, task }
 }
 
 #[test]
-fn collectors_that_are_no_help_change_no_run() {
+fn collectors_that_are_no_help_change_no_run_and_touch_no_real_time_thread() {
     let _machine = alone();
     let workspace = tempfile::tempdir().unwrap();
-    let (plain, _, plain_kb) = measured(robot("cyclic", "1", &workspace.path().join("plain")));
-    // It takes connections, and never answers.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let hostile = endless();
-    let cases = [
-        ("silent", silent.local_addr().unwrap()),
-        ("nobody", nobody),
-        ("hostile", hostile.local_addr().unwrap()),
-    ];
-    for (name, address) in cases {
-        let dir = workspace.path().join(name);
-        let command = with(robot("cyclic", "1", &dir), &format!("http://{address}"));
-        let (summary, message, most_kb) = measured(command);
-        has(&message, &["--otlp: ", "requests were not accepted", "1 log records were lost", "not affected"]);
-        assert!(dir.join("hashes.json").is_file() && summary["records_lost"] == 0, "{summary}");
-        for key in ["robot", "label", "records_lost", "losses"] {
-            assert_eq!(summary[key], plain[key], "{name}: {key}");
-        }
-        // All releases of its second are there or counted.
-        let jobs = |summary: &Value| {
-            let all = summary["measures"].as_array().unwrap().iter();
-            let lateness = all.clone().find(|one| one["name"] == "lateness").unwrap();
-            lateness["us"]["count"].as_u64().unwrap()
-        };
-        assert!(jobs(&summary) > 0 && jobs(&plain) > 0);
-        assert!(most_kb < plain_kb + (16 << 10), "{name}: {most_kb} kB, {plain_kb} kB without");
+    if missing("perf cannot count system calls here", threads::can_count(workspace.path())) {
+        return;
     }
+    let counted = Counted::new(workspace.path());
+    // Releases so far apart that no other load of the machine makes a verdict of its own.
+    let config = workspace.path().join("calm.toml");
+    let text = "robot = \"cyclic\"\nname = \"calm\"\nrate_hz = 25\npolicy = \"fifo:80\"\n";
+    std::fs::write(&config, text).unwrap();
+    let task = |name: &str| {
+        let mut command =
+            run(["run", config.to_str().unwrap(), "--seconds", "6", "--view", "none", "--json"]);
+        command.arg("--run-dir").arg(workspace.path().join(name));
+        command
+    };
+    let plain = watched(&counted, task("plain"), Some("takt-collector"));
+    let jobs = |task: &Seen| task.calls.values().sum::<u64>();
+    let only_sleeps = |task: &Seen| {
+        // Its releases are what it leaves the CPU for, and nothing else.
+        task.calls.keys().eq([&libc::SYS_clock_nanosleep])
+            && (task.allocations, task.faults) == (0, 0)
+            && task.switches as f64 <= 25.0 * task.elapsed.as_secs_f64() + 2.0
+    };
+    assert!(only_sleeps(&plain.task) && jobs(&plain.task) >= 10, "{:?}", plain.task);
+
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (none, second) = (Duration::ZERO, Duration::from_secs(1));
+    let ok = "HTTP/1.1 200 OK\r\n";
+    let huge = "HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n";
+    let header = b"x-more: 12345678\r\n".repeat(1000);
+    let noise: Vec<u8> = (0..65536u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let garbage = noise.clone();
+    let cases = [
+        ("nobody", (nobody, Arc::new(AtomicU64::new(1)))),
+        ("silent", collector(silent)),
+        ("a byte a second", collector(move |stream| pour(stream, "", b"H", second))),
+        ("a header a second", collector(move |stream| pour(stream, ok, b"x: y\r\n", second))),
+        ("endless header", collector(move |stream| pour(stream, ok, &header, none))),
+        ("huge answer", collector(move |stream| pour(stream, huge, &noise, none))),
+        ("garbage", collector(move |stream| pour(stream, "", &garbage, none))),
+        ("resets", collector(|stream| reset(&stream))),
+    ];
+    // All at once: each takes a thousandth of a CPU.
+    std::thread::scope(|scope| {
+        for (name, (address, taken)) in &cases {
+            let (task, counted, plain, folder) = (&task, &counted, &plain, workspace.path());
+            scope.spawn(move || {
+                let mut command = task(name);
+                command.args(["--otlp", &format!("http://{address}")]);
+                command.env("OTEL_METRIC_EXPORT_INTERVAL", "100");
+                let with = watched(counted, command, None);
+                let (seen, summary, message) = (&with.task, &with.summary, &with.message);
+                assert!(only_sleeps(seen) && jobs(seen) >= 10, "{name}: {seen:?}");
+                assert!(taken.load(Ordering::Relaxed) > 0, "{name}: nobody asked");
+                // That one has said that it accepts.
+                if *name == "huge answer" {
+                    assert!(!message.contains("--otlp"), "{message}");
+                } else {
+                    has(message, &["--otlp: ", "the run is not affected", "1 log records were lost"]);
+                }
+                assert!(folder.join(name).join("hashes.json").is_file(), "{name}");
+                for key in ["robot", "label", "verdict", "records_lost", "losses"] {
+                    assert_eq!(summary[key], plain.summary[key], "{name}: {key}");
+                }
+                let most_kb = with.most_kb;
+                assert!(
+                    most_kb < plain.most_kb + (16 << 10),
+                    "{name}: {most_kb} kB, {} without",
+                    plain.most_kb
+                );
+            });
+        }
+    });
 }
 
 #[test]
