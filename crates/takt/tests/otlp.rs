@@ -502,6 +502,53 @@ fn collectors_that_are_no_help_change_no_run_and_touch_no_real_time_thread() {
 }
 
 #[test]
+#[cfg(feature = "tls")]
+fn a_collector_over_tls_is_reported_to_only_where_its_authority_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut proxy) = takt::tls_proxy(folder.path(), None) else { return };
+    let port = proxy.line("stdout", "");
+    // No real-time thread: what is measured matters to nobody here.
+    let config = folder.path().join("beat.toml");
+    let text = "robot = \"cyclic\"\nname = \"beat\"\nrate_hz = 50\npolicy = \"other:0\"\n";
+    std::fs::write(&config, text).unwrap();
+    let report = |url: String, authorities: Option<&str>| {
+        let mut command = with(run(["run", config.to_str().unwrap(), "--view", "none"]), &url);
+        command.args(["--seconds", "0.5", "--run-dir"]).arg(folder.path().join(format!("{authorities:?}")));
+        command.env_remove("SSL_CERT_FILE").env_remove("OTEL_EXPORTER_OTLP_CERTIFICATE");
+        if let Some(file) = authorities {
+            command.env("OTEL_EXPORTER_OTLP_CERTIFICATE", folder.path().join(file));
+        }
+        command.output().unwrap()
+    };
+    let output = report(format!("https://127.0.0.1:{port}"), Some("authority.pem"));
+    assert!(output.status.success() && !stderr(&output).contains("--otlp"), "{}", stderr(&output));
+    let requests = proxy.output("stdout");
+    has(&requests, &["POST /v1/metrics HTTP/1.1", "POST /v1/logs HTTP/1.1"]);
+    // Nobody gets a word of the run who is not who was meant.
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let no_tls = plain.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in plain.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    for (url, authorities, words) in [
+        (format!("https://127.0.0.1:{port}"), None, "OTEL_EXPORTER_OTLP_CERTIFICATE=FILE names a file"),
+        (format!("https://localhost:{port}"), Some("authority.pem"), "not valid for name"),
+        (format!("https://127.0.0.1:{no_tls}"), Some("authority.pem"), "http:// asks without"),
+    ] {
+        std::fs::remove_dir_all(folder.path().join(format!("{authorities:?}"))).unwrap_or_default();
+        let output = report(url, authorities);
+        assert!(output.status.success(), "{}", stderr(&output));
+        has(&stderr(&output), &["--otlp: ", words, "1 log records were lost", "the run is not affected"]);
+    }
+    assert_eq!(proxy.output("stdout"), requests);
+    let output = report(format!("https://127.0.0.1:{port}"), Some("server.key"));
+    has(&refusal(&output), &["OTEL_EXPORTER_OTLP_CERTIFICATE=", "there is no certificate in it"]);
+}
+
+#[test]
 fn what_cannot_be_a_collector_is_refused_before_anything_is_measured() {
     let workspace = tempfile::tempdir().unwrap();
     let dir = workspace.path().join("run");
@@ -509,7 +556,7 @@ fn what_cannot_be_a_collector_is_refused_before_anything_is_measured() {
         ("localhost:4318", "http://HOST:PORT"),
         ("http://a:hushhush@b", "OTEL_EXPORTER_OTLP_HEADERS"),
         ("http://a:hush/hushhush@b", "OTEL_EXPORTER_OTLP_HEADERS"),
-        ("https://a:4318/?token=hushhush", "without TLS"),
+        ("https://a:4318/?token=hushhush", "without spaces, queries"),
     ] {
         let message = refusal(&with(robot("cyclic", "1", &dir), url).output().unwrap());
         has(&message, &[word]);
