@@ -57,8 +57,8 @@ impl Default for Options {
     }
 }
 
-/// One figure of a measure in one configuration. Shares are of the figure before: 0.2 is a fifth more. Null
-/// stands for what is unknown, or beyond all bounds.
+/// One figure of a measure in one configuration. Shares are of the figure before: 0.2 is a fifth
+/// more. Null stands for what is unknown, or beyond all bounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
     pub robot: String,
