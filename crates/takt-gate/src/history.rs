@@ -11,7 +11,7 @@ use takt_report::{HistoryPicture, HistoryPoint, Run, clean, time};
 use takt_stats::change;
 
 use crate::show::signed;
-use crate::{Error, RunFigure, figure_name, judge, sides};
+use crate::{Error, RunFigures, figure_name, judge, sides};
 
 /// Seed of the permutations: the same runs give the same answer.
 const SEED: u64 = 0x7461_6b74;
@@ -204,13 +204,13 @@ fn of_series(
     let mut points = Vec::with_capacity(members.len());
     let mut logs = Vec::with_capacity(members.len());
     for (run, measure) in &members {
-        let figure = RunFigure::read(run, measure, options.quantile)?;
-        logs.push(figure.log());
+        let figure = RunFigures::read(run, measure, &[options.quantile])?;
+        logs.push(figure.log(0));
         points.push(Point {
             at: at(run),
             run: run.name.clone(),
             started_utc: clean(&run.header.started_utc),
-            ns: Some(figure.value_ns).filter(|ns| ns.is_finite()),
+            ns: Some(figure.values_ns[0]).filter(|ns| ns.is_finite()),
         });
     }
     // What never came is worse than all that did, and a search for levels needs a number: ten times

@@ -4,8 +4,9 @@
 //! Hodges and Lehmann, exact for any distribution of runs that can change places. **Drift**: where
 //! they cannot, because the machine was another one on another day, each stretch of the baseline as
 //! long as the new runs is compared with the rest of it, a comparison of the same build with
-//! itself; no difference that one of them reached is distinguished from chance. **All measures at
-//! once**: the error is of the whole gate.
+//! itself; no difference that one of them reached is distinguished from chance. Runs of both sides
+//! that were made in turns share what drifts. **All measures at once**: the error is of the whole
+//! gate.
 
 use serde::{Deserialize, Serialize};
 use takt_stats::binomial;
@@ -93,14 +94,27 @@ pub struct Interval {
     pub difference: f64,
     pub low: Option<f64>,
     pub high: Option<f64>,
-    /// The greatest difference between a stretch of the runs before and the others of them.
+    /// The greatest difference between a stretch of the runs before and the others of them; `None`
+    /// of few runs, and of runs that were made in turns.
     pub drift: Option<f64>,
+}
+
+/// Whether the runs of both sides were made in turns, by when they began: no stretch of one side is
+/// longer than those that a fair coin throws in so many runs. The machine was then the same for
+/// both, whatever it did over the hours, and its drift is in what the runs scatter.
+pub fn in_turns<T: Ord>(before: &[T], after: &[T]) -> bool {
+    let all = before.iter().map(|began| (began, false)).chain(after.iter().map(|began| (began, true)));
+    let mut all: Vec<(&T, bool)> = all.collect();
+    all.sort();
+    let longest = all.chunk_by(|a, b| a.1 == b.1).map(<[_]>::len).max().unwrap_or(0);
+    let most = (all.len() as f64).log2() + 1.0;
+    !before.is_empty() && !after.is_empty() && longest as f64 <= most
 }
 
 /// The interval of the difference of `after` from `before`, each in the order in which the runs
 /// were made.
-pub fn interval(before: &[f64], after: &[f64], settings: &Settings) -> Interval {
-    let drift = drift(before, after.len());
+pub fn interval(before: &[f64], after: &[f64], in_turns: bool, settings: &Settings) -> Interval {
+    let drift = if in_turns { None } else { drift(before, after.len()) };
     match shift::shift(before, after, settings.tail) {
         Some(shift::Shift { estimate, low: Some(low), high: Some(high) }) => {
             let apart = drift.unwrap_or(0.0);
@@ -116,8 +130,8 @@ pub fn interval(before: &[f64], after: &[f64], settings: &Settings) -> Interval 
 }
 
 /// Judges `after` by `before`, each in the order in which the runs were made.
-pub fn judge(before: &[f64], after: &[f64], settings: &Settings) -> Judged {
-    let found = interval(before, after, settings);
+pub fn judge(before: &[f64], after: &[f64], in_turns: bool, settings: &Settings) -> Judged {
+    let found = interval(before, after, in_turns, settings);
     let (tolerance, wanted) = (settings.tolerance.ln_1p(), settings.find.ln_1p());
     let least = tolerance.max(found.drift.unwrap_or(0.0));
     let spread = Spread::of(&[before, after]);
@@ -138,7 +152,7 @@ pub fn judge(before: &[f64], after: &[f64], settings: &Settings) -> Judged {
         ));
     }
     if found.decision == Decision::Inconclusive {
-        reasons.extend(advice(found.drift, runs_needed, settings));
+        reasons.extend(advice(found.drift, runs_needed, [before.len(), after.len()], settings));
     }
     Judged { interval: found, minimum_detectable, runs_needed, reasons }
 }
@@ -156,7 +170,12 @@ fn decide(estimate: f64, low: f64, high: f64, tolerance: f64) -> Decision {
 }
 
 /// What would help.
-fn advice(drift: Option<f64>, needed: Option<usize>, settings: &Settings) -> Option<String> {
+fn advice(
+    drift: Option<f64>,
+    needed: Option<usize>,
+    there: [usize; 2],
+    settings: &Settings,
+) -> Option<String> {
     let find = percent(settings.find);
     Some(match (drift, needed) {
         (Some(drift), _) if drift >= settings.find.ln_1p() => format!(
@@ -165,7 +184,12 @@ fn advice(drift: Option<f64>, needed: Option<usize>, settings: &Settings) -> Opt
             percent(drift.exp_m1())
         ),
         (_, Some(needed)) => {
-            format!("{} on each side would find a rise of {find} in 19 of 20", runs(needed))
+            let [before, after] = there.map(|there| needed.saturating_sub(there));
+            let more = match (before, after) {
+                (0, 0) => String::new(),
+                _ => format!(": {before} more before, {after} more after"),
+            };
+            format!("{} on each side would find a rise of {find} in 19 of 20{more}", runs(needed))
         }
         (_, None) => {
             format!("{MOST_RUNS} runs on each side would not find a rise of {find}: longer runs differ less")
@@ -280,7 +304,7 @@ mod tests {
     #[test]
     fn each_decision_is_reached() {
         let before = scattered(20, 10.0, 0.05);
-        let judged = |after: &[f64]| judge(&before, after, &SETTINGS);
+        let judged = |after: &[f64]| judge(&before, after, false, &SETTINGS);
         let decision = |after: &[f64]| judged(after).interval.decision;
         assert_eq!(decision(&scattered(11, 10.0, 0.05)), Decision::Same);
         assert_eq!(decision(&scattered(11, 10.0 + 1.2f64.ln(), 0.05)), Decision::Worse);
@@ -300,12 +324,42 @@ mod tests {
         let mut before = scattered(20, 10.0, 0.02);
         before[10..].iter_mut().for_each(|v| *v += 0.25);
         let after = scattered(10, 10.25, 0.02);
-        let judged = judge(&before, &after, &SETTINGS);
+        let judged = judge(&before, &after, false, &SETTINGS);
         let drift = judged.interval.drift.unwrap();
         assert_eq!(judged.interval.decision, Decision::Inconclusive);
         assert!(drift > 0.2 && judged.runs_needed.is_none(), "{judged:?}");
         assert!(judged.reasons[0].contains("make old and new runs in turn"), "{judged:?}");
         assert!(judged.minimum_detectable.unwrap() >= drift);
+    }
+
+    #[test]
+    fn runs_in_turns_share_what_drifts() {
+        // A machine that is half as fast in the second half of the time.
+        let drifting = |count: usize, by: f64| -> Vec<f64> {
+            let level = |i: usize| 10.0 + if 2 * i < count { 0.0 } else { 0.4 };
+            scattered(count, by, 0.02).iter().enumerate().map(|(i, v)| level(i) + v).collect()
+        };
+        let before = drifting(40, 0.0);
+        let judged = |by: f64, in_turns: bool| judge(&before, &drifting(40, by), in_turns, &SETTINGS);
+        assert_eq!(judged(1.2f64.ln(), true).interval.decision, Decision::Worse);
+        assert_ne!(judged(0.0, true).interval.decision, Decision::Worse);
+        // The same figures, one build after the other.
+        let apart = judged(1.2f64.ln(), false);
+        assert_eq!(apart.interval.decision, Decision::Inconclusive, "{apart:?}");
+    }
+
+    #[test]
+    fn turns_are_known_by_their_order() {
+        let every = |step: usize, from: usize| (0..20).map(|i| i * step + from).collect::<Vec<usize>>();
+        assert!(in_turns(&every(2, 0), &every(2, 1)));
+        // Twice as many of one side.
+        assert!(in_turns(&every(2, 0), &every(4, 1)[..10]));
+        assert!(!in_turns(&every(1, 0), &every(1, 20)));
+        // In turns, but for a day of old runs before.
+        let mut older = every(2, 20);
+        older.extend(0..12);
+        assert!(!in_turns(&older, &every(2, 21)));
+        assert!(!in_turns(&every(1, 0), &[]));
     }
 
     #[test]

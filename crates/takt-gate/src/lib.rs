@@ -6,6 +6,11 @@
 //! each run (its P99) enters, however many samples it has. What is said of their difference is free
 //! of assumptions about its distribution (`takt_stats::shift`).
 //!
+//! A tail that interrupts and other programs make differs from run to run by several times what
+//! the samples below it do. A build that is slower moves both, so that a second figure with five
+//! times as many samples beyond it (the P95) finds it in a fraction of the runs; what moves the
+//! tail alone is the first one's.
+//!
 //! ```text
 //! takt_report::collect (find, read, seals) -> sides (what belongs together) -> judge (one figure a run) -> text, JSON, JUnit
 //! ```
@@ -37,7 +42,8 @@ pub struct Options {
     pub across_machines: bool,
     /// Only this measure; those that the verdict of the runs is about when absent.
     pub measure: Option<String>,
-    /// Which quantile of a run is its figure.
+    /// Which quantile of a run is its figure; beyond the P95 with a second one, of five times as
+    /// many samples.
     pub quantile: f64,
     /// Changes within this share of the figure are none.
     pub tolerance: f64,
@@ -51,8 +57,8 @@ impl Default for Options {
     }
 }
 
-/// One measure in one configuration. Shares are of the figure before: 0.2 is a fifth more. Null
-/// stands for what is unknown, or beyond all bounds.
+/// One figure of a measure in one configuration. Shares are of the figure before: 0.2 is a fifth
+/// more. Null stands for what is unknown, or beyond all bounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
     pub robot: String,
@@ -71,12 +77,12 @@ pub struct Pair {
     /// Lower end of its interval.
     pub low: Option<f64>,
     pub high: Option<f64>,
-    /// Confidence of the interval, over all measures that were judged.
+    /// Confidence of the interval, over all figures that were judged.
     pub confidence: f64,
     /// The rise that so many runs would have found in 19 of 20 repetitions.
     pub minimum_detectable: Option<f64>,
     /// How far stretches of the baseline lie apart from the rest of it: no smaller difference is
-    /// distinguished from chance.
+    /// distinguished from chance. Null of runs that were made in turns, which share it.
     pub drift: Option<f64>,
     /// Runs on each side with which a rise by `find` is found in 19 of 20; null where more runs do
     /// not help.
@@ -134,14 +140,17 @@ pub fn gate(baseline: &[PathBuf], candidates: &[PathBuf], options: &Options) -> 
         return Err(takt_report::Error::MachinesDiffer { differences: words.join("; ") }.into());
     }
     let (matches, unmatched) = sides.matches(options.measure.as_deref())?;
+    let quantiles = quantiles(options.quantile);
     let settings = Settings {
-        // All measures together: one that is worse by chance fails as well as another.
-        tail: judge::TAIL / matches.len() as f64,
+        // All figures together: one that is worse by chance fails as well as another.
+        tail: judge::TAIL / (matches.len() * quantiles.len()) as f64,
         tolerance: options.tolerance,
         find: options.find,
     };
-    let pairs: Vec<Pair> =
-        matches.iter().map(|found| pair(found, options, &settings)).collect::<Result<_, _>>()?;
+    let mut pairs = Vec::new();
+    for found in &matches {
+        pairs.extend(judged(found, &quantiles, &settings)?);
+    }
     let decision = Decision::of_all(pairs.iter().map(|pair| pair.decision));
     let deciding = pairs.iter().find(|pair| pair.decision == decision).unwrap_or(&pairs[0]).clone();
     Ok(Gate {
@@ -181,20 +190,27 @@ pub fn quantile_of(figures: &Figures, q: f64) -> f64 {
     of_all.unwrap_or(f64::INFINITY)
 }
 
-/// One figure of a run, with what else is asked of it.
-struct RunFigure {
-    /// Nanoseconds; infinite where the quantile lies among samples that never came.
-    value_ns: f64,
+/// The figures of a run that are judged: the asked one, and one with five times as many samples
+/// beyond it where that is a tail as well.
+fn quantiles(asked: f64) -> Vec<f64> {
+    let wider = ((1.0 - 5.0 * (1.0 - asked)) * 1e9).round() / 1e9;
+    if asked > 0.95 { vec![asked, wider] } else { vec![asked] }
+}
+
+/// The figures of a run, with what else is asked of it.
+struct RunFigures {
+    /// Nanoseconds, by quantile; infinite where one lies among samples that never came.
+    values_ns: Vec<f64>,
     samples: u64,
     missed: bool,
     stolen: f64,
 }
 
-impl RunFigure {
-    fn read(run: &Run, measure: &takt_rundir::Measure, quantile: f64) -> Result<Self, Error> {
+impl RunFigures {
+    fn read(run: &Run, measure: &takt_rundir::Measure, quantiles: &[f64]) -> Result<Self, Error> {
         let figures = Figures::read(&run.dir, measure)?;
         Ok(Self {
-            value_ns: quantile_of(&figures, quantile),
+            values_ns: quantiles.iter().map(|q| quantile_of(&figures, *q)).collect(),
             samples: figures.count().saturating_add(figures.skipped),
             missed: figures.missed() > Some(0),
             stolen: run.header.cpu.stolen,
@@ -202,8 +218,8 @@ impl RunFigure {
     }
 
     /// Shares are what differs: a logarithm, of a nanosecond at least.
-    fn log(&self) -> f64 {
-        self.value_ns.max(1.0).ln()
+    fn log(&self, figure: usize) -> f64 {
+        self.values_ns[figure].max(1.0).ln()
     }
 }
 
@@ -212,18 +228,31 @@ fn did<'a>((run, measure): &(&'a Run, &'a takt_rundir::Measure)) -> Did<'a> {
     (&run.header.work, seconds(measure))
 }
 
-fn pair(found: &Match<'_>, options: &Options, settings: &Settings) -> Result<Pair, Error> {
-    let mut reasons = found.remarks.clone();
-    let figures: Vec<Vec<RunFigure>> = found
+/// A measure in one configuration, by each of the quantiles.
+fn judged(found: &Match<'_>, quantiles: &[f64], settings: &Settings) -> Result<Vec<Pair>, Error> {
+    let figures: Vec<Vec<RunFigures>> = found
         .sides
         .iter()
-        .map(|side| {
-            side.iter().map(|(run, measure)| RunFigure::read(run, measure, options.quantile)).collect()
-        })
+        .map(|side| side.iter().map(|(run, measure)| RunFigures::read(run, measure, quantiles)).collect())
         .collect::<Result<_, _>>()?;
-    let logs = |side: usize| -> Vec<f64> { figures[side].iter().map(RunFigure::log).collect() };
+    Ok((0..quantiles.len()).map(|figure| pair(found, &figures, figure, quantiles, settings)).collect())
+}
+
+fn pair(
+    found: &Match<'_>,
+    figures: &[Vec<RunFigures>],
+    figure: usize,
+    quantiles: &[f64],
+    settings: &Settings,
+) -> Pair {
+    let quantile = quantiles[figure];
+    let mut reasons = found.remarks.clone();
+    let logs = |side: usize| -> Vec<f64> { figures[side].iter().map(|run| run.log(figure)).collect() };
     let (before, after) = (logs(0), logs(1));
-    let judged = judge::judge(&before, &after, settings);
+    let began = |side: usize| -> Vec<&str> {
+        found.sides[side].iter().map(|(run, _)| run.header.started_utc.as_str()).collect()
+    };
+    let judged = judge::judge(&before, &after, judge::in_turns(&began(0), &began(1)), settings);
     let mut decision = judged.interval.decision;
     reasons.extend(judged.reasons);
     let (_, measure) = found.sides[0][0];
@@ -231,7 +260,8 @@ fn pair(found: &Match<'_>, options: &Options, settings: &Settings) -> Result<Pai
         .deadline_ns
         .is_some()
         .then(|| [0, 1].map(|side| figures[side].iter().filter(|figure| figure.missed).count()));
-    if let Some(misses) = misses {
+    // Once, however many figures there are.
+    if let Some(misses) = misses.filter(|_| figure == 0) {
         judge::judge_misses(&mut decision, misses, [before.len(), after.len()], settings, &mut reasons);
     }
     if decision == Decision::Worse {
@@ -247,21 +277,21 @@ fn pair(found: &Match<'_>, options: &Options, settings: &Settings) -> Result<Pai
         }
     }
     let samples = [0, 1].map(|side| median_of(figures[side].iter().map(|figure| figure.samples)));
-    let beyond = samples.iter().map(|n| *n as f64 * (1.0 - options.quantile)).fold(f64::INFINITY, f64::min);
+    let beyond = samples.iter().map(|n| *n as f64 * (1.0 - quantile)).fold(f64::INFINITY, f64::min);
     if beyond < 10.0 {
         reasons.push(format!(
             "only about {beyond:.0} samples of a run lie beyond its {}: longer runs differ less from each other",
-            figure_name(options.quantile)
+            figure_name(quantile)
         ));
     }
     let share = |log: f64| Some(log.exp_m1()).filter(|share| share.is_finite());
     let ns = |logs: &[f64]| Some(judge::middle(logs).exp()).filter(|ns| ns.is_finite());
-    Ok(Pair {
+    Pair {
         robot: found.robot.clone(),
         measure: measure.name.clone(),
         title: takt_report::clean(&measure.title),
         configuration: found.configuration.clone(),
-        figure: figure_name(options.quantile),
+        figure: figure_name(quantile),
         decision,
         before_ns: ns(&before),
         after_ns: ns(&after),
@@ -277,7 +307,7 @@ fn pair(found: &Match<'_>, options: &Options, settings: &Settings) -> Result<Pai
         samples,
         runs_with_misses: misses,
         reasons,
-    })
+    }
 }
 
 /// `p99`, `p99.9`.

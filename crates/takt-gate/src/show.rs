@@ -73,8 +73,8 @@ pub fn document(gate: &Gate) -> Document {
         ]);
     }
     table.note(
-        "Before and after: medians over the runs. The interval spans what chance does between runs and what the baseline drifts; it is of \
-         all measures at once.",
+        "Before and after: medians over the runs. The interval spans what chance does between runs and what the baseline drifts, unless \
+         old and new runs were made in turns; it is of all figures at once.",
     );
     section.add(Block::Table(table));
     for pair in &gate.pairs {

@@ -111,7 +111,8 @@ fn a_hundred_new_runs_of_the_same_build_are_called_worse_once_at_most() {
     for _ in 0..50 {
         let dealt = deal(&mut dice, &figures);
         let (before, rest) = dealt.split_at(20);
-        let again = |dice: &mut SplitMix64| interval(before, &deal(dice, rest)[..10], &SETTINGS).decision;
+        let again =
+            |dice: &mut SplitMix64| interval(before, &deal(dice, rest)[..10], false, &SETTINGS).decision;
         let worse = (0..100).filter(|_| again(&mut dice) == Decision::Worse).count();
         all += worse;
         unlucky += usize::from(worse > 1);
@@ -120,7 +121,8 @@ fn a_hundred_new_runs_of_the_same_build_are_called_worse_once_at_most() {
     assert!(all <= 5 && unlucky <= 1, "{all} of 5000 worse; {unlucky} of 50 hundreds with more than one");
     // With as many runs as find a rise of a fifth.
     let before = drawn(&mut dice, &figures, BEFORE);
-    let again = |dice: &mut SplitMix64| interval(&before, &drawn(dice, &figures, AFTER), &SETTINGS).decision;
+    let again =
+        |dice: &mut SplitMix64| interval(&before, &drawn(dice, &figures, AFTER), false, &SETTINGS).decision;
     let worse = (0..100).filter(|_| again(&mut dice) == Decision::Worse).count();
     println!("{BEFORE} and {AFTER} runs: {worse} of 100 worse");
     assert!(worse <= 1, "{worse} of 100 worse");
@@ -133,7 +135,9 @@ fn what_the_machine_drifts_is_no_regression() {
     let (before, after) = (20, 10);
     let worse = figures
         .windows(before + after)
-        .filter(|runs| interval(&runs[..before], &runs[before..], &SETTINGS).decision == Decision::Worse)
+        .filter(|runs| {
+            interval(&runs[..before], &runs[before..], false, &SETTINGS).decision == Decision::Worse
+        })
         .count();
     println!("{worse} of {} worse", figures.len() + 1 - before - after);
     assert_eq!(worse, 0);
@@ -147,7 +151,7 @@ fn found(runs: &[Vec<u64>], before: usize, after: usize, by: f64, tries: usize) 
     (0..tries)
         .filter(|_| {
             let (old, new) = (drawn(&mut dice, &plain, before), drawn(&mut dice, &risen, after));
-            interval(&old, &new, &SETTINGS).decision == Decision::Worse
+            interval(&old, &new, false, &SETTINGS).decision == Decision::Worse
         })
         .count()
 }
@@ -167,7 +171,7 @@ fn what_is_said_to_be_detectable_is_found() {
     let mut least: Vec<f64> = (0..20)
         .map(|_| {
             let (old, new) = (drawn(&mut dice, &figures, 20), drawn(&mut dice, &figures, 10));
-            judge(&old, &new, &SETTINGS).minimum_detectable.unwrap()
+            judge(&old, &new, false, &SETTINGS).minimum_detectable.unwrap()
         })
         .collect();
     least.sort_unstable_by(f64::total_cmp);
@@ -191,7 +195,7 @@ fn table() {
         {
             let of = found(&short, before, after, 1.2, 100);
             let (old, new) = (drawn(&mut dice, &figures, before), drawn(&mut dice, &figures, after));
-            let judged = judge(&old, &new, &SETTINGS);
+            let judged = judge(&old, &new, false, &SETTINGS);
             let detectable = judged.minimum_detectable.map(|log| 100.0 * log.exp_m1());
             println!(
                 "{values} values, {before} and {after} runs: {of} of 100; {detectable:?} %; {:?} needed",

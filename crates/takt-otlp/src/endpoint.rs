@@ -2,21 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use crate::tls::{self, Tls};
+
 /// Why there is nothing to send to.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--otlp {place}: {why}")]
 pub struct EndpointError {
     /// What was given, without credentials.
     place: String,
-    why: &'static str,
+    why: String,
 }
 
 /// A collector, and what it wants to be reported with each request.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Endpoint {
     pub(crate) metrics: String,
     pub(crate) logs: String,
     pub(crate) headers: Vec<(String, String)>,
+    pub(crate) tls: Tls,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -31,7 +34,8 @@ impl Endpoint {
     /// From the address that was given, as OpenTelemetry reads OTEL_EXPORTER_OTLP_ENDPOINT:
     /// `v1/metrics` and `v1/logs` come behind it. `environment` may name another address for logs
     /// (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, which is taken as it is) and headers
-    /// (OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`), where credentials belong.
+    /// (OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`), where credentials belong, and for
+    /// `https://` a file with the authorities that are believed (OTEL_EXPORTER_OTLP_CERTIFICATE).
     ///
     /// # Errors
     /// [`EndpointError`] in a sentence, which repeats no credentials.
@@ -53,7 +57,11 @@ impl Endpoint {
         if headers.iter().any(|(name, value)| name.is_empty() || !printable(name) || !printable(value)) {
             return Err(wrong(url, "OTEL_EXPORTER_OTLP_HEADERS: accepted is NAME=VALUE,NAME=VALUE"));
         }
-        Ok(Self { metrics: format!("{base}/v1/metrics"), logs, headers })
+        let metrics = format!("{base}/v1/metrics");
+        let secret = [&metrics, &logs].into_iter().any(|url| url.starts_with("https://"));
+        let authorities = environment.get(tls::AUTHORITIES).filter(|file| !file.is_empty());
+        let tls = if secret { Tls::new(authorities.map(String::as_str)) } else { Ok(Tls::default()) };
+        Ok(Self { metrics, logs, headers, tls: tls.map_err(|why| wrong(url, &why))? })
     }
 
     /// What `new` takes of this process's environment.
@@ -62,20 +70,23 @@ impl Endpoint {
     }
 }
 
-fn wrong(url: &str, why: &'static str) -> EndpointError {
+fn wrong(url: &str, why: &str) -> EndpointError {
     // Tokens are found in queries, too.
     let plain = url.split(['?', '#']).next().unwrap_or_default();
     let place = match url.rsplit_once('@') {
         Some((_, host)) => format!("…@{}", host.split(['?', '#', '/']).next().unwrap_or_default()),
         None => plain.to_owned(),
     };
-    EndpointError { place, why }
+    EndpointError { place, why: why.to_owned() }
 }
 
 /// Before anything is measured: an address that cannot be one is a mistake of whoever gave it.
 fn check(url: &str) -> Result<(), EndpointError> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(wrong(url, "accepted is http://HOST:PORT, with a path where the collector wants one"));
+        return Err(wrong(
+            url,
+            "accepted is http://HOST:PORT or https://HOST:PORT, with a path where the collector wants one",
+        ));
     };
     let host = rest.split('/').next().unwrap_or_default();
     // Anywhere: a password may hold a slash.
@@ -86,16 +97,17 @@ fn check(url: &str) -> Result<(), EndpointError> {
         ));
     }
     match scheme {
-        "http" if host.is_empty() => Err(wrong(url, "the host's name is missing")),
-        "http" if url.bytes().any(|byte| !(0x21..0x7f).contains(&byte)) || url.contains(['?', '#']) => {
-            Err(wrong(url, "accepted is http://HOST:PORT/PATH, without spaces, queries and fragments"))
+        "http" | "https" if host.is_empty() => Err(wrong(url, "the host's name is missing")),
+        "http" | "https"
+            if url.bytes().any(|byte| !(0x21..0x7f).contains(&byte)) || url.contains(['?', '#']) =>
+        {
+            Err(wrong(
+                url,
+                "accepted is http://HOST:PORT/PATH or https://…, without spaces, queries and fragments",
+            ))
         }
-        "http" => Ok(()),
-        "https" => Err(wrong(
-            url,
-            "takt itself sends without TLS: give the address of a collector on this machine, which forwards it",
-        )),
-        _ => Err(wrong(url, "accepted is http://HOST:PORT")),
+        "http" | "https" => Ok(()),
+        _ => Err(wrong(url, "accepted is http://HOST:PORT or https://HOST:PORT")),
     }
 }
 
@@ -123,13 +135,31 @@ mod tests {
     }
 
     #[test]
+    fn authorities_are_read_before_anything_is_sent() {
+        let folder = std::env::temp_dir();
+        let with = |file: &str| {
+            let environment = [(tls::AUTHORITIES.to_owned(), file.to_owned())].into();
+            Endpoint::new("https://collector", &environment)
+        };
+        if !cfg!(feature = "tls") {
+            assert!(with("").unwrap_err().to_string().contains("--features tls"));
+            return;
+        }
+        assert!(with("").is_ok());
+        for file in ["/proc/self/no-such-file", "/proc/self/status", folder.to_str().unwrap()] {
+            let error = with(file).unwrap_err().to_string();
+            assert!(error.contains(&format!("{}={file}: ", tls::AUTHORITIES)), "{error}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_a_collector_is_refused_without_its_credentials() {
         let none = BTreeMap::new();
         for (url, word) in [
             ("127.0.0.1:4318", "http://HOST:PORT"),
             ("http://", "host's name"),
             ("grpc://collector:4317", "http://HOST:PORT"),
-            ("https://collector:4318", "without TLS"),
+            ("https://", "host's name"),
             ("http://user:secret@collector", "OTEL_EXPORTER_OTLP_HEADERS"),
             ("http://user:sec/secret@collector", "OTEL_EXPORTER_OTLP_HEADERS"),
             ("http://collector/v1?token=secret", "without spaces"),

@@ -347,7 +347,8 @@ impl<S: FnMut(&mut Points)> Sender<S> {
     }
 
     fn post(&self, url: &str, body: &[u8], patience: Duration) -> Answer {
-        let reply = match http::post(url, &self.options.endpoint.headers, body, patience) {
+        let endpoint = &self.options.endpoint;
+        let reply = match http::post(url, &endpoint.tls, &endpoint.headers, body, patience) {
             Ok(reply) => reply,
             Err(why) => return Answer::Later { after: None, why },
         };

@@ -24,6 +24,8 @@ mod http;
 pub mod messages;
 #[cfg(feature = "send")]
 mod points;
+#[cfg(feature = "send")]
+mod tls;
 
 #[cfg(feature = "send")]
 pub use endpoint::{Endpoint, EndpointError};

@@ -108,6 +108,10 @@ fn ask(program: &'static str, arguments: &[String]) -> Result<String, SlurmError
     let words = message.lines().map(|line| line.trim_start_matches(&format!("{program}: ")));
     let words: Vec<&str> = words.map(|line| line.trim_start_matches("error: ").trim()).collect();
     let message = takt_files::shortened(&words.join(" "));
+    // What its commands print where there is no slurm.conf, or none that can be read.
+    if ["configuration source", "configuration file"].iter().any(|word| message.contains(word)) {
+        return Err(SlurmError::NotConfigured { program, message });
+    }
     Err(SlurmError::Refused {
         program,
         message: if message.is_empty() { output.status.to_string() } else { message },

@@ -15,6 +15,12 @@ pub enum SlurmError {
         /// The command that was looked for.
         program: &'static str,
     },
+    /// There is no configuration of a cluster.
+    #[error(
+        "--on slurm: this machine belongs to no cluster that its commands can find: put the site's slurm.conf where they look \
+         (/etc/slurm, or SLURM_CONF=FILE), or measure here with --on local; {program} itself: {message}"
+    )]
+    NotConfigured { program: &'static str, message: String },
     /// The controller does not answer, or refuses.
     #[error("{program}: {message}")]
     Refused { program: &'static str, message: String },

@@ -4,6 +4,7 @@
 //! environment that every client of S3 reads (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`,
 //! `AWS_ENDPOINT_URL`, ...), and are kept nowhere.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
 use std::sync::{Arc, OnceLock};
@@ -102,6 +103,9 @@ fn failed(error: Error) -> io::Error {
             cause = Some(inner);
         }
         let cause = cause.map(ToString::to_string).unwrap_or_default();
+        if let Some(why) = without_tls(&format!("{text}: {cause}")) {
+            return io::Error::other(why);
+        }
         if !text.contains(&cause) {
             text = format!("{text}: {cause}");
         }
@@ -136,6 +140,61 @@ fn provide_tls() {
         // Another may have been there before, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
+}
+
+/// Checks what the environment has for the client, which takes its values into addresses and
+/// headers as they are and ends the thread that asks where they cannot be there. Values are not
+/// repeated: they are keys.
+pub(crate) fn check(environment: impl Iterator<Item = (OsString, OsString)>) -> Result<(), String> {
+    for (name, value) in environment {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("AWS_")) else { continue };
+        let is_address = name.starts_with("AWS_ENDPOINT");
+        if !is_address
+            && !["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"].contains(&name)
+            && !name.ends_with("REGION")
+        {
+            continue;
+        }
+        let plain = value.to_str().filter(|value| value.bytes().all(|byte| (0x21..0x7f).contains(&byte)));
+        let Some(value) = plain else {
+            return Err(format!("{name} has a space or a character in it that no request can have"));
+        };
+        if is_address && !value.is_empty() {
+            let parsed = reqwest::Url::parse(value).ok();
+            let there = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+            if !parsed.as_ref().is_some_and(there)
+                || value.contains(['"', '<', '>', '\\', '^', '`', '{', '|', '}'])
+            {
+                return Err(format!("{name}: accepted is https://HOST:PORT"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// In words, what kept both sides from speaking TLS, as the client's library names it.
+fn without_tls(cause: &str) -> Option<&'static str> {
+    let authorities = std::env::var_os("SSL_CERT_FILE");
+    Some(match cause {
+        _ if cause.contains("UnknownIssuer") => match authorities {
+            Some(file) if std::fs::read(&file).is_err() => {
+                "the authority of the server's certificate is not known here, and the file that SSL_CERT_FILE names cannot be read"
+            }
+            Some(_) => {
+                "the authority of the server's certificate is not in the file that SSL_CERT_FILE names: it must have it in PEM"
+            }
+            None => {
+                "the authority of the server's certificate is not known here: SSL_CERT_FILE=FILE names a file with it, in PEM"
+            }
+        },
+        _ if cause.contains("CaUsedAsEndEntity") => {
+            "the server's certificate is that of an authority: it needs one that an authority signed, with basicConstraints=CA:FALSE"
+        }
+        _ if cause.contains("InvalidContentType") => {
+            "the server speaks no TLS there: with http:// in AWS_ENDPOINT_URL and AWS_ALLOW_HTTP=true it is asked without"
+        }
+        _ => return None,
+    })
 }
 
 impl Bucket {

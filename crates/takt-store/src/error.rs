@@ -24,6 +24,16 @@ pub enum StoreError {
         /// How long.
         waited: Duration,
     },
+    /// The thread that asked has ended.
+    #[error(
+        "store {place}: the thread that asked it has ended ({what}): this is a fault of takt's, please report it"
+    )]
+    Ended {
+        /// Which store.
+        place: String,
+        /// What was asked.
+        what: String,
+    },
     #[error("store {place}: {what}: {why}")]
     Refused {
         /// Which store.

@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
@@ -35,17 +35,40 @@ fn part(file: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What `work` answers, or `None` where that takes longer: a file system that does not answer must
-/// not keep this program. The thread that hangs in it is left behind.
-fn within<T: Send + 'static>(patience: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// Why there is no answer.
+enum Unanswered {
+    /// It takes longer.
+    Late,
+    /// Whoever would have asked has ended, or could not be begun.
+    Ended,
+}
+
+impl Unanswered {
+    fn of(self, place: String, what: String, waited: Duration) -> StoreError {
+        match self {
+            Self::Late => StoreError::Slow { place, what, waited },
+            Self::Ended => StoreError::Ended { place, what },
+        }
+    }
+}
+
+/// What `work` answers: a file system that does not answer must not keep this program. The thread
+/// that hangs in it is left behind.
+fn within<T: Send + 'static>(
+    patience: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Unanswered> {
     let (answer, answered) = sync_channel(1);
     let thread = std::thread::Builder::new().name("takt-store".to_owned());
     let begun = thread.spawn(move || {
         // Whoever asked may have gone.
         let _ = answer.send(work());
     });
-    begun.ok()?;
-    answered.recv_timeout(patience).ok()
+    begun.map_err(|_| Unanswered::Ended)?;
+    answered.recv_timeout(patience).map_err(|error| match error {
+        RecvTimeoutError::Timeout => Unanswered::Late,
+        RecvTimeoutError::Disconnected => Unanswered::Ended,
+    })
 }
 
 impl Objects {
@@ -54,9 +77,8 @@ impl Objects {
         place::check(place)?;
         let own = place.to_owned();
         let opened = within(patience, move || place::open(&own, create));
-        let slow =
-            || StoreError::Slow { place: place.to_owned(), what: "to open it".to_owned(), waited: patience };
-        Ok(Self { place: opened.ok_or_else(slow)??, patience })
+        let opened = opened.map_err(|why| why.of(place.to_owned(), "to open it".to_owned(), patience));
+        Ok(Self { place: opened??, patience })
     }
 
     /// Waits for `work`, and not longer than patience allows.
@@ -68,9 +90,9 @@ impl Objects {
         let (place, what) = (self.place.name.clone(), what.to_owned());
         let backend = Arc::clone(&self.place.backend);
         match within(self.patience, move || work(&*backend)) {
-            Some(Ok(value)) => Ok(value),
-            Some(Err(error)) => Err(StoreError::Refused { place, what, why: error.to_string() }),
-            None => Err(StoreError::Slow { place, what, waited: self.patience }),
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(StoreError::Refused { place, what, why: error.to_string() }),
+            Err(why) => Err(why.of(place, what, self.patience)),
         }
     }
 

@@ -66,6 +66,10 @@ pub(crate) fn check(text: &str) -> Result<(), StoreError> {
              give that folder",
         );
     }
+    #[cfg(feature = "s3")]
+    if let Err(why) = crate::bucket::check(std::env::vars_os()) {
+        return wrong(&why);
+    }
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use takt_rundir::{RUN_FILE, RunDir, RunHeader};
 
-use super::takt::{Beside, has, missing, refusal, root, stderr, stdout, takt as run};
+use super::takt::{Beside, has, missing, refusal, root, stderr, stdout, takt as run, tls_proxy};
 
 /// A server with the bucket `fleet`; ends with its input, which ends with this.
 struct Server {
@@ -183,6 +183,15 @@ fn a_bucket_holds_what_a_folder_holds() {
         (PLACE, ("AWS_ENDPOINT_URL", &closed), &["error sending request", "refused"]),
         (PLACE, ("AWS_ALLOW_HTTP", "false"), &["URL scheme is not allowed"]),
         ("s3://nobody/lab", ("AWS_DEFAULT_REGION", "us-east-1"), &["there is no such bucket"]),
+        // What the client's library would end its thread for.
+        (PLACE, ("AWS_ACCESS_KEY_ID", "hush\nhush"), &["AWS_ACCESS_KEY_ID has a space or"]),
+        (PLACE, ("AWS_ENDPOINT_URL", "http://127.0.0.1:hush"), &["AWS_ENDPOINT_URL: accepted is https://"]),
+        (
+            PLACE,
+            ("AWS_ENDPOINT_URL", "http://127.0.0.1/hush^hush"),
+            &["AWS_ENDPOINT_URL: accepted is https://"],
+        ),
+        (PLACE, ("AWS_ENDPOINT_URL", "127.0.0.1:9000"), &["AWS_ENDPOINT_URL: accepted is https://"]),
     ] {
         let runs = folder.path().join("none");
         let mut command =
@@ -194,4 +203,40 @@ fn a_bucket_holds_what_a_folder_holds() {
         assert_eq!(message.trim_end().lines().count(), 1, "{message}");
         assert!(!runs.exists(), "{place}");
     }
+}
+
+#[test]
+fn a_bucket_over_tls_is_asked_only_where_its_authority_is_known() {
+    let Some(server) = Server::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let port = server.environment[2].1.rsplit(':').next().unwrap().to_owned();
+    let Some(mut proxy) = tls_proxy(folder.path(), Some(&port)) else { return };
+    let own = proxy.line("stdout", "");
+    let put = |url: String, authorities: Option<&Path>| {
+        let mut command = server.takt(&["store", "put", PLACE, large_in(folder.path()).to_str().unwrap()]);
+        command.env("AWS_ENDPOINT_URL", url).env_remove("AWS_ALLOW_HTTP").env_remove("SSL_CERT_FILE");
+        command.envs(authorities.map(|file| ("SSL_CERT_FILE", file))).output().unwrap()
+    };
+    let authority = folder.path().join("authority.pem");
+    let other = folder.path().join("server.key");
+    let here = || format!("https://127.0.0.1:{own}");
+    for (url, authorities, words) in [
+        (here(), None, "SSL_CERT_FILE=FILE names a file with it"),
+        (here(), Some(folder.path().join("none")), "cannot be read"),
+        (here(), Some(other), "not in the file that SSL_CERT_FILE names"),
+        (format!("https://localhost:{own}"), Some(authority.clone()), "not valid for name"),
+        (format!("https://127.0.0.1:{port}"), Some(authority.clone()), "speaks no TLS there"),
+    ] {
+        let message = refusal(&put(url, authorities.as_deref()));
+        has(&message, &[PLACE, words]);
+        assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+    }
+    assert!(put(here(), Some(&authority)).status.success());
+    // The same through the server's own address.
+    assert_eq!(server.runs().len(), 1);
+}
+
+fn large_in(folder: &Path) -> std::path::PathBuf {
+    let place = folder.join("large");
+    if place.exists() { place } else { large(folder).path().to_owned() }
 }

@@ -10,7 +10,9 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::takt::{Beside, Workspace, alone, folders, has, json, read_json, refusal, stderr, takt, wait_for};
+use super::takt::{
+    Beside, Workspace, alone, folders, has, json, missing, read_json, refusal, stderr, takt, wait_for,
+};
 use cluster::Cluster;
 
 /// 12 runs in 6 blocks: three repetitions on each of two kernels.
@@ -216,6 +218,13 @@ fn without_slurm_it_says_so() {
     let message =
         refusal(&workspace.command(&["--on", "slurm"]).env("PATH", "/nonexistent").output().unwrap());
     has(&message, &["no sinfo", "slurm-client", "--on local"]);
+    let there = std::process::Command::new("sinfo").arg("--version").output();
+    if !missing("there is no sinfo", there.is_ok()) {
+        let mut command = workspace.command(&["--on", "slurm"]);
+        // Nothing is configured in it.
+        let message = refusal(&command.env("SLURM_CONF", "/dev/null").output().unwrap());
+        has(&message, &["belongs to no cluster", "SLURM_CONF=FILE", "--on local"]);
+    }
     let message = workspace.refused(&["--partition", "lab", "--kernel", "rt"]);
     has(&message, &["--partition is for --on slurm"]);
     let message = refusal(&takt(["campaign", "block", "nowhere", "--submission", "x"]).output().unwrap());

@@ -15,6 +15,21 @@ use serde_json::Value;
 /// The program under test.
 pub const TAKT: &str = env!("CARGO_BIN_EXE_takt");
 
+/// TLS before what listens at `port`, or what takes every request where that is `None`; its
+/// authority is `authority.pem` in the folder. It prints its port, and ends with this.
+pub fn tls_proxy(folder: &Path, port: Option<&str>) -> Option<Beside> {
+    let there = Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if missing("there is no openssl", there.is_ok_and(|status| status.success())) {
+        return None;
+    }
+    let mut command = Command::new("python3");
+    command.arg(root().join("crates/takt/tests/tls/proxy.py")).arg(folder).args(port);
+    Some(Beside::start({
+        command.stdin(Stdio::piped());
+        command
+    }))
+}
+
 /// Longest wait for something that takes seconds, on a machine that does much else.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
