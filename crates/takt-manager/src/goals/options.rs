@@ -1,4 +1,5 @@
-//! Settings of the manager that a goals file may hold (`[options]`), each with why it is what it is.
+//! Settings of the manager that a goals file may hold (`[options]`), each with why it is what it
+//! is.
 
 use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, all_within, within};
