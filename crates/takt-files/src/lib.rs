@@ -15,7 +15,7 @@ mod write;
 
 pub use read::{append, create_output, open, open_for_change, open_own, read, read_own, read_to_string};
 pub use text::shortened;
-pub use write::{Draft, Folder, check_folder, private_folder, state_folder, write};
+pub use write::{Draft, Folder, check_folder, make_folder, private_folder, state_folder, write};
 
 /// Most bytes of a configuration: a hundred times the longest that is shipped.
 pub const CONFIGURATION_BYTES: u64 = 1 << 20;

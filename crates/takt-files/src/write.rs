@@ -149,6 +149,28 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
     check_folder(path)
 }
 
+/// Makes a folder for outputs that the user named, with those above it. A symbolic link on the way
+/// that somebody else made is not followed, as by [`create_output`](crate::create_output): whoever
+/// made it would choose where folders and files of this user come to lie.
+///
+/// # Errors
+/// The system's answer, or [`ErrorKind::PermissionDenied`] that names the link.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    for part in path.ancestors().filter(|part| !part.as_os_str().is_empty()) {
+        let Ok(found) = part.symlink_metadata() else { continue };
+        if found.is_symlink() && found.uid() != own && found.uid() != 0 {
+            let text = format!(
+                "{} is a symbolic link of user {}, which is not followed; name its target",
+                part.display(),
+                found.uid()
+            );
+            return Err(Error::new(ErrorKind::PermissionDenied, text));
+        }
+    }
+    std::fs::create_dir_all(path)
+}
+
 /// As [`private_folder`] for a folder that the user named: it must be there.
 ///
 /// # Errors
@@ -267,4 +289,33 @@ fn plain(name: &OsStr) -> io::Result<&OsStr> {
         return Ok(name);
     }
     Err(Error::new(ErrorKind::InvalidInput, format!("`{}` is no plain file name", Path::new(name).display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{lchown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn folders_are_made_through_links_of_ones_own_alone() {
+        let workspace = tempfile::tempdir().unwrap();
+        let (target, link) = (workspace.path().join("target"), workspace.path().join("link"));
+        fs::create_dir(&target).unwrap();
+        symlink(&target, &link).unwrap();
+        make_folder(&link.join("one/two")).unwrap();
+        make_folder(&link).unwrap();
+        assert!(target.join("one/two").is_dir());
+        if lchown(&link, Some(65534), Some(65534)).is_err() {
+            eprintln!("SKIPPED: another user's link needs root");
+            return;
+        }
+        for path in [link.join("three"), link.join("three/four"), link.clone()] {
+            let error = make_folder(&path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            assert!(error.to_string().contains("link of user 65534"), "{error}");
+        }
+        assert!(!target.join("three").exists());
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::guest::{ORDER_PATH, Order, OrderError, RESULTS_PATH};
+use crate::guest::{Job, ORDER_PATH, Order, OrderError, RESULTS_PATH};
 use crate::image::{ImageError, Initramfs};
 use crate::machine::{Event, Machine, MachineError, Outcome, Settings};
 use crate::packages::Kernel;
@@ -49,6 +49,28 @@ pub struct GuestRun {
     pub order: Order,
     /// Where everything of this run is kept: logs and `results/`. Made when it is missing.
     pub directory: PathBuf,
+}
+
+impl GuestRun {
+    /// The jobs, with `init` as first process and nothing else brought along, on the default
+    /// machine. Who needs more says so in the fields.
+    pub fn new(
+        kernel: Kernel,
+        init: impl Into<PathBuf>,
+        jobs: Vec<Job>,
+        directory: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            kernel,
+            settings: Settings::default(),
+            init: init.into(),
+            programs: Vec::new(),
+            files: Vec::new(),
+            modules: Vec::new(),
+            order: Order { jobs, ..Order::default() },
+            directory: directory.into(),
+        }
+    }
 }
 
 /// What the guest mounts hides what an image has there.

@@ -35,14 +35,10 @@ fn kernel(name: &str) -> Option<Kernel> {
 
 fn run(kernel: &Kernel, jobs: Vec<Job>, directory: &Path) -> GuestRun {
     GuestRun {
-        kernel: kernel.clone(),
         settings: Settings { memory_mib: 512, ..Settings::default() },
-        init: env!("CARGO_BIN_EXE_takt-guest").into(),
-        programs: vec![Brought { host: "/bin/sh".into(), guest: "/bin/sh".into() }],
-        files: Vec::new(),
-        modules: Vec::new(),
+        programs: vec![Brought::same("/bin/sh")],
         order: Order { settle_ms: 0, jobs, ..Order::default() },
-        directory: directory.to_path_buf(),
+        ..GuestRun::new(kernel.clone(), env!("CARGO_BIN_EXE_takt-guest"), Vec::new(), directory)
     }
 }
 

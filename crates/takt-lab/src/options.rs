@@ -106,7 +106,6 @@ fn check_cpus(cpus: &CpuSet, online: &CpuSet) -> Result<(), LabError> {
     )))
 }
 
-/// How to run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// Length of the measured window, seconds; until stopped, or as long as the robot's file says,

@@ -44,7 +44,6 @@ impl Point {
 pub struct Answer {
     /// Short name: `RQ1`.
     pub name: String,
-    /// The question.
     pub question: String,
     /// What the numbers say, a sentence each.
     pub sentences: Vec<String>,

@@ -30,7 +30,6 @@ pub const LATE_FILE: &str = "late.perfetto-trace";
 /// What is wanted of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct TraceRequest {
-    /// How to trace.
     pub options: TraceOptions,
     /// What counts as late.
     pub thresholds: Thresholds,

@@ -192,7 +192,6 @@ pub(crate) fn logical_address(bytes: &[u8]) -> Option<u32> {
     first.map(|datagram| datagram.address)
 }
 
-/// Whether the frame is EtherCAT.
 pub(crate) fn is_ethercat(frame: &[u8]) -> bool {
     ethercat_at(frame).is_some()
 }

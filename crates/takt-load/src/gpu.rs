@@ -12,7 +12,7 @@ use takt_rt::config::{SettingError, within};
 
 pub use crate::tool::{SUBCOMMAND, Variables};
 pub use beside::Beside;
-pub(crate) use process::GpuLoad;
+pub use process::{GpuLoad, GpuLoadError};
 
 /// How urgent a stream's work is among the work of the device. Between kernels and at block
 /// boundaries only: a block that runs is never stopped.

@@ -91,22 +91,14 @@ impl Process {
     /// Starts `program` in process group `group`. What it prints goes to memory, so that it never
     /// waits for a reader.
     pub(crate) fn start(program: &Path, arguments: &[String], group: i32) -> io::Result<Self> {
-        Self::start_with(program, arguments, group, Vec::new())
+        Self::spawn(Command::new(program).args(arguments).process_group(group))
     }
 
-    /// As [`Process::start`], with `variables` added to its environment.
-    pub(crate) fn start_with(
-        program: &Path,
-        arguments: &[String],
-        group: i32,
-        variables: Variables,
-    ) -> io::Result<Self> {
+    /// As [`Process::start`], of a command with an environment and a group of its own.
+    pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
         let output = File::from(rustix::fs::memfd_create("takt-load", MemfdFlags::CLOEXEC)?);
-        let child = Command::new(program)
-            .args(arguments)
+        let child = command
             .env("LC_ALL", "C")
-            .envs(variables)
-            .process_group(group)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output.try_clone()?)

@@ -11,7 +11,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use takt_kernels::guest::{Job, Order};
+use takt_kernels::guest::Job;
 use takt_kernels::machine::Settings;
 use takt_kernels::packages::{Kernel, config_value};
 use takt_kernels::transport::JobEnding;
@@ -74,14 +74,9 @@ fn reported_in_guest(kernel: Kernel, name: &str) -> Result<[String; 2], Box<dyn 
     let job = Job::new(name, &program, &["--nocapture", "--test-threads", "1"]);
     let outcome = run_in_guest(
         &GuestRun {
-            kernel,
             settings: Settings { cpus: 2, memory_mib: 1024, ..Settings::default() },
-            init: std::env::current_exe().unwrap(),
             programs: vec![Brought { host, guest: program }],
-            files: Vec::new(),
-            modules: Vec::new(),
-            order: Order { jobs: vec![job], ..Order::default() },
-            directory: directory.path().to_path_buf(),
+            ..GuestRun::new(kernel, std::env::current_exe().unwrap(), vec![job], directory.path())
         },
         &mut |_| true,
     )

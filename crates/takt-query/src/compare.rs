@@ -110,7 +110,6 @@ pub struct Row {
     pub skipped: u64,
     /// Misses, with those that were skipped or dropped; null without a deadline.
     pub misses: Option<u64>,
-    /// Runs with misses.
     pub runs_with_misses: Option<usize>,
     pub figures: Vec<Figure>,
     /// What must be known about it.

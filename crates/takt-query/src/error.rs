@@ -12,7 +12,6 @@ pub enum QueryError {
     /// A column that no run of the store has.
     #[error("no column {asked}; there are {there}")]
     NoColumn {
-        /// What was asked for.
         asked: String,
         /// What exists.
         there: String,
@@ -37,7 +36,6 @@ pub enum QueryError {
     #[cfg(feature = "sql")]
     #[error("no table {asked}; there are {there}")]
     NoTable {
-        /// What was asked for.
         asked: String,
         /// What exists.
         there: &'static str,

@@ -38,14 +38,11 @@ pub enum Kind {
     Text,
     /// Whole numbers.
     Count,
-    /// Numbers.
     Number,
 }
 
-/// A column.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its name.
     pub name: String,
     source: Source,
 }
@@ -176,7 +173,6 @@ impl Table {
         Self { runs, columns }
     }
 
-    /// All columns.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }

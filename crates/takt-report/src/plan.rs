@@ -42,7 +42,6 @@ pub(crate) struct Absent {
     pub(crate) robot: String,
     /// Where it stands in the campaign.
     pub(crate) experiment: Experiment,
-    /// Why it is not there.
     pub(crate) why: String,
 }
 

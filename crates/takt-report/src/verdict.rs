@@ -143,7 +143,6 @@ pub struct RunVerdict {
     pub figures: Vec<Figures>,
     /// Verdicts of the judged measures, with their places in the header.
     pub measures: Vec<(usize, VerdictReport)>,
-    /// The verdict on all of it.
     pub report: VerdictReport,
 }
 

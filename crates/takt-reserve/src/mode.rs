@@ -29,7 +29,7 @@ impl Mode {
     /// All, in the order in which they are tried. The admission test off comes first, because it
     /// alone leaves every process in the control group that systemd or a container gave it, with
     /// that group's limits and its end. Partition roots move whole processes. Exclusive sets of
-    /// version 1 switch load balancing off for every thread of the machine, managed or not,; a
+    /// version 1 switch load balancing off for every thread of the machine, managed or not; a
     /// thread in a set without its reservation starves there.
     pub const ALL: [Self; 3] = [Self::AdmissionOff, Self::PartitionRoots, Self::ExclusiveSets];
 

@@ -43,14 +43,12 @@ fn test() -> Result<(), Box<dyn std::error::Error>> {
     let job = |name: &str| Job { limit_s: 120, ..Job::new(name, TAKT_PATH, &[name]) };
     let outcome = run_in_guest(
         &GuestRun {
-            kernel,
             settings: Settings { cpus: 2, memory_mib: 512, ..Settings::default() },
-            init: std::env::current_exe().unwrap(),
-            programs: vec![Brought { host: "/bin/sh".into(), guest: "/bin/sh".into() }],
+            programs: vec![Brought::same("/bin/sh")],
             files: vec![Brought { host: library, guest: format!("/lib/{LIBRARY}") }],
             modules: vec!["comedi_test".into()],
             order: Order { settle_ms: 0, jobs: vec![job("comedi"), job("offline")], ..Order::default() },
-            directory: directory.path().to_path_buf(),
+            ..GuestRun::new(kernel, std::env::current_exe().unwrap(), Vec::new(), directory.path())
         },
         &mut |_| true,
     )

@@ -99,7 +99,6 @@ pub struct PhaseCost {
     pub phase: String,
     /// CPU time for each plan: extraction, model, plan (budgets and analysis), enactment.
     pub ms_per_plan: [f64; 4],
-    /// Share of one CPU.
     pub cpu_share: f64,
 }
 

@@ -29,20 +29,6 @@ pub fn end_with(parent: u32, signal: i32) -> io::Result<()> {
     if parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-/// Asks a child that was not waited for yet to end (SIGTERM).
-///
-/// # Errors
-/// What the system says.
-pub fn ask_to_end(child: &std::process::Child) -> io::Result<()> {
-    let pid = libc::pid_t::try_from(child.id()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: sends a signal and touches no memory; a child that was not waited for keeps its
-    // number.
-    if unsafe { libc::kill(pid, libc::SIGTERM) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
 /// Makes children of processes that end, and whose own parents were started by this one, children
 /// of this process instead of init's. Without it (before Linux 3.4) they are init's.
 pub fn adopt_orphans() {

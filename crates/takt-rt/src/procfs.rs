@@ -1,12 +1,40 @@
 //! What `/proc` says of processes, threads and CPUs, for whoever observes them: ids, names, fields
 //! of `stat`, processor time. Not for real-time threads.
+//!
+//! The crate `procfs` (0.18, without default features) was tried on the same threads: 24 % more CPU
+//! for each (9.5 us against 7.3 us, 65 threads, release), 13 system calls against 4, because it
+//! opens the folder of each thread beside its file.
 
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+/// More than a line of `stat` or a name: one system call reads it whole and another finds the end.
+/// `fs::read` grows from 32 bytes, because these files have no size, which costs a quarter more.
+const AT_ONCE: usize = 1024;
+
+/// A file of `/proc`.
+fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let (mut bytes, mut length) = (vec![0; AT_ONCE], 0);
+    loop {
+        match file.read(&mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if length == bytes.len() {
+            bytes.resize(2 * length, 0);
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
+}
 
 /// Entries of a folder that are numbers, in no order: processes of `/proc`, interrupts of
 /// `/proc/irq`. None where it cannot be read.
@@ -22,7 +50,7 @@ pub fn threads<T: FromStr>(pid: impl Display) -> impl Iterator<Item = T> {
 
 /// The name of a thread, as the kernel keeps it (15 bytes).
 pub fn thread_name(pid: impl Display, tid: impl Display) -> Option<String> {
-    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    let name = read(&format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     Some(String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
 }
 
@@ -42,12 +70,12 @@ pub struct Stat<B = Vec<u8>> {
 impl Stat {
     /// Of a process.
     pub fn of(pid: impl Display) -> Option<Self> {
-        Self::parse(fs::read(format!("/proc/{pid}/stat")).ok()?)
+        Self::parse(read(&format!("/proc/{pid}/stat")).ok()?)
     }
 
     /// Of one thread of a process.
     pub fn of_thread(pid: impl Display, tid: impl Display) -> Option<Self> {
-        Self::parse(fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
+        Self::parse(read(&format!("/proc/{pid}/task/{tid}/stat")).ok()?)
     }
 }
 
@@ -191,6 +219,17 @@ mod tests {
         assert_eq!((stat.field(2), stat.number::<u64>(8)), (None, None), "-1 is no u64");
         let odd = Stat::parse(b"1 (\xff) Z 1".as_slice()).unwrap();
         assert!(odd.name() == "\u{fffd}" && !odd.is_alive() && odd.parent() == Some(1));
+    }
+
+    #[test]
+    fn files_longer_than_one_reading_are_whole() {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/procfs.rs");
+        let long = fs::read(source).unwrap();
+        assert!(long.len() > 4 * AT_ONCE);
+        assert_eq!(read(source).unwrap(), long);
+        let short = format!("/proc/self/task/{}/comm", crate::sys::gettid());
+        assert_eq!(read(&short).unwrap(), fs::read(&short).unwrap());
+        assert!(read("/proc/self/no such file").is_err());
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub fn utc_now() -> String {
 
 /// Why a run directory cannot be made, with the way out.
 fn not_made(error: std::io::Error) -> std::io::Error {
+    if error.raw_os_error().is_none() {
+        return error; // Says why by itself: a link that is not followed.
+    }
     let why = match error.kind() {
         ErrorKind::PermissionDenied => "no permission to make a folder there",
         ErrorKind::ReadOnlyFilesystem => "the file system there is read-only",
@@ -61,7 +64,7 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`] when it cannot be made.
     pub fn create(root: &Path, label: &str) -> Result<Self, Error> {
-        fs::create_dir_all(root).map_err(not_made).map_err(Error::io(root))?;
+        takt_files::make_folder(root).map_err(not_made).map_err(Error::io(root))?;
         let base = format!("{}-{label}", utc_name());
         for attempt in 1..1000 {
             let name = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
@@ -82,7 +85,7 @@ impl RunDir {
     /// [`Error::Io`] when it exists or cannot be made.
     pub fn create_at(path: &Path) -> Result<Self, Error> {
         let folder = path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder).map_err(not_made).map_err(Error::io(path))?;
+        takt_files::make_folder(folder).map_err(not_made).map_err(Error::io(path))?;
         fs::create_dir(path)
             .map_err(|error| match error.kind() {
                 ErrorKind::AlreadyExists => std::io::Error::new(

@@ -69,7 +69,6 @@ pub enum StoreError {
     Which {
         /// Which store.
         place: String,
-        /// What was asked for.
         asked: String,
         /// How many there are.
         found: usize,

@@ -71,7 +71,6 @@ pub struct Pruned {
     pub runs: usize,
     /// Objects that no run names.
     pub objects: usize,
-    /// Their bytes.
     pub bytes: u64,
 }
 

@@ -247,7 +247,6 @@ pub enum Vector {
     IrqWork,
     /// Thermal event.
     Thermal,
-    /// Any other.
     Other,
 }
 

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use takt_kernels::guest::{Job, Order};
+use takt_kernels::guest::Job;
 use takt_kernels::machine::Settings;
 use takt_kernels::transport::JobEnding;
 use takt_kernels::{GuestRun, TAKT_PATH, harness, run_in_guest};
@@ -61,14 +61,13 @@ fn test() -> Result<(), Box<dyn std::error::Error>> {
         let job = Job { limit_s: 120, ..Job::new(name, TAKT_PATH, &[name]) };
         let outcome = run_in_guest(
             &GuestRun {
-                kernel: kernel.clone(),
                 settings: Settings { memory_mib: 512, qemu, ..Settings::default() },
-                init: std::env::current_exe().unwrap(),
-                programs: Vec::new(),
-                files: Vec::new(),
-                modules: Vec::new(),
-                order: Order { jobs: vec![job], ..Order::default() },
-                directory: directory.path().join("guest"),
+                ..GuestRun::new(
+                    kernel.clone(),
+                    std::env::current_exe().unwrap(),
+                    vec![job],
+                    directory.path().join("guest"),
+                )
             },
             &mut |_| true,
         )

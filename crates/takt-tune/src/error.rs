@@ -12,7 +12,6 @@ pub enum TuneError {
          quantile like p99.9: \"p99.9 lateness of control < 100 us\""
     )]
     Aim {
-        /// What was given.
         given: String,
         /// What is wrong with it.
         reason: String,

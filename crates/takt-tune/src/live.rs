@@ -101,7 +101,6 @@ pub struct Live<'a> {
     watchdogs: Vec<Guard>,
     stop: &'a AtomicBool,
     aim: Aim,
-    /// The loop.
     pub about: Loop,
     /// Settings of each way of each knob.
     ways: Vec<Vec<Vec<Setting>>>,

@@ -8,7 +8,6 @@ use takt_stats::paired::Paired;
 use crate::design::{Bench, Block, Config, Factor, Live, Lot, folded_pairs, order};
 use crate::effects::{self, Effect, Pair};
 
-/// How to search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchSettings {
     /// Pairs of each stage of screening and halving at most. 32: an effect of twice the noise's
@@ -82,7 +81,6 @@ pub struct Judged {
 pub struct Found {
     /// Every way of every factor, placebos among them.
     pub judged: Vec<Judged>,
-    /// What is kept.
     pub kept: Vec<(usize, usize)>,
     /// What was still in the search when the time was over, neither kept nor removed.
     pub undecided: Vec<(usize, usize)>,

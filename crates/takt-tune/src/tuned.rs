@@ -165,7 +165,6 @@ pub struct TuneReport {
 }
 
 impl TuneReport {
-    /// What is kept.
     pub fn kept(&self) -> impl Iterator<Item = &KnobRow> {
         self.knobs.iter().filter(|knob| knob.kept)
     }

@@ -34,7 +34,6 @@ const MOST_PER_PERIOD: f64 = 1.5;
 pub struct Rhythm {
     /// The wake-ups that begin a cycle; None: every wake-up does.
     pub source: Option<Source>,
-    /// Their period, where they have one.
     pub period: Option<Period>,
 }
 

@@ -50,7 +50,6 @@ const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 impl Facts {
-    /// Reads them.
     pub fn read() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -27,7 +27,6 @@ pub struct Options {
     pub seconds: Option<f64>,
     /// What counts as late.
     pub settings: Settings,
-    /// How to trace.
     pub trace: TraceOptions,
 }
 

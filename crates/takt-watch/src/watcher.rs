@@ -145,7 +145,6 @@ pub(crate) struct Known {
 /// Takes the parts of a trace.
 #[derive(Debug)]
 pub struct Watcher {
-    /// What is watched.
     pub watched: Watched,
     machine: bool,
     settings: Settings,

@@ -14,21 +14,20 @@ mod manage;
 mod needs;
 #[cfg(feature = "store")]
 mod query;
+mod run;
 #[cfg(all(test, feature = "cell", feature = "uav", feature = "daq", feature = "humanoid", feature = "ros"))]
 mod shown;
 #[cfg(feature = "store")]
 mod store;
 mod trace;
 pub mod tune;
+mod watch;
 
-use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use takt_lab::View;
-use takt_rt::placement::CpuSet;
 use takt_rt::policy::Policy;
 
 pub use self::campaign::{Campaign, CampaignCommon, CampaignResume, CampaignRun, On};
@@ -36,9 +35,11 @@ pub use self::campaign::{Campaign, CampaignCommon, CampaignResume, CampaignRun, 
 pub use self::manage::Manage;
 #[cfg(feature = "store")]
 pub use self::query::Query;
+pub use self::run::{Run, Shown};
 #[cfg(feature = "store")]
 pub use self::store::Store;
 pub use self::trace::Trace;
+pub use self::watch::Watch;
 
 /// Real-time Linux for robots: run it, prove it, keep it.
 #[derive(Debug, Parser)]
@@ -202,13 +203,6 @@ fn watched_period(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn microseconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(us) if (0.0..=1e9).contains(&us) => Ok(us),
-        _ => Err("accepted are 0 to 1000000000".to_owned()),
-    }
-}
-
 /// Noise threads beyond which the machine is only swapping threads.
 const MOST_NOISE: u32 = 4096;
 
@@ -217,95 +211,6 @@ fn noise_threads(text: &str) -> Result<u32, String> {
         Ok(count) if count <= MOST_NOISE => Ok(count),
         _ => Err(format!("accepted are 0 to {MOST_NOISE}")),
     }
-}
-
-/// What shows a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Shown {
-    /// Web page on the loopback interface
-    Web,
-    /// Terminal screen
-    Terminal,
-    /// Nothing
-    None,
-}
-
-impl From<Shown> for View {
-    fn from(shown: Shown) -> Self {
-        match shown {
-            Shown::Web => Self::Web,
-            Shown::Terminal => Self::Terminal,
-            Shown::None => Self::None,
-        }
-    }
-}
-
-/// `takt run`
-#[derive(Debug, clap::Args)]
-#[command(after_help = needs::RUN)]
-pub struct Run {
-    /// Configuration file (TOML)
-    pub config: PathBuf,
-    /// Stop after so many seconds; without, Ctrl-C stops
-    #[arg(long, value_parser = positive_seconds)]
-    pub seconds: Option<f64>,
-    /// Scheduler configuration of the safety cell instead of the file's: CFS+CFS, DL+CFS, DL+RR,
-    /// RR+RR
-    #[arg(long)]
-    pub policy: Option<String>,
-    /// Noise threads (SCHED_OTHER)
-    #[arg(long, default_value_t = 0, value_parser = noise_threads)]
-    pub noise: u32,
-    /// Stress profile: off, uav, humanoid, cpu, memory, switch, disk, network; joined with +
-    #[arg(long, default_value = "off")]
-    pub stress: String,
-    /// Keep noise and stress on these CPUs
-    #[arg(long)]
-    pub load_cpus: Option<CpuSet>,
-    /// What shows the run
-    #[arg(long, value_enum, default_value_t = Shown::Web)]
-    pub view: Shown,
-    /// Refuse to run when the kernel grants less than asked
-    #[arg(long)]
-    pub strict: bool,
-    /// Folder for run directories
-    #[arg(long, default_value = "takt-runs")]
-    pub runs: PathBuf,
-    /// This very run directory, which must not exist
-    #[arg(long, conflicts_with = "runs")]
-    pub run_dir: Option<PathBuf>,
-    /// Go on in this run directory, which a kill left (all robots but ros)
-    #[arg(long, conflicts_with_all = ["runs", "run_dir"])]
-    pub resume: Option<PathBuf>,
-    /// Record what the kernel does, keep the last seconds and the windows of late releases, and
-    /// name their causes (cell, uav, cyclic, humanoid)
-    #[arg(long)]
-    pub flight_recorder: bool,
-    /// With the flight recorder: wake-ups later than this are late, microseconds
-    #[arg(long, default_value_t = 100.0, requires = "flight_recorder")]
-    pub late_us: f64,
-    /// Bring the run into this store when it has ended: a folder, or s3://BUCKET/PREFIX
-    #[cfg(feature = "store")]
-    #[arg(long, value_name = "STORE")]
-    pub store: Option<String>,
-    /// Tell an OpenTelemetry collector at this address (OTLP over HTTP, such as
-    /// http://127.0.0.1:4318) of it; the variables OTEL_EXPORTER_OTLP_HEADERS,
-    /// OTEL_RESOURCE_ATTRIBUTES and OTEL_METRIC_EXPORT_INTERVAL count
-    #[cfg(feature = "otlp")]
-    #[arg(long, value_name = "URL")]
-    pub otlp: Option<String>,
-    /// Print the summary as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Exit with 1 unless the verdict is PASS
-    #[arg(long)]
-    pub check: bool,
-    /// What goes on around the robot, from a campaign
-    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["noise", "stress", "load_cpus"])]
-    pub setup: Option<PathBuf>,
-    /// End at once when the process with this id, which must be the parent, ends
-    #[arg(long, hide = true, value_name = "PID")]
-    pub parent: Option<u32>,
 }
 
 /// `takt clock`
@@ -393,77 +298,6 @@ pub struct Doctor {
     /// Exit with 1 when something makes the machine unfit
     #[arg(long)]
     pub check: bool,
-}
-
-/// `takt watch`
-#[derive(Debug, clap::Args)]
-#[command(after_help = needs::WATCH)]
-pub struct Watch {
-    /// This process, with its threads
-    #[arg(long, value_name = "N", conflicts_with_all = ["name", "cgroup", "command"])]
-    pub pid: Option<i32>,
-    /// Threads whose name, or whose process's name or command line, contains this; `*` stands for
-    /// any characters
-    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["cgroup", "command"])]
-    pub name: Option<String>,
-    /// The processes of this control group and of those below it: a container, a systemd unit
-    #[arg(long, value_name = "PATH", conflicts_with = "command")]
-    pub cgroup: Option<PathBuf>,
-    /// Stop after so many seconds; without, Ctrl-C stops, or the end of what is watched
-    #[arg(long, value_parser = positive_seconds)]
-    pub seconds: Option<f64>,
-    /// The period of the loop, where it is known (2ms, 500us); it is found otherwise
-    #[arg(long, value_name = "TIME", value_parser = watched_period)]
-    pub period: Option<Duration>,
-    /// A wake-up later than this is late; a tenth of the period otherwise, at least 100 us and at
-    /// most 1 ms
-    #[arg(long, value_name = "US", value_parser = microseconds)]
-    pub late_us: Option<f64>,
-    /// A cycle that ends later than this after its release is late; the period otherwise
-    #[arg(long, value_name = "US", value_parser = microseconds)]
-    pub deadline_us: Option<f64>,
-    /// Let CPUs go idle although their idle time leaves no events on this kernel: fewer causes are
-    /// known then
-    #[arg(long)]
-    pub let_idle: bool,
-    /// Follow the packets of a robot's loop: udp:PORT (the program's own port) or tcp:HOST:PORT
-    /// (the robot's, IPv4); up to four
-    #[arg(long, value_name = "LINK")]
-    pub link: Vec<takt_watch::link::Endpoint>,
-    /// Read all events of the machine instead of letting the kernel follow the threads (BPF):
-    /// dearer, and every late cycle is looked at
-    #[arg(long)]
-    pub all_events: bool,
-    /// Follow the garbage collector of watched programs in Python: two breakpoints (uprobes) in the
-    /// interpreter for the time of the watch
-    #[arg(long)]
-    pub gc: bool,
-    /// Keep no row for each cycle, for days: figures and the worst windows alone, which do not grow
-    /// with time
-    #[arg(long)]
-    pub flight_recorder: bool,
-    /// Tell an OpenTelemetry collector at this address (OTLP over HTTP, such as
-    /// http://127.0.0.1:4318) of it; the variables OTEL_EXPORTER_OTLP_HEADERS,
-    /// OTEL_RESOURCE_ATTRIBUTES and OTEL_METRIC_EXPORT_INTERVAL count
-    #[cfg(feature = "otlp")]
-    #[arg(long, value_name = "URL")]
-    pub otlp: Option<String>,
-    /// Show it on the terminal while it goes on
-    #[arg(long, conflicts_with = "json")]
-    pub screen: bool,
-    /// Folder for the run directory
-    #[arg(long, default_value = "takt-runs")]
-    pub runs: PathBuf,
-    /// This very run directory, which must not exist
-    #[arg(long, value_name = "DIR", conflicts_with = "runs")]
-    pub out: Option<PathBuf>,
-    /// Print the report as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// The command to run and to watch, after `--`; without any of these, the whole machine is
-    /// watched
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
 }
 
 /// `takt report`

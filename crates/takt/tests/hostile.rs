@@ -366,6 +366,39 @@ fn a_report_by_root_follows_no_link_of_another_user() {
     assert!(dir.join("report.html").symlink_metadata().unwrap().is_file(), "{}", stderr(&output));
 }
 
+/// Whoever makes a link would choose where root's runs come to lie.
+#[test]
+fn a_run_by_root_goes_through_no_link_of_another_user() {
+    let workspace = tempfile::tempdir().unwrap();
+    let (target, link) = (workspace.path().join("target"), workspace.path().join("link"));
+    fs::create_dir(&target).unwrap();
+    symlink(&target, &link).unwrap();
+    let uav = root().join("robots/uav.toml");
+    let uav = uav.to_str().unwrap();
+    let to = |option: &str, path: &Path| {
+        let mut command = run(["run", uav, "--seconds", "0.3", "--view", "none", option]);
+        command.arg(path).output().unwrap()
+    };
+    let own = to("--runs", &link.join("own"));
+    assert!(own.status.success() && target.join("own").is_dir(), "{}", stderr(&own));
+    if std::os::unix::fs::lchown(&link, Some(NOBODY), Some(NOBODY)).is_err() {
+        eprintln!("SKIPPED: a second user needs root");
+        return;
+    }
+    let campaign = run(["campaign", "run", "sentryrt1", "--runs", link.to_str().unwrap()]).output().unwrap();
+    for output in [
+        to("--runs", &link),
+        to("--runs", &link.join("deep/er")),
+        to("--run-dir", &link.join("run")),
+        campaign,
+    ] {
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        has(&stderr(&output), &["link of user 65534", "name its target"]);
+    }
+    let left: Vec<_> = fs::read_dir(&target).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["own"]);
+}
+
 /// A copy of the program with CAP_SYS_NICE from its file, started by another user who names a
 /// library.
 #[test]

@@ -18,7 +18,7 @@ use takt::{
     Beside, TAKT, Workspace, folders, has, json, missing, partial_json, read_json, refusal, report, root,
     stderr, stdout, takt as run, wait_for,
 };
-use takt_kernels::guest::{Job, Order};
+use takt_kernels::guest::Job;
 use takt_kernels::machine::Settings;
 use takt_kernels::packages::Store;
 use takt_kernels::transport::JobEnding;
@@ -200,15 +200,11 @@ fn every_core_layout_of_the_daq_paper_is_granted_and_taken_back() {
     }
     let outcome = run_in_guest(
         &GuestRun {
-            kernel,
             settings: Settings { cpus: CPUS, memory_mib: 512, ..Settings::default() },
-            init: TAKT.into(),
             // Brings CPUs back after a kill.
             programs: vec![Brought::same("/bin/sh")],
             files,
-            modules: Vec::new(),
-            order: Order { jobs, ..Order::default() },
-            directory: workspace.path().to_path_buf(),
+            ..GuestRun::new(kernel, TAKT, jobs, workspace.path())
         },
         &mut |_| true,
     )
@@ -368,16 +364,12 @@ fn a_manager_in_a_guest_reserves_and_restores() {
     ];
     let outcome = run_in_guest(
         &GuestRun {
-            kernel: kernel.unwrap(),
             // One for the system and two for reservations: of two, the manager takes both, and a
             // partition cannot take all.
             settings: Settings { cpus: 3, memory_mib: 1024, ..Settings::default() },
-            init: TAKT.into(),
             programs: vec![Brought::same("/bin/sh"), Brought::same("/bin/cat")],
             files: vec![Brought { host: roots, guest: goals.to_owned() }],
-            modules: Vec::new(),
-            order: Order { jobs, ..Order::default() },
-            directory: workspace.path().to_path_buf(),
+            ..GuestRun::new(kernel.unwrap(), TAKT, jobs, workspace.path())
         },
         &mut |_| true,
     )

@@ -372,6 +372,41 @@ fn a_run_ends_all_that_it_started() {
     assert_eq!((pids.lines().count(), left), (3, vec![]), "{}", stderr(&output));
 }
 
+/// Whoever puts `takt manage` before a command must not lose its failure.
+#[test]
+fn a_command_that_fails_by_itself_after_it_was_seen_is_a_failure() {
+    let _machine = alone();
+    let workspace = tempfile::tempdir().unwrap();
+    let ended = |options: &[&str], seconds: &str, after: &str| {
+        let script = format!("\"$0\" workload --seconds {seconds} >&2; {after}");
+        let mut command = run(["manage", "--json"]);
+        command.args(options).args(["--", "sh", "-c", &script, TAKT]).current_dir(workspace.path());
+        command.output().unwrap()
+    };
+    let goals = goals();
+    let observe = ["--observe", "--fresh", goals.to_str().unwrap()];
+    for (options, after, words) in [
+        (&observe[..], "exit 3", "exit status: 3"),
+        (&observe, "kill -SEGV $$", "signal: 11"),
+        (&["--learn"], "exit 1", "exit status: 1"),
+    ] {
+        let output = ended(options, "2", after);
+        assert_eq!(output.status.code(), Some(2), "{after}: {}", stderr(&output));
+        has(&stderr(&output), &["the command failed by itself", words]);
+        // What was seen is reported all the same.
+        let all: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert!(all.is_object(), "{all:#}");
+    }
+    for (options, seconds, after) in [
+        (&observe[..], "2", "exit 0"),
+        // It fails because it is asked to end.
+        (&["--observe", "--fresh", "--seconds", "3", goals.to_str().unwrap()], "60", "exit 3"),
+    ] {
+        let output = ended(options, seconds, after);
+        assert_eq!(output.status.code(), Some(0), "{after}: {}", stderr(&output));
+    }
+}
+
 #[test]
 fn a_chain_that_nobody_knows_is_reported_with_what_there_is() {
     let _machine = alone();

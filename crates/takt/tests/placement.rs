@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use takt::{Beside, TAKT, missing, read_json, takt as run};
-use takt_kernels::guest::{Job, Order};
+use takt_kernels::guest::Job;
 use takt_kernels::machine::Settings;
 use takt_kernels::packages::Store;
 use takt_kernels::transport::JobEnding;
@@ -54,19 +54,14 @@ fn an_isolated_cpu_is_the_attitude_loops_and_the_doctor_measures_it() {
     jobs.push(Job::new("doctor", TAKT_PATH, &["doctor", "--json", "--seconds", "0.1"]));
     let outcome = run_in_guest(
         &GuestRun {
-            kernel: kernel.unwrap(),
             settings: Settings {
                 cpus: 2,
                 memory_mib: 512,
                 boot_parameters: "isolcpus=1".into(),
                 ..Settings::default()
             },
-            init: TAKT.into(),
-            programs: Vec::new(),
             files,
-            modules: Vec::new(),
-            order: Order { jobs, ..Order::default() },
-            directory: workspace.path().to_path_buf(),
+            ..GuestRun::new(kernel.unwrap(), TAKT, jobs, workspace.path())
         },
         &mut |_| true,
     )

@@ -7,7 +7,8 @@ mod golden;
 mod takt;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -86,6 +87,18 @@ fn a_python_loop_is_found_and_leaves_a_run() {
     assert!(folder.path().join("report.html").is_file());
 }
 
+/// A watch of `watched` that has begun to keep it in `dir`.
+fn watching(watched: &Child, dir: &Path) -> Child {
+    let child = run(["watch", "--json", "--pid", &watched.id().to_string(), "--out"])
+        .arg(dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for("the run", || dir.join("run.json").is_file().then_some(()));
+    child
+}
+
 #[test]
 fn control_c_keeps_what_was_measured() {
     let _machine = alone();
@@ -95,13 +108,7 @@ fn control_c_keeps_what_was_measured() {
     let folder = tempfile::tempdir().unwrap();
     let mut watched = Command::new("python3").args(["-c", LOOP]).spawn().unwrap();
     let dir = folder.path().join("run");
-    let child = run(["watch", "--json", "--pid", &watched.id().to_string(), "--out"])
-        .arg(&dir)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_for("the run", || dir.join("run.json").is_file().then_some(()));
+    let child = watching(&watched, &dir);
     std::thread::sleep(Duration::from_secs(2));
     // SAFETY: signals a child of this test that is not yet waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
@@ -137,13 +144,7 @@ fn a_loop_that_stops_is_reported_and_misses_its_releases() {
         let mut watched =
             python.args(["-c", STOPS]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let dir = folder.path().join("run");
-        let child = run(["watch", "--json", "--pid", &watched.id().to_string(), "--out"])
-            .arg(&dir)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        wait_for("the run", || dir.join("run.json").is_file().then_some(()));
+        let child = watching(&watched, &dir);
         std::thread::sleep(Duration::from_secs(1));
         watched.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let mut line = String::new();

@@ -165,8 +165,8 @@ impl RunnerOptions {
 }
 
 /// Runs the steps. `command` makes a step's process, which reports on its standard output what it
-/// finds (`step::Said`); `program` says which program that is, so that a folder is not gone on with
-/// by another.
+/// finds (`StepMessage`); `program` says which program that is, so that a folder is not gone on
+/// with by another.
 ///
 /// # Errors
 /// [`RunnerError`]; what was complete is in the folder. Without a device nothing is left behind.

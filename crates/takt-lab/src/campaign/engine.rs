@@ -64,7 +64,7 @@ impl Campaign {
             .map(|n| root.join(if n == 1 { base.clone() } else { format!("{base}-{n}") }))
             .find(|path| !path.exists())
             .unwrap_or_default();
-        fs::create_dir_all(path.join(CONFIGS)).map_err(LabError::io(&path))?;
+        takt_files::make_folder(&path.join(CONFIGS)).map_err(LabError::io(&path))?;
         for (name, text) in &plan.configs {
             let file = path.join(CONFIGS).join(format!("{name}.toml"));
             takt_files::write(&file, text).map_err(LabError::io(&file))?;

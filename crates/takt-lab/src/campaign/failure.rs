@@ -44,7 +44,6 @@ pub enum RunFailure {
     /// The job in the guest failed.
     #[error("{ending}: {message}. Console: {console}", console = console.display())]
     Job {
-        /// How it ended.
         ending: JobEnding,
         /// What it said last.
         message: String,

@@ -74,7 +74,6 @@ pub struct CellRun {
 /// Every run of a campaign in the order in which they are made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The campaign.
     pub file: CampaignFile,
     pub robot: String,
     pub runs: Vec<CellRun>,

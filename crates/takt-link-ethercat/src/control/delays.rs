@@ -21,7 +21,6 @@ const DOWNSTREAM: [usize; 3] = [3, 1, 2];
 /// What a device says of a frame's way through it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Passage {
-    /// Whether it has a clock.
     clock: bool,
     /// Which ports have somebody behind them.
     open: [bool; 4],

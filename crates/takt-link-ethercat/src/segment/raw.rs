@@ -150,7 +150,6 @@ impl RawSocket {
         self.0.receive(buffer)
     }
 
-    /// Whether a frame is there.
     pub(crate) fn has_frame(&self) -> bool {
         self.wait(Duration::ZERO)
     }

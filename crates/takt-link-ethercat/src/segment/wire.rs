@@ -130,7 +130,6 @@ pub(super) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     }
 }
 
-/// Whether the frame is EtherCAT at all.
 pub(super) fn is_ethercat(frame: &[u8]) -> bool {
     frame.get(12..14).is_some_and(|kind| kind == ETHERTYPE.to_be_bytes())
 }

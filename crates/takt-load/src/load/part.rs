@@ -61,7 +61,7 @@ impl Part {
             }
             Engine::Hackbench(hackbench) => hackbench.await_workers(until),
             Engine::Threads(workers) => await_threads(workers, until),
-            Engine::Gpu(gpu) => gpu.await_ready(until).map(|device| {
+            Engine::Gpu(gpu) => gpu.await_ready(until).map_err(|error| error.to_string()).map(|device| {
                 if device.emulated {
                     self.stand_in = Some(format!("{}: its figures say nothing of a GPU", device.name));
                 }

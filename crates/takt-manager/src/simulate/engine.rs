@@ -105,7 +105,7 @@ pub(super) struct Engine<'a> {
 }
 
 /// Runs `system` on reservations for `length_ns`, from random phases, with budgets enforced
-/// exactly. The rest of every core, up to `capacity_share` (in percent), is kept busy by others.
+/// exactly. The rest of every core, up to `capacity_percent`, is kept busy by others.
 #[must_use]
 pub fn simulate(
     system: &System,

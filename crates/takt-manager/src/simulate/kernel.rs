@@ -41,11 +41,7 @@ pub(super) enum Doing {
     /// It runs a callback.
     Work(Box<Job>),
     /// A callback that it runs waits for something.
-    Suspended {
-        /// Until then.
-        until_ns: u64,
-        job: Box<Job>,
-    },
+    Suspended { until_ns: u64, job: Box<Job> },
     /// It does nothing useful.
     Hog {
         /// Until it sleeps.

@@ -336,7 +336,6 @@ pub(crate) struct Edge {
     pub publications: u64,
     /// In how many activations.
     pub activations: u64,
-    /// The last of them.
     pub last: u64,
     /// Messages in that one so far.
     pub now: u64,

@@ -46,7 +46,6 @@ const TABLES: &str = "runs, measures, samples";
 /// A column of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Head {
-    /// Its name.
     pub name: String,
     /// Arrow's name of what it holds: `Utf8`, `Float64`.
     #[serde(rename = "type")]

@@ -41,11 +41,11 @@ fn own_fields() -> Vec<Field> {
 /// The table: a row a sample.
 pub struct Samples {
     schema: SchemaRef,
-    shared: Arc<Shared>,
+    shared: Arc<Common>,
     parts: usize,
 }
 
-struct Shared {
+struct Common {
     table: Arc<Table>,
     /// The columns of the runs.
     runs: RecordBatch,
@@ -67,7 +67,7 @@ impl Samples {
     ) -> std::result::Result<Self, QueryError> {
         let mut fields: Vec<Field> = runs.schema().fields().iter().map(|field| (**field).clone()).collect();
         fields.extend(own_fields());
-        let shared = Shared { table: Arc::clone(table), runs: runs.clone(), views: Views::new(store)? };
+        let shared = Common { table: Arc::clone(table), runs: runs.clone(), views: Views::new(store)? };
         Ok(Self { schema: Arc::new(Schema::new(fields)), shared: Arc::new(shared), parts })
     }
 
@@ -155,7 +155,7 @@ fn truth(condition: &dyn PhysicalExpr, batch: &RecordBatch) -> Result<BooleanArr
 
 /// Some of the runs.
 struct Part {
-    shared: Arc<Shared>,
+    shared: Arc<Common>,
     rows: Vec<usize>,
     filters: Vec<Arc<dyn PhysicalExpr>>,
     known: SchemaRef,
@@ -200,7 +200,7 @@ impl PartitionStream for Part {
 
 /// What reads the runs of a part.
 struct Reader {
-    shared: Arc<Shared>,
+    shared: Arc<Common>,
     filters: Vec<Arc<dyn PhysicalExpr>>,
     known: SchemaRef,
     columns: Vec<usize>,

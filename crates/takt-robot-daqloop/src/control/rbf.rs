@@ -39,7 +39,6 @@ impl RbfConfig {
         }
     }
 
-    /// Neurons.
     pub(crate) fn neurons(&self) -> usize {
         self.centres_x1.len().saturating_mul(self.centres_x2.len())
     }

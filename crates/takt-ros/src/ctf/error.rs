@@ -11,7 +11,6 @@ pub enum Error {
     /// The system refused.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    /// No trace there.
     #[error("{}: no file `metadata` here or below: give the folder that `ros2 trace` or `lttng create --output=` wrote", path.display())]
     NoTrace { path: PathBuf },
     /// The folder holds several recordings, of different machines or boots.

@@ -32,7 +32,6 @@ mod steal;
 mod watched;
 mod window;
 
-/// How to trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceOptions {

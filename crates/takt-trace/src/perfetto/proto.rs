@@ -5,6 +5,10 @@
 //! track_descriptor,counter_descriptor,debug_annotation}.proto. Fields that we do not write are
 //! left out.
 //!
+//! The crate `tracing-perfetto-sdk-schema` (0.13) has all messages: the same bytes, as fast, but a
+//! packet of it takes 3512 bytes of memory (ours 192), and it needs `protoc` and 16 s of CPU to
+//! build.
+//!
 //! The format is proto2: optional fields are written whenever they are set, zero too.
 
 #![allow(missing_docs, reason = "names and meanings are Perfetto's own")]

@@ -112,7 +112,6 @@ pub struct LinkReport {
     pub violations: u64,
     /// Whose fault they were, the most frequent first.
     pub blame: Vec<Blame>,
-    /// The worst of them.
     pub worst: Vec<Violation>,
     /// The robot's clock; null where its packets carry no stamp.
     pub robot_clock: Option<RobotClock>,

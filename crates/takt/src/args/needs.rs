@@ -28,7 +28,8 @@ Needs no root to look (it sees less then, and says what); --apply and --revert n
 
 /// `takt manage`
 pub const MANAGE: &str = "\
-Reservations (without --observe or --learn) need root, or cap_sys_nice; --pid and --learn of running processes need root.";
+Reservations (without --observe or --learn) need root, or cap_sys_nice; --pid and --learn of running processes need root. \
+Exit status: 0 it was managed to its end, 1 with --check there is no PASS, 2 it could not be, or the command failed by itself.";
 
 /// `takt segment`
 pub const SEGMENT: &str = "\

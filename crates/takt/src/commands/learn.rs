@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,7 @@ pub fn run(args: &args::Manage) -> CommandResult {
     let mut out = Output::choose(args)?;
     let platform = platform(&takt_manager::goals::Options::default())?;
     let options = Options { most_chains: args.chains, ..Options::default() };
+    let mut ended = None;
     let learnt = match (&args.trace, &args.lttng, args.command.is_empty()) {
         (Some(folder), ..) => recorded(folder, &platform, &options)?,
         (None, Some(folder), _) => {
@@ -43,7 +44,11 @@ pub fn run(args: &args::Manage) -> CommandResult {
         (None, None, false) if !args.pid.is_empty() => {
             return Err("a command and --pid: give one of them".into());
         }
-        (None, None, false) => launched(args, options, &platform)?,
+        (None, None, false) => {
+            let (learnt, status) = launched(args, options, &platform)?;
+            ended = status;
+            learnt
+        }
         (None, None, true) => {
             // Without numbers: whatever runs, and what comes.
             let uprobes = UprobeOptions { pids: args.pid.clone(), ..UprobeOptions::default() };
@@ -68,6 +73,7 @@ pub fn run(args: &args::Manage) -> CommandResult {
     } else {
         print!("{}\n{}", learnt.model.to_text(), print::learn::text(&learnt, written.as_deref()));
     }
+    super::manage::failed_by_itself(ended)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -83,11 +89,12 @@ fn recorded(
     Ok(learn::from_recording(|| Recording::open(folder), platform, options)?)
 }
 
+/// What was learnt of the command, and how it ended where nobody asked it to.
 fn launched(
     args: &args::Manage,
     options: Options,
     platform: &Platform,
-) -> Result<Learnt, Box<dyn std::error::Error>> {
+) -> Result<(Learnt, Option<ExitStatus>), Box<dyn std::error::Error>> {
     let Some((program, arguments)) = args.command.split_first() else { return Err("no command".into()) };
     let session = ProbeSession::create(&ProbeOptions::default())?;
     let mut command = Command::new(program);
@@ -99,6 +106,7 @@ fn launched(
     let probe = session.probe()?;
     let mut launched = Launched::start_adopting(command, &session)
         .map_err(|error| format!("{}: {error}", program.display()))?;
+    let stop = stop_flag()?;
     let mut asked = false;
     let learnt = observe(
         args,
@@ -118,12 +126,10 @@ fn launched(
         launched.end();
         std::thread::sleep(Duration::from_millis(20));
     }
-    let status = launched.ended()?;
+    let by_itself = !asked && !stop.load(Ordering::Acquire);
+    let status = launched.ended()?.filter(|_| by_itself);
     super::manage::left_over(launched.end_rest());
-    if let Some(status) = status.filter(|status| !asked && !status.success()) {
-        eprintln!("takt: the command ended with {status}");
-    }
-    learnt
+    Ok((learnt?, status))
 }
 
 /// Looks until the time is over, the user stops it, `ended` says so, or the source has ended.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -134,6 +134,8 @@ fn launch(
             while launched.ended().is_ok_and(|status| status.is_none()) && !over() {
                 std::thread::sleep(Duration::from_millis(50));
             }
+            // Nobody asked it to, Ctrl-C in its terminal included.
+            let by_itself = !over();
             ended.store(true, Ordering::Release);
             // Everything is restored by the main thread before the program has gone.
             while launched.ended().is_ok_and(|status| status.is_none()) {
@@ -142,7 +144,7 @@ fn launch(
             }
             let status = launched.ended().ok().flatten();
             left_over(launched.end_rest());
-            status
+            status.filter(|_| by_itself)
         })?
     };
     let finished = keep(args, &goals, live, &ended, |probe| {
@@ -152,15 +154,21 @@ fn launch(
         probe.finish();
     })?;
     let status = watcher.join().unwrap_or_default();
-    // A program that failed by itself is worth telling; one that was asked to end is not.
-    let failed = status.is_some_and(|status| !status.success() && status.code().is_some());
-    if failed && until(args).is_none() {
-        eprintln!(
-            "takt: the command ended with {}",
-            status.map(|status| status.to_string()).unwrap_or_default()
-        );
+    let code = report(args, &finished, emit)?;
+    failed_by_itself(status)?;
+    Ok(code)
+}
+
+/// Refuses to call a run a success of which the command failed by itself (`status`; none where it
+/// was asked to end): whoever puts `takt manage` before a command must not lose its failure. Not
+/// with the command's own number, of which 1 and 2 mean something else here.
+pub(super) fn failed_by_itself(status: Option<ExitStatus>) -> Result<(), String> {
+    match status.filter(|status| !status.success()) {
+        Some(status) => {
+            Err(format!("the command failed by itself ({status}); the result above ends with it"))
+        }
+        None => Ok(()),
     }
-    report(args, &finished, emit)
 }
 
 /// What would not end, in words.

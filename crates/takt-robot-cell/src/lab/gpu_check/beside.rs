@@ -1,9 +1,7 @@
 //! A camera while other work uses the device: what steps that compare ways to put up with it are
 //! made of.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::channel;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +9,7 @@ use takt_gpu::check::step::{Step, StepError};
 use takt_gpu::mps;
 use takt_gpu::{Gpu, Interference, Interfering};
 use takt_link_camera::Frame;
-use takt_load::gpu::{Kind, Line, Variables};
+use takt_load::gpu::{GpuLoad, Kind, Variables};
 use takt_perception::gpu::{GpuFrame, GpuPerception, GpuPerceptionError};
 use takt_perception::{Copies, Detections, Engine, Perception, PerceptionConfig, Provider};
 use takt_rt::clock::{monotonic_ns, sleep_until};
@@ -36,9 +34,6 @@ const LATE: f64 = 3.0;
 
 /// Least budget, milliseconds: below it the host's own scheduling decides.
 const LEAST_BUDGET_MS: f64 = 1.0;
-
-/// Longest time for the other program to end its pieces of work.
-const ENDING: Duration = Duration::from_secs(3);
 
 /// Longest time for the other program's first work.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -136,7 +131,7 @@ fn budget_ms(median_ms: f64, most_ms: f64) -> f64 {
 /// The other work; ends with this.
 pub(super) enum Other {
     Inside(Interfering),
-    Outside(Child),
+    Outside(GpuLoad),
 }
 
 impl Other {
@@ -156,9 +151,8 @@ impl Other {
         if place == Place::Inside {
             return Ok(Self::Inside(Interfering::start(&config)?));
         }
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut command = Command::new(program);
-        command.arg(takt_load::gpu::SUBCOMMAND).arg(serde_json::to_string(&config).map_err(failed)?);
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.arg(takt_load::gpu::SUBCOMMAND);
         if !variables.is_empty() {
             // This process's own are not the other program's.
             for name in mps::VARIABLES {
@@ -167,25 +161,13 @@ impl Other {
         }
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         takt_rt::child::end_with_this_process(&mut command);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(failed)?;
-        let (sender, receiver) = channel();
-        let out = child.stdout.take();
-        let outside = Self::Outside(child);
-        // Reads on as long as it prints, so that it never waits for a reader.
-        std::thread::spawn(move || {
-            for line in out.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok)) {
-                if let Ok(line) = serde_json::from_str::<Line>(&line) {
-                    let _ = sender.send(line);
-                }
-            }
-        });
-        loop {
-            match receiver.recv_timeout(PATIENCE) {
-                Ok(Line::Ready(_)) => return Ok(outside),
-                Ok(Line::Failed(why)) => return Err(StepError::Failed(format!("the other program: {why}"))),
-                Ok(Line::Work(_)) => {}
-                Err(_) => return Err(failed("the other program has not begun to work")),
+        let refused = |error| StepError::Failed(format!("the other program: {error}"));
+        let (mut load, _) = GpuLoad::start(command, &config).map_err(refused)?;
+        match load.await_ready(Instant::now() + PATIENCE) {
+            Ok(_) => Ok(Self::Outside(load)),
+            Err(error) => {
+                load.end();
+                Err(refused(error))
             }
         }
     }
@@ -194,36 +176,15 @@ impl Other {
     pub(super) fn death(&mut self) -> Option<String> {
         match self {
             Self::Inside(interfering) => interfering.death().map(ToString::to_string),
-            Self::Outside(child) => match child.try_wait() {
-                Ok(None) => None,
-                Ok(Some(status)) => Some(status.to_string()),
-                Err(error) => Some(error.to_string()),
-            },
+            Self::Outside(load) => load.death(),
         }
     }
-}
-
-/// Asks the other program to end, and kills it only where it does not: under MPS a client that is
-/// killed at work leaves a server that takes no new ones for a while (CUDA error 807, seen on an
-/// H200).
-fn end(child: &mut Child) {
-    let begin = Instant::now();
-    // It may have ended by itself.
-    let _ = takt_rt::child::ask_to_end(child);
-    while begin.elapsed() < ENDING {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 impl Drop for Other {
     fn drop(&mut self) {
-        if let Self::Outside(child) = self {
-            end(child);
+        if let Self::Outside(load) = self {
+            load.end();
         }
     }
 }
