@@ -274,8 +274,7 @@ impl Folder {
 
     fn put_text(&self, name: &str, text: &str) -> Result<(), RunnerError> {
         let path = self.path.join(name);
-        let draft = self.path.join(format!(".{name}-{}", std::process::id()));
-        std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, &path)).map_err(io(&path))
+        takt_files::write(&path, text).map_err(io(&path))
     }
 
     fn file(number: usize, step: &Plan) -> String {
