@@ -78,7 +78,7 @@ const MOST_BLOCK: Duration = Duration::from_secs(5);
 /// Blocks that a search is to have: to this end they are made shorter.
 const BLOCKS: f64 = 400.0;
 /// Taking everything back, and the answer, are to be within the time as well.
-const TO_END: Duration = Duration::from_millis(500);
+pub(crate) const TO_END: Duration = Duration::from_millis(500);
 /// The newest block has this part in the estimate of what a block takes.
 const NEWEST: f64 = 0.2;
 /// After a change this passes before it counts: caches, timers that were armed before, work that

@@ -10,7 +10,8 @@ use crate::boot;
 use crate::catalog::{self, Knob, Loop, Missing};
 use crate::design::{Block, Factor};
 use crate::error::TuneError;
-use crate::live::{Live, LiveOptions};
+use crate::live::{Live, LiveOptions, TO_END};
+use crate::prompt::Prompt;
 use crate::search::{Found, Judged, SearchSettings, Stage, geometric_mean, search};
 use crate::tuned::{KnobRow, Proposed, Side, TuneReport, Tunes};
 
@@ -41,6 +42,7 @@ pub fn tune(
     let began = Instant::now();
     let (target, aim) = (options.live.target.to_string(), options.live.aim.clone());
     let budget_s = options.live.budget.as_secs_f64();
+    let _prompt = Prompt::begin(began + options.live.budget.saturating_sub(TO_END));
     let (only, only_list) = (options.only, options.only_list);
     progress(&format!("looking for the loop of {target}"));
     let (mut live, seen) = Live::begin(options.live, stop)?;

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -83,20 +84,24 @@ fn a_role() {
                 }
             }));
         }
-        // Datagrams that nobody reads, as many as one CPU can send.
+        // A sensor's datagrams, in bursts, each with work for whoever receives it: a firewall's,
+        // a copy for each of many readers.
         "frames" => {
             threads.push(takt_rt::thread::spawn("frames", &settings("other", "0"), || {
-                let [to, from] = [(), ()].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
-                from.connect(to.local_addr().unwrap()).unwrap();
+                let send = costly_datagrams(50_000);
+                drop(sender);
+                let mut next_ns = monotonic_ns();
                 loop {
-                    let _ = from.send(&[0; 64]);
+                    (0..BURST).for_each(|_| send());
+                    next_ns = (next_ns + 6 * MS).max(monotonic_ns() + MS);
+                    takt_rt::clock::sleep_until(next_ns);
                 }
             }));
         }
         other => panic!("no role {other}"),
     }
-    // The loop is as it is to be found.
-    if words[0] == "loop" {
+    // Both are as they are to be found.
+    if words[0] == "loop" || words[0] == "frames" {
         let _ = receiver.recv();
     }
     let granted = threads.iter().all(|thread: &Result<takt_rt::thread::Handle<()>, _>| {
@@ -107,6 +112,50 @@ fn a_role() {
     let mut line = String::new();
     let _ = std::io::stdin().lock().read_line(&mut line);
     std::process::exit(0);
+}
+
+/// Datagrams of a burst: as many as the kernel receives before it looks whether a thread waits
+/// (net.core.dev_weight).
+const BURST: usize = 64;
+
+/// What sends a datagram to a socket whose filter takes so long to refuse it, in the software
+/// interrupt that receives it.
+fn costly_datagrams(long_ns: u64) -> impl Fn() {
+    /// SKF_AD_OFF + SKF_AD_PAY_OFFSET: the kernel takes the whole packet apart for it.
+    const PAYLOAD_OFFSET: u32 = (-0x1000_i32 + 52) as u32;
+    let [to, from] = [(), ()].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    from.connect(to.local_addr().unwrap()).unwrap();
+    let mut instructions = 128;
+    loop {
+        let one = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+        let mut code = vec![one(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, PAYLOAD_OFFSET); instructions];
+        code.push(one(libc::BPF_RET | libc::BPF_K, 0));
+        let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
+        // SAFETY: the program is whole, its size is given, and the kernel copies it.
+        let rc = unsafe {
+            libc::setsockopt(
+                to.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                std::ptr::from_ref(&program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(rc, 0, "SO_ATTACH_FILTER: {}", std::io::Error::last_os_error());
+        // Received on the sender's own CPU still, and before it goes on.
+        let took = (0..20).map(|_| {
+            let before_ns = monotonic_ns();
+            let _ = from.send(&[0; 64]);
+            monotonic_ns() - before_ns
+        });
+        if instructions >= 4000 || took.min().is_some_and(|took| took >= long_ns) {
+            break;
+        }
+        instructions += 128;
+    }
+    move || {
+        let _ = (from.send(&[0; 64]), &to);
+    }
 }
 
 /// Frames of the loopback interface are received on [`CPU`], by interrupts from the one that sends
@@ -348,9 +397,9 @@ fn planted_hindrances_are_cured() {
     for (name, victim, disturber, cures) in plants.iter().filter(|plant| plant.0.contains(&only)) {
         let mut right = 0;
         for seed in first..=last {
-            let _steered = (*name == INTERRUPTS).then(Steered::start);
             let Some(victim) = Role::start(victim) else { return };
             let _disturber = disturber.as_ref().map(|role| Role::start(role).unwrap());
+            let _steered = (*name == INTERRUPTS).then(Steered::start);
             eprintln!("{name}, seed {seed}");
             let search = SearchSettings { seed, ..SearchSettings::default() };
             let Some(report) = searched(victim.0.id(), search, &[], &["lo"], None) else { return };
