@@ -9,11 +9,11 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-use takt_rt::policy::Policy;
+use takt_rt::policy::{Favoured, Policy};
 use takt_rt::settings::ThreadSettings;
 use takt_rt::thread::{self, Handle};
 
-const MEANWHILE: Policy = Policy::Other { nice: -20 };
+const NICE: i32 = -20;
 const AT_THE_END: Policy = Policy::Fifo { priority: 99 };
 
 /// Whether the search has ended, and the bell for it.
@@ -22,9 +22,10 @@ type Ended = Arc<(Mutex<bool>, Condvar)>;
 /// The calling thread's policy as it was comes back when this is dropped, by the same thread.
 #[derive(Debug)]
 pub(crate) struct Prompt {
-    before: Option<Policy>,
     ended: Ended,
     waiting: Option<Handle<()>>,
+    /// Behind what may change the policy.
+    _favoured: Favoured,
 }
 
 impl Prompt {
@@ -32,19 +33,13 @@ impl Prompt {
     /// policy already.
     pub(crate) fn begin(deadline: Instant) -> Self {
         let ended = Ended::default();
-        let before = Policy::read(0).ok().filter(|policy| !policy.is_real_time());
-        if before.is_none() {
-            return Self { before, ended, waiting: None };
-        }
-        // A real-time policy comes with the flag that children do not inherit, and it stays.
-        let _ = Policy::Fifo { priority: 1 }.apply(0);
-        if MEANWHILE.apply(0).is_err() {
-            let _ = before.map(|before| before.apply(0));
-        }
+        let chosen = Policy::read(0).is_ok_and(|policy| policy.is_real_time());
+        let favoured = Favoured::begin(NICE);
         let (search, of) = (thread::own_tid(), Arc::clone(&ended));
         let settings = ThreadSettings { policy: AT_THE_END, ..ThreadSettings::default() };
-        let waiting = thread::spawn("takt-deadline", &settings, move || wait(&of, deadline, search)).ok();
-        Self { before, ended, waiting }
+        let wait = move || wait(&of, deadline, search);
+        let waiting = if chosen { None } else { thread::spawn("takt-deadline", &settings, wait).ok() };
+        Self { ended, waiting, _favoured: favoured }
     }
 }
 
@@ -70,8 +65,6 @@ impl Drop for Prompt {
         if let Some(waiting) = self.waiting.take() {
             let _ = waiting.join();
         }
-        // Refused only where another has changed it.
-        let _ = self.before.take().map(|before| before.apply(0));
     }
 }
 
@@ -102,7 +95,7 @@ mod tests {
     fn a_search_is_before_others_and_its_children_are_not() {
         in_thread(|| {
             let prompt = Prompt::begin(Instant::now() + Duration::from_secs(3600));
-            assert_eq!(own(), MEANWHILE);
+            assert_eq!(own(), Policy::Other { nice: NICE });
             assert_eq!(std::thread::spawn(own).join().unwrap(), Policy::Other { nice: 0 });
             drop(prompt);
             assert_eq!(own(), Policy::Other { nice: 3 });

@@ -39,7 +39,7 @@ fn spin(ns: u64) {
     }
 }
 
-/// The roles of this program: `loop POLICY CPU SLACK_NS`, `noise THREADS CPU`, `hog`, `frames`; a
+/// The roles of this program: `loop POLICY CPU SLACK_NS`, `noise THREADS CPU`, `hog`, `starve`, `frames`; a
 /// CPU of `-` is any. They end with their input.
 #[test]
 fn a_role() {
@@ -83,6 +83,15 @@ fn a_role() {
                     takt_rt::clock::sleep_until(monotonic_ns() + 17 * MS);
                 }
             }));
+        }
+        // All of every CPU; it ends by itself, since nobody could end it.
+        "starve" => {
+            for cpu in ["0", "1"] {
+                threads.push(takt_rt::thread::spawn("starve", &settings("fifo:90", cpu), || {
+                    spin(45_000 * MS);
+                    std::process::exit(0);
+                }));
+            }
         }
         // A sensor's datagrams, in bursts, each with work for whoever receives it: a firewall's,
         // a copy for each of many readers.
@@ -351,6 +360,26 @@ fn a_loop_among_noise_needs_its_policy() {
     let Some(victim) = Role::start(&format!("loop other {CPU} 50000")) else { return };
     let Some(_noise) = Role::start(&format!("noise 2 {CPU}")) else { return };
     finds(&victim, "policy of the loop: fifo:80");
+}
+
+/// Real-time threads that never sleep leave everybody else 5 % of each CPU: the search ends all the
+/// same, with what it measured.
+#[test]
+#[ignore = "takes this machine from everybody for the time of a search"]
+fn a_search_that_gets_no_cpu_ends_in_time() {
+    let _machine = alone();
+    let Some(victim) = Role::start(&format!("loop fifo:95 {CPU} 50000")) else { return };
+    let Some(_starve) = Role::start("starve") else { return };
+    let before = std::time::Instant::now();
+    let Some(report) = searched(victim.0.id(), SearchSettings::default(), &[], &[], None) else { return };
+    println!(
+        "of {:.0} s: {:.1} s, with the end {:.1} s; {} blocks, {:?}",
+        report.budget_s,
+        report.seconds,
+        before.elapsed().as_secs_f64(),
+        report.blocks,
+        report.notes
+    );
 }
 
 /// Every plant with all that this machine offers. TAKT_TUNE_PLANT chooses one, TAKT_TUNE_SEEDS
