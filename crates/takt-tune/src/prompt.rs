@@ -2,9 +2,9 @@
 //! share the CPU fairly, and when its time is over before everybody.
 //!
 //! It sleeps through the blocks. Between them it changes settings and reads events, which must not
-//! wait behind forty programs for its turn. Real-time threads stay above it up to the deadline, since
-//! one of them may be the robot's loop; where they leave it nothing, a thread that waits for the
-//! deadline raises it then: what is left is to take everything back and to count, some 0.1 s.
+//! wait behind forty programs for its turn. Real-time threads stay above it up to the deadline,
+//! since one of them may be the robot's loop; where they leave it nothing, a thread that waits for
+//! the deadline raises it then: what is left is to take everything back and to count, some 0.1 s.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;

@@ -42,7 +42,8 @@ pub fn tune(
     let began = Instant::now();
     let (target, aim) = (options.live.target.to_string(), options.live.aim.clone());
     let budget_s = options.live.budget.as_secs_f64();
-    let _prompt = Prompt::begin(began + options.live.budget.saturating_sub(TO_END));
+    let deadline = began + options.live.budget.saturating_sub(TO_END);
+    let _prompt = Prompt::begin(deadline);
     let (only, only_list) = (options.only, options.only_list);
     progress(&format!("looking for the loop of {target}"));
     let (mut live, seen) = Live::begin(options.live, stop)?;
@@ -64,7 +65,9 @@ pub fn tune(
         missing.retain(|one| meant(&one.name));
     }
     let knobs = match live.journal() {
-        Some(journal) => catalog::tried(journal, about.scope, offered, &mut missing),
+        Some(journal) => {
+            catalog::tried(journal, about.scope, offered, &mut missing, &|| Instant::now() >= deadline)
+        }
         None => Vec::new(),
     };
     live.offer(&knobs);

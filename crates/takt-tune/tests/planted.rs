@@ -39,8 +39,8 @@ fn spin(ns: u64) {
     }
 }
 
-/// The roles of this program: `loop POLICY CPU SLACK_NS`, `noise THREADS CPU`, `hog`, `starve`, `frames`; a
-/// CPU of `-` is any. They end with their input.
+/// The roles of this program: `loop POLICY CPU SLACK_NS`, `noise THREADS CPU`, `hog`, `starve`,
+/// `frames`; a CPU of `-` is any. They end with their input.
 #[test]
 fn a_role() {
     let Ok(role) = std::env::var("TAKT_TUNE_ROLE") else { return };
@@ -88,7 +88,7 @@ fn a_role() {
         "starve" => {
             for cpu in ["0", "1"] {
                 threads.push(takt_rt::thread::spawn("starve", &settings("fifo:90", cpu), || {
-                    spin(45_000 * MS);
+                    spin(25_000 * MS);
                     std::process::exit(0);
                 }));
             }
@@ -281,7 +281,9 @@ fn searched(
         only_list: false,
     };
     let before = shown(pid);
-    let report = match tune(options, &AtomicBool::new(false), &mut |line| eprintln!("  {line}")) {
+    let began = std::time::Instant::now();
+    let mut say = |line: &str| eprintln!("  {:.1} s: {line}", began.elapsed().as_secs_f64());
+    let report = match tune(options, &AtomicBool::new(false), &mut say) {
         Ok(report) => report,
         Err(takt_tune::TuneError::NotTraced(why)) => {
             eprintln!("SKIPPED: {why}");
