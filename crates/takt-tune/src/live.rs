@@ -117,6 +117,9 @@ pub struct Live<'a> {
     deadline: Instant,
     /// What a block takes with all that belongs to it, as seen so far.
     takes: Duration,
+    /// The longest that a change of settings took, which taking everything back may take as well:
+    /// where others leave the kernel's own threads no CPU it is seconds.
+    slowest_change: Duration,
     /// What the kernel refused during the search, and how often.
     pub refused: BTreeMap<String, u32>,
     /// Events that were lost.
@@ -215,6 +218,7 @@ impl<'a> Live<'a> {
             last_cycle: period.min(LAST_CYCLE),
             deadline: before + options.budget,
             takes: block + settle,
+            slowest_change: Duration::ZERO,
             refused: BTreeMap::new(),
             lost: 0,
             left_behind: left.len(),
@@ -231,6 +235,11 @@ impl<'a> Live<'a> {
     pub fn offer(&mut self, knobs: &[Knob]) {
         let of = |knob: &Knob| knob.ways.iter().map(|way| way.settings.clone()).collect();
         self.ways = knobs.iter().map(of).collect();
+    }
+
+    /// So much time a change of settings took.
+    pub(crate) fn change_took(&mut self, time: Duration) {
+        self.slowest_change = self.slowest_change.max(time);
     }
 
     /// How often the watchdog had to be started anew.
@@ -373,7 +382,9 @@ impl Bench for Live<'_> {
             if self.left() == 0 {
                 break;
             }
+            let before = Instant::now();
             self.switch(config)?;
+            self.change_took(before.elapsed());
             self.pause(self.settle)?;
             let (before, from_ns) = (CpuTime::read(), monotonic_ns());
             self.pause(self.block)?;
@@ -397,7 +408,7 @@ impl Bench for Live<'_> {
     }
 
     fn left(&self) -> usize {
-        let reserved = TO_END + self.takes + END_OF_BLOCKS;
+        let reserved = TO_END + self.takes + END_OF_BLOCKS + self.slowest_change;
         let left = self.deadline.saturating_duration_since(Instant::now()).saturating_sub(reserved);
         (left.as_secs_f64() / self.takes.as_secs_f64().max(1e-3)) as usize
     }

@@ -64,6 +64,7 @@ pub fn tune(
         offered.retain(|knob| !knob.ways.is_empty());
         missing.retain(|one| meant(&one.name));
     }
+    let trying = Instant::now();
     let knobs = match live.journal() {
         Some(journal) => {
             catalog::tried(journal, about.scope, offered, &mut missing, &|| Instant::now() >= deadline)
@@ -71,6 +72,8 @@ pub fn tune(
         None => Vec::new(),
     };
     live.offer(&knobs);
+    // All of them were set and taken back: a block sets half of them.
+    live.change_took(trying.elapsed() / 2);
     progress(&format!(
         "{} knobs can be set here, {} cannot; blocks of {:.2} s",
         knobs.iter().filter(|knob| !knob.placebo).count(),
