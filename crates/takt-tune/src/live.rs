@@ -91,10 +91,25 @@ const LAST_CYCLE: Duration = Duration::from_millis(5);
 /// So long at least the cycles under way may take to end, before blocks are looked at.
 const END_OF_BLOCKS: Duration = Duration::from_millis(100);
 
+/// Closed by a thread of its own: the kernel waits for its grace periods (RCU) then, a dozen of
+/// them, and where others leave its threads no CPU that takes seconds. Nothing waits for it but the
+/// end of the process.
+#[derive(Debug)]
+struct ClosedBehind(Option<CycleFeed>);
+
+impl Drop for ClosedBehind {
+    fn drop(&mut self) {
+        if let Some(feed) = self.0.take() {
+            // Without a thread it is closed here and now.
+            let _ = std::thread::Builder::new().name("takt-close".to_owned()).spawn(move || drop(feed));
+        }
+    }
+}
+
 /// A watched loop on a machine whose settings are tried.
 #[derive(Debug)]
 pub struct Live<'a> {
-    feed: CycleFeed,
+    feed: ClosedBehind,
     watcher: Watcher,
     journal: Option<Journal>,
     /// Behind the journal, so that it ends when everything has been taken back.
@@ -202,7 +217,7 @@ impl<'a> Live<'a> {
         let watchdogs = watchdogs(options.watchdog).map_err(TuneError::Watchdog)?;
         let (journal, left) = Journal::begin(&options.state)?;
         let live = Self {
-            feed,
+            feed: ClosedBehind(Some(feed)),
             watcher,
             journal: Some(journal),
             watchdogs,
@@ -313,7 +328,8 @@ impl<'a> Live<'a> {
             self.refreshed = Instant::now();
         }
         let (tid, cycles) = (self.about.scope.tid as i32, &mut self.cycles);
-        self.lost += self.feed.take(&mut self.watcher, &mut |of, jobs: &[JobRecord]| {
+        let Some(feed) = &mut self.feed.0 else { return Ok(()) };
+        self.lost += feed.take(&mut self.watcher, &mut |of, jobs: &[JobRecord]| {
             if of == tid {
                 cycles.extend(jobs.iter().map(|job| (job.planned_ns, job.lateness_ns(), job.response_ns())));
             }

@@ -282,8 +282,8 @@ fn searched(
     };
     let before = shown(pid);
     let began = std::time::Instant::now();
-    let mut say = |line: &str| eprintln!("  {:.1} s: {line}", began.elapsed().as_secs_f64());
-    let report = match tune(options, &AtomicBool::new(false), &mut say) {
+    let mut log = |line: &str| eprintln!("  {:.1} s: {line}", began.elapsed().as_secs_f64());
+    let report = match tune(options, &AtomicBool::new(false), &mut log) {
         Ok(report) => report,
         Err(takt_tune::TuneError::NotTraced(why)) => {
             eprintln!("SKIPPED: {why}");
