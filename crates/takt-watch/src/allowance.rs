@@ -98,7 +98,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Ten minutes of ticks: every one has `late` cycles whose windows cost `cost_ns` each, and
-    /// following takes `followed_ns`, all of a second at once. What late cycles took, and how many were looked at.
+    /// following takes `followed_ns`, all of a second at once. What late cycles took, and how many
+    /// were looked at.
     fn watched(late: u64, cost_ns: u64, followed_ns: u64) -> (u64, u64) {
         let mut allowance = Allowance::new(0, 0);
         let (mut taken_ns, mut spent_ns, mut seen) = (0, 0, 0);
