@@ -12,6 +12,7 @@
 //! [census](crate::census) says so, and a SCHED_DEADLINE thread may spawn at all.
 
 use std::io;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -102,6 +103,42 @@ pub fn set_idle() -> io::Result<()> {
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The calling thread comes before others that share the CPU fairly, and behind every real-time
+/// one, until this is dropped by the same thread: one that does little, and must not wait for its
+/// turn behind forty programs to do it. What it starts meanwhile does not inherit that.
+#[derive(Debug)]
+pub struct Favoured {
+    before: Option<Policy>,
+    /// Dropped by another thread it would give that one the policy.
+    _of_thread: PhantomData<*const ()>,
+}
+
+impl Favoured {
+    /// Gives the calling thread this nice value, below 0. Without the right to it nothing changes,
+    /// nor where it has a real-time policy.
+    pub fn begin(nice: i32) -> Self {
+        let before = Policy::read(0).ok().filter(|policy| !policy.is_real_time());
+        let granted = before.filter(|_| {
+            // A real-time policy comes with the flag that children do not inherit, and it stays.
+            Policy::Fifo { priority: 1 }.apply(0).is_ok()
+        });
+        if let Some(before) = granted
+            && (Policy::Other { nice }).apply(0).is_err()
+        {
+            // What it had it may have again.
+            let _ = before.apply(0);
+        }
+        Self { before: granted, _of_thread: PhantomData }
+    }
+}
+
+impl Drop for Favoured {
+    fn drop(&mut self) {
+        // Refused only where another has changed it.
+        let _ = self.before.take().map(|before| before.apply(0));
     }
 }
 

@@ -529,8 +529,18 @@ fn mask_like(now: &str, cpus: &CpuSet) -> String {
 }
 
 /// Tries every way of every knob and takes it back at once: what cannot be set, or is set already,
-/// falls out and is said.
-pub fn tried(journal: &mut Journal, scope: Scope, knobs: Vec<Knob>, missing: &mut Vec<Missing>) -> Vec<Knob> {
+/// falls out and is said, and so is what was not tried because the time is `over`.
+pub fn tried(
+    journal: &mut Journal,
+    scope: Scope,
+    knobs: Vec<Knob>,
+    missing: &mut Vec<Missing>,
+    over: &dyn Fn() -> bool,
+) -> Vec<Knob> {
+    // All at once, where nothing of it is refused: each note waits for the disk.
+    let settings = knobs.iter().flat_map(|knob| knob.ways.iter().flat_map(|way| &way.settings));
+    let actions: Vec<_> = settings.filter_map(|one| one.resolve(Some(scope)).ok()).flatten().collect();
+    let _ = journal.note(&actions);
     let mut left = Vec::new();
     for mut knob in knobs {
         let title = knob.name.clone();
@@ -542,6 +552,10 @@ pub fn tried(journal: &mut Journal, scope: Scope, knobs: Vec<Knob>, missing: &mu
         knob.ways.retain_mut(|way| {
             if way.settings.is_empty() {
                 return placebo;
+            }
+            if over() {
+                out(&way.name, "the time was over before it was tried".to_owned());
+                return false;
             }
             let (mut settable, mut refused, mut set_already) = (Vec::new(), None, 0);
             for setting in std::mem::take(&mut way.settings) {

@@ -74,24 +74,11 @@ const LEAST_VARIATION: f64 = 1e-4;
 /// others until it is taken out), with stolen time and load beside them; the rest against what is
 /// left.
 pub(crate) fn estimate(pairs: &[Pair], columns: usize) -> Vec<Effect> {
-    // For each column its pairs, with the sign.
-    let mut of_column: Vec<Vec<(usize, f64)>> = vec![Vec::new(); columns];
-    for (at, pair) in pairs.iter().enumerate() {
-        for &(column, sign) in &pair.signs {
-            if let Some(entries) = of_column.get_mut(column) {
-                entries.push((at, sign));
-            }
-        }
-    }
+    let of_column = pairs_of_columns(pairs, columns);
     let mut active: Vec<usize> = Vec::new();
     loop {
         let (gains, left) = fit(pairs, &of_column, &active);
-        let usual = left.iter().map(|left| left * left).sum::<f64>() / left.len().max(1) as f64;
-        let effects: Vec<Effect> = of_column
-            .iter()
-            .zip(&gains)
-            .map(|(entries, gain)| against(entries, &left, *gain, usual))
-            .collect();
+        let effects = against_all(&of_column, &gains, &left);
         let strongest = (0..columns)
             .filter(|column| !active.contains(column))
             .max_by(|a, b| effects[*a].t().abs().total_cmp(&effects[*b].t().abs()));
@@ -101,6 +88,33 @@ pub(crate) fn estimate(pairs: &[Pair], columns: usize) -> Vec<Effect> {
             None => return effects,
         }
     }
+}
+
+/// Estimates of all columns, each by itself: all others are noise. Where settings can stand in for
+/// each other, a column that by chance goes with them in a few pairs takes all of their effect in
+/// [`estimate`]; here they show it all the same.
+pub(crate) fn estimate_alone(pairs: &[Pair], columns: usize) -> Vec<Effect> {
+    let of_column = pairs_of_columns(pairs, columns);
+    let (gains, left) = fit(pairs, &of_column, &[]);
+    against_all(&of_column, &gains, &left)
+}
+
+/// For each column its pairs, with the sign.
+fn pairs_of_columns(pairs: &[Pair], columns: usize) -> Vec<Vec<(usize, f64)>> {
+    let mut of_column: Vec<Vec<(usize, f64)>> = vec![Vec::new(); columns];
+    for (at, pair) in pairs.iter().enumerate() {
+        for &(column, sign) in &pair.signs {
+            if let Some(entries) = of_column.get_mut(column) {
+                entries.push((at, sign));
+            }
+        }
+    }
+    of_column
+}
+
+fn against_all(of_column: &[Vec<(usize, f64)>], gains: &[f64], left: &[f64]) -> Vec<Effect> {
+    let usual = left.iter().map(|left| left * left).sum::<f64>() / left.len().max(1) as f64;
+    of_column.iter().zip(gains).map(|(entries, gain)| against(entries, left, *gain, usual)).collect()
 }
 
 /// Least squares by turns (Gauss-Seidel on the normal equations). Returns the gains of the active

@@ -18,6 +18,7 @@ mod effects;
 pub mod error;
 pub mod files;
 pub mod live;
+mod prompt;
 pub mod search;
 #[cfg(test)]
 mod simulated;

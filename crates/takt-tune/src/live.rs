@@ -78,7 +78,7 @@ const MOST_BLOCK: Duration = Duration::from_secs(5);
 /// Blocks that a search is to have: to this end they are made shorter.
 const BLOCKS: f64 = 400.0;
 /// Taking everything back, and the answer, are to be within the time as well.
-const TO_END: Duration = Duration::from_millis(500);
+pub(crate) const TO_END: Duration = Duration::from_millis(500);
 /// The newest block has this part in the estimate of what a block takes.
 const NEWEST: f64 = 0.2;
 /// After a change this passes before it counts: caches, timers that were armed before, work that
@@ -91,10 +91,25 @@ const LAST_CYCLE: Duration = Duration::from_millis(5);
 /// So long at least the cycles under way may take to end, before blocks are looked at.
 const END_OF_BLOCKS: Duration = Duration::from_millis(100);
 
+/// Closed by a thread of its own: the kernel waits for its grace periods (RCU) then, a dozen of
+/// them, and where others leave its threads no CPU that takes seconds. Nothing waits for it but the
+/// end of the process.
+#[derive(Debug)]
+struct ClosedBehind(Option<CycleFeed>);
+
+impl Drop for ClosedBehind {
+    fn drop(&mut self) {
+        if let Some(feed) = self.0.take() {
+            // Without a thread it is closed here and now.
+            let _ = std::thread::Builder::new().name("takt-close".to_owned()).spawn(move || drop(feed));
+        }
+    }
+}
+
 /// A watched loop on a machine whose settings are tried.
 #[derive(Debug)]
 pub struct Live<'a> {
-    feed: CycleFeed,
+    feed: ClosedBehind,
     watcher: Watcher,
     journal: Option<Journal>,
     /// Behind the journal, so that it ends when everything has been taken back.
@@ -116,6 +131,9 @@ pub struct Live<'a> {
     deadline: Instant,
     /// What a block takes with all that belongs to it, as seen so far.
     takes: Duration,
+    /// The longest that a change of settings took, which taking everything back may take as well:
+    /// where others leave the kernel's own threads no CPU it is seconds.
+    slowest_change: Duration,
     /// What the kernel refused during the search, and how often.
     pub refused: BTreeMap<String, u32>,
     /// Events that were lost.
@@ -198,7 +216,7 @@ impl<'a> Live<'a> {
         let watchdogs = watchdogs(options.watchdog).map_err(TuneError::Watchdog)?;
         let (journal, left) = Journal::begin(&options.state)?;
         let live = Self {
-            feed,
+            feed: ClosedBehind(Some(feed)),
             watcher,
             journal: Some(journal),
             watchdogs,
@@ -214,6 +232,7 @@ impl<'a> Live<'a> {
             last_cycle: period.min(LAST_CYCLE),
             deadline: before + options.budget,
             takes: block + settle,
+            slowest_change: Duration::ZERO,
             refused: BTreeMap::new(),
             lost: 0,
             left_behind: left.len(),
@@ -230,6 +249,11 @@ impl<'a> Live<'a> {
     pub fn offer(&mut self, knobs: &[Knob]) {
         let of = |knob: &Knob| knob.ways.iter().map(|way| way.settings.clone()).collect();
         self.ways = knobs.iter().map(of).collect();
+    }
+
+    /// So much time a change of settings took.
+    pub(crate) fn change_took(&mut self, time: Duration) {
+        self.slowest_change = self.slowest_change.max(time);
     }
 
     /// How often the watchdog had to be started anew.
@@ -303,7 +327,8 @@ impl<'a> Live<'a> {
             self.refreshed = Instant::now();
         }
         let (tid, cycles) = (self.about.scope.tid as i32, &mut self.cycles);
-        self.lost += self.feed.take(&mut self.watcher, &mut |of, jobs: &[JobRecord]| {
+        let Some(feed) = &mut self.feed.0 else { return Ok(()) };
+        self.lost += feed.take(&mut self.watcher, &mut |of, jobs: &[JobRecord]| {
             if of == tid {
                 cycles.extend(jobs.iter().map(|job| (job.planned_ns, job.lateness_ns(), job.response_ns())));
             }
@@ -372,7 +397,9 @@ impl Bench for Live<'_> {
             if self.left() == 0 {
                 break;
             }
+            let before = Instant::now();
             self.switch(config)?;
+            self.change_took(before.elapsed());
             self.pause(self.settle)?;
             let (before, from_ns) = (CpuTime::read(), monotonic_ns());
             self.pause(self.block)?;
@@ -396,7 +423,7 @@ impl Bench for Live<'_> {
     }
 
     fn left(&self) -> usize {
-        let reserved = TO_END + self.takes + END_OF_BLOCKS;
+        let reserved = TO_END + self.takes + END_OF_BLOCKS + self.slowest_change;
         let left = self.deadline.saturating_duration_since(Instant::now()).saturating_sub(reserved);
         (left.as_secs_f64() / self.takes.as_secs_f64().max(1e-3)) as usize
     }

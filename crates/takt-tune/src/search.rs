@@ -268,7 +268,7 @@ impl<B: Bench> Search<'_, B> {
                 break;
             }
             if clear {
-                self.keep_clear(&mut live, &effects);
+                self.keep_clear(&mut live, &effects, &effects::estimate_alone(&pairs, self.columns));
                 self.measure_pairs(&live, STEP, (&mut pairs, &mut logs))?;
                 effects = effects::estimate(&pairs, self.columns);
                 break;
@@ -335,10 +335,12 @@ impl<B: Bench> Search<'_, B> {
         (0..self.factors.len()).any(|factor| !self.factors[factor].placebo && of(factor) > CLEAR)
     }
 
-    /// Beside a clear effect all that is not worth another look falls out at once.
-    fn keep_clear(&self, live: &mut Live, effects: &[Effect]) {
+    /// Beside a clear effect all that is not worth another look falls out at once: neither beside
+    /// the others nor by itself.
+    fn keep_clear(&self, live: &mut Live, effects: &[Effect], alone: &[Effect]) {
         for factor in self.contenders(live) {
-            let t = |way: usize| effects[self.starts[factor] + way].t();
+            let of = |effects: &[Effect], way: usize| effects[self.starts[factor] + way].t();
+            let t = |way: usize| of(effects, way).max(of(alone, way));
             live[factor].retain(|&way| t(way) > BESIDE_CLEAR);
             live[factor].sort_by(|a, b| t(*b).total_cmp(&t(*a)));
             live[factor].truncate(2);

@@ -10,7 +10,8 @@ use crate::boot;
 use crate::catalog::{self, Knob, Loop, Missing};
 use crate::design::{Block, Factor};
 use crate::error::TuneError;
-use crate::live::{Live, LiveOptions};
+use crate::live::{Live, LiveOptions, TO_END};
+use crate::prompt::Prompt;
 use crate::search::{Found, Judged, SearchSettings, Stage, geometric_mean, search};
 use crate::tuned::{KnobRow, Proposed, Side, TuneReport, Tunes};
 
@@ -41,6 +42,8 @@ pub fn tune(
     let began = Instant::now();
     let (target, aim) = (options.live.target.to_string(), options.live.aim.clone());
     let budget_s = options.live.budget.as_secs_f64();
+    let deadline = began + options.live.budget.saturating_sub(TO_END);
+    let _prompt = Prompt::begin(deadline);
     let (only, only_list) = (options.only, options.only_list);
     progress(&format!("looking for the loop of {target}"));
     let (mut live, seen) = Live::begin(options.live, stop)?;
@@ -61,11 +64,16 @@ pub fn tune(
         offered.retain(|knob| !knob.ways.is_empty());
         missing.retain(|one| meant(&one.name));
     }
+    let trying = Instant::now();
     let knobs = match live.journal() {
-        Some(journal) => catalog::tried(journal, about.scope, offered, &mut missing),
+        Some(journal) => {
+            catalog::tried(journal, about.scope, offered, &mut missing, &|| Instant::now() >= deadline)
+        }
         None => Vec::new(),
     };
     live.offer(&knobs);
+    // All of them were set and taken back: a block sets half of them.
+    live.change_took(trying.elapsed() / 2);
     progress(&format!(
         "{} knobs can be set here, {} cannot; blocks of {:.2} s",
         knobs.iter().filter(|knob| !knob.placebo).count(),

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,8 +39,8 @@ fn spin(ns: u64) {
     }
 }
 
-/// The roles of this program: `loop POLICY CPU SLACK_NS`, `noise THREADS CPU`, `hog`, `frames`; a
-/// CPU of `-` is any. They end with their input.
+/// The roles of this program: `loop POLICY CPU SLACK_NS`, `noise THREADS CPU`, `hog`, `starve`,
+/// `frames`; a CPU of `-` is any. They end with their input.
 #[test]
 fn a_role() {
     let Ok(role) = std::env::var("TAKT_TUNE_ROLE") else { return };
@@ -83,20 +84,33 @@ fn a_role() {
                 }
             }));
         }
-        // Datagrams that nobody reads, as many as one CPU can send.
+        // All of every CPU; it ends by itself, since nobody could end it.
+        "starve" => {
+            for cpu in ["0", "1"] {
+                threads.push(takt_rt::thread::spawn("starve", &settings("fifo:90", cpu), || {
+                    spin(25_000 * MS);
+                    std::process::exit(0);
+                }));
+            }
+        }
+        // A sensor's datagrams, in bursts, each with work for whoever receives it: a firewall's,
+        // a copy for each of many readers.
         "frames" => {
             threads.push(takt_rt::thread::spawn("frames", &settings("other", "0"), || {
-                let [to, from] = [(), ()].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
-                from.connect(to.local_addr().unwrap()).unwrap();
+                let send = costly_datagrams(50_000);
+                drop(sender);
+                let mut next_ns = monotonic_ns();
                 loop {
-                    let _ = from.send(&[0; 64]);
+                    (0..BURST).for_each(|_| send());
+                    next_ns = (next_ns + 6 * MS).max(monotonic_ns() + MS);
+                    takt_rt::clock::sleep_until(next_ns);
                 }
             }));
         }
         other => panic!("no role {other}"),
     }
-    // The loop is as it is to be found.
-    if words[0] == "loop" {
+    // Both are as they are to be found.
+    if words[0] == "loop" || words[0] == "frames" {
         let _ = receiver.recv();
     }
     let granted = threads.iter().all(|thread: &Result<takt_rt::thread::Handle<()>, _>| {
@@ -107,6 +121,50 @@ fn a_role() {
     let mut line = String::new();
     let _ = std::io::stdin().lock().read_line(&mut line);
     std::process::exit(0);
+}
+
+/// Datagrams of a burst: as many as the kernel receives before it looks whether a thread waits
+/// (net.core.dev_weight).
+const BURST: usize = 64;
+
+/// What sends a datagram to a socket whose filter takes so long to refuse it, in the software
+/// interrupt that receives it.
+fn costly_datagrams(long_ns: u64) -> impl Fn() {
+    /// SKF_AD_OFF + SKF_AD_PAY_OFFSET: the kernel takes the whole packet apart for it.
+    const PAYLOAD_OFFSET: u32 = (-0x1000_i32 + 52) as u32;
+    let [to, from] = [(), ()].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+    from.connect(to.local_addr().unwrap()).unwrap();
+    let mut instructions = 128;
+    loop {
+        let one = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+        let mut code = vec![one(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, PAYLOAD_OFFSET); instructions];
+        code.push(one(libc::BPF_RET | libc::BPF_K, 0));
+        let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
+        // SAFETY: the program is whole, its size is given, and the kernel copies it.
+        let rc = unsafe {
+            libc::setsockopt(
+                to.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                std::ptr::from_ref(&program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(rc, 0, "SO_ATTACH_FILTER: {}", std::io::Error::last_os_error());
+        // Received on the sender's own CPU still, and before it goes on.
+        let took = (0..20).map(|_| {
+            let before_ns = monotonic_ns();
+            let _ = from.send(&[0; 64]);
+            monotonic_ns() - before_ns
+        });
+        if instructions >= 4000 || took.min().is_some_and(|took| took >= long_ns) {
+            break;
+        }
+        instructions += 128;
+    }
+    move || {
+        let _ = (from.send(&[0; 64]), &to);
+    }
 }
 
 /// Frames of the loopback interface are received on [`CPU`], by interrupts from the one that sends
@@ -223,7 +281,9 @@ fn searched(
         only_list: false,
     };
     let before = shown(pid);
-    let report = match tune(options, &AtomicBool::new(false), &mut |line| eprintln!("  {line}")) {
+    let began = std::time::Instant::now();
+    let mut log = |line: &str| eprintln!("  {:.1} s: {line}", began.elapsed().as_secs_f64());
+    let report = match tune(options, &AtomicBool::new(false), &mut log) {
         Ok(report) => report,
         Err(takt_tune::TuneError::NotTraced(why)) => {
             eprintln!("SKIPPED: {why}");
@@ -304,6 +364,26 @@ fn a_loop_among_noise_needs_its_policy() {
     finds(&victim, "policy of the loop: fifo:80");
 }
 
+/// Real-time threads that never sleep leave everybody else 5 % of each CPU: the search ends all the
+/// same, with what it measured.
+#[test]
+#[ignore = "takes this machine from everybody for the time of a search"]
+fn a_search_that_gets_no_cpu_ends_in_time() {
+    let _machine = alone();
+    let Some(victim) = Role::start(&format!("loop fifo:95 {CPU} 50000")) else { return };
+    let Some(_starve) = Role::start("starve") else { return };
+    let before = std::time::Instant::now();
+    let Some(report) = searched(victim.0.id(), SearchSettings::default(), &[], &[], None) else { return };
+    println!(
+        "of {:.0} s: {:.1} s, with the end {:.1} s; {} blocks, {:?}",
+        report.budget_s,
+        report.seconds,
+        before.elapsed().as_secs_f64(),
+        report.blocks,
+        report.notes
+    );
+}
+
 /// Every plant with all that this machine offers. TAKT_TUNE_PLANT chooses one, TAKT_TUNE_SEEDS
 /// which seeds (1-2).
 #[test]
@@ -348,9 +428,9 @@ fn planted_hindrances_are_cured() {
     for (name, victim, disturber, cures) in plants.iter().filter(|plant| plant.0.contains(&only)) {
         let mut right = 0;
         for seed in first..=last {
-            let _steered = (*name == INTERRUPTS).then(Steered::start);
             let Some(victim) = Role::start(victim) else { return };
             let _disturber = disturber.as_ref().map(|role| Role::start(role).unwrap());
+            let _steered = (*name == INTERRUPTS).then(Steered::start);
             eprintln!("{name}, seed {seed}");
             let search = SearchSettings { seed, ..SearchSettings::default() };
             let Some(report) = searched(victim.0.id(), search, &[], &["lo"], None) else { return };

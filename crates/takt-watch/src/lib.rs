@@ -24,6 +24,7 @@
 //! # Ok::<(), takt_watch::WatchError>(())
 //! ```
 
+mod allowance;
 mod coarse;
 mod cycle_feed;
 pub mod cycles;

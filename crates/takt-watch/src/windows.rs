@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use takt_rt::clock::monotonic_ns;
+use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 use takt_rt::jobs::JobRecord;
 use takt_trace::bpf::{Awake, KernelFollower};
 use takt_trace::event::Span;
 use takt_trace::follow::Activation;
 use takt_trace::{Cause, Trace, TraceError, TraceOptions, Tracer};
 
+use crate::allowance::Allowance;
 use crate::link::Exchange;
 use crate::watcher::{Pending, Watcher};
 
@@ -26,8 +27,8 @@ const LEAD_NS: u64 = 3_000_000;
 const USUAL: usize = 16;
 const USUAL_NS: u64 = 50_000_000;
 const FEWEST: usize = 3;
-/// Time whose events may be read at once, and what may be read of each second from then on: reading
-/// all costs some 7 % of a CPU.
+/// Time round packets whose events may be read at once, and what may be read of each second from
+/// then on.
 const BURST_NS: u64 = 3_000_000_000;
 const SHARE: u64 = 20;
 /// The counters of stolen time are read so often, where nothing is late.
@@ -49,6 +50,13 @@ struct Batch {
     /// Answers that came late, by the place of their link, with some that did not.
     answers: Vec<(usize, Exchange, Vec<Exchange>)>,
     ripe_ns: u64,
+    /// CPU time that was set aside for the threads' part of it, what reading it took of that, and
+    /// the time that it is about.
+    set_aside_ns: f64,
+    read_ns: u64,
+    length_ns: u64,
+    /// The threads' part, 0 to 1.
+    share: f64,
 }
 
 /// What is open in the kernel, and what was read of it.
@@ -57,7 +65,7 @@ pub(crate) struct Windows {
     follower: Followed,
     tracer: Tracer,
     batches: VecDeque<Batch>,
-    allowance_ns: u64,
+    allowance: Allowance,
     link_allowance_ns: u64,
     filled_ns: u64,
     counters_ns: u64,
@@ -94,11 +102,12 @@ impl Windows {
         let options = TraceOptions { windows_only: true, stacks: false, period: TICK, ..options.clone() };
         let tracer = Tracer::start(&options)?;
         let now_ns = monotonic_ns();
+        let allowance = Allowance::new(now_ns, thread_cpu_ns() + tracer.reader_cpu_ns());
         Ok(Self {
             follower,
             tracer,
             batches: VecDeque::new(),
-            allowance_ns: BURST_NS,
+            allowance,
             link_allowance_ns: BURST_NS,
             filled_ns: now_ns,
             counters_ns: now_ns,
@@ -121,9 +130,14 @@ impl Windows {
         }
     }
 
+    /// CPU time of the two threads that watch, this one and the one that reads events.
+    fn taken_ns(&self) -> u64 {
+        thread_cpu_ns() + self.tracer.reader_cpu_ns()
+    }
+
     fn refill(&mut self, now_ns: u64) {
+        self.allowance.refill(now_ns, self.taken_ns());
         let new_ns = now_ns.saturating_sub(self.filled_ns) / SHARE;
-        self.allowance_ns = (self.allowance_ns + new_ns).min(BURST_NS);
         self.link_allowance_ns = (self.link_allowance_ns + new_ns).min(BURST_NS);
         self.filled_ns = now_ns;
     }
@@ -147,6 +161,10 @@ fn around(jobs: &[JobRecord], index: usize) -> (std::ops::Range<usize>, Span) {
         first.checked_sub(1).map_or(begin.planned_ns, |before| jobs[before].end_ns.min(begin.planned_ns));
     let end_ns = late.end_ns.max(jobs[after - 1].end_ns.min(late.end_ns + LEAD_NS));
     (first..after, Span { from_ns: before_ns.saturating_sub(LEAD_NS), to_ns: end_ns + LEAD_NS })
+}
+
+fn length(spans: &[Span]) -> u64 {
+    spans.iter().map(|span| span.to_ns - span.from_ns).sum()
 }
 
 /// Joins spans that touch; they come in any order.
@@ -236,6 +254,7 @@ impl Watcher {
 
     /// Reads the events round late cycles.
     fn read(&mut self, windows: &mut Windows, now_ns: u64, last: bool) -> Result<(), TraceError> {
+        let before_ns = windows.taken_ns();
         let until_ns = if last { u64::MAX } else { now_ns.saturating_sub(AFTER_NS) };
         let mut late: Vec<(i32, Pending)> = Vec::new();
         for (&tid, known) in &mut self.known {
@@ -246,6 +265,7 @@ impl Watcher {
         let mut spans: Vec<Span> = Vec::new();
         let mut threads: BTreeMap<i32, (Vec<JobRecord>, Vec<Pending>)> = BTreeMap::new();
         let mut ranges: BTreeMap<i32, Vec<std::ops::Range<usize>>> = BTreeMap::new();
+        let mut set_aside_ns = 0.0;
         for (tid, one) in late {
             let Some(known) = self.known.get_mut(&tid) else { continue };
             let jobs = known.jobs.make_contiguous();
@@ -254,21 +274,26 @@ impl Watcher {
                 continue;
             };
             let (range, span) = around(jobs, index);
-            let before_ns: u64 = spans.iter().map(|span| span.to_ns - span.from_ns).sum();
             let mut with = spans.clone();
             with.push(span);
             let with = joined(with);
-            let length_ns: u64 = with.iter().map(|span| span.to_ns - span.from_ns).sum();
-            let more_ns = length_ns.saturating_sub(before_ns);
-            if more_ns > windows.allowance_ns || windows.batches.len() >= MOST_BATCHES {
+            let more_ns = length(&with).saturating_sub(length(&spans));
+            let late_ns = one.job.lateness_ns().max(one.job.response_ns());
+            let taken = if windows.batches.len() < MOST_BATCHES {
+                windows.allowance.take(more_ns, late_ns)
+            } else {
+                None
+            };
+            let Some(taken_ns) = taken else {
                 known.unjudged += 1;
                 continue;
-            }
-            windows.allowance_ns -= more_ns;
+            };
+            set_aside_ns += taken_ns;
             spans = with;
             threads.entry(tid).or_default().1.push(one);
             ranges.entry(tid).or_default().push(range);
         }
+        let of_threads_ns = length(&spans);
         let mut answers = Vec::new();
         for (index, link) in self.links.iter_mut().enumerate() {
             let late: Vec<Exchange> = link.pending.extract_if(.., |one| one.end_ns() <= until_ns).collect();
@@ -286,7 +311,6 @@ impl Watcher {
                     with.push(Span { from_ns: before.arrived_ns, to_ns: one.arrived_ns });
                 }
                 let with = joined(with);
-                let length = |spans: &[Span]| spans.iter().map(|span| span.to_ns - span.from_ns).sum::<u64>();
                 let more_ns = length(&with).saturating_sub(length(&spans));
                 // Of its own: late cycles of threads must not leave links without, whose windows
                 // are short.
@@ -316,6 +340,7 @@ impl Watcher {
             let jobs = known.jobs.make_contiguous();
             thread.0 = places.into_iter().map(|place| jobs[place]).collect();
         }
+        let share = of_threads_ns as f64 / length(&spans).max(1) as f64;
         let mut part = windows.tracer.windows(spans)?;
         self.events += part.events.len() as u64;
         self.lost_events += part.lost_events;
@@ -323,12 +348,24 @@ impl Watcher {
         self.take_notes(&part.notes);
         self.history.take_counters(&mut part, &self.watched.threads);
         if !threads.is_empty() || !answers.is_empty() {
-            windows.batches.push_back(Batch { windows: part, threads, answers, ripe_ns: now_ns + RIPE_NS });
+            let read_ns = ((windows.taken_ns() - before_ns) as f64 * share) as u64;
+            windows.allowance.spent(read_ns);
+            windows.batches.push_back(Batch {
+                windows: part,
+                threads,
+                answers,
+                ripe_ns: now_ns + RIPE_NS,
+                set_aside_ns,
+                read_ns,
+                length_ns: of_threads_ns,
+                share,
+            });
         }
         Ok(())
     }
 
     fn judge_batch(&mut self, windows: &mut Windows, batch: Batch) {
+        let before_ns = windows.taken_ns();
         self.history.load(batch.windows);
         for (index, late, usual) in batch.answers {
             self.judge_link(index, &late, &usual);
@@ -341,6 +378,9 @@ impl Watcher {
                 windows.stacks_of(tid);
             }
         }
+        let judged_ns = ((windows.taken_ns() - before_ns) as f64 * batch.share) as u64;
+        windows.allowance.spent(judged_ns);
+        windows.allowance.correct(batch.set_aside_ns, batch.read_ns + judged_ns, batch.length_ns);
     }
 }
 

@@ -148,6 +148,9 @@ pub struct Tracer {
 #[derive(Debug, Clone)]
 pub struct Marker(Arc<Control>);
 
+/// Of the reader's thread: before what else has no real-time policy.
+const NICE: i32 = -10;
+
 /// Kept before and after a late job.
 const MARGIN_NS: u64 = 5_000_000;
 
@@ -202,8 +205,13 @@ impl Tracer {
         }
         let shared = Arc::clone(&control);
         let why = "drains the ring buffers of the trace";
-        let handle = thread::spawn_exempt("takt-trace", why, move || reader.run(&shared))
-            .map_err(TraceError::Reader)?;
+        let read = move || {
+            // What it does not read in time is lost, on the machine that is looked into because it
+            // has too much to do.
+            let _favoured = takt_rt::policy::Favoured::begin(NICE);
+            reader.run(&shared)
+        };
+        let handle = thread::spawn_exempt("takt-trace", why, read).map_err(TraceError::Reader)?;
         let tid = handle.tid();
         Ok(Self { control, reader: Some(handle), tid })
     }
@@ -211,6 +219,11 @@ impl Tracer {
     /// Thread id of the reader.
     pub(crate) fn reader_tid(&self) -> i32 {
         self.tid
+    }
+
+    /// CPU time that the reader has taken so far.
+    pub fn reader_cpu_ns(&self) -> u64 {
+        takt_rt::clock::cpu_ns_of_thread(self.tid)
     }
 
     /// What keeps windows.
@@ -230,7 +243,8 @@ impl Tracer {
 
     /// With [`TraceOptions::windows_only`]: reads the events of `spans` (in the order of time, and
     /// apart from each other) out of the kernel's memory, with what was read of counters since the
-    /// last time. [`Trace::spans`] are those that were still there as a whole.
+    /// last time. [`Trace::spans`] are those that were still there, of one the end alone where its
+    /// begin was overwritten.
     ///
     /// # Errors
     /// [`TraceError::Ended`] when the reader has ended.

@@ -16,7 +16,7 @@ use super::flight::{Chunk, Flight, Mark};
 use super::open::Opened;
 use super::stacks::Stacks;
 use super::steal::StealLog;
-use super::window::{Window, inside};
+use super::window::{Window, covered, inside};
 use super::{Control, KeepAwake, TraceOptions, flight};
 use crate::error::TraceError;
 use crate::event::{Event, Kind, Span, Thread, Trace};
@@ -268,7 +268,7 @@ impl Reader {
             self.flights[index].push(Chunk { span, data }, usize::MAX, &[]);
         }
         let mut trace = self.hand_out(marked);
-        trace.spans = spans.iter().copied().filter(|span| span.from_ns >= whole_from_ns).collect();
+        trace.spans = covered(spans, whole_from_ns);
         // Beyond the windows the witness of gaps knows of no event that explains one.
         let firmware = &mut trace.firmware;
         firmware.gaps.retain(|gap| trace.spans.iter().any(|span| inside(gap, span)));

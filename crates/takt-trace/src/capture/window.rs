@@ -92,9 +92,29 @@ pub(super) fn inside(inner: &Span, outer: &Span) -> bool {
     outer.from_ns <= inner.from_ns && inner.to_ns <= outer.to_ns
 }
 
+/// What is left of `spans` where every ring holds everything from `whole_from_ns` on: of one that
+/// begins earlier the end, which may hold the cycle that is asked about.
+pub(super) fn covered(spans: &[Span], whole_from_ns: u64) -> Vec<Span> {
+    let left = spans.iter().map(|span| Span { from_ns: span.from_ns.max(whole_from_ns), ..*span });
+    left.filter(|span| span.from_ns < span.to_ns).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_span_whose_begin_was_forgotten_the_end_stays() {
+        let spans = [(10, 20), (30, 40), (50, 60)].map(|(from_ns, to_ns)| Span { from_ns, to_ns });
+        let left = |whole_from_ns| {
+            let left = covered(&spans, whole_from_ns);
+            left.iter().map(|span| (span.from_ns, span.to_ns)).collect::<Vec<_>>()
+        };
+        assert_eq!(left(0), [(10, 20), (30, 40), (50, 60)]);
+        assert_eq!(left(35), [(35, 40), (50, 60)]);
+        assert_eq!(left(40), [(50, 60)]);
+        assert_eq!(left(60), []);
+    }
 
     fn sample(time_ns: u64, bytes: u16) -> Vec<u8> {
         let mut record = b::PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();

@@ -160,5 +160,9 @@ pub fn judged(report: &Report, windows: &[(u64, u64)], expected: &[Cause], who: 
             outcome.wrong.push((worst.cause, worst.who.clone()));
         }
     }
+    if outcome.not_late > 0 || !outcome.wrong.is_empty() {
+        let late: u64 = report.threads.iter().map(|thread| thread.late).sum();
+        println!("  {} events lost, {late} cycles late, {:?}", report.lost_events, report.notes);
+    }
     outcome
 }
