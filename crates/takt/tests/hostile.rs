@@ -386,8 +386,18 @@ fn a_run_by_root_goes_through_no_link_of_another_user() {
         return;
     }
     let campaign = run(["campaign", "run", "sentryrt1", "--runs", link.to_str().unwrap()]).output().unwrap();
+    // A link of one's own that leads to it.
+    let through = workspace.path().join("through");
+    symlink("link", &through).unwrap();
+    let report = |out: &Path| {
+        let mut command = run(["report"]);
+        command.arg(target.join("own")).arg("--out").arg(out).output().unwrap()
+    };
     for output in [
         to("--runs", &link),
+        to("--runs", &through.join("deep")),
+        report(&link.join("report")),
+        report(&through),
         to("--runs", &link.join("deep/er")),
         to("--run-dir", &link.join("run")),
         campaign,
