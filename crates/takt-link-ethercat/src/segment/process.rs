@@ -187,7 +187,7 @@ impl Segment {
         if now_ns >= self.next_due_ns {
             self.run_due(now_ns);
         }
-        if !wire::is_ethercat(frame) || wire::has_passed(frame) {
+        if !wire::is_untagged_ethercat(frame) || frame::has_passed(frame) {
             return Outcome::Ignored;
         }
         self.counts.frames += 1;
