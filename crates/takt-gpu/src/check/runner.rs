@@ -134,7 +134,6 @@ pub enum RunnerError {
     /// A file or process.
     #[error("{what}: {source}")]
     Io {
-        /// Which.
         what: String,
         /// The system's answer.
         source: std::io::Error,
