@@ -76,9 +76,7 @@ pub(crate) fn preemption(tree: &Tree) -> Check {
 
 /// Major and minor version.
 fn release(tree: &Tree) -> Option<(u32, u32)> {
-    let text = tree.line("/proc/sys/kernel/osrelease")?;
-    let mut parts = text.split(|c: char| !c.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    takt_reserve::system::version(&tree.line("/proc/sys/kernel/osrelease")?)
 }
 
 pub(crate) fn throttling(tree: &Tree) -> Check {

@@ -23,7 +23,6 @@ use crate::error::DoctorError;
 pub enum Setting {
     /// A file below `/proc` or `/sys`.
     File {
-        /// Which.
         path: PathBuf,
         /// What is written.
         value: String,

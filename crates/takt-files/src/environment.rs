@@ -29,6 +29,21 @@ pub fn var_os(name: &str) -> Option<OsString> {
     if is_secure() { None } else { std::env::var_os(name) }
 }
 
+/// Refuses the file that the variable `name` names for a library which opens whatever is there: it
+/// would wait for a FIFO, and read a device without end. What else is wrong with the file, the
+/// library says itself.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] or [`ErrorKind::FileTooLarge`], with the variable in the text.
+pub fn check_file(name: &str, file: &Path, most_bytes: u64) -> io::Result<()> {
+    match crate::read(file, most_bytes) {
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::FileTooLarge) => {
+            Err(Error::new(error.kind(), format!("{name}={}: {error}", file.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// In a process with rights from its file: drops all variables but those that only say how to
 /// print, and sets PATH to [`SAFE_PATH`], for this process, the libraries in it and the processes
 /// that it starts. The names of what was dropped.

@@ -20,6 +20,10 @@ pub use write::{Draft, Folder, check_folder, make_folder, private_folder, state_
 /// Most bytes of a configuration: a hundred times the longest that is shipped.
 pub const CONFIGURATION_BYTES: u64 = 1 << 20;
 
+/// Most bytes of a file with authorities of certificates (PEM): a distribution's has a few hundred
+/// thousand.
+pub const AUTHORITIES_BYTES: u64 = 16 << 20;
+
 /// Most bytes of a file of figures (`summary.json`, `trace.json`, a model of the timing).
 pub const FIGURES_BYTES: u64 = 256 << 20;
 

@@ -2,7 +2,8 @@
 //!
 //! Who may write to a folder can rename what lies in it and plant his own in its place, whomever
 //! that belonged to. So each folder on the way is judged once it is open, and the next part is
-//! looked up in this open folder and not by its path (openat(2), path_resolution(7)).
+//! looked up in this open folder and not by its path (openat(2), path_resolution(7)). For outputs
+//! that the user named, folders are the user's choice, and whose the links are is judged alone.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -51,6 +52,19 @@ impl Users {
         }
         let why = format!("it belongs to user {}, this is user {}", found.st_uid, self.own);
         denied(what, path, &why, &self.way_out())
+    }
+
+    /// Refuses a symbolic link that somebody else made, on the way to an output.
+    fn check_link(self, path: &Path, found: &Stat) -> io::Result<()> {
+        if self.contains(found.st_uid) {
+            return Ok(());
+        }
+        let text = format!(
+            "{} is a symbolic link of user {}, which is not followed; name its target",
+            path.display(),
+            found.st_uid
+        );
+        Err(Error::new(ErrorKind::PermissionDenied, text))
     }
 
     fn way_out(self) -> String {
@@ -151,32 +165,78 @@ fn denied<T>(what: &str, path: &Path, why: &str, way_out: &str) -> io::Result<T>
 pub(crate) fn trusted_folder(path: &Path, users: Users) -> io::Result<OwnedFd> {
     // From the root: the current folder may lie in one of another user's.
     let path = if path.is_absolute() { path.to_path_buf() } else { std::env::current_dir()?.join(path) };
-    let root = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    users.check_owner("folder", Path::new("/"), &fstat(&root)?)?;
+    users.check_owner("folder", Path::new("/"), &fstat(&start("/")?)?)?;
+    let (folder, at) = walk(&path, users, Judged::All)?;
+    users.check_last(&folder, &at)?;
+    // The same folder, now to be read.
+    Ok(openat(&folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens the folder at `path` (for lookups alone, `O_PATH`), and makes it and those above it where
+/// there are none. All symbolic links on the way, also those to which others lead, are this user's
+/// or root's.
+///
+/// # Errors
+/// The system's answer, or [`ErrorKind::PermissionDenied`] that names the link.
+pub(crate) fn output_folder(path: &Path) -> io::Result<OwnedFd> {
+    Ok(walk(path, Users::new(None), Judged::Links)?.0)
+}
+
+/// What on the way has to belong to trusted users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judged {
+    /// Folders, which others may not be able to rename, and symbolic links.
+    All,
+    /// Symbolic links: whoever made one chooses where it leads.
+    Links,
+}
+
+fn start(path: &str) -> io::Result<OwnedFd> {
+    Ok(open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// The folder to which `path` leads, with where it is.
+fn walk(path: &Path, users: Users, judged: Judged) -> io::Result<(OwnedFd, PathBuf)> {
+    let (first, at) = if path.is_absolute() { ("/", "/") } else { (".", "") };
+    let mode = if judged == Judged::All { 0o755 } else { 0o777 };
     // The open folders down to the current one, with where they are; `..` is the one before, which
     // was judged.
-    let mut open_folders = vec![(root, PathBuf::from("/"))];
-    let mut parts = parts_of(&path);
+    let mut open_folders = vec![(start(first)?, PathBuf::from(at))];
+    let mut parts = parts_of(path);
     let mut links = 0;
     while let Some(part) = parts.pop_front() {
         let Some((folder, at)) = open_folders.last() else { break };
         match part {
-            Part::Root => open_folders.truncate(1),
+            Part::Root => open_folders = vec![(start("/")?, PathBuf::from("/"))],
             Part::Up if open_folders.len() > 1 => drop(open_folders.pop()),
-            Part::Up => {}
+            // Above the current folder; the root's is itself.
+            Part::Up => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let above = (openat(folder, "..", flags, Mode::empty())?, at.join(".."));
+                if at.as_os_str() != "/" {
+                    open_folders = vec![above];
+                }
+            }
             Part::Name(name) => {
-                users.check_on_the_way(folder, at)?;
+                if judged == Judged::All {
+                    users.check_on_the_way(folder, at)?;
+                }
                 let next_at = at.join(&name);
-                let next = open_or_make(folder, &name)?;
+                let next = open_or_make(folder, &name, mode)?;
                 // Judged once it is open: the name may come to mean something else at any time.
                 let found = fstat(&next)?;
                 match FileType::from_raw_mode(found.st_mode) {
                     FileType::Directory => {
-                        users.check_owner("folder", &next_at, &found)?;
+                        if judged == Judged::All {
+                            users.check_owner("folder", &next_at, &found)?;
+                        }
                         open_folders.push((next, next_at));
                     }
                     FileType::Symlink => {
-                        users.check_owner("symbolic link", &next_at, &found)?;
+                        match judged {
+                            Judged::All => users.check_owner("symbolic link", &next_at, &found)?,
+                            Judged::Links => users.check_link(&next_at, &found)?,
+                        }
                         links += 1;
                         if links > LINKS {
                             return Err(Errno::LOOP.into());
@@ -191,10 +251,7 @@ pub(crate) fn trusted_folder(path: &Path, users: Users) -> io::Result<OwnedFd> {
             }
         }
     }
-    let Some((folder, at)) = open_folders.pop() else { return Err(Errno::NOENT.into()) };
-    users.check_last(&folder, &at)?;
-    // The same folder, now to be read.
-    Ok(openat(&folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+    open_folders.pop().ok_or_else(|| Errno::NOENT.into())
 }
 
 enum Part {
@@ -215,18 +272,26 @@ fn parts_of(path: &Path) -> VecDeque<Part> {
 
 /// Opens whatever has the name, a symbolic link itself, to be looked at and gone through; makes a
 /// folder where there is nothing.
-fn open_or_make(folder: &OwnedFd, name: &OsString) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match openat(folder, name, flags, Mode::empty()) {
+fn open_or_make(folder: &OwnedFd, name: &OsString, mode: u32) -> io::Result<OwnedFd> {
+    match look(folder, name) {
         Err(Errno::NOENT) => {}
         answer => return Ok(answer?),
     }
-    match mkdirat(folder, name, Mode::from_raw_mode(0o755)) {
+    match mkdirat(folder, name, Mode::from_raw_mode(mode)) {
         // Somebody was quicker; whose it is, is looked at.
         Err(error) if error != Errno::EXIST => return Err(error.into()),
         _ => {}
     }
-    Ok(openat(folder, name, flags, Mode::empty())?)
+    Ok(look(folder, name)?)
+}
+
+fn look(folder: &OwnedFd, name: &OsString) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // As a folder first: only so does the kernel mount what is mounted on demand (autofs).
+    match openat(folder, name, flags | OFlags::DIRECTORY, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) => openat(folder, name, flags, Mode::empty()),
+        answer => answer,
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, open, openat, renameat, unlinkat};
 
 use crate::environment;
-use crate::walk::{Users, trusted_folder};
+use crate::walk::{Users, output_folder, trusted_folder};
 
 /// An open folder. It stays this folder, whatever its path comes to mean.
 #[derive(Debug)]
@@ -25,6 +25,16 @@ impl Folder {
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         Ok(Self(open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
+    /// Opens a folder for outputs that the user named, and makes it where there is none, as
+    /// [`make_folder`].
+    ///
+    /// # Errors
+    /// As [`make_folder`].
+    pub fn output(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(openat(output_folder(path)?, ".", flags, Mode::empty())?))
     }
 
     /// Opens the folder that holds `path`, with the last part of `path`.
@@ -150,25 +160,14 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a folder for outputs that the user named, with those above it. A symbolic link on the way
-/// that somebody else made is not followed, as by [`create_output`](crate::create_output): whoever
-/// made it would choose where folders and files of this user come to lie.
+/// that somebody else made is not followed, as by [`create_output`](crate::create_output), nor one
+/// to which a link of this user leads: whoever made it would choose where folders and files of this
+/// user come to lie. [`Folder::output`] opens the folder besides.
 ///
 /// # Errors
 /// The system's answer, or [`ErrorKind::PermissionDenied`] that names the link.
 pub fn make_folder(path: &Path) -> io::Result<()> {
-    let own = rustix::process::geteuid().as_raw();
-    for part in path.ancestors().filter(|part| !part.as_os_str().is_empty()) {
-        let Ok(found) = part.symlink_metadata() else { continue };
-        if found.is_symlink() && found.uid() != own && found.uid() != 0 {
-            let text = format!(
-                "{} is a symbolic link of user {}, which is not followed; name its target",
-                part.display(),
-                found.uid()
-            );
-            return Err(Error::new(ErrorKind::PermissionDenied, text));
-        }
-    }
-    std::fs::create_dir_all(path)
+    output_folder(path).map(drop)
 }
 
 /// As [`private_folder`] for a folder that the user named: it must be there.
@@ -307,15 +306,39 @@ mod tests {
         make_folder(&link.join("one/two")).unwrap();
         make_folder(&link).unwrap();
         assert!(target.join("one/two").is_dir());
+        make_folder(&link.join("../beside")).unwrap();
+        assert!(workspace.path().join("beside").is_dir());
+        Folder::output(&link.join("three")).unwrap().write("file", "text").unwrap();
+        assert_eq!(fs::read_to_string(target.join("three/file")).unwrap(), "text");
+        fs::remove_dir_all(target.join("three")).unwrap();
+        let circle = workspace.path().join("circle");
+        symlink("circle", &circle).unwrap();
+        assert_eq!(make_folder(&circle).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        fs::write(target.join("file"), "").unwrap();
+        assert_eq!(make_folder(&link.join("file")).unwrap_err().kind(), ErrorKind::NotADirectory);
         if lchown(&link, Some(65534), Some(65534)).is_err() {
             eprintln!("SKIPPED: another user's link needs root");
             return;
         }
-        for path in [link.join("three"), link.join("three/four"), link.clone()] {
+        // A link of one's own leads to it, with a name before it and as a whole.
+        let (own, beside) = (workspace.path().join("own"), workspace.path().join("beside/own"));
+        symlink("link/five", &own).unwrap();
+        symlink("../link", &beside).unwrap();
+        for path in [
+            link.join("three"),
+            link.join("three/four"),
+            link.clone(),
+            own.clone(),
+            own.join("six"),
+            beside.join("seven"),
+            beside,
+        ] {
             let error = make_folder(&path).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PermissionDenied);
             assert!(error.to_string().contains("link of user 65534"), "{error}");
         }
-        assert!(!target.join("three").exists());
+        for name in ["three", "five", "seven"] {
+            assert!(!target.join(name).exists(), "{name}");
+        }
     }
 }

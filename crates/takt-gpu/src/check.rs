@@ -54,8 +54,9 @@ pub struct CheckOptions {
     /// Frames of each measurement, at most, 10 to 1,000,000. Default 3000: a p99.9 rests on three
     /// of them.
     pub frames: u32,
-    /// Longest time of each measurement, seconds, above 0 to 86400; three frames are measured in
-    /// any case. Default 5: what is waited for without control takes 0.2 s a frame on an H200.
+    /// Longest time of each measurement, seconds, above 0 to 86400, after up to a tenth of it for
+    /// warming up; three frames are measured in any case. Default 5: what is waited for without
+    /// control takes 0.2 s a frame on an H200.
     pub measure_s: f64,
     /// Time for which the device's memory is watched while frames run, seconds, 0 to 86400; 0
     /// leaves it out. Default 600.
@@ -287,7 +288,7 @@ impl Frame {
         Ok([end_ns - start_ns, submitted_ns - start_ns, device_ns])
     }
 
-    /// So many frames, or those of so many seconds, of which a tenth is for warming up.
+    /// So many frames, or those of so many seconds; before them, up to a tenth as long to warm up.
     fn measure(
         &mut self,
         name: String,

@@ -123,7 +123,7 @@ pub fn build(
     capabilities: &[(u32, u32)],
     folder: &Path,
 ) -> Result<Vec<Entry>, GpuError> {
-    std::fs::create_dir_all(folder).map_err(|error| io("folder of kernels", folder, &error))?;
+    takt_files::make_folder(folder).map_err(|error| io("folder of kernels", folder, &error))?;
     let (cuda, emulated) = (compiler.version(), compiler.is_emulated());
     let mut list: Vec<Entry> = list_in(folder).unwrap_or_default();
     list.retain(|entry| entry.cuda != cuda || entry.emulated != emulated);

@@ -63,7 +63,10 @@ pub enum LabError {
     Executor(Box<dyn std::error::Error + Send + Sync>),
     /// Interference could not be started.
     #[error("interference: {0}")]
-    Load(String),
+    Load(#[from] takt_load::LoadError),
+    /// Interference could not be kept on its CPUs.
+    #[error("interference: {0}")]
+    LoadPlacement(#[source] takt_rt::Error),
     /// A task could not be started.
     #[error(transparent)]
     Runtime(#[from] takt_rt::Error),

@@ -103,18 +103,15 @@ impl Drop for Punctual {
 /// the caller.
 ///
 /// # Errors
-/// [`LabError::Load`].
+/// [`LabError::Load`], [`LabError::LoadPlacement`].
 pub(crate) fn start_load(interference: &Interference, scratch: &Path) -> Result<Load, LabError> {
     let profile = interference.profile();
-    let failed = |cause: String| LabError::Load(cause);
-    let Some(cpus) = interference.cpus else {
-        return Load::start(&profile, scratch).map_err(|e| failed(e.to_string()));
-    };
-    let before = affinity(0).map_err(|e| failed(e.to_string()))?;
-    set_affinity(0, &cpus).map_err(|e| failed(e.to_string()))?;
-    let load = Load::start(&profile, scratch).map_err(|e| failed(e.to_string()));
-    set_affinity(0, &before).map_err(|e| failed(e.to_string()))?;
-    load
+    let Some(cpus) = interference.cpus else { return Ok(Load::start(&profile, scratch)?) };
+    let before = affinity(0).map_err(LabError::LoadPlacement)?;
+    set_affinity(0, &cpus).map_err(LabError::LoadPlacement)?;
+    let load = Load::start(&profile, scratch);
+    set_affinity(0, &before).map_err(LabError::LoadPlacement)?;
+    Ok(load?)
 }
 
 impl Session {
@@ -280,7 +277,7 @@ impl Session {
     /// Starts the interference, if any, and lets it and the robot settle.
     ///
     /// # Errors
-    /// [`LabError::Load`].
+    /// [`LabError::Load`], [`LabError::LoadPlacement`].
     pub(crate) fn start_load(&mut self, interference: &Interference) -> Result<(), LabError> {
         if !interference.profile().is_off() {
             let scratch = self.dir.path().join(SCRATCH);

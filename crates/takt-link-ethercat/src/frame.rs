@@ -196,10 +196,13 @@ pub(crate) fn is_ethercat(frame: &[u8]) -> bool {
     ethercat_at(frame).is_some()
 }
 
-/// Whether a frame has been through the devices: the first one sets bit 1 of the first byte of the
-/// source address.
+/// Bit of the first source byte ("locally administered") that the first device sets: masters take a
+/// frame with their own address for one of their own that never went round.
+pub(crate) const PASSED: u8 = 0x02;
+
+/// Whether a frame has been through the devices.
 pub(crate) fn has_passed(frame: &[u8]) -> bool {
-    frame.get(6).is_some_and(|byte| byte & 2 != 0)
+    frame.get(6).is_some_and(|byte| byte & PASSED != 0)
 }
 
 impl<'a> Iterator for Datagrams<'a> {

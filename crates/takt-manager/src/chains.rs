@@ -9,9 +9,9 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use takt_model::{CallbackKind, Model};
+use takt_model::Model;
 
-use crate::infrastructure::is_brought_along;
+use crate::infrastructure::{activating, is_brought_along};
 use crate::words;
 
 mod remembered;
@@ -349,16 +349,6 @@ fn on_topics(model: &Model, fits: &impl Fn(&str) -> bool, side: Side) -> BTreeSe
     lists.flatten().map(|callback| callback.0).collect()
 }
 
-fn takes(model: &Model, callback: usize) -> Option<&str> {
-    let topic = match model.callbacks[callback].kind {
-        CallbackKind::Subscription { topic } => topic,
-        CallbackKind::Service { requests } => requests,
-        CallbackKind::Client { responses } => responses,
-        CallbackKind::Timer { .. } | CallbackKind::Source => return None,
-    };
-    model.topics.get(topic.0).map(|t| t.name.as_str())
-}
-
 fn by_parts(model: &Model, asked: &str, side: Side) -> Option<Vec<usize>> {
     let (node, what) = asked.split_once(':')?;
     let (node, what) = (plain(node), plain(what));
@@ -377,7 +367,8 @@ fn by_parts(model: &Model, asked: &str, side: Side) -> Option<Vec<usize>> {
         let list = on_topics(model, &same, side);
         some(of_node.iter().copied().filter(|i| list.contains(i)).collect())
     };
-    some(of_node.iter().copied().filter(|i| takes(model, *i).is_some_and(same)).collect())
+    let takes = |callback: usize| activating(model, &model.callbacks[callback]);
+    some(of_node.iter().copied().filter(|i| takes(*i).is_some_and(same)).collect())
         .or_else(|| on_topics(side))
         .or_else(|| on_topics(Side::End))
         .or_else(|| {

@@ -1,7 +1,7 @@
 //! What every node of ROS 2 brings along, whatever it is for: parameter services and events, log,
 //! simulated time, life cycle.
 
-use takt_model::{Callback, CallbackKind, Model};
+use takt_model::{Callback, CallbackKind, Model, TopicId};
 
 /// Topics that every node has, whatever it is for (`rclcpp` 28, `rclcpp_lifecycle` 28).
 const INFRASTRUCTURE_TOPICS: [&str; 4] = ["/parameter_events", "/rosout", "/clock", "/robot_description"];
@@ -29,13 +29,17 @@ pub(crate) fn is_brought_along(model: &Model, callback: &Callback) -> bool {
 
 /// The topic whose messages activate it.
 pub(crate) fn activating<'m>(model: &'m Model, callback: &Callback) -> Option<&'m str> {
-    let topic = match callback.kind {
-        CallbackKind::Subscription { topic } => topic,
-        CallbackKind::Service { requests } => requests,
-        CallbackKind::Client { responses } => responses,
-        CallbackKind::Timer { .. } | CallbackKind::Source => return None,
-    };
-    model.topics.get(topic.0).map(|topic| topic.name.as_str())
+    model.topics.get(takes(callback.kind)?.0).map(|topic| topic.name.as_str())
+}
+
+/// The topic that activates a callback. Periods of timers are in their names.
+pub(crate) fn takes(kind: CallbackKind) -> Option<TopicId> {
+    match kind {
+        CallbackKind::Subscription { topic } => Some(topic),
+        CallbackKind::Service { requests } => Some(requests),
+        CallbackKind::Client { responses } => Some(responses),
+        CallbackKind::Timer { .. } | CallbackKind::Source => None,
+    }
 }
 
 /// A topic that nodes have whatever they are for.

@@ -146,7 +146,7 @@ mod tests {
             return;
         }
         assert!(with("").is_ok());
-        for file in ["/proc/self/no-such-file", "/proc/self/status", folder.to_str().unwrap()] {
+        for file in ["/proc/self/no-such-file", "/proc/self/status", "/dev/zero", folder.to_str().unwrap()] {
             let error = with(file).unwrap_err().to_string();
             assert!(error.contains(&format!("{}={file}: ", tls::AUTHORITIES)), "{error}");
         }

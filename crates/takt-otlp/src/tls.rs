@@ -2,6 +2,8 @@
 //! SSL_CERT_DIR, as OpenSSL reads them) or those of one file alone.
 
 use std::io::{Read, Write};
+#[cfg(feature = "tls")]
+use std::path::Path;
 
 /// The variable of OpenTelemetry that names a file with authorities.
 pub(crate) const AUTHORITIES: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
@@ -37,12 +39,14 @@ impl Tls {
     pub(crate) fn new(authorities: Option<&str>) -> Result<Self, String> {
         use rustls::pki_types::CertificateDer;
         use rustls::pki_types::pem::PemObject;
+        use takt_files::AUTHORITIES_BYTES;
 
         let mut roots = rustls::RootCertStore::empty();
         match authorities {
             Some(file) => {
                 let wrong = |why: String| format!("{AUTHORITIES}={file}: {why}");
-                let bytes = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
+                let bytes = takt_files::read(Path::new(file), AUTHORITIES_BYTES);
+                let bytes = bytes.map_err(|error| wrong(error.to_string()))?;
                 for certificate in CertificateDer::pem_slice_iter(&bytes) {
                     let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
                     roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
@@ -53,6 +57,10 @@ impl Tls {
             }
             // Without any, no server is known: the sentence then says how to name one.
             None => {
+                const ALL: &str = "SSL_CERT_FILE";
+                let file = std::env::var_os(ALL).unwrap_or_default();
+                takt_files::environment::check_file(ALL, Path::new(&file), AUTHORITIES_BYTES)
+                    .map_err(|error| error.to_string())?;
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
@@ -98,6 +106,13 @@ fn in_words(error: &std::io::Error) -> String {
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => format!(
             "the authority of its certificate is not known here: {AUTHORITIES}=FILE names a file with it, in PEM"
         ),
+        // One of its verifier's reasons that have no variant.
+        Some(error @ Error::InvalidCertificate(CertificateError::Other(_)))
+            if error.to_string().contains("CaUsedAsEndEntity") =>
+        {
+            "its certificate is that of an authority: it needs one that an authority signed, with basicConstraints=CA:FALSE"
+                .to_owned()
+        }
         Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             "it speaks no TLS there: http:// asks without".to_owned()
         }

@@ -72,7 +72,6 @@ pub enum QueryError {
     /// A folder for what is read.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// Which.
         path: std::path::PathBuf,
         /// The system's answer.
         source: std::io::Error,

@@ -177,7 +177,7 @@ pub fn keep(folder: &Path, paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>, E
             summaries.push((file, summary));
         }
     }
-    std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    takt_files::make_folder(folder).map_err(Error::io(folder))?;
     for (file, summary) in &summaries {
         write_json(file, summary)?;
     }

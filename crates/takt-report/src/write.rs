@@ -35,10 +35,9 @@ pub struct Written {
 pub fn write(paths: &[impl AsRef<Path>], out: &Path, supplements: &Supplements) -> Result<Written, Error> {
     let collection = collect(paths)?;
     let document = build(&collection, supplements);
-    std::fs::create_dir_all(out).map_err(Error::io(out))?;
     // The folder may be another user's, and this may be root: what is written takes the place of
     // links, and follows none.
-    let folder = Folder::open(out).map_err(Error::io(out))?;
+    let folder = Folder::output(out).map_err(Error::io(out))?;
     let figures_path = out.join(FIGURES_FOLDER);
     let figures_folder = folder.subfolder(FIGURES_FOLDER).map_err(Error::io(&figures_path))?;
     let put = |folder: &Folder, at: &Path, name: &str, text: &str| -> Result<PathBuf, Error> {

@@ -97,14 +97,7 @@ impl Default for AcquisitionConfig {
 
 impl AcquisitionConfig {
     pub(crate) fn settings(&self) -> ThreadSettings {
-        ThreadSettings {
-            policy: self.policy,
-            cpus: self.cpus,
-            timer_slack_ns: (!self.policy.is_real_time()).then_some(1),
-            lock_memory: self.lock_memory,
-            prefault_stack_bytes: 64 << 10,
-            strict: self.strict,
-        }
+        ThreadSettings::of_task(self.policy, self.cpus, self.lock_memory, self.strict)
     }
 }
 

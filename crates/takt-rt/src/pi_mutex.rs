@@ -431,7 +431,8 @@ mod tests {
         let mutex = PiMutex::new(()).unwrap();
         let guard = mutex.lock().unwrap();
         let tid = sys::gettid();
-        assert!(kernel_priority(tid) >= 0);
+        let own = kernel_priority(tid);
+        assert_ne!(own, -51, "as if it had inherited already");
         std::thread::scope(|scope| {
             let (send, receive) = mpsc::channel();
             let mutex = &mutex;
@@ -452,7 +453,7 @@ mod tests {
                 std::thread::yield_now();
             }
             drop(guard);
-            assert!(kernel_priority(tid) >= 0);
+            assert_eq!(kernel_priority(tid), own, "what was inherited is given back with the lock");
         });
     }
 }

@@ -13,6 +13,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::sys;
+
 /// More than a line of `stat` or a name: one system call reads it whole and another finds the end.
 /// `fs::read` grows from 32 bytes, because these files have no size, which costs a quarter more.
 const AT_ONCE: usize = 1024;
@@ -121,6 +123,12 @@ impl<B: AsRef<[u8]>> Stat<B> {
     pub fn start_ticks(&self) -> Option<u64> {
         self.number(22)
     }
+}
+
+/// Effective capabilities of the calling thread (`CapEff` of its status, capabilities(7)), a bit
+/// for each; `None` where they cannot be reported.
+pub fn capabilities() -> Option<u64> {
+    u64::from_str_radix(&sys::status_field("CapEff:")?, 16).ok()
 }
 
 /// Length of a tick in the counters of `/proc`: 10 ms on every architecture of today.

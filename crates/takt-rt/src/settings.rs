@@ -84,6 +84,13 @@ impl ProcessSettings {
 }
 
 impl ThreadSettings {
+    /// Of the one task of a robot: sleeps end at once under a policy whose timers have slack, and
+    /// 64 KiB of its stack are there before it runs.
+    pub fn of_task(policy: Policy, cpus: Option<CpuSet>, lock_memory: MemoryLock, strict: bool) -> Self {
+        let timer_slack_ns = (!policy.is_real_time()).then_some(1);
+        Self { policy, cpus, timer_slack_ns, lock_memory, prefault_stack_bytes: 64 << 10, strict }
+    }
+
     /// These settings with another policy.
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.policy = policy;

@@ -20,9 +20,7 @@ pub(crate) const DEADLINE_AFFINITY_FIX: &str = "leave `cpus` out for SCHED_DEADL
 /// Whether the calling thread holds capability `bit`; true when it cannot be reported, so that
 /// nothing is blamed wrongly.
 pub(crate) fn has_capability(bit: u32) -> bool {
-    status_field("CapEff:")
-        .and_then(|text| u64::from_str_radix(&text, 16).ok())
-        .is_none_or(|caps| caps >> bit & 1 == 1)
+    crate::procfs::capabilities().is_none_or(|all| all >> bit & 1 == 1)
 }
 
 /// First word after `key` in /proc/thread-self/status.

@@ -18,6 +18,7 @@ use object_store::path::Path;
 use object_store::{
     ClientConfigKey, Error, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
 };
+use takt_files::AUTHORITIES_BYTES;
 use tokio::runtime::Runtime;
 
 use crate::backend::{Backend, Draft, Meta};
@@ -29,6 +30,9 @@ const PART: usize = 8 << 20;
 /// A server that is gone or asks for time is tried again for so long; below the patience of whoever
 /// asks, whose error has the reason then and not only that it takes long.
 const AGAIN: Duration = Duration::from_secs(20);
+
+/// The variable that names a file with the authorities that the client believes.
+const AUTHORITIES: &str = "SSL_CERT_FILE";
 
 /// How long the end of an upload that failed waits for the server to forget its parts.
 const FORGET: Duration = Duration::from_secs(5);
@@ -147,6 +151,10 @@ fn provide_tls() {
 /// repeated: they are keys.
 pub(crate) fn check(environment: impl Iterator<Item = (OsString, OsString)>) -> Result<(), String> {
     for (name, value) in environment {
+        if name == AUTHORITIES {
+            takt_files::environment::check_file(AUTHORITIES, value.as_ref(), AUTHORITIES_BYTES)
+                .map_err(|error| error.to_string())?;
+        }
         let Some(name) = name.to_str().filter(|name| name.starts_with("AWS_")) else { continue };
         let is_address = name.starts_with("AWS_ENDPOINT");
         if !is_address
@@ -174,10 +182,10 @@ pub(crate) fn check(environment: impl Iterator<Item = (OsString, OsString)>) -> 
 
 /// In words, what kept both sides from speaking TLS, as the client's library names it.
 fn without_tls(cause: &str) -> Option<&'static str> {
-    let authorities = std::env::var_os("SSL_CERT_FILE");
+    let authorities = std::env::var_os(AUTHORITIES);
     Some(match cause {
         _ if cause.contains("UnknownIssuer") => match authorities {
-            Some(file) if std::fs::read(&file).is_err() => {
+            Some(file) if takt_files::read(file.as_ref(), AUTHORITIES_BYTES).is_err() => {
                 "the authority of the server's certificate is not known here, and the file that SSL_CERT_FILE names cannot be read"
             }
             Some(_) => {

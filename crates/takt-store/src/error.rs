@@ -75,15 +75,10 @@ pub enum StoreError {
     },
     /// A run directory that cannot be stored.
     #[error("{path}: {why}", path = path.display())]
-    Run {
-        /// Which.
-        path: PathBuf,
-        why: String,
-    },
+    Run { path: PathBuf, why: String },
     /// A file on this side.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// Which.
         path: PathBuf,
         /// The system's answer.
         source: std::io::Error,

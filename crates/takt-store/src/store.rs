@@ -292,7 +292,7 @@ impl Store {
         }
         let draft = to.join(format!("{name}.cut-{}", std::process::id()));
         // Its own, also in a folder that others write to: what is there is not followed.
-        std::fs::create_dir_all(draft.parent().unwrap_or(to)).map_err(failed_at(to))?;
+        takt_files::make_folder(draft.parent().unwrap_or(to)).map_err(failed_at(to))?;
         std::fs::create_dir(&draft).map_err(failed_at(&draft))?;
         let outcome = self
             .fetch(&entry.run, &files, &draft)

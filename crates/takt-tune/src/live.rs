@@ -18,7 +18,7 @@ use takt_rt::placement::{self, CpuSet};
 use takt_rt::policy::Policy;
 use takt_rt::procfs::CpuTime;
 use takt_watch::rights::Facts;
-use takt_watch::{CycleFeed, Report, Settings as WatchSettings, Target, ThreadReport, Watcher, target};
+use takt_watch::{CycleFeed, LoopReport, Report, Settings as WatchSettings, Target, Watcher, target};
 
 use crate::aim::{Aim, Time};
 use crate::catalog::{Knob, Loop};
@@ -148,7 +148,7 @@ pub struct Seen {
     /// How much of each CPU was used.
     pub busy: Vec<(usize, f64)>,
     /// The loop, as it was found.
-    pub thread: ThreadReport,
+    pub thread: LoopReport,
 }
 
 impl<'a> Live<'a> {
@@ -453,17 +453,17 @@ impl Drop for Live<'_> {
 
 /// The loop that is meant: of the threads that the aim names, or of all, the fastest that has a
 /// period.
-fn choose<'r>(report: &'r Report, aim: &Aim) -> Result<&'r ThreadReport, String> {
-    type Names = fn(&ThreadReport) -> &str;
+fn choose<'r>(report: &'r Report, aim: &Aim) -> Result<&'r LoopReport, String> {
+    type Names = fn(&LoopReport) -> &str;
     // A thread's own name before that of its process, which others have as well.
     let of_name = [|thread| thread.name.as_str(), |thread| thread.process.as_str()] as [Names; 2];
     let named = |name: Names| {
-        let meant = move |thread: &&ThreadReport| {
+        let meant = move |thread: &&LoopReport| {
             aim.thread.as_ref().is_none_or(|pattern| target::matches(pattern, name(thread)))
         };
         report.threads.iter().filter(meant)
     };
-    let fastest = |threads: &mut dyn Iterator<Item = &'r ThreadReport>| {
+    let fastest = |threads: &mut dyn Iterator<Item = &'r LoopReport>| {
         threads.max_by(|a, b| a.rate_hz.total_cmp(&b.rate_hz))
     };
     let periodic = |name: Names| fastest(&mut named(name).filter(|thread| thread.period_us.is_some()));
@@ -492,7 +492,7 @@ fn choose<'r>(report: &'r Report, aim: &Aim) -> Result<&'r ThreadReport, String>
 }
 
 /// What the catalogue needs to know.
-fn about(thread: &ThreadReport) -> Result<Loop, TuneError> {
+fn about(thread: &LoopReport) -> Result<Loop, TuneError> {
     let ended = || TuneError::Ended { name: thread.name.clone(), tid: thread.tid };
     let policy = Policy::read(thread.tid).map_err(|_| ended())?;
     let cpus: CpuSet = placement::affinity(thread.tid).map_err(|_| ended())?;

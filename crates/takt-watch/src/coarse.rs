@@ -6,7 +6,7 @@ use takt_rt::clock::monotonic_ns;
 use takt_rt::{placement, policy::Policy};
 use takt_stats::Summary;
 
-use crate::report::{Kind, Report, Share, ThreadReport};
+use crate::report::{Kind, LoopReport, Report, Share};
 use crate::target::{Thread, Watched};
 
 /// Counters of one thread (Documentation/scheduler/sched-stats.rst; `status` of proc(5)).
@@ -67,7 +67,7 @@ impl Coarse {
 
     /// What they say.
     pub fn report(&self, target: &str, why: &str) -> Report {
-        let mut threads: Vec<ThreadReport> = self
+        let mut threads: Vec<LoopReport> = self
             .threads
             .iter()
             .filter(|(_, (_, first, last))| last.1.voluntary > first.1.voluntary)
@@ -100,7 +100,7 @@ impl Coarse {
     }
 }
 
-fn of(tid: i32, thread: &Thread, first: &At, last: &At) -> ThreadReport {
+fn of(tid: i32, thread: &Thread, first: &At, last: &At) -> LoopReport {
     let since = |pick: fn(&Counters) -> u64| pick(&last.1).saturating_sub(pick(&first.1));
     let seconds = last.0.saturating_sub(first.0) as f64 / 1e9;
     let sleeps = since(|counters| counters.voluntary);
@@ -113,7 +113,7 @@ fn of(tid: i32, thread: &Thread, first: &At, last: &At) -> ThreadReport {
         count: 0,
         us: since(|c| c.waited_ns) as f64 / 1e3,
     };
-    ThreadReport {
+    LoopReport {
         histograms: None,
         name: thread.name.clone(),
         pid: thread.pid,

@@ -46,7 +46,7 @@ mod windows;
 
 pub use cycle_feed::CycleFeed;
 pub use error::WatchError;
-pub use report::{Kind, Report, ThreadReport};
+pub use report::{Kind, LoopReport, Report};
 pub use rundir::Recording;
 pub use session::{Options, watch};
 pub use takt_trace::TraceOptions;

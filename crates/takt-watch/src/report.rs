@@ -56,7 +56,7 @@ pub struct Total {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ThreadReport {
+pub struct LoopReport {
     pub name: String,
     /// Its process.
     pub pid: i32,
@@ -120,7 +120,7 @@ pub struct ThreadReport {
     pub histograms: Option<Box<[Exponential; 2]>>,
 }
 
-impl ThreadReport {
+impl LoopReport {
     /// Share of the cycles that were late, 0 to 1.
     pub fn late_share(&self) -> f64 {
         if self.releases == 0 { 0.0 } else { self.late as f64 / self.releases as f64 }
@@ -136,7 +136,7 @@ pub struct Report {
     pub seconds: f64,
     /// The threads: periodic ones first, then those that somebody drives, then the others; the most
     /// frequent first.
-    pub threads: Vec<ThreadReport>,
+    pub threads: Vec<LoopReport>,
     /// The links that were asked for.
     pub links: Vec<crate::link::LinkReport>,
     /// Where the time of all late cycles of all threads went, greatest first.

@@ -16,7 +16,7 @@ pub struct Missing {
 /// What was read of the machine and of this process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// Effective capabilities (`CapEff` of /proc/self/status).
+    /// Effective capabilities.
     pub capabilities: u64,
     /// kernel.perf_event_paranoid; None where the file is missing.
     pub paranoid: Option<i32>,
@@ -51,10 +51,6 @@ const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 impl Facts {
     pub fn read() -> Self {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let capabilities =
-            capabilities.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or_default();
         let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok();
         let mounted = |root: &&str| {
             // A folder that may not be entered is there.
@@ -76,7 +72,7 @@ impl Facts {
         };
         let pids = fs::read_link("/proc/self/ns/pid").ok();
         Self {
-            capabilities,
+            capabilities: takt_rt::procfs::capabilities().unwrap_or_default(),
             paranoid: paranoid.and_then(|text| text.trim().parse().ok()),
             mounted: TRACEFS.iter().any(mounted),
             readable: TRACEFS.iter().any(readable),

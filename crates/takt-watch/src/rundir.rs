@@ -15,7 +15,7 @@ use takt_trace::perfetto::{Argument, PerfettoError, Task, Writer};
 
 use crate::error::WatchError;
 use crate::history::History;
-use crate::report::{Report, ThreadReport};
+use crate::report::{LoopReport, Report};
 
 /// The report in the run directory.
 pub const WATCH_FILE: &str = "watch.json";
@@ -161,11 +161,11 @@ fn file_name(tid: i32) -> String {
     format!("thread-{tid}")
 }
 
-fn lateness(thread: &ThreadReport) -> f64 {
+fn lateness(thread: &LoopReport) -> f64 {
     thread.totals.iter().map(|total| total.us).sum()
 }
 
-fn measures(thread: &ThreadReport) -> [Measure; 2] {
+fn measures(thread: &LoopReport) -> [Measure; 2] {
     let file = file_name(thread.tid);
     let named = format!("{} ({})", thread.name, thread.tid);
     let name = |what: &str| format!("{what}-{}", thread.tid);
@@ -186,7 +186,7 @@ fn measures(thread: &ThreadReport) -> [Measure; 2] {
 }
 
 /// What `takt trace` would say of the thread, as far as it is known.
-fn analysis(thread: &ThreadReport, report: &Report) -> Value {
+fn analysis(thread: &LoopReport, report: &Report) -> Value {
     let thresholds = Thresholds {
         lateness_ns: (thread.late_beyond_us * 1e3) as u64,
         response_ns: thread.deadline_us.map(|us| (us * 1e3) as u64),

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Cell, Paragraph, Row, Table};
 
-use crate::report::{Report, ThreadReport};
+use crate::report::{LoopReport, Report};
 
 const MUTED: Color = Color::DarkGray;
 const GOOD: Color = Color::Green;
@@ -73,7 +73,7 @@ pub fn signed(us: f64) -> String {
     if us < 0.0 { format!("-{}", time(-us)) } else { time(us) }
 }
 
-fn late_style(thread: &ThreadReport) -> Color {
+fn late_style(thread: &LoopReport) -> Color {
     match thread.late_share() {
         0.0 => GOOD,
         share if share < 0.01 => WARN,
@@ -81,7 +81,7 @@ fn late_style(thread: &ThreadReport) -> Color {
     }
 }
 
-fn draw_threads(frame: &mut Frame<'_>, area: Rect, threads: &[ThreadReport]) {
+fn draw_threads(frame: &mut Frame<'_>, area: Rect, threads: &[LoopReport]) {
     let head = [
         "thread",
         "period",
@@ -144,7 +144,7 @@ fn draw_totals(frame: &mut Frame<'_>, area: Rect, report: &Report) {
 }
 
 fn draw_worst(frame: &mut Frame<'_>, area: Rect, report: &Report) {
-    let mut worst: Vec<(&ThreadReport, _)> = report
+    let mut worst: Vec<(&LoopReport, _)> = report
         .threads
         .iter()
         .flat_map(|thread| thread.windows.iter().map(move |late| (thread, late)))
@@ -181,8 +181,8 @@ mod tests {
         terminal.backend().to_string()
     }
 
-    fn thread() -> ThreadReport {
-        ThreadReport {
+    fn thread() -> LoopReport {
+        LoopReport {
             histograms: None,
             name: "control".to_owned(),
             pid: 7,

@@ -41,6 +41,13 @@ pub use self::store::Store;
 pub use self::trace::Trace;
 pub use self::watch::Watch;
 
+/// Help of `--otlp`, wherever it is.
+#[cfg(feature = "otlp")]
+const OTLP: &str = "\
+Tell an OpenTelemetry collector at this address (OTLP over HTTP, such as http://127.0.0.1:4318; https:// where takt was \
+built with TLS) of it; the variables OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE, \
+OTEL_RESOURCE_ATTRIBUTES and OTEL_METRIC_EXPORT_INTERVAL count";
+
 /// Real-time Linux for robots: run it, prove it, keep it.
 #[derive(Debug, Parser)]
 #[command(

@@ -264,6 +264,30 @@ fn named_as(workspace: &Path, number: usize, kind: &str, command: &str) -> Vec<S
     wrong
 }
 
+/// Files that variables of the environment name.
+#[test]
+#[cfg(feature = "s3")]
+fn fifos_and_endless_files_are_refused_where_the_environment_names_authorities() {
+    let workspace = workspace();
+    let fifo = workspace.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let otlp = "run c.toml --seconds 0.2 --view none --runs OUT --otlp https://127.0.0.1:9";
+    let bucket = "store ls s3://bucket";
+    for (variable, command) in
+        [("OTEL_EXPORTER_OTLP_CERTIFICATE", otlp), ("SSL_CERT_FILE", otlp), ("SSL_CERT_FILE", bucket)]
+    {
+        for file in [fifo.to_str().unwrap(), "/dev/zero"] {
+            let mut command = run(command.split(' '));
+            command.current_dir(workspace.path()).env_remove("OTEL_EXPORTER_OTLP_CERTIFICATE");
+            command.env("AWS_ENDPOINT_URL", "https://127.0.0.1:9").env(variable, file);
+            let what = format!("{command:?}");
+            let output = ended(command, &what);
+            has(&refusal(&output), &[&format!("{variable}={file}: "), "a regular file is needed"]);
+            assert!(!workspace.path().join("OUT").exists(), "{what}");
+        }
+    }
+}
+
 /// A store whose files were replaced.
 #[test]
 fn a_store_of_fifos_is_refused() {
@@ -386,8 +410,18 @@ fn a_run_by_root_goes_through_no_link_of_another_user() {
         return;
     }
     let campaign = run(["campaign", "run", "sentryrt1", "--runs", link.to_str().unwrap()]).output().unwrap();
+    // A link of one's own that leads to it.
+    let through = workspace.path().join("through");
+    symlink("link", &through).unwrap();
+    let report = |out: &Path| {
+        let mut command = run(["report"]);
+        command.arg(target.join("own")).arg("--out").arg(out).output().unwrap()
+    };
     for output in [
         to("--runs", &link),
+        to("--runs", &through.join("deep")),
+        report(&link.join("report")),
+        report(&through),
         to("--runs", &link.join("deep/er")),
         to("--run-dir", &link.join("run")),
         campaign,

@@ -134,7 +134,6 @@ pub enum RunnerError {
     /// A file or process.
     #[error("{what}: {source}")]
     Io {
-        /// Which.
         what: String,
         /// The system's answer.
         source: std::io::Error,
@@ -256,7 +255,7 @@ impl Folder {
         if !fresh && path.read_dir().map_err(io(&path))?.next().is_some() {
             return Err(wrong("is not empty: give a folder of its own".to_owned()));
         }
-        std::fs::create_dir_all(&path).map_err(io(&path))?;
+        takt_files::make_folder(&path).map_err(io(&path))?;
         let folder = Self { path, about: asked, fresh };
         folder.write_about()?;
         Ok(folder)

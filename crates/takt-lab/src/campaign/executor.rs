@@ -20,7 +20,6 @@ const GUEST_OVERHEAD_GUESS: Duration = Duration::from_secs(30);
 /// What to do about a run.
 #[derive(Debug)]
 pub struct RunOrder<'a> {
-    /// Which.
     pub run: &'a CellRun,
     /// Its resolved configuration.
     pub config: &'a Path,
@@ -53,23 +52,18 @@ pub struct Queue {
 pub enum Step<'a> {
     /// A run begins.
     Begins {
-        /// Which.
         run: &'a CellRun,
         /// Time left for all, as far as known.
         left: Duration,
     },
     /// A run ended; the cause where it failed.
     Ended {
-        /// Which.
         run: &'a CellRun,
         /// What became of it.
         outcome: Result<(), RunFailure>,
     },
     /// A run that had ended is made again.
-    Again {
-        /// Which.
-        run: &'a CellRun,
-    },
+    Again { run: &'a CellRun },
     /// Where the open runs are.
     Queue(Queue),
     /// Something that whoever waits should know, a sentence.
@@ -81,38 +75,24 @@ pub enum Step<'a> {
 pub enum Progress<'a> {
     /// A run begins.
     Begin {
-        /// Which.
         run: &'a CellRun,
         /// Time left for all, as far as known.
         left: Duration,
     },
     /// A run was measured before.
-    Kept {
-        /// Which.
-        run: &'a CellRun,
-    },
+    Kept { run: &'a CellRun },
     /// A run waits for another kernel, or another condition.
-    Waits {
-        /// Which.
-        run: &'a CellRun,
-    },
+    Waits { run: &'a CellRun },
     /// A run ended.
-    End {
-        /// Which.
-        run: &'a CellRun,
-    },
+    End { run: &'a CellRun },
     /// A run failed; the campaign goes on, and the table says so.
     Failed {
-        /// Which.
         run: &'a CellRun,
         /// Why.
         cause: &'a str,
     },
     /// A run that had ended is made again.
-    Again {
-        /// Which.
-        run: &'a CellRun,
-    },
+    Again { run: &'a CellRun },
     /// Where the open runs are, when others make them.
     Queue(Queue),
     /// Something that whoever waits should know, a sentence.

@@ -109,7 +109,7 @@ impl Maker {
         let campaign = order.dir.parent().unwrap_or(Path::new("."));
         let directory = campaign.join(GUESTS).join(&order.run.name);
         set_aside(&directory)?;
-        fs::create_dir_all(&directory).map_err(Error::io(&directory))?;
+        takt_files::make_folder(&directory).map_err(Error::io(&directory))?;
         let description = self.virtual_machine(name, &kernel, order.run);
         let described = directory.join("virtual-machine.json");
         write_json(&described, &description)?;

@@ -36,7 +36,7 @@ pub enum CaptureError {
     /// The file.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Where it is.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
@@ -44,7 +44,7 @@ pub enum CaptureError {
     /// The file is none.
     #[error("{}: {reason}. Accepted are pcapng and pcap files of Ethernet frames, as takt, tcpdump and Wireshark write them", path.display())]
     Format {
-        /// Which.
+        /// Where it is.
         path: PathBuf,
         /// What the reader says.
         reason: String,

@@ -309,6 +309,7 @@ fn agreed(far_ns: &mut [f64; JUMP_AFTER]) -> Option<f64> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use takt_rt::random::SplitMix64;
 
     /// Runs a lock for `cycles` against a clock with `drift_ppm` and `start`; the farthest phase of
     /// a frame's passage after the first second, by the clock's own truth.
@@ -404,13 +405,6 @@ mod tests {
         (locked, farthest)
     }
 
-    fn random(state: &mut u64) -> u64 {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        *state
-    }
-
     #[test]
     fn a_clock_that_is_silent_is_not_followed_on_our_own_word() {
         let (locked, _) = spoilt(&mut |_, _| None);
@@ -422,12 +416,12 @@ mod tests {
 
     #[test]
     fn a_clock_that_reports_no_time_is_no_lock() {
-        let mut state = 88_172_645_463_325_252;
+        let mut random = SplitMix64::new(1);
         let few = u64::from(MOST_FAR) + 1;
         for (name, shows) in [
             ("zero", &mut (|_, _| Some(0_u64)) as Shows<'_>),
             ("stuck", &mut |_, _| Some(3_000_123_456_u64)),
-            ("random", &mut |_, _| Some(random(&mut state))),
+            ("random", &mut |_, _| Some(random.bits())),
         ] {
             let (locked, _) = spoilt(shows);
             assert!(locked <= few, "{name}: locked in {locked} of 6000 cycles");
@@ -447,9 +441,9 @@ mod tests {
         let (locked, farthest) =
             spoilt(&mut |cycle, time_ns| Some(if cycle % 64 == 63 { time_ns } else { time_ns + 300_000 }));
         assert!(locked <= few && farthest < 20_000, "63 of 64: locked {locked}, {farthest} ns off");
-        let mut state = 88_172_645_463_325_252;
+        let mut random = SplitMix64::new(1);
         let (locked, farthest) = spoilt(&mut |_, time_ns| {
-            Some(if random(&mut state).is_multiple_of(2) { time_ns } else { time_ns + 400_000 })
+            Some(if random.bits().is_multiple_of(2) { time_ns } else { time_ns + 400_000 })
         });
         assert!(locked <= 64 && farthest < 20_000, "half: locked {locked}, {farthest} ns off");
         // To either side: that is not a jump.

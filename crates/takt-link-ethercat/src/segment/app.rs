@@ -1,5 +1,7 @@
 //! What the micro-controllers drive and measure.
 
+use takt_rt::random::SplitMix64;
+
 use super::config::{DeviceConfig, SegmentConfig};
 use super::drive::{Drive, error_code};
 use super::objects::{
@@ -26,7 +28,7 @@ pub(super) enum App {
 pub(super) struct Sensor {
     index: u16,
     values: [i16; 6],
-    noise: u64,
+    noise: SplitMix64,
     /// Of the joint it sits on: position, speed, torque.
     pub(super) joint: [f64; 3],
 }
@@ -48,7 +50,7 @@ impl App {
             Self::Sensor(Sensor {
                 index: object,
                 values: [0; 6],
-                noise: 0x9E37_79B9_7F4A_7C15 ^ (index as u64 + 1) << 17,
+                noise: SplitMix64::new(index as u64),
                 joint: [0.0; 3],
             })
         };
@@ -142,12 +144,9 @@ impl App {
 }
 
 impl Sensor {
-    /// A step of xorshift: noise of -2 to 1 units.
+    /// Noise of -2 to 1 units.
     fn noise(&mut self) -> f64 {
-        self.noise ^= self.noise << 13;
-        self.noise ^= self.noise >> 7;
-        self.noise ^= self.noise << 17;
-        (self.noise & 3) as f64 - 2.0
+        self.noise.within(0, 3) as f64 - 2.0
     }
 
     fn sample(&mut self) {

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use takt_rt::random::SplitMix64;
+
 use super::device::AlState;
 use super::drive::DriveState;
 use super::sii::{Identity, SiiDefect};
@@ -35,7 +37,7 @@ impl Rule {
     }
 
     /// Whether the rule hits this frame.
-    pub(super) fn hits(&mut self, random: &mut u64) -> bool {
+    pub(super) fn hits(&mut self, random: &mut SplitMix64) -> bool {
         self.seen += 1;
         match &mut self.when {
             When::Never => false,
@@ -45,12 +47,7 @@ impl Rule {
                 hit
             }
             When::Every(n) => *n > 0 && self.seen.is_multiple_of(*n),
-            When::Probability(p) => {
-                *random ^= *random << 13;
-                *random ^= *random >> 7;
-                *random ^= *random << 17;
-                ((*random >> 11) as f64) < *p * (1_u64 << 53) as f64
-            }
+            When::Probability(p) => random.unit() < *p,
         }
     }
 }

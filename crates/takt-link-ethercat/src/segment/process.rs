@@ -1,6 +1,8 @@
 //! A frame's way through all devices.
 
 use std::sync::Arc;
+
+use takt_rt::random::SplitMix64;
 use takt_rt::ring::Consumer;
 
 use super::app::App;
@@ -70,7 +72,7 @@ pub struct Segment {
     cyclic: bool,
     scratch: Box<[u8]>,
     pub(super) faults: WireFaults,
-    random: u64,
+    random: SplitMix64,
     counts: Counts,
     log: Log,
     /// While a thread of its own works on a frame whose truth somebody reads.
@@ -123,7 +125,7 @@ impl Segment {
             cyclic: false,
             scratch: vec![0; MAX_FRAME + 1024].into_boxed_slice(),
             faults: WireFaults::default(),
-            random: config.seed | 1 << 63,
+            random: SplitMix64::new(config.seed),
             counts: Counts::default(),
             log: Log::default(),
             pulse: None,
@@ -185,7 +187,7 @@ impl Segment {
         if now_ns >= self.next_due_ns {
             self.run_due(now_ns);
         }
-        if !wire::is_ethercat(frame) || wire::has_passed(frame) {
+        if !wire::is_untagged_ethercat(frame) || frame::has_passed(frame) {
             return Outcome::Ignored;
         }
         self.counts.frames += 1;

@@ -1,5 +1,7 @@
 //! The frame on the wire: Ethernet header, EtherCAT header, datagrams (ETG.1000.4, section 5).
 
+use crate::frame::PASSED;
+
 /// EtherType of EtherCAT.
 pub const ETHERTYPE: u16 = 0x88A4;
 /// Longest frame that a segment takes: Ethernet header and 1500 bytes, without VLAN tag and
@@ -11,10 +13,6 @@ pub(super) const FIRST_DATAGRAM: usize = 16;
 pub(super) const DATAGRAM_HEADER: usize = 10;
 /// Datagram header and working counter.
 pub(super) const DATAGRAM_OVERHEAD: usize = 12;
-
-/// Bit of the first source byte ("locally administered") that the first sub-device sets: masters
-/// take a frame with their own address for one of their own that never went round.
-const PASSED: u8 = 0x02;
 
 /// Why a frame was left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -130,7 +128,8 @@ pub(super) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     }
 }
 
-pub(super) fn is_ethercat(frame: &[u8]) -> bool {
+/// Without a tag (802.1Q): captures hold tagged frames, too, and these devices take none.
+pub(super) fn is_untagged_ethercat(frame: &[u8]) -> bool {
     frame.get(12..14).is_some_and(|kind| kind == ETHERTYPE.to_be_bytes())
 }
 
@@ -139,11 +138,6 @@ pub(super) fn mark_passed(frame: &mut [u8]) {
     if let Some(byte) = frame.get_mut(6) {
         *byte |= PASSED;
     }
-}
-
-/// Whether the mark is set: a frame that must not go round again.
-pub(super) fn has_passed(frame: &[u8]) -> bool {
-    frame.get(6).is_some_and(|byte| byte & PASSED != 0)
 }
 
 /// Checks the whole frame, so that a bad one is not half executed; returns the end of its

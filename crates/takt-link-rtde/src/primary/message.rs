@@ -45,7 +45,7 @@ pub enum PrimaryError {
         "kinematics info with impossible {what}; accepted: finite, lengths within 10 m, angles within 4 pi"
     )]
     Impossible {
-        /// Which.
+        /// The numbers, in words.
         what: &'static str,
     },
 }

@@ -3,7 +3,7 @@
 //! Source: Universal Robots, "Real-Time Data Exchange (RTDE) Guide". Every packet is big-endian and
 //! starts with its size in bytes (`u16`, with the three-byte header) and its type (`u8`). Whatever
 //! a peer sends, parsing ends in a value or in a [`WireError`], never in a panic: this is the
-//! surface that the network reaches, and it is fuzzed (`fuzz/fuzz_targets/rtde_wire.rs`).
+//! surface that the network reaches, and it is fuzzed (`fuzz/links/fuzz_targets/rtde_wire.rs`).
 
 mod error;
 mod field;

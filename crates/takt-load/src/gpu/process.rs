@@ -17,7 +17,7 @@ pub enum GpuLoadError {
     /// It cannot be started.
     #[error("{} cannot be run: {source}", program.display())]
     Run {
-        /// The program.
+        /// The one that was to work on the GPU.
         program: PathBuf,
         /// The system's answer.
         source: io::Error,

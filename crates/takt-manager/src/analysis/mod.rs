@@ -52,7 +52,7 @@ use joint::Travels;
 pub use ranks::Ahead;
 use settle::{Settled, State};
 pub use shared::MOST_RANKS;
-use shared::{Beside, Placed, Rises, sleeps_more_than_it_works};
+use shared::{Beside, Remembered, Rises, sleeps_more_than_it_works};
 pub use supply::Enforcement;
 use supply::Supply;
 use sweep::TimeLine;
@@ -211,7 +211,7 @@ pub struct Analysis<'w> {
     /// What callbacks of one core together may take beyond their curves.
     disturbance: Disturbance,
     /// Placements that were asked about, where no executor is before another one.
-    placed: HashMap<Vec<Option<usize>>, Placed>,
+    placed: HashMap<Vec<Option<usize>>, Remembered>,
     /// By executor, its last bounds on a shared core, and what they rest on.
     beside: Vec<Option<Beside>>,
     /// By callback, how its demand rises, with its suspensions and without.

@@ -87,7 +87,7 @@ pub(super) struct Known<'s> {
 
 /// Bounds on a placement, and what the analysis needs to know to go on with it.
 #[derive(Debug)]
-pub(super) struct Placed {
+pub(super) struct Remembered {
     solution: Solution,
     shared: Vec<Option<Rc<CoreDemand>>>,
     full: Vec<Option<Rc<Flows>>>,
@@ -142,7 +142,7 @@ impl Analysis<'_> {
             return solution;
         }
         let solution = self.share_ranked(cores, &ranks);
-        let known = Placed {
+        let known = Remembered {
             solution: solution.clone(),
             shared: self.shared.clone(),
             full: self.shared_full.clone(),

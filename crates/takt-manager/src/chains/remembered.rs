@@ -1,9 +1,10 @@
 //! Ways of chains, looked up once for each graph: names and edges stay the same from one plan to
 //! the next, and comparing them is a hundred times cheaper than looking for names.
 
-use takt_model::{CallbackId, CallbackKind, Model, Node, NodeId, Subscribed, TopicId};
+use takt_model::{CallbackId, Model, Node, NodeId, Subscribed, TopicId};
 
 use super::{ChainError, PathSearch};
+use crate::infrastructure::takes;
 
 /// The ways of one chain.
 type Found = Result<Vec<Vec<usize>>, ChainError>;
@@ -74,18 +75,10 @@ impl Graph {
     }
 }
 
-/// The topic that activates a callback. Periods of timers are in their names.
-fn takes(kind: CallbackKind) -> Option<TopicId> {
-    match kind {
-        CallbackKind::Subscription { topic } => Some(topic),
-        CallbackKind::Service { requests } => Some(requests),
-        CallbackKind::Client { responses } => Some(responses),
-        CallbackKind::Timer { .. } | CallbackKind::Source => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use takt_model::CallbackKind;
+
     use super::*;
 
     /// A model whose every name and edge differs from the one before is looked at anew: as if

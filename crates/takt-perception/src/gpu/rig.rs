@@ -6,6 +6,7 @@ use super::kernels::{Kernel, Kernels};
 use super::layout::{self, CameraBlock, MAX_ITEMS, MAX_PEOPLE, Place, Places, Window};
 use super::network::{Budget, DeviceNetwork, misfit};
 use super::plan::{CameraPlaces, CameraPlan, connect, detector_window, plan, relocate};
+use super::probe::settle;
 use super::{GpuPerceptionError, KERNELS};
 use crate::config::PerceptionConfig;
 use crate::detector::Decoder;
@@ -181,17 +182,9 @@ impl Rig {
             let mut staging = self.gpu.pinned::<u8>(bytes.len())?;
             staging.write()?.copy_from_slice(bytes);
             self.stream.upload_part(&staging, 0, &self.arena, place.at, bytes.len())?;
-            self.settle()?;
+            settle(&self.stream)?;
         }
         Ok(())
-    }
-
-    /// Waits as long as it takes; for the start, where nothing waits for an answer.
-    fn settle(&self) -> Result<(), GpuPerceptionError> {
-        match self.stream.drain(u64::MAX, takt_gpu::Wait::Block)? {
-            Waited::Done => Ok(()),
-            Waited::Overrun => Err(GpuPerceptionError::Overrun { stage: "start" }),
-        }
     }
 
     /// Host and device must mean the same by every struct.
@@ -201,7 +194,7 @@ impl Rig {
         let down = self.gpu.pinned::<u8>(bytes)?;
         self.launch(Kernel::Layout, 1, 0, Row::Camera(0))?;
         self.stream.download_part(&self.arena, self.places[0].report.at, &down, 0, bytes)?;
-        self.settle()?;
+        settle(&self.stream)?;
         let down = down.read()?;
         let found: &[u32] = bytemuck::cast_slice(&down);
         if *found != expected {

@@ -1,7 +1,6 @@
 //! `takt background`: which parts of the pictures of standing cameras never have depth, learned
 //! while nobody is there.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -61,7 +60,7 @@ pub fn learn(
     seconds: f64,
     stop: &AtomicBool,
 ) -> Result<Vec<Learned>, LabError> {
-    fs::create_dir_all(folder).map_err(LabError::io(folder))?;
+    let target = takt_files::Folder::output(folder).map_err(LabError::io(folder))?;
     let config = file.cell().perception_in_force();
     let mut outcomes = Vec::new();
     let mut cameras = Vec::new();
@@ -96,7 +95,6 @@ pub fn learn(
                 .to_owned(),
         ));
     }
-    let target = takt_files::Folder::open(folder).map_err(LabError::io(folder))?;
     for Learning { mut camera, mut learner, .. } in cameras {
         let failed = camera.feed.state() == FeedState::Failed;
         camera.feed.stop();

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use takt_lab::{Envelope, LabError};
+use takt_lab::{ConfigError, Envelope, LabError};
 use takt_link_camera::CameraConfig;
 use takt_perception::PerceptionConfig;
 
@@ -81,7 +81,8 @@ impl CellFile {
     /// Reads a file. Paths within it are relative to its folder.
     ///
     /// # Errors
-    /// [`LabError::Files`] or [`LabError::Config`], which names file, line and what is accepted.
+    /// [`LabError::Files`]; [`LabError::File`] or [`LabError::Config`], which name file, line and
+    /// what is accepted.
     pub fn load(path: &Path) -> Result<Self, LabError> {
         let text =
             takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES).map_err(LabError::io(path))?;
@@ -131,7 +132,7 @@ impl CellFile {
                 };
             }
         }
-        file.validate().map_err(|error| LabError::Config(format!("{name}: {error}")))?;
+        file.validate().map_err(ConfigError::robot).map_err(LabError::file(name))?;
         Ok(file)
     }
 

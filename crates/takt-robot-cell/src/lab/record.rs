@@ -1,6 +1,5 @@
 //! Records the cameras of a configuration to MCAP, one file a camera.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -43,7 +42,7 @@ pub fn record(
     seconds: Option<f64>,
     stop: &AtomicBool,
 ) -> Result<Vec<Recorded>, LabError> {
-    fs::create_dir_all(folder).map_err(LabError::io(folder))?;
+    takt_files::make_folder(folder).map_err(LabError::io(folder))?;
     let mut tracks = Vec::new();
     for (index, camera) in file.cameras.iter().enumerate() {
         let camera = Standing::start(index, camera)?;

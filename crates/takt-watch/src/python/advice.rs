@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use takt_trace::Cause;
 
 use super::{PythonReport, Pythons};
-use crate::report::{Report, ThreadReport};
+use crate::report::{LoopReport, Report};
 
 /// A share of lateness, or of looks, below which nothing is proposed.
 const LEAST: f64 = 0.05;
@@ -34,7 +34,7 @@ fn may_be_collection(cause: Cause) -> bool {
     matches!(cause, Cause::Execution | Cause::ExecutionOrFirmware | Cause::Waited | Cause::PreviousJob)
 }
 
-fn name_collections(thread: &mut ThreadReport, python: &mut PythonReport, pythons: &Pythons) {
+fn name_collections(thread: &mut LoopReport, python: &mut PythonReport, pythons: &Pythons) {
     let Some(collector) = &mut python.collector else { return };
     for late in thread.windows.iter_mut().filter(|late| may_be_collection(late.cause)) {
         let Some((ns, tid)) = pythons.collected_ns(thread.pid, late.planned_ns, late.end_ns) else {
@@ -52,7 +52,7 @@ fn name_collections(thread: &mut ThreadReport, python: &mut PythonReport, python
 
 /// A wait in the middle of a cycle for a thread of the same program is one for the lock, where all
 /// long waits of this thread are.
-fn name_lock(thread: &mut ThreadReport, python: &PythonReport) {
+fn name_lock(thread: &mut LoopReport, python: &PythonReport) {
     let waits = python.lock.iter().flatten().find(|wait| wait.tid == thread.tid && wait.share >= LEAST);
     let Some(wait) = waits else { return };
     for late in thread.windows.iter_mut().filter(|late| late.cause == Cause::Waited) {
@@ -63,7 +63,7 @@ fn name_lock(thread: &mut ThreadReport, python: &PythonReport) {
     }
 }
 
-fn share_of(thread: &ThreadReport, causes: &[Cause]) -> (f64, f64) {
+fn share_of(thread: &LoopReport, causes: &[Cause]) -> (f64, f64) {
     let rows = thread.totals.iter().filter(|total| causes.contains(&total.cause));
     rows.fold((0.0, 0.0), |sum, total| (sum.0 + total.share, sum.1 + total.us))
 }
@@ -74,7 +74,7 @@ fn is_of(who: &str, threads: &BTreeSet<i32>) -> bool {
     tid.is_some_and(|tid| threads.contains(&tid))
 }
 
-fn for_scheduling(thread: &ThreadReport, own: &BTreeSet<i32>, proposals: &mut Vec<String>) {
+fn for_scheduling(thread: &LoopReport, own: &BTreeSet<i32>, proposals: &mut Vec<String>) {
     let name = format!("{} ({})", thread.name, thread.tid);
     let real_time = ["fifo", "rr", "deadline"].iter().any(|policy| thread.policy.starts_with(policy));
     let others = [Cause::HigherPriority, Cause::OwnThread];

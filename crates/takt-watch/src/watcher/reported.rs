@@ -10,7 +10,7 @@ use takt_trace::follow::{Followed, Source};
 
 use super::{FollowBy, Known, Watcher};
 use crate::link::Link;
-use crate::report::{Kind, Report, Share, ThreadReport, Total};
+use crate::report::{Kind, LoopReport, Report, Share, Total};
 
 /// Threads and interrupts that are named in a list.
 const MOST_SHARES: usize = 8;
@@ -22,7 +22,7 @@ impl Watcher {
     /// Everything that is known now.
     pub fn report(&self) -> Report {
         let seconds = self.span_ns.map_or(0.0, |(from_ns, to_ns)| to_ns.saturating_sub(from_ns) as f64 / 1e9);
-        let mut threads: Vec<ThreadReport> = self
+        let mut threads: Vec<LoopReport> = self
             .known
             .iter()
             .filter(|(tid, known)| known.releases > 0 && !self.gos.monitors.contains_key(tid))
@@ -99,7 +99,7 @@ impl Watcher {
         })
     }
 
-    fn thread(&self, tid: i32, known: &Known, seconds: f64) -> Option<ThreadReport> {
+    fn thread(&self, tid: i32, known: &Known, seconds: f64) -> Option<LoopReport> {
         let followed = self.follower.threads.get(&tid)?;
         let named = self.watched.threads.get(&tid).cloned().unwrap_or_default();
         let period_ns = known.period_ns();
@@ -120,7 +120,7 @@ impl Watcher {
         let histograms = known.recorders.as_ref().filter(|_| self.settings.histograms);
         let histograms = histograms
             .map(|(lateness, response)| Box::new([Exponential::of(lateness), Exponential::of(response)]));
-        Some(ThreadReport {
+        Some(LoopReport {
             histograms,
             name: named.name,
             pid: named.pid,

@@ -32,7 +32,8 @@ pub struct Gate {
     /// Only this measure; those that the runs' verdict is about when absent
     #[arg(long)]
     pub measure: Option<String>,
-    /// Which quantile is the figure of a run
+    /// Which quantile is the figure of a run; beyond 0.95, one with five times as many samples
+    /// beyond it is judged as well (the P95 beside the P99)
     #[arg(long, default_value_t = 0.99, value_parser = quantile, value_name = "Q")]
     pub quantile: f64,
     /// Changes within this share are none

@@ -58,11 +58,8 @@ pub struct Manage {
     /// Serve Prometheus metrics at this address, such as 127.0.0.1:9464
     #[arg(long)]
     pub metrics: Option<std::net::SocketAddr>,
-    /// Tell an OpenTelemetry collector at this address (OTLP over HTTP, such as
-    /// http://127.0.0.1:4318) of it; the variables OTEL_EXPORTER_OTLP_HEADERS,
-    /// OTEL_RESOURCE_ATTRIBUTES and OTEL_METRIC_EXPORT_INTERVAL count
     #[cfg(feature = "otlp")]
-    #[arg(long, value_name = "URL", conflicts_with_all = ["learn", "trace", "restore"])]
+    #[arg(long, value_name = "URL", help = super::OTLP, conflicts_with_all = ["learn", "trace", "restore"])]
     pub otlp: Option<String>,
     /// Show chains, budgets and decisions on a terminal screen instead of the log; `q` ends
     #[arg(long)]

@@ -77,11 +77,8 @@ pub struct Run {
     #[cfg(feature = "store")]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// Tell an OpenTelemetry collector at this address (OTLP over HTTP, such as
-    /// http://127.0.0.1:4318) of it; the variables OTEL_EXPORTER_OTLP_HEADERS,
-    /// OTEL_RESOURCE_ATTRIBUTES and OTEL_METRIC_EXPORT_INTERVAL count
     #[cfg(feature = "otlp")]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help = super::OTLP)]
     pub otlp: Option<String>,
     /// Print the summary as JSON
     #[arg(long)]

@@ -60,11 +60,8 @@ pub struct Watch {
     /// with time
     #[arg(long)]
     pub flight_recorder: bool,
-    /// Tell an OpenTelemetry collector at this address (OTLP over HTTP, such as
-    /// http://127.0.0.1:4318) of it; the variables OTEL_EXPORTER_OTLP_HEADERS,
-    /// OTEL_RESOURCE_ATTRIBUTES and OTEL_METRIC_EXPORT_INTERVAL count
     #[cfg(feature = "otlp")]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help = super::OTLP)]
     pub otlp: Option<String>,
     /// Show it on the terminal while it goes on
     #[arg(long, conflicts_with = "json")]

@@ -227,7 +227,7 @@ pub mod of_watch {
     //! A watch of any program.
 
     use takt_otlp::{Points, Severity, Value};
-    use takt_watch::{Report, ThreadReport};
+    use takt_watch::{LoopReport, Report};
 
     use super::{LATE, Telemetry, cause, link};
 
@@ -277,7 +277,7 @@ pub mod of_watch {
         let releases: u64 = report.threads.iter().map(|thread| thread.releases).sum();
         let sentence = format!("{late} of {releases} cycles of {} were late", report.target);
         let mut evidence = Vec::new();
-        let worst = |thread: &ThreadReport| {
+        let worst = |thread: &LoopReport| {
             let window = thread.windows.iter().max_by(|a, b| a.lateness_us.total_cmp(&b.lateness_us))?;
             Some((thread.name.clone(), window.clone()))
         };

@@ -181,7 +181,7 @@ fn folder(out: Option<&Path>) -> Result<PathBuf, TuneError> {
 
 fn new_folder(out: Option<&Path>) -> io::Result<PathBuf> {
     if let Some(out) = out {
-        std::fs::create_dir_all(out)?;
+        takt_files::make_folder(out)?;
         return Ok(out.to_owned());
     }
     let mut number = 1;

@@ -7,7 +7,7 @@ use takt_watch::link::LinkReport;
 use takt_watch::python::PythonReport;
 use takt_watch::report::{Share, Total};
 use takt_watch::screen::{signed, time};
-use takt_watch::{Kind, Report, ThreadReport};
+use takt_watch::{Kind, LoopReport, Report};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -191,7 +191,7 @@ fn names(shares: &[Share], shown: impl Fn(&Share) -> String) -> String {
     shares.iter().take(MOST_NAMES).map(shown).collect::<Vec<_>>().join(", ")
 }
 
-fn about(out: &mut String, thread: &ThreadReport) {
+fn about(out: &mut String, thread: &LoopReport) {
     let percent = 100.0 * thread.late_share();
     let _ = writeln!(
         out,

@@ -225,6 +225,7 @@ fn a_bucket_over_tls_is_asked_only_where_its_authority_is_known() {
         (here(), Some(folder.path().join("none")), "cannot be read"),
         (here(), Some(other), "not in the file that SSL_CERT_FILE names"),
         (format!("https://localhost:{own}"), Some(authority.clone()), "not valid for name"),
+        (format!("https://127.0.0.2:{own}"), Some(authority.clone()), "basicConstraints=CA:FALSE"),
         (format!("https://127.0.0.1:{port}"), Some(authority.clone()), "speaks no TLS there"),
     ] {
         let message = refusal(&put(url, authorities.as_deref()));

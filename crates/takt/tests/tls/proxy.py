@@ -1,6 +1,6 @@
 """TLS for a test, before a server that has none. `proxy.py FOLDER [PORT]`: makes an authority and a certificate for
 127.0.0.1 in FOLDER (openssl), prints its own port, and hands everything to PORT until its input ends. Without PORT it
-answers `200` to each request, and prints its first line."""
+answers `200` to each request, and prints its first line. At 127.0.0.2 it shows the authority's certificate as its own."""
 
 import os
 import socket
@@ -23,8 +23,15 @@ with open(os.path.join(folder, "extensions"), "w") as file:
 openssl("req", "-new", *new[:-2], "-subj", "/CN=server", "-keyout", "server.key", "-out", "server.csr")
 openssl("x509", "-req", "-in", "server.csr", "-CA", "authority.pem", "-CAkey", "authority.key", "-days", "2",
         "-extfile", "extensions", "-out", "server.pem")
-context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-context.load_cert_chain(os.path.join(folder, "server.pem"), os.path.join(folder, "server.key"))
+
+
+def context(name):
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(os.path.join(folder, f"{name}.pem"), os.path.join(folder, f"{name}.key"))
+    return made
+
+
+contexts = {"127.0.0.1": context("server"), "127.0.0.2": context("authority")}
 
 
 def pass_on(source, sink):
@@ -54,7 +61,7 @@ def answer(stream):
 
 def serve(plain):
     try:
-        stream = context.wrap_socket(plain, server_side=True)
+        stream = contexts[plain.getsockname()[0]].wrap_socket(plain, server_side=True)
     except OSError:
         return
     if target is None:
@@ -70,6 +77,8 @@ def accept(listener):
 
 
 listener = socket.create_server(("127.0.0.1", 0))
-print(listener.getsockname()[1], flush=True)
-threading.Thread(target=accept, args=(listener,), daemon=True).start()
+port = listener.getsockname()[1]
+for each in [listener, socket.create_server(("127.0.0.2", port))]:
+    threading.Thread(target=accept, args=(each,), daemon=True).start()
+print(port, flush=True)
 sys.stdin.read()
