@@ -34,7 +34,7 @@ impl Endpoint {
     /// From the address that was given, as OpenTelemetry reads OTEL_EXPORTER_OTLP_ENDPOINT:
     /// `v1/metrics` and `v1/logs` come behind it. `environment` may name another address for logs
     /// (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, which is taken as it is) and headers
-    /// (OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`), where credentials belong, and for
+    /// (OTEL_EXPORTER_OTLP_HEADERS, see [`pairs`]), where credentials belong, and for
     /// `https://` a file with the authorities that are believed (OTEL_EXPORTER_OTLP_CERTIFICATE).
     ///
     /// # Errors
@@ -50,12 +50,14 @@ impl Endpoint {
             None => format!("{base}/v1/logs"),
         };
         let headers = environment.get("OTEL_EXPORTER_OTLP_HEADERS").map_or("", String::as_str);
-        let headers = headers.split(',').filter_map(|one| one.split_once('='));
-        let headers: Vec<(String, String)> =
-            headers.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect();
+        let headers = pairs("OTEL_EXPORTER_OTLP_HEADERS", headers).map_err(|why| wrong(url, &why))?;
+        // After they were decoded: a line's end in a value would begin a header of its own.
         let printable = |text: &str| text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
-        if headers.iter().any(|(name, value)| name.is_empty() || !printable(name) || !printable(value)) {
-            return Err(wrong(url, "OTEL_EXPORTER_OTLP_HEADERS: accepted is NAME=VALUE,NAME=VALUE"));
+        let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+        if headers.iter().any(|(name, value)| !is_name(name) || !printable(value)) {
+            let why =
+                "OTEL_EXPORTER_OTLP_HEADERS: a name or a value has a character in it that no header can have";
+            return Err(wrong(url, why));
         }
         let metrics = format!("{base}/v1/metrics");
         let secret = [&metrics, &logs].into_iter().any(|url| url.starts_with("https://"));
@@ -68,6 +70,40 @@ impl Endpoint {
     pub fn environment() -> BTreeMap<String, String> {
         std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")).collect()
     }
+}
+
+/// What a variable of OpenTelemetry's has, `NAME=VALUE,NAME=VALUE`: names and values are
+/// percent-encoded, as in W3C Baggage (a space, a comma, a percent sign is `%20`, `%2C`, `%25`).
+///
+/// # Errors
+/// A sentence, which repeats nothing of it: there may be credentials.
+pub fn pairs(variable: &str, text: &str) -> Result<Vec<(String, String)>, String> {
+    let pair = |one: &str| {
+        let (name, value) = one.split_once('=')?;
+        let name = decoded(name.trim())?;
+        if name.is_empty() { None } else { Some((name, decoded(value.trim())?)) }
+    };
+    let all = text.split(',').filter(|one| !one.trim().is_empty()).map(pair).collect::<Option<_>>();
+    all.ok_or_else(|| {
+        format!(
+            "{variable}: accepted is NAME=VALUE,NAME=VALUE, percent-encoded (a space is %20, a comma %2C, a percent sign %25)"
+        )
+    })
+}
+
+/// Without its percent-encoding; `None` where that is none, or no text.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || (rest.next()? as char).to_digit(16);
+        bytes.push((digit()? * 16 + digit()?) as u8);
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn wrong(url: &str, why: &str) -> EndpointError {
@@ -132,6 +168,39 @@ mod tests {
         assert!(other.logs.ends_with("/insert/opentelemetry/v1/logs"));
         assert_eq!(other.headers[0], ("Authorization".to_owned(), "Bearer abc=".to_owned()));
         assert!(!format!("{other:?}").contains("abc"));
+    }
+
+    /// As the specification has them, and as its own libraries write them.
+    #[test]
+    fn variables_are_percent_encoded() {
+        let with = |headers: &str| {
+            let environment = [("OTEL_EXPORTER_OTLP_HEADERS".to_owned(), headers.to_owned())].into();
+            Endpoint::new("http://collector:4318", &environment)
+        };
+        let headers =
+            with("Authorization=Basic%20dXNlcjpo%2bdXNo%3D%3d, x%2Dscope = a%2Cb;c=+%25 ,").unwrap().headers;
+        let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(headers, [own("Authorization", "Basic dXNlcjpo+dXNo=="), own("x-scope", "a,b;c=+%")]);
+        for bad in [
+            "a=hush%2",
+            "a=hush%zz",
+            "a=hush%+1",
+            "a=hush%0d%0Ab: c",
+            "a=hush%ff",
+            "hush",
+            "=hush",
+            "a:=hush",
+            "a%20b=hush",
+        ] {
+            let error = with(bad).unwrap_err().to_string();
+            assert!(error.contains("OTEL_EXPORTER_OTLP_HEADERS: ") && !error.contains("hush"), "{error}");
+        }
+        let name = "OTEL_RESOURCE_ATTRIBUTES";
+        assert_eq!(
+            pairs(name, "site=Hall%20%C3%84,empty=").unwrap(),
+            [own("site", "Hall \u{c4}"), own("empty", "")]
+        );
+        assert_eq!(pairs(name, " ").unwrap(), []);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::messages::{
     LogRecord, LogsRequest, MetricsRequest, Resource, ResourceLogs, ResourceMetrics, Response, Scope,
     ScopeLogs, ScopeMetrics,
 };
+use crate::pause::Pause;
 use crate::points::{Points, Value, any, attribute};
 
 /// Log records that wait at most, in the queue and again in the thread.
@@ -25,12 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The same of the last requests, for which a program waits that wants to end.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Longest time between two tries where nothing is accepted, unless the collector asks for more.
-const MOST_BACKOFF: Duration = Duration::from_secs(60);
-
-/// Longest time that a collector may ask for.
-const MOST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// How to send.
 #[derive(Clone, Debug)]
@@ -253,18 +248,21 @@ struct Sender<S> {
     source: S,
     start_unix_ns: u64,
     pending: VecDeque<LogRecord>,
-    backoff: Option<Duration>,
+    metrics_pause: Pause,
+    logs_pause: Pause,
     counts: Arc<Counts>,
 }
 
 impl<S: FnMut(&mut Points)> Sender<S> {
     fn new(options: Options, source: S, counts: Arc<Counts>) -> Self {
-        Self { options, source, start_unix_ns: unix_ns(), pending: VecDeque::new(), backoff: None, counts }
+        let [metrics_pause, logs_pause] = [options.interval; 2].map(Pause::new);
+        let (start_unix_ns, pending) = (unix_ns(), VecDeque::new());
+        Self { options, source, start_unix_ns, pending, metrics_pause, logs_pause, counts }
     }
 
     fn work(&mut self, records: &Receiver<Queued>, stop: &AtomicBool) {
-        let mut due = Instant::now() + self.options.interval;
         loop {
+            let due = self.metrics_pause.next().min(self.logs_pause.next());
             let left = due.saturating_duration_since(Instant::now());
             let mut next = match records.recv_timeout(left) {
                 Ok(queued) => Some(queued),
@@ -280,10 +278,13 @@ impl<S: FnMut(&mut Points)> Sender<S> {
             }
             next.into_iter().for_each(|queued| self.take(queued));
             let last = stop.load(Ordering::Acquire);
-            if last || Instant::now() >= due {
-                let patience = if last { LAST_PATIENCE } else { PATIENCE };
-                let wait = self.send(patience);
-                due = Instant::now() + wait.unwrap_or(self.options.interval).max(self.options.interval);
+            // A collector that takes no metrics may take logs: neither waits for the other.
+            let patience = if last { LAST_PATIENCE } else { PATIENCE };
+            if last || Instant::now() >= self.metrics_pause.next() {
+                self.send_metrics(patience);
+            }
+            if last || Instant::now() >= self.logs_pause.next() {
+                self.send_logs(patience);
             }
             if last {
                 return;
@@ -319,31 +320,34 @@ impl<S: FnMut(&mut Points)> Sender<S> {
         Resource { attributes: all.map(|(name, value)| attribute(name, value.clone())).collect() }
     }
 
-    /// Sends what there is. Returns how long to wait at least before the next try; `None`: no
-    /// longer than usual.
-    fn send(&mut self, patience: Duration) -> Option<Duration> {
+    fn send_metrics(&mut self, patience: Duration) {
         let metrics = self.metrics();
         let answer = self.post(&self.options.endpoint.metrics, &metrics, patience);
         let complete = matches!(answer, Answer::Accepted { .. });
         self.counts.count(|outcome| outcome.complete = complete);
-        if let Err(wait) = self.judge(answer) {
-            return Some(wait);
-        }
+        judge(&self.counts, &mut self.metrics_pause, answer);
+    }
+
+    fn send_logs(&mut self, patience: Duration) {
         if self.pending.is_empty() {
-            return None;
+            // Until there are some: as often as metrics.
+            return self.logs_pause.is_over();
         }
         let answer = self.post(&self.options.endpoint.logs, &self.logs(), patience);
-        // What is refused once is refused again.
         let sent = self.pending.len() as u64;
         match answer {
             Answer::Accepted { .. } => {
                 self.counts.waiting.fetch_sub(sent, Ordering::Relaxed);
+                self.pending.clear();
             }
-            Answer::Refused { .. } => self.counts.lose(sent),
-            Answer::Later { .. } => return self.judge(answer).err(),
+            // What is refused once is refused again.
+            Answer::Refused { .. } => {
+                self.counts.lose(sent);
+                self.pending.clear();
+            }
+            Answer::Later { .. } => {}
         }
-        self.pending.clear();
-        self.judge(answer).err()
+        judge(&self.counts, &mut self.logs_pause, answer);
     }
 
     fn post(&self, url: &str, body: &[u8], patience: Duration) -> Answer {
@@ -392,32 +396,29 @@ impl<S: FnMut(&mut Points)> Sender<S> {
         let resource_logs = vec![ResourceLogs { resource: Some(self.resource()), scope_logs }];
         LogsRequest { resource_logs }.encode_to_vec()
     }
+}
 
-    /// Counts the answer; how long to wait where it was not accepted.
-    fn judge(&mut self, answer: Answer) -> Result<(), Duration> {
-        let (after, why) = match answer {
-            Answer::Accepted { rejected, why } => {
-                self.counts.count(|outcome| {
-                    outcome.accepted += 1;
-                    outcome.rejected += rejected;
-                    if rejected > 0 {
-                        outcome.last_error = Some(clean(&why));
-                    }
-                });
-                self.backoff = None;
-                return Ok(());
-            }
-            Answer::Later { after, why } => (after, why),
-            Answer::Refused { why } => (None, why),
-        };
-        self.counts.count(|outcome| {
-            outcome.failed += 1;
-            outcome.last_error = Some(clean(&why));
-        });
-        let longer = self.backoff.map_or(self.options.interval, |backoff| backoff * 2).min(MOST_BACKOFF);
-        self.backoff = Some(longer);
-        Err(after.map_or(longer, |after| after.min(MOST_RETRY_AFTER)))
-    }
+/// Counts the answer, and says when the next request of its kind is due.
+fn judge(counts: &Counts, pause: &mut Pause, answer: Answer) {
+    let (after, why) = match answer {
+        Answer::Accepted { rejected, why } => {
+            counts.count(|outcome| {
+                outcome.accepted += 1;
+                outcome.rejected += rejected;
+                if rejected > 0 {
+                    outcome.last_error = Some(clean(&why));
+                }
+            });
+            return pause.is_over();
+        }
+        Answer::Later { after, why } => (after, why),
+        Answer::Refused { why } => (None, why),
+    };
+    counts.count(|outcome| {
+        outcome.failed += 1;
+        outcome.last_error = Some(clean(&why));
+    });
+    pause.grow(after);
 }
 
 fn scope() -> Option<Scope> {

@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::tls::Tls;
 
@@ -98,6 +98,7 @@ fn exchange(
     headers: &[(String, String)],
     body: &[u8],
 ) -> Result<Reply, String> {
+    let path = if path.is_empty() { "/" } else { path };
     let mut head = format!(
         "POST {path} HTTP/1.1\r\nhost: {authority}\r\nuser-agent: takt/{}\r\nconnection: close\r\n\
          content-type: application/x-protobuf\r\ncontent-length: {}\r\n",
@@ -159,7 +160,12 @@ fn answer(stream: &mut impl Read) -> Result<Reply, String> {
                     let found = head.headers.iter().find(|line| line.name.eq_ignore_ascii_case(name))?;
                     std::str::from_utf8(found.value).ok().map(str::trim)
                 };
-                let retry_after = value("retry-after").and_then(|seconds| seconds.parse().ok());
+                // By the server's own clock, where it says what that is.
+                let now = value("date").and_then(unix_s).unwrap_or_else(|| {
+                    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+                });
+                let retry_after = value("retry-after")
+                    .and_then(|at| at.parse().ok().or_else(|| Some(unix_s(at)?.saturating_sub(now))));
                 let body_bytes = value("content-length").and_then(|length| length.parse::<usize>().ok());
                 let mut reply = Reply {
                     status: head.code.unwrap_or(0),
@@ -178,6 +184,81 @@ fn answer(stream: &mut impl Read) -> Result<Reply, String> {
             Ok(httparse::Status::Partial) if !more => return Err("it closed the connection".to_owned()),
             Ok(httparse::Status::Partial) => {}
             Err(error) => return Err(format!("what it answers is no HTTP: {error}")),
+        }
+    }
+}
+
+/// Seconds since 1970 of a date as RFC 9110 (5.6.7) has it: `Sun, 06 Nov 1994 08:49:37 GMT`. The
+/// two forms that it calls obsolete are not read.
+fn unix_s(date: &str) -> Option<u64> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (_, rest) = date.split_once(", ")?;
+    let [day, month, year, time, "GMT"] = rest.split(' ').collect::<Vec<_>>()[..] else { return None };
+    let number = |text: &str, most: i64| text.parse::<i64>().ok().filter(|found| (0..=most).contains(found));
+    let [hour, minute, second] = time.split(':').collect::<Vec<_>>()[..] else { return None };
+    let (day, year) = (number(day, 31)?, number(year, 9999)?);
+    let month = MONTHS.iter().position(|name| *name == month)? as i64 + 1;
+    // Days of the Gregorian calendar, with years that begin in March: the leap day is the last.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = year * 365 + year.div_euclid(4) - year.div_euclid(100)
+        + year.div_euclid(400)
+        + (153 * month + 2) / 5
+        + day
+        - 1;
+    let since_1970 = days - 719_468;
+    let seconds = number(hour, 23)? * 3600 + number(minute, 59)? * 60 + number(second, 60)?;
+    u64::try_from(since_1970 * 86_400 + seconds).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection with what the other side says, and what it is told.
+    struct Both<'a>(&'a [u8], Vec<u8>);
+
+    impl Read for Both<'_> {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            self.0.read(into)
+        }
+    }
+
+    impl Write for Both<'_> {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.1.write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_date_is_waited_for_and_a_request_has_a_path() {
+        assert_eq!(unix_s("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(unix_s("Thu, 29 Feb 2024 23:59:59 GMT"), Some(1_709_251_199));
+        assert_eq!(unix_s("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        for bad in
+            ["", "120", "Sun, 06 Nov 1994 08:49:37 CET", "Sun, 06 XXX 1994 08:49:37 GMT", "x, 1 Jan 1 1 GMT"]
+        {
+            assert_eq!(unix_s(bad), None, "{bad}");
+        }
+        let date = "date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+        for (lines, seconds) in [
+            ("retry-after: 7\r\n", Some(7)),
+            (&*format!("{date}Retry-After: Sun, 06 Nov 1994 08:50:07 GMT\r\n"), Some(30)),
+            (&*format!("Retry-After: Sun, 06 Nov 1994 08:50:07 GMT\r\n{date}"), Some(30)),
+            ("retry-after: Sun, 06 Nov 1994 08:49:37 GMT\r\n", Some(0)),
+            ("retry-after: soon\r\n", None),
+            ("", None),
+        ] {
+            let said = format!("HTTP/1.1 503 Later\r\n{lines}content-length: 0\r\n\r\n");
+            let mut both = Both(said.as_bytes(), Vec::new());
+            let reply = exchange(&mut both, ["logs:9428", ""], &[], b"body").unwrap();
+            assert_eq!((reply.status, reply.retry_after), (503, seconds.map(Duration::from_secs)), "{lines}");
+            let asked = String::from_utf8(both.1).unwrap();
+            assert!(asked.starts_with("POST / HTTP/1.1\r\nhost: logs:9428\r\n"), "{asked}");
         }
     }
 }

@@ -9,7 +9,8 @@
 //! record for which the queue has no room is counted and forgotten. All metrics are cumulative, so
 //! that what could not be sent costs resolution in time and no counts. A call takes ten seconds at
 //! most, of an answer 64 KiB are read, and where nothing is accepted the time between two tries
-//! grows to a minute, or to what the collector asks for.
+//! grows to a minute, or to what the collector asks for, by chance up to half as long again, so
+//! that a fleet does not come back as one. Metrics and logs wait each for themselves.
 
 #![deny(missing_docs)]
 
@@ -23,12 +24,14 @@ mod http;
 #[cfg(feature = "send")]
 pub mod messages;
 #[cfg(feature = "send")]
+mod pause;
+#[cfg(feature = "send")]
 mod points;
 #[cfg(feature = "send")]
 mod tls;
 
 #[cfg(feature = "send")]
-pub use endpoint::{Endpoint, EndpointError};
+pub use endpoint::{Endpoint, EndpointError, pairs};
 pub use exponential::Exponential;
 #[cfg(feature = "send")]
 pub use exporter::{Exporter, Options, Outcome, Record, Severity, StartError};

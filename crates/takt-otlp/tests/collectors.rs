@@ -173,6 +173,34 @@ fn one_that_asks_for_time_gets_it_and_what_is_rejected_is_reported() {
 }
 
 #[test]
+fn logs_arrive_where_metrics_do_not_and_the_other_way_round() {
+    const LATER: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 600\r\ncontent-length: 0\r\n\r\n";
+    for refused in ["/v1/metrics", "/v1/logs"] {
+        let (asked, taken) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let endpoint = {
+            let (asked, taken) = (Arc::clone(&asked), Arc::clone(&taken));
+            collector(move |path, _, stream| {
+                let (count, answer) = if path == refused { (&asked, LATER) } else { (&taken, OK) };
+                count.fetch_add(1, Ordering::SeqCst);
+                stream.write_all(answer).unwrap();
+            })
+        };
+        let exporter = start(endpoint);
+        exporter.log(record("FAIL: 7 misses"));
+        wait_until(|| asked.load(Ordering::SeqCst) == 1 && taken.load(Ordering::SeqCst) >= 1);
+        // Also while the other waits for what it was asked to wait.
+        let before = taken.load(Ordering::SeqCst);
+        exporter.log(record("FAIL: 8 misses"));
+        wait_until(|| taken.load(Ordering::SeqCst) > before);
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "{refused} did not get its time");
+        let outcome = end(exporter);
+        assert_eq!((outcome.failed, asked.load(Ordering::SeqCst)), (2, 2), "{outcome:?}");
+        let logs = refused == "/v1/logs";
+        assert_eq!((outcome.complete, outcome.records_lost), (logs, if logs { 2 } else { 0 }), "{outcome:?}");
+    }
+}
+
+#[test]
 fn dead_and_hostile_ones_cost_no_memory_and_no_patience() {
     let sent = Arc::new(AtomicU64::new(0));
     let endless = |head: &'static str, filler: &'static [u8]| {

@@ -78,6 +78,19 @@ impl Task {
     }
 }
 
+/// Variables of `sbatch` about accounts, limits and reservations, which are the user's to set.
+const OF_THE_USER: [&str; 5] =
+    ["SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_TIMELIMIT", "SBATCH_WCKEY"];
+
+/// Whether a variable is a default of the user's that would change what Takt asks for, or how the
+/// answer looks: a partition that was not checked, another cluster, waiting for the end.
+fn changes_what_is_asked(name: &str) -> bool {
+    let of_commands = ["SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_"];
+    let of_all = ["SLURM_BITSTR_LEN", "SLURM_CLUSTERS", "SLURM_EXIT_ERROR", "SLURM_TIME_FORMAT"];
+    let is_of_command = of_commands.iter().any(|begin| name.starts_with(begin));
+    (is_of_command && !OF_THE_USER.contains(&name)) || of_all.contains(&name)
+}
+
 /// Runs a command of Slurm's; what it says on standard output.
 fn ask(program: &'static str, arguments: &[String]) -> Result<String, SlurmError> {
     let refused = |error: io::Error| match error.kind() {
@@ -85,9 +98,12 @@ fn ask(program: &'static str, arguments: &[String]) -> Result<String, SlurmError
         _ => SlurmError::Refused { program, message: error.to_string() },
     };
     let mut command = Command::new(program);
-    // Dates and messages as they are parsed here, and no defaults of the user's that change a
-    // format.
-    command.args(arguments).env("LC_ALL", "C").env_remove("SQUEUE_FORMAT").env_remove("SINFO_FORMAT");
+    // Dates and messages as they are parsed here.
+    command.args(arguments).env("LC_ALL", "C");
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_str().is_some_and(changes_what_is_asked)) {
+        command.env_remove(name);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().map_err(refused)?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -156,6 +172,25 @@ fn node(line: &str) -> Result<Node, SlurmError> {
     })
 }
 
+/// Slurm's own default for MaxArraySize.
+const USUAL_ARRAY_SIZE: usize = 1001;
+
+/// Tasks that an array of this cluster may have: their numbers are below MaxArraySize.
+pub(crate) fn most_tasks() -> Result<usize, SlurmError> {
+    // What does not answer here is asked by the submission.
+    let message = ask("scontrol", &words(["show", "config"])).unwrap_or_default();
+    match array_size(&message).unwrap_or(USUAL_ARRAY_SIZE) {
+        0 => Err(SlurmError::NoArrays),
+        size => Ok(size),
+    }
+}
+
+fn array_size(message: &str) -> Option<usize> {
+    let values = message.lines().filter_map(|line| line.split_once('='));
+    let mut sizes = values.filter(|(name, _)| name.trim() == "MaxArraySize");
+    sizes.next()?.1.trim().parse().ok()
+}
+
 /// Submits a job; its id.
 pub(crate) fn submit(arguments: &[String]) -> Result<String, SlurmError> {
     let message = ask("sbatch", arguments)?;
@@ -210,6 +245,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn defaults_of_the_user_change_no_question() {
+        for name in [
+            "SBATCH_WAIT",
+            "SBATCH_PARTITION",
+            "SBATCH_CLUSTERS",
+            "SLURM_CLUSTERS",
+            "SQUEUE_SORT",
+            "SINFO_ALL",
+        ] {
+            assert!(changes_what_is_asked(name), "{name}");
+        }
+        for name in ["SBATCH_ACCOUNT", "SLURM_CONF", "SLURM_JOB_ID", "PATH", "MY_SBATCH_WAIT"] {
+            assert!(!changes_what_is_asked(name), "{name}");
+        }
+    }
+
+    #[test]
     fn nodes_and_tasks_are_read_as_slurm_prints_them() {
         let read = node("n1|down*|rt,kernel=rt6.1,isolcpus=2-3").unwrap();
         assert_eq!((read.name.as_str(), read.features.len(), read.is_usable()), ("n1", 3, false));
@@ -219,6 +271,9 @@ mod tests {
         assert_eq!((waits.job.as_str(), waits.index, waits.has_ended()), ("12", 3, false));
         assert_eq!(waits.reason, "ReqNodeNotAvail, UnavailableNodes:n1|n2");
         assert!(task("takt-x-1|12|3|NODE_FAIL|n1|None").unwrap().has_ended());
+        let config =
+            "MailProg                = /bin/mail\nMaxArraySize            = 42\nMaxJobCount = 10000\n";
+        assert_eq!((array_size(config), array_size("MaxArraySizes = 3\n")), (Some(42), None));
         for line in ["", "a|b", "takt|12|N/A|PENDING||None"] {
             assert!(task(line).unwrap_err().to_string().contains("NAME|JOB"), "{line}");
         }

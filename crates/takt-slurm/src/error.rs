@@ -80,6 +80,14 @@ pub enum SlurmError {
         "--sbatch {option}: {name} is set by takt; accepted are options of sbatch about accounts, limits and reservations"
     )]
     Option { option: String, name: String },
+    /// A path that no job can be told of.
+    #[error(
+        "--on slurm: {path:?} is not UTF-8, and Slurm's commands and job scripts take text: give --runs a folder whose whole path is"
+    )]
+    Path { path: PathBuf },
+    /// Arrays are turned off.
+    #[error("--on slurm: this cluster takes no array jobs (its MaxArraySize is 0), and a campaign is some")]
+    NoArrays,
     /// The program that was staged is not the one of the beginning.
     #[error(
         "{path}: the program that this campaign was begun with is gone or was changed (SHA-256 {expected}): copy it there again, or begin \

@@ -1,6 +1,6 @@
 //! Submitting blocks: an array job for those that ask for the same nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
 use takt_lab::LabError;
@@ -14,13 +14,15 @@ use crate::feature;
 use crate::state::{Asked, State, folder};
 use crate::watch::Watch;
 
-/// Most tasks of an array: Slurm's MaxArraySize is 1001 unless the site says otherwise.
+/// Most tasks of an array, however many the site allows.
 const MOST_TASKS: usize = 1000;
 
-/// Options of `sbatch` that are Takt's.
-const OURS: [&str; 19] = [
+/// Options of `sbatch` that are Takt's, those included that would undo one of them or keep Takt
+/// from its jobs: another cluster's, whose queue it does not ask, and waiting for the end.
+const OURS: [&str; 24] = [
     "array",
     "chdir",
+    "clusters",
     "constraint",
     "error",
     "exclusive",
@@ -32,11 +34,15 @@ const OURS: [&str; 19] = [
     "ntasks",
     "open-mode",
     "output",
+    "oversubscribe",
     "parsable",
     "partition",
     "propagate",
     "requeue",
+    "share",
     "test-only",
+    "wait",
+    "workdir",
     "wrap",
 ];
 
@@ -62,9 +68,8 @@ impl Slurm<'_> {
     /// With `try_out` sbatch is asked, too, which knows all of a constraint's language.
     fn check_features(plan: &Plan, asked: &Asked, try_out: bool) -> Result<(), SlurmError> {
         for option in &asked.options {
-            let name = option.trim_start_matches('-').split('=').next().unwrap_or_default();
-            if !option.starts_with("--") || OURS.contains(&name) {
-                return Err(SlurmError::Option { option: option.clone(), name: name.to_owned() });
+            if let Some(name) = own_option(option) {
+                return Err(SlurmError::Option { option: option.clone(), name });
             }
         }
         let partition = partition(asked)?;
@@ -90,6 +95,18 @@ impl Slurm<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a folder for campaigns that no job can be told of, before anything is written.
+    ///
+    /// # Errors
+    /// [`SlurmError::Path`].
+    pub fn check_folder(runs: &Path) -> Result<(), SlurmError> {
+        let runs = std::path::absolute(runs).map_err(Error::io(runs))?;
+        // What is not there yet is below what is.
+        let there = runs.ancestors().find_map(|folder| folder.canonicalize().ok());
+        text(&runs)?;
+        there.map_or(Ok(()), |folder| text(&folder).map(drop))
     }
 
     /// Writes down that a campaign is the cluster's, and stages the program.
@@ -181,6 +198,14 @@ impl Executor for Slurm<'_> {
     }
 }
 
+/// What an option of the user's sets that is Takt's. `sbatch` takes the beginning of a name for the
+/// name.
+fn own_option(option: &str) -> Option<String> {
+    let Some(name) = option.strip_prefix("--") else { return Some(option.to_owned()) };
+    let name = name.split('=').next().unwrap_or_default();
+    OURS.iter().find(|own| own.starts_with(name)).map(|own| (*own).to_owned())
+}
+
 /// The partition that was asked for, or the cluster's default.
 fn partition(asked: &Asked) -> Result<String, SlurmError> {
     let all = client::partitions()?;
@@ -228,31 +253,86 @@ fn submit(campaign: &Campaign, state: &mut State, free: &[&Block<'_>]) -> Result
         let constraint = feature::constraint(state.asked.constraint.as_deref(), &own);
         groups.entry((constraint, begun_on(campaign, block, &nodes))).or_default().push(block.name.clone());
     }
+    let most = client::most_tasks()?.clamp(1, MOST_TASKS);
     let chunks = groups.into_iter().flat_map(|(demand, all)| {
-        all.chunks(MOST_TASKS).map(|some| (demand.clone(), some.to_vec())).collect::<Vec<_>>()
+        all.chunks(most).map(|some| (demand.clone(), some.to_vec())).collect::<Vec<_>>()
     });
-    for (demand, some) in chunks.collect::<Vec<_>>() {
-        let (asked, tasks) = (state.asked.clone(), some.len());
-        let program = state.program(campaign);
-        let hash = state.program_sha256.clone();
-        let name = state.add(campaign, demand.0.clone(), demand.1.clone(), some).name.clone();
-        state.write(campaign)?;
-        let folder = folder(campaign).canonicalize().map_err(Error::io(folder(campaign)))?;
-        let script = folder.join(format!("{name}.sh"));
-        let text = script_text(campaign, &program, &hash, &name)?;
-        takt_files::write(&script, text).map_err(Error::io(&script))?;
-        let mut arguments = arguments(&asked, &demand, tasks, &name);
-        // A path of ours in --output would be read as a pattern.
-        arguments.push(format!("--chdir={}", folder.display()));
-        arguments.push("--output=log-%A_%a.txt".to_owned());
-        arguments.push(script.display().to_string());
-        let job = client::submit(&arguments)?;
-        if let Some(last) = state.submissions.last_mut() {
-            last.job = Some(job);
+    let mut chunks: VecDeque<(Demand, Vec<String>)> = chunks.collect();
+    while let Some((demand, some)) = chunks.pop_front() {
+        let Err(error) = submit_one(campaign, state, &demand, &some) else { continue };
+        if !is_refusal(&error) {
+            // It may have got there: the next one looks for it in the queue.
+            return Err(error);
+        }
+        // Slurm has none of it: whoever tries again adds no submission to one that failed.
+        if let Some(last) = state.submissions.pop() {
+            let script = folder(campaign).join(format!("{}.sh", last.name));
+            std::fs::remove_file(&script).map_err(Error::io(&script))?;
         }
         state.write(campaign)?;
+        if !is_size(&error) || some.len() == 1 {
+            return Err(error);
+        }
+        // Arrays of this partition, or this user's jobs, are fewer than the cluster's.
+        let (first, second) = some.split_at(some.len() / 2);
+        chunks.push_front((demand.clone(), second.to_vec()));
+        chunks.push_front((demand, first.to_vec()));
     }
     Ok(())
+}
+
+/// Whether `sbatch` said no, so that there is no job. Without the controller's answer, or where it
+/// was killed, there may be one.
+fn is_refusal(error: &SlurmError) -> bool {
+    let unknown = ["timed out", "zero bytes", "communication", "connect", "contact", "signal:"];
+    match error {
+        SlurmError::Refused { message, .. } => {
+            let message = message.to_lowercase();
+            !unknown.iter().any(|word| message.contains(word))
+        }
+        SlurmError::NoSlurm { .. } | SlurmError::NotConfigured { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether it was too many tasks for an array.
+fn is_size(error: &SlurmError) -> bool {
+    matches!(error, SlurmError::Refused { message, .. } if message.contains("job array"))
+}
+
+/// Submits blocks as one array.
+fn submit_one(
+    campaign: &Campaign,
+    state: &mut State,
+    demand: &Demand,
+    some: &[String],
+) -> Result<(), SlurmError> {
+    let asked = state.asked.clone();
+    let program = state.program(campaign);
+    let hash = state.program_sha256.clone();
+    let folder = folder(campaign).canonicalize().map_err(Error::io(folder(campaign)))?;
+    // Before anything is written down of it.
+    let folder_text = text(&folder)?;
+    let name = state.add(campaign, demand.0.clone(), demand.1.clone(), some.to_vec()).name.clone();
+    state.write(campaign)?;
+    let script = folder.join(format!("{name}.sh"));
+    let content = script_text(campaign, &program, &hash, &name)?;
+    takt_files::write(&script, content).map_err(Error::io(&script))?;
+    let mut arguments = arguments(&asked, demand, some.len(), &name);
+    // A path of ours in --output would be read as a pattern.
+    arguments.push(format!("--chdir={folder_text}"));
+    arguments.push("--output=log-%A_%a.txt".to_owned());
+    arguments.push(format!("{folder_text}/{name}.sh"));
+    let job = client::submit(&arguments)?;
+    if let Some(last) = state.submissions.last_mut() {
+        last.job = Some(job);
+    }
+    state.write(campaign)
+}
+
+/// A path as text, which is all that Slurm's commands and a script take.
+fn text(path: &Path) -> Result<&str, SlurmError> {
+    path.to_str().ok_or_else(|| SlurmError::Path { path: path.to_owned() })
 }
 
 /// The node that made runs of a block, where it can make the rest.
@@ -269,8 +349,8 @@ fn begun_on(campaign: &Campaign, block: &Block<'_>, nodes: &[Node]) -> Option<St
 /// the same path.
 fn script_text(campaign: &Campaign, program: &Path, hash: &str, name: &str) -> Result<String, SlurmError> {
     let whole = |path: &Path| path.canonicalize().map_err(Error::io(path));
-    let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
-    let (program, dir) = (quoted(&whole(program)?), quoted(&whole(campaign.path())?));
+    let quoted = |path: &Path| Ok::<_, SlurmError>(format!("'{}'", text(path)?.replace('\'', r"'\''")));
+    let (program, dir) = (quoted(&whole(program)?)?, quoted(&whole(campaign.path())?)?);
     Ok(format!(
         "#!/bin/sh\n\
          # A block of a campaign of takt; submitted by `takt campaign run --on slurm`.\n\
@@ -283,4 +363,57 @@ fn script_text(campaign: &Campaign, program: &Path, hash: &str, name: &str) -> R
          fi\n\
          exec \"$program\" campaign block {dir} --submission {name}\n"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_ours_are_refused_abbreviated_too() {
+        for (option, name) in [
+            ("--array=1", "array"),
+            ("--arr=1", "array"),
+            ("--part=x", "partition"),
+            ("--wai", "wait"),
+            ("--wait", "wait"),
+            ("--clusters=all", "clusters"),
+            ("--cluster=all", "clusters"),
+            ("--exc=user", "exclusive"),
+            ("--", "array"),
+            ("-pdebug", "-pdebug"),
+            ("script.sh", "script.sh"),
+        ] {
+            assert_eq!(own_option(option).as_deref(), Some(name), "{option}");
+        }
+        for option in [
+            "--account=robots",
+            "--qos=high",
+            "--time=10",
+            "--reservation=lab",
+            "--exclude=n3",
+            "--reboot",
+            "--wait-all-nodes=1",
+        ] {
+            assert_eq!(own_option(option), None, "{option}");
+        }
+    }
+
+    #[test]
+    fn only_what_slurm_has_refused_is_forgotten() {
+        let refused = |message: &str| SlurmError::Refused { program: "sbatch", message: message.to_owned() };
+        let size = refused("Batch job submission failed: Invalid job array specification");
+        assert!(is_refusal(&size) && is_size(&size));
+        let limit = refused("Batch job submission failed: Job violates accounting/QOS policy");
+        assert!(is_refusal(&limit) && !is_size(&limit));
+        for unknown in [
+            "Batch job submission failed: Socket timed out on send/recv operation",
+            "Batch job submission failed: Unable to contact slurm controller (connect failure)",
+            "Batch job submission failed: Zero Bytes were transmitted or received",
+            "signal: 9 (SIGKILL)",
+        ] {
+            assert!(!is_refusal(&refused(unknown)), "{unknown}");
+        }
+        assert!(!is_refusal(&SlurmError::Silent { program: "sbatch", seconds: 100 }));
+    }
 }

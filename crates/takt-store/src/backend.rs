@@ -1,6 +1,7 @@
 //! What keeps objects: whole ones under their names, each there or not.
 
 use std::fmt::Debug;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -25,6 +26,11 @@ pub(crate) trait Draft: Send {
 /// and may be deleted.
 pub(crate) trait Backend: Debug + Send + Sync {
     fn head(&self, name: &str) -> io::Result<Option<Meta>>;
+    /// Whether an object's checksum, where it has one that can be had without reading it, is that
+    /// of the file. A `false` may be that of another way to add it up.
+    fn agrees(&self, _name: &str, _file: &mut File) -> io::Result<Option<bool>> {
+        Ok(None)
+    }
     fn read(&self, name: &str) -> io::Result<Option<Box<dyn io::Read + Send>>>;
     fn write(&self, name: &str) -> io::Result<Box<dyn Draft>>;
     fn delete(&self, name: &str) -> io::Result<()>;

@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -13,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use md5::{Digest, Md5};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::{
@@ -205,6 +207,38 @@ fn without_tls(cause: &str) -> Option<&'static str> {
     })
 }
 
+/// Whether an object's e-tag is that of a file: S3's is the MD5 of what was sent in one request, or
+/// of the MD5s of the parts, with their number. Servers may have others, which say nothing.
+fn e_tag_agrees(tag: &str, file: &mut impl Read) -> io::Result<Option<bool>> {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let tag = tag.trim_matches('"');
+    let (sum, parts) = tag.split_once('-').map_or((tag, None), |(sum, parts)| (sum, Some(parts)));
+    if sum.len() != 32 || !sum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(None);
+    }
+    let Some(parts) = parts else {
+        let mut whole = Md5::new();
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => return Ok(Some(hex(&whole.finalize()) == sum)),
+                length => whole.update(&buffer[..length]),
+            }
+        }
+    };
+    let (mut all, mut count) = (Md5::new(), 0u64);
+    loop {
+        let mut part = Vec::new();
+        file.by_ref().take(PART as u64).read_to_end(&mut part)?;
+        if part.is_empty() {
+            break;
+        }
+        all.update(Md5::digest(&part));
+        count += 1;
+    }
+    Ok(Some(parts == count.to_string() && hex(&all.finalize()) == sum))
+}
+
 impl Bucket {
     /// Opens it, and looks whether it is there.
     pub fn open(bucket: &str, prefix: &str) -> io::Result<Self> {
@@ -240,6 +274,13 @@ impl Backend for Bucket {
         let path = self.path(name);
         let found = self.runtime.ask(async { there(self.store.head(&path).await) })?;
         Ok(found.as_ref().map(meta))
+    }
+
+    fn agrees(&self, name: &str, file: &mut File) -> io::Result<Option<bool>> {
+        let path = self.path(name);
+        let found = self.runtime.ask(async { there(self.store.head(&path).await) })?;
+        let Some(tag) = found.and_then(|found| found.e_tag) else { return Ok(None) };
+        e_tag_agrees(&tag, file)
     }
 
     fn read(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
@@ -372,5 +413,28 @@ impl Drop for Upload {
         let Some(mut upload) = self.parts.take() else { return };
         // What the server does not forget now, the bucket's rule takes away.
         let _ = self.runtime.wait(async { tokio::time::timeout(FORGET, upload.abort()).await });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e_tags_of_one_request_and_of_parts_agree_with_their_file_alone() {
+        let agrees = |tag: &str, mut bytes: &[u8]| e_tag_agrees(tag, &mut bytes).unwrap();
+        // RFC 1321's own; sums of 17 MiB of zeros by another program, in parts of 8 MiB.
+        assert_eq!(agrees("\"900150983cd24fb0d6963f7d28e17f72\"", b"abc"), Some(true));
+        assert_eq!(agrees("900150983cd24fb0d6963f7d28e17f72", b"abd"), Some(false));
+        let zeros = vec![0; 17 << 20];
+        let tag = "\"e6000a567fdaa0162ceedec6b60fcd68-3\"";
+        assert_eq!(agrees(tag, &zeros), Some(true));
+        assert_eq!(agrees(tag, &zeros[1..]), Some(false));
+        assert_eq!(agrees(&tag.replace("-3", "-2"), &zeros), Some(false));
+        for other in
+            ["", "\"0x8D\"", "W/\"900150983cd24fb0d6963f7d28e17f72\"", "z00150983cd24fb0d6963f7d28e17f72"]
+        {
+            assert_eq!(agrees(other, b"abc"), None, "{other}");
+        }
     }
 }

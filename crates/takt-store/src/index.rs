@@ -18,6 +18,8 @@ use takt_report::Figures;
 use takt_report::compare::seconds;
 use takt_rundir::{Measure, RunDir, RunHeader, Work};
 
+use crate::store::INDEX;
+
 /// Most rows of a row group: what of a column is in memory while it is read.
 const ROWS: usize = 1 << 16;
 
@@ -155,6 +157,30 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// What `row`, which an index has of this run, says otherwise. Names of directories are in the
+    /// index alone.
+    pub(crate) fn difference(&self, row: &Self) -> Option<String> {
+        let run = OF_RUN.iter().filter(|c| c.name() != "name").find_map(|c| c.difference(self, row));
+        let names = |entry: &Self| entry.measures.iter().map(|one| one.measure.clone()).collect::<Vec<_>>();
+        let measures = || {
+            let [row, own] = [names(row), names(self)].map(|names| names.join(", "));
+            (row != own).then(|| format!("measures {row:?} and the run {own:?}"))
+        };
+        let figures = || {
+            self.measures.iter().zip(&row.measures).find_map(|(own, row)| {
+                let found = OF_MEASURE.iter().find_map(|column| column.difference(own, row))?;
+                Some(format!("of {} {found}", own.measure))
+            })
+        };
+        let found = run.or_else(measures).or_else(figures)?;
+        let found = takt_files::shortened(&found);
+        Some(format!(
+            "the index says {found}: delete the files of {INDEX}/, they are made anew from the runs"
+        ))
+    }
+}
+
 impl Measured {
     /// A measure whose samples cannot be read has none here: the run says what it has.
     fn of(dir: &RunDir, measure: &Measure) -> Self {
@@ -209,6 +235,28 @@ const OF_MEASURE: [Column<Measured>; 14] = columns![
 ];
 
 impl<T> Column<T> {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Text(name, ..) | Self::Count(name, ..) | Self::Number(name, ..) => name,
+        }
+    }
+
+    /// What `row` has there and `own` has not. Numbers may differ by how they were added up.
+    fn difference(&self, own: &T, row: &T) -> Option<String> {
+        let [own, row] = match self {
+            Self::Text(_, get, _) => [own, row].map(|one| format!("{:?}", get(one))),
+            Self::Count(_, get, _) => [own, row].map(|one| get(one).to_string()),
+            Self::Number(_, get, _) => {
+                let (own, row) = (get(own), get(row));
+                if (own - row).abs() <= 1e-9 * own.abs().max(row.abs()) {
+                    return None;
+                }
+                [own, row].map(|one| one.to_string())
+            }
+        };
+        (own != row).then(|| format!("{} {row} and the run {own}", self.name()))
+    }
+
     fn field(&self) -> Result<Arc<Type>, ParquetError> {
         let (name, physical, logical) = match self {
             Self::Text(name, ..) => (*name, Physical::BYTE_ARRAY, Some(LogicalType::String)),

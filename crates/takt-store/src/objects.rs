@@ -89,8 +89,16 @@ impl Objects {
     ) -> Result<T, StoreError> {
         let (place, what) = (self.place.name.clone(), what.to_owned());
         let backend = Arc::clone(&self.place.backend);
+        // Not an answer of the store, but of what lies where an object should be.
+        let is_none = |error: &io::Error| {
+            use io::ErrorKind::{FileTooLarge, InvalidInput, IsADirectory, NotADirectory};
+            matches!(error.kind(), FileTooLarge | InvalidInput | IsADirectory | NotADirectory)
+        };
         match within(self.patience, move || work(&*backend)) {
             Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) if is_none(&error) => {
+                Err(StoreError::Damaged { place, object: what, why: error.to_string() })
+            }
             Ok(Err(error)) => Err(StoreError::Refused { place, what, why: error.to_string() }),
             Err(why) => Err(why.of(place, what, self.patience)),
         }
@@ -99,6 +107,14 @@ impl Objects {
     pub(crate) fn head(&self, name: &str) -> Result<Option<Meta>, StoreError> {
         let own = name.to_owned();
         self.ask(name, move |backend| backend.head(&own))
+    }
+
+    /// See [`Backend::agrees`].
+    pub(crate) fn agrees(&self, name: &str, from: &Path) -> Result<Option<bool>, StoreError> {
+        let mut file =
+            takt_files::open(from).map_err(|source| StoreError::Io { path: from.to_owned(), source })?;
+        let own = name.to_owned();
+        self.ask(name, move |backend| backend.agrees(&own, &mut file))
     }
 
     pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), StoreError> {

@@ -3,13 +3,14 @@
 mod listed;
 mod view;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{ErrorKind, Write};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use takt_rundir::{FORMAT, HASHES_FILE, RunDir, SealState, sha256_of};
 
+use crate::backend::Meta;
 use crate::index::Entry;
 use crate::objects::Objects;
 use crate::{StoreError, place};
@@ -22,7 +23,7 @@ const ABOUT: &str = "takt-store.json";
 
 const RUNS: &str = "runs";
 const OBJECTS: &str = "objects";
-const INDEX: &str = "index";
+pub(crate) const INDEX: &str = "index";
 
 /// The entry of a seal that is no file: the hash over all others.
 const LIST: &str = "*";
@@ -33,6 +34,10 @@ const MOST_SEAL_BYTES: u64 = 16 << 20;
 const MOST_ABOUT_BYTES: u64 = 1 << 20;
 /// Largest file of an index: some million runs.
 const MOST_INDEX_BYTES: u64 = 1 << 30;
+
+/// Longest name of a file, and of a path below a run's directory, so that it fits below another.
+const MOST_NAME_BYTES: usize = 255;
+const MOST_PATH_BYTES: usize = 1024;
 
 /// An object that is there already is used for another run without being sent again for so long.
 /// Half of the least age at which [`Store::prune`] takes away what no run names.
@@ -46,6 +51,13 @@ pub struct Store {
     objects: Objects,
 }
 
+/// What is in the store of a file that a run has.
+enum Kept {
+    Whole(Meta),
+    Damaged,
+    Missing,
+}
+
 /// What [`Store::put`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
@@ -53,6 +65,8 @@ pub struct Stored {
     pub run: String,
     /// It was not there before.
     pub new: bool,
+    /// Objects of it, or its seal, that were there and damaged, and were sent again.
+    pub mended: usize,
     /// Bytes that were sent.
     pub sent_bytes: u64,
 }
@@ -92,9 +106,20 @@ fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// A name of a seal that stays in its directory.
+/// A name of a seal that stays in its directory, is spelled as the system spells it, and that every
+/// file system can have.
 fn is_inside(name: &str) -> bool {
-    !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+    let parts = || Path::new(name).components();
+    let spelled: PathBuf = parts().collect();
+    let fits = |part: Component<'_>| {
+        matches!(part, Component::Normal(_)) && part.as_os_str().len() <= MOST_NAME_BYTES
+    };
+    let all_fit = !name.is_empty() && name.len() <= MOST_PATH_BYTES && parts().all(fits);
+    all_fit && spelled.as_os_str() == name && !name.contains('\0')
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem)
 }
 
 fn age(at: SystemTime) -> Duration {
@@ -184,18 +209,22 @@ impl Store {
         }
         let files = entries(seal.as_bytes()).map_err(&wrong)?;
         let there = self.objects.head(&seal_name(&id))?.is_some();
-        let (mut sent_bytes, mut bytes) = (0, 0);
+        // Emptied, or torn: it is named by its hash, and is written anew.
+        let seal_whole = there && self.is_seal(&id)?;
+        let (mut sent_bytes, mut bytes, mut mended) = (0, 0, usize::from(there && !seal_whole));
         for (name, hash) in &files {
             let path = run.path().join(name);
-            bytes += std::fs::metadata(&path).map(|data| data.len()).unwrap_or(0);
-            let usable =
-                self.objects.head(&object(hash))?.is_some_and(|meta| there || age(meta.modified) < FRESH);
-            if !usable {
-                sent_bytes += self.objects.put_file(&object(hash), &path, hash)?;
+            let size = std::fs::metadata(&path).map_err(failed_at(&path))?.len();
+            bytes += size;
+            match self.state(hash, &path, size)? {
+                Kept::Whole(meta) if there || age(meta.modified) < FRESH => continue,
+                Kept::Damaged => mended += 1,
+                Kept::Whole(_) | Kept::Missing => {}
             }
+            sent_bytes += self.objects.put_file(&object(hash), &path, hash)?;
         }
         let row = Entry::of(&id, run, &header, files.len(), bytes);
-        if !there {
+        if !seal_whole {
             self.objects.put(&seal_name(&id), seal.into_bytes())?;
         }
         self.put_rows(&[row])?;
@@ -207,7 +236,34 @@ impl Store {
                 sent_bytes += self.objects.put_file(&object(hash), &run.path().join(name), hash)?;
             }
         }
-        Ok(Stored { run: id, new: !there, sent_bytes })
+        Ok(Stored { run: id, new: !there, mended, sent_bytes })
+    }
+
+    /// Whether the seal of a run that is there is what its name says.
+    fn is_seal(&self, run: &str) -> Result<bool, StoreError> {
+        match self.objects.get(&seal_name(run), MOST_SEAL_BYTES) {
+            Ok(seal) => Ok(seal.is_some_and(|seal| sha256_of(&seal) == run)),
+            Err(StoreError::Damaged { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is there of an object that must be as the file at `path`, of `size` bytes. A folder's
+    /// is read; to read a bucket's costs as much as to send it, so that its checksum counts.
+    fn state(&self, hash: &str, path: &Path, size: u64) -> Result<Kept, StoreError> {
+        let name = object(hash);
+        let Some(meta) = self.objects.head(&name)? else { return Ok(Kept::Missing) };
+        if meta.size != size {
+            return Ok(Kept::Damaged);
+        }
+        if self.objects.path(&name).is_none() && self.objects.agrees(&name, path)? != Some(false) {
+            return Ok(Kept::Whole(meta));
+        }
+        match self.objects.read_checked(&name, hash, &mut |_| Ok(())) {
+            Ok(_) => Ok(Kept::Whole(meta)),
+            Err(StoreError::Damaged { .. }) => Ok(Kept::Damaged),
+            Err(error) => Err(error),
+        }
     }
 
     /// All files of a run into the new folder `to`, each checked while it is read; the seal last,
@@ -304,42 +360,94 @@ impl Store {
     }
 
     /// Reads everything of the runs, or of all runs where none is named, and shows what is not what
-    /// it should be.
+    /// it should be: files, and rows of the index that are not the run's.
     ///
     /// # Errors
     /// What the store answered.
     pub fn verify(&self, runs: &[String], progress: &mut dyn FnMut(&str)) -> Result<Vec<Damage>, StoreError> {
+        let rows = self.rows_by_run()?;
         let mut runs: Vec<String> =
             if runs.is_empty() { self.runs()?.into_iter().collect() } else { runs.to_vec() };
         runs.sort_unstable();
         let mut damages = Vec::new();
         // Contents that runs share are read once.
-        let mut good = BTreeSet::new();
+        let mut good = HashMap::new();
         for run in &runs {
             progress(run);
-            let mut bad = |why: String| damages.push(Damage { run: run.clone(), why });
-            let files = match self.files(run) {
-                Ok(Some(files)) => files,
+            let whys = match self.read_run(run, &mut good)? {
+                Some(Ok(own)) => {
+                    let of_run = rows.get(run).into_iter().flatten();
+                    of_run.filter_map(|row| own.difference(row)).collect()
+                }
+                Some(Err(whys)) => whys,
                 // Pruned meanwhile.
-                Ok(None) => continue,
-                Err(error @ StoreError::Damaged { .. }) => {
-                    bad(error.to_string());
-                    continue;
-                }
-                Err(error) => return Err(error),
+                None => Vec::new(),
             };
-            for (name, hash) in &files {
-                if good.contains(hash) {
-                    continue;
-                }
-                match self.objects.read_checked(&object(hash), hash, &mut |_| Ok(())) {
-                    Ok(_) => drop(good.insert(hash.clone())),
-                    Err(error @ StoreError::Damaged { .. }) => bad(format!("{name}: {error}")),
-                    Err(error) => return Err(error),
-                }
-            }
+            damages.extend(whys.into_iter().map(|why| Damage { run: run.clone(), why }));
         }
         Ok(damages)
+    }
+
+    /// Reads all of a run, each file checked: its row, or what is damaged; `None` where it is not
+    /// there. What this machine cannot take of it is the run's damage, and no other's. `good` has
+    /// the sizes of what was read before.
+    fn read_run(
+        &self,
+        run: &str,
+        good: &mut HashMap<String, u64>,
+    ) -> Result<Option<Result<Entry, Vec<String>>>, StoreError> {
+        let files = match self.files(run) {
+            Ok(Some(files)) => files,
+            Ok(None) => return Ok(None),
+            Err(error @ StoreError::Damaged { .. }) => return Ok(Some(Err(vec![error.to_string()]))),
+            Err(error) => return Err(error),
+        };
+        let folder = tempfile::tempdir().map_err(failed_at(&std::env::temp_dir()))?;
+        // The store does not keep the name of the directory: the hash's beginning stands for it.
+        let path = folder.path().join(&run[..12]);
+        let mut whys = Vec::new();
+        let mut bytes = 0;
+        for (name, hash) in &files {
+            match self.lay(hash, &path.join(name), good) {
+                Ok(size) => bytes += size,
+                Err(error @ StoreError::Damaged { .. }) => whys.push(format!("{name}: {error}")),
+                // Without room here it is no run's damage.
+                Err(StoreError::Io { source, .. }) if !is_full(&source) => {
+                    whys.push(format!("{name}: cannot be written to a directory: {source}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !whys.is_empty() {
+            // Pruned meanwhile, it is nobody's damage.
+            let there = self.objects.head(&seal_name(run))?.is_some();
+            return Ok(there.then_some(Err(whys)));
+        }
+        let row = RunDir::open(&path).and_then(|dir| {
+            let header = dir.header()?;
+            Ok(Entry::of(run, &dir, &header, files.len(), bytes))
+        });
+        Ok(Some(row.map_err(|error| vec![self.damaged(&seal_name(run), error.to_string()).to_string()])))
+    }
+
+    /// Checks an object and makes it readable at `path`: a link where the store is a folder, a copy
+    /// else. Returns its size.
+    fn lay(&self, hash: &str, path: &Path, good: &mut HashMap<String, u64>) -> Result<u64, StoreError> {
+        let name = object(hash);
+        let folder = path.parent().unwrap_or(path);
+        std::fs::create_dir_all(folder).map_err(failed_at(folder))?;
+        let Some(target) = self.objects.path(&name) else {
+            let mut file = std::fs::File::create(path).map_err(failed_at(path))?;
+            let mut take = |part: &[u8]| file.write_all(part).map_err(failed_at(path));
+            return self.objects.read_checked(&name, hash, &mut take);
+        };
+        let size = match good.get(hash) {
+            Some(size) => *size,
+            None => self.objects.read_checked(&name, hash, &mut |_| Ok(()))?,
+        };
+        good.insert(hash.to_owned(), size);
+        std::os::unix::fs::symlink(target, path).map_err(failed_at(path))?;
+        Ok(size)
     }
 
     /// Takes away the runs named, and what no run names and is older than a day: left by uploads
@@ -349,18 +457,24 @@ impl Store {
     /// What the store answered; or [`StoreError::Damaged`] where a seal cannot be read: what its
     /// run needs is not known then, and nothing is taken away.
     pub fn prune(&self, runs: &[String], dry: bool) -> Result<Pruned, StoreError> {
-        let mut pruned = Pruned::default();
-        for run in runs {
-            pruned.runs += 1;
-            if !dry {
-                self.objects.delete(&seal_name(run))?;
-            }
-        }
         let objects = self.objects.list(OBJECTS)?;
         let mut needed = BTreeSet::new();
-        // After the list of objects: what a run brought meanwhile names is needed, too.
+        // After the list of objects: what a run brought meanwhile names is needed, too. And before
+        // anything goes: where a seal cannot be read, all stays.
         for run in self.runs()?.iter().filter(|run| !runs.contains(run)) {
-            needed.extend(self.files(run)?.into_iter().flatten().map(|(_, hash)| hash));
+            let files = self.files(run).map_err(|error| match error {
+                StoreError::Damaged { place, object, why } => {
+                    let way_out = "what its run needs is not known, and nothing was taken away: takt store put of that run \
+                                   mends it, or take it away as well";
+                    StoreError::Damaged { place, object, why: format!("{why}; {way_out}") }
+                }
+                error => error,
+            })?;
+            needed.extend(files.into_iter().flatten().map(|(_, hash)| hash));
+        }
+        let mut pruned = Pruned { runs: runs.len(), ..Pruned::default() };
+        if !dry {
+            runs.iter().try_for_each(|run| self.objects.delete(&seal_name(run)))?;
         }
         for (name, meta) in objects {
             let hash = name.rsplit('/').next().unwrap_or_default();
@@ -392,10 +506,40 @@ fn entries(seal: &[u8]) -> Result<BTreeMap<String, String>, String> {
     let mut entries: BTreeMap<String, String> =
         serde_json::from_slice(seal).map_err(|error| format!("{HASHES_FILE}: {error}"))?;
     entries.remove(LIST);
-    match entries.iter().find(|(name, hash)| !is_inside(name) || !is_hash(hash)) {
-        Some((name, hash)) => {
-            Err(format!("{HASHES_FILE}: {name:?} with the hash {hash:?} is no file of a run"))
-        }
+    let is_file = |name: &str, hash: &str| is_inside(name) && name != HASHES_FILE && is_hash(hash);
+    if let Some((name, hash)) = entries.iter().find(|(name, hash)| !is_file(name, hash)) {
+        let [name, hash] = [name, hash].map(|text| takt_files::shortened(text));
+        return Err(format!("{HASHES_FILE}: {name:?} with the hash {hash:?} is no file of a run"));
+    }
+    let folders =
+        |name: &str| name.match_indices('/').map(|(at, _)| name[..at].to_owned()).collect::<Vec<_>>();
+    let both = |name: &String| folders(name).into_iter().find(|folder| entries.contains_key(folder));
+    match entries.keys().find_map(both) {
+        Some(name) => Err(format!("{HASHES_FILE}: {name:?} is a file and a folder in it")),
         None => Ok(entries),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_directory_can_have_are_no_seal() {
+        let hash = "0".repeat(64);
+        let seal = |names: &[&str]| {
+            let names: BTreeMap<&str, &str> = names.iter().map(|name| (*name, hash.as_str())).collect();
+            entries(&serde_json::to_vec(&names).unwrap())
+        };
+        assert_eq!(seal(&["run.json", "samples/a.parquet", "samples/a", "*"]).unwrap().len(), 3);
+        let long = "n".repeat(256);
+        let deep = "n/".repeat(600) + "n";
+        for name in ["", "..", "../a", "/a", "a/../b", "./a", "a//b", "a/", "x\0y", &long, &deep, HASHES_FILE]
+        {
+            let why = seal(&["run.json", name]).unwrap_err();
+            assert!(why.contains("is no file of a run") && why.len() < 700, "{why}");
+        }
+        assert!(seal(&["a", "a/b/c"]).unwrap_err().contains("\"a\" is a file and a folder"));
+        assert!(seal(&["a/b", "a/b/c"]).unwrap_err().contains("\"a/b\" is a file and a folder"));
     }
 }

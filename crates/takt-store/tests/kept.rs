@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use takt_rundir::{HASHES_FILE, RUN_FILE, RunDir, RunHeader};
-use takt_store::{Store, StoreError};
+use takt_store::{Entry, Store, StoreError, write_index};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -163,7 +163,117 @@ fn damage_is_named_and_never_handed_out() {
     let seal = at.join(format!("runs/{id}.json"));
     fs::write(&seal, fs::read_to_string(&seal).unwrap() + " ").unwrap();
     assert!(store.verify(&[], &mut |_| ()).unwrap()[0].why.contains(&id));
-    assert!(store.prune(&[], false).is_err(), "what its run needs is not known");
+    let other = run(&root.path().join("runs"), "other", 2000);
+    let other = store.put(&other).unwrap().run;
+    // Not even what was named goes: it could not be brought back.
+    let error = store.prune(&[other.clone()], false).unwrap_err().to_string();
+    assert!(error.contains(&id) && error.contains("nothing was taken away"), "{error}");
+    assert!(at.join(format!("runs/{other}.json")).is_file());
+    assert_eq!(store.prune(&[other.clone(), id], false).unwrap().runs, 2);
+}
+
+#[test]
+fn whoever_has_the_run_mends_what_is_damaged() {
+    let root = tempfile::tempdir().unwrap();
+    let at = root.path().join("store");
+    let store = open(&at);
+    let dir = run(&root.path().join("runs"), "damaged", 1000);
+    let id = store.put(&dir).unwrap().run;
+    let seal = at.join(format!("runs/{id}.json"));
+    let object =
+        files(&at.join("objects"), "").into_iter().find(|file| fs::metadata(file).unwrap().len() == 1000);
+    let object = object.unwrap();
+    let good = fs::read(&object).unwrap();
+    let mut flipped = good.clone();
+    flipped[500] ^= 1;
+    let kept_seal = fs::read(&seal).unwrap();
+    for (file, bad, sent) in [
+        (&object, &good[..10], 1000),
+        (&object, &flipped, 1000),
+        (&object, b"", 1000),
+        (&seal, &kept_seal[..50], 0),
+        (&seal, b"", 0),
+    ] {
+        fs::write(file, bad).unwrap();
+        assert_eq!(store.verify(&[], &mut |_| ()).unwrap().len(), 1);
+        let again = store.put(&dir).unwrap();
+        assert_eq!((again.new, again.mended, again.sent_bytes), (false, 1, sent), "{}", file.display());
+        assert_eq!(store.verify(&[], &mut |_| ()).unwrap(), []);
+        assert_eq!(store.put(&dir).unwrap().mended, 0);
+    }
+    assert_eq!((fs::read(&object).unwrap(), fs::read(&seal).unwrap()), (good, kept_seal));
+    // An object without a run is believed no more than one with.
+    fs::remove_file(&seal).unwrap();
+    fs::write(&object, "torn").unwrap();
+    let again = store.put(&dir).unwrap();
+    assert_eq!((again.new, again.mended, again.sent_bytes), (true, 1, 1000));
+    assert_eq!(store.verify(&[], &mut |_| ()).unwrap(), []);
+}
+
+/// A seal as a hostile uploader writes it: its own hash is right, and so are those of its files.
+fn seal_of(at: &Path, files: &[(&str, &[u8])]) -> String {
+    let mut entries = std::collections::BTreeMap::new();
+    for (name, bytes) in files {
+        let hash = takt_rundir::sha256_of(bytes);
+        let folder = at.join("objects").join(&hash[..2]);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(&hash), bytes).unwrap();
+        entries.insert((*name).to_owned(), hash);
+    }
+    let seal = serde_json::to_vec(&entries).unwrap();
+    let run = takt_rundir::sha256_of(&seal);
+    fs::write(at.join(format!("runs/{run}.json")), seal).unwrap();
+    run
+}
+
+#[test]
+fn one_run_that_no_directory_can_have_is_alone_damaged() {
+    let root = tempfile::tempdir().unwrap();
+    let at = root.path().join("store");
+    let store = open(&at);
+    let dir = run(&root.path().join("runs"), "good", 1000);
+    let good = store.put(&dir).unwrap().run;
+    let header = fs::read(dir.path().join(RUN_FILE)).unwrap();
+    let long = "n".repeat(300);
+    for (number, more) in [
+        &[("a", &b"1"[..]), ("a/b", b"2")][..],
+        &[("x\0y", b"1")],
+        &[(&long, b"1")],
+        &[("../../evil", b"1")],
+        &[("hashes.json", b"{}")],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let bad = seal_of(&at, &[&[(RUN_FILE, &header[..])], more].concat());
+        let all = store.list().unwrap();
+        let find = |run: &String| all.iter().find(|row| row.run == *run).unwrap();
+        assert_eq!((all.len(), find(&good).robot.as_str(), find(&bad).robot.as_str()), (2, "cyclic", ""));
+        let to = root.path().join(format!("got{number}"));
+        assert!(store.get(find(&good), &to).is_ok());
+        assert!(matches!(store.get(find(&bad), &to), Err(StoreError::Damaged { .. })), "{more:?}");
+        let damages = store.verify(&[], &mut |_| ()).unwrap();
+        assert!(damages.len() == 1 && damages[0].run == bad, "{damages:?}");
+        assert_eq!(store.prune(&[bad], false).unwrap().runs, 1);
+        assert_eq!(store.list().unwrap().len(), 1);
+    }
+    assert!(!root.path().join("evil").exists());
+    // What cannot be read at all is no different.
+    for (name, file) in [(RUN_FILE, "objects"), ("seal", "runs")] {
+        let bad = seal_of(&at, &[(RUN_FILE, &header), (name, b"other")]);
+        let hash = takt_rundir::sha256_of(b"other");
+        let file = match file {
+            "runs" => at.join(format!("runs/{bad}.json")),
+            _ => at.join(format!("objects/{}/{hash}", &hash[..2])),
+        };
+        fs::remove_file(&file).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        assert_eq!(store.list().unwrap().len(), 2, "{name}");
+        let damages = store.verify(&[], &mut |_| ()).unwrap();
+        assert!(damages.len() == 1 && damages[0].why.contains("a FIFO"), "{damages:?}");
+        fs::remove_file(&file).unwrap();
+        let _ = fs::remove_file(at.join(format!("runs/{bad}.json")));
+    }
 }
 
 #[test]
@@ -258,6 +368,28 @@ fn the_index_says_what_was_measured_and_a_changed_file_of_it_is_no_index() {
     let age = &before[0].measures[0];
     assert_eq!((age.measure.as_str(), age.samples, age.misses, age.deadline_ns), ("age", 100, 10, 90));
     assert_eq!((age.min_ns, age.max_ns, age.mean_ns), (1.0, 100.0, 50.5));
+    assert_eq!(store.verify(&[], &mut |_| ()).unwrap(), []);
+    // A row that is not the run's, in a file that is what its name says.
+    let run = before[0].run.clone();
+    for change in [
+        (|row| row.measures[0].p99_ns *= 100.0) as fn(&mut Entry),
+        |row| row.measures[0].samples += 1,
+        |row| row.measures.clear(),
+        |row| row.kernel = "6.0\u{1b}[2J".to_owned(),
+        |row| row.stolen = 0.5,
+    ] {
+        let mut row = before[0].clone();
+        change(&mut row);
+        let bytes = write_index(&[row]).unwrap();
+        let forged = at.join(format!("index/{}.parquet", takt_rundir::sha256_of(&bytes)));
+        fs::write(&forged, bytes).unwrap();
+        let damages = store.verify(&[], &mut |_| ()).unwrap();
+        assert!(damages.len() == 1 && damages[0].run == run, "{damages:?}");
+        let why = &damages[0].why;
+        assert!(why.starts_with("the index says ") && !why.contains('\u{1b}'), "{why}");
+        fs::remove_file(forged).unwrap();
+    }
+    assert_eq!(store.verify(&[], &mut |_| ()).unwrap(), []);
     // Its figures are looked up in the run where the index cannot be believed.
     let file = files(&at.join("index"), "").pop().unwrap();
     let mut bytes = fs::read(&file).unwrap();

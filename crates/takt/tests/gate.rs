@@ -395,6 +395,26 @@ fn every_robots_run_is_mcap_that_its_makers_read() {
 }
 
 #[test]
+fn measures_that_are_spelled_alike_have_topics_of_their_own() {
+    let root = tempfile::tempdir().unwrap();
+    let path = made(root.path(), 1, "6.12.43", 20.0);
+    let mut header: RunHeader = serde_json::from_value(takt::read_json(&path.join("run.json"))).unwrap();
+    let of = |name: &str| Measure { name: name.to_owned(), ..header.measures[0].clone() };
+    header.measures = vec![of("a/b"), of("a b")];
+    fs::write(path.join("run.json"), serde_json::to_string(&header).unwrap()).unwrap();
+    fs::remove_file(path.join("hashes.json")).unwrap();
+    RunDir::open(&path).unwrap().seal().unwrap();
+    let out = root.path().join("run.mcap");
+    let output = run(["export", "--format", "mcap", "--out"]).arg(&out).arg(&path).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    let topics: Vec<&str> = text.lines().filter(|line| line.contains("/measures/")).collect();
+    assert_eq!(topics.len(), 2, "{text}");
+    has(&text, &["/measures/a_b", "/measures/a_b_2"]);
+    assert!(topics.iter().all(|line| line.contains("2000")), "{text}");
+}
+
+#[test]
 fn causes_are_log_messages_at_their_time() {
     let root = tempfile::tempdir().unwrap();
     let path = made(root.path(), 1, "6.12.43", 20.0);

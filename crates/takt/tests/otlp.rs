@@ -314,7 +314,8 @@ fn the_verdict_comes_as_a_log_record_that_leads_to_the_late_window() {
     let port = collector.line("stdout", "");
     let dir = workspace.path().join("run");
     let mut command = with(robot("cyclic", "1", &dir), &format!("http://127.0.0.1:{port}"));
-    command.env("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer hushhush");
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20hushhush");
+    command.env("OTEL_RESOURCE_ATTRIBUTES", "site=hall%203%2C%20north");
     let output = command.args(["--flight-recorder", "--late-us", "1"]).output().unwrap();
     let traced = takt::traced_json(&output);
     let requests: Vec<Value> = collector.output("stdout").lines().skip(1).map(parse).collect();
@@ -324,6 +325,7 @@ fn the_verdict_comes_as_a_log_record_that_leads_to_the_late_window() {
     assert_eq!(logs.len(), 1, "{requests:?}");
     let resource = &logs[0]["request"]["resourceLogs"][0];
     assert_eq!(attribute(&resource["resource"], "takt.robot"), "cyclic");
+    assert_eq!(attribute(&resource["resource"], "site"), "hall 3, north");
     let record = &resource["scopeLogs"][0]["logRecords"][0];
     let summary = read_json(&dir.join("summary.json"));
     assert_eq!(record["body"]["stringValue"], summary["sentence"]);

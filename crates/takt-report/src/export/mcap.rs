@@ -10,7 +10,7 @@
 //! (CLOCK_MONOTONIC); the metadata `takt` has when the run began. `run.json` and `summary.json` are
 //! attachments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Seek, Write};
 use std::path::Path;
 
@@ -89,11 +89,16 @@ pub fn mcap<W: Write + Seek>(
     let mut out = Out { writer, counts: BTreeMap::new(), causes, run: clean(&header.label) };
     let row = sample();
     let schema = out.writer.add_schema(&row.full_name(), ENCODING, &row.schema())?;
-    for measure in &header.measures {
-        out.measure(&dir, measure, &row, schema)?;
+    let names: Vec<&str> = header.measures.iter().map(|measure| measure.name.as_str()).collect();
+    for (measure, word) in header.measures.iter().zip(apart(&names, word)) {
+        out.measure(&dir, measure, &format!("/measures/{word}"), &row, schema)?;
     }
-    for file in dir.sealed_files()? {
-        out.rows(&dir, &file, &header)?;
+    let files = dir.sealed_files()?;
+    let names: Vec<&str> = files.iter().map(String::as_str).collect();
+    // Types are apart from the one of measures, too.
+    let types = apart(&[&["Sample"][..], &names].concat(), proto::identifier);
+    for ((file, word), name) in names.iter().zip(apart(&names, word)).zip(&types[1..]) {
+        out.rows(&dir, file, &format!("/samples/{word}"), name, &header)?;
     }
     out.write_facts(&dir, &header)?;
     for moment in supplements.of(&header.robot).map_or(Ok(Vec::new()), |added| added.moments(&dir))? {
@@ -145,16 +150,25 @@ impl<W: Write + Seek> Out<W> {
     }
 
     /// The samples of a measure, and its misses in words.
-    fn measure(&mut self, dir: &RunDir, measure: &Measure, row: &Row, schema: u16) -> Result<(), Error> {
+    fn measure(
+        &mut self,
+        dir: &RunDir,
+        measure: &Measure,
+        topic: &str,
+        row: &Row,
+        schema: u16,
+    ) -> Result<(), Error> {
         // A chain of which nothing came through has no file.
         if !dir.has_samples(&measure.file)? || !measure.column.ends_with("_ns") {
             return Ok(());
         }
         let series = dir.series(measure)?;
-        let topic = format!("/measures/{}", word(&measure.name));
-        let mut about = BTreeMap::from([("title".to_owned(), clean(&measure.title))]);
+        let mut about = BTreeMap::from([
+            ("measure".to_owned(), clean(&measure.name)),
+            ("title".to_owned(), clean(&measure.title)),
+        ]);
         about.extend(measure.deadline_ns.map(|ns| ("deadline_ns".to_owned(), ns.to_string())));
-        let channel = self.writer.add_channel(schema, &topic, ENCODING, &about)?;
+        let channel = self.writer.add_channel(schema, topic, ENCODING, &about)?;
         let from_ns = measure.window_ns.map_or(0, |[from, _]| from);
         let mut misses = 0u64;
         for (index, value) in series.values_ns.iter().enumerate() {
@@ -165,7 +179,7 @@ impl<W: Write + Seek> Out<W> {
                 ("us".to_owned(), json!(*value as f64 / 1e3)),
                 ("missed".to_owned(), json!(missed.is_some())),
             ];
-            self.write(channel, &topic, at_ns, &row.encode(&message.into_iter().collect()))?;
+            self.write(channel, topic, at_ns, &row.encode(&message.into_iter().collect()))?;
             let Some(deadline) = missed else { continue };
             misses += 1;
             if misses <= MOST_MISSES {
@@ -185,7 +199,14 @@ impl<W: Write + Seek> Out<W> {
     }
 
     /// The rows of a sample file, and what its words report of causes.
-    fn rows(&mut self, dir: &RunDir, file: &str, header: &RunHeader) -> Result<(), Error> {
+    fn rows(
+        &mut self,
+        dir: &RunDir,
+        file: &str,
+        topic: &str,
+        name: &str,
+        header: &RunHeader,
+    ) -> Result<(), Error> {
         let columns = dir.sealed_columns(file)?;
         if columns.is_empty() {
             return Ok(());
@@ -196,10 +217,9 @@ impl<W: Write + Seek> Out<W> {
         let any = || columns.iter().map(|c| c.name.as_str()).find(|name| name.ends_with("_ns"));
         let time =
             by_measure.or_else(|| TIMES.into_iter().find(|name| has(name))).or_else(any).map(str::to_owned);
-        let topic = format!("/samples/{}", word(file));
-        let typed = Row::of_columns(file, &columns);
+        let typed = Row::of_columns(name, &columns);
         let schema = self.writer.add_schema(&typed.full_name(), ENCODING, &typed.schema())?;
-        let channel = self.writer.add_channel(schema, &topic, ENCODING, &BTreeMap::new())?;
+        let channel = self.writer.add_channel(schema, topic, ENCODING, &BTreeMap::new())?;
         let mut last: BTreeMap<&str, String> = BTreeMap::new();
         let mut at_ns = 0;
         dir.each_row(file, |row: Map<String, Value>| {
@@ -216,7 +236,7 @@ impl<W: Write + Seek> Out<W> {
                     self.log(at_ns, level, file, &words)?;
                 }
             }
-            self.write(channel, &topic, at_ns, &typed.encode(&row))
+            self.write(channel, topic, at_ns, &typed.encode(&row))
         })?
     }
 
@@ -280,6 +300,22 @@ fn word(name: &str) -> String {
     name.chars().map(fits).collect()
 }
 
+/// Names as `spell` writes them, each another: whoever is spelled as it is called keeps that, and
+/// of those that come to the same a later one has a number behind it.
+fn apart(names: &[&str], spell: fn(&str) -> String) -> Vec<String> {
+    let called: BTreeSet<&str> = names.iter().copied().filter(|name| spell(name) == *name).collect();
+    let mut given: BTreeSet<String> = BTreeSet::new();
+    let of = |name: &&str| {
+        let word = spell(name);
+        let numbers = (2u64..).map(|number| format!("{word}_{number}"));
+        let free = |one: &String| !given.contains(one) && (one == name || !called.contains(one.as_str()));
+        let one = std::iter::once(word.clone()).chain(numbers).find(free).unwrap_or(word);
+        given.insert(one.clone());
+        one
+    };
+    names.iter().map(of).collect()
+}
+
 fn about(dir: &RunDir, header: &RunHeader) -> Metadata {
     let facts = [
         ("robot", header.robot.clone()),
@@ -300,4 +336,17 @@ fn about(dir: &RunDir, header: &RunHeader) -> Metadata {
 fn sample() -> Row {
     let fields = [("ns", ColumnKind::Integer), ("us", ColumnKind::Number), ("missed", ColumnKind::Bool)];
     Row::new("Sample", &fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_spelled_alike_stay_apart() {
+        assert_eq!(apart(&["a/b", "a b", "c"], word), ["a_b", "a_b_2", "c"]);
+        assert_eq!(apart(&["a/b", "a_b", "a b", "a_b_2"], word), ["a_b_3", "a_b", "a_b_4", "a_b_2"]);
+        assert_eq!(apart(&["a", "a", "", ""], word), ["a", "a_2", "", "_2"]);
+        assert_eq!(apart(&["a-b", "a.b"], proto::identifier), ["a_b", "a_b_2"]);
+    }
 }

@@ -156,7 +156,7 @@ pub(super) struct Row {
 }
 
 /// A name that Protocol Buffers take.
-fn identifier(name: &str) -> String {
+pub(super) fn identifier(name: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
     let name: String = name.chars().map(fits).collect();
     if name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() { format!("_{name}") } else { name }
@@ -168,7 +168,7 @@ impl Row {
         Self { name: identifier(name), fields }
     }
 
-    /// Of a sample file.
+    /// `takt.NAME`, for the rows of a sample file.
     pub(crate) fn of_columns(file: &str, columns: &[Column]) -> Self {
         let fields: Vec<_> = columns.iter().map(|column| (column.name.as_str(), column.kind)).collect();
         Self::new(file, &fields)

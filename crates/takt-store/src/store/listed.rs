@@ -3,9 +3,9 @@
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use takt_rundir::{RunDir, sha256_of};
+use takt_rundir::sha256_of;
 
-use super::{INDEX, MOST_INDEX_BYTES, RUNS, Store, failed_at, is_hash, seal_name};
+use super::{INDEX, MOST_INDEX_BYTES, RUNS, Store, is_hash};
 use crate::StoreError;
 use crate::index::{Entry, read_index, write_index};
 
@@ -134,21 +134,33 @@ impl Store {
             let mut missing: Vec<String> =
                 runs.iter().filter(|run| !known.contains(run.as_str())).cloned().collect();
             missing.sort_unstable();
+            let mut good = HashMap::new();
             for run in missing {
-                match self.look_up(&run) {
-                    Ok(Some(row)) => {
+                match self.read_run(&run, &mut good)? {
+                    Some(Ok(row)) => {
                         outdated = true;
                         rows.push(row);
                     }
+                    Some(Err(_)) => damaged.push(run),
                     // Pruned meanwhile.
-                    Ok(None) | Err(StoreError::Which { .. }) => {}
-                    Err(StoreError::Damaged { .. }) => damaged.push(run),
-                    Err(error) => return Err(error),
+                    None => {}
                 }
             }
             rows = once(rows);
         }
         Ok(Found { rows, damaged, files, outdated })
+    }
+
+    /// All rows of the index, by run: what listings and comparisons may believe.
+    pub(super) fn rows_by_run(&self) -> Result<HashMap<String, Vec<Entry>>, StoreError> {
+        let mut rows: HashMap<String, Vec<Entry>> = HashMap::new();
+        for row in self.index()?.rows {
+            let of_run = rows.entry(row.run.clone()).or_default();
+            if !of_run.contains(&row) {
+                of_run.push(row);
+            }
+        }
+        Ok(rows)
     }
 
     /// The index. Asked for before the runs: a row comes after its run, so that none is taken for
@@ -169,8 +181,11 @@ impl Store {
     /// The rows of a file of the index, where it holds what its name says; `None` where it has
     /// gone.
     fn rows_of(&self, file: &str) -> Result<Option<Result<Vec<Entry>, ()>>, StoreError> {
-        let Some(bytes) = self.objects.get(&format!("{INDEX}/{file}"), MOST_INDEX_BYTES)? else {
-            return Ok(None);
+        let bytes = match self.objects.get(&format!("{INDEX}/{file}"), MOST_INDEX_BYTES) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(None),
+            Err(StoreError::Damaged { .. }) => return Ok(Some(Err(()))),
+            Err(error) => return Err(error),
         };
         let is_named = file.strip_suffix(".parquet").is_some_and(|name| name == sha256_of(&bytes));
         Ok(Some(if is_named { read_index(bytes).map_err(drop) } else { Err(()) }))
@@ -219,26 +234,13 @@ impl Store {
         let Found { rows, files, .. } = self.found()?;
         self.put_together(&rows, &files)
     }
-
-    /// The row of a run that the index does not have, from the run itself; `None` where the run has
-    /// gone meanwhile.
-    fn look_up(&self, run: &str) -> Result<Option<Entry>, StoreError> {
-        let Some(files) = self.files(run)? else { return Ok(None) };
-        let folder = tempfile::tempdir().map_err(failed_at(&std::env::temp_dir()))?;
-        // The store does not keep the name of the directory: the hash's beginning stands for it.
-        let path = folder.path().join(&run[..12]);
-        let bytes = self.fetch(run, &files, &path)?;
-        let unread = |error: takt_rundir::Error| self.damaged(&seal_name(run), error.to_string());
-        let dir = RunDir::open(&path).map_err(unread)?;
-        let header = dir.header().map_err(unread)?;
-        Ok(Some(Entry::of(run, &dir, &header, files.len(), bytes)))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use super::super::seal_name;
     use super::*;
 
     #[test]

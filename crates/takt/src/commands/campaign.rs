@@ -124,6 +124,7 @@ fn new_on_slurm(args: &CampaignRun, file: &CampaignFile) -> CommandResult {
         constraint: args.constraint.clone(),
         options: args.sbatch.clone(),
     };
+    Slurm::check_folder(&args.runs)?;
     Slurm::check_plan(&plan, &asked)?;
     let _tidy = Tidy::before(&args.runs);
     let campaign = Campaign::create(ROBOTS, &args.runs, plan)?;

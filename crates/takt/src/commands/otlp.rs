@@ -70,11 +70,8 @@ fn resource(about: &[(&str, String)]) -> Result<Vec<(String, Value)>, String> {
     };
     facts.iter().chain(about).for_each(|(name, value)| set(name, value));
     let more = std::env::var("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-    for one in more.split(',').filter(|one| !one.trim().is_empty()) {
-        let Some((name, value)) = one.split_once('=') else {
-            return Err("OTEL_RESOURCE_ATTRIBUTES: accepted is NAME=VALUE,NAME=VALUE".to_owned());
-        };
-        set(name.trim(), value.trim());
+    for (name, value) in takt_otlp::pairs("OTEL_RESOURCE_ATTRIBUTES", &more)? {
+        set(&name, &value);
     }
     Ok(all)
 }

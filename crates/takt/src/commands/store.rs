@@ -86,8 +86,12 @@ pub fn put<'a>(place: &str, paths: impl Iterator<Item = &'a Path>) -> Result<(),
                 }
             };
             let how = if stored.new { "stored" } else { "was there" };
+            let mended = match stored.mended {
+                0 => String::new(),
+                one => format!("; damaged there and sent again: {one} objects"),
+            };
             eprintln!(
-                "{}: {how} as {} ({} bytes sent)",
+                "{}: {how} as {} ({} bytes sent{mended})",
                 run.path().display(),
                 &stored.run[..12],
                 stored.sent_bytes

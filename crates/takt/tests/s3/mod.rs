@@ -171,6 +171,15 @@ fn a_bucket_holds_what_a_folder_holds() {
     let got = server.ask(&["store", "get", PLACE, &name, "--to", again.to_str().unwrap()]);
     has(&refusal(&got), &["is damaged"]);
     assert!(contents(&again).is_empty());
+    // Whoever has the run mends it: of the same size, and cut off; whole ones are not sent again.
+    for (change, sent) in [("", "20971520 bytes sent"), ("o.put(Body=b'torn')", "20971520 bytes sent")] {
+        server.boto3(&format!("o = max(bucket.objects.all(), key=lambda o: o.size)\n{change}"));
+        let put = server.ask(&["store", "put", PLACE, place]);
+        has(&stderr(&put), &["was there as", sent, "damaged there and sent again: 1 objects"]);
+        assert!(stdout(&server.ask(&["store", "verify", PLACE])).starts_with("whole"));
+        let put = server.ask(&["store", "put", PLACE, place]);
+        has(&stderr(&put), &["was there as", "(0 bytes sent)"]);
+    }
     let pruned = server.ask(&["store", "prune", PLACE, &name]);
     has(&stdout(&pruned), &["1 runs and 0 objects"]);
     assert_eq!(server.runs().len(), 1);

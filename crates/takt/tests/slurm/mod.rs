@@ -212,6 +212,105 @@ fn a_node_is_booted_into_the_kernel_that_a_run_asks_for() {
     has(&stderr(&resumed), &["node n0 runs takt ", "this campaign was begun with takt 0.0.9"]);
 }
 
+/// Slurm's commands as a site has them that allows `$MOST` tasks in an array (none: any number) and
+/// says so where `$SAYS` is set. What they are asked, and with which variables, is in `asked`.
+const COMMANDS: [(&str, &str); 4] = [
+    ("sinfo", "case \"$*\" in *%P*) echo 'lab*';; *) echo 'n1|idle|rt'; echo 'n2|idle|generic';; esac"),
+    ("squeue", "true"),
+    ("scontrol", "[ -n \"$SAYS\" ] || exit 1; echo \"MaxArraySize            = $SAYS\""),
+    (
+        "sbatch",
+        "case \"$*\" in *--test-only*) exit 0;; esac
+         for a in \"$@\"; do case \"$a\" in --array=0-*) n=${a#--array=0-};; esac; done
+         [ \"$n\" -lt \"$MOST\" ] && echo 77 && exit 0
+         echo 'sbatch: error: Batch job submission failed: Invalid job array specification' >&2; exit 1",
+    ),
+];
+
+#[test]
+fn arrays_are_as_large_as_the_site_allows_and_asked_for_as_takt_asks() {
+    let campaign = CAMPAIGN.replace("repetitions = 3", "repetitions = 5");
+    let workspace = Workspace::new(&campaign);
+    let commands = tempfile::tempdir().unwrap();
+    let asked = commands.path().join("asked");
+    for (name, text) in COMMANDS {
+        let path = commands.path().join(name);
+        let log = "{ echo \"${0##*/} $*\"; env | grep -E '^(SBATCH|SQUEUE|SINFO|SLURM)_'; } >> \"$ASKED\"";
+        fs::write(&path, format!("#!/bin/sh\n{log}\n{text}\n")).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let with = |mut command: std::process::Command, most: &str, says: &str| {
+        let path = format!("{}:{}", commands.path().display(), std::env::var("PATH").unwrap());
+        command.env("PATH", path).env("ASKED", &asked).env("MOST", most).env("SAYS", says);
+        let mine =
+            [("SBATCH_WAIT", "1"), ("SBATCH_PARTITION", "other"), ("SQUEUE_SORT", "x"), ("SINFO_ALL", "1")];
+        command.envs(mine).env("SLURM_CLUSTERS", "other").env("SBATCH_ACCOUNT", "robots");
+        command
+    };
+    let arrays = || {
+        let text = fs::read_to_string(&asked).unwrap_or_default();
+        let words = text.lines().filter(|line| line.starts_with("sbatch ") && !line.contains("--test-only"));
+        let words = words.flat_map(|line| line.split(' ').find_map(|word| word.strip_prefix("--array=0-")));
+        words.map(|last| last.parse::<usize>().unwrap() + 1).collect::<Vec<_>>()
+    };
+    let blocks = |dir: &Path| {
+        let state = read_json(&dir.join("slurm/slurm.json"));
+        let all = state["submissions"].as_array().unwrap();
+        all.iter().map(|one| one["blocks"].as_array().unwrap().len()).collect::<Vec<_>>()
+    };
+    // Five blocks on each of two kernels: as the site says, and where it does not, as it refuses.
+    for (most, says, expected) in [("3", "3", &[3, 2, 3, 2][..]), ("2", "", &[5, 2, 3, 1, 2, 5, 2, 3, 1, 2])]
+    {
+        let _ = fs::remove_file(&asked);
+        let before = folders(&workspace.runs());
+        let mut waits = Beside::start(with(workspace.command(&["--on", "slurm"]), most, says));
+        wait_for("the submissions", || {
+            assert!(waits.runs(), "{}", waits.output("stderr"));
+            // The queue is asked for once all have been submitted.
+            fs::read_to_string(&asked).unwrap_or_default().contains("squeue ").then_some(())
+        });
+        waits.signal(Signal::KILL);
+        waits.end();
+        assert_eq!(arrays(), expected);
+        let dir = folders(&workspace.runs()).into_iter().find(|dir| !before.contains(dir)).unwrap();
+        let accepted: Vec<usize> =
+            expected.iter().copied().filter(|tasks| *tasks <= most.parse().unwrap()).collect();
+        assert_eq!(blocks(&dir), accepted);
+    }
+    let text = fs::read_to_string(&asked).unwrap();
+    has(&text, &["SBATCH_ACCOUNT=robots"]);
+    for mine in ["SBATCH_WAIT", "SBATCH_PARTITION", "SQUEUE_SORT", "SINFO_ALL", "SLURM_CLUSTERS"] {
+        assert!(!text.contains(mine), "{text}");
+    }
+    // What is refused altogether leaves nothing behind, however often it is tried.
+    let before = folders(&workspace.runs());
+    let message = stderr(&with(workspace.command(&["--on", "slurm"]), "0", "").output().unwrap());
+    has(&message, &["sbatch: Batch job submission failed: Invalid job array specification"]);
+    let dir = folders(&workspace.runs()).into_iter().find(|dir| !before.contains(dir)).unwrap();
+    let mut resume = takt(["campaign", "resume"]);
+    resume.arg(&dir);
+    let message = stderr(&with(resume, "0", "").output().unwrap());
+    has(&message, &["Invalid job array specification"]);
+    assert_eq!(blocks(&dir), [0; 0]);
+    let scripts = fs::read_dir(dir.join("slurm")).unwrap().flatten();
+    assert_eq!(scripts.filter(|file| file.path().extension().is_some_and(|end| end == "sh")).count(), 0);
+    // Options that would undo what takt asks for, and a folder that no job can be told of.
+    for option in ["--wait", "--clusters=all", "--part=debug"] {
+        let sbatch = format!("--sbatch={option}");
+        let mut command = with(workspace.command(&["--on", "slurm", &sbatch]), "9", "");
+        has(&refusal(&command.output().unwrap()), &[option, "set by takt"]);
+    }
+    let folder: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"runs\xff");
+    let folder = commands.path().join(folder);
+    let mut command = takt(["campaign", "run", "--on", "slurm"]);
+    command.arg(workspace.file()).arg("--runs").arg(&folder);
+    has(
+        &refusal(&with(command, "9", "").output().unwrap()),
+        &["runs\\xFF\" is not UTF-8", "give --runs a folder"],
+    );
+    assert!(!folder.exists());
+}
+
 #[test]
 fn without_slurm_it_says_so() {
     let workspace = Workspace::new(CAMPAIGN);
