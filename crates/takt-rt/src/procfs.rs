@@ -2,8 +2,8 @@
 //! of `stat`, processor time. Not for real-time threads.
 //!
 //! The crate `procfs` (0.18, without default features) was tried on the same threads: 30 % more CPU
-//! for each (9.5 us against 7.3 us, 65 threads, release) and more system calls, because it opens the
-//! folder of each thread beside its file.
+//! for each (9.5 us against 7.3 us, 65 threads, release) and more system calls, because it opens
+//! the folder of each thread beside its file.
 
 use std::fmt::Display;
 use std::fs::{self, File};
