@@ -364,14 +364,14 @@ pub(crate) fn judge_happened(
         share(rates[1]),
         share(rates[0])
     );
-    let cannot_tell = |decision: &mut Decision| {
+    let undecided = |decision: &mut Decision| {
         if matches!(decision, Decision::Better | Decision::Same) {
             *decision = Decision::Inconclusive;
         }
     };
     if !happened.are_alike() {
         if rates[1] > rates[0] {
-            cannot_tell(decision);
+            undecided(decision);
             reasons.push(format!("{words}: runs of such different length do not compare; make them as long"));
         }
     } else if happened.is_more(settings) {
@@ -379,7 +379,7 @@ pub(crate) fn judge_happened(
             *decision = Decision::Worse;
             reasons.push(words);
         } else {
-            cannot_tell(decision);
+            undecided(decision);
             reasons.push(format!("{words}, which the machine alone may do between times"));
         }
     } else if after * before_runs > before * after_runs || rates[1] > (1.0 + settings.tolerance) * rates[0] {

@@ -70,10 +70,10 @@ fn stretches(runs: Range<usize>, length: usize) -> Vec<Range<usize>> {
 }
 
 /// Whether the runs of both sides were made in turns, by when they began: the sides take turns as
-/// often as in a random order at least (the runs test of Wald and Wolfowitz), no stretch of one side
-/// is longer than those that a coin throws, and neither side is the earlier one as a whole. The
-/// machine was then the same for both, whatever it did over the hours, and its drift is in what the
-/// runs scatter.
+/// often as in a random order at least (the runs test of Wald and Wolfowitz), no stretch of one
+/// side is longer than those that a coin throws, and neither side is the earlier one as a whole.
+/// The machine was then the same for both, whatever it did over the hours, and its drift is in what
+/// the runs scatter.
 pub fn in_turns<T: Ord>(before: &[T], after: &[T]) -> bool {
     let all = before.iter().map(|began| (began, false)).chain(after.iter().map(|began| (began, true)));
     let mut all: Vec<(&T, bool)> = all.collect();
@@ -114,8 +114,8 @@ fn seconds(utc: &str) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // Years begin in March, so that the odd day is their last (Hinnant, "chrono-compatible low-level
-    // date algorithms").
+    // Years begin in March, so that the odd day is their last (Hinnant, "chrono-compatible
+    // low-level date algorithms").
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

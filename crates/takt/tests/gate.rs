@@ -340,7 +340,7 @@ fn a_junit_file_is_of_this_gate_and_whole() {
     // A gate that fails leaves no report of an earlier one.
     has(&refusal(&gate(&root.path().join("none"))), &["none"]);
     has(&stdout(&python(JUNIT, &[&junit])), &["gate [('error', "]);
-    // The decision is told before a file that cannot be written.
+    // The decision is printed before a file that cannot be written.
     let output =
         run(["gate", "--baseline"]).arg(&old).arg("--junit").arg(root.path()).arg(&new).output().unwrap();
     has(&stdout(&output), &["SAME"]);

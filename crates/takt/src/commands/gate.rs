@@ -17,8 +17,8 @@ pub fn run(args: &Gate) -> CommandResult {
     let message = match decided(args) {
         Ok(message) => message,
         Err(error) => {
-            // The report of a gate before must not pass for this one's. What is told is why there
-            // is none; that the file cannot be written either changes nothing.
+            // The report of a gate before must not pass for this one's. What is reported is why
+            // there is none; that the file cannot be written either changes nothing.
             if let Some(path) = &args.junit {
                 let _ = junit_error(&error.to_string()).map(|text| write(path, &text));
             }
