@@ -16,6 +16,12 @@ use crate::{Error, RunFigures, figure_name, judge, sides};
 /// Seed of the permutations: the same runs give the same answer.
 const SEED: u64 = 0x7461_6b74;
 
+/// Fewest runs with a figure of which a change of level can be reported.
+const FEWEST: usize = 6;
+
+/// A change by less, a share, is none: clocks and caches do it.
+const LEAST_CHANGE: f64 = 0.005;
+
 /// In which order runs make a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
@@ -78,10 +84,11 @@ pub struct ChangePoint {
     /// The first run at the new level.
     pub run: String,
     pub started_utc: String,
-    pub before_ns: f64,
-    pub after_ns: f64,
-    /// A share of the level before.
-    pub difference: f64,
+    /// Level before, and after; null where most of it lies among samples that never came.
+    pub before_ns: Option<f64>,
+    pub after_ns: Option<f64>,
+    /// A share of the level before; null where one of the levels is.
+    pub difference: Option<f64>,
     /// Ends of its 99 % interval; null with too few runs.
     pub low: Option<f64>,
     pub high: Option<f64>,
@@ -99,6 +106,7 @@ pub struct Series {
     /// The figure of a run: `p99`.
     pub figure: String,
     pub points: Vec<Point>,
+    /// Where levels begin and end; none where there are too few figures for any.
     #[serde(skip)]
     levels: Vec<usize>,
 }
@@ -138,7 +146,7 @@ pub fn history(paths: &[PathBuf], options: &Options) -> Result<History, Error> {
     let collection = takt_report::collect(paths)?;
     let mut left_out: Vec<String> =
         collection.gaps.iter().map(|gap| format!("{}: {}", gap.what, gap.why)).collect();
-    let mut runs = sides::usable(&collection, "runs", &[], &mut left_out)?;
+    let mut runs = sides::usable(&collection, "runs", &[], &mut left_out)?.runs;
     let by = options.by.name().to_owned();
     runs.retain(|run| {
         let reported = options.by.of(run).is_some();
@@ -204,7 +212,13 @@ fn of_series(
     let mut points = Vec::with_capacity(members.len());
     let mut logs = Vec::with_capacity(members.len());
     for (run, measure) in &members {
-        let figure = RunFigures::read(run, measure, &[options.quantile])?;
+        let figure = match RunFigures::read(run, measure, &[options.quantile]) {
+            Ok(figure) => figure,
+            Err(error) => {
+                left_out.push(clean(&format!("{}: {}: {error}", run.name, measure.name)));
+                continue;
+            }
+        };
         logs.push(figure.log(0));
         points.push(Point {
             at: at(run),
@@ -213,21 +227,33 @@ fn of_series(
             ns: Some(figure.values_ns[0]).filter(|ns| ns.is_finite()),
         });
     }
+    let figures = logs.clone();
+    let finite = figures.iter().filter(|log| log.is_finite()).count();
     // What never came is worse than all that did, and a search for levels needs a number: ten times
-    // the worst.
+    // the worst. Where next to nothing came, there is no level to search for.
     let worst = logs.iter().copied().filter(|log| log.is_finite()).fold(0.0, f64::max);
     logs.iter_mut().filter(|log| !log.is_finite()).for_each(|log| *log = worst + 10f64.ln());
-    let changes = change::changes(&logs, |index| points[index].at != points[index - 1].at, SEED);
+    let mut changes = match finite {
+        FEWEST.. => change::changes(&logs, |index| points[index].at != points[index - 1].at, SEED),
+        _ => Vec::new(),
+    };
+    changes.retain(|change| change.shift.estimate.abs() > LEAST_CHANGE.ln_1p());
     let (_, measure) = members[0];
     let mut ends: Vec<usize> = std::iter::once(0).chain(changes.iter().map(|c| c.at)).collect();
     ends.push(logs.len());
     let level = |index: usize| judge::middle(&logs[ends[index]..ends[index + 1]]);
+    let ns = |index: usize| {
+        Some(judge::middle(&figures[ends[index]..ends[index + 1]]).exp()).filter(|ns| ns.is_finite())
+    };
     let last = level(ends.len() - 2);
     let change_points = changes.iter().enumerate().map(|(index, change)| {
         let (before, after) = (level(index), level(index + 1));
+        let (before_ns, after_ns) = (ns(index), ns(index + 1));
+        // Of what never came no share is known.
+        let share = |log: f64| before_ns.and(after_ns).map(|_| log.exp_m1());
         let first = &points[change.at];
         ChangePoint {
-            measure: measure.name.clone(),
+            measure: clean(&measure.name),
             configuration: configuration.to_owned(),
             worse: change.shift.estimate > 0.0,
             lasting: (last - after).abs() < (last - before).abs(),
@@ -235,34 +261,40 @@ fn of_series(
             after: points[change.at - 1].at.clone(),
             run: first.run.clone(),
             started_utc: first.started_utc.clone(),
-            before_ns: before.exp(),
-            after_ns: after.exp(),
-            difference: change.shift.estimate.exp_m1(),
-            low: change.shift.low.map(f64::exp_m1),
-            high: change.shift.high.map(f64::exp_m1),
+            before_ns,
+            after_ns,
+            difference: share(change.shift.estimate),
+            low: change.shift.low.and_then(share),
+            high: change.shift.high.and_then(share),
             p: change.p,
         }
     });
     let change_points = change_points.collect();
     let series = Series {
-        robot: robot.to_owned(),
-        measure: measure.name.clone(),
+        robot: clean(robot),
+        measure: clean(&measure.name),
         title: clean(&measure.title),
         configuration: configuration.to_owned(),
         figure: figure_name(options.quantile),
-        levels: ends,
+        levels: if finite < FEWEST { Vec::new() } else { ends },
         points,
     };
     Ok((series, change_points))
 }
 
-/// As versions are ordered: numbers within them count as numbers.
+/// As versions are ordered: numbers within them count as numbers, and what begins with `-rc` and a
+/// number, or with `~`, comes before the release.
 fn natural(a: &str, b: &str) -> Ordering {
-    let parts = |text: &str| -> Vec<(u64, String)> {
-        let mut parts: Vec<(u64, String)> = Vec::new();
+    let parts = |text: &str| -> Vec<(i64, String)> {
+        let candidates = (0..10).fold(text.to_owned(), |text, digit| {
+            text.replace(&format!("-rc{digit}"), &format!("~rc{digit}"))
+        });
+        let mut parts: Vec<(i64, String)> = Vec::new();
         let mut was_digit = false;
-        for c in text.chars() {
+        for c in candidates.chars() {
             match (c.to_digit(10), parts.last_mut()) {
+                // Before the end, which is before everything else.
+                (None, _) if c == '~' => parts.push((-1, c.to_string())),
                 (Some(digit), Some((number, word))) if was_digit && word.is_empty() => {
                     *number = number.saturating_mul(10).saturating_add(digit.into());
                 }
@@ -272,6 +304,7 @@ fn natural(a: &str, b: &str) -> Ordering {
             }
             was_digit = c.is_ascii_digit();
         }
+        parts.push((0, String::new()));
         parts
     };
     parts(a).cmp(&parts(b)).then_with(|| a.cmp(b))
@@ -316,12 +349,17 @@ impl History {
         let mut table = Table::new(format!("By {}", self.by), &heads);
         for change in &self.change_points {
             let number = |share: f64| takt_report::short((share * 1000.0).round() / 10.0);
+            let ns =
+                |ns: Option<f64>| ns.map_or_else(|| Cell::gap("never came"), |ns| Cell::number(time(ns)));
             table.push(vec![
                 Cell::text(&change.measure),
                 Cell::text(&change.configuration),
-                Cell::number(time(change.before_ns)),
-                Cell::number(time(change.after_ns)),
-                Cell::Estimate(number(change.difference), change.low.map(number), change.high.map(number)),
+                ns(change.before_ns),
+                ns(change.after_ns),
+                match change.difference {
+                    Some(by) => Cell::Estimate(number(by), change.low.map(number), change.high.map(number)),
+                    None => Cell::gap("unknown"),
+                },
                 Cell::text(&change.at),
                 Cell::text(&change.after),
                 Cell::text(&change.run),
@@ -331,6 +369,9 @@ impl History {
         let runs: usize = self.series.iter().map(|series| series.points.len()).sum();
         let runs = takt_report::count(runs, "run", "runs");
         section.add(Block::Paragraph(match (&self.first_bad, self.change_points.len()) {
+            _ if self.series.iter().all(|series| series.levels.is_empty()) => format!(
+                "{runs}: too few to tell; a history begins with {FEWEST} runs that have a figure, in one configuration."
+            ),
             (_, 0) => format!("{runs}, one level: nothing changed that chance does not make."),
             (None, n) => format!(
                 "{runs}, {} of level; none that lasts is for the worse.",
@@ -339,7 +380,7 @@ impl History {
             (Some(first), n) => {
                 let change = self.change_points.iter().find(|c| c.worse && c.lasting && c.at == *first);
                 let by = change.map_or_else(String::new, |c| {
-                    format!(" ({}, {})", c.measure, signed(Some(c.difference)))
+                    format!(" ({}, {})", c.measure, signed(c.difference))
                 });
                 format!(
                     "{runs}, {} of level; worse since {} {first}{by}.",
@@ -349,6 +390,10 @@ impl History {
             }
         }));
         if !self.change_points.is_empty() {
+            table.note(
+                "That chance makes such a change is of runs that are independent. Where the machine was in one state for some of them, \
+                 it makes changes, too.",
+            );
             section.add(Block::Table(table));
         }
         let mut sections = vec![section];
@@ -370,6 +415,12 @@ mod tests {
         let mut kernels = ["6.12.9", "6.12.43+deb13-rt", "6.12.43", "6.1.140", "6.12.10", "6.8.0-rt"];
         kernels.sort_by(|a, b| natural(a, b));
         assert_eq!(kernels, ["6.1.140", "6.8.0-rt", "6.12.9", "6.12.10", "6.12.43", "6.12.43+deb13-rt"]);
+        let mut candidates = ["6.8.0", "6.8.0-rt1", "6.8.0-rc10", "6.8.1~rc1", "6.8.1", "6.8.0-rc9", "6.7.9"];
+        candidates.sort_by(|a, b| natural(a, b));
+        assert_eq!(
+            candidates,
+            ["6.7.9", "6.8.0-rc9", "6.8.0-rc10", "6.8.0", "6.8.0-rt1", "6.8.1~rc1", "6.8.1"]
+        );
         assert_eq!(natural("a10", "a9"), Ordering::Greater);
         assert_eq!(natural("", "a"), Ordering::Less);
     }

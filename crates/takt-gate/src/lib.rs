@@ -19,6 +19,7 @@ mod error;
 pub mod history;
 pub mod judge;
 mod junit;
+mod made;
 mod show;
 mod sides;
 
@@ -26,14 +27,15 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use takt_report::compare::{Did, did_less, seconds};
-use takt_report::{Collection, Figures, Run};
+use takt_report::{Collection, Figures, Run, clean};
+use takt_stats::binomial;
 
 pub use error::Error;
 pub use judge::Decision;
-use judge::Settings;
-pub use junit::junit;
+use judge::{Happened, Made, Settings};
+pub use junit::{junit, junit_error};
 pub use show::document;
-use sides::{Match, Sides};
+use sides::{Match, Sides, Unmatched};
 
 /// How to judge.
 #[derive(Clone, Debug)]
@@ -81,8 +83,9 @@ pub struct Pair {
     pub confidence: f64,
     /// The rise that so many runs would have found in 19 of 20 repetitions.
     pub minimum_detectable: Option<f64>,
-    /// How far stretches of the baseline lie apart from the rest of it: no smaller difference is
-    /// distinguished from chance. Null of runs that were made in turns, which share it.
+    /// How far the machine alone may move new runs from those before, by how far stretches of the
+    /// baseline differ: no smaller difference is distinguished from chance. Null of runs that were
+    /// made in turns, which share it, and with too few before.
     pub drift: Option<f64>,
     /// Runs on each side with which a rise by `find` is found in 19 of 20; null where more runs do
     /// not help.
@@ -93,7 +96,7 @@ pub struct Pair {
     pub runs: [usize; 2],
     /// Samples of a run, the median of each side.
     pub samples: [u64; 2],
-    /// Runs with misses; null without a deadline.
+    /// Runs with misses; null without a deadline, or with several.
     pub runs_with_misses: Option<[usize; 2]>,
     /// Why it was decided so, and what must be known about it, a sentence each.
     pub reasons: Vec<String>,
@@ -104,6 +107,12 @@ pub struct Pair {
 pub struct Gate {
     /// Worse where anything is; else inconclusive where anything is; else better where anything is.
     pub decision: Decision,
+    /// What is to be known before all figures: new runs that failed or are not in them, and what
+    /// only the baseline has.
+    pub reasons: Vec<String>,
+    /// What these decide.
+    #[serde(skip)]
+    pub(crate) whole: Decision,
     /// The measure that decided, with its figures, as they are in `pairs`.
     pub measure: String,
     pub configuration: String,
@@ -115,6 +124,8 @@ pub struct Gate {
     pub pairs: Vec<Pair>,
     /// Facts of the machines that are not the same in all runs: name and values.
     pub machine_differences: Vec<(String, Vec<String>)>,
+    /// Settings that are one on each side, and not the same: name and values, before and after.
+    pub setting_differences: Vec<(String, Vec<String>)>,
     /// Runs that were found and are not in the figures, with the reason.
     pub left_out: Vec<String>,
     /// Configurations and measures that only one side has.
@@ -130,7 +141,7 @@ pub struct Gate {
 /// matches anything on the other; [`Error::NoRuns`].
 pub fn gate(baseline: &[PathBuf], candidates: &[PathBuf], options: &Options) -> Result<Gate, Error> {
     let (before, after) = (takt_report::collect(baseline)?, takt_report::collect(candidates)?);
-    let sides = Sides::of(&before, &after)?;
+    let mut sides = Sides::of(&before, &after)?;
     let machine_differences = sides.machine_differences();
     if !machine_differences.is_empty() && !options.across_machines {
         let words: Vec<String> = machine_differences
@@ -139,22 +150,43 @@ pub fn gate(baseline: &[PathBuf], candidates: &[PathBuf], options: &Options) -> 
             .collect();
         return Err(takt_report::Error::MachinesDiffer { differences: words.join("; ") }.into());
     }
-    let (matches, unmatched) = sides.matches(options.measure.as_deref())?;
+    let (matches, mut unmatched) = sides.matches(options.measure.as_deref())?;
     let quantiles = quantiles(options.quantile);
+    let mut read = Vec::new();
+    for mut found in matches {
+        let figures = figures_of(&mut found, &mut sides, &quantiles);
+        match figures.iter().position(Vec::is_empty) {
+            Some(side) => unmatched.push(Unmatched {
+                words: clean(&format!(
+                    "{}, {}: no run {} has samples that can be read",
+                    found.robot,
+                    found.configuration,
+                    ["of the baseline", "of the new ones"][side]
+                )),
+                is_gone: side == 1,
+            }),
+            None => read.push((found, figures)),
+        }
+    }
+    if read.is_empty() {
+        let reasons: Vec<String> = unmatched.into_iter().map(|unmatched| unmatched.words).collect();
+        return Err(takt_report::Error::NothingInCommon { reason: reasons.join("; ") }.into());
+    }
     let settings = Settings {
         // All figures together: one that is worse by chance fails as well as another.
-        tail: judge::TAIL / (matches.len() * quantiles.len()) as f64,
+        tail: judge::TAIL / (read.len() * quantiles.len()) as f64,
         tolerance: options.tolerance,
         find: options.find,
     };
-    let mut pairs = Vec::new();
-    for found in &matches {
-        pairs.extend(judged(found, &quantiles, &settings)?);
-    }
-    let decision = Decision::of_all(pairs.iter().map(|pair| pair.decision));
+    let pairs: Vec<Pair> =
+        read.iter().flat_map(|(found, figures)| judged(found, figures, &quantiles, &settings)).collect();
+    let (whole, reasons) = of_whole_runs(sides.lost(), &unmatched);
+    let decision = Decision::of_all(pairs.iter().map(|pair| pair.decision).chain([whole]));
     let deciding = pairs.iter().find(|pair| pair.decision == decision).unwrap_or(&pairs[0]).clone();
     Ok(Gate {
         decision,
+        reasons,
+        whole,
         measure: deciding.measure,
         configuration: deciding.configuration,
         difference: deciding.difference,
@@ -163,8 +195,56 @@ pub fn gate(baseline: &[PathBuf], candidates: &[PathBuf], options: &Options) -> 
         minimum_detectable: deciding.minimum_detectable,
         pairs,
         machine_differences,
+        setting_differences: sides.setting_differences(),
         left_out: sides.left_out,
-        unmatched,
+        unmatched: unmatched.into_iter().map(|unmatched| unmatched.words).collect(),
+    })
+}
+
+/// What runs say that are in no figure: a build whose runs fail or never end is not as good as one
+/// whose runs all do, whatever those say that are left.
+fn of_whole_runs([before, after]: [(usize, usize); 2], unmatched: &[Unmatched]) -> (Decision, Vec<String>) {
+    let (mut decision, mut reasons) = (Decision::Same, Vec::new());
+    let words = || {
+        format!(
+            "{} of {} new runs failed or have no figures that prove anything, {} of {} before",
+            after.0, after.1, before.0, before.1
+        )
+    };
+    if binomial::more_often(before, after) <= judge::TAIL {
+        decision = Decision::Worse;
+        reasons.push(words());
+    } else if after.0 * before.1 > before.0 * after.1 {
+        decision = Decision::Inconclusive;
+        reasons.push(format!("{}, which can be chance", words()));
+    }
+    let gone: Vec<&str> = unmatched
+        .iter()
+        .filter(|unmatched| unmatched.is_gone)
+        .map(|unmatched| unmatched.words.as_str())
+        .collect();
+    if !gone.is_empty() {
+        decision = Decision::of_all([decision, Decision::Inconclusive].into_iter());
+        reasons.push(format!("the new runs have not all that the baseline has: {}", gone.join("; ")));
+    }
+    (decision, reasons)
+}
+
+/// The figures of the runs of both sides. Runs that have none are lost.
+fn figures_of(found: &mut Match<'_>, sides: &mut Sides<'_>, quantiles: &[f64]) -> [Vec<RunFigures>; 2] {
+    [0, 1].map(|side| {
+        let mut all = Vec::new();
+        found.sides[side].retain(|(run, measure)| match RunFigures::read(run, measure, quantiles) {
+            Ok(figures) => {
+                all.push(figures);
+                true
+            }
+            Err(error) => {
+                sides.lose(side, run, &measure.name, &error.to_string());
+                false
+            }
+        });
+        all
     })
 }
 
@@ -202,7 +282,8 @@ struct RunFigures {
     /// Nanoseconds, by quantile; infinite where one lies among samples that never came.
     values_ns: Vec<f64>,
     samples: u64,
-    missed: bool,
+    missed: u64,
+    skipped: u64,
     stolen: f64,
 }
 
@@ -212,7 +293,8 @@ impl RunFigures {
         Ok(Self {
             values_ns: quantiles.iter().map(|q| quantile_of(&figures, *q)).collect(),
             samples: figures.count().saturating_add(figures.skipped),
-            missed: figures.missed() > Some(0),
+            missed: figures.missed().unwrap_or(0),
+            skipped: figures.skipped,
             stolen: run.header.cpu.stolen,
         })
     }
@@ -229,18 +311,18 @@ fn did<'a>((run, measure): &(&'a Run, &'a takt_rundir::Measure)) -> Did<'a> {
 }
 
 /// A measure in one configuration, by each of the quantiles.
-fn judged(found: &Match<'_>, quantiles: &[f64], settings: &Settings) -> Result<Vec<Pair>, Error> {
-    let figures: Vec<Vec<RunFigures>> = found
-        .sides
-        .iter()
-        .map(|side| side.iter().map(|(run, measure)| RunFigures::read(run, measure, quantiles)).collect())
-        .collect::<Result<_, _>>()?;
-    Ok((0..quantiles.len()).map(|figure| pair(found, &figures, figure, quantiles, settings)).collect())
+fn judged(
+    found: &Match<'_>,
+    figures: &[Vec<RunFigures>; 2],
+    quantiles: &[f64],
+    settings: &Settings,
+) -> Vec<Pair> {
+    (0..quantiles.len()).map(|figure| pair(found, figures, figure, quantiles, settings)).collect()
 }
 
 fn pair(
     found: &Match<'_>,
-    figures: &[Vec<RunFigures>],
+    figures: &[Vec<RunFigures>; 2],
     figure: usize,
     quantiles: &[f64],
     settings: &Settings,
@@ -252,21 +334,29 @@ fn pair(
     let began = |side: usize| -> Vec<&str> {
         found.sides[side].iter().map(|(run, _)| run.header.started_utc.as_str()).collect()
     };
-    let judged = judge::judge(&before, &after, judge::in_turns(&began(0), &began(1)), settings);
+    let made = Made::of(&began(0), &began(1));
+    let judged = judge::judge(&before, &after, &made, settings);
     let mut decision = judged.interval.decision;
     reasons.extend(judged.reasons);
     let (_, measure) = found.sides[0][0];
-    let misses = measure
-        .deadline_ns
-        .is_some()
-        .then(|| [0, 1].map(|side| figures[side].iter().filter(|figure| figure.missed).count()));
+    let happened = |what: &'static str, times: fn(&RunFigures) -> u64| Happened {
+        what,
+        sides: [0, 1].map(|side| figures[side].iter().map(|run| (times(run), run.samples)).collect()),
+    };
+    let misses = (measure.deadline_ns.is_some() && found.is_one_deadline)
+        .then(|| happened("missed their deadline", |run| run.missed));
     // Once, however many figures there are.
-    if let Some(misses) = misses.filter(|_| figure == 0) {
-        judge::judge_misses(&mut decision, misses, [before.len(), after.len()], settings, &mut reasons);
+    if figure == 0 {
+        if let Some(misses) = &misses {
+            judge::judge_happened(&mut decision, misses, &made, settings, &mut reasons);
+        }
+        let never = happened("never ran", |run| run.skipped);
+        judge::judge_happened(&mut decision, &never, &made, settings, &mut reasons);
     }
     if decision == Decision::Worse {
         let stolen = |side: usize| -> Vec<f64> { figures[side].iter().map(|figure| figure.stolen).collect() };
-        judge::excuse_stolen(&mut decision, &stolen(0), &stolen(1), &mut reasons);
+        let (sides, rise) = ([&stolen(0)[..], &stolen(1)[..]], judged.interval.difference);
+        judge::excuse_stolen(&mut decision, sides, quantile, rise, &mut reasons);
     }
     if decision == Decision::Better {
         let of = |side: usize| found.sides[side].iter().map(did);
@@ -287,9 +377,9 @@ fn pair(
     let share = |log: f64| Some(log.exp_m1()).filter(|share| share.is_finite());
     let ns = |logs: &[f64]| Some(judge::middle(logs).exp()).filter(|ns| ns.is_finite());
     Pair {
-        robot: found.robot.clone(),
-        measure: measure.name.clone(),
-        title: takt_report::clean(&measure.title),
+        robot: clean(&found.robot),
+        measure: clean(&measure.name),
+        title: clean(&measure.title),
         configuration: found.configuration.clone(),
         figure: figure_name(quantile),
         decision,
@@ -305,7 +395,7 @@ fn pair(
         find: settings.find,
         runs: [before.len(), after.len()],
         samples,
-        runs_with_misses: misses,
+        runs_with_misses: misses.map(|misses| [misses.runs(0).0, misses.runs(1).0]),
         reasons,
     }
 }

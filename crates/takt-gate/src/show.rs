@@ -43,6 +43,9 @@ pub(crate) fn numbers(pair: &Pair) -> String {
 
 pub fn document(gate: &Gate) -> Document {
     let mut section = Section::new("gate", gate.decision.word());
+    if !gate.reasons.is_empty() {
+        section.add(Block::List(gate.reasons.clone()));
+    }
     let heads = [
         "Measure",
         "Configuration",
@@ -73,8 +76,8 @@ pub fn document(gate: &Gate) -> Document {
         ]);
     }
     table.note(
-        "Before and after: medians over the runs. The interval spans what chance does between runs and what the baseline drifts, unless \
-         old and new runs were made in turns; it is of all figures at once.",
+        "Before and after: medians over the runs. The interval spans what chance does between runs and how far stretches of the baseline \
+         differ, unless old and new runs were made in turns; it is of all figures at once.",
     );
     section.add(Block::Table(table));
     for pair in &gate.pairs {
@@ -83,10 +86,12 @@ pub fn document(gate: &Gate) -> Document {
         section.add(Block::List(lines));
     }
     let mut sections = vec![section];
-    let differences =
-        gate.machine_differences.iter().map(|(fact, values)| format!("{fact}: {}", values.join(" / ")));
+    let facts = |all: &[(String, Vec<String>)]| -> Vec<String> {
+        all.iter().map(|(fact, values)| format!("{fact}: {}", values.join(" / "))).collect()
+    };
     let lists = [
-        ("machines", "Facts of the machines that differ", differences.collect()),
+        ("machines", "Facts of the machines that differ", facts(&gate.machine_differences)),
+        ("settings", "Settings that differ between the sides", facts(&gate.setting_differences)),
         ("left-out", "Left out", gate.left_out.clone()),
         ("unmatched", "Without a partner", gate.unmatched.clone()),
     ];

@@ -1,6 +1,7 @@
 //! What belongs together on the two sides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use takt_report::{Collection, Run, clean};
 use takt_rundir::{Measure, judged};
@@ -13,6 +14,10 @@ pub(crate) struct Sides<'a> {
     after: Vec<&'a Run>,
     /// What was found and is not used, with the reason.
     pub left_out: Vec<String>,
+    /// Runs that should be in the figures and are not, or that failed, by side and name.
+    lost: [BTreeSet<String>; 2],
+    /// All runs that should be, by side.
+    expected: [usize; 2],
 }
 
 /// Robot, values of what varies, and measure.
@@ -28,6 +33,8 @@ pub(crate) struct Match<'a> {
     /// Before and after.
     pub sides: [Members<'a>; 2],
     pub remarks: Vec<String>,
+    /// Whether all have one deadline, so that misses compare.
+    pub is_one_deadline: bool,
 }
 
 /// The settings that a run reports, by name.
@@ -38,10 +45,76 @@ impl<'a> Sides<'a> {
     pub fn of(before: &'a Collection, after: &'a Collection) -> Result<Self, Error> {
         let mut left_out: Vec<String> =
             before.gaps.iter().chain(&after.gaps).map(|gap| format!("{}: {}", gap.what, gap.why)).collect();
-        let candidates = usable(after, "candidates", &[], &mut left_out)?;
-        let hashes: Vec<String> = candidates.iter().filter_map(|run| run.dir.seal_hash()).collect();
-        let baseline = usable(before, "baseline", &hashes, &mut left_out)?;
-        Ok(Self { before: baseline, after: candidates, left_out })
+        let mut new = usable(after, "candidates", &[], &mut left_out)?;
+        let hashes: Vec<String> = new.runs.iter().filter_map(|run| seal_of(run)).map(str::to_owned).collect();
+        let mut old = usable(before, "baseline", &hashes, &mut left_out)?;
+        for (usable, collection) in [(&mut old, before), (&mut new, after)] {
+            let gone = collection.gaps.iter().filter(|gap| is_run(&gap.what, collection));
+            usable.lost.extend(gone.map(|gap| gap.what.clone()));
+            let failed = usable.runs.iter().filter(|run| !run.header.failures.is_empty());
+            usable.lost.extend(failed.map(|run| name_of(run)));
+        }
+        let expected = [&old, &new].map(|side| {
+            side.runs.len()
+                + side.lost.iter().filter(|lost| !side.runs.iter().any(|run| name_of(run) == **lost)).count()
+        });
+        for (side, usable) in [("baseline", &old), ("candidates", &new)] {
+            left_out.extend(usable.runs.iter().filter_map(|run| {
+                let failure = run.header.failures.first()?;
+                Some(clean(&format!(
+                    "{side} {}: it failed, and is in the figures all the same: {failure}",
+                    run.name
+                )))
+            }));
+        }
+        Ok(Self { before: old.runs, after: new.runs, left_out, lost: [old.lost, new.lost], expected })
+    }
+
+    /// Leaves a run out of the figures that are judged.
+    pub fn lose(&mut self, side: usize, run: &Run, measure: &str, why: &str) {
+        self.lost[side].insert(name_of(run));
+        let side = ["baseline", "candidates"][side];
+        self.left_out.push(clean(&format!("{side} {}: {measure}: {why}", run.name)));
+    }
+
+    /// Runs of each side that failed, or are not in the figures though they should be, and of how
+    /// many.
+    pub fn lost(&self) -> [(usize, usize); 2] {
+        [0, 1].map(|side| (self.lost[side].len(), self.expected[side]))
+    }
+
+    /// Settings that are one on each side, and not the same: what is compared beside the builds.
+    pub fn setting_differences(&self) -> Vec<(String, Vec<String>)> {
+        let settings = |runs: &[&Run]| -> BTreeMap<String, BTreeSet<String>> {
+            let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+            for run in runs {
+                let rates = run.header.measures.iter().filter_map(|measure| {
+                    Some((
+                        format!("rate of {}", measure.name),
+                        format!("{} Hz", takt_report::short(measure.rate_hz?)),
+                    ))
+                });
+                for (name, value) in facts(run).into_iter().chain(rates) {
+                    all.entry(clean(&name)).or_default().insert(clean(&value));
+                }
+            }
+            all
+        };
+        let (before, after) = (settings(&self.before), settings(&self.after));
+        let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        let value = |side: &BTreeMap<String, BTreeSet<String>>, name: &String| {
+            let values = side.get(name).map(|values| values.iter().cloned().collect::<Vec<_>>().join(", "));
+            values.unwrap_or_else(|| "not reported".to_owned())
+        };
+        let is_one = |side: &BTreeMap<String, BTreeSet<String>>, name: &String| {
+            side.get(name).is_none_or(|v| v.len() == 1)
+        };
+        names
+            .into_iter()
+            .filter(|name| is_one(&before, name) && is_one(&after, name))
+            .map(|name| (name.clone(), vec![value(&before, name), value(&after, name)]))
+            .filter(|(_, values)| values[0] != values[1])
+            .collect()
     }
 
     fn all(&self) -> impl Iterator<Item = &&'a Run> {
@@ -66,7 +139,22 @@ impl<'a> Sides<'a> {
 
     /// Pairs measures and configurations; what has no partner is reported. A setting that is
     /// constant on each side is what the sides differ in, and names no configuration.
-    pub fn matches(&self, measure: Option<&str>) -> Result<(Vec<Match<'a>>, Vec<String>), Error> {
+    pub fn matches(&mut self, measure: Option<&str>) -> Result<(Vec<Match<'a>>, Vec<Unmatched>), Error> {
+        // Robots that measure it: their runs should.
+        let robots: BTreeSet<&str> = self
+            .all()
+            .filter(|run| !asked(run, measure).is_empty())
+            .map(|run| run.header.robot.as_str())
+            .collect();
+        for side in 0..2 {
+            let all = [&self.before, &self.after];
+            let lacks =
+                |run: &&&Run| asked(run, measure).is_empty() && robots.contains(run.header.robot.as_str());
+            let without: Vec<&Run> = all[side].iter().filter(lacks).copied().collect();
+            without
+                .into_iter()
+                .for_each(|run| self.lose(side, run, measure.unwrap_or("measures"), "it reports none"));
+        }
         let sides = [&self.before, &self.after];
         let varying = varying(&[&self.before, &self.after]);
         let mut cells: BTreeMap<Key, [Members<'a>; 2]> = BTreeMap::new();
@@ -96,12 +184,14 @@ impl<'a> Sides<'a> {
             match sides.iter().position(Vec::is_empty) {
                 Some(missing) => {
                     let there = ["in the new runs", "in the baseline"][missing];
-                    unmatched.push(format!("{robot}, {configuration}: {name} is only {there}"));
+                    let words = clean(&format!("{robot}, {configuration}: {name} is only {there}"));
+                    unmatched.push(Unmatched { words, is_gone: missing == 1 });
                 }
                 None => {
                     same_definition(&name, &sides)?;
-                    let remarks = deadlines(&sides).into_iter().collect();
-                    matches.push(Match { robot, configuration, sides, remarks });
+                    let remarks: Vec<String> = deadlines(&sides).into_iter().collect();
+                    let is_one_deadline = remarks.is_empty();
+                    matches.push(Match { robot, configuration, sides, remarks, is_one_deadline });
                 }
             }
         }
@@ -115,32 +205,80 @@ impl<'a> Sides<'a> {
                 asked: asked.to_owned(),
                 there: there.into_iter().collect::<Vec<_>>().join(", "),
             },
-            _ => takt_report::Error::NothingInCommon { reason: unmatched.join("; ") },
+            _ => {
+                let words: Vec<String> = unmatched.into_iter().map(|unmatched| unmatched.words).collect();
+                takt_report::Error::NothingInCommon { reason: words.join("; ") }
+            }
         }
         .into())
     }
 }
 
+/// A measure in a configuration that only one side has.
+pub(crate) struct Unmatched {
+    pub words: String,
+    /// The baseline has it, and the new runs have not.
+    pub is_gone: bool,
+}
+
+/// Runs of a side.
+pub(crate) struct Usable<'a> {
+    pub runs: Vec<&'a Run>,
+    /// Those that prove nothing, by name; not copies, which are no runs.
+    lost: BTreeSet<String>,
+}
+
+fn name_of(run: &Run) -> String {
+    run.dir.path().display().to_string()
+}
+
+fn seal_of(run: &Run) -> Option<&str> {
+    match &run.seal {
+        takt_rundir::SealState::Whole(hash) => Some(hash),
+        _ => None,
+    }
+}
+
+/// Whether what was left out is a whole run, and not a measure of one or what a kill left of one
+/// that was done again.
+fn is_run(what: &str, collection: &Collection) -> bool {
+    let is_of_run = |run: &Run| what.starts_with(&clean(&format!("{} {}", run.key, run.name)));
+    let is_cut = Path::new(what).extension().is_some_and(|end| end.to_string_lossy().starts_with("cut"));
+    !is_cut && !collection.runs.iter().any(is_of_run)
+}
+
 /// Runs whose reasons fit into a sentence.
 const MOST_REASONS: usize = 3;
 
-/// Runs of a side whose files are what they left, in the order in which they were made.
+/// Runs of a side whose files are what they left, each once, in the order in which they were made.
 pub(crate) fn usable<'a>(
     collection: &'a Collection,
     side: &'static str,
     others: &[String],
     left_out: &mut Vec<String>,
-) -> Result<Vec<&'a Run>, Error> {
+) -> Result<Usable<'a>, Error> {
     let found = collection.runs.len();
     let before = left_out.len();
     let mut runs = crate::in_order(collection);
+    let mut lost = BTreeSet::new();
+    let mut seen: BTreeMap<&'a str, &'a str> = BTreeMap::new();
     runs.retain(|run| {
         let why = match &run.seal {
             takt_rundir::SealState::Whole(hash) if others.contains(hash) => {
                 Some("it is one of the new runs".to_owned())
             }
-            takt_rundir::SealState::Whole(_) => None,
-            seal => Some(seal.doubt_of(&run.header).unwrap_or_else(|| "it is not sealed".to_owned())),
+            // Of runs that are copies of each other one says as much as all.
+            takt_rundir::SealState::Whole(hash) => match seen.get(hash.as_str()) {
+                Some(first) => Some(format!("it is a copy of {first}")),
+                None => {
+                    seen.insert(hash, &run.name);
+                    None
+                }
+            },
+            seal => {
+                lost.insert(name_of(run));
+                Some(seal.doubt_of(&run.header).unwrap_or_else(|| "it is not sealed".to_owned()))
+            }
         };
         left_out.extend(why.iter().map(|why| clean(&format!("{side} {}: {why}", run.name))));
         why.is_none()
@@ -153,7 +291,7 @@ pub(crate) fn usable<'a>(
         }
         return Err(Error::NoRuns { side, found, reasons });
     }
-    Ok(runs)
+    Ok(Usable { runs, lost })
 }
 
 /// Names of the settings that vary within any side.
@@ -210,5 +348,5 @@ fn same_definition(name: &str, sides: &[Vec<(&Run, &Measure)>; 2]) -> Result<(),
 
 fn deadlines(sides: &[Vec<(&Run, &Measure)>; 2]) -> Option<String> {
     let all: BTreeSet<Option<u64>> = sides.iter().flatten().map(|(_, m)| m.deadline_ns).collect();
-    (all.len() > 1).then(|| "the deadlines differ, so that runs with misses do not compare".to_owned())
+    (all.len() > 1).then(|| "the deadlines differ, so that misses do not compare".to_owned())
 }

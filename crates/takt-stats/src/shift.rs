@@ -193,6 +193,21 @@ fn distribution(few: usize, many: usize, reach: usize) -> Vec<f64> {
     rows.swap_remove(many)
 }
 
+/// How far one more value may lie from the middle of `values`, missed by either side with
+/// probability `tail`: Student's prediction interval. `None` with fewer than two values, and with
+/// one that is not finite.
+pub fn one_more(values: &[f64], tail: f64) -> Option<f64> {
+    let n = values.len() as f64;
+    if n < 2.0 || values.iter().any(|value| !value.is_finite()) {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / n;
+    let scatter = (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+    let student = statrs::distribution::StudentsT::new(0.0, 1.0, n - 1.0).ok()?;
+    let t = statrs::distribution::ContinuousCDF::inverse_cdf(&student, 1.0 - tail);
+    Some(t * scatter * (1.0 + 1.0 / n).sqrt())
+}
+
 /// Values that were measured around one middle each side, from which further ones are drawn: what a
 /// power is computed from.
 #[derive(Clone, Debug, PartialEq)]
@@ -255,7 +270,11 @@ impl Spread {
         if !enough(SIMULATED) {
             // Beyond, what is detectable falls with the root of the number.
             let there = of(SIMULATED, f64::NEG_INFINITY)?;
-            let count = (SIMULATED as f64 * (there / wanted).powi(2)).ceil();
+            // And so does what an estimate falls short by, which must not reach `least`.
+            let far = 1e6;
+            let short = of(SIMULATED, far)? - far;
+            let shares = (there / wanted).max(short / (wanted - least));
+            let count = (SIMULATED as f64 * shares.powi(2)).ceil();
             return (wanted > least && count <= most as f64).then_some((count as usize).max(SIMULATED + 1));
         }
         let (mut low, mut high) = (1, SIMULATED);
@@ -310,6 +329,27 @@ mod tests {
         // Symmetric around 27: the ranks from 28 on are those up to 26.
         assert!((2.0 * all[..27].iter().sum::<f64>() + middle - 1.0).abs() < 1e-12, "{sum}");
         assert!((all[0] - 1.0 / 5005.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn one_more_value_lies_within_students_prediction() {
+        // t of 0.001 at 4 degrees of freedom is 7.173 (Fisher and Yates, table III).
+        let found = one_more(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.001).unwrap();
+        assert!((found - 7.173 * 2.5f64.sqrt() * 1.2f64.sqrt()).abs() < 0.01, "{found}");
+        assert_eq!(one_more(&[2.0; 5], 0.001), Some(0.0));
+        assert_eq!((one_more(&[1.0], 0.001), one_more(&[1.0, f64::INFINITY], 0.001)), (None, None));
+    }
+
+    #[test]
+    fn an_estimate_must_be_above_what_drifts() {
+        let values: Vec<f64> = (0..100).map(|i| 0.2 * (f64::from(i * 37 % 100) / 50.0 - 1.0)).collect();
+        let spread = Spread::of(&[&values]).unwrap();
+        let needed = |least: f64| spread.values_needed(0.2, 0.001, least, 5000, 1);
+        let (far, near) = (needed(0.1).unwrap(), needed(0.19).unwrap());
+        assert!(near > 10 * far && near > SIMULATED, "{far} {near}");
+        // So many do find it.
+        assert!(spread.minimum_detectable(near, near, 0.001, 0.19, 1).unwrap() <= 0.202);
+        assert_eq!(needed(0.2), None);
     }
 
     #[test]

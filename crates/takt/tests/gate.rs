@@ -29,6 +29,17 @@ struct Job {
 
 /// A sealed run whose wake-ups are late by about `median_us`, with a tail.
 fn made(folder: &Path, number: u64, kernel: &str, median_us: f64) -> PathBuf {
+    made_with(folder, number, kernel, median_us, |_| {})
+}
+
+/// The same, with a header that `change` has changed.
+fn made_with(
+    folder: &Path,
+    number: u64,
+    kernel: &str,
+    median_us: f64,
+    change: impl FnOnce(&mut RunHeader),
+) -> PathBuf {
     let mut dice = SplitMix64::new(number.wrapping_mul(0x9e37_79b9) ^ median_us.to_bits());
     let mut unit = move || ((dice.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     let mut normal = || (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
@@ -44,7 +55,7 @@ fn made(folder: &Path, number: u64, kernel: &str, median_us: f64) -> PathBuf {
     }
     file.flush().unwrap();
     let measure = Measure::new("lateness", "Wake-up lateness", "jobs", "wake_ns").since("planned_ns");
-    let header = RunHeader {
+    let mut header = RunHeader {
         experiment: Experiment {
             campaign: "nightly".to_owned(),
             factors: vec![Factor { name: "policy".to_owned(), value: "fifo:80".to_owned() }],
@@ -57,17 +68,44 @@ fn made(folder: &Path, number: u64, kernel: &str, median_us: f64) -> PathBuf {
         measures: vec![measure.deadline_ns(1_000_000).rate_hz(1000.0)],
         ..RunHeader::new("cyclic", "fifo:80")
     };
+    change(&mut header);
     dir.write_json(RUN_FILE, &header).unwrap();
     dir.seal().unwrap();
     path
 }
 
-fn many(folder: &Path, numbers: std::ops::Range<u64>, kernel: &str, median_us: f64) -> PathBuf {
+fn many(folder: &Path, numbers: impl IntoIterator<Item = u64>, kernel: &str, median_us: f64) -> PathBuf {
+    many_with(folder, numbers, median_us, kernel, |_, _| {})
+}
+
+/// The same, with headers that `change` has changed, by number.
+fn many_with(
+    folder: &Path,
+    numbers: impl IntoIterator<Item = u64>,
+    median_us: f64,
+    kernel: &str,
+    change: impl Fn(u64, &mut RunHeader),
+) -> PathBuf {
     fs::create_dir_all(folder).unwrap();
-    numbers.for_each(|number| {
-        made(folder, number, kernel, median_us);
+    numbers.into_iter().for_each(|number| {
+        made_with(folder, number, kernel, median_us, |header| change(number, header));
     });
     folder.to_owned()
+}
+
+/// Numbers of runs that were made in turns: two old ones, and a new one.
+fn old_numbers() -> impl Iterator<Item = u64> {
+    (0..30).filter(|number| number % 3 != 2)
+}
+
+fn new_numbers() -> impl Iterator<Item = u64> {
+    (0..30).filter(|number| number % 3 == 2)
+}
+
+/// A gate as JSON, with its exit status.
+fn judged(old: &Path, new: &Path, more: &[&str]) -> (Option<i32>, Value) {
+    let output = run(["gate", "--json", "--baseline"]).arg(old).args(more).arg(new).output().unwrap();
+    (output.status.code(), message(&output))
 }
 
 fn message(output: &Output) -> Value {
@@ -99,10 +137,10 @@ for suite in root:
 #[test]
 fn a_gate_says_worse_same_better_and_inconclusive() {
     let root = tempfile::tempdir().unwrap();
-    let old = many(&root.path().join("old"), 0..20, "6.12.43", 20.0);
+    let old = many(&root.path().join("old"), old_numbers(), "6.12.43", 20.0);
     let junit = root.path().join("gate.xml");
-    let gate = |name: &str, count: u64, median_us: f64| {
-        let new = many(&root.path().join(name), 100..100 + count, "6.12.43", median_us);
+    let gate = |name: &str, count: usize, median_us: f64| {
+        let new = many(&root.path().join(name), new_numbers().take(count), "6.12.43", median_us);
         let mut command = run(["gate", "--json", "--baseline"]);
         command.arg(&old).arg("--junit").arg(&junit).arg(&new).output().unwrap()
     };
@@ -142,6 +180,205 @@ fn a_gate_says_worse_same_better_and_inconclusive() {
     // For people.
     let text = run(["gate", "--baseline"]).arg(&old).arg(root.path().join("worse")).output().unwrap();
     has(&stdout(&text), &["WORSE", "p99 of lateness", "interval", "Found in 19 of 20"]);
+}
+
+#[test]
+fn runs_after_a_baseline_in_one_go_are_never_worse() {
+    let root = tempfile::tempdir().unwrap();
+    let old = many(&root.path().join("old"), 0..20, "6.12.43", 20.0);
+    let new = many(&root.path().join("new"), 100..110, "6.12.43", 24.0);
+    let (code, json) = judged(&old, &new, &[]);
+    assert_eq!((code, json["decision"].as_str()), (Some(4), Some("inconclusive")), "{json:#}");
+    has(
+        &json["pairs"][0]["reasons"].to_string(),
+        &["in one go before the new runs", "in turn", "several days"],
+    );
+}
+
+#[test]
+fn where_nothing_ran_nothing_is_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let empty = |name: &str, numbers: &mut dyn Iterator<Item = u64>| {
+        many_with(&root.path().join(name), numbers, 20.0, "6.12.43", |_, header| {
+            header.measures[0].time_column = Some("planned_ns".to_owned());
+            header.measures[0].window_ns = Some([1, 2]);
+        })
+    };
+    let old = empty("old", &mut old_numbers());
+    let new = empty("new", &mut new_numbers());
+    let (code, json) = judged(&old, &new, &[]);
+    assert_eq!((code, json["decision"].as_str()), (Some(4), Some("inconclusive")), "{json:#}");
+    assert!(json["difference"].is_null(), "{json:#}");
+    has(&json["pairs"][0]["reasons"].to_string(), &["nothing to compare"]);
+    // The P99 of either lies among releases that never ran; a tenth of them, and nine tenths.
+    let never = |name: &str, numbers: &mut dyn Iterator<Item = u64>, skipped: u64| {
+        many_with(&root.path().join(name), numbers, 20.0, "6.12.43", move |number, header| {
+            header.measures[0].skipped = skipped + number;
+        })
+    };
+    let old = never("few", &mut old_numbers(), 222);
+    let (code, json) = judged(&old, &never("all", &mut new_numbers(), 222), &[]);
+    assert_eq!(code, Some(4), "{json:#}");
+    let (code, json) = judged(&old, &never("most", &mut new_numbers(), 18_000), &["--measure", "lateness"]);
+    assert_ne!(code, Some(0), "{json:#}");
+    has(&json["pairs"][0]["reasons"].to_string(), &["nothing to compare", "never ran in 10 of 10 new runs"]);
+}
+
+#[test]
+fn runs_that_fail_or_are_gone_are_no_pass() {
+    let root = tempfile::tempdir().unwrap();
+    let old = many(&root.path().join("old"), old_numbers(), "6.12.43", 20.0);
+    let fail = |name: &str, from: u64| {
+        many_with(&root.path().join(name), new_numbers(), 20.0, "6.12.43", move |number, header| {
+            if number >= from {
+                header.failures = vec!["the robot did not obey".to_owned()];
+            }
+        })
+    };
+    let (code, json) = judged(&old, &fail("all", 0), &[]);
+    assert_eq!((code, json["decision"].as_str()), (Some(1), Some("worse")), "{json:#}");
+    has(&json["reasons"].to_string(), &["10 of 10 new runs failed", "0 of 20 before"]);
+    has(&json["left_out"].to_string(), &["it failed", "the robot did not obey"]);
+    let junit = root.path().join("gate.xml");
+    let output = run(["gate", "--baseline"])
+        .arg(&old)
+        .arg("--junit")
+        .arg(&junit)
+        .arg(root.path().join("all"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    assert!(text.find("10 of 10 new runs failed") < text.find("Figures of the runs"), "{text}");
+    has(&stdout(&python(JUNIT, &[&junit])), &["runs [('failure', 'WORSE: 10 of 10"]);
+    let (code, json) = judged(&old, &fail("one", 29), &[]);
+    assert_eq!((code, json["decision"].as_str()), (Some(4), Some("inconclusive")), "{json:#}");
+    has(&json["reasons"].to_string(), &["1 of 10 new runs failed", "can be chance"]);
+    // One ended without a seal, one has lost its samples.
+    let new = many(&root.path().join("new"), new_numbers(), "6.12.43", 20.0);
+    fs::remove_file(new.join("002/hashes.json")).unwrap();
+    let bare = new.join("005");
+    fs::remove_file(bare.join("samples/jobs.parquet")).unwrap();
+    fs::remove_file(bare.join("hashes.json")).unwrap();
+    RunDir::open(&bare).unwrap().seal().unwrap();
+    let (code, json) = judged(&old, &new, &[]);
+    assert_eq!(code, Some(4), "{json:#}");
+    assert_eq!(json["pairs"][0]["runs"], serde_json::json!([20, 8]));
+    has(&json["reasons"].to_string(), &["2 of 10 new runs"]);
+    has(&json["left_out"].to_string(), &["candidates 002", "candidates 005: lateness"]);
+    // A robot that the new runs have not.
+    let robots = |name: &str, numbers: &mut dyn Iterator<Item = u64>, robot: &'static str| {
+        many_with(&root.path().join(name), numbers, 20.0, "6.12.43", move |_, header| {
+            header.robot = robot.to_owned()
+        })
+    };
+    robots("two", &mut (100..110), "uav");
+    let both = many(&root.path().join("two/more"), old_numbers(), "6.12.43", 20.0);
+    let (code, json) =
+        judged(both.parent().unwrap(), &many(&root.path().join("left"), new_numbers(), "6.12.43", 20.0), &[]);
+    assert_eq!(code, Some(4), "{json:#}");
+    has(&json["reasons"].to_string(), &["uav", "only in the baseline"]);
+}
+
+#[test]
+fn copies_of_a_run_are_one_run() {
+    let root = tempfile::tempdir().unwrap();
+    let old = many(&root.path().join("old"), old_numbers(), "6.12.43", 20.0);
+    let new = root.path().join("new");
+    let first = made(&new, 2, "6.12.43", 30.0);
+    for copy in 0..9 {
+        let to = new.join(format!("copy{copy}"));
+        assert!(Command::new("cp").arg("-r").arg(&first).arg(&to).status().unwrap().success());
+    }
+    let (code, json) = judged(&old, &new, &[]);
+    assert_eq!(json["pairs"][0]["runs"], serde_json::json!([20, 1]), "{json:#}");
+    assert_eq!(code, Some(4));
+    // Copies are no runs that were lost.
+    assert_eq!(json["reasons"], serde_json::json!([]));
+    has(&json["left_out"].to_string(), &["it is a copy of"]);
+    let history = message(&run(["history", "--json"]).arg(&new).output().unwrap());
+    assert_eq!(history["series"][0]["points"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn settings_that_differ_are_said() {
+    let root = tempfile::tempdir().unwrap();
+    let old = many(&root.path().join("old"), old_numbers(), "6.12.43", 20.0);
+    let new = many_with(&root.path().join("new"), new_numbers(), 20.0, "6.12.43", |_, header| {
+        header.experiment.factors[0].value = "dl".to_owned();
+        header.measures[0].rate_hz = Some(100.0);
+        header.measures[0].deadline_ns = Some(30_000);
+    });
+    let (_, json) = judged(&old, &new, &[]);
+    assert_eq!(
+        json["setting_differences"],
+        serde_json::json!([["policy", ["fifo:80", "dl"]], ["rate of lateness", ["1000 Hz", "100 Hz"]]])
+    );
+    // With another deadline misses say nothing.
+    assert_ne!(json["decision"], "worse", "{json:#}");
+    assert!(json["pairs"][0]["runs_with_misses"].is_null(), "{json:#}");
+    let text = stdout(&run(["gate", "--baseline"]).arg(&old).arg(&new).output().unwrap());
+    has(&text, &["Settings that differ between the sides", "policy: fifo:80 / dl"]);
+}
+
+#[test]
+fn a_junit_file_is_of_this_gate_and_whole() {
+    let root = tempfile::tempdir().unwrap();
+    let named = |name: &str, numbers: &mut dyn Iterator<Item = u64>| {
+        many_with(&root.path().join(name), numbers, 20.0, "6.12.43", |_, header| {
+            header.robot = "arm\u{fffe}".to_owned();
+            header.measures[0].name = "late\u{fffe}ness".to_owned();
+        })
+    };
+    let (old, new) = (named("old", &mut old_numbers()), named("new", &mut new_numbers()));
+    let junit = root.path().join("gate.xml");
+    let gate = |new: &Path| {
+        run(["gate", "--baseline"]).arg(&old).arg("--junit").arg(&junit).arg(new).output().unwrap()
+    };
+    assert_eq!(gate(&new).status.code(), Some(0));
+    has(&stdout(&python(JUNIT, &[&junit])), &["p99 of late ness", "[]"]);
+    // A gate that fails leaves no report of an earlier one.
+    has(&refusal(&gate(&root.path().join("none"))), &["none"]);
+    has(&stdout(&python(JUNIT, &[&junit])), &["gate [('error', "]);
+    // The decision is printed before a file that cannot be written.
+    let output =
+        run(["gate", "--baseline"]).arg(&old).arg("--junit").arg(root.path()).arg(&new).output().unwrap();
+    has(&stdout(&output), &["SAME"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+}
+
+#[test]
+fn a_history_of_nothing_has_no_level() {
+    let root = tempfile::tempdir().unwrap();
+    let history = |runs: &Path| {
+        let json = message(&run(["history", "--json"]).arg(runs).output().unwrap());
+        (json, stdout(&run(["history"]).arg(runs).output().unwrap()))
+    };
+    let nothing = many_with(&root.path().join("nothing"), 0..20, 20.0, "6.12.43", |number, header| {
+        header.measures[0].time_column = Some("planned_ns".to_owned());
+        header.measures[0].window_ns = Some([1, 2]);
+        header.measures[0].skipped = number / 10 * 100;
+    });
+    let (json, text) = history(&nothing);
+    assert_eq!(
+        (&json["change_points"], &json["first_bad"]),
+        (&serde_json::json!([]), &Value::Null),
+        "{json:#}"
+    );
+    has(&text, &["too few to tell"]);
+    let few = many(&root.path().join("few"), 0..5, "6.12.43", 20.0);
+    has(&history(&few).1, &["5 runs: too few to tell"]);
+    // From the tenth on the P99 never came: a change, and no figure is made up for it.
+    let from_ten = many_with(&root.path().join("ten"), 0..20, 20.0, "6.12.43", |number, header| {
+        header.measures[0].skipped = if number < 10 { 0 } else { 500 };
+    });
+    let (json, _) = history(&from_ten);
+    let change = &json["change_points"][0];
+    assert!(change["worse"] == true && change["before_ns"].is_number(), "{json:#}");
+    assert!(
+        change["after_ns"].is_null() && change["difference"].is_null() && change["high"].is_null(),
+        "{json:#}"
+    );
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! `takt gate`
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
-use takt_gate::{Decision, Options, document, gate, junit};
+use takt_gate::{Decision, Options, document, gate, junit, junit_error};
 
 use super::CommandResult;
 use crate::args::gate::Gate;
@@ -13,6 +14,33 @@ use crate::args::gate::Gate;
 const INCONCLUSIVE: u8 = 4;
 
 pub fn run(args: &Gate) -> CommandResult {
+    let message = match decided(args) {
+        Ok(message) => message,
+        Err(error) => {
+            // The report of a gate before must not pass for this one's. What is reported is why
+            // there is none; that the file cannot be written either changes nothing.
+            if let Some(path) = &args.junit {
+                let _ = junit_error(&error.to_string()).map(|text| write(path, &text));
+            }
+            return Err(error);
+        }
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&message)?);
+    } else {
+        print!("{}", takt_report::text(&document(&message)));
+    }
+    if let Some(path) = &args.junit {
+        write(path, &junit(&message)?)?;
+    }
+    Ok(match message.decision {
+        Decision::Better | Decision::Same => ExitCode::SUCCESS,
+        Decision::Worse => ExitCode::from(1),
+        Decision::Inconclusive => ExitCode::from(INCONCLUSIVE),
+    })
+}
+
+fn decided(args: &Gate) -> Result<takt_gate::Gate, Box<dyn std::error::Error>> {
     let options = Options {
         across_machines: args.across_machines,
         measure: args.measure.clone(),
@@ -30,20 +58,11 @@ pub fn run(args: &Gate) -> CommandResult {
     let mut message = gate(baseline, runs, &options)?;
     #[cfg(feature = "store")]
     message.left_out.extend(places.left_out);
-    if let Some(path) = &args.junit {
-        let text = junit(&message)?;
-        takt_files::create_output(path)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&message)?);
-    } else {
-        print!("{}", takt_report::text(&document(&message)));
-    }
-    Ok(match message.decision {
-        Decision::Better | Decision::Same => ExitCode::SUCCESS,
-        Decision::Worse => ExitCode::from(1),
-        Decision::Inconclusive => ExitCode::from(INCONCLUSIVE),
-    })
+    Ok(message)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    takt_files::create_output(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
