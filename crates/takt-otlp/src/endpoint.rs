@@ -50,7 +50,8 @@ impl Endpoint {
             None => format!("{base}/v1/logs"),
         };
         let headers = environment.get("OTEL_EXPORTER_OTLP_HEADERS").map_or("", String::as_str);
-        let headers = pairs("OTEL_EXPORTER_OTLP_HEADERS", headers).map_err(|why| wrong(url, &why))?;
+        let headers =
+            pairs("OTEL_EXPORTER_OTLP_HEADERS", headers).map_err(|error| wrong(url, &error.to_string()))?;
         // After they were decoded: a line's end in a value would begin a header of its own.
         let printable = |text: &str| text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
         let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
@@ -72,23 +73,29 @@ impl Endpoint {
     }
 }
 
+/// A variable of OpenTelemetry's that is no list of names and values.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{variable}: accepted is NAME=VALUE,NAME=VALUE, percent-encoded (a space is %20, a comma %2C, a percent sign %25)"
+)]
+pub struct PairsError {
+    /// Which.
+    variable: &'static str,
+}
+
 /// What a variable of OpenTelemetry's has, `NAME=VALUE,NAME=VALUE`: names and values are
 /// percent-encoded, as in W3C Baggage (a space, a comma, a percent sign is `%20`, `%2C`, `%25`).
 ///
 /// # Errors
-/// A sentence, which repeats nothing of it: there may be credentials.
-pub fn pairs(variable: &str, text: &str) -> Result<Vec<(String, String)>, String> {
+/// [`PairsError`], which repeats nothing of it: there may be credentials.
+pub fn pairs(variable: &'static str, text: &str) -> Result<Vec<(String, String)>, PairsError> {
     let pair = |one: &str| {
         let (name, value) = one.split_once('=')?;
         let name = decoded(name.trim())?;
         if name.is_empty() { None } else { Some((name, decoded(value.trim())?)) }
     };
     let all = text.split(',').filter(|one| !one.trim().is_empty()).map(pair).collect::<Option<_>>();
-    all.ok_or_else(|| {
-        format!(
-            "{variable}: accepted is NAME=VALUE,NAME=VALUE, percent-encoded (a space is %20, a comma %2C, a percent sign %25)"
-        )
-    })
+    all.ok_or(PairsError { variable })
 }
 
 /// Without its percent-encoding; `None` where that is none, or no text.

@@ -215,7 +215,7 @@ fn unix_s(date: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A connection with what the other side says, and what it is told.
+    /// A connection with what the other side says, and what is sent to it.
     struct Both<'a>(&'a [u8], Vec<u8>);
 
     impl Read for Both<'_> {
@@ -253,8 +253,8 @@ mod tests {
             ("retry-after: soon\r\n", None),
             ("", None),
         ] {
-            let said = format!("HTTP/1.1 503 Later\r\n{lines}content-length: 0\r\n\r\n");
-            let mut both = Both(said.as_bytes(), Vec::new());
+            let message = format!("HTTP/1.1 503 Later\r\n{lines}content-length: 0\r\n\r\n");
+            let mut both = Both(message.as_bytes(), Vec::new());
             let reply = exchange(&mut both, ["logs:9428", ""], &[], b"body").unwrap();
             assert_eq!((reply.status, reply.retry_after), (503, seconds.map(Duration::from_secs)), "{lines}");
             let asked = String::from_utf8(both.1).unwrap();

@@ -31,7 +31,7 @@ mod points;
 mod tls;
 
 #[cfg(feature = "send")]
-pub use endpoint::{Endpoint, EndpointError, pairs};
+pub use endpoint::{Endpoint, EndpointError, PairsError, pairs};
 pub use exponential::Exponential;
 #[cfg(feature = "send")]
 pub use exporter::{Exporter, Options, Outcome, Record, Severity, StartError};

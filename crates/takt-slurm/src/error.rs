@@ -80,7 +80,7 @@ pub enum SlurmError {
         "--sbatch {option}: {name} is set by takt; accepted are options of sbatch about accounts, limits and reservations"
     )]
     Option { option: String, name: String },
-    /// A path that no job can be told of.
+    /// A path that no job can be given.
     #[error(
         "--on slurm: {path:?} is not UTF-8, and Slurm's commands and job scripts take text: give --runs a folder whose whole path is"
     )]

@@ -97,7 +97,7 @@ impl Slurm<'_> {
         Ok(())
     }
 
-    /// Refuses a folder for campaigns that no job can be told of, before anything is written.
+    /// Refuses a folder for campaigns that no job can be given, before anything is written.
     ///
     /// # Errors
     /// [`SlurmError::Path`].

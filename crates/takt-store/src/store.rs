@@ -537,7 +537,7 @@ mod tests {
         for name in ["", "..", "../a", "/a", "a/../b", "./a", "a//b", "a/", "x\0y", &long, &deep, HASHES_FILE]
         {
             let why = seal(&["run.json", name]).unwrap_err();
-            assert!(why.contains("is no file of a run") && why.len() < 700, "{why}");
+            assert!(why.contains("is no file of a run"), "{why}");
         }
         assert!(seal(&["a", "a/b/c"]).unwrap_err().contains("\"a\" is a file and a folder"));
         assert!(seal(&["a/b", "a/b/c"]).unwrap_err().contains("\"a/b\" is a file and a folder"));

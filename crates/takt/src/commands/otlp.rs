@@ -70,7 +70,9 @@ fn resource(about: &[(&str, String)]) -> Result<Vec<(String, Value)>, String> {
     };
     facts.iter().chain(about).for_each(|(name, value)| set(name, value));
     let more = std::env::var("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
-    for (name, value) in takt_otlp::pairs("OTEL_RESOURCE_ATTRIBUTES", &more)? {
+    for (name, value) in
+        takt_otlp::pairs("OTEL_RESOURCE_ATTRIBUTES", &more).map_err(|error| error.to_string())?
+    {
         set(&name, &value);
     }
     Ok(all)

@@ -294,7 +294,7 @@ fn arrays_are_as_large_as_the_site_allows_and_asked_for_as_takt_asks() {
     assert_eq!(blocks(&dir), [0; 0]);
     let scripts = fs::read_dir(dir.join("slurm")).unwrap().flatten();
     assert_eq!(scripts.filter(|file| file.path().extension().is_some_and(|end| end == "sh")).count(), 0);
-    // Options that would undo what takt asks for, and a folder that no job can be told of.
+    // Options that would undo what takt asks for, and a folder that no job can be given.
     for option in ["--wait", "--clusters=all", "--part=debug"] {
         let sbatch = format!("--sbatch={option}");
         let mut command = with(workspace.command(&["--on", "slurm", &sbatch]), "9", "");
