@@ -166,7 +166,7 @@ fn damage_is_named_and_never_handed_out() {
     let other = run(&root.path().join("runs"), "other", 2000);
     let other = store.put(&other).unwrap().run;
     // Not even what was named goes: it could not be brought back.
-    let error = store.prune(&[other.clone()], false).unwrap_err().to_string();
+    let error = store.prune(std::slice::from_ref(&other), false).unwrap_err().to_string();
     assert!(error.contains(&id) && error.contains("nothing was taken away"), "{error}");
     assert!(at.join(format!("runs/{other}.json")).is_file());
     assert_eq!(store.prune(&[other.clone(), id], false).unwrap().runs, 2);

@@ -260,7 +260,7 @@ fn a_second_takt_and_a_node_of_another_version_are_refused() {
 fn shipped_campaigns_resolve_to_the_papers_matrices() {
     for (name, runs) in [
         ("sentryrt1", 60),
-        ("sentryrt1-gpu", 360),
+        ("sentryrt1-gpu", 400),
         ("sentryrt1-kernels", 24),
         ("uav", 16),
         ("uav-isolation", 4),
