@@ -36,10 +36,13 @@ pub fn var_os(name: &str) -> Option<OsString> {
 /// # Errors
 /// [`ErrorKind::InvalidInput`] or [`ErrorKind::FileTooLarge`], with the variable in the text.
 pub fn check_file(name: &str, file: &Path, most_bytes: u64) -> io::Result<()> {
-    match crate::read(file, most_bytes) {
-        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::FileTooLarge) => {
-            Err(Error::new(error.kind(), format!("{name}={}: {error}", file.display())))
-        }
+    let refused = |kind, why: String| Err(Error::new(kind, format!("{name}={}: {why}", file.display())));
+    match crate::open(file).and_then(|file| file.metadata()) {
+        Ok(metadata) if metadata.len() > most_bytes => refused(
+            ErrorKind::FileTooLarge,
+            format!("{} bytes; at most {most_bytes} are read here", metadata.len()),
+        ),
+        Err(error) if error.kind() == ErrorKind::InvalidInput => refused(error.kind(), error.to_string()),
         _ => Ok(()),
     }
 }

@@ -306,9 +306,6 @@ impl Frame {
         }
         let until_ns = after(seconds);
         let mut values = [const { Vec::new() }; 3];
-        for list in &mut values {
-            list.reserve_exact(frames as usize);
-        }
         for measured in 0..frames {
             if measured >= LEAST && monotonic_ns() >= until_ns {
                 break;
@@ -320,16 +317,6 @@ impl Frame {
         let [whole_us, submit_us, device_us] = values.each_mut().map(|list| Summary::of(list));
         let (graph, priority) = (self.graph.is_some(), self.priority);
         Ok(MeasuredWait { name, graph, wait, priority, whole_us, submit_us, device_us })
-    }
-
-    /// As [`Frame::measure`], for so long.
-    fn measure_for(&mut self, name: String, wait: Wait, seconds: f64) -> Result<MeasuredWait, GpuError> {
-        let begin_ns = monotonic_ns();
-        // A guess from two frames, which are warm-up too.
-        self.run(wait)?;
-        self.run(wait)?;
-        let each_s = ((monotonic_ns() - begin_ns) as f64 / 2e9).max(1e-6);
-        self.measure(name, wait, (seconds / each_s).clamp(3.0, 1e6) as u32, seconds)
     }
 
     fn watch(&mut self, gpu: &Gpu, seconds: f64) -> Result<Growth, GpuError> {

@@ -48,7 +48,7 @@ impl<B: Bench> Search<'_, B> {
         self.decide(kept)
     }
 
-    fn with(&self, chosen: &[Chosen]) -> Config {
+    pub(crate) fn with(&self, chosen: &[Chosen]) -> Config {
         let mut config: Config = vec![None; self.factors.len()];
         for &(factor, way) in chosen {
             config[factor] = Some(way);
@@ -57,7 +57,7 @@ impl<B: Bench> Search<'_, B> {
     }
 
     /// All but each one of them, `first` of them being no candidates.
-    fn each_removed(&self, all: &[Chosen], first: usize) -> Vec<Config> {
+    pub(crate) fn each_removed(&self, all: &[Chosen], first: usize) -> Vec<Config> {
         let without = |at: usize| {
             let mut others = all.to_vec();
             others.remove(at);

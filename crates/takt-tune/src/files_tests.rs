@@ -15,6 +15,7 @@ fn report(settings: Vec<Setting>) -> TuneReport {
         low: Some(50.0),
         high: Some(150.0),
         p: Some(0.001),
+        stretches: None,
         kept: true,
         placebo: false,
         stage: Stage::Ablated,

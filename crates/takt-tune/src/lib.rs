@@ -3,7 +3,7 @@
 //! when it is removed once again. Everything is taken back.
 //!
 //! ```text
-//! catalog (what can be set here, tried) -> search (screening, halving, ablation: design, effects) -> tuned (table), files (to apply it)
+//! catalog (what can be set here, tried) -> search (screening, halving, ablation, stretches: design, effects) -> tuned (table), files (to apply it)
 //!                                             |  plan of configurations      ^  blocks
 //!                                             v                              |
 //!                                          live (journal of the doctor, loop watched by kernel events)
@@ -22,6 +22,7 @@ mod prompt;
 pub mod search;
 #[cfg(test)]
 mod simulated;
+mod stretches;
 mod tune;
 pub mod tuned;
 
@@ -29,5 +30,6 @@ pub use aim::Aim;
 pub use error::TuneError;
 pub use live::LiveOptions;
 pub use search::SearchSettings;
+pub use stretches::Stretches;
 pub use tune::{Options, tune};
 pub use tuned::{GuestSide, InGuests, KnobRow, Proposed, TuneReport};

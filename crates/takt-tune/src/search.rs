@@ -7,6 +7,7 @@ use takt_stats::paired::Paired;
 
 use crate::design::{Bench, Block, Config, Factor, Live, Lot, folded_pairs, order};
 use crate::effects::{self, Effect, Pair};
+use crate::stretches::Stretches;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchSettings {
@@ -26,6 +27,9 @@ pub struct SearchSettings {
     pub least_gain_us: f64,
     /// Blocks with more of the CPUs' time stolen are measured again, once. 0.03.
     pub most_stolen: f64,
+    /// Blocks that make a stretch, in which what is kept is looked at once more for what is rarer
+    /// than a block; less than 2 where a block is enough for the aim. 8: a second or two.
+    pub stretch: usize,
     /// Draws all lots; the same seed on the same values gives the same answer.
     pub seed: u64,
     /// Blocks are interleaved in random order. Only tests that show why switch it off.
@@ -44,6 +48,7 @@ impl Default for SearchSettings {
             least_gain: 0.05,
             least_gain_us: 1.0,
             most_stolen: 0.03,
+            stretch: 8,
             seed: 1,
             interleave: true,
             judge_placebos: true,
@@ -72,6 +77,8 @@ pub struct Judged {
     pub stage: Stage,
     /// The gain, microseconds: positive helps.
     pub gain: Option<Paired>,
+    /// What was seen of it over stretches; none where it did not come so far.
+    pub stretches: Option<Stretches>,
     /// Its removal hurts.
     pub kept: bool,
 }
@@ -150,6 +157,7 @@ pub fn search<B: Bench>(
     };
     let finalists = search.screen()?;
     search.ablate(finalists)?;
+    search.look_at_stretches()?;
     if search.found.over {
         let note = search.out_of_time();
         search.found.notes.push(note);
@@ -204,8 +212,7 @@ impl<B: Bench> Search<'_, B> {
         let members = groups.first().map_or(0, Vec::len);
         let order = order(groups.len(), members, self.settings.interleave, &mut self.lot);
         let plan: Vec<Config> = order.iter().map(|&(group, member)| groups[group][member].clone()).collect();
-        let measured = self.bench.measure(&plan)?;
-        self.found.measured += measured.len();
+        let measured = self.measure_as_planned(&plan)?;
         self.found.over |= measured.len() < plan.len();
         let mut blocks = vec![vec![None; members]; groups.len()];
         for ((group, member), block) in order.into_iter().zip(measured) {
@@ -213,6 +220,12 @@ impl<B: Bench> Search<'_, B> {
         }
         // A group that is not whole compares nothing.
         Ok(blocks.into_iter().map_while(|group| group.into_iter().collect()).collect())
+    }
+
+    pub(crate) fn measure_as_planned(&mut self, plan: &[Config]) -> Result<Vec<Block>, B::Error> {
+        let measured = self.bench.measure(plan)?;
+        self.found.measured += measured.len();
+        Ok(measured)
     }
 
     /// What could be decided, and what not.
@@ -418,7 +431,9 @@ impl<B: Bench> Search<'_, B> {
                     p: 1.0,
                     pairs: effect.pairs,
                 });
-                self.found.judged.push(Judged { factor, way, stage: Stage::Screened, gain, kept: false });
+                let judged =
+                    Judged { factor, way, stage: Stage::Screened, gain, stretches: None, kept: false };
+                self.found.judged.push(judged);
             }
         }
     }

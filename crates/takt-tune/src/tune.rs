@@ -81,8 +81,12 @@ pub fn tune(
         live.block.as_secs_f64()
     ));
     let factors: Vec<Factor> = knobs.iter().map(factor).collect();
-    let found =
-        if only_list { listed(&factors) } else { search(&mut live, &factors, &options.search, progress)? };
+    // A block of fewer cycles has no such quantile: its worst stands for what is rarer than it.
+    let cycles = about.period_ns.map_or(0.0, |ns| live.block.as_nanos() as f64 / ns);
+    let is_rarer = (1.0 - aim.quantile) * cycles < 1.0;
+    let settings =
+        SearchSettings { stretch: if is_rarer { options.search.stretch } else { 0 }, ..options.search };
+    let found = if only_list { listed(&factors) } else { search(&mut live, &factors, &settings, progress)? };
     let mut notes = found.notes.clone();
     notes.extend(live.refused.iter().map(|(why, times)| format!("refused {times} times: {why}")));
     if live.lost > 0 {
@@ -155,6 +159,7 @@ fn listed(factors: &[Factor]) -> Found {
             way,
             stage: Stage::Screened,
             gain: None,
+            stretches: None,
             kept: false,
         })
     });
@@ -208,6 +213,7 @@ fn rows(knobs: &[Knob], missing: &[Missing], found: &Found) -> Vec<KnobRow> {
                 low: finite(|gain| gain.low),
                 high: finite(|gain| gain.high),
                 p: finite(|gain| gain.p).filter(|_| judged.stage == Stage::Ablated),
+                stretches: judged.stretches,
                 kept: judged.kept && !knob.placebo,
                 placebo: knob.placebo,
                 stage: judged.stage,
@@ -227,6 +233,7 @@ fn rows(knobs: &[Knob], missing: &[Missing], found: &Found) -> Vec<KnobRow> {
         low: None,
         high: None,
         p: None,
+        stretches: None,
         kept: false,
         placebo: false,
         stage: Stage::Unavailable,

@@ -5,6 +5,7 @@ use takt_doctor::Setting;
 
 use crate::aim::Aim;
 use crate::search::Stage;
+use crate::stretches::Stretches;
 
 /// One way of one knob.
 #[derive(Debug, Clone, Serialize)]
@@ -20,7 +21,11 @@ pub struct KnobRow {
     pub high: Option<f64>,
     /// Chance of such a gain without any effect; null for what fell out before ablation.
     pub p: Option<f64>,
-    /// Its removal hurts.
+    /// Over stretches of several blocks; null where the aim is not rarer than a block, or no time
+    /// was left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stretches: Option<Stretches>,
+    /// Its removal hurts, and over stretches it does no harm.
     pub kept: bool,
     /// It changes nothing: whoever credits it is wrong.
     pub placebo: bool,

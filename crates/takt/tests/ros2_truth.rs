@@ -388,6 +388,7 @@ fn no_latency_is_above_a_bound_that_is_called_guaranteed() {
 /// `TAKT_TRUTH_RUNS` pairs (5 unless set) of 30 s, in turns without and with the manager: the
 /// medians of each chain by the nodes' own stamps, and the median of the pairs' ratios. Printed,
 /// not asserted: on a machine that does nothing else they are to be within 1.3.
+/// `TAKT_TRUTH_KEEP=FOLDER` keeps what each was seen by.
 #[test]
 #[ignore = "minutes"]
 fn typical_latencies_without_and_with_the_manager() {
@@ -396,13 +397,12 @@ fn typical_latencies_without_and_with_the_manager() {
     let pairs: u32 = std::env::var("TAKT_TRUTH_RUNS").map_or(5, |text| text.parse().unwrap());
     let scale = std::env::var("TAKT_TRUTH_SCALES").unwrap_or_else(|_| "0.5".to_owned());
     let workspace = tempfile::tempdir().unwrap();
+    let kept = std::env::var_os("TAKT_TRUTH_KEEP").map(PathBuf::from);
+    let workspace = kept.as_deref().unwrap_or(workspace.path());
     let mut medians: BTreeMap<&str, Vec<[f64; 2]>> = BTreeMap::new();
     for pair in 0..pairs {
         // Which of the two is first changes, so that what drifts is in both.
-        let folders = [
-            workspace.path().join(format!("{pair}-alone")),
-            workspace.path().join(format!("{pair}-managed")),
-        ];
+        let folders = [workspace.join(format!("{pair}-alone")), workspace.join(format!("{pair}-managed"))];
         let mut order = [0, 1];
         order.rotate_left(pair as usize % 2);
         for which in order {
@@ -431,7 +431,11 @@ fn typical_latencies_without_and_with_the_manager() {
                 let ends = one.truth.completions(chain.path);
                 median(ends.iter().filter(|it| it.began_ns > from_ns).map(Completion::latency_ms))
             });
-            medians.entry(chain.name).or_default().extend(alone.zip(managed).map(|(a, b)| [a, b]));
+            let both = alone.zip(managed).map(|(a, b)| [a, b]);
+            if let Some([a, b]) = both.filter(|_| kept.is_some()) {
+                println!("  {:13} {a:>9.2} {b:>9.2}", chain.name);
+            }
+            medians.entry(chain.name).or_default().extend(both);
         }
     }
     println!("{:13} {:>9} {:>9} {:>7}   of {pairs} pairs", "chain", "alone ms", "managed", "ratio");

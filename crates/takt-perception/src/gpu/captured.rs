@@ -3,9 +3,9 @@
 
 use takt_gpu::{Gpu, GpuError, Graph, Stream, Wait};
 
-use super::GpuPerceptionError;
 use super::network::{Budget, DeviceNetwork, Submits};
-use super::probe::{Probe, settle};
+use super::probe::Probe;
+use super::{GpuPerceptionError, settle};
 
 /// A network that is launched as a graph.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ mod stages;
 mod state;
 mod times;
 
-use takt_gpu::{GpuError, Pinned, Source};
+use takt_gpu::{GpuError, Pinned, Source, Stream, Wait, Waited};
 
 pub use load::Progress;
 pub use perception::{BatchFrame, GpuBatch, GpuFrame, GpuPerception};
@@ -125,6 +125,14 @@ pub struct Resident<'a> {
     pub rgb_at: usize,
     /// Where depth starts, bytes.
     pub depth_at: usize,
+}
+
+/// Waits as long as it takes: nothing waits for an answer at the start.
+fn settle(stream: &Stream) -> Result<(), GpuPerceptionError> {
+    match stream.drain(u64::MAX, Wait::Block)? {
+        Waited::Done => Ok(()),
+        Waited::Overrun => Err(GpuPerceptionError::Overrun { stage: "start" }),
+    }
 }
 
 #[cfg(test)]

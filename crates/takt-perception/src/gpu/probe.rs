@@ -1,10 +1,10 @@
 //! Pictures that tell networks apart, and what they answer to them: for comparing an inference with
 //! itself, however it is launched.
 
-use takt_gpu::{Gpu, GpuError, Pinned, Stream, Wait, Waited};
+use takt_gpu::{Gpu, GpuError, Pinned, Stream};
 
-use super::GpuPerceptionError;
 use super::network::Slot;
+use super::{GpuPerceptionError, settle};
 
 /// Puts pictures into a network and reads its answers.
 pub(super) struct Probe {
@@ -76,14 +76,6 @@ fn draw(values: &mut [f32], shape: &[usize], number: usize) {
         let (wall, more) = colours[index / (width * height) % channels % colours.len()];
         let noise = ((index * 7919 + number * 104_729) % 1009) as f32 / 1009.0;
         *value = wall + if somebody { more } else { 0.0 } + 0.05 * noise;
-    }
-}
-
-/// Waits as long as it takes: nothing waits for an answer at the start.
-pub(super) fn settle(stream: &Stream) -> Result<(), GpuPerceptionError> {
-    match stream.drain(u64::MAX, Wait::Block)? {
-        Waited::Done => Ok(()),
-        Waited::Overrun => Err(GpuPerceptionError::Overrun { stage: "start" }),
     }
 }
 

@@ -6,8 +6,7 @@ use super::kernels::{Kernel, Kernels};
 use super::layout::{self, CameraBlock, MAX_ITEMS, MAX_PEOPLE, Place, Places, Window};
 use super::network::{Budget, DeviceNetwork, misfit};
 use super::plan::{CameraPlaces, CameraPlan, connect, detector_window, plan, relocate};
-use super::probe::settle;
-use super::{GpuPerceptionError, KERNELS};
+use super::{GpuPerceptionError, KERNELS, settle};
 use crate::config::PerceptionConfig;
 use crate::detector::Decoder;
 use crate::device::Copies;
@@ -377,9 +376,12 @@ impl Rig {
 /// Refuses copies by kernels where the device does not reach registered memory of the host by the
 /// host's address.
 fn reached(gpu: &Gpu, asked: Copies) -> Result<Copies, GpuError> {
+    if asked == Copies::Engines {
+        return Ok(asked);
+    }
     let name = "can_use_host_pointer_for_registered_mem";
     let found = gpu.attributes()?.get(name).copied().unwrap_or(0);
-    if asked == Copies::Kernels && found != 1 {
+    if found != 1 {
         return Err(GpuError::Invalid {
             what: "perception.gpu.copies",
             expected: format!("\"engines\" on this device, whose {name} is {found}"),

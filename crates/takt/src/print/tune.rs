@@ -64,6 +64,23 @@ pub fn tuned(report: &TuneReport) -> String {
             );
         }
     }
+    for knob in &report.knobs {
+        let Some(stretches) = &knob.stretches else { continue };
+        let _ = writeln!(
+            out,
+            "  over stretches of {} blocks, {} by turns, {} {}: {} without, {} with it",
+            stretches.blocks,
+            stretches.pairs,
+            knob.name,
+            match (stretches.helps(), stretches.harms()) {
+                (true, _) => "helps",
+                (_, true) => "does HARM, and is not kept",
+                _ => "is not shown to help",
+            },
+            time(stretches.without_us),
+            time(stretches.with_us)
+        );
+    }
     if let Some(reached) = report.aim_reached {
         let within = report.after.within_limit.unwrap_or(0);
         let word = if reached { "reached" } else { "NOT reached" };

@@ -241,7 +241,7 @@ fn costs(step: &mut Step<'_>, gpu: &Gpu) -> Result<(), StepError> {
         let name = format!("{}, {wait:?}", if graph { "graph" } else { "single launches" }).to_lowercase();
         step.progress(&name);
         let mut frame = Frame::new(gpu, Priority::Critical, graph)?;
-        reported.push(frame.measure_for(name, wait, step.work_s / 6.0)?);
+        reported.push(frame.measure(name, wait, u32::MAX, step.work_s / 6.0)?);
     }
     let mean =
         |at: usize| reported.get(at).map_or(0.0, |way: &crate::check::MeasuredWait| way.submit_us.mean);
