@@ -15,11 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::sys;
 
+/// More than a line of `stat` or a name.
+const AT_ONCE: usize = 1024;
+
 /// A file of `/proc`. `fs::read` would ask for size and position of what has none, and grow from 32
 /// bytes, which costs a quarter more; `take` keeps a file from asking.
 fn read(path: &str) -> io::Result<Vec<u8>> {
-    // More than a line of `stat` or a name.
-    let mut bytes = Vec::with_capacity(1024);
+    let mut bytes = Vec::with_capacity(AT_ONCE);
     File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
