@@ -184,7 +184,7 @@ fn the_time_is_kept_and_what_is_undecided_is_said() {
             machine.budget = budget;
             let found = run(&mut machine, seeded(seed));
             assert!(found.measured <= budget, "{} of {budget} blocks", found.measured);
-            assert_eq!(found.over, found.notes.iter().any(|note| note.contains("--budget")), "{found:?}");
+            assert_eq!(found.over, found.notes.iter().any(|note| note.contains("before the search was")), "{found:?}");
             assert!(found.over || !found.kept.is_empty() || budget > 100, "{found:?}");
             assert!(found.kept.iter().all(|kept| !found.undecided.contains(kept)));
             // Also where the last round got no time any more.

@@ -193,12 +193,12 @@ mod tests {
 
     #[test]
     fn what_wins_each_block_and_loses_the_stretch_is_not_kept() {
-        let found = searched(7, 16, usize::MAX);
+        let found = searched(40, 64, usize::MAX);
         let (stretches, kept) = polling(&found);
         assert!(stretches.is_some_and(|one| one.harms() && !one.helps() && one.with_us > one.without_us));
         assert!(!kept && found.total.is_none() && found.blocks[1].is_empty());
         // By blocks alone, it is.
-        assert_eq!(polling(&searched(7, 0, usize::MAX)), (None, true));
+        assert_eq!(polling(&searched(40, 0, usize::MAX)), (None, true));
     }
 
     #[test]
