@@ -686,6 +686,8 @@ mod tests {
         assert!(excused(0.0, 0.05, 0.99, 0.2));
         // Clear, and next to nothing.
         assert!(!excused(0.0, 0.0002, 0.99, 3f64.ln()));
+        // In more samples than lie beyond the quantile, and half a point of the CPUs.
+        assert!(!excused(0.0, 0.005, 0.999, 0.2));
         // Not in a twentieth of the samples, and no rise by three.
         assert!(!excused(0.0, 0.02, 0.95, 3f64.ln()));
         assert!(excused(0.0, 0.02, 0.95, 0.01));

@@ -202,6 +202,12 @@ mod tests {
             let [old, new] = places(&blocks(count, length));
             assert_eq!(in_turns(&old, &new), expected, "{count} blocks of {length}");
         }
+        // One side ten times in a row, in turns before and after.
+        let mut order = [false, true].repeat(13);
+        order.extend([false; 10]);
+        order.extend([true, false].repeat(13));
+        let [old, new] = places(&order);
+        assert!(!in_turns(&old, &new));
         // A baseline that goes on before and after: in turns in its middle alone.
         let mut order = vec![false; 12];
         order.extend([false, true].repeat(12));
@@ -239,6 +245,9 @@ mod tests {
             of(&days, &row(6, 0, 10)),
             Made::Apart((0..5).map(|day| day * 10..day * 10 + 10).collect())
         );
+        // New runs over three hours: two hours without a run are no pause.
+        let hours: Vec<String> = [0, 130, 260].into_iter().flat_map(|from| row(1, from, 10)).collect();
+        assert!(of(&hours, &[at(2, 0), at(2, 180)]).is_one_go());
         // A run a night, and ten new ones in a row.
         let nights: Vec<String> = (1..=20).map(|day| at(day, 0)).collect();
         assert_eq!(
