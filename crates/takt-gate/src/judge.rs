@@ -26,6 +26,9 @@ const SEED: u64 = 0x7461_6b74;
 /// Most runs that are proposed.
 const MOST_RUNS: usize = 2000;
 
+/// Share of repetitions that miss the least rise that is said to be detectable.
+const MISSED: f64 = 0.05;
+
 /// Most stretches of a baseline that are compared with the rest of it.
 const STRETCHES: usize = 40;
 
@@ -145,11 +148,19 @@ pub fn judge(before: &[f64], after: &[f64], made: &Made, settings: &Settings) ->
     let spread = Spread::of(&[before, after]);
     // In one go before, no number of runs reports a rise.
     let known = spread.as_ref().filter(|_| !made.is_one_go());
-    let minimum_detectable = known
-        .and_then(|spread| spread.minimum_detectable(before.len(), after.len(), settings.tail, least, SEED));
-    let runs_needed = known
-        .filter(|_| least < wanted)
-        .and_then(|spread| spread.values_needed(wanted, settings.tail, least, MOST_RUNS, SEED));
+    // The next stretch may be a faster one, and hide as much of a rise.
+    let hidden = match made {
+        Made::InTurns => Some(0.0),
+        Made::Apart(stretches) => one_more(before, stretches, MISSED),
+    };
+    let minimum_detectable = known.zip(hidden).and_then(|(spread, hidden)| {
+        let seen = spread.minimum_detectable(before.len(), after.len(), settings.tail, least, SEED)?;
+        Some(seen + hidden)
+    });
+    let runs_needed =
+        known.zip(hidden).filter(|(_, hidden)| least + hidden < wanted).and_then(|(spread, hidden)| {
+            spread.values_needed(wanted - hidden, settings.tail, least, MOST_RUNS, SEED)
+        });
     let mut reasons = Vec::new();
     if is_nothing(before, after) {
         reasons.push(
@@ -170,7 +181,8 @@ pub fn judge(before: &[f64], after: &[f64], made: &Made, settings: &Settings) ->
     }
     if found.decision == Decision::Inconclusive && !is_nothing(before, after) {
         let there = [before.len(), after.len()];
-        reasons.extend(advice(found.drift, runs_needed, there, spread.is_some(), made, settings));
+        let apart = found.drift.zip(hidden);
+        reasons.extend(advice(apart, runs_needed, there, spread.is_some(), made, settings));
     }
     Judged { interval: found, minimum_detectable, runs_needed, reasons }
 }
@@ -184,7 +196,7 @@ fn one_go(found: &Interval) -> String {
         _ => "what the machine does between times is unknown, and no difference is distinguished from it",
     };
     format!(
-        "the baseline was made in one go before the new runs: {what}. Make old and new runs in turn (one of each build after the \
+        "the baseline was made in one go, and not in turn with the new runs: {what}. Make old and new runs in turn (one of each build after the \
          other), or keep a baseline of several days"
     )
 }
@@ -201,9 +213,10 @@ fn decide(estimate: f64, low: f64, high: f64, tolerance: f64) -> Decision {
     }
 }
 
-/// What would help.
+/// What would help. `apart` is how far the machine alone may move new runs, and how much of a rise
+/// it may hide.
 fn advice(
-    drift: Option<f64>,
+    apart: Option<(f64, f64)>,
     needed: Option<usize>,
     there: [usize; 2],
     is_spread_known: bool,
@@ -220,8 +233,8 @@ fn advice(
     if made.is_one_go() {
         return None;
     }
-    Some(match (drift, needed) {
-        (Some(drift), _) if drift >= settings.find.ln_1p() => format!(
+    Some(match (apart, needed) {
+        (Some((drift, hidden)), _) if drift + hidden >= settings.find.ln_1p() => format!(
             "stretches of the baseline differ so that the machine alone moves new runs by up to {}, and no number of runs reports a \
              rise of {find}: make old and new runs in turn, on a machine that does nothing else",
             percent(drift.exp_m1())
@@ -536,6 +549,14 @@ mod tests {
         // Of three runs nobody knows how they drift, not even that nothing changed.
         let three = judge(&[10.0, 10.01, 10.02], &scattered(30, 10.5, 0.05), &apart(3, 30), &SETTINGS);
         assert_eq!(three.interval.decision, Decision::Inconclusive, "{three:?}");
+        let alike = judge(&[10.0, 10.01, 10.02], &scattered(30, 10.01, 0.03), &apart(3, 30), &SETTINGS);
+        assert!(alike.interval.high.is_some_and(|high| high < SETTINGS.tolerance.ln_1p()), "{alike:?}");
+        assert_eq!(alike.interval.decision, Decision::Inconclusive, "{alike:?}");
+        // A baseline in one go that moved by more than the tolerance is the same as nothing.
+        let mut moved = scattered(40, 10.0, 0.01);
+        moved[20..].iter_mut().for_each(|value| *value += 0.12);
+        let between = judge(&moved, &scattered(30, 10.06, 0.01), &apart(40, 30), &SETTINGS);
+        assert_eq!(between.interval.decision, Decision::Inconclusive, "{between:?}");
         // Many stretches that hardly differ find it.
         let long = scattered(200, 10.0, 0.02);
         let found = judge(&long, &scattered(10, 10.0 + 1.3f64.ln(), 0.02), &apart(200, 10), &SETTINGS);
@@ -569,9 +590,41 @@ mod tests {
         assert_eq!(turns.0, None);
         assert!(apart.0.is_some_and(|drift| drift > SETTINGS.tolerance.ln_1p()), "{apart:?}");
         assert!(apart.1 > turns.1 && turns.1.is_some(), "{turns:?} {apart:?}");
+        // What the next stretch may hide is not there to be found.
+        let hidden = one_more(&before, &[0..20, 20..40, 40..60, 60..80], MISSED).unwrap();
+        let spread = Spread::of(&[&before, &after]).unwrap();
+        let of = |wanted: f64| spread.values_needed(wanted, SETTINGS.tail, apart.0.unwrap(), MOST_RUNS, SEED);
+        assert_eq!(apart.1, of(SETTINGS.find.ln_1p() - hidden));
+        assert!(apart.1 > of(SETTINGS.find.ln_1p()), "{apart:?}");
         let one = judge(&[10.0], &[10.0], &Made::InTurns, &SETTINGS);
         assert!(one.reasons.iter().any(|reason| reason.contains("unknown")), "{one:?}");
         assert!(!one.reasons.iter().any(|reason| reason.contains("2000 runs")), "{one:?}");
+    }
+
+    #[test]
+    fn what_is_detectable_is_found_beside_a_state_that_hides_some_of_it() {
+        // Stretches with a state each, and a new one.
+        let mut dice = takt_rt::random::SplitMix64::new(11);
+        let mut normal = || {
+            let mut unit = || ((dice.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+            (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos()
+        };
+        let (count, length) = (12, 10);
+        let stretches: Vec<Range<usize>> = (0..count).map(|i| i * length..(i + 1) * length).collect();
+        let made = Made::Apart(stretches);
+        let mut found = 0;
+        for _ in 0..100 {
+            let mut stretch = || -> Vec<f64> {
+                let state = 10.0 + 0.05 * normal();
+                (0..length).map(|_| state + 0.03 * normal()).collect()
+            };
+            let before: Vec<f64> = (0..count).flat_map(|_| stretch()).collect();
+            let same = stretch();
+            let least = judge(&before, &same, &made, &SETTINGS).minimum_detectable.unwrap();
+            let risen: Vec<f64> = stretch().iter().map(|v| v + least).collect();
+            found += usize::from(interval(&before, &risen, &made, &SETTINGS).decision == Decision::Worse);
+        }
+        assert!(found >= 92, "{found} of 100");
     }
 
     fn happened(before: [u64; 2], after: [u64; 2], runs: [usize; 2]) -> Happened<'static> {
@@ -633,6 +686,8 @@ mod tests {
         assert!(excused(0.0, 0.05, 0.99, 0.2));
         // Clear, and next to nothing.
         assert!(!excused(0.0, 0.0002, 0.99, 3f64.ln()));
+        // In more samples than lie beyond the quantile, and half a point of the CPUs.
+        assert!(!excused(0.0, 0.005, 0.999, 0.2));
         // Not in a twentieth of the samples, and no rise by three.
         assert!(!excused(0.0, 0.02, 0.95, 3f64.ln()));
         assert!(excused(0.0, 0.02, 0.95, 0.01));

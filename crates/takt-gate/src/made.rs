@@ -12,6 +12,11 @@ const CHANCE: f64 = 1.645;
 /// Without runs for so long a machine is another one.
 const PAUSE_SECONDS: i64 = 3600;
 
+/// Runs in an order that are enough to see whether both sides have their share there, and most
+/// parts into which the order is divided for that.
+const PART: usize = 6;
+const MOST_PARTS: usize = 8;
+
 /// When the runs of both sides were made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Made {
@@ -30,12 +35,15 @@ impl Made {
 
     /// By when runs began, RFC 3339, each side in its order.
     pub fn of(before: &[&str], after: &[&str]) -> Self {
-        if in_turns(before, after) {
-            return Self::InTurns;
-        }
         let seconds =
             |side: &[&str]| -> Option<Vec<i64>> { side.iter().map(|began| seconds(began)).collect() };
-        let (Some(old), Some(new)) = (seconds(before), seconds(after)) else {
+        let times = seconds(before).zip(seconds(after));
+        // Times that cannot be read have an order all the same.
+        let are_shared = times.as_ref().is_none_or(|(old, new)| are_sittings_shared(old, new));
+        if are_shared && in_turns(before, after) {
+            return Self::InTurns;
+        }
+        let Some((old, new)) = times else {
             // Nothing is known of pauses: one state.
             return Self::Apart(std::iter::once(0..before.len()).collect());
         };
@@ -69,11 +77,45 @@ fn stretches(runs: Range<usize>, length: usize) -> Vec<Range<usize>> {
     (0..count).map(|index| end(index)..end(index + 1)).collect()
 }
 
+/// Whether runs of both sides share each of the times between two pauses: what a machine is on a
+/// day is then in both.
+fn are_sittings_shared(before: &[i64], after: &[i64]) -> bool {
+    let all = before.iter().map(|began| (*began, false)).chain(after.iter().map(|began| (*began, true)));
+    let mut all: Vec<(i64, bool)> = all.collect();
+    all.sort_unstable();
+    let sittings = all.chunk_by(|a, b| b.0 - a.0 <= PAUSE_SECONDS);
+    are_shared(sittings.map(|sitting| counts(sitting.iter().map(|(_, is_new)| *is_new))))
+}
+
+/// Old and new ones of some runs.
+fn counts(runs: impl Iterator<Item = bool>) -> [f64; 2] {
+    runs.fold([0.0, 0.0], |[old, new], is_new| if is_new { [old, new + 1.0] } else { [old + 1.0, new] })
+}
+
+/// Whether parts of the time have the two sides in shares that differ no more than chance makes
+/// (Pearson's chi-square; its distribution by Wilson and Hilferty).
+fn are_shared(parts: impl Iterator<Item = [f64; 2]>) -> bool {
+    let parts: Vec<[f64; 2]> = parts.collect();
+    let [old, new] = parts.iter().fold([0.0, 0.0], |[old, new], part| [old + part[0], new + part[1]]);
+    let freedom = parts.len() as f64 - 1.0;
+    if freedom < 1.0 {
+        return true;
+    }
+    let share = new / (old + new);
+    let apart = |[old, new]: &[f64; 2]| {
+        let expected = (old + new) * share;
+        (new - expected).powi(2) / (expected * (1.0 - share))
+    };
+    let apart: f64 = parts.iter().map(apart).sum();
+    let by = 2.0 / (9.0 * freedom);
+    ((apart / freedom).cbrt() - (1.0 - by)) / by.sqrt() <= CHANCE
+}
+
 /// Whether the runs of both sides were made in turns, by when they began: the sides take turns as
 /// often as in a random order at least (the runs test of Wald and Wolfowitz), no stretch of one
-/// side is longer than those that a coin throws, and neither side is the earlier one as a whole.
-/// The machine was then the same for both, whatever it did over the hours, and its drift is in what
-/// the runs scatter.
+/// side is longer than those that a coin throws, neither side is the earlier one as a whole, and no
+/// part of the time has clearly more of one side than others have. The machine was then the same
+/// for both, whatever it did over the hours, and its drift is in what the runs scatter.
 pub fn in_turns<T: Ord>(before: &[T], after: &[T]) -> bool {
     let all = before.iter().map(|began| (began, false)).chain(after.iter().map(|began| (began, true)));
     let mut all: Vec<(&T, bool)> = all.collect();
@@ -102,7 +144,10 @@ pub fn in_turns<T: Ord>(before: &[T], after: &[T]) -> bool {
         })
         .sum();
     let by_chance = (old * new * (count + 1.0) / 12.0).sqrt();
+    let part = all.len().div_ceil((all.len() / PART).clamp(1, MOST_PARTS));
+    let parts = all.chunks(part).map(|part| counts(part.iter().map(|(_, is_new)| *is_new)));
     are_short
+        && are_shared(parts)
         && turns >= expected - CHANCE * deviation
         && (earlier - old * new / 2.0).abs() <= CHANCE * by_chance
 }
@@ -157,6 +202,18 @@ mod tests {
             let [old, new] = places(&blocks(count, length));
             assert_eq!(in_turns(&old, &new), expected, "{count} blocks of {length}");
         }
+        // One side ten times in a row, in turns before and after.
+        let mut order = [false, true].repeat(13);
+        order.extend([false; 10]);
+        order.extend([true, false].repeat(13));
+        let [old, new] = places(&order);
+        assert!(!in_turns(&old, &new));
+        // A baseline that goes on before and after: in turns in its middle alone.
+        let mut order = vec![false; 12];
+        order.extend([false, true].repeat(12));
+        order.extend([false; 12]);
+        let [old, new] = places(&order);
+        assert!(!in_turns(&old, &new));
         // Short stretches, and the old ones are most of the first half.
         let mut order = [false, false, true].repeat(15);
         order.extend([false, true, true].repeat(15));
@@ -188,6 +245,9 @@ mod tests {
             of(&days, &row(6, 0, 10)),
             Made::Apart((0..5).map(|day| day * 10..day * 10 + 10).collect())
         );
+        // New runs over three hours: two hours without a run are no pause.
+        let hours: Vec<String> = [0, 130, 260].into_iter().flat_map(|from| row(1, from, 10)).collect();
+        assert!(of(&hours, &[at(2, 0), at(2, 180)]).is_one_go());
         // A run a night, and ten new ones in a row.
         let nights: Vec<String> = (1..=20).map(|day| at(day, 0)).collect();
         assert_eq!(
@@ -196,6 +256,18 @@ mod tests {
         );
         assert!(of(&vec!["zzz".to_owned(); 30], &row(1, 0, 4)).is_one_go());
         assert_eq!(of(&[at(1, 0), at(1, 2)], &[at(1, 1), at(1, 3)]), Made::InTurns);
+        // In turns by their order, and each day has one side alone.
+        let pairs = |from: usize| -> Vec<String> {
+            (from..from + 20).step_by(2).flat_map(|day| row(day, 0, 2)).collect()
+        };
+        let (old, new) = (pairs(1), pairs(2));
+        assert!(in_turns(&old, &new));
+        assert_ne!(of(&old, &new), Made::InTurns);
+        // Both sides on each of the days.
+        let both = |from: usize| -> Vec<String> {
+            (1..=10).flat_map(|day| [at(day, from), at(day, from + 2)]).collect()
+        };
+        assert_eq!(of(&both(0), &both(1)), Made::InTurns);
         assert_eq!(seconds("2026-11-27T19:24:23.000Z"), Some(1_795_807_463));
     }
 }

@@ -168,6 +168,9 @@ impl<'a> Sides<'a> {
                 }
             }
         }
+        for (side, run, name) in partial(&cells) {
+            self.lose(side, run, &name, "it reports other measures, and runs of its configuration this one");
+        }
         let (mut matches, mut unmatched) = (Vec::new(), Vec::new());
         for ((robot, key, name), sides) in cells {
             let words: Vec<String> = varying
@@ -212,6 +215,28 @@ impl<'a> Sides<'a> {
         }
         .into())
     }
+}
+
+/// Runs that lack a measure which others of their side and configuration have, where both sides
+/// have it: by side, with the measure.
+fn partial<'a>(cells: &BTreeMap<Key, [Members<'a>; 2]>) -> Vec<(usize, &'a Run, String)> {
+    let mut lacking = Vec::new();
+    for side in 0..2 {
+        // Each once, however many measures it has.
+        let mut groups: BTreeMap<_, BTreeMap<*const Run, &'a Run>> = BTreeMap::new();
+        for ((robot, key, _), members) in cells {
+            let runs = members[side].iter().map(|(run, _)| (std::ptr::from_ref(*run), *run));
+            groups.entry((robot, key)).or_default().extend(runs);
+        }
+        for ((robot, key, name), members) in cells.iter().filter(|(_, m)| !m.iter().any(Vec::is_empty)) {
+            let mut without = groups.get(&(robot, key)).cloned().unwrap_or_default();
+            for (run, _) in &members[side] {
+                without.remove(&std::ptr::from_ref(*run));
+            }
+            lacking.extend(without.into_values().map(|run| (side, run, name.clone())));
+        }
+    }
+    lacking
 }
 
 /// A measure in a configuration that only one side has.

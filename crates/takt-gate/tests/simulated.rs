@@ -269,6 +269,37 @@ fn blocks_of_either_side_that_drift_are_no_regression() {
 }
 
 #[test]
+fn a_baseline_that_goes_on_around_the_turns_is_no_regression() {
+    // Old runs on three days, the new ones in turns with those of the second; and without pauses.
+    for (pause, follows, day) in [(1440, 0.0, 0.15), (0, 0.97, 0.0)] {
+        let is_new = |run: usize| (12..36).contains(&run) && run % 2 == 1;
+        let of_day = |run: usize| if run < 12 { 0 } else { usize::from(run >= 36) + 1 };
+        let side = |wanted: bool| (0..48).filter(move |run| is_new(*run) == wanted);
+        let times = |wanted: bool| -> Vec<String> {
+            side(wanted).map(|run| began(of_day(run) * usize::from(pause > 0), run)).collect()
+        };
+        let made = of_times(&times(false), &times(true));
+        let mut machine = Drifting { dice: SplitMix64::new(12), follows, state: 0.3, noise: 0.05 };
+        if follows == 0.0 {
+            machine.state = 0.0;
+        }
+        let worse = (0..1000)
+            .filter(|_| {
+                let days = [0, 1, 2].map(|_| day * machine.normal());
+                machine.runs(48).iter().any(|figures| {
+                    let of = |wanted: bool| -> Vec<f64> {
+                        side(wanted).map(|run| figures[run] + days[of_day(run)]).collect()
+                    };
+                    interval(&of(false), &of(true), &made, &BOTH).decision == Decision::Worse
+                })
+            })
+            .count();
+        println!("follows {follows}, days {day}: {made:?}: {worse} of 1000 worse");
+        assert!(worse <= 10, "follows {follows}, days {day}: {worse} of 1000 worse");
+    }
+}
+
+#[test]
 fn a_long_baseline_before_finds_what_is_more_than_its_stretches_differ() {
     let mut machine = Drifting { dice: SplitMix64::new(8), follows: 0.9, state: 0.03, noise: 0.05 };
     let made = Made::apart(200, 10);

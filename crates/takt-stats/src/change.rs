@@ -7,6 +7,11 @@
 //! the segment. Then both parts are searched. It asks nothing of the distribution. In the end each
 //! change is held against its neighbours with the rank interval of [`crate::shift`]: one that is no
 //! change of level goes.
+//!
+//! Values that each follow the one before have levels that come and go by themselves. Where
+//! something was found, the search is made a second time: chance is then no permutation, but a
+//! series of one level whose values follow each other as they do around the levels that were found
+//! (an autoregressive bootstrap; Bühlmann, Bernoulli 3:123, 1997).
 
 use rand::RngExt;
 
@@ -21,6 +26,8 @@ const LEVEL: f64 = 0.01;
 const LEAST: usize = 3;
 /// Most values: the search takes the square of their number.
 pub const MOST: usize = 1000;
+/// The most of a value that is taken to be in the next one: values that wander have no levels.
+const MOST_FOLLOWING: f64 = 0.95;
 /// A preferred place is taken where its distance reaches this share of the greatest.
 const NEAR: f64 = 0.9;
 
@@ -44,10 +51,25 @@ pub fn changes(values: &[f64], prefer: impl Fn(usize) -> bool, seed: u64) -> Vec
         return Vec::new();
     }
     let mut rng = generator(seed);
+    let found = search(values, &prefer, None, &mut rng);
+    match Following::of(values, &found) {
+        Some(following) => search(values, &prefer, Some(&following), &mut rng),
+        None => found,
+    }
+}
+
+/// The changes that are clearer than what chance makes: of values that follow each other, or of
+/// such as can change places.
+fn search(
+    values: &[f64],
+    prefer: &impl Fn(usize) -> bool,
+    following: Option<&Following>,
+    rng: &mut Pcg,
+) -> Vec<Change> {
     let mut found: Vec<(usize, f64)> = Vec::new();
     let mut open = vec![(0, values.len())];
     while let Some((from, to)) = open.pop() {
-        let Some((at, p)) = split(&values[from..to], |index| prefer(from + index), &mut rng) else {
+        let Some((at, p)) = split(&values[from..to], |index| prefer(from + index), following, rng) else {
             continue;
         };
         found.push((from + at, p));
@@ -55,6 +77,78 @@ pub fn changes(values: &[f64], prefer: impl Fn(usize) -> bool, seed: u64) -> Vec
     }
     found.sort_unstable_by_key(|(at, _)| *at);
     held(values, found)
+}
+
+/// How values around their levels follow each other.
+struct Following {
+    /// The share of a value that is in the next one.
+    share: f64,
+    /// What is new in each.
+    news: Vec<f64>,
+}
+
+impl Following {
+    /// `None` without a change, of values that do not follow each other, and of too few to see it.
+    ///
+    /// Levels that are found where there are none take up what values have in common. So the
+    /// changes are taken away one after the other, the least first, and what explains the values
+    /// with the fewest numbers is believed (Schwarz, Ann. Stat. 6:461, 1978): fewer levels whose
+    /// values follow each other, or more whose do not.
+    fn of(values: &[f64], changes: &[Change]) -> Option<Self> {
+        let mut places: Vec<usize> = changes.iter().map(|change| change.at).collect();
+        let mut best: Option<(f64, Self)> = None;
+        while !changes.is_empty() {
+            let levels = around_levels(values, &places);
+            let (cost, following) = Self::around(&levels, values.len() as f64);
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, following));
+            }
+            let without = |index: &usize| {
+                let mut fewer = places.clone();
+                fewer.remove(*index);
+                fewer
+            };
+            let square = |index: &usize| squares(&around_levels(values, &without(index)));
+            match (0..places.len()).min_by(|a, b| square(a).total_cmp(&square(b))) {
+                Some(least) => places = without(&least),
+                None => break,
+            }
+        }
+        best.map(|(_, following)| following).filter(|following| following.share > 0.0)
+    }
+
+    /// Of `count` values around their levels; and what such levels cost.
+    fn around(levels: &[Vec<f64>], count: f64) -> (f64, Self) {
+        let pairs = || levels.iter().flat_map(|level| level.windows(2));
+        let of = pairs().count() as f64;
+        let product = pairs().map(|pair| pair[0] * pair[1]).sum::<f64>() / of;
+        let common = product / (squares(levels) / count);
+        let seen = common.max(0.0);
+        let news = |share: f64| -> Vec<f64> { pairs().map(|pair| pair[1] - share * pair[0]).collect() };
+        let left = news(seen).iter().map(|new| new * new).sum::<f64>() / of;
+        // Each level, each place of a change, and the share.
+        let numbers = 2.0 * levels.len() as f64 - 1.0 + f64::from(u8::from(seen > 0.0));
+        // A mean takes up a part of what values have in common (Kendall, Biometrika 41:403, 1954),
+        // and so does a place that was sought.
+        let taken = (2 * levels.len() - 1) as f64 / count;
+        let share = if 3.0 * taken < 1.0 { (common + taken) / (1.0 - 3.0 * taken) } else { 0.0 };
+        let share = share.clamp(0.0, MOST_FOLLOWING);
+        (count * left.ln() + numbers * count.ln(), Self { share, news: news(share) })
+    }
+
+    /// As many values of one level, which nothing but chance made.
+    fn draw(&self, drawn: &mut [f64], rng: &mut Pcg) {
+        let mut next = 0.0;
+        let mut step = || {
+            next = self.share * next + self.news[rng.random_range(0..self.news.len())];
+            next
+        };
+        // Until nothing is left of the beginning.
+        for _ in 0..(3.0 / (1.0 - self.share)) as usize {
+            step();
+        }
+        drawn.fill_with(step);
+    }
 }
 
 /// Takes away, the least sure first, what is no change of level between its neighbours.
@@ -80,9 +174,30 @@ fn held(values: &[f64], mut found: Vec<(usize, f64)>) -> Vec<Change> {
     }
 }
 
+/// What is left of values around the means of the levels that begin at `places`.
+fn around_levels(values: &[f64], places: &[usize]) -> Vec<Vec<f64>> {
+    let ends = std::iter::once(0).chain(places.iter().copied()).chain([values.len()]);
+    let ends: Vec<usize> = ends.collect();
+    let around = |end: &[usize]| {
+        let level = &values[end[0]..end[1]];
+        let mean = level.iter().sum::<f64>() / level.len() as f64;
+        level.iter().map(|value| value - mean).collect()
+    };
+    ends.windows(2).map(around).collect()
+}
+
+fn squares(levels: &[Vec<f64>]) -> f64 {
+    levels.iter().flatten().map(|value| value * value).sum()
+}
+
 /// Where a segment is split, and the probability that chance splits it as clearly; `None` where it
 /// may be chance.
-fn split(values: &[f64], prefer: impl Fn(usize) -> bool, rng: &mut Pcg) -> Option<(usize, f64)> {
+fn split(
+    values: &[f64],
+    prefer: impl Fn(usize) -> bool,
+    following: Option<&Following>,
+    rng: &mut Pcg,
+) -> Option<(usize, f64)> {
     let distances = distances(values);
     let greatest = |distances: &[f64]| distances.iter().copied().fold(0.0, f64::max);
     let most = greatest(&distances);
@@ -92,8 +207,9 @@ fn split(values: &[f64], prefer: impl Fn(usize) -> bool, rng: &mut Pcg) -> Optio
     let mut drawn = values.to_vec();
     let mut as_clear = 0;
     for _ in 0..PERMUTATIONS {
-        for last in (1..drawn.len()).rev() {
-            drawn.swap(last, rng.random_range(0..=last));
+        match following {
+            Some(following) => following.draw(&mut drawn, rng),
+            None => (1..drawn.len()).rev().for_each(|last| drawn.swap(last, rng.random_range(0..=last))),
         }
         as_clear += usize::from(greatest(&self::distances(&drawn)) >= most);
         if as_clear as f64 > LEVEL * (PERMUTATIONS + 1) as f64 {
@@ -223,6 +339,33 @@ mod tests {
         values[19] = 4.0;
         assert_eq!(changes(&values, |_| false, 1)[0].at, 19);
         assert_eq!(changes(&values, |at| at % 10 == 0, 1)[0].at, 20);
+    }
+
+    /// Each `share` of the one before.
+    fn following(count: usize, share: f64, seed: u64) -> Vec<f64> {
+        let mut at = 0.0;
+        let follow = |new: f64| {
+            at = share * at + (1.0 - share * share).sqrt() * new;
+            at
+        };
+        noise(count + 20, seed).into_iter().map(follow).skip(20).collect()
+    }
+
+    #[test]
+    fn values_that_follow_each_other_have_no_levels_of_their_own() {
+        let shown = |share: f64, step: f64| {
+            let changed = |seed: &u64| {
+                let mut values = following(40, share, *seed);
+                values[20..].iter_mut().for_each(|value| *value += step);
+                !changes(&values, |_| false, 1).is_empty()
+            };
+            (0..200).filter(changed).count()
+        };
+        let none = shown(0.5, 0.0);
+        assert!(none <= 20, "{none} of 200");
+        // What is there is found.
+        let (apart, together) = (shown(0.0, 2.0), shown(0.5, 4.0));
+        assert!(apart >= 180 && together >= 170, "{apart} and {together} of 200");
     }
 
     #[test]

@@ -191,7 +191,7 @@ fn runs_after_a_baseline_in_one_go_are_never_worse() {
     assert_eq!((code, json["decision"].as_str()), (Some(4), Some("inconclusive")), "{json:#}");
     has(
         &json["pairs"][0]["reasons"].to_string(),
-        &["in one go before the new runs", "in turn", "several days"],
+        &["in one go, and not in turn with the new runs", "several days"],
     );
 }
 
@@ -278,6 +278,40 @@ fn runs_that_fail_or_are_gone_are_no_pass() {
         judged(both.parent().unwrap(), &many(&root.path().join("left"), new_numbers(), "6.12.43", 20.0), &[]);
     assert_eq!(code, Some(4), "{json:#}");
     has(&json["reasons"].to_string(), &["uav", "only in the baseline"]);
+}
+
+#[test]
+fn runs_that_report_other_measures_than_their_configuration_are_no_pass() {
+    let root = tempfile::tempdir().unwrap();
+    // Each second new run calls its measure otherwise, or reports one of two.
+    let named = |name: &str, numbers: &mut dyn Iterator<Item = u64>, change: &dyn Fn(u64, &mut RunHeader)| {
+        many_with(&root.path().join(name), numbers, 20.0, "6.12.43", change)
+    };
+    let old = named("old", &mut old_numbers(), &|_, _| {});
+    let other = named("other", &mut new_numbers(), &|number, header| {
+        if number % 2 == 1 {
+            header.measures[0].name = "jitter".to_owned();
+        }
+    });
+    let (code, json) = judged(&old, &other, &[]);
+    assert_ne!(code, Some(0), "{json:#}");
+    has(&json["reasons"].to_string(), &["5 of 10 new runs failed or have no figures", "0 of 20 before"]);
+    has(&json["left_out"].to_string(), &["candidates 005: lateness: it reports other measures"]);
+    let two = |header: &mut RunHeader| {
+        header.measures[0].judged = true;
+        header.measures.push(Measure { name: "response".to_owned(), ..header.measures[0].clone() });
+    };
+    let old = named("both", &mut old_numbers(), &|_, header| two(header));
+    let one = named("one", &mut new_numbers(), &|number, header| {
+        two(header);
+        header.measures.truncate(if number == 29 { 1 } else { 2 });
+    });
+    let (code, json) = judged(&old, &one, &[]);
+    assert_eq!(code, Some(4), "{json:#}");
+    has(&json["reasons"].to_string(), &["1 of 10 new runs", "can be chance"]);
+    has(&json["left_out"].to_string(), &["candidates 029: response"]);
+    let (code, json) = judged(&old, &named("all", &mut new_numbers(), &|_, header| two(header)), &[]);
+    assert_eq!((code, &json["left_out"]), (Some(0), &serde_json::json!([])), "{json:#}");
 }
 
 #[test]
