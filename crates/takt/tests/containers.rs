@@ -439,12 +439,11 @@ fn a_robot_in_a_container_is_managed_and_watched() {
     let lost = all["status"]["lost"].as_u64().unwrap();
     for name in ["manual", "battery", "stereo-left", "stereo-right"] {
         let chain = chains.iter().find(|chain| chain["name"] == name).unwrap();
-        if lost > 0 {
+        let is_measured = chain["completions"].as_u64() > Some(20) && chain["bound_ms"].is_number();
+        assert!(is_measured || lost > 0, "{chain:#}\n{message}");
+        if !is_measured {
             println!("NOT JUDGED: {name}: {lost} events were lost: {}", chain["why"]);
-            continue;
         }
-        assert!(chain["completions"].as_u64().unwrap() > 20, "{chain:#}\n{message}");
-        assert!(chain["bound_ms"].is_number(), "{chain:#}\n{message}");
     }
     let threads = all["model"]["threads"].as_array().unwrap();
     let known = |tid: &u32| threads.iter().any(|thread| thread["tid"] == *tid);
