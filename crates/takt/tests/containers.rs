@@ -434,7 +434,11 @@ fn a_robot_in_a_container_is_managed_and_watched() {
     // 1: what is late on a busy machine is for other tests.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{message}");
     let all: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(matches!(all["verdict"].as_str(), Some("PASS" | "FAIL")), "{:#}", all["verdict"]);
+    assert!(
+        matches!(all["verdict"].as_str(), Some("PASS" | "FAIL" | "INCONCLUSIVE")),
+        "{:#}",
+        all["verdict"]
+    );
     let chains = all["status"]["chains"].as_array().unwrap();
     let lost = all["status"]["lost"].as_u64().unwrap();
     for name in ["manual", "battery", "stereo-left", "stereo-right"] {
