@@ -11,8 +11,8 @@ pub enum WatchError {
     Nobody { target: String },
     /// `--cgroup` names none.
     #[error(
-        "--cgroup {path}: there is no such control group; accepted is a folder with cgroup.procs, or its path below /sys/fs/cgroup \
-         (system.slice/NAME.service; `systemd-cgls` and `docker inspect` report it)"
+        "--cgroup {path}: there is no such control group; accepted is a folder with cgroup.procs, its path below /sys/fs/cgroup \
+         (system.slice/NAME.service; `systemd-cgls` shows it), or the id of a container that runs (`docker ps`, `podman ps`)"
     )]
     NoCgroup { path: std::path::PathBuf },
     /// A link cannot be followed.

@@ -1,5 +1,5 @@
-//! What this process lacks to see kernel events, and how to give it: on the machine, in Docker, in
-//! Kubernetes.
+//! What this process lacks to see kernel events, and how to give it: on the machine, in Docker,
+//! Podman, Kubernetes.
 
 use std::fs;
 use std::path::Path;
@@ -26,17 +26,25 @@ pub struct Facts {
     pub readable: bool,
     /// The kernel's lockdown, unless it is off.
     pub lockdown: Option<String>,
+    /// System calls that a seccomp filter keeps from the kernel.
+    pub filtered: Vec<&'static str>,
+    /// Memory that may be locked, in KiB; None where there is no limit.
+    pub lockable_kib: Option<u64>,
     /// This process is in a container of this kind.
     pub container: Option<Container>,
     /// It has its own numbering of processes.
     pub own_pids: bool,
+    /// It is in a user namespace of its own, beyond which its capabilities count for nothing.
+    pub own_users: bool,
+    /// Its user is another than root: what a container is given is not this process's then.
+    pub not_root: bool,
 }
 
 /// Where a container runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Container {
-    /// Docker or Podman.
     Docker,
+    Podman,
     /// A pod of Kubernetes.
     Kubernetes,
 }
@@ -44,10 +52,42 @@ pub enum Container {
 const SYS_ADMIN: u32 = 21;
 const DAC_READ_SEARCH: u32 = 2;
 const DAC_OVERRIDE: u32 = 1;
+const IPC_LOCK: u32 = 14;
 const PERFMON: u32 = 38;
-/// The inode of the first namespace of process ids (PROC_PID_INIT_INO, include/linux/proc_ns.h).
+const BPF: u32 = 39;
+/// The inodes of the first namespaces of process ids and of users (PROC_PID_INIT_INO and
+/// PROC_USER_INIT_INO, include/linux/proc_ns.h).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// Which system calls never reach the kernel. It answers these, which nobody means, with EINVAL
+/// before it looks at any right, and a filter answers with EPERM or ENOSYS.
+fn filtered() -> Vec<&'static str> {
+    let reaches = |rc: libc::c_long| {
+        rc != -1
+            || !matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
+    };
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let is_filter = |line: &str| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2");
+    if !status.lines().any(is_filter) {
+        return Vec::new();
+    }
+    let no_such_flag: libc::c_ulong = 1 << 31;
+    // SAFETY: no flag of perf_event_open is so high, so that the kernel returns before it reads the
+    // attributes, which are at null.
+    let perf =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, std::ptr::null::<u8>(), 0, -1, -1, no_such_flag) };
+    if reaches(perf) { Vec::new() } else { vec!["perf_event_open"] }
+}
+
+/// RLIMIT_MEMLOCK.
+fn lockable_kib() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills the structure, which lives through the call.
+    let rc = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+    (rc == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur >> 10)
+}
 
 impl Facts {
     pub fn read() -> Self {
@@ -63,22 +103,30 @@ impl Facts {
             let mode = text.split_once('[')?.1.split_once(']')?.0.to_owned();
             (mode != "none").then_some(mode)
         });
-        let kubernetes = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-        let docker = Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists();
-        let container = match (kubernetes, docker) {
-            (true, _) => Some(Container::Kubernetes),
-            (_, true) => Some(Container::Docker),
-            _ => None,
+        let container = if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+            Some(Container::Kubernetes)
+        } else if Path::new("/run/.containerenv").exists() {
+            Some(Container::Podman)
+        } else {
+            Path::new("/.dockerenv").exists().then_some(Container::Docker)
         };
-        let pids = fs::read_link("/proc/self/ns/pid").ok();
+        let other = |namespace: &str, first: &str| {
+            fs::read_link(Path::new("/proc/self/ns").join(namespace))
+                .is_ok_and(|link| link != Path::new(first))
+        };
         Self {
             capabilities: takt_rt::procfs::capabilities().unwrap_or_default(),
             paranoid: paranoid.and_then(|text| text.trim().parse().ok()),
             mounted: TRACEFS.iter().any(mounted),
             readable: TRACEFS.iter().any(readable),
             lockdown,
+            filtered: filtered(),
+            lockable_kib: lockable_kib(),
             container,
-            own_pids: pids.is_some_and(|link| link != Path::new(FIRST_PID_NAMESPACE)),
+            own_pids: other("pid", FIRST_PID_NAMESPACE),
+            own_users: other("user", FIRST_USER_NAMESPACE),
+            // SAFETY: it takes nothing and cannot fail.
+            not_root: unsafe { libc::geteuid() } != 0,
         }
     }
 
@@ -86,23 +134,56 @@ impl Facts {
         self.capabilities & (1 << capability) != 0
     }
 
+    /// As [`has`](Self::has), where the kernel asks for the machine's and not for the namespace's.
+    fn may(&self, capability: u32) -> bool {
+        !self.own_users && (self.has(capability) || self.has(SYS_ADMIN))
+    }
+
+    /// Everybody may trace.
+    fn is_open(&self) -> bool {
+        self.paranoid.is_some_and(|level| level < 0)
+    }
+
     /// What is missing; nothing where everything is there.
     pub fn missing(&self) -> Vec<Missing> {
         let mut missing = Vec::new();
         let mut add = |what: String, fix: &str| missing.push(Missing { what, fix: fix.to_owned() });
-        let may_trace =
-            self.has(PERFMON) || self.has(SYS_ADMIN) || self.paranoid.is_some_and(|level| level < 0);
-        if !may_trace {
+        if self.own_users {
+            let fix = match self.container {
+                Some(Container::Kubernetes) => "a pod without `hostUsers: false`",
+                Some(_) => {
+                    "an engine that runs as root (`--userns=host`, where it remaps users); a container of a rootless one cannot be given them: watch from the host, by `--cgroup`"
+                }
+                None => "watch from outside of it, as root",
+            };
+            add(
+                "the host's users (capabilities in a user namespace of its own let nobody trace)".to_owned(),
+                fix,
+            );
+        }
+        if !self.may(PERFMON) && !self.is_open() && !self.own_users {
             let level = self.paranoid.map_or("unknown".to_owned(), |level| level.to_string());
             let fix = match self.container {
                 None => {
-                    "run as root, or `setcap cap_perfmon,cap_dac_read_search+ep PROGRAM`, or `sysctl kernel.perf_event_paranoid=-1`"
+                    "run as root, or `setcap cap_perfmon,cap_bpf,cap_ipc_lock,cap_dac_read_search+ep PROGRAM`, or `sysctl kernel.perf_event_paranoid=-1`"
+                }
+                Some(_) if self.not_root => {
+                    "give the container CAP_PERFMON, and run it as root, for other users get no capability (below)"
                 }
                 Some(_) => "give the container CAP_PERFMON (below)",
             };
             add(format!("CAP_PERFMON or CAP_SYS_ADMIN (kernel.perf_event_paranoid is {level})"), fix);
         }
-        if !self.mounted && !self.has(SYS_ADMIN) {
+        // Engines make their filter of the capabilities: without these nothing is known of it.
+        for call in self.filtered.iter().filter(|_| self.may(PERFMON)) {
+            let fix = match self.container {
+                Some(Container::Kubernetes) => "`seccompProfile: {type: Unconfined}` (below)",
+                Some(_) => "`--security-opt seccomp=unconfined`",
+                None => "start it without the filter",
+            };
+            add(format!("the system call {call}, which a seccomp filter refuses"), fix);
+        }
+        if !self.mounted && (!self.has(SYS_ADMIN) || self.own_users) {
             let fix = match self.container {
                 None => "`mount -t tracefs nodev /sys/kernel/tracing` as root",
                 Some(_) => "give the container the host's /sys/kernel/tracing (below)",
@@ -123,9 +204,34 @@ impl Facts {
                 Some(Container::Kubernetes) => {
                     "`hostPID: true` (below): events name threads by the host's numbers"
                 }
-                _ => "`--pid=host` (below): events name threads by the host's numbers",
+                Some(_) => "`--pid=host` (below): events name threads by the host's numbers",
+                None => "watch from the host: events name threads by the host's numbers",
             };
             add("the host's process ids (this process has its own namespace of them)".to_owned(), fix);
+        }
+        missing.extend(self.dearer());
+        missing
+    }
+
+    /// What it can do without, at a price.
+    fn dearer(&self) -> Vec<Missing> {
+        let fix = |capability: &str, more: &str| match self.container {
+            Some(_) => format!("give the container CAP_{capability}{more} (below)"),
+            None => format!("run as root, or with CAP_{capability}{more}"),
+        };
+        let mut missing = Vec::new();
+        if !self.may(BPF) {
+            let what =
+                "CAP_BPF (all events of the machine are read instead, which takes more CPU time)".to_owned();
+            missing.push(Missing { what, fix: fix("BPF", "") });
+        }
+        if let Some(kib) =
+            self.lockable_kib.filter(|_| !(self.has(IPC_LOCK) && !self.own_users || self.is_open()))
+        {
+            let what = format!(
+                "CAP_IPC_LOCK (events have buffers of at most {kib} KiB to lie in until they are read)"
+            );
+            missing.push(Missing { what, fix: fix("IPC_LOCK", ", or `ulimit -l unlimited`") });
         }
         missing
     }
@@ -141,20 +247,46 @@ impl Facts {
             return text;
         }
         match self.container {
-            Some(Container::Docker) => text += DOCKER,
             Some(Container::Kubernetes) => text += KUBERNETES,
+            Some(container) => text += &self.command_line(container),
             None => {}
         }
         text
     }
+
+    /// What a container of Docker or Podman needs.
+    fn command_line(&self, container: Container) -> String {
+        let line = |engine: &str, capabilities: &[&str], option: &str| {
+            let mut line = format!("{engine} run");
+            line += if self.own_users { " --userns=host" } else { "" };
+            line += if self.not_root { " --user=0" } else { "" };
+            line += " --pid=host";
+            for capability in capabilities {
+                line += &format!(" --cap-add={capability}");
+            }
+            line + &format!(" \\\n  {option}-v /sys/kernel/tracing:/sys/kernel/tracing:ro IMAGE\n")
+        };
+        match container {
+            // Its filter has refused perf_event_open to who has CAP_PERFMON alone, until the end of
+            // 2025.
+            Container::Podman => {
+                line("sudo podman", &CAPABILITIES, "--security-opt seccomp=unconfined ")
+                    + "  (where SELinux confines containers: --security-opt label=disable, too)\n"
+            }
+            _ => {
+                line("docker", &CAPABILITIES, "")
+                    + "or, before Docker 23, which knows neither PERFMON nor BPF:\n"
+                    + &line("docker", &OLD_CAPABILITIES, "")
+            }
+        }
+    }
 }
 
-/// What a container of Docker needs.
-pub const DOCKER: &str = "\
-docker run --pid=host --cap-add=PERFMON --cap-add=DAC_READ_SEARCH --cap-add=SYSLOG \\
-  -v /sys/kernel/tracing:/sys/kernel/tracing:ro IMAGE
-  (where the seccomp profile refuses perf_event_open: --security-opt seccomp=unconfined)
-";
+/// To trace, to be served by the kernel rather than to read all events, to have buffers, to read
+/// tracefs, and to name functions of the kernel.
+const CAPABILITIES: [&str; 5] = ["PERFMON", "BPF", "IPC_LOCK", "DAC_READ_SEARCH", "SYSLOG"];
+/// The same where it is all one capability.
+const OLD_CAPABILITIES: [&str; 4] = ["SYS_ADMIN", "IPC_LOCK", "DAC_READ_SEARCH", "SYSLOG"];
 
 /// What a pod of Kubernetes needs.
 pub const KUBERNETES: &str = "\
@@ -162,45 +294,91 @@ spec:
   hostPID: true
   containers:
   - securityContext:
-      capabilities: {add: [PERFMON, DAC_READ_SEARCH, SYSLOG]}
+      runAsUser: 0
+      capabilities: {add: [PERFMON, BPF, IPC_LOCK, DAC_READ_SEARCH, SYSLOG]}
       seccompProfile: {type: Unconfined}   # where the default refuses perf_event_open
     volumeMounts: [{name: tracing, mountPath: /sys/kernel/tracing, readOnly: true}]
   volumes: [{name: tracing, hostPath: {path: /sys/kernel/tracing}}]
+  (its namespace admits such a pod with the label pod-security.kubernetes.io/enforce: privileged)
 ";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Root on the machine itself.
+    fn root() -> Facts {
+        Facts { capabilities: u64::MAX, mounted: true, readable: true, ..Facts::default() }
+    }
+
     #[test]
     fn what_is_missing_is_named_with_its_fix() {
         let nothing = Facts { paranoid: Some(2), ..Facts::default() };
         let text = nothing.advice();
-        for part in ["CAP_PERFMON", "is 2", "setcap", "mount -t tracefs"] {
+        for part in ["CAP_PERFMON", "is 2", "setcap", "mount -t tracefs", "CAP_BPF"] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
-        let root = Facts { capabilities: u64::MAX, mounted: true, readable: true, ..Facts::default() };
-        assert_eq!(root.missing(), []);
-        assert_eq!(root.advice(), "");
-        let locked = Facts { lockdown: Some("integrity".to_owned()), ..root.clone() };
+        assert_eq!(root().missing(), []);
+        assert_eq!(root().advice(), "");
+        let locked = Facts { lockdown: Some("integrity".to_owned()), ..root() };
         assert!(locked.advice().contains("lockdown=none"));
         // The capability is enough to trace, and not to read files of root.
-        let perfmon = Facts { capabilities: 1 << PERFMON, mounted: true, ..Facts::default() };
+        let perfmon = Facts { capabilities: 1 << PERFMON | 1 << BPF, mounted: true, ..Facts::default() };
         assert_eq!(perfmon.missing().len(), 1);
         assert!(perfmon.advice().contains("CAP_DAC_READ_SEARCH"));
+        // Nor to have large buffers.
+        let small = Facts { lockable_kib: Some(8192), readable: true, ..perfmon };
+        assert_eq!(small.missing().len(), 1);
+        assert!(small.advice().contains("CAP_IPC_LOCK") && small.advice().contains("8192 KiB"));
+        assert_eq!(Facts { lockable_kib: Some(8192), ..root() }.missing(), []);
+        assert_eq!(Facts { paranoid: Some(-1), ..small }.missing(), []);
     }
 
     #[test]
     fn a_container_is_reported_the_lines_of_its_manifest() {
         let bare = Facts { own_pids: true, container: Some(Container::Docker), ..Facts::default() };
         let text = bare.advice();
-        for part in ["--pid=host", "--cap-add=PERFMON", "/sys/kernel/tracing:ro"] {
+        for part in
+            ["docker run --pid=host", "--cap-add=PERFMON", "--cap-add=SYS_ADMIN", "/sys/kernel/tracing:ro"]
+        {
             assert!(text.contains(part), "{part} is not in {text}");
         }
-        let pod = Facts { container: Some(Container::Kubernetes), ..bare };
-        for part in ["hostPID: true", "PERFMON", "hostPath"] {
+        // Capabilities that are added are root's alone.
+        let user = Facts { not_root: true, ..bare.clone() };
+        assert!(user.advice().contains("--user=0") && !text.contains("--user=0"));
+        let podman = Facts { container: Some(Container::Podman), ..bare.clone() };
+        assert!(
+            podman.advice().contains("podman run --pid=host") && podman.advice().contains("label=disable")
+        );
+        let pod = Facts { container: Some(Container::Kubernetes), ..bare.clone() };
+        for part in ["hostPID: true", "PERFMON", "hostPath", "pod-security"] {
             assert!(pod.advice().contains(part), "{part}");
         }
+        for capability in CAPABILITIES {
+            assert!(text.contains(capability) && KUBERNETES.contains(capability), "{capability}");
+        }
+        // Where nothing stands below, nothing is said to.
+        let unknown = Facts { container: None, ..bare };
+        assert!(!unknown.advice().contains("below"), "{}", unknown.advice());
+    }
+
+    #[test]
+    fn capabilities_that_count_for_nothing_are_missing() {
+        let filtered =
+            Facts { filtered: vec!["perf_event_open"], container: Some(Container::Docker), ..root() };
+        let all = filtered.missing();
+        assert_eq!(all.len(), 1);
+        assert!(all[0].what.contains("seccomp") && all[0].fix.contains("seccomp=unconfined"), "{all:?}");
+        // An engine's filter lets through what goes with the capabilities that it is asked for.
+        let bare = Facts { capabilities: 0, ..filtered };
+        assert!(!bare.advice().contains("seccomp"), "{}", bare.advice());
+        // All of them, in a user namespace.
+        let rootless = Facts { own_users: true, container: Some(Container::Podman), ..root() };
+        let text = rootless.advice();
+        for part in ["user namespace", "--userns=host", "--cgroup"] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert!(!text.contains("CAP_PERFMON or"), "{text}");
     }
 
     #[test]

@@ -41,7 +41,8 @@ impl std::fmt::Display for Target {
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 impl Target {
-    /// The control group `path`: as it is, or below the mount.
+    /// The control group `path`: as it is, or below the mount; or that of the container with this
+    /// id, which engines put at different places and under different names.
     ///
     /// # Errors
     /// [`WatchError::NoCgroup`].
@@ -52,8 +53,35 @@ impl Target {
         let places = ["", "unified", "systemd"].map(|place| Path::new(CGROUPS).join(place).join(below));
         let found =
             std::iter::once(path.to_owned()).chain(places).find(|path| path.join("cgroup.procs").is_file());
+        let of_container = || container_below(Path::new(CGROUPS), path.to_str().filter(|it| is_id(it))?, 0);
+        let found = found.or_else(of_container);
         found.map(Self::Cgroup).ok_or_else(|| WatchError::NoCgroup { path: path.to_owned() })
     }
+}
+
+/// Whether this is the id of a container, as `docker ps` (12 digits) and `docker inspect` (64)
+/// print it.
+fn is_id(text: &str) -> bool {
+    (12..=64).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The group of the container `id` below `path` that holds processes: `docker/ID`,
+/// `docker-ID.scope`, `libpod-ID.scope`, `cri-containerd-ID.scope`.
+fn container_below(path: &Path, id: &str, depth: usize) -> Option<PathBuf> {
+    let entries = fs::read_dir(path).ok()?.flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut below: Vec<PathBuf> = folders.map(|entry| entry.path()).collect();
+    below.sort();
+    below.into_iter().filter(|_| depth < DEEPEST).find_map(|folder| {
+        // Beside it Podman keeps a group for what looks after the container.
+        let is_its = |name: &str| name.contains(id) && !name.contains("conmon");
+        if folder.file_name().and_then(|name| name.to_str()).is_some_and(is_its) {
+            let mut processes = Vec::new();
+            processes_below(&folder, 0, &mut processes);
+            return (!processes.is_empty()).then_some(folder);
+        }
+        container_below(&folder, id, depth + 1)
+    })
 }
 
 /// A thread that is watched.
@@ -285,5 +313,34 @@ mod tests {
     fn a_group_that_is_not_there_is_refused_with_the_way_out() {
         let message = Target::cgroup(Path::new("/no/such/group")).unwrap_err().to_string();
         assert!(message.contains("cgroup.procs") && message.contains("/no/such/group"), "{message}");
+    }
+
+    #[test]
+    fn the_group_of_a_container_is_found_by_its_id() {
+        const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        let group = |root: &Path, path: String, processes: &str| {
+            fs::create_dir_all(root.join(&path)).unwrap();
+            fs::write(root.join(&path).join("cgroup.procs"), processes).unwrap();
+        };
+        // An engine's folders, of which only one holds the container's processes: below it, in
+        // Podman's case.
+        for (path, inner) in [
+            (format!("docker/{ID}"), ""),
+            (format!("system.slice/docker-{ID}.scope"), ""),
+            (format!("machine.slice/libpod-{ID}.scope"), "container"),
+            (format!("kubepods.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope"), ""),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            group(root.path(), format!("aaa/libpod-conmon-{ID}.scope"), "1\n");
+            group(root.path(), format!("cpu/docker/{ID}"), "");
+            group(root.path(), format!("{path}/{inner}"), "2\n");
+            for id in [ID, &ID[..12]] {
+                assert_eq!(container_below(root.path(), id, 0), Some(root.path().join(&path)), "{id}");
+            }
+            assert_eq!(container_below(root.path(), "fedcba987654", 0), None);
+        }
+        for (text, is) in [(ID, true), (&ID[..12], true), (&ID[..11], false), ("system.slice", false)] {
+            assert_eq!(is_id(text), is, "{text}");
+        }
     }
 }

@@ -208,6 +208,41 @@ fn without_rights_it_says_what_is_missing_and_reports_rates() {
     assert!(dir.join("hashes.json").is_file());
 }
 
+/// What it can do without, it does without: memory that may be locked, and programs in the kernel.
+#[test]
+fn with_the_least_rights_it_sees_events_and_says_what_is_dearer() {
+    let _machine = alone();
+    let home = tempfile::tempdir().unwrap();
+    let program = home.path().join("takt");
+    std::fs::copy(TAKT, &program).unwrap();
+    for (path, mode) in [(home.path(), 0o777), (program.as_path(), 0o755)] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let capabilities = "+perfmon,+dac_read_search";
+    let mut command = Command::new("prlimit");
+    command.args([
+        "--memlock=1048576:1048576",
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ]);
+    command.arg(format!("--inh-caps={capabilities}")).arg(format!("--ambient-caps={capabilities}"));
+    command.arg(&program).args(["watch", "--seconds", "1", "--json", "--runs", "runs", "--"]);
+    command.args(["sh", "-c", "while :; do sleep 0.01; done"]).current_dir(home.path());
+    let output = command.output();
+    let may = output.as_ref().is_ok_and(|output| !stderr(output).contains("setpriv:"));
+    if missing(&format!("no capabilities can be given to another user: {output:?}"), may) {
+        return;
+    }
+    let report = report(&output.unwrap());
+    assert!(report["untraced"].is_null(), "{}", report["untraced"]);
+    assert_eq!(report["followed_by"], "events");
+    assert!(report["threads"].as_array().unwrap().iter().any(|thread| thread["releases"].as_u64() > Some(5)));
+    let notes = report["notes"].to_string();
+    has(&notes, &["missing: CAP_BPF", "missing: CAP_IPC_LOCK", "KiB a CPU instead of 8192", "ulimit -l"]);
+}
+
 /// In a numbering of its own, the kernel's events name others than those that are watched.
 #[test]
 fn in_a_namespace_of_process_ids_nobody_is_taken_for_another() {
@@ -227,6 +262,20 @@ fn in_a_namespace_of_process_ids_nobody_is_taken_for_another() {
     let why = report["untraced"].as_str().unwrap_or_else(|| panic!("strangers were watched: {report}"));
     has(why, &["other numbers", "the host's process ids", "--pid=host"]);
     assert!(!report["threads"].as_array().unwrap().is_empty(), "rates are reported: {report}");
+}
+
+/// A command that was started for a watch that cannot be ends with the refusal.
+#[test]
+fn a_refusal_leaves_no_command_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, pid) = (folder.path().join("file"), folder.path().join("pid"));
+    std::fs::write(&file, "").unwrap();
+    let script = format!("echo $$ > {}; exec sleep 1000", pid.display());
+    let output = run(["watch", "--runs"]).arg(&file).args(["--", "sh", "-c", &script]).output().unwrap();
+    refusal(&output);
+    let pid = std::fs::read_to_string(&pid).unwrap_or_default();
+    let lives = !pid.trim().is_empty() && Path::new("/proc").join(pid.trim()).exists();
+    assert!(!lives, "{pid} still runs: {}", stderr(&output));
 }
 
 #[test]

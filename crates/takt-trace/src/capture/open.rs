@@ -27,6 +27,9 @@ const LEFT_OUT: [&str; 3] = ["raw_syscalls:", "lock:", "irq_vectors:irq_work"];
 /// Recorded only for whoever follows packets: there are thousands a second on some machines.
 const PACKETS: [&str; 2] = ["net:", "skb:"];
 
+/// Rings are no smaller than this.
+const LEAST_BYTES: usize = 64 << 10;
+
 /// How rings are opened.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
@@ -105,7 +108,8 @@ pub(crate) fn open(attr: &mut b::perf_event_attr, cpu: u16) -> io::Result<OwnedF
 }
 
 /// Opens every tracepoint that the kernel has on every CPU of `cpus`; nothing is recorded yet.
-pub(super) fn open_all(cpus: &[u16], how: How) -> Result<Opened, TraceError> {
+/// Rings are smaller than asked for where their memory may not be locked (CAP_IPC_LOCK).
+pub(super) fn open_all(cpus: &[u16], mut how: How) -> Result<Opened, TraceError> {
     let tracefs = Tracefs::open()?;
     let mut decoder = Decoder::default();
     let mut notes: Vec<String> = tracefs.other_tracer().into_iter().collect();
@@ -131,10 +135,27 @@ pub(super) fn open_all(cpus: &[u16], how: How) -> Result<Opened, TraceError> {
     if !missing.is_empty() {
         notes.push(format!("the kernel has not: {}", missing.join(", ")));
     }
-    let cpus = cpus
-        .iter()
-        .map(|&cpu| CpuBuffer::open(cpu, &formats, how, &mut notes))
-        .collect::<Result<Vec<_>, _>>()?;
+    let asked_bytes = how.data_bytes;
+    let cpus = loop {
+        let opened = cpus.iter().map(|&cpu| CpuBuffer::open(cpu, &formats, how, &mut notes)).collect();
+        let opened: Result<Vec<CpuBuffer>, TraceError> = opened;
+        match opened {
+            Err(TraceError::Buffer { source, .. })
+                if source.raw_os_error() == Some(libc::EPERM) && how.data_bytes > LEAST_BYTES =>
+            {
+                how.data_bytes /= 2;
+            }
+            opened => break opened?,
+        }
+    };
+    if how.data_bytes < asked_bytes {
+        notes.push(format!(
+            "events have buffers of {} KiB a CPU instead of {}, because no more memory may be locked: on a busy machine more are lost; \
+             CAP_IPC_LOCK or `ulimit -l unlimited` lets them be larger",
+            how.data_bytes >> 10,
+            asked_bytes >> 10
+        ));
+    }
     let waking = formats.iter().find(|format| format.name == "sched:sched_waking");
     Ok(Opened { cpus, decoder, notes, waking_id: waking.map_or(0, |format| format.id) })
 }

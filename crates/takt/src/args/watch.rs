@@ -24,7 +24,8 @@ pub struct Watch {
     /// any characters
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["cgroup", "command"])]
     pub name: Option<String>,
-    /// The processes of this control group and of those below it: a container, a systemd unit
+    /// The processes of this control group and of those below it: a systemd unit, or a container by
+    /// its id
     #[arg(long, value_name = "PATH", conflicts_with = "command")]
     pub cgroup: Option<PathBuf>,
     /// Stop after so many seconds; without, Ctrl-C stops, or the end of what is watched

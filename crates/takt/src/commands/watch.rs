@@ -52,7 +52,11 @@ pub fn run(args: &args::Watch) -> CommandResult {
     let keep_awake = if args.let_idle { KeepAwake::Off } else { KeepAwake::Auto };
     let trace = TraceOptions { keep_awake, ..TraceOptions::default() };
     let options = Options { target: target.clone(), seconds: args.seconds, settings, trace };
-    let mut recording = Recording::create(&args.runs, args.out.as_deref(), &target.to_string())?;
+    let recording = Recording::create(&args.runs, args.out.as_deref(), &target.to_string());
+    // The command must not outlive a refusal.
+    let mut recording = recording.inspect_err(|_| {
+        let _ = child.as_mut().map(end);
+    })?;
     if args.flight_recorder {
         recording = recording.without_rows();
     }
