@@ -246,6 +246,7 @@ impl Counts {
 
     /// Of `n` activations in a row.
     #[must_use]
+    #[inline]
     pub fn of(&self, n: u64) -> u64 {
         if let [each] = self.0.as_slice() {
             return n.saturating_mul(*each);
@@ -405,23 +406,115 @@ impl Flows {
         }
         all
     }
+}
 
-    /// The shortest interval that has more arrivals than this stretch, and its own stretch; `None`:
-    /// there is none.
-    pub(crate) fn risen(&self, from: Stretch) -> Option<(u64, Stretch)> {
-        let mut at = from;
+/// Goes from one rise of a callback's count to the next, span by span, so that none is searched
+/// for.
+#[derive(Debug, Clone)]
+pub(crate) struct Rising {
+    /// One for each flow; empty: at intervals of no length.
+    places: Vec<Place>,
+    /// Intervals up to this length have so many arrivals.
+    to_ns: u64,
+    count: u64,
+}
+
+/// Where one flow is on its curve.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Length and arrivals of whole repetitions.
+    whole_ns: u64,
+    whole: u64,
+    /// The span up to which the count holds.
+    index: usize,
+    to_ns: u64,
+    count: u64,
+}
+
+impl Place {
+    fn at(flow: &Flow, delta_ns: u64) -> Self {
+        let Some(&last) = flow.spans.spans_ns.last() else {
+            return Self { whole_ns: 0, whole: 0, index: 0, to_ns: u64::MAX, count: 0 };
+        };
+        let (whole, rest) = Spans::split(delta_ns.saturating_add(flow.jitter_ns), last);
+        let index = flow.spans.shorter(rest, last);
+        let (whole_ns, whole) = (whole * last, whole * flow.spans.each);
+        let mut place = Self { whole_ns, whole, index, to_ns: 0, count: 0 };
+        place.reach(flow);
+        place
+    }
+
+    /// How far this span reaches, and how many there are.
+    fn reach(&mut self, flow: &Flow) {
+        let spans_ns = &flow.spans.spans_ns;
+        let span_ns = spans_ns.get(self.index).or(spans_ns.last()).copied().unwrap_or(0);
+        self.to_ns = (self.whole_ns + span_ns).saturating_sub(flow.jitter_ns);
+        self.count = flow.counts.of(self.whole + 1 + self.index as u64);
+    }
+
+    /// To the next longer span.
+    fn next(&mut self, flow: &Flow) {
+        let spans_ns = &flow.spans.spans_ns;
+        let Some(&last) = spans_ns.last() else { return };
+        let span_ns = spans_ns.get(self.index).copied().unwrap_or(last);
+        if span_ns >= last {
+            self.whole_ns += last;
+            self.whole += flow.spans.each;
+            self.index = spans_ns.iter().take_while(|span| **span == 0).count();
+        } else {
+            self.index += spans_ns[self.index..].iter().take_while(|span| **span == span_ns).count();
+        }
+        self.reach(flow);
+    }
+}
+
+impl Rising {
+    /// Behind intervals of this length.
+    pub fn from(flows: &Flows, delta_ns: u64) -> Self {
+        let mut rising = Self { places: Vec::new(), to_ns: 0, count: 0 };
+        if delta_ns > 0 {
+            rising.begin(flows, delta_ns);
+        }
+        rising
+    }
+
+    fn begin(&mut self, flows: &Flows, delta_ns: u64) {
+        self.places.extend(flows.0.iter().map(|flow| Place::at(flow, delta_ns)));
+        self.sum_up();
+    }
+
+    fn sum_up(&mut self) {
+        self.to_ns = self.places.iter().map(|place| place.to_ns).min().unwrap_or(u64::MAX);
+        self.count = self.places.iter().fold(0, |sum, place| sum.saturating_add(place.count));
+    }
+
+    /// The shortest interval that has more arrivals, and how many; `None`: there is none. Of the
+    /// same flows each time.
+    pub fn next(&mut self, flows: &Flows) -> Option<(u64, u64)> {
+        let before = self.count;
+        let mut at_ns = self.to_ns;
         // Where no message is sent at some activations, the count stays the same over several
         // spans.
-        for _ in 0..2 * Counts::ENTRIES * Self::MANY {
-            if at.to_ns == u64::MAX {
+        for _ in 0..2 * Counts::ENTRIES * Flows::MANY {
+            if self.to_ns == u64::MAX {
                 return None;
             }
-            at = self.stretch(at.to_ns + 1);
-            if at.count > from.count {
+            at_ns = self.to_ns + 1;
+            if self.places.is_empty() {
+                self.begin(flows, at_ns);
+            } else {
+                for (place, flow) in self.places.iter_mut().zip(&flows.0) {
+                    if place.to_ns < at_ns {
+                        place.next(flow);
+                    }
+                }
+                self.sum_up();
+            }
+            if self.count > before {
                 break;
             }
         }
-        Some((at.above_ns + 1, at))
+        Some((at_ns, self.count))
     }
 }
 
@@ -471,6 +564,7 @@ impl Cost {
 
     /// Of `n` consecutive activations.
     #[must_use]
+    #[inline]
     pub fn of(&self, n: u64) -> u64 {
         let length = self.most_ns.len() as u64;
         if n > 0 && n <= length {

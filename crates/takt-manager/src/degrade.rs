@@ -13,20 +13,38 @@ use crate::budget::{ChainBound, Refusal, Request, Search};
 /// What became of a chain.
 pub type Fate = Result<ChainBound, Refusal>;
 
+/// What else could be done.
+pub trait Rival {
+    /// The chains that it keeps, where that is [`better`] than to keep these alone.
+    fn keeps(&mut self, kept: &[bool]) -> Option<&[bool]>;
+}
+
 /// Guarantees as many chains as fit, the last of `order` first. Entry `i` is the fate of chain `i`;
 /// `None`: it was not asked for. Given up as soon as it cannot become [`better`] than keeping the
-/// chains of `than`; whether it is comes beside it.
+/// chains of `than`, or must become worse than the rival, which is asked when a chain is refused
+/// and not before; whether it is better comes beside it. (What is refused may be kept in the end
+/// by what less important chains are given. That is not waited for.)
 pub fn decide<'a>(
     search: &mut Search<'a, '_>,
     chains: &[Option<Request<'a>>],
     order: &[usize],
     than: Option<&[bool]>,
+    rival: &mut dyn Rival,
 ) -> (Vec<Option<Fate>>, bool) {
     let mut fates: Vec<Option<Fate>> = chains.iter().map(|_| None).collect();
+    let mut kept_so_far = vec![false; chains.len()];
     let mut undecided = than;
-    for &chain in order.iter().rev() {
+    for (number, &chain) in order.iter().rev().enumerate() {
         if let Some(Some(request)) = chains.get(chain) {
             fates[chain] = Some(search.guarantee(request));
+            kept_so_far[chain] = matches!(fates[chain], Some(Ok(_)));
+            let decided = &order[order.len() - 1 - number..];
+            if !kept_so_far[chain]
+                && let Some(rival) = rival.keeps(&kept_so_far)
+                && better(&kept_so_far, rival, decided).is_lt()
+            {
+                return (fates, false);
+            }
         }
         let kept = fates.get(chain).map(|fate| matches!(fate, Some(Ok(_))));
         match undecided.map(|than| kept.cmp(&than.get(chain).copied())) {

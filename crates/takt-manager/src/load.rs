@@ -23,12 +23,14 @@ impl Load {
     pub(crate) const INSTANT: Self = Self { work_ns: 1, suspended_ns: 0, suspensions: 0, yields: 0 };
 
     /// On a processor of its own.
+    #[inline]
     #[must_use]
     pub fn length(self) -> u64 {
         self.work_ns.saturating_add(self.suspended_ns)
     }
 
     /// What is left without a part.
+    #[inline]
     #[must_use]
     pub(crate) fn without(self, part: Self) -> Self {
         Self {
@@ -43,6 +45,7 @@ impl Load {
 impl std::ops::Add for Load {
     type Output = Self;
 
+    #[inline]
     fn add(self, other: Self) -> Self {
         Self {
             work_ns: self.work_ns.saturating_add(other.work_ns),

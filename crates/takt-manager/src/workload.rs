@@ -142,6 +142,7 @@ impl Activity {
 
     /// What `n` activations in a row ask of their thread.
     #[must_use]
+    #[inline]
     pub fn load(&self, n: u64) -> Load {
         let (suspended_ns, suspensions, yields) = match &self.suspension {
             Some(s) if n > 0 => (s.most.of(n), s.times.of(n), s.yields.of(n)),

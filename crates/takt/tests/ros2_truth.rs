@@ -352,7 +352,7 @@ fn the_same_system_gives_the_same_answer_each_time() {
 ///
 /// With `TAKT_TRUTH_KEEP=FOLDER` everything is in `FOLDER/load-SCALE` while it runs;
 /// `TAKT_TRUTH_READ=1` judges what is there instead of running. `TAKT_TRUTH_SCALES=0.5` runs one
-/// level.
+/// level, and `TAKT_TRUTH_OPTIONS="order_executors = true"` runs with that option.
 #[test]
 #[ignore = "half an hour"]
 fn no_latency_is_above_a_bound_that_is_called_guaranteed() {

@@ -1,12 +1,25 @@
 //! What a core has to do from the beginning of a busy window on, and when it is done.
 
+use std::cell::OnceCell;
+
 /// A demand that grows with the interval's length.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct CoreDemand {
     steps: Vec<Step>,
+    /// By how much the demand of closed intervals is above their length at most, from each step on:
+    /// few ask for that.
+    above_ns: OnceCell<Vec<i128>>,
     /// Longer intervals were not looked at.
     to_ns: u64,
 }
+
+impl PartialEq for CoreDemand {
+    fn eq(&self, other: &Self) -> bool {
+        (self.to_ns, &self.steps) == (other.to_ns, &other.steps)
+    }
+}
+
+impl Eq for CoreDemand {}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Step {
@@ -16,24 +29,22 @@ struct Step {
     busy_ns: u64,
     /// What fits beside that at most, here or in a shorter interval.
     fits_ns: u64,
-    /// By how much the demand of closed intervals is above their length at most, here or in longer
-    /// ones.
-    above_ns: i128,
 }
 
 impl CoreDemand {
     /// From what is added in half-open intervals of at least so many nanoseconds.
     pub fn new(first_ns: u64, mut more: Vec<(u64, u64)>, to_ns: u64) -> Self {
-        // Stable, since it makes use of what is in order already: the steps of each callback.
-        more.sort();
-        let mut steps = vec![Step { from_ns: 1, busy_ns: first_ns, fits_ns: 0, above_ns: 0 }];
+        // Stable, since it makes use of what is in order already: the steps of each executor.
+        more.sort_by_key(|(from_ns, _)| *from_ns);
+        let mut steps = Vec::with_capacity(more.len() + 1);
+        steps.push(Step { from_ns: 1, busy_ns: first_ns, fits_ns: 0 });
         for (from_ns, add_ns) in more {
             let last = steps.len() - 1;
             let busy_ns = steps[last].busy_ns.saturating_add(add_ns);
             if steps[last].from_ns >= from_ns {
                 steps[last].busy_ns = busy_ns;
             } else {
-                steps.push(Step { from_ns, busy_ns, fits_ns: 0, above_ns: 0 });
+                steps.push(Step { from_ns, busy_ns, fits_ns: 0 });
             }
         }
         let mut most = 0;
@@ -42,12 +53,7 @@ impl CoreDemand {
             most = most.max((next_ns - 1).saturating_sub(steps[index].busy_ns));
             steps[index].fits_ns = most;
         }
-        let mut above = i128::MIN;
-        for step in steps.iter_mut().rev() {
-            above = above.max(i128::from(step.busy_ns) - i128::from(step.from_ns - 1));
-            step.above_ns = above;
-        }
-        Self { steps, to_ns }
+        Self { steps, above_ns: OnceCell::new(), to_ns }
     }
 
     /// The least interval in which so much is done beside all that arrives before its end; `None`:
@@ -68,6 +74,19 @@ impl CoreDemand {
         (end_ns <= self.to_ns).then_some(end_ns)
     }
 
+    fn above_ns(&self) -> &[i128] {
+        self.above_ns.get_or_init(|| {
+            let mut most = i128::MIN;
+            let of = |step: &Step| i128::from(step.busy_ns) - i128::from(step.from_ns - 1);
+            let mut above: Vec<i128> = self.steps.iter().map(of).collect();
+            for above in above.iter_mut().rev() {
+                most = most.max(*above);
+                *above = most;
+            }
+            above
+        })
+    }
+
     /// What can be left to do at most in a closed interval of this length that begins within a busy
     /// window; `None`: that was not looked at.
     pub fn left(&self, length_ns: u64) -> Option<u64> {
@@ -76,8 +95,8 @@ impl CoreDemand {
         }
         let next = self.steps.partition_point(|step| step.from_ns <= length_ns.saturating_add(1));
         let now = self.steps[next - 1].busy_ns;
-        let later = self.steps.get(next).map_or(0, |step| {
-            u64::try_from((i128::from(length_ns) + step.above_ns).max(0)).unwrap_or(u64::MAX)
+        let later = self.above_ns().get(next).map_or(0, |above_ns| {
+            u64::try_from((i128::from(length_ns) + above_ns).max(0)).unwrap_or(u64::MAX)
         });
         Some(now.max(later))
     }

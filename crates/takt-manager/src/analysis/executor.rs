@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use super::counted::Arrivals;
 use super::supply::Supply;
-use super::sweep::{Place, TimeLine};
+use super::sweep::TimeLine;
 use super::{Bound, Load, Method, Parts};
 use crate::curves::Flows;
 use crate::workload::{Activity, Order, Workload};
@@ -149,11 +149,8 @@ impl<'a> Served<'a> {
             Method::Ecrts19
         };
         let mut worst = None;
-        let mut steps: Vec<u64> = Vec::new();
-        self.line.each(window.saturating_add(1), |step| steps.push(step.at_ns))?;
-        steps.dedup();
         let mut all = self.line.sum(None);
-        for step in steps {
+        for step in self.line.moments(window.saturating_add(1))? {
             // As early as it may be.
             let offset = step - 1;
             let load = all.load(step)?;
@@ -179,6 +176,10 @@ impl<'a> Served<'a> {
     }
 
     /// Of a callback with what an activation costs that is the last of so many.
+    ///
+    /// Activations that come later end no earlier, so that of several in a row none takes longer
+    /// than from the first one's arrival to the last one's end. Where that is no more than what is
+    /// known of those before, they are passed over.
     fn polled_members(
         &self,
         on: Supply,
@@ -188,14 +189,35 @@ impl<'a> Served<'a> {
     ) -> Option<Bound> {
         let demand = &self.demands[own];
         let mut others = self.line.sum(Some(own));
-        let mut worst = None;
+        let mut worst: Option<Bound> = None;
         let mut before = 1;
-        for step in self.line.of(own, window.saturating_add(1))? {
-            let (offset, mine) = (step.at_ns - 1, step.load);
-            let mut need = |finish| Some(mine + others.load(self.interfered(demand, offset, finish))?);
+        let steps = self.line.steps_of(own, window.saturating_add(1))?;
+        let (mut number, mut pace) = (0, Pace::default());
+        while number < steps {
+            let step = self.line.step_of(own, number);
+            let offset = step.at_ns - 1;
+            if let Some(worst) = worst {
+                let end = offset + worst.ns;
+                let last = (number + pace.more).min(steps - 1);
+                let step = self.line.step_of(own, last);
+                // Whatever has arrived by the end of the busy window is done there.
+                let at = end.min(window).max(step.at_ns);
+                let load = others.load(self.interfered(demand, step.at_ns - 1, at));
+                if load.is_some_and(|load| on.done(step.load + load) <= at.min(end)) {
+                    number = last + 1;
+                    pace.passed();
+                    continue;
+                }
+                if pace.more > 0 {
+                    pace.missed();
+                    continue;
+                }
+            }
+            let mut need = |finish| Some(step.load + others.load(self.interfered(demand, offset, finish))?);
             let finish = search(on, offset, before.max(offset + 1), &mut need)?;
             before = finish;
             keep_worst(&mut worst, bound(on, need(finish)?, own_load(step.count), offset, Method::Ecrts19)?);
+            number += 1;
         }
         worst.or(Some(Bound::NONE))
     }
@@ -262,6 +284,9 @@ impl<'a> Served<'a> {
     /// RTSS'21, Theorem 3: of a callback that is known to take no longer than `below`, or of a
     /// chain that ends at it (`None`). A bound that is not below that is none: most are found out
     /// by one of the first offsets.
+    ///
+    /// As in [`Self::polled_members`], offsets in a row are passed over where the last one's end
+    /// is early enough for all of them.
     fn busy_window_aware(
         &self,
         on: Supply,
@@ -275,32 +300,42 @@ impl<'a> Served<'a> {
         let demand = &self.demands[own];
         // Too many steps give no bound, even if not all of them are looked at.
         self.line.make(last.saturating_add(1))?;
-        let mut count = 0;
-        let Scratch { kinds, arrived, most } = scratch;
-        let mut offsets = Offsets::new(&self.line, kinds, last.saturating_add(1));
-        let mut others = Others::new(self, kinds, points, arrived, most);
-        let mut worst = None;
-        let mut before = 1;
-        while let Some((offset, arrived)) = offsets.next().filter(|(offset, _)| *offset < last) {
+        let mut others = Others::new(self, own, points, last, scratch);
+        let mut worst: Option<Bound> = None;
+        let (mut next, mut before, mut pace) = (Some(0), 1, Pace::default());
+        while let Some(offset) = next.filter(|offset| *offset < last) {
+            // Of a chain it is not known when its head was activated.
+            let from = if single { offset } else { 0 };
+            let end = worst.map(|worst| from + worst.ns);
             // Whatever arrives before `last` is done by then (that is how it was found), so that
             // nothing behind this is worse.
-            if single && last <= on.limit_ns && worst.is_some_and(|w: Bound| last - offset <= w.ns) {
+            if single && last <= on.limit_ns && end.is_some_and(|end| end >= last) {
                 break;
             }
-            count = arrived.unwrap_or(count);
-            others.offset(offset)?;
+            let to = if worst.is_some() { others.further(offset, pace.more) } else { offset };
+            if to > offset {
+                others.keep();
+            }
+            others.offset(to);
+            let count = others.activations();
             let earlier = demand.activity.load(count.saturating_sub(1));
             // The latest start.
             let start = search(on, 0, before, |at| Some(Load::INSTANT + others.until(at)? + earlier))?;
-            before = start;
             let load = others.until(start)? + demand.activity.load(count);
-            // Of a chain it is not known when its head was activated.
-            let from = if single { offset } else { 0 };
-            let one = bound(on, load, self.marginal(own, count), from, Method::Rtss21Bw)?;
-            if below.is_some_and(|below| one.ns >= below) {
-                return None;
+            if end.is_some_and(|end| on.done(load) <= end) {
+                pace.passed();
+            } else if to > offset {
+                pace.missed();
+                others.go_back();
+                continue;
+            } else {
+                let one = bound(on, load, self.marginal(own, count), from, Method::Rtss21Bw)?;
+                if below.is_some_and(|below| one.ns >= below) {
+                    return None;
+                }
+                keep_worst(&mut worst, one);
             }
-            keep_worst(&mut worst, one);
+            (next, before) = (others.behind(), start);
         }
         worst
     }
@@ -339,159 +374,219 @@ impl<'a> Served<'a> {
     }
 }
 
-/// Where the latest start of a callback may change (RTSS'21, Lemma 19), made as far as they are
-/// looked at: a tenth of them decides most bounds.
-struct Offsets<'t, 'a> {
-    line: &'t TimeLine<'a>,
-    kinds: &'t [Interference],
-    to_ns: u64,
-    /// Steps behind it.
-    passed: usize,
-    /// One behind a polled callback's.
-    polled: Option<u64>,
-    /// The next one.
-    ahead: Option<Offset>,
+/// How many are passed over at once: ever more while that goes well.
+#[derive(Default)]
+struct Pace {
+    more: usize,
+    /// So often no more than the last time.
+    hold: usize,
 }
 
-/// An offset, and how many activations of the callback itself there are from there on, if more than
-/// before.
-type Offset = (u64, Option<u64>);
-
-impl<'t, 'a> Offsets<'t, 'a> {
-    fn new(line: &'t TimeLine<'a>, kinds: &'t [Interference], to_ns: u64) -> Self {
-        Self { line, kinds, to_ns, passed: 0, polled: None, ahead: Some((0, None)) }
-    }
-
-    fn next(&mut self) -> Option<Offset> {
-        let mut now = self.ahead.take()?;
-        loop {
-            match self.following() {
-                Some((same, arrived)) if same == now.0 => now.1 = arrived.or(now.1),
-                next => {
-                    self.ahead = next;
-                    return Some(now);
-                }
-            }
+impl Pace {
+    fn passed(&mut self) {
+        match self.hold.checked_sub(1) {
+            Some(hold) => self.hold = hold,
+            None => self.more = 2 * self.more + 1,
         }
     }
 
-    /// Not before the last one, but perhaps the same.
-    fn following(&mut self) -> Option<Offset> {
-        loop {
-            if let Some(polled) = self.polled.take() {
-                return Some((polled, None));
-            }
-            let (mut own, mut polled) = (None, false);
-            let moment = self.line.moment(self.passed, self.to_ns, |step| match self.kinds[step.demand] {
-                Interference::Own => own = Some(step.count),
-                Interference::Polled(_) => polled = true,
-                Interference::All => {}
-            })?;
-            self.passed = moment.behind;
-            self.polled = polled.then_some(moment.at_ns);
-            if own.is_some() {
-                return Some((moment.at_ns - 1, own));
-            }
-        }
+    fn missed(&mut self) {
+        (self.more, self.hold) = (self.more / 2, 2);
     }
 }
 
 /// What the analyses of one callback keep from one to the next.
 struct Scratch {
     kinds: Vec<Interference>,
+    at: At,
+    kept: At,
+    touched: Touched,
+}
+
+/// So many steps are taken one by one.
+const FEW: usize = 16;
+
+/// Callbacks with steps in some interval, and how many of each there are behind it.
+struct Touched {
+    which: Vec<usize>,
+    /// 0: not among these.
+    counts: Vec<u64>,
+}
+
+impl Touched {
+    fn touch(&mut self, i: usize, count: u64) {
+        if std::mem::replace(&mut self.counts[i], count) == 0 {
+            self.which.push(i);
+        }
+    }
+
+    fn drain(&mut self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let Self { which, counts } = self;
+        which.drain(..).map(|i| (i, std::mem::take(&mut counts[i])))
+    }
+}
+
+/// An offset and a start, and what counts there.
+#[derive(Default)]
+struct At {
+    /// Steps up to the start,
+    start: usize,
+    /// and up to the offset.
+    offset: usize,
+    /// Activations of the callback itself up to the offset.
+    activations: usize,
     arrived: Vec<u64>,
+    /// Instances of a callback that count at most, of a polled one those that arrived before the
+    /// offset among them.
     most: Vec<u64>,
+    total: Load,
 }
 
 impl Scratch {
     fn new(kinds: Vec<Interference>) -> Self {
-        let (arrived, most) = (Vec::with_capacity(kinds.len()), Vec::with_capacity(kinds.len()));
-        Self { kinds, arrived, most }
+        let touched = Touched { which: Vec::new(), counts: vec![0; kinds.len()] };
+        Self { kinds, at: At::default(), kept: At::default(), touched }
     }
 }
 
 /// What others than the callback under analysis ask for until it starts (RTSS'21, definition 5), as
-/// its offset and the start grow.
+/// its offset and the start grow, and where the latest start may change (Lemma 19).
 struct Others<'t, 'a> {
     served: &'t Served<'a>,
-    kinds: &'t [Interference],
+    own: usize,
     points: u64,
-    /// Up to the start.
-    start: Place<'t, 'a>,
-    /// Up to the offset.
-    offset: Place<'t, 'a>,
-    arrived: &'t mut Vec<u64>,
-    /// Instances of a callback that count at most, of a polled one those that arrived before the
-    /// offset among them.
-    most: &'t mut Vec<u64>,
-    total: Load,
+    /// Later offsets are not looked at.
+    last_ns: u64,
+    offset_ns: u64,
+    scratch: &'t mut Scratch,
 }
 
 impl<'t, 'a> Others<'t, 'a> {
-    fn new(
-        served: &'t Served<'a>,
-        kinds: &'t [Interference],
-        points: u64,
-        arrived: &'t mut Vec<u64>,
-        most: &'t mut Vec<u64>,
-    ) -> Self {
+    fn new(served: &'t Served<'a>, own: usize, points: u64, last_ns: u64, scratch: &'t mut Scratch) -> Self {
+        let Scratch { kinds, at, .. } = &mut *scratch;
+        let At { start, offset, activations, arrived, most, total } = at;
+        (*start, *offset, *activations, *total) = (0, 0, 0, Load::default());
         most.clear();
         most.extend(kinds.iter().map(|kind| match kind {
             Interference::Polled(more) => points.saturating_add(*more),
+            // Of the one under analysis none count.
             Interference::Own => 0,
             Interference::All => u64::MAX,
         }));
         arrived.clear();
         arrived.resize(kinds.len(), 0);
-        Self {
-            served,
-            kinds,
-            points,
-            start: served.line.place(),
-            offset: served.line.place(),
-            arrived,
-            most,
-            total: Load::default(),
-        }
+        Self { served, own, points, last_ns, offset_ns: 0, scratch }
     }
 
     /// The activation under analysis comes so late in the busy window; not earlier than the one
     /// before.
-    fn offset(&mut self, offset_ns: u64) -> Option<()> {
-        let Self { served, kinds, points, offset, arrived, most, total, .. } = self;
-        offset.advance(offset_ns, |step| {
-            let i = step.demand;
-            let Interference::Polled(more) = kinds[i] else { return };
-            let before = most[i];
-            most[i] = step.count.saturating_add(*points).saturating_add(more);
-            if arrived[i] > before {
-                let activity = served.demands[i].activity;
-                *total = *total + activity.load(arrived[i].min(most[i])).without(activity.load(before));
+    fn offset(&mut self, offset_ns: u64) {
+        let Some(made) = self.served.line.up_to(offset_ns + 1) else { return };
+        self.offset_ns = offset_ns;
+        let Scratch { kinds, at, touched, .. } = &mut *self.scratch;
+        let passed = made.passed(at.offset, offset_ns).max(at.offset);
+        // Of each callback only its last step matters.
+        for step in made.between(at.offset, passed) {
+            touched.touch(step.demand, step.count);
+        }
+        at.offset = passed;
+        for (i, count) in touched.drain() {
+            let Interference::Polled(more) = kinds[i] else { continue };
+            let before = at.most[i];
+            at.most[i] = count.saturating_add(self.points).saturating_add(more);
+            if at.arrived[i] > before {
+                let activity = self.served.demands[i].activity;
+                let counts = activity.load(at.arrived[i].min(at.most[i]));
+                at.total = at.total + counts.without(activity.load(before));
             }
-        })
+        }
+    }
+
+    /// Activations of the callback itself up to and with the one under analysis.
+    fn activations(&mut self) -> u64 {
+        let Some(made) = self.served.line.up_to(self.offset_ns + 1) else { return 0 };
+        let own = made.of(self.own, &mut self.scratch.at.activations, self.offset_ns + 1);
+        own.map_or(0, |step| step.count)
     }
 
     /// All that counts if it starts then; not earlier than asked before.
     fn until(&mut self, start_ns: u64) -> Option<Load> {
-        let Self { served, start, arrived, most, total, .. } = self;
-        debug_assert!(start_ns >= start.at_ns());
-        start.advance(start_ns, |step| {
-            let i = step.demand;
-            let before = std::mem::replace(&mut arrived[i], step.count);
-            // Of the one under analysis none count.
-            if before >= most[i] {
-                return;
+        let made = self.served.line.up_to(start_ns)?;
+        let Scratch { at: At { start, arrived, most, total, .. }, touched, .. } = &mut *self.scratch;
+        let passed = made.passed(*start, start_ns).max(*start);
+        if passed - *start > FEW {
+            for step in made.between(*start, passed) {
+                touched.touch(step.demand, step.count);
             }
-            let more = match step.count <= most[i] {
-                true => step.more,
-                false => {
-                    let activity = served.demands[i].activity;
-                    activity.load(most[i]).without(activity.load(before))
+            for (i, count) in touched.drain() {
+                let before = std::mem::replace(&mut arrived[i], count);
+                if before < most[i] {
+                    let activity = self.served.demands[i].activity;
+                    let more = activity.load(count.min(most[i])).without(activity.load(before));
+                    *total = *total + more;
                 }
-            };
-            *total = *total + more;
-        })?;
+            }
+        } else {
+            for step in made.between(*start, passed) {
+                let i = step.demand;
+                let before = std::mem::replace(&mut arrived[i], step.count);
+                if before >= most[i] {
+                    continue;
+                }
+                let more = match step.count <= most[i] {
+                    true => step.more,
+                    false => {
+                        let activity = self.served.demands[i].activity;
+                        activity.load(most[i]).without(activity.load(before))
+                    }
+                };
+                *total = *total + more;
+            }
+        }
+        *start = passed;
         Some(*total)
+    }
+
+    /// The next offset; `None`: there is none to be looked at.
+    fn behind(&self) -> Option<u64> {
+        let made = self.served.line.up_to(self.offset_ns)?;
+        let mut polled = None;
+        for (at_ns, step) in made.steps(self.scratch.at.offset) {
+            // At one moment the callback itself is the earlier one.
+            if polled.is_some_and(|polled| at_ns > polled) || at_ns > self.last_ns {
+                break;
+            }
+            match self.scratch.kinds[step.demand] {
+                Interference::Own if at_ns - 1 > self.offset_ns => return Some(at_ns - 1),
+                Interference::Polled(_) => polled = Some(at_ns),
+                Interference::Own | Interference::All => {}
+            }
+        }
+        polled
+    }
+
+    /// An offset so many steps behind this one, or this one.
+    fn further(&self, offset_ns: u64, steps: usize) -> u64 {
+        if steps == 0 {
+            return offset_ns;
+        }
+        let Some(made) = self.served.line.up_to(offset_ns) else { return offset_ns };
+        let here = made.passed(self.scratch.at.offset, offset_ns);
+        made.at_ns(here + steps - 1).min(self.last_ns - 1).max(offset_ns)
+    }
+
+    /// Where it is, to go back there.
+    fn keep(&mut self) {
+        let Scratch { at, kept, .. } = &mut *self.scratch;
+        let (arrived, most) = (std::mem::take(&mut kept.arrived), std::mem::take(&mut kept.most));
+        *kept = At { arrived, most, ..*at };
+        kept.arrived.clone_from(&at.arrived);
+        kept.most.clone_from(&at.most);
+    }
+
+    fn go_back(&mut self) {
+        let Scratch { at, kept, .. } = &mut *self.scratch;
+        std::mem::swap(at, kept);
     }
 }
 

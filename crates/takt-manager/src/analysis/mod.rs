@@ -52,7 +52,7 @@ use joint::Travels;
 pub use ranks::Ahead;
 use settle::{Settled, State};
 pub use shared::MOST_RANKS;
-use shared::{Beside, Remembered, Rises, sleeps_more_than_it_works};
+use shared::{Beside, Remembered, Rises, Together, sleeps_more_than_it_works};
 pub use supply::Enforcement;
 use supply::Supply;
 use sweep::TimeLine;
@@ -216,6 +216,8 @@ pub struct Analysis<'w> {
     beside: Vec<Option<Beside>>,
     /// By callback, how its demand rises, with its suspensions and without.
     rises: RefCell<Vec<[Option<Rises>; 2]>>,
+    /// The same by executor.
+    together: RefCell<Vec<[Together; 2]>>,
     /// Executor analyses done, and those answered from memory.
     pub work: Work,
 }
@@ -321,6 +323,7 @@ impl<'w> Analysis<'w> {
             placed: HashMap::default(),
             beside: vec![None; workload.executors.len()],
             rises: RefCell::new(vec![[None, None]; workload.callbacks.len()]),
+            together: RefCell::new(vec![Default::default(); workload.executors.len()]),
             work: Work::default(),
         }
     }

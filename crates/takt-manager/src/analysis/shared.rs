@@ -60,7 +60,7 @@ use super::Disturbance;
 use super::demand::CoreDemand;
 use super::settle::{Open, State};
 use super::{Analysis, Bound, Solution};
-use crate::curves::Flows;
+use crate::curves::{Flows, Rising};
 use crate::workload::{Activity, Order, Workload};
 
 /// Ranks of executors at most.
@@ -110,6 +110,14 @@ pub(super) struct Rises {
     to_ns: u64,
     first_ns: u64,
     more: Rc<[(u64, u64)]>,
+}
+
+/// How the demand of one executor rises: that of its callbacks in one order.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Together {
+    /// Of each callback.
+    of: Vec<Rc<[(u64, u64)]>>,
+    more: Vec<(u64, u64)>,
 }
 
 impl Open {
@@ -344,8 +352,10 @@ impl Analysis<'_> {
                 at_ns = at_ns.saturating_add(half_ns);
             }
         }
+        let mut steps = more.len();
         for other in (0..workload.executors.len()).filter(|other| counts(*other)) {
             let outside = !inside.contains(&other) && self.sleeps[other];
+            let mut of = Vec::with_capacity(workload.executors[other].callbacks.len());
             for &callback in &workload.executors[other].callbacks {
                 let activity = &workload.callbacks[callback];
                 let flows = known.inside[callback].as_ref()?;
@@ -358,11 +368,17 @@ impl Analysis<'_> {
                     kept => kept.insert(Rises::new(activity, from, back_ns, to_ns, outside)),
                 };
                 first_ns = first_ns.saturating_add(rises.first_ns);
-                more.extend_from_slice(&rises.more);
-                if more.len() > MOST_STEPS {
+                steps += rises.more.len();
+                if steps > MOST_STEPS {
                     return None;
                 }
+                of.push(rises.more.clone());
             }
+            let together = &mut self.together.borrow_mut()[other][usize::from(outside)];
+            if !together.is_of(&of) {
+                *together = Together::new(of);
+            }
+            more.extend_from_slice(&together.more);
         }
         Some((first_ns, more))
     }
@@ -430,15 +446,15 @@ impl Rises {
             if outside { load.work_ns } else { load.length() }
         };
         let first_ns = busy(flows.count(back_ns));
-        let (mut known_ns, mut at, mut more) = (first_ns, flows.stretch(back_ns), Vec::new());
-        while let Some((next_ns, stretch)) = flows.risen(at) {
+        let (mut known_ns, mut rising, mut more) = (first_ns, Rising::from(flows, back_ns), Vec::new());
+        while let Some((next_ns, count)) = rising.next(flows) {
             // More are too many in any case.
             if next_ns - back_ns > to_ns || more.len() > MOST_STEPS {
                 break;
             }
-            let busy_ns = busy(stretch.count);
+            let busy_ns = busy(count);
             more.push((next_ns - back_ns, busy_ns.saturating_sub(known_ns)));
-            (known_ns, at) = (busy_ns.max(known_ns), stretch);
+            known_ns = busy_ns.max(known_ns);
         }
         Self { flows: flows.clone(), back_ns, to_ns, first_ns, more: more.into() }
     }
@@ -446,6 +462,27 @@ impl Rises {
     fn is_of(&self, flows: &Rc<Flows>, back_ns: u64, to_ns: u64) -> bool {
         (self.back_ns, self.to_ns) == (back_ns, to_ns)
             && (Rc::ptr_eq(&self.flows, flows) || self.flows == *flows)
+    }
+}
+
+impl Together {
+    fn new(of: Vec<Rc<[(u64, u64)]>>) -> Self {
+        let mut all: Vec<(u64, u64)> = of.iter().flat_map(|rises| rises.iter().copied()).collect();
+        // Stable, since it makes use of what is in order already: the steps of each callback.
+        all.sort_by_key(|(at_ns, _)| *at_ns);
+        let mut more: Vec<(u64, u64)> = Vec::with_capacity(all.len());
+        for (at_ns, add_ns) in all {
+            match more.last_mut() {
+                Some(last) if last.0 == at_ns => last.1 = last.1.saturating_add(add_ns),
+                _ => more.push((at_ns, add_ns)),
+            }
+        }
+        Self { of, more }
+    }
+
+    fn is_of(&self, of: &[Rc<[(u64, u64)]>]) -> bool {
+        // Rises that have not changed are the same.
+        self.of.len() == of.len() && self.of.iter().zip(of).all(|(known, rises)| Rc::ptr_eq(known, rises))
     }
 }
 

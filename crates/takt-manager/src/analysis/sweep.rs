@@ -1,35 +1,29 @@
 //! Arrivals of all callbacks of an executor on one time line.
 //!
-//! The searches of one executor's analysis ask what arrives in intervals that only grow: from one
-//! trial of a fixed point to the next, and from one activation under analysis to the next. So each
-//! keeps a place on the time line, from which it looks for the next one, and every step has the sum
-//! of all loads up to it, so that no search adds them up. The time line is made once for all
-//! callbacks of the executor, and no further than it is asked for.
+//! The searches of one executor's analysis ask again and again what arrives in nearly the same
+//! intervals. So each keeps the place where it looked last, from which it looks for the next one,
+//! and every step has the sum of all loads up to it, so that no search adds them up. The time line
+//! is made once for all callbacks of the executor, and no further than it is asked for.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::rc::Rc;
 
 use super::Load;
-use crate::curves::{Flows, Stretch};
+use crate::curves::{Flows, Rising};
 use crate::workload::Activity;
 
 /// One more arrival.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// The shortest interval that has so many.
-    pub at_ns: u64,
     /// Of which callback, by its place.
     pub demand: usize,
     /// How many of it there are.
     pub count: u64,
-    /// What these ask for.
-    pub load: Load,
     /// What the last of them adds.
     pub more: Load,
-    /// What all callbacks ask for up to here.
-    all: Load,
 }
 
 /// Arrivals of one callback.
@@ -51,16 +45,19 @@ pub(super) struct TimeLine<'a> {
     made: RefCell<Made>,
 }
 
+/// Steps of all callbacks as they come, each in three parts, since searches look at where they are
+/// far more often than at the rest.
 #[derive(Debug)]
-struct Made {
-    steps: Vec<Step>,
-    /// Of each step where it is: looked through far more often than the rest of it.
+pub(super) struct Made {
     at_ns: Vec<u64>,
-    /// Places in `steps`, by callback.
-    of: Vec<Vec<usize>>,
-    /// Where each callback's next step is, and the count from there on.
-    next: Vec<Stretch>,
-    queue: BinaryHeap<Reverse<(u64, usize)>>,
+    steps: Vec<Step>,
+    /// What all callbacks ask for up to there.
+    all: Vec<Load>,
+    /// The steps of each callback.
+    of: Vec<Vec<Own>>,
+    rising: Vec<Rising>,
+    /// Where each callback's next step is, and how many of it there are then.
+    queue: BinaryHeap<Reverse<(u64, usize, u64)>>,
     /// All steps up to here are there.
     to_ns: u64,
 }
@@ -68,23 +65,14 @@ struct Made {
 impl<'a> TimeLine<'a> {
     /// Of these callbacks; searches that need more than `most` steps are given up.
     pub fn new(callbacks: Vec<(&'a Activity, Rc<Flows>)>, most: usize) -> Self {
-        let nothing = Stretch { above_ns: 0, to_ns: 0, count: 0 };
         let mut queue = BinaryHeap::with_capacity(callbacks.len());
-        let mut next = vec![nothing; callbacks.len()];
-        for (demand, (_, flows)) in callbacks.iter().enumerate() {
-            if let Some((at_ns, stretch)) = flows.risen(nothing) {
-                next[demand] = stretch;
-                queue.push(Reverse((at_ns, demand)));
-            }
+        let mut rising: Vec<Rising> = callbacks.iter().map(|(_, flows)| Rising::from(flows, 0)).collect();
+        for (demand, (rising, (_, flows))) in rising.iter_mut().zip(&callbacks).enumerate() {
+            queue.extend(rising.next(flows).map(|(at_ns, count)| Reverse((at_ns, demand, count))));
         }
-        let made = Made {
-            steps: Vec::new(),
-            at_ns: Vec::new(),
-            of: vec![Vec::new(); callbacks.len()],
-            next,
-            queue,
-            to_ns: 0,
-        };
+        let of = vec![Vec::new(); callbacks.len()];
+        let made =
+            Made { at_ns: Vec::new(), steps: Vec::new(), all: Vec::new(), of, rising, queue, to_ns: 0 };
         Self { callbacks, most, made: RefCell::new(made) }
     }
 
@@ -94,60 +82,57 @@ impl<'a> TimeLine<'a> {
             return Some(());
         }
         let made = &mut *self.made.borrow_mut();
-        while let Some(&Reverse((at_ns, demand))) = made.queue.peek()
-            && at_ns <= to_ns
+        while let Some(mut next) = made.queue.peek_mut()
+            && next.0.0 <= to_ns
         {
-            if made.steps.len() >= self.most {
+            if made.at_ns.len() >= self.most {
                 return None;
             }
-            made.queue.pop();
+            let Reverse((at_ns, demand, count)) = *next;
             let (activity, flows) = &self.callbacks[demand];
-            let stretch = made.next[demand];
-            let load = activity.load(stretch.count);
-            let more = load.without(made.loaded(demand, made.of[demand].len()));
-            let all = made.all(made.steps.len()) + more;
-            made.of[demand].push(made.steps.len());
-            made.at_ns.push(at_ns);
-            made.steps.push(Step { at_ns, demand, count: stretch.count, load, more, all });
-            if let Some((at_ns, stretch)) = flows.risen(stretch) {
-                made.next[demand] = stretch;
-                made.queue.push(Reverse((at_ns, demand)));
+            match made.rising[demand].next(flows) {
+                Some((at_ns, count)) => *next = Reverse((at_ns, demand, count)),
+                None => {
+                    PeekMut::pop(next);
+                }
             }
+            let load = activity.load(count);
+            let of = &mut made.of[demand];
+            let more = of.last().map_or(load, |last| load.without(last.load));
+            of.push(Own { at_ns, count, load });
+            let all = made.all.last().map_or(more, |all| *all + more);
+            made.at_ns.push(at_ns);
+            made.steps.push(Step { demand, count, more });
+            made.all.push(all);
         }
         made.to_ns = made.to_ns.max(to_ns);
         Some(())
     }
 
-    /// Steps of one callback up to and with intervals of this length.
-    pub fn of(&self, demand: usize, to_ns: u64) -> Option<Vec<Own>> {
+    /// How many steps a callback has up to and with intervals of this length; `None`: too many.
+    pub fn steps_of(&self, demand: usize, to_ns: u64) -> Option<usize> {
         self.make(to_ns)?;
-        let made = self.made.borrow();
-        let steps = made.of[demand].iter().map(|place| &made.steps[*place]);
-        let own = |&Step { at_ns, count, load, .. }: &Step| Own { at_ns, count, load };
-        Some(steps.take_while(|step| step.at_ns <= to_ns).map(own).collect())
+        Some(self.made.borrow().of[demand].partition_point(|step| step.at_ns <= to_ns))
     }
 
-    /// Every step up to and with intervals of this length, in their order.
-    pub fn each(&self, to_ns: u64, seen: impl FnMut(&Step)) -> Option<()> {
-        self.make(to_ns)?;
-        let made = self.made.borrow();
-        made.steps.iter().take_while(|step| step.at_ns <= to_ns).for_each(seen);
-        Some(())
+    /// One of them, in their order.
+    pub fn step_of(&self, demand: usize, number: usize) -> Own {
+        self.made.borrow().of[demand][number]
     }
 
-    /// What comes at one moment, from this step on, if that is within intervals of this length.
-    pub fn moment(&self, from: usize, to_ns: u64, mut seen: impl FnMut(&Step)) -> Option<Moment> {
+    /// Where steps are, up to and with intervals of this length.
+    pub fn moments(&self, to_ns: u64) -> Option<Vec<u64>> {
         self.make(to_ns)?;
         let made = self.made.borrow();
-        let at_ns = made.at_ns.get(from).copied().filter(|at_ns| *at_ns <= to_ns)?;
-        let all = made.steps[from..].iter();
-        let steps = all.take_while(|step| step.at_ns == at_ns).inspect(|step| seen(step)).count();
-        Some(Moment { at_ns, behind: from + steps })
+        let mut moments: Vec<u64> = made.at_ns.iter().copied().take_while(|at_ns| *at_ns <= to_ns).collect();
+        moments.dedup();
+        Some(moments)
     }
 
-    /// A place on the time line, at its beginning.
-    pub fn place(&self) -> Place<'_, 'a> {
-        Place { line: self, passed: 0, at_ns: 0 }
+    /// The steps with all up to intervals of this length; `None`: too many.
+    pub fn up_to(&self, to_ns: u64) -> Option<Ref<'_, Made>> {
+        self.make(to_ns)?;
+        Some(self.made.borrow())
     }
 
     /// The sum of all callbacks' loads, but for one's.
@@ -157,14 +142,32 @@ impl<'a> TimeLine<'a> {
 }
 
 impl Made {
-    /// What one callback asks for with so many of its steps.
-    fn loaded(&self, demand: usize, steps: usize) -> Load {
-        steps.checked_sub(1).map_or_else(Load::default, |last| self.steps[self.of[demand][last]].load)
+    /// Steps from this one on, and where they are.
+    pub fn steps(&self, from: usize) -> impl Iterator<Item = (u64, &Step)> + '_ {
+        self.at_ns[from..].iter().copied().zip(&self.steps[from..])
     }
 
-    /// What all ask for with so many steps.
-    fn all(&self, steps: usize) -> Load {
-        steps.checked_sub(1).map_or_else(Load::default, |last| self.steps[last].all)
+    /// Steps from one on and up to another.
+    pub fn between(&self, from: usize, to: usize) -> &[Step] {
+        self.steps.get(from..to).unwrap_or_default()
+    }
+
+    /// Steps in intervals of this length, of which there were `near` when it was asked last.
+    pub fn passed(&self, near: usize, delta_ns: u64) -> usize {
+        up_to(&self.at_ns, near, |at_ns| *at_ns <= delta_ns)
+    }
+
+    /// Where this step is, or the last one.
+    pub fn at_ns(&self, step: usize) -> u64 {
+        self.at_ns.get(step).or(self.at_ns.last()).copied().unwrap_or(0)
+    }
+
+    /// What one callback asks for in intervals of this length, of whose steps these were `near`
+    /// when it was asked last.
+    pub fn of(&self, demand: usize, near: &mut usize, delta_ns: u64) -> Option<&Own> {
+        let steps = &self.of[demand];
+        *near = up_to(steps, *near, |step| step.at_ns <= delta_ns);
+        near.checked_sub(1).map(|last| &steps[last])
     }
 }
 
@@ -183,49 +186,7 @@ fn up_to<T>(all: &[T], near: usize, is_passed: impl Fn(&T) -> bool) -> usize {
     all[..near.min(all.len())].partition_point(is_passed)
 }
 
-/// Where several callbacks may arrive at once.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
-    /// The shortest interval that has these.
-    pub at_ns: u64,
-    /// The step that comes next.
-    pub behind: usize,
-}
-
-/// How far a search has come.
-#[derive(Debug)]
-pub(super) struct Place<'t, 'a> {
-    line: &'t TimeLine<'a>,
-    /// Steps behind it.
-    passed: usize,
-    at_ns: u64,
-}
-
-impl Place<'_, '_> {
-    /// The interval's length here.
-    pub fn at_ns(&self) -> u64 {
-        self.at_ns
-    }
-
-    /// Goes on to intervals of this length; `None`: too many steps.
-    pub fn advance(&mut self, to_ns: u64, mut passed: impl FnMut(&Step)) -> Option<()> {
-        if self.line.made.borrow().to_ns < to_ns {
-            self.line.make(to_ns)?;
-        }
-        let made = self.line.made.borrow();
-        for step in &made.steps[self.passed..] {
-            if step.at_ns > to_ns {
-                break;
-            }
-            self.passed += 1;
-            passed(step);
-        }
-        self.at_ns = to_ns;
-        Some(())
-    }
-}
-
-/// A sum of loads that grows with the interval.
+/// A sum of loads.
 #[derive(Debug)]
 pub(super) struct Sum<'t, 'a> {
     line: &'t TimeLine<'a>,
@@ -239,15 +200,12 @@ pub(super) struct Sum<'t, 'a> {
 impl Sum<'_, '_> {
     /// What arrives in an interval of this length; `None`: too much to be counted.
     pub fn load(&mut self, delta_ns: u64) -> Option<Load> {
-        if self.line.made.borrow().to_ns < delta_ns {
-            self.line.make(delta_ns)?;
-        }
-        let made = self.line.made.borrow();
-        self.passed = up_to(&made.at_ns, self.passed, |at_ns| *at_ns <= delta_ns);
-        let all = made.all(self.passed);
-        let Some(of) = self.but.and_then(|but| Some((but, made.of.get(but)?))) else { return Some(all) };
-        self.own = up_to(of.1, self.own, |place| *place < self.passed);
-        Some(all.without(made.loaded(of.0, self.own)))
+        let made = self.line.up_to(delta_ns)?;
+        self.passed = made.passed(self.passed, delta_ns);
+        let all = self.passed.checked_sub(1).map_or_else(Load::default, |last| made.all[last]);
+        let own = self.but.filter(|but| *but < made.of.len());
+        let own = own.and_then(|but| made.of(but, &mut self.own, delta_ns));
+        Some(own.map_or(all, |own| all.without(own.load)))
     }
 }
 
@@ -308,7 +266,8 @@ mod tests {
                 prop_assert_eq!(sum.load(delta), Some(expected), "in {} ns", delta);
             }
             for (i, (_, flows)) in callbacks.iter().enumerate() {
-                let listed: Vec<u64> = line.of(i, 300).unwrap().iter().map(|step| step.at_ns).collect();
+                let steps = line.steps_of(i, 300).unwrap();
+                let listed: Vec<u64> = (0..steps).map(|step| line.step_of(i, step).at_ns).collect();
                 let mut risen: Vec<u64> = (1..=300).filter(|d| flows.count(d - 1) < flows.count(*d)).collect();
                 risen.dedup();
                 prop_assert_eq!(listed, risen);

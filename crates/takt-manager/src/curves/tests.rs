@@ -73,20 +73,23 @@ proptest! {
     fn steps_are_where_counts_rise(
         mut ns in prop::collection::vec(0_u64..60, 1..6),
         jitters in prop::collection::vec(0_u64..90, 1..4),
-        counts in prop::collection::vec(1_u64..6, 1..4),
+        counts in prop::collection::vec(0_u64..6, 1..4),
     ) {
         ns.sort_unstable();
-        prop_assume!(ns.last() != Some(&0));
+        prop_assume!(ns.last() != Some(&0) && counts.iter().any(|count| *count > 0));
         let root = Flows::root(0, Arc::new(spans(&ns).unwrap()));
         let mut sum = Flows::none();
         let counts = Arc::new(Counts::measured(&counts, 3));
         for jitter in jitters {
             sum.add(&root, jitter, &counts);
         }
-        let first = sum.risen(Stretch { above_ns: 0, to_ns: 0, count: 0 });
-        let listed = std::iter::successors(first, |(_, at)| sum.risen(*at)).map(|(step, _)| step);
-        let listed: Vec<u64> = listed.take_while(|step| *step <= 300).collect();
-        let risen: Vec<u64> = (1..=300).filter(|d| sum.count(d - 1) < sum.count(*d)).collect();
-        prop_assert_eq!(listed, risen);
+        for from_ns in [0, 1, 17, 150] {
+            let mut rising = Rising::from(&sum, from_ns);
+            let listed: Vec<(u64, u64)> =
+                std::iter::from_fn(|| rising.next(&sum)).take_while(|(at_ns, _)| *at_ns <= 300).collect();
+            let risen = (from_ns + 1..=300).filter(|d| sum.count(d - 1) < sum.count(*d));
+            let risen: Vec<(u64, u64)> = risen.map(|d| (d, sum.count(d))).collect();
+            prop_assert_eq!(listed, risen, "from {}", from_ns);
+        }
     }
 }

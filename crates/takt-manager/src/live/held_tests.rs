@@ -96,3 +96,27 @@ fn an_exhausted_budget_takes_the_word_back_and_the_next_plan_gives_more() {
     assert!(course.ends_with(&[Learning, Guaranteed]), "{course:?}");
     assert_eq!(course.iter().filter(|state| **state == Guaranteed).count(), 2, "{course:?}");
 }
+
+/// Another manager ends, restores what it found, and with that ends this one's reservations and
+/// switches admission control on: nothing can be reserved any more, and nothing is called
+/// guaranteed.
+#[test]
+fn what_the_kernel_refuses_to_reserve_is_never_called_guaranteed() {
+    let mut setup = setup(100, false);
+    setup.pass(0.0, 9.5);
+    assert_eq!(state(&setup, 9.5).state, "guaranteed");
+    let kernel = setup.live.enactor.as_mut().unwrap().kernel_mut();
+    kernel.set_attributes(10, &Attributes::other(0)).unwrap();
+    kernel.files.insert("/proc/sys/kernel/sched_rt_runtime_us".into(), "950000\n".to_owned());
+    kernel.may_switch_admission_off = false;
+    for step in 0..30 {
+        let at_s = 10.0 + f64::from(step);
+        setup.pass(at_s, at_s + 0.5);
+        let chain = state(&setup, at_s + 0.5);
+        assert!(!setup.kernel().attributes(10).unwrap().is_deadline());
+        assert_ne!(chain.state, "guaranteed", "after {at_s} s: {chain:#?}");
+    }
+    let chain = state(&setup, 39.5);
+    assert!(chain.why.contains("not as asked"), "{chain:#?}");
+    assert!(!setup.live.enacted.holds(), "{:?}", setup.live.enacted);
+}

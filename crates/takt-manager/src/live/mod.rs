@@ -479,10 +479,6 @@ impl<S: Source, K: Kernel> Live<S, K> {
             self.manager.beside_others(enactor.has_others());
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(planned_ns);
             self.options.log.record(now_ns, &Record::Enacted { number, enacted: &self.enacted });
-            if !self.enacted.holds() {
-                // What does not hold is no ground to build the next plan on.
-                self.manager.forget();
-            }
         }
         let fresh: Vec<(Overrun, u64)> = std::mem::take(&mut self.fresh_overruns).into_values().collect();
         if !fresh.is_empty() {
@@ -494,6 +490,11 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.notice_clock_step(now_ns);
         self.allow_for_clocks(&plan);
         self.ground(now_ns, &plan, &held, enacting);
+        if !self.enacted.holds() {
+            // What does not hold is no ground to build the next plan on. (But that it does not is
+            // what takes the word from its chains, so that the grounds are known first.)
+            self.manager.forget();
+        }
         self.planned = Some((now_ns, thread_cpu_ns().saturating_sub(began_ns)));
         self.plan = Some(plan);
         let mut status = self.status(now_ns);

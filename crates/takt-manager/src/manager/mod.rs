@@ -9,7 +9,7 @@ use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 use crate::analysis::{Analysis, Enforcement, Work};
 use crate::budget::{self, ChainBound, Limits, Request, Search};
 use crate::chains;
-use crate::degrade;
+use crate::degrade::{self, Rival};
 use crate::goals::Goals;
 use crate::partition::Slots;
 use crate::plan::{ChainState, Decision, Plan, Platform, Step};
@@ -116,6 +116,8 @@ struct Attempt {
     decisions: Vec<Decision>,
     /// These are the present ones.
     held: bool,
+    /// It was not given up before all chains were looked at.
+    complete: bool,
     /// What it took.
     work: Work,
     /// Budgets never run out, and bounds rest on what else the cores have to do.
@@ -441,7 +443,10 @@ impl Manager {
         if !quiet && let Some(shared) = self.shared_again(workload, requests, held) {
             return shared;
         }
-        let mut chosen = self.best_attempt(workload, requests);
+        // Where chains are refused, cores may be shared instead; beside reservations that nobody
+        // here measures there are no known demands.
+        let mut shared = Shared { manager: self, workload, requests, held, found: None };
+        let mut chosen = self.best_attempt(workload, requests, &mut shared);
         if let Some(held) = held {
             let (present, stays) = self.weigh(workload, requests, held, &chosen, shrinks);
             if stays {
@@ -450,10 +455,8 @@ impl Manager {
         }
         let kept = self.kept(&chosen);
         let keeps_all = requests.iter().zip(&kept).all(|(request, kept)| request.is_none() || *kept);
-        // Beside reservations that nobody here measures there are no known demands.
         if !keeps_all
-            && !self.others
-            && let Some(shared) = self.shared_attempt(workload, requests, held, &kept)
+            && let Some(shared) = shared.than(&kept)
             && degrade::better(&shared.kept(), &kept, order).is_gt()
         {
             chosen = shared;
@@ -478,9 +481,16 @@ impl Manager {
     /// Budgets at the declared period; where these cannot keep all chains, at a half and a quarter
     /// of it. Half the period is half the wait for a budget, at twice the switches. Not in the
     /// paper, which leaves the period to be chosen.
-    fn best_attempt(&self, workload: &Workload, requests: &[Option<Request<'_>>]) -> Attempt {
+    ///
+    /// What becomes worse than the `rival` is given up.
+    fn best_attempt(
+        &self,
+        workload: &Workload,
+        requests: &[Option<Request<'_>>],
+        rival: &mut dyn Rival,
+    ) -> Attempt {
         let declared = self.goals.options.period_ns();
-        let mut best = self.attempt(workload, requests, declared);
+        let mut best = self.attempt_better(workload, requests, declared, None, rival).0;
         if !self.goals.options.adapt_period {
             return best;
         }
@@ -499,13 +509,14 @@ impl Manager {
             // What only budget or period could help; below a millisecond switching costs more than
             // it gains.
             let ticks = self.platform.enforcement_ns > 0;
-            let hopeful =
-                best.fates.iter().any(|f| matches!(f, Some(Err(refusal)) if refusal.crowded || ticks));
+            let hopeful = !best.complete
+                || best.fates.iter().any(|f| matches!(f, Some(Err(refusal)) if refusal.crowded || ticks));
             if !hopeful || period_ns < 1_000_000 || best.work.executors > SMALL {
                 break;
             }
             // Given up as soon as it cannot keep more.
-            let (other, gains) = self.attempt_better(workload, requests, period_ns, Some(&best.kept()));
+            let than = best.kept();
+            let (other, gains) = self.attempt_better(workload, requests, period_ns, Some(&than), rival);
             let work = best.work + other.work;
             let words = format!(
                 "not all chains could be kept with a period of {} ms; with {} ms {}",
@@ -527,20 +538,23 @@ impl Manager {
     }
 
     fn attempt(&self, workload: &Workload, requests: &[Option<Request<'_>>], period_ns: u64) -> Attempt {
-        self.attempt_better(workload, requests, period_ns, None).0
+        self.attempt_better(workload, requests, period_ns, None, &mut Alone).0
     }
 
-    /// Given up as soon as it cannot keep more than the chains of `than`; whether it does.
+    /// Given up as soon as it cannot keep more than the chains of `than`, or keeps less than the
+    /// `rival`; whether it is not.
     fn attempt_better(
         &self,
         workload: &Workload,
         requests: &[Option<Request<'_>>],
         period_ns: u64,
         than: Option<&[bool]>,
+        rival: &mut dyn Rival,
     ) -> (Attempt, bool) {
         let mut analysis = self.analysis(workload, period_ns);
         let mut search = Search::new(&mut analysis, self.limits(period_ns));
-        let (fates, is_better) = degrade::decide(&mut search, requests, &self.goals.degradation_order, than);
+        let order = &self.goals.degradation_order;
+        let (fates, is_better) = degrade::decide(&mut search, requests, order, than, rival);
         let (budgets_ns, decisions) = (search.budgets_ns, search.decisions);
         // All budgets together: bounds can only have become better since each chain was looked at.
         let bounds =
@@ -553,6 +567,7 @@ impl Manager {
             bounds,
             decisions,
             held: false,
+            complete: is_better,
             shared: None,
         };
         (attempt, is_better)
@@ -564,6 +579,53 @@ impl Manager {
         bounds
             .map(|(index, bound)| bound.as_ref().is_some_and(|b| b.ns <= self.goal_limit_ns(index)))
             .collect()
+    }
+}
+
+/// Nothing else could be done.
+struct Alone;
+
+impl Rival for Alone {
+    fn keeps(&mut self, _: &[bool]) -> Option<&[bool]> {
+        None
+    }
+}
+
+/// Shared cores, looked at when they are asked about first.
+struct Shared<'m, 'a> {
+    manager: &'m Manager,
+    workload: &'m Workload,
+    requests: &'m [Option<Request<'a>>],
+    held: Option<&'m Held>,
+    /// What was found, and what it keeps; `None`: it was not looked for.
+    found: Option<Option<(Attempt, Vec<bool>)>>,
+}
+
+impl Shared<'_, '_> {
+    /// The best there is, if that keeps more than these chains: what is chosen in the end keeps
+    /// no less than what the first attempt had kept when it asked.
+    fn found(&mut self, than: &[bool]) -> Option<&(Attempt, Vec<bool>)> {
+        let Self { manager, workload, requests, held, found } = self;
+        let look = || {
+            if manager.others {
+                return None;
+            }
+            let attempt = manager.shared_attempt(workload, requests, *held, than)?;
+            let kept = attempt.kept();
+            Some((attempt, kept))
+        };
+        found.get_or_insert_with(look).as_ref()
+    }
+
+    fn than(mut self, kept: &[bool]) -> Option<Attempt> {
+        self.found(kept)?;
+        self.found.flatten().map(|(attempt, _)| attempt)
+    }
+}
+
+impl Rival for Shared<'_, '_> {
+    fn keeps(&mut self, kept: &[bool]) -> Option<&[bool]> {
+        self.found(kept).map(|(_, kept)| kept.as_slice())
     }
 }
 
@@ -626,3 +688,6 @@ fn unchanged(why: &str) -> Decision {
 fn of(period_ns: u64, share: f64) -> u64 {
     (period_ns as f64 * share) as u64
 }
+
+#[cfg(test)]
+mod rival_tests;

@@ -54,7 +54,7 @@ impl Manager {
         let ordering = degrade::better(&fresh.kept(), &kept, order);
         let share = |budgets: &[u64], period_ns: u64| budgets.iter().sum::<u64>() as f64 / period_ns as f64;
         let (old, new) = (share(&held.budgets_ns, held.period_ns), share(&fresh.budgets_ns, fresh.period_ns));
-        if ordering.is_eq() && new <= old * 0.8 {
+        if fresh.complete && ordering.is_eq() && new <= old * 0.8 {
             *shrinks = self.present.as_ref().map_or(0, |p| p.shrinks) + 1;
         }
         let stays = held.complete
@@ -74,6 +74,7 @@ impl Manager {
             bounds,
             decisions: vec![decision],
             held: true,
+            complete: true,
             work: fresh.work + analysis.work,
             shared: None,
         };

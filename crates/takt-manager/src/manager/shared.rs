@@ -231,6 +231,7 @@ impl Manager {
             bounds,
             decisions,
             held: false,
+            complete: true,
             work: analysis.work,
             shared: Some(super::SharedCores {
                 cores: places,

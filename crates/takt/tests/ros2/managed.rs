@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,17 @@ pub struct Broken {
     pub closest: f64,
 }
 
+/// The goals of the test system; with `TAKT_TRUTH_OPTIONS`, lines of `[options]`, a copy in
+/// `folder` that has these.
+fn goals(folder: &Path) -> PathBuf {
+    let shipped = root().join("ros2/takt_truth/goals.toml");
+    let Ok(options) = std::env::var("TAKT_TRUTH_OPTIONS") else { return shipped };
+    let copy = folder.join("goals.toml");
+    let text = fs::read_to_string(shipped).unwrap();
+    fs::write(&copy, format!("{text}\n[options]\n{options}\n")).unwrap();
+    copy
+}
+
 /// Runs the test system in `folder`, under `takt manage` with `more` arguments.
 pub fn run(
     environment: &[(String, String)],
@@ -72,7 +83,7 @@ pub fn run(
     fs::create_dir_all(folder).unwrap();
     // What an earlier run of another load left is no part of this one.
     let mut command: Command = takt(["manage", "--fresh", "--json", "--log"]);
-    command.arg(folder.join("log.json")).args(more).arg(root().join("ros2/takt_truth/goals.toml"));
+    command.arg(folder.join("log.json")).args(more).arg(goals(folder));
     command.args(["--", "takt_truth_run", "--seconds", &seconds.to_string(), "--scale", scale]);
     command.args(["--domain", &domain()]).arg(folder.join("truth")).env_clear();
     command.envs(environment.iter().map(|(key, value)| (key, value)));

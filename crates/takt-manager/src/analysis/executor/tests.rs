@@ -7,22 +7,26 @@ use takt_rt::random::SplitMix64;
 
 use super::*;
 use crate::analysis::{Analysis, Enforcement};
+use crate::curves::Rising;
 use crate::simulate::{Features, random_with};
 use crate::workload::Reading;
 
 /// Lengths of intervals up to this one in which one more arrives.
 fn rises(flows: &Flows, to_ns: u64) -> Vec<u64> {
-    let mut all = Vec::new();
-    let mut at = flows.risen(flows.stretch(0));
-    while let Some((at_ns, stretch)) = at.filter(|(at_ns, _)| *at_ns <= to_ns) {
-        all.push(at_ns);
-        at = flows.risen(stretch);
-    }
-    all
+    let mut rising = Rising::from(flows, 0);
+    let all = std::iter::from_fn(|| rising.next(flows)).map(|(at_ns, _)| at_ns);
+    all.take_while(|at_ns| *at_ns <= to_ns).collect()
 }
 
 /// RTSS'21, Theorem 3: every offset of Lemma 19, each from the beginning, and all loads summed up.
-fn plain(served: &Served<'_>, on: Supply<'_>, own: usize, points: u64, last: u64) -> Option<u64> {
+fn plain(
+    served: &Served<'_>,
+    on: Supply<'_>,
+    own: usize,
+    points: u64,
+    last: u64,
+    single: bool,
+) -> Option<Bound> {
     let kinds = served.kinds(own);
     let flows = |i: usize| served.demands[i].arrivals.flows();
     let load = |i: usize, count| served.demands[i].activity.load(count);
@@ -35,6 +39,7 @@ fn plain(served: &Served<'_>, on: Supply<'_>, own: usize, points: u64, last: u64
             Interference::All => {}
         }
     }
+    offsets.sort_unstable();
     let mut worst = None;
     for offset in offsets.into_iter().filter(|offset| *offset < last) {
         let others = |at_ns: u64| -> Load {
@@ -51,9 +56,30 @@ fn plain(served: &Served<'_>, on: Supply<'_>, own: usize, points: u64, last: u64
         let earlier = load(own, count.saturating_sub(1));
         let start = search(on, 0, 1, |at_ns| Some(Load::INSTANT + others(at_ns) + earlier))?;
         let all = others(start) + load(own, count);
-        worst = worst.max(Some(bound(on, all, Load::default(), offset, Method::Rtss21Bw)?.ns));
+        let from = if single { offset } else { 0 };
+        keep_worst(&mut worst, bound(on, all, served.marginal(own, count), from, Method::Rtss21Bw)?);
     }
     worst
+}
+
+/// ECRTS'19, Lemmas 4 and 5: every activation of a busy window, each from the beginning.
+fn plainly_polled(served: &Served<'_>, on: Supply<'_>, own: usize, window: u64) -> Option<Bound> {
+    let demand = &served.demands[own];
+    let flows = |i: usize| served.demands[i].arrivals.flows();
+    let mut worst = None;
+    for at_ns in rises(flows(own), window + 1) {
+        let (offset, count) = (at_ns - 1, flows(own).count(at_ns));
+        let need = |finish: u64| -> Load {
+            let to = served.interfered(demand, offset, finish);
+            let of = |i: usize| served.demands[i].activity.load(flows(i).count(to));
+            let others: Load = (0..served.demands.len()).filter(|i| *i != own).map(of).sum();
+            demand.activity.load(count) + others
+        };
+        let finish = search(on, offset, offset + 1, |finish| Some(need(finish)))?;
+        let own_load = served.marginal(own, count);
+        keep_worst(&mut worst, bound(on, need(finish), own_load, offset, Method::Ecrts19)?);
+    }
+    worst.or(Some(Bound::NONE))
 }
 
 proptest! {
@@ -77,20 +103,26 @@ proptest! {
             let line = Rc::new(time_line(&workload, server, &flows));
             let served = Served::new(&workload, server, &flows, line);
             let on = Supply::new(budgets_ns[server], period_ns, Enforcement::default(), limit_ns).unwrap();
+            if let Some(window) = served.window(on) {
+                for own in 0..served.demands.len() {
+                    let expected = plainly_polled(&served, on, own, window);
+                    prop_assert_eq!(served.polled(on, own, window), expected, "callback {} of {}", own, server);
+                }
+            }
             let Some(last) = served.last_offset(on) else { continue };
             for own in 0..served.demands.len() {
                 let points = random.within(1, 6);
-                let expected = plain(&served, on, own, points, last);
+                let expected = plain(&served, on, own, points, last, true);
                 let mut scratch = Scratch::new(served.kinds(own));
-                let mut found = |below| {
-                    let bound = served.busy_window_aware(on, own, points, last, Some(below), &mut scratch);
-                    bound.map(|bound| bound.ns)
-                };
-                prop_assert_eq!(found(u64::MAX), expected, "callback {} of {}", own, server);
+                let mut found =
+                    |below| served.busy_window_aware(on, own, points, last, below, &mut scratch);
+                prop_assert_eq!(found(Some(u64::MAX)), expected, "callback {} of {}", own, server);
                 // Where it is no less than what is known it is none.
-                if let Some(ns) = expected {
-                    prop_assert_eq!((found(ns), found(ns + 1)), (None, expected));
+                if let Some(bound) = expected {
+                    prop_assert_eq!((found(Some(bound.ns)), found(Some(bound.ns + 1))), (None, expected));
                 }
+                // Of a chain that ends there.
+                prop_assert_eq!(found(None), plain(&served, on, own, points, last, false));
             }
         }
     }
