@@ -64,6 +64,11 @@ impl Allowance {
         (self.filled, self.spent_ns) = ((now_ns, taken_ns), 0);
     }
 
+    /// Whether a cycle that was so late can be taken at all: what cannot must cost nothing.
+    pub(crate) fn may_take(&self, late_ns: u64) -> bool {
+        self.open || late_ns > self.latest_ns
+    }
+
     /// Takes what reading and judging so much more time is going to cost, for a cycle that was so
     /// late; None where it is too much. What is later than all before may take it in advance.
     pub(crate) fn take(&mut self, length_ns: u64, late_ns: u64) -> Option<f64> {
