@@ -84,7 +84,7 @@ pub fn tune(
     let factors: Vec<Factor> = knobs.iter().map(factor).collect();
     let found =
         if only_list { listed(&factors) } else { search(&mut live, &factors, &options.search, progress)? };
-    if found.stopped && found.measured == 0 || only_list && stop.load(Ordering::Acquire) {
+    if stop.load(Ordering::Acquire) && (found.measured == 0 || only_list) {
         live.end()?;
         return Err(TuneError::Stopped);
     }

@@ -55,9 +55,10 @@ struct Series {
 }
 
 impl Series {
-    fn push(&mut self, time_ns: u64) {
-        push(&mut self.times, time_ns, MOST_TIMES);
-        self.count += 1;
+    fn extend(&mut self, activations: &[Activation]) {
+        self.times.extend(activations.iter().map(|one| one.planned_ns));
+        self.times.drain(..self.times.len().saturating_sub(MOST_TIMES));
+        self.count += activations.len() as u64;
     }
 
     /// Forgets all times but the newest, and searches anew.
@@ -146,9 +147,10 @@ impl Cycles {
         given: Option<f64>,
         own_process: &dyn Fn(i32) -> bool,
     ) -> Vec<JobRecord> {
-        for one in activations {
-            self.all.push(one.planned_ns);
-            self.sources.entry(one.source).or_default().push(one.planned_ns);
+        self.all.extend(activations);
+        for part in activations.chunk_by(|a, b| a.source == b.source) {
+            let one = &part[0];
+            self.sources.entry(one.source).or_default().extend(part);
             if self.sources.len() > MOST_SOURCES {
                 let others = self.sources.iter().filter(|entry| *entry.0 != one.source);
                 let rarest = others.min_by_key(|entry| entry.1.count).map(|entry| *entry.0);
@@ -220,25 +222,28 @@ impl Cycles {
                 return;
             }
         }
-        let series = match source {
-            Some(source) => self.sources.get_mut(&source),
-            None => Some(&mut self.all),
-        };
-        let Some(series) = series else { return };
+        let Some(series) = source.and_then(|source| self.sources.get_mut(&source)) else { return };
         // What goes on as before costs no more than this.
         if of(series, 2).iter().any(|&distance| is_near(distance, ns)) {
             return;
         }
-        let distances = of(series, CHANGED);
-        let Some(now_ns) = period::steady(&distances).filter(|_| distances.len() == CHANGED) else { return };
+        let distances = of(series, MOST_TIMES);
+        let newest = &distances[distances.len().saturating_sub(CHANGED)..];
+        let Some(now_ns) = period::steady(newest) else { return };
+        let agreeing = distances.iter().rev().take_while(|&&distance| is_near(distance, now_ns)).count();
+        // A burst of wake-ups is no period either.
+        if agreeing < CHANGED || agreeing as f64 * now_ns <= SILENT * ns {
+            return;
+        }
         let ratio = now_ns / ns;
         // Every second release, say, is no other period: the loop may have lost the others.
         if ratio.round() >= 1.0 && (ratio - ratio.round()).abs() < 0.1 {
             return;
         }
-        series.keep(CHANGED + 1);
-        let [since_ns, seen_ns] = [series.times.front(), series.times.back()].map(|one| one.copied().unwrap_or(0));
-        self.all.keep(CHANGED + 1);
+        series.keep(agreeing + 1);
+        let [since_ns, seen_ns] =
+            [series.times.front(), series.times.back()].map(|one| one.copied().unwrap_or(0));
+        self.all.keep(agreeing + 1);
         // They were missed by a period that was none any more.
         let since = self.newest_missed.iter().filter(|(planned_ns, _)| *planned_ns > since_ns);
         self.missed = self.missed.saturating_sub(since.map(|(_, missed)| missed).sum());
@@ -342,7 +347,9 @@ impl Cycles {
             let periods = (distance / period.ns).round();
             let missed = (periods as u64).saturating_sub(1);
             self.missed += missed;
-            push(&mut self.newest_missed, (one.planned_ns, missed), 2 * CHANGED);
+            if missed > 0 {
+                push(&mut self.newest_missed, (one.planned_ns, missed), 2 * CHANGED);
+            }
             push(&mut self.jitter_ns, (distance - periods.max(1.0) * period.ns).abs() as u64, MOST_TIMES);
         }
         self.last_planned_ns = Some(one.planned_ns);

@@ -16,7 +16,9 @@ pub enum WatchError {
     )]
     NoCgroup { path: std::path::PathBuf },
     /// A link cannot be followed.
-    #[error("--link {link}: no packet socket: {source}. Fix: run as root, or `setcap cap_net_raw+ep PROGRAM`, or give the container CAP_NET_RAW")]
+    #[error(
+        "--link {link}: no packet socket: {source}. Fix: run as root, or `setcap cap_net_raw+ep PROGRAM`, or give the container CAP_NET_RAW"
+    )]
     Link { link: crate::link::Endpoint, source: std::io::Error },
     /// A bus cannot be followed.
     #[cfg(feature = "ethercat")]

@@ -102,7 +102,8 @@ impl Watched {
     }
 
     /// Of a command also what it leaves behind when it ends, as a shell does with what it started in
-    /// the background: this process becomes its parent, and must have no other children then.
+    /// the background: this process becomes its parent, and must have no other children then. What
+    /// was left before is init's, unless this process adopted orphans already.
     pub(crate) fn adopt(&mut self) {
         if let Target::Tree(_) = self.target {
             takt_rt::child::adopt_orphans();

@@ -497,9 +497,9 @@ impl Known {
 
     /// Forgets the cycles that ended before `from_ns`, but the newest `fewest`.
     pub(crate) fn forget_jobs(&mut self, from_ns: u64, fewest: usize) {
-        while self.jobs.len() > fewest && self.jobs.front().is_some_and(|job| job.end_ns < from_ns) {
-            self.jobs.pop_front();
-        }
+        let most = self.jobs.len().saturating_sub(fewest);
+        let ended = self.jobs.iter().take(most).take_while(|job| job.end_ns < from_ns).count();
+        self.jobs.drain(..ended);
     }
 
     fn count(&mut self, finished: &[JobRecord]) {

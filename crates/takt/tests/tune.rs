@@ -232,7 +232,8 @@ fn searching(workspace: &Workspace) -> Ended {
 fn after_a_kill_and_after_control_c_everything_is_as_it_was() {
     let Some(workspace) = Workspace::new(true) else { return };
     for signal in [libc::SIGKILL, libc::SIGINT] {
-        let mut search = Search::start(&workspace, Some("screening"), &["--seconds", "600", "--block", "60ms"]);
+        let mut search =
+            Search::start(&workspace, Some("screening"), &["--seconds", "600", "--block", "60ms"]);
         // In the middle of a block of which something is set.
         workspace.await_change();
         let saved = read_json(&workspace.state);
@@ -283,12 +284,12 @@ fn a_search_is_ended_at_each_moment_in_each_way() {
     let Some(workspace) = Workspace::with_loop(true, ["0.004", "400000"]) else { return };
     let moments = std::env::var("TAKT_TUNE_MOMENTS").map_or(42, |text| text.parse().unwrap());
     let [before, after] = ["before", "after"].map(|name| workspace.folder.path().join(name));
-    all_settings(&before);
     let (mut partial, mut whole, mut nothing, mut wrong) = (0, 0, 0, 0);
     for moment in 0..moments {
         let (word, (way, signals)) = (WORDS[moment / WAYS.len() % WORDS.len()], WAYS[moment % WAYS.len()]);
         // Spread, and the same in each run.
         let delay_ms = (moment as u64 * 367) % 1100;
+        all_settings(&before);
         let began = std::time::Instant::now();
         let mut search =
             Search::start(&workspace, Some(word), &["--seconds", "25", "--block", "60ms", "--link", "lo"]);
@@ -330,11 +331,16 @@ fn a_search_is_ended_at_each_moment_in_each_way() {
                 partial += 1;
                 assert!(report["blocks"].as_u64().unwrap() > 0 && status.code() == Some(2), "{report:#}");
             }
-            Some(_) => whole += 1,
+            Some(report) => {
+                assert!(report["blocks"].as_u64().unwrap() > 0 && status.success(), "{report:#}");
+                whole += 1;
+            }
             None => nothing += 1,
         }
     }
-    println!("{moments} moments: {wrong} with a setting that differs; reported: {partial} what was measured by then, {whole} whole, {nothing} nothing");
+    println!(
+        "{moments} moments: {wrong} with a setting that differs; reported: {partial} what was measured by then, {whole} whole, {nothing} nothing"
+    );
     assert_eq!(wrong, 0);
     assert_eq!(workspace.now(), workspace.before);
 }

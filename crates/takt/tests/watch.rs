@@ -77,10 +77,11 @@ fn a_python_loop_is_found_and_leaves_a_run() {
         assert_eq!(thread["kind"], "periodic");
         assert_eq!(thread["woken_by"][0]["who"], "its timer");
     }
-    // Every late cycle has one cause.
+    // Every late cycle has one cause, but for those that looking at would have cost too much.
     let causes = thread["causes"].as_array().unwrap();
     let counted: u64 = causes.iter().map(|cause| cause["count"].as_u64().unwrap()).sum();
-    assert_eq!(counted, thread["late"].as_u64().unwrap(), "{thread}");
+    let unjudged = thread["unjudged"].as_u64().unwrap();
+    assert_eq!(counted + unjudged, thread["late"].as_u64().unwrap(), "{thread}");
     // As every other run: it can be reported.
     let page = run(["report"]).arg(&dir).arg("--out").arg(folder.path()).output().unwrap();
     assert_eq!(page.status.code(), Some(0), "{}", stderr(&page));
@@ -232,7 +233,10 @@ fn a_full_disk_ends_no_watch_and_loses_no_report() {
     if missing(&format!("not traced: {}", report["untraced"]), report["untraced"].is_null()) {
         return;
     }
-    assert!(report["seconds"].as_f64() > Some(2.0) && !report["threads"].as_array().unwrap().is_empty(), "{report}");
+    assert!(
+        report["seconds"].as_f64() > Some(2.0) && !report["threads"].as_array().unwrap().is_empty(),
+        "{report}"
+    );
     assert!(!dir.join("hashes.json").exists(), "it is sealed");
 }
 
@@ -244,7 +248,8 @@ fn what_a_command_leaves_in_the_background_is_watched() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let script = format!("python3 -c '{LOOP}' & echo $! >pid");
+    // With no end of the pipes that this test reads to their end.
+    let script = format!("python3 -c '{LOOP}' >/dev/null 2>&1 & echo $! >pid");
     let output = run(["watch", "--seconds", "2.5", "--json", "--out", "run", "--", "sh", "-c", &script])
         .current_dir(folder.path())
         .output()

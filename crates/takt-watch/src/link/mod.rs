@@ -352,7 +352,8 @@ impl Link {
         }
         let of_it: Vec<usize> = (0..links.len()).filter(|&at| links[at].endpoint == endpoint).collect();
         let is_udp = matches!(endpoint, Endpoint::Udp { .. });
-        let find = |links: &[Self], is: &dyn Fn(&Self) -> bool| of_it.iter().copied().find(|&at| is(&links[at]));
+        let find =
+            |links: &[Self], is: &dyn Fn(&Self) -> bool| of_it.iter().copied().find(|&at| is(&links[at]));
         let same_host = |link: &Self| link.peer.is_some_and(|peer| peer.0 == packet.peer.0);
         if is_udp && !packet.incoming {
             // An answer to another port of the robot's, or to all.

@@ -116,7 +116,8 @@ impl Tap {
         while let Ok(Some(taken)) = self.socket.take(&mut bytes) {
             let Some(time_ns) = taken.time_ns else { continue };
             if let Some(packet) = parsed(&bytes[..taken.length], &self.endpoint, taken.outgoing) {
-                let stacked = *self.stacked.entry(taken.interface).or_insert_with(|| lies_on(taken.interface));
+                let stacked =
+                    *self.stacked.entry(taken.interface).or_insert_with(|| lies_on(taken.interface));
                 packets.push((Packet { time_ns: time_ns.saturating_sub(ahead_ns), ..packet }, stacked));
             }
         }
@@ -282,8 +283,9 @@ mod tests {
     #[test]
     fn what_passes_two_interfaces_counts_once_where_the_wire_is() {
         let endpoint = Endpoint::Udp { port: 50002 };
-        let at = |time_ns: u64, bytes: &[u8], outgoing: bool| {
-            Packet { time_ns, ..parsed(bytes, &endpoint, outgoing).unwrap() }
+        let at = |time_ns: u64, bytes: &[u8], outgoing: bool| Packet {
+            time_ns,
+            ..parsed(bytes, &endpoint, outgoing).unwrap()
         };
         let (state, answer) = (udp(7, 50002, b"state"), udp(50002, 7, b"answer"));
         // In: wire, then VLAN, by one stamp; out: VLAN, then wire. The same again a millisecond later.

@@ -30,7 +30,9 @@ fn robot(last: u8) -> (IpAddr, u16) {
 /// A packet every 8 ms from `from_ms` on, answered a millisecond later.
 fn cycles(from_ms: u64, count: u64, phase_us: u64, peer: (IpAddr, u16)) -> Vec<Packet> {
     let at = |cycle: u64| from_ms * MS + phase_us * 1000 + 8 * MS * cycle;
-    (0..count).flat_map(|cycle| [packet(at(cycle), true, peer), packet(at(cycle) + MS, false, peer)]).collect()
+    (0..count)
+        .flat_map(|cycle| [packet(at(cycle), true, peer), packet(at(cycle) + MS, false, peer)])
+        .collect()
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub fn run(args: &args::Watch) -> CommandResult {
     let links = Endpoint::all(&args.link)?;
     #[cfg(feature = "otlp")]
     let collector = otlp::check(args.otlp.as_ref())?;
+    // Before it can end: a shell is gone at once, and what it left behind is init's then.
+    takt_rt::child::adopt_orphans();
     let mut child = start(args)?;
     let target = match (&child, args.pid, &args.name, &args.cgroup) {
         (Some(child), ..) => Target::Tree(i32::try_from(child.id())?),

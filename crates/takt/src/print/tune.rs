@@ -42,7 +42,11 @@ pub fn tuned(report: &TuneReport) -> String {
             let _ = writeln!(out, "\n{}, measured beside what is undecided", help(kept.len()));
         }
         (_, true) if report.over => {
-            let short = if report.stopped { "the search was stopped before it could" } else { "the time was too short to" };
+            let short = if report.stopped {
+                "the search was stopped before it could"
+            } else {
+                "the time was too short to"
+            };
             let _ = writeln!(out, "\n{short} say what helps");
         }
         _ => {
