@@ -29,6 +29,13 @@ pub fn end_with(parent: u32, signal: i32) -> io::Result<()> {
     if parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
+/// Takes the status of a child that has ended, which only a parent can: else it would keep its
+/// number until this process ends. Nothing happens to any other.
+pub fn reap(pid: i32) {
+    // SAFETY: no place for the status is given.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
+}
+
 /// Makes children of processes that end, and whose own parents were started by this one, children
 /// of this process instead of init's. Without it (before Linux 3.4) they are init's.
 pub fn adopt_orphans() {

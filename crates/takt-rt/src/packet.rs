@@ -32,6 +32,8 @@ pub struct Taken {
     pub time_ns: Option<u64>,
     /// Whether this host sent it.
     pub outgoing: bool,
+    /// Index of the interface that it passed.
+    pub interface: i32,
 }
 
 /// A packet socket.
@@ -165,6 +167,7 @@ impl PacketSocket {
             length: length.min(buffer.len()),
             time_ns: stamp_of(&message),
             outgoing: from.sll_pkttype == libc::PACKET_OUTGOING,
+            interface: from.sll_ifindex,
         }))
     }
 

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::files::{parse_json, read_json, sha256, write_json};
-use crate::samples::SampleFile;
+use crate::samples::{NumberFile, SampleFile};
 use crate::series::{self, Series};
 use crate::{Error, FORMAT, Measure, RunHeader, SealState, seal};
 
@@ -285,6 +285,14 @@ impl RunDir {
     /// [`Error::Io`] where it exists already, sealed or not: samples are never overwritten.
     pub fn samples(&self, name: &str) -> Result<SampleFile, Error> {
         SampleFile::create(self.sample_path(name))
+    }
+
+    /// Opens a new sample file of whole numbers with these columns.
+    ///
+    /// # Errors
+    /// As [`samples`](Self::samples).
+    pub fn numbers(&self, name: &str, columns: &[&str]) -> Result<NumberFile, Error> {
+        NumberFile::create(self.sample_path(name), columns)
     }
 
     pub fn sample_path(&self, name: &str) -> PathBuf {

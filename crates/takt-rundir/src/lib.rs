@@ -34,7 +34,7 @@ pub use machine::{
     FactDifference, GUEST_PARAMETER, KERNEL_FACTS, Machine, VIRTUAL_MACHINE_FILE, VirtualMachine,
 };
 pub use rows::{Column, ColumnKind};
-pub use samples::{SampleFile, read_samples};
+pub use samples::{NumberFile, SampleFile, read_samples};
 pub use seal::SealState;
 pub use series::Series;
 pub use takt_rt::procfs::{CpuShare, CpuTime};

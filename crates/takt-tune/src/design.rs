@@ -38,7 +38,8 @@ pub trait Bench {
     /// What can go wrong.
     type Error;
 
-    /// Measures one block under each configuration, in this order; fewer where the time is over.
+    /// Measures one block under each configuration, in this order; fewer where the time is over or
+    /// somebody ends it.
     ///
     /// # Errors
     /// Nothing more can be measured.
@@ -46,6 +47,11 @@ pub trait Bench {
 
     /// For how many blocks there is still time.
     fn left(&self) -> usize;
+
+    /// Whether somebody ended it before its time was over.
+    fn is_stopped(&self) -> bool {
+        false
+    }
 }
 
 /// Draws lots.

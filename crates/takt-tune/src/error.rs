@@ -24,10 +24,8 @@ pub enum TuneError {
         /// What was seen, and the way out.
         reason: String,
     },
-    /// The user stopped it.
-    #[error(
-        "stopped before the search was over; everything was taken back, and nothing is proposed from half a search"
-    )]
+    /// The user stopped it before there was anything to report.
+    #[error("stopped before anything was measured; everything was taken back")]
     Stopped,
     /// The loop that is tuned has ended.
     #[error(

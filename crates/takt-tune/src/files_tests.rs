@@ -48,6 +48,7 @@ fn report(settings: Vec<Setting>) -> TuneReport {
         block_s: 0.3,
         budget_s: 600.0,
         over: false,
+        stopped: false,
         undecided: Vec::new(),
         seconds: 1.0,
         notes: Vec::new(),

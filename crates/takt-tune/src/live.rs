@@ -91,6 +91,9 @@ const LAST_CYCLE: Duration = Duration::from_millis(5);
 /// So long at least the cycles under way may take to end, before blocks are looked at.
 const END_OF_BLOCKS: Duration = Duration::from_millis(100);
 
+/// A block that was measured: from when to when, stolen time and load.
+type Window = ((u64, u64), f64, f64);
+
 /// Closed by a thread of its own: the kernel waits for its grace periods (RCU) then, a dozen of
 /// them, and where others leave its threads no CPU that takes seconds. Nothing waits for it but the
 /// end of the process.
@@ -185,10 +188,13 @@ impl<'a> Live<'a> {
         let look = LOOK.min(options.budget.mul_f64(LOOK_PART));
         let thread = loop {
             std::thread::sleep(Duration::from_millis(250));
+            if stop.load(Ordering::Acquire) {
+                return Err(TuneError::Stopped);
+            }
             watcher.refresh();
             feed.take(&mut watcher, &mut |_, _| {})?;
             let report = watcher.report();
-            let over = began.elapsed() > look || stop.load(Ordering::Acquire);
+            let over = began.elapsed() > look;
             if began.elapsed() > LEAST_LOOK.min(look) || over {
                 match choose(&report, &options.aim) {
                     Ok(thread) => break thread.clone(),
@@ -337,7 +343,7 @@ impl<'a> Live<'a> {
     }
 
     fn check(&self) -> Result<(), TuneError> {
-        if self.stop.load(Ordering::Acquire) {
+        if self.is_stopped() {
             return Err(TuneError::Stopped);
         }
         for watchdog in &self.watchdogs {
@@ -393,28 +399,25 @@ impl Bench for Live<'_> {
         let mut windows = Vec::new();
         let mut at = Instant::now();
         for config in plan {
-            self.check()?;
             if self.left() == 0 {
                 break;
             }
-            let before = Instant::now();
-            self.switch(config)?;
-            self.change_took(before.elapsed());
-            self.pause(self.settle)?;
-            let (before, from_ns) = (CpuTime::read(), monotonic_ns());
-            self.pause(self.block)?;
-            let (to_ns, after) = (monotonic_ns(), CpuTime::read());
-            self.pause(self.last_cycle)?;
-            let used = after.since(&before);
-            let load = (used.busy - used.stolen - self.own_share()).max(0.0);
-            windows.push(((from_ns, to_ns), used.stolen, load));
+            match self.window(config) {
+                Ok(window) => windows.push(window),
+                // The blocks before it count.
+                Err(TuneError::Stopped) => break,
+                Err(error) => return Err(error),
+            }
             self.take()?;
             let took = std::mem::replace(&mut at, Instant::now()).elapsed();
             self.takes = self.takes.mul_f64(1.0 - NEWEST) + took.mul_f64(NEWEST);
         }
-        // As found meanwhile, so that the cycles under way can end.
+        // As found meanwhile, so that the cycles under way can end; those of whole blocks have.
         self.switch(&Vec::new())?;
-        self.pause(self.settle.max(END_OF_BLOCKS))?;
+        match self.pause(self.settle.max(END_OF_BLOCKS)) {
+            Ok(()) | Err(TuneError::Stopped) => {}
+            Err(error) => return Err(error),
+        }
         self.take()?;
         let blocks =
             windows.iter().map(|&(window, stolen, load)| self.block_of(window, stolen, load)).collect();
@@ -423,9 +426,16 @@ impl Bench for Live<'_> {
     }
 
     fn left(&self) -> usize {
+        if self.is_stopped() {
+            return 0;
+        }
         let reserved = TO_END + self.takes + END_OF_BLOCKS + self.slowest_change;
         let left = self.deadline.saturating_duration_since(Instant::now()).saturating_sub(reserved);
         (left.as_secs_f64() / self.takes.as_secs_f64().max(1e-3)) as usize
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
     }
 }
 
@@ -437,6 +447,22 @@ fn block(period: Duration, settle: Duration, budget: Duration) -> Duration {
 }
 
 impl Live<'_> {
+    /// One block under `config`: from when to when, the stolen time and the load of others in it.
+    fn window(&mut self, config: &Config) -> Result<Window, TuneError> {
+        self.check()?;
+        let before = Instant::now();
+        self.switch(config)?;
+        self.change_took(before.elapsed());
+        self.pause(self.settle)?;
+        let (before, from_ns) = (CpuTime::read(), monotonic_ns());
+        self.pause(self.block)?;
+        let (to_ns, after) = (monotonic_ns(), CpuTime::read());
+        self.pause(self.last_cycle)?;
+        let used = after.since(&before);
+        let load = (used.busy - used.stolen - self.own_share()).max(0.0);
+        Ok(((from_ns, to_ns), used.stolen, load))
+    }
+
     /// The loop's own part of all CPUs' time.
     fn own_share(&self) -> f64 {
         let cpus = placement::online().map_or(1, |online| online.len().max(1));

@@ -93,6 +93,8 @@ pub struct Found {
     pub undecided: Vec<(usize, usize)>,
     /// The time was over before the search was.
     pub over: bool,
+    /// Because somebody ended it.
+    pub stopped: bool,
     /// All of it together against leaving all as it was.
     pub total: Option<Paired>,
     /// Blocks as found, and with what is kept: those of the last round, interleaved.
@@ -159,6 +161,7 @@ pub fn search<B: Bench>(
     search.ablate(finalists)?;
     search.look_at_stretches()?;
     if search.found.over {
+        search.found.stopped = search.bench.is_stopped();
         let note = search.out_of_time();
         search.found.notes.push(note);
     }
@@ -166,7 +169,7 @@ pub fn search<B: Bench>(
 }
 
 pub(crate) struct Search<'a, B: Bench> {
-    bench: &'a mut B,
+    pub(crate) bench: &'a mut B,
     pub(crate) factors: &'a [Factor],
     pub(crate) settings: &'a SearchSettings,
     pub(crate) lot: Lot,
@@ -236,6 +239,9 @@ impl<B: Bench> Search<'_, B> {
             (false, true) => "when all that is kept was decided".to_owned(),
             (_, false) => format!("undecided are {}", names.join(", ")),
         };
+        if self.found.stopped {
+            return format!("stopped before the search was over, {of}");
+        }
         format!("the time was over before the search was, {of}: a longer --budget reports more")
     }
 

@@ -184,7 +184,11 @@ fn the_time_is_kept_and_what_is_undecided_is_said() {
             machine.budget = budget;
             let found = run(&mut machine, seeded(seed));
             assert!(found.measured <= budget, "{} of {budget} blocks", found.measured);
-            assert_eq!(found.over, found.notes.iter().any(|note| note.contains("before the search was")), "{found:?}");
+            assert_eq!(
+                found.over,
+                found.notes.iter().any(|note| note.contains("before the search was")),
+                "{found:?}"
+            );
             assert!(found.over || !found.kept.is_empty() || budget > 100, "{found:?}");
             assert!(found.kept.iter().all(|kept| !found.undecided.contains(kept)));
             // Also where the last round got no time any more.
@@ -195,6 +199,29 @@ fn the_time_is_kept_and_what_is_undecided_is_said() {
     }
     println!("{name}: cured in {right} of 30 searches of 200 blocks and more, {wrong} of 110 credit others");
     assert!(right >= 27 && wrong <= 3, "{right} of 30, {wrong}");
+}
+
+#[test]
+fn a_search_that_is_ended_keeps_what_was_measured_and_credits_nothing_else() {
+    let (_, hindrances) = plants().swap_remove(2);
+    let (mut kept, mut wrong) = (0, 0);
+    for after in (0..=400).step_by(7) {
+        let mut machine = Simulated::new(after as u64);
+        machine.hindrances.clone_from(&hindrances);
+        machine.stopped_after = after;
+        let found = run(&mut machine, seeded(after as u64));
+        assert!(found.measured <= after, "{} of {after} blocks", found.measured);
+        assert_eq!(found.over, found.stopped, "{found:?}");
+        let said = found.notes.iter().any(|note| note.starts_with("stopped before the search was over"));
+        assert_eq!(found.stopped, said, "{found:?}");
+        assert!(!found.notes.iter().any(|note| note.contains("--budget")), "{found:?}");
+        // Whatever was measured of a setting has its row.
+        assert!(after < 40 || found.judged.iter().any(|row| row.gain.is_some()), "{found:?}");
+        kept += usize::from(cured(&found, &hindrances));
+        wrong += usize::from(found.kept.iter().any(|kept| !hindrances[0].cures.contains(kept)));
+    }
+    println!("ended at 58 moments: cured in {kept}, {wrong} credit others");
+    assert!(kept > 20 && wrong <= 1, "{kept}, {wrong}");
 }
 
 /// The rates behind the short tests, on many machines.

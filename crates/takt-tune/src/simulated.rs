@@ -25,6 +25,8 @@ pub struct Simulated {
     pub stolen: f64,
     /// Blocks for which there is time.
     pub budget: usize,
+    /// Somebody ends it after so many blocks.
+    pub stopped_after: usize,
     at: usize,
     burst: usize,
     wander: f64,
@@ -38,6 +40,7 @@ impl Simulated {
             drift: (1.0, 400),
             stolen: 0.05,
             budget: usize::MAX,
+            stopped_after: usize::MAX,
             at: 0,
             burst: 0,
             wander: 0.0,
@@ -98,7 +101,11 @@ impl Bench for Simulated {
     }
 
     fn left(&self) -> usize {
-        self.budget - self.at
+        self.budget.min(self.stopped_after) - self.at
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.at >= self.stopped_after
     }
 }
 

@@ -79,8 +79,7 @@ impl<B: Bench> Search<'_, B> {
             }
             let is_short = rounds.len() < look;
             if rounds.len() < LOOKS[0] {
-                let note = "no time was left to look for what is rarer than a block: a longer --budget does";
-                self.found.notes.push(note.to_owned());
+                self.without_stretches();
                 break;
             }
             let is_clear = self.judge_stretches(&kept, &rounds);
@@ -89,6 +88,15 @@ impl<B: Bench> Search<'_, B> {
             }
         }
         Ok(())
+    }
+
+    fn without_stretches(&mut self) {
+        if self.bench.is_stopped() {
+            self.found.over = true;
+            return;
+        }
+        let note = "no time was left to look for what is rarer than a block: a longer --budget does";
+        self.found.notes.push(note.to_owned());
     }
 
     /// One stretch of each arm, in random order; none where the time was over before its end.

@@ -1,7 +1,7 @@
 //! From a target to the table: the loop is found, knobs are tried, searched, and everything is
 //! taken back.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use takt_rt::placement::{self, CpuSet};
@@ -67,7 +67,8 @@ pub fn tune(
     let trying = Instant::now();
     let knobs = match live.journal() {
         Some(journal) => {
-            catalog::tried(journal, about.scope, offered, &mut missing, &|| Instant::now() >= deadline)
+            let over = || Instant::now() >= deadline || stop.load(Ordering::Acquire);
+            catalog::tried(journal, about.scope, offered, &mut missing, &over)
         }
         None => Vec::new(),
     };
@@ -87,6 +88,10 @@ pub fn tune(
     let settings =
         SearchSettings { stretch: if is_rarer { options.search.stretch } else { 0 }, ..options.search };
     let found = if only_list { listed(&factors) } else { search(&mut live, &factors, &settings, progress)? };
+    if stop.load(Ordering::Acquire) && (found.measured == 0 || only_list) {
+        live.end()?;
+        return Err(TuneError::Stopped);
+    }
     let mut notes = found.notes.clone();
     notes.extend(live.refused.iter().map(|(why, times)| format!("refused {times} times: {why}")));
     if live.lost > 0 {
@@ -133,6 +138,7 @@ pub fn tune(
         block_s,
         budget_s,
         over: found.over,
+        stopped: found.stopped,
         undecided: found
             .undecided
             .iter()

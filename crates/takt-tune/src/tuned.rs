@@ -156,6 +156,8 @@ pub struct TuneReport {
     pub block_s: f64,
     /// The time was over before the search was.
     pub over: bool,
+    /// Because somebody ended it: this is what was measured by then.
+    pub stopped: bool,
     /// What was still in the search then, neither kept nor removed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undecided: Vec<String>,

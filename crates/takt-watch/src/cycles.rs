@@ -26,6 +26,12 @@ const NEWEST: usize = 64;
 /// So many periods without a release are silence, and not one that is under way.
 const SILENT: f64 = 4.0;
 
+/// So many newest wake-ups in a row that agree on another period: the loop has changed it.
+const CHANGED: usize = 32;
+/// Periods without a wake-up of the kind that began the cycles, while others went on as often as
+/// that: something else begins them now.
+const FORSAKEN: f64 = 8.0;
+
 /// More cycles in a period, on average, are no cycles of it.
 const MOST_PER_PERIOD: f64 = 1.5;
 
@@ -49,9 +55,17 @@ struct Series {
 }
 
 impl Series {
-    fn push(&mut self, time_ns: u64) {
-        push(&mut self.times, time_ns, MOST_TIMES);
-        self.count += 1;
+    fn extend(&mut self, activations: &[Activation]) {
+        self.times.extend(activations.iter().map(|one| one.planned_ns));
+        self.times.drain(..self.times.len().saturating_sub(MOST_TIMES));
+        self.count += activations.len() as u64;
+    }
+
+    /// Forgets all times but the newest, and searches anew.
+    fn keep(&mut self, newest: usize) {
+        self.times.drain(..self.times.len().saturating_sub(newest));
+        self.try_at = 0;
+        self.period = None;
     }
 
     /// Whether it wakes up about as often as a loop of this period, or more often.
@@ -71,6 +85,18 @@ impl Series {
         }
         self.period
     }
+}
+
+/// A loop that goes on with another period.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    /// When that was seen, CLOCK_MONOTONIC.
+    pub seen_ns: u64,
+    /// The periods before and since, nanoseconds.
+    pub from_ns: f64,
+    pub to_ns: f64,
+    /// How often it has changed it by now.
+    pub times: u64,
 }
 
 /// A cycle under way.
@@ -94,6 +120,10 @@ pub struct Cycles {
     next: u64,
     /// Releases that did not come.
     pub missed: u64,
+    /// How many did not come before each of the newest ones, and when those did.
+    newest_missed: VecDeque<(u64, u64)>,
+    /// The newest change of the period.
+    pub change: Option<Change>,
     last_planned_ns: Option<u64>,
     /// Distances of releases from a whole number of periods, nanoseconds.
     pub jitter_ns: VecDeque<u64>,
@@ -117,9 +147,10 @@ impl Cycles {
         given: Option<f64>,
         own_process: &dyn Fn(i32) -> bool,
     ) -> Vec<JobRecord> {
-        for one in activations {
-            self.all.push(one.planned_ns);
-            self.sources.entry(one.source).or_default().push(one.planned_ns);
+        self.all.extend(activations);
+        for part in activations.chunk_by(|a, b| a.source == b.source) {
+            let one = &part[0];
+            self.sources.entry(one.source).or_default().extend(part);
             if self.sources.len() > MOST_SOURCES {
                 let others = self.sources.iter().filter(|entry| *entry.0 != one.source);
                 let rarest = others.min_by_key(|entry| entry.1.count).map(|entry| *entry.0);
@@ -129,6 +160,9 @@ impl Cycles {
         // Of a program with several loops it is the period of one; a thread that wakes up more
         // seldom has its own, or none.
         let given = given.filter(|&given| self.all.is_as_frequent(given));
+        if given.is_none() {
+            self.follow_change();
+        }
         self.find_rhythm(given);
         self.is_reported = given.is_some();
         let mut finished = Vec::new();
@@ -164,6 +198,60 @@ impl Cycles {
             self.sources.iter().map(|(&source, series)| (source, series.count)).collect();
         wakers.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
         wakers
+    }
+
+    /// Forgets a rhythm that the thread has left behind: a search among all of its times would find
+    /// it for as long as they are the most, and miss a release of it at every place.
+    fn follow_change(&mut self) {
+        let Some(Rhythm { source, period: Some(Period { ns, .. }) }) = self.rhythm else { return };
+        let is_near = |distance: f64, ns: f64| (distance / ns - 1.0).abs() < 0.25;
+        let of = |series: &Series, newest: usize| -> Vec<f64> {
+            let newest = series.times.range(series.times.len().saturating_sub(newest + 1)..);
+            newest.clone().zip(newest.skip(1)).map(|(a, b)| b.saturating_sub(*a) as f64).collect()
+        };
+        if let Some(source) = source {
+            let last_ns = self.sources.get(&source).and_then(|series| series.times.back().copied());
+            let (Some(last_ns), Some(&newest_ns)) = (last_ns, self.all.times.back()) else { return };
+            let since = self.all.times.len() - self.all.times.partition_point(|&time_ns| time_ns <= last_ns);
+            if since >= CHANGED && newest_ns.saturating_sub(last_ns) as f64 > FORSAKEN * ns {
+                self.sources.remove(&source);
+                self.all.keep(since);
+                self.rhythm = None;
+                self.last_planned_ns = None;
+                self.jitter_ns.clear();
+                return;
+            }
+        }
+        let Some(series) = source.and_then(|source| self.sources.get_mut(&source)) else { return };
+        // What goes on as before costs no more than this.
+        if of(series, 2).iter().any(|&distance| is_near(distance, ns)) {
+            return;
+        }
+        let distances = of(series, MOST_TIMES);
+        let newest = &distances[distances.len().saturating_sub(CHANGED)..];
+        let Some(now_ns) = period::steady(newest) else { return };
+        let agreeing = distances.iter().rev().take_while(|&&distance| is_near(distance, now_ns)).count();
+        // A burst of wake-ups is no period either.
+        if agreeing < CHANGED || agreeing as f64 * now_ns <= SILENT * ns {
+            return;
+        }
+        let ratio = now_ns / ns;
+        // Every second release, say, is no other period: the loop may have lost the others.
+        if ratio.round() >= 1.0 && (ratio - ratio.round()).abs() < 0.1 {
+            return;
+        }
+        series.keep(agreeing + 1);
+        let [since_ns, seen_ns] =
+            [series.times.front(), series.times.back()].map(|one| one.copied().unwrap_or(0));
+        self.all.keep(agreeing + 1);
+        // They were missed by a period that was none any more.
+        let since = self.newest_missed.iter().filter(|(planned_ns, _)| *planned_ns > since_ns);
+        self.missed = self.missed.saturating_sub(since.map(|(_, missed)| missed).sum());
+        self.newest_missed.clear();
+        self.jitter_ns.clear();
+        self.rhythm = None;
+        let times = self.change.map_or(0, |change| change.times) + 1;
+        self.change = Some(Change { seen_ns, from_ns: ns, to_ns: now_ns, times });
     }
 
     /// What begins the cycles: the most frequent kind of wake-up that has a period, or that has the
@@ -257,7 +345,11 @@ impl Cycles {
         {
             let distance = one.planned_ns.saturating_sub(last_ns) as f64;
             let periods = (distance / period.ns).round();
-            self.missed += (periods as u64).saturating_sub(1);
+            let missed = (periods as u64).saturating_sub(1);
+            self.missed += missed;
+            if missed > 0 {
+                push(&mut self.newest_missed, (one.planned_ns, missed), 2 * CHANGED);
+            }
             push(&mut self.jitter_ns, (distance - periods.max(1.0) * period.ns).abs() as u64, MOST_TIMES);
         }
         self.last_planned_ns = Some(one.planned_ns);
@@ -362,6 +454,51 @@ mod tests {
             seldom.add(&[woken(at_ns, Source::Thread(7))], Some(2e6), &|_| false);
         }
         assert_ne!(seldom.period_ns(false), Some(2e6));
+    }
+
+    /// 1000 wake-ups every `before` us and 400 every `after` us, of two kinds where `other`; twenty
+    /// at a time.
+    fn changed(before: u64, after: u64, other: bool) -> Cycles {
+        let mut cycles = Cycles::default();
+        let mut at_ns = 1_000_000_000;
+        let mut all = Vec::new();
+        for (count, us, source) in [(1000, before, 1), (400, after, if other { 2 } else { 1 })] {
+            for _ in 0..count {
+                at_ns += us * 1000;
+                all.push(woken(at_ns, Source::Timer(source)));
+            }
+        }
+        for part in all.chunks(20) {
+            cycles.add(part, None, &|_| false);
+        }
+        cycles
+    }
+
+    #[test]
+    fn a_loop_that_changes_its_period_misses_nothing_by_the_old_one() {
+        for (before, after) in [(2000, 5000), (2000, 3000), (5000, 2000), (2000, 1000), (1000, 125)] {
+            let cycles = changed(before, after, false);
+            let period_us = cycles.period_ns(false).map(|ns| (ns / 1e3).round() as u64);
+            assert_eq!(period_us, Some(after), "{before} to {after}");
+            assert!(cycles.missed <= 2, "{before} to {after}: {} missed", cycles.missed);
+            let change = cycles.change.unwrap();
+            assert_eq!((change.times, (change.from_ns / 1e3).round() as u64), (1, before));
+        }
+    }
+
+    #[test]
+    fn a_loop_that_comes_to_every_second_release_misses_the_others() {
+        let cycles = changed(2000, 4000, false);
+        assert_eq!(cycles.period_ns(false).map(|ns| (ns / 1e5).round()), Some(20.0));
+        assert!(cycles.missed >= 399 && cycles.change.is_none(), "{} missed", cycles.missed);
+    }
+
+    #[test]
+    fn a_loop_that_something_else_wakes_from_now_on_goes_on() {
+        let cycles = changed(2000, 3000, true);
+        assert_eq!(cycles.rhythm.and_then(|rhythm| rhythm.source), Some(Source::Timer(2)));
+        assert_eq!(cycles.period_ns(false).map(|ns| (ns / 1e5).round()), Some(30.0));
+        assert!(cycles.missed <= 2, "{} missed", cycles.missed);
     }
 
     #[test]

@@ -16,7 +16,9 @@ pub enum WatchError {
     )]
     NoCgroup { path: std::path::PathBuf },
     /// A link cannot be followed.
-    #[error("--link {link}: no packet socket: {source}; give CAP_NET_RAW, or run as root")]
+    #[error(
+        "--link {link}: no packet socket: {source}. Fix: run as root, or `setcap cap_net_raw+ep PROGRAM`, or give the container CAP_NET_RAW"
+    )]
     Link { link: crate::link::Endpoint, source: std::io::Error },
     /// A bus cannot be followed.
     #[cfg(feature = "ethercat")]
@@ -43,4 +45,18 @@ pub enum WatchError {
     Picture { path: std::path::PathBuf, source: takt_trace::perfetto::PerfettoError },
     #[error("{path}: {source}")]
     File { path: std::path::PathBuf, source: std::io::Error },
+}
+
+impl WatchError {
+    /// Whether this process may not do it, where another may.
+    pub(crate) fn is_of_rights(&self) -> bool {
+        match self {
+            Self::Link { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+            #[cfg(feature = "ethercat")]
+            Self::Interface { source, .. } => {
+                matches!(source, takt_link_ethercat::segment::raw::InterfaceError::NoRight { .. })
+            }
+            _ => false,
+        }
+    }
 }

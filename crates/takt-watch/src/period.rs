@@ -84,7 +84,7 @@ fn in_range(ns: f64) -> bool {
 
 /// The period of a series whose distances are nearly all a whole number of it: what most loops
 /// have, for little work.
-fn steady(distances: &[f64]) -> Option<f64> {
+pub(crate) fn steady(distances: &[f64]) -> Option<f64> {
     let mut sorted = distances.to_vec();
     let median = median(&mut sorted)?;
     let (mut whole, mut cycles, mut counted) = (0.0, 0.0, 0_usize);

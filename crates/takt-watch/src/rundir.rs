@@ -6,10 +6,9 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::{Map, Value};
 use takt_rt::jobs::JobRecord;
-use takt_rundir::{Measure, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, SampleFile, utc_now};
+use takt_rundir::{Measure, NumberFile, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
 use takt_trace::analysis::Thresholds;
 use takt_trace::perfetto::{Argument, PerfettoError, Task, Writer};
 
@@ -34,14 +33,8 @@ const MOST_THREADS: usize = 64;
 /// Rows are handed to the kernel so often.
 const FLUSHED: Duration = Duration::from_secs(1);
 
-/// A row of a thread's file.
-#[derive(Debug, Serialize)]
-struct Row {
-    index: u64,
-    planned_ns: u64,
-    wake_ns: u64,
-    end_ns: u64,
-}
+/// Columns of a thread's file.
+const COLUMNS: [&str; 4] = ["index", "planned_ns", "wake_ns", "end_ns"];
 
 /// A run directory that is being written.
 #[derive(Debug)]
@@ -49,9 +42,12 @@ pub struct Recording {
     dir: RunDir,
     header: RunHeader,
     extra: Map<String, Value>,
-    files: BTreeMap<i32, SampleFile>,
+    files: BTreeMap<i32, NumberFile>,
     rows: bool,
     flushed: Instant,
+    /// Why it is not whole: what is measured goes on without it.
+    failed: Option<WatchError>,
+    rows_lost: u64,
 }
 
 impl Recording {
@@ -67,8 +63,16 @@ impl Recording {
         let header = RunHeader::new("watch", target);
         let mut extra = Map::new();
         extra.insert(takt_rundir::COMMAND_KEY.to_owned(), Value::String(takt_rundir::command_line()));
-        let recording =
-            Self { dir, header, extra, files: BTreeMap::new(), rows: true, flushed: Instant::now() };
+        let recording = Self {
+            dir,
+            header,
+            extra,
+            files: BTreeMap::new(),
+            rows: true,
+            flushed: Instant::now(),
+            failed: None,
+            rows_lost: 0,
+        };
         recording.write_header()?;
         Ok(recording)
     }
@@ -98,8 +102,23 @@ impl Recording {
         Ok(self.dir.write_json(RUN_FILE, &all)?)
     }
 
-    /// Cycles of a thread.
-    pub(crate) fn jobs(&mut self, tid: i32, jobs: &[JobRecord]) -> Result<(), WatchError> {
+    /// Why it could not be written as a whole: a disk that is full, say. The report is whole all
+    /// the same.
+    pub fn failed(&self) -> Option<&WatchError> {
+        self.failed.as_ref()
+    }
+
+    /// Cycles of a thread. After a failure no others are kept: a hole would not be seen later.
+    pub(crate) fn jobs(&mut self, tid: i32, jobs: &[JobRecord]) {
+        if self.failed.is_some() {
+            self.rows_lost += jobs.len() as u64;
+        } else if let Err(error) = self.keep(tid, jobs) {
+            self.rows_lost += jobs.len() as u64;
+            self.failed = Some(error);
+        }
+    }
+
+    fn keep(&mut self, tid: i32, jobs: &[JobRecord]) -> Result<(), WatchError> {
         if !self.rows {
             return Ok(());
         }
@@ -107,7 +126,7 @@ impl Recording {
         let file = match self.files.entry(tid) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) if space => {
-                entry.insert(self.dir.samples(&file_name(tid))?)
+                entry.insert(self.dir.numbers(&file_name(tid), &COLUMNS)?)
             }
             std::collections::btree_map::Entry::Vacant(_) => return Ok(()),
         };
@@ -116,7 +135,7 @@ impl Recording {
                 break;
             }
             let &JobRecord { index, planned_ns, wake_ns, end_ns, .. } = job;
-            file.push(&Row { index, planned_ns, wake_ns, end_ns })?;
+            file.push(&[index, planned_ns, wake_ns, end_ns])?;
         }
         // A kill loses no more than the second under way. More often would cost a system call for
         // each thread every time.
@@ -129,11 +148,21 @@ impl Recording {
         Ok(())
     }
 
-    /// Writes everything else and seals it.
-    pub(crate) fn finish(&mut self, report: &Report, history: Option<&History>) -> Result<(), WatchError> {
+    /// Writes everything else and seals it; as far as it can be.
+    pub(crate) fn finish(&mut self, report: &Report, history: Option<&History>) {
+        if let Err(error) = self.write_all(report, history) {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    fn write_all(&mut self, report: &Report, history: Option<&History>) -> Result<(), WatchError> {
         self.header.finished_utc = Some(utc_now());
-        self.header.records_lost = report.lost_events;
+        self.header.records_lost = report.lost_events + self.rows_lost;
         self.header.problems.clone_from(&report.notes);
+        if let Some(error) = &self.failed {
+            let rows = self.rows_lost;
+            self.header.problems.push(format!("the last {rows} cycles have no row: {error}"));
+        }
         for thread in &report.threads {
             if self.files.contains_key(&thread.tid) {
                 self.header.measures.extend(measures(thread));

@@ -41,8 +41,9 @@ const ALIVE: Duration = Duration::from_millis(500);
 const NICE: i32 = -10;
 
 /// Watches until the time is over, `stop` is set or nothing of it runs any more; `see` gets a
-/// report after every part. Cycles are written to `recording` as they come, where there is one.
-/// Where kernel events cannot be had, it goes on with what /proc reports and the report says why.
+/// report after every part. Cycles are written to `recording` as they come, where there is one, and
+/// as far as they can be ([`Recording::failed`]). Where kernel events cannot be had, it goes on with
+/// what /proc reports and the report says why; so it does without a link that it has no right to.
 ///
 /// # Errors
 /// [`WatchError`].
@@ -53,6 +54,7 @@ pub fn watch(
     see: &mut dyn FnMut(&Report),
 ) -> Result<Report, WatchError> {
     let mut watcher = Watcher::new(options.target.clone(), options.settings);
+    watcher.watched.adopt();
     watcher.refresh();
     if !watcher.watched.is_there() {
         return Err(WatchError::Nobody { target: options.target.to_string() });
@@ -76,7 +78,7 @@ pub fn watch(
             let why = format!("{error}\n{advice}").trim_end().to_owned();
             let report = untraced(options, stop, see, watcher, &why);
             if let Some(recording) = recording {
-                recording.finish(&report, None)?;
+                recording.finish(&report, None);
             }
             Ok(report)
         }
@@ -157,9 +159,11 @@ fn is_last(
         }
         // Looking a target up costs a walk through /proc.
         if matches!(options.target, Target::Process(_) | Target::Tree(_)) && watcher.is_time_to_look(ALIVE) {
-            watcher.watched.refresh();
-            if !watcher.watched.is_there() {
-                return true;
+            if !watcher.watched.still_lives() {
+                watcher.watched.refresh();
+                if !watcher.watched.is_there() {
+                    return true;
+                }
             }
         }
         let now = Instant::now();
@@ -191,7 +195,6 @@ fn traced(
     let busy_ns = own_cpu_ns();
     let by = feed.by();
     let mut processes = followed(&watcher, &options.target);
-    let mut failed = None;
     let mut pythons = Pythons::new(options.settings.probes);
     pythons.refresh(&watcher.watched);
     // With those that have ended by the time of the report.
@@ -219,10 +222,8 @@ fn traced(
             pythons.refresh(&watcher.watched);
         }
         let mut sink = |tid: i32, jobs: &[JobRecord]| {
-            if let Some(recording) = recording.as_deref_mut()
-                && let Err(error) = recording.jobs(tid, jobs)
-            {
-                failed.get_or_insert(error);
+            if let Some(recording) = recording.as_deref_mut() {
+                recording.jobs(tid, jobs);
             }
         };
         match feed {
@@ -251,11 +252,8 @@ fn traced(
             see(&finish(&watcher, &pythons, &own));
         }
     };
-    if let Some(error) = failed {
-        return Err(error);
-    }
     if let Some(recording) = recording {
-        recording.finish(&report, Some(watcher.history()))?;
+        recording.finish(&report, Some(watcher.history()));
     }
     Ok(report)
 }
@@ -278,10 +276,12 @@ fn untraced(
             coarse.look(&watcher.watched);
         }
         let mut report = coarse.report(&options.target.to_string(), why);
+        report.notes.extend(watcher.notes.iter().cloned());
         watcher.take_packets(last);
         // Without events nobody can be blamed but the robot and the network.
         watcher.links.iter_mut().for_each(|link| link.pending.clear());
         report.links = watcher.links.iter().map(crate::link::Link::report).collect();
+        report.notes.extend(watcher.links.iter().flat_map(crate::link::Link::notes));
         if last {
             return report;
         }

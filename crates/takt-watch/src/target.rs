@@ -109,6 +109,8 @@ pub struct Watched {
     tree: BTreeSet<i32>,
     /// Threads that are no program's own: those of a runtime.
     left_out: BTreeSet<i32>,
+    /// Orphans of the tree are children of this process.
+    adopts: bool,
 }
 
 impl Watched {
@@ -123,6 +125,17 @@ impl Watched {
             processes: BTreeSet::new(),
             tree: BTreeSet::new(),
             left_out: BTreeSet::new(),
+            adopts: false,
+        }
+    }
+
+    /// Of a command also what it leaves behind when it ends, as a shell does with what it started in
+    /// the background: this process becomes its parent, and must have no other children then. What
+    /// was left before is init's, unless this process adopted orphans already.
+    pub(crate) fn adopt(&mut self) {
+        if let Target::Tree(_) = self.target {
+            takt_rt::child::adopt_orphans();
+            self.adopts = true;
         }
     }
 
@@ -134,6 +147,12 @@ impl Watched {
     /// Whether anything of what is watched is there at all, now.
     pub fn is_there(&self) -> bool {
         !self.processes.is_empty()
+    }
+
+    /// Whether any process that was there when it was looked up last still lives: a look at one file,
+    /// where looking up reads the names of all threads.
+    pub(crate) fn still_lives(&self) -> bool {
+        self.processes.iter().any(|&pid| lives(pid))
     }
 
     /// Does not watch these threads from now on.
@@ -180,6 +199,16 @@ impl Watched {
                 // until nothing is added.
                 let parents: Vec<(i32, i32)> =
                     all.iter().filter_map(|&pid| Some((pid, parent(pid)?))).collect();
+                if self.adopts {
+                    let adopted = parents.iter().filter(|&&(pid, parent)| parent == self.own && pid != *root);
+                    for &(pid, _) in adopted {
+                        self.tree.insert(pid);
+                        // Nobody else takes its status.
+                        if !lives(pid) {
+                            takt_rt::child::reap(pid);
+                        }
+                    }
+                }
                 loop {
                     let before = self.tree.len();
                     let children = parents.iter().filter(|(_, parent)| self.tree.contains(parent));
@@ -231,7 +260,9 @@ fn processes_below(path: &Path, depth: usize, found: &mut Vec<i32>) {
 }
 
 fn command_line(pid: i32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ")
+    // Arguments may be any bytes.
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).replace('\0', " ")
 }
 
 /// All processes, in order.

@@ -365,22 +365,26 @@ impl Watcher {
     /// Opens the links that the settings name.
     ///
     /// # Errors
-    /// [`WatchError::Link`].
+    /// [`WatchError::Link`], [`WatchError::Interface`]; without the right to any, a note says so.
     pub(crate) fn open_links(&mut self) -> Result<(), WatchError> {
         for endpoint in self.settings.links.into_iter().flatten() {
-            self.links.push(Link::open(endpoint, self.settings)?);
+            match Link::open(endpoint, self.settings) {
+                Ok(link) => self.links.push(link),
+                // The threads can be watched all the same.
+                Err(error) if error.is_of_rights() => {
+                    self.note(format!("missing: CAP_NET_RAW; {error}: nothing is said of that link"));
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
 
     /// Takes the packets that have passed since the last time, at the end with what is missing.
     pub(crate) fn take_packets(&mut self, last: bool) {
-        let is_there = self.watched.is_there();
-        for link in &mut self.links {
-            link.take(last);
-            if last && is_there {
-                link.end(monotonic_ns());
-            }
+        Link::take_all(&mut self.links, last);
+        if last && self.watched.is_there() {
+            self.links.iter_mut().for_each(|link| link.end(monotonic_ns()));
         }
     }
 
@@ -493,9 +497,9 @@ impl Known {
 
     /// Forgets the cycles that ended before `from_ns`, but the newest `fewest`.
     pub(crate) fn forget_jobs(&mut self, from_ns: u64, fewest: usize) {
-        while self.jobs.len() > fewest && self.jobs.front().is_some_and(|job| job.end_ns < from_ns) {
-            self.jobs.pop_front();
-        }
+        let most = self.jobs.len().saturating_sub(fewest);
+        let ended = self.jobs.iter().take(most).take_while(|job| job.end_ns < from_ns).count();
+        self.jobs.drain(..ended);
     }
 
     fn count(&mut self, finished: &[JobRecord]) {

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use takt_rt::clock::{monotonic_ns, thread_cpu_ns};
 use takt_rt::jobs::JobRecord;
-use takt_trace::bpf::{Awake, KernelFollower};
+use takt_trace::bpf::KernelFollower;
 use takt_trace::event::Span;
-use takt_trace::follow::Activation;
 use takt_trace::{Cause, Trace, TraceError, TraceOptions, Tracer};
 
 use crate::allowance::Allowance;
@@ -77,8 +76,8 @@ pub(crate) struct Windows {
 pub(crate) struct Followed {
     kernel: KernelFollower,
     lost: u64,
-    /// Kept for its memory.
-    records: Vec<Awake>,
+    /// Threads of the records of one time; kept for its memory.
+    awake: BTreeSet<i32>,
 }
 
 impl Followed {
@@ -87,7 +86,7 @@ impl Followed {
     /// # Errors
     /// [`TraceError`].
     pub(crate) fn start() -> Result<Self, TraceError> {
-        Ok(Self { kernel: KernelFollower::start()?, lost: 0, records: Vec::new() })
+        Ok(Self { kernel: KernelFollower::start()?, lost: 0, awake: BTreeSet::new() })
     }
 }
 
@@ -217,31 +216,36 @@ impl Watcher {
         if let Err(error) = followed.kernel.follow(wanted) {
             self.notes.insert(format!("not all threads are followed: {error}"));
         }
-        let records = &mut followed.records;
-        records.clear();
-        followed.kernel.drain(&mut |awake| records.push(awake));
-        self.events += records.len() as u64;
-        // Those of one thread stay in the order of time.
-        records.sort_by_key(|awake| awake.tid);
+        let (threads, seen, events) = (&mut self.follower.threads, &mut followed.awake, &mut self.events);
+        seen.clear();
+        // A record is 150 bytes: each goes to its thread at once, instead of being sorted by it.
+        let mut newest = 0;
+        followed.kernel.drain(&mut |awake| {
+            *events += 1;
+            if awake.tid != newest {
+                newest = awake.tid;
+                seen.insert(newest);
+            }
+            let thread = threads.entry(awake.tid).or_default();
+            let activation = thread.take(&awake);
+            thread.activations.push(activation);
+        });
         let lost = followed.kernel.lost();
         self.lost_events += lost.saturating_sub(followed.lost);
         followed.lost = lost;
         let from_ns = self.span_ns.map_or(now_ns, |span| span.0);
         self.span_ns = Some((from_ns, now_ns));
-        let mut silent: BTreeSet<i32> = BTreeSet::new();
         if last {
-            silent.extend(self.follower.threads.keys());
+            seen.extend(self.follower.threads.keys());
         }
-        let mut parts: Vec<(i32, Vec<Activation>)> = Vec::new();
-        for part in records.chunk_by(|a, b| a.tid == b.tid) {
-            let tid = part[0].tid;
-            silent.remove(&tid);
-            let thread = self.follower.threads.entry(tid).or_default();
-            parts.push((tid, part.iter().map(|awake| thread.take(awake)).collect()));
-        }
-        parts.extend(silent.into_iter().map(|tid| (tid, Vec::new())));
-        for (tid, activations) in parts {
+        for tid in std::mem::take(seen) {
+            let Some(thread) = self.follower.threads.get_mut(&tid) else { continue };
+            let mut activations = std::mem::take(&mut thread.activations);
             let finished = self.finish_cycles(tid, &activations, last);
+            activations.clear();
+            if let Some(thread) = self.follower.threads.get_mut(&tid) {
+                thread.activations = activations;
+            }
             if let Some(known) = self.known.get_mut(&tid) {
                 known.forget_jobs(now_ns.saturating_sub(10 * USUAL_NS), 2 * USUAL);
             }
@@ -268,6 +272,11 @@ impl Watcher {
         let mut set_aside_ns = 0.0;
         for (tid, one) in late {
             let Some(known) = self.known.get_mut(&tid) else { continue };
+            let late_ns = one.job.lateness_ns().max(one.job.response_ns());
+            if !windows.allowance.may_take(late_ns) {
+                known.unjudged += 1;
+                continue;
+            }
             let jobs = known.jobs.make_contiguous();
             let Ok(index) = jobs.binary_search_by_key(&one.job.index, |job| job.index) else {
                 known.unjudged += 1;
@@ -278,7 +287,6 @@ impl Watcher {
             with.push(span);
             let with = joined(with);
             let more_ns = length(&with).saturating_sub(length(&spans));
-            let late_ns = one.job.lateness_ns().max(one.job.response_ns());
             let taken = if windows.batches.len() < MOST_BATCHES {
                 windows.allowance.take(more_ns, late_ns)
             } else {

@@ -8,9 +8,11 @@ mod takt;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::MutexGuard;
+use std::time::Duration;
 
 use serde_json::Value;
 use takt::{alone, folders, has, missing, read_json, refusal, root, stderr, stdout, takt as run, wait_for};
@@ -158,42 +160,189 @@ fn can_trace() -> bool {
     can
 }
 
-/// Starts a search and returns when it measures.
-fn searching(workspace: &Workspace) -> Ended {
-    let mut child =
-        run(["tune", "--json", "--seconds", "600", "--pid", &workspace.pid().to_string(), "--state"])
+/// A search that has said something with `word` in it; nothing is waited for without one.
+/// Its result goes into a file, and a folder.
+struct Search {
+    child: Ended,
+    result: PathBuf,
+    out: PathBuf,
+    /// Whether it ended before it said that.
+    is_over: bool,
+}
+
+impl Search {
+    fn start(workspace: &Workspace, word: Option<&str>, arguments: &[&str]) -> Self {
+        let [result, out] = ["result.json", "out"].map(|name| workspace.folder.path().join(name));
+        let _ = fs::remove_dir_all(&out);
+        let mut child = run(["tune", "--json", "--pid", &workspace.pid().to_string(), "--state"])
             .arg(&workspace.state)
-            .stdout(Stdio::null())
+            .arg("--out")
+            .arg(&out)
+            .args(arguments)
+            // Its own, so that what a terminal sends to all of a group goes to nobody else.
+            .process_group(0)
+            .stdout(fs::File::create(&result).unwrap())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-    let mut message = String::new();
-    let mut lines = BufReader::new(child.stderr.take().unwrap());
-    while !message.contains("screening") {
-        let mut line = String::new();
-        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "{message}");
-        message += &line;
+        let mut message = String::new();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let mut is_over = false;
+        while word.is_some_and(|word| !message.contains(word)) && !is_over {
+            let mut line = String::new();
+            is_over = lines.read_line(&mut line).unwrap() == 0;
+            message += &line;
+        }
+        // What it says later must not make it end.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Self { child: Ended(child), result, out, is_over }
     }
-    // What it says later must not make it end.
-    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-    Ended(child)
+
+    fn pid(&self) -> i32 {
+        self.child.0.id() as i32
+    }
+
+    /// Sends it a signal; a negative number to all of its group.
+    fn signal(&self, signal: i32) {
+        let to = if signal < 0 { -self.pid() } else { self.pid() };
+        // SAFETY: signals a child of this test that is not yet waited for, or its group.
+        unsafe { libc::kill(to, signal.abs()) };
+    }
+
+    /// What it printed, which is in its folder as well; None where it printed nothing.
+    fn report(&self) -> Option<Value> {
+        let text = fs::read_to_string(&self.result).unwrap();
+        if text.is_empty() {
+            return None;
+        }
+        let report = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!(read_json(&self.out.join("tune.json")), report);
+        Some(report)
+    }
+}
+
+/// Starts a search and returns when it measures.
+fn searching(workspace: &Workspace) -> Ended {
+    let search = Search::start(workspace, Some("screening"), &["--seconds", "600"]);
+    assert!(!search.is_over, "it ended before it measured");
+    search.child
 }
 
 #[test]
 fn after_a_kill_and_after_control_c_everything_is_as_it_was() {
     let Some(workspace) = Workspace::new(true) else { return };
     for signal in [libc::SIGKILL, libc::SIGINT] {
-        let mut child = searching(&workspace);
+        let mut search =
+            Search::start(&workspace, Some("screening"), &["--seconds", "600", "--block", "60ms"]);
         // In the middle of a block of which something is set.
         workspace.await_change();
         let saved = read_json(&workspace.state);
         assert!(!saved["threads"].as_array().unwrap().is_empty(), "{saved}");
-        // SAFETY: signals a child of this test that is not yet waited for.
-        unsafe { libc::kill(child.0.id() as i32, signal) };
-        child.0.wait().unwrap();
+        if signal == libc::SIGINT {
+            // Some blocks of the first pairs.
+            std::thread::sleep(Duration::from_millis(1500));
+        }
+        search.signal(signal);
+        let status = search.child.0.wait().unwrap();
         // After a kill it is the watchdog's turn.
         workspace.await_restored(&format!("after signal {signal}"));
+        if signal == libc::SIGINT {
+            assert_eq!(status.code(), Some(2));
+            let report = search.report().expect("what was measured is reported");
+            assert_eq!(report["stopped"], true, "{report:#}");
+            assert!(report["blocks"].as_u64().unwrap() > 0, "{report:#}");
+            assert!(report["notes"].to_string().contains("stopped before the search was over"), "{report:#}");
+        }
     }
+}
+
+/// Every setting of this machine, by a program that has nothing of Takt.
+fn all_settings(to: &Path) {
+    let script = root().join("tests/clients/settings.py");
+    let output = Command::new("python3").arg(script).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    fs::write(to, output.stdout).unwrap();
+}
+
+/// Searches that are ended at moments of all of their stages, in each way that there is: whatever
+/// the way, all settings are as before, and what was measured is reported where there is anybody
+/// left to report. TAKT_TUNE_MOMENTS: so many (42).
+#[test]
+#[ignore = "some minutes"]
+fn a_search_is_ended_at_each_moment_in_each_way() {
+    const WORDS: [&str; 6] = ["looking for", "the loop:", "can be set", "screening", "halving", "ablation"];
+    // Signals with the pause before each, milliseconds; 0 kills the watchdogs.
+    const WAYS: [(&str, &[(u64, i32)]); 7] = [
+        ("Ctrl-C", &[(0, libc::SIGINT)]),
+        ("Ctrl-C of a terminal", &[(0, -libc::SIGINT)]),
+        ("Ctrl-C twice at once", &[(0, libc::SIGINT), (50, libc::SIGINT)]),
+        ("Ctrl-C by somebody who will not wait", &[(0, libc::SIGINT), (550, libc::SIGINT)]),
+        ("SIGTERM", &[(0, libc::SIGTERM)]),
+        ("watchdogs killed, then Ctrl-C", &[(0, 0), (0, libc::SIGINT)]),
+        ("SIGKILL", &[(0, libc::SIGKILL)]),
+    ];
+    let Some(workspace) = Workspace::with_loop(true, ["0.004", "400000"]) else { return };
+    let moments = std::env::var("TAKT_TUNE_MOMENTS").map_or(42, |text| text.parse().unwrap());
+    let [before, after] = ["before", "after"].map(|name| workspace.folder.path().join(name));
+    let (mut partial, mut whole, mut nothing, mut wrong) = (0, 0, 0, 0);
+    for moment in 0..moments {
+        let (word, (way, signals)) = (WORDS[moment / WAYS.len() % WORDS.len()], WAYS[moment % WAYS.len()]);
+        // Spread, and the same in each run.
+        let delay_ms = (moment as u64 * 367) % 1100;
+        all_settings(&before);
+        let began = std::time::Instant::now();
+        let mut search =
+            Search::start(&workspace, Some(word), &["--seconds", "25", "--block", "60ms", "--link", "lo"]);
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        let at_s = began.elapsed().as_secs_f64();
+        for &(pause_ms, signal) in signals {
+            std::thread::sleep(Duration::from_millis(pause_ms));
+            match signal {
+                0 => watchdogs_of(search.pid() as u32).into_iter().for_each(kill),
+                signal => search.signal(signal),
+            }
+        }
+        let asked = std::time::Instant::now();
+        let status = search.child.0.wait().unwrap();
+        let took_s = asked.elapsed().as_secs_f64();
+        wait_for("the end of the state file", || (!workspace.state.exists()).then_some(()));
+        // Ended in order: the watchdogs go by themselves.
+        std::thread::sleep(Duration::from_millis(200));
+        all_settings(&after);
+        let compared = Command::new("python3")
+            .arg(root().join("tests/clients/settings.py"))
+            .arg("--differ")
+            .args([&before, &after])
+            .output()
+            .unwrap();
+        let report = search.report();
+        let said = match &report {
+            None => "nothing".to_owned(),
+            Some(report) => format!("{} blocks, stopped {}", report["blocks"], report["stopped"]),
+        };
+        println!(
+            "{moment}: \"{word}\"{} + {delay_ms} ms (at {at_s:.1} s), {way}: ended with {status} after {took_s:.2} s, reported {said}; {}",
+            if search.is_over { " (over before)" } else { "" },
+            stdout(&compared).trim()
+        );
+        wrong += usize::from(!compared.status.success());
+        match &report {
+            Some(report) if report["stopped"] == true => {
+                partial += 1;
+                assert!(report["blocks"].as_u64().unwrap() > 0 && status.code() == Some(2), "{report:#}");
+            }
+            Some(report) => {
+                assert!(report["blocks"].as_u64().unwrap() > 0 && status.success(), "{report:#}");
+                whole += 1;
+            }
+            None => nothing += 1,
+        }
+    }
+    println!(
+        "{moments} moments: {wrong} with a setting that differs; reported: {partial} what was measured by then, {whole} whole, {nothing} nothing"
+    );
+    assert_eq!(wrong, 0);
+    assert_eq!(workspace.now(), workspace.before);
 }
 
 /// The watchdogs of a search, whichever of its threads started them.
@@ -311,7 +460,7 @@ fn an_apply_that_is_killed_is_undone() {
     let mut undone = 0;
     for round in 0..10 {
         let mut child = doctor("--apply").stdout(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(3 * round));
+        std::thread::sleep(Duration::from_millis(3 * round));
         kill(child.id() as i32);
         child.wait().unwrap();
         let there = state.exists();

@@ -56,8 +56,7 @@ pub(super) fn reap(launched: u32) {
         if pid == 0 || !is_adopted(pid as u32, launched) {
             return;
         }
-        // SAFETY: no place for the status is given.
-        unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
+        takt_rt::child::reap(pid);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a link is called on the command line.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use takt_rt::config::SettingError;
@@ -18,7 +18,7 @@ pub enum Endpoint {
     /// `tcp:HOST:PORT`.
     Tcp {
         /// The robot's address.
-        host: Ipv4Addr,
+        host: IpAddr,
         /// The robot's port.
         port: u16,
     },
@@ -77,6 +77,7 @@ impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Udp { port } => write!(f, "udp:{port}"),
+            Self::Tcp { host: IpAddr::V6(host), port } => write!(f, "tcp:[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
             Self::Ethercat { interface } => write!(f, "{}:ethercat", interface.as_str()),
         }
@@ -87,8 +88,8 @@ impl FromStr for Endpoint {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
-        const ACCEPTED: &str = "accepted are udp:PORT (the program's own port), tcp:HOST:PORT (the robot's address, IPv4, and port) and \
-                                INTERFACE:ethercat (the master's interface)";
+        const ACCEPTED: &str = "accepted are udp:PORT (the program's own port), tcp:HOST:PORT (the robot's address, as 192.0.2.1 or [2001:db8::1], and port) \
+                                and INTERFACE:ethercat (the master's interface)";
         let refused = || SettingError::value("--link", text.to_owned(), ACCEPTED);
         let port = |text: &str| text.parse::<u16>().ok().filter(|&port| port > 0).ok_or_else(refused);
         if let Some(rest) = text.strip_prefix("udp:") {
@@ -96,7 +97,12 @@ impl FromStr for Endpoint {
         }
         if let Some(rest) = text.strip_prefix("tcp:") {
             let (host, number) = rest.rsplit_once(':').ok_or_else(refused)?;
-            let host = host.parse().map_err(|_| refused())?;
+            let in_brackets = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            let host = match in_brackets {
+                Some(host) => host.parse::<Ipv6Addr>().map(IpAddr::from).ok(),
+                None => host.parse::<std::net::Ipv4Addr>().map(IpAddr::from).ok(),
+            };
+            let host = host.ok_or_else(refused)?;
             return Ok(Self::Tcp { host, port: port(number)? });
         }
         let name = text.strip_suffix(":ethercat").and_then(InterfaceName::new);
@@ -110,14 +116,22 @@ mod tests {
 
     #[test]
     fn links_are_named_as_they_are_given() {
-        for text in ["udp:50002", "tcp:192.0.2.1:30004", "eth0:ethercat", "enp0s31f6.1234:ethercat"] {
+        for text in [
+            "udp:50002",
+            "tcp:192.0.2.1:30004",
+            "tcp:[2001:db8::1]:30004",
+            "eth0:ethercat",
+            "enp0s31f6.1234:ethercat",
+        ] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
         for (text, word) in [
             ("udp:0", "udp:PORT"),
             ("udp:", "udp:PORT"),
             ("tcp:30004", "tcp:HOST:PORT"),
-            ("tcp:robot:30004", "IPv4"),
+            ("tcp:robot:30004", "192.0.2.1"),
+            ("tcp:2001:db8::1:30004", "[2001:db8::1]"),
+            ("tcp:[192.0.2.1]:30004", "192.0.2.1"),
             (":ethercat", "INTERFACE"),
             ("an-interface-too-long:ethercat", "INTERFACE"),
             ("x", "--link"),

@@ -4,6 +4,7 @@
 //! the send to their return.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use takt_stats::{Recorder, Summary};
@@ -175,10 +176,17 @@ const MOST_BEHIND: u32 = 32;
 /// Violations that are reported one by one.
 const MOST_WORST: usize = 20;
 
+/// Robots that one port is told apart for.
+const MOST_PEERS: usize = 8;
+/// A robot or a connection that is silent for so long may be gone, and another one in its place.
+const GONE_NS: u64 = 1_000_000_000;
+
 /// Where its packets are seen.
 #[derive(Debug)]
 enum Source {
     Tap(Box<Tap>),
+    /// By the tap of another link of the same endpoint: several robots send to the same port.
+    Beside,
     #[cfg(feature = "ethercat")]
     Bus(Box<Bus>),
 }
@@ -188,6 +196,16 @@ enum Source {
 pub(crate) struct Link {
     endpoint: Endpoint,
     source: Source,
+    /// Whose packets these are ([`Packet::peer`]), once it is known.
+    peer: Option<(IpAddr, u16)>,
+    /// It is one of several of its endpoint.
+    is_one_of_several: bool,
+    /// Packets of others that could not be told apart any more.
+    mixed: u64,
+    /// Its connection has ended.
+    is_closed: bool,
+    /// So often another connection or a restarted robot took the place of the one before.
+    begun_anew: u64,
     times: VecDeque<u64>,
     try_at: u64,
     period_ns: Option<f64>,
@@ -230,10 +248,19 @@ impl Link {
                 Source::Tap(Box::new(tap?))
             }
         };
+        Self::of(endpoint, source, settings)
+    }
+
+    fn of(endpoint: Endpoint, source: Source, settings: Settings) -> Result<Self, WatchError> {
         let recorder = || Recorder::compact(None);
         Ok(Self {
             endpoint,
             source,
+            peer: None,
+            is_one_of_several: false,
+            mixed: 0,
+            is_closed: false,
+            begun_anew: 0,
             times: VecDeque::new(),
             try_at: 0,
             period_ns: settings.period_ns,
@@ -276,7 +303,7 @@ impl Link {
 
     fn deadline_ns(&self) -> Option<u64> {
         match self.source {
-            Source::Tap(_) => self.settings.deadline_ns(self.period_ns),
+            Source::Tap(_) | Source::Beside => self.settings.deadline_ns(self.period_ns),
             // As `takt ethercat analyse` has it: for most masters an answer that is not there by
             // then is late.
             #[cfg(feature = "ethercat")]
@@ -294,30 +321,87 @@ impl Link {
         threads: &BTreeSet<i32>,
     ) -> Violation {
         match self.source {
-            Source::Tap(_) => judge::blamed(trace, late, usual, threads),
+            Source::Tap(_) | Source::Beside => judge::blamed(trace, late, usual, threads),
             #[cfg(feature = "ethercat")]
             Source::Bus(_) => bus::blamed(trace, late, usual, threads),
         }
     }
 
-    /// Takes the packets that have passed since the last time; `last` where no other time follows.
-    pub(crate) fn take(&mut self, last: bool) {
-        match &mut self.source {
-            Source::Tap(tap) => {
-                let mut packets = Vec::new();
-                tap.drain(&mut |packet| packets.push(packet));
-                // The two ways are two queues of the kernel.
-                packets.sort_by_key(|packet| packet.time_ns);
-                for packet in packets {
-                    self.see(&packet);
+    /// Takes the packets that have passed `links` since the last time; `last` where no other time
+    /// follows. A port to which several robots send has a link for each of them.
+    pub(crate) fn take_all(links: &mut Vec<Self>, last: bool) {
+        for at in 0..links.len() {
+            if let Source::Tap(tap) = &mut links[at].source {
+                for packet in tap.drain() {
+                    let of = Self::whose(links, at, &packet);
+                    links[of].see(&packet);
                 }
             }
-            #[cfg(feature = "ethercat")]
-            Source::Bus(bus) => {
-                let seen = bus.drain();
-                for one in seen {
-                    self.see_frame(one);
-                }
+        }
+        for link in links {
+            link.take(last);
+        }
+    }
+
+    /// The link of a packet that the tap of the one at `tapped` saw.
+    fn whose(links: &mut Vec<Self>, tapped: usize, packet: &Packet) -> usize {
+        let endpoint = links[tapped].endpoint;
+        let its = |link: &Self| link.endpoint == endpoint && link.peer == Some(packet.peer);
+        if let Some(at) = links.iter().position(its) {
+            return at;
+        }
+        let of_it: Vec<usize> = (0..links.len()).filter(|&at| links[at].endpoint == endpoint).collect();
+        let is_udp = matches!(endpoint, Endpoint::Udp { .. });
+        let find =
+            |links: &[Self], is: &dyn Fn(&Self) -> bool| of_it.iter().copied().find(|&at| is(&links[at]));
+        let same_host = |link: &Self| link.peer.is_some_and(|peer| peer.0 == packet.peer.0);
+        if is_udp && !packet.incoming {
+            // An answer to another port of the robot's, or to all.
+            return find(links, &same_host).unwrap_or(tapped);
+        }
+        if let Some(at) = find(links, &|link| link.peer.is_none()) {
+            links[at].peer = Some(packet.peer);
+            return at;
+        }
+        let is_gone = |link: &Self| {
+            link.is_closed || link.times.back().is_some_and(|last| last + GONE_NS < packet.time_ns)
+        };
+        if let Some(at) = find(links, &|link| is_gone(link) && (!is_udp || same_host(link))) {
+            links[at].begin_anew(packet.peer);
+            return at;
+        }
+        if of_it.len() < MOST_PEERS
+            && let Ok(link) = Self::of(endpoint, Source::Beside, links[tapped].settings)
+        {
+            links.push(Self { peer: Some(packet.peer), ..link });
+            for (at, link) in links.iter_mut().enumerate() {
+                link.is_one_of_several |= of_it.contains(&at) || link.peer == Some(packet.peer);
+            }
+            return links.len() - 1;
+        }
+        let at = find(links, &same_host).unwrap_or(tapped);
+        links[at].mixed += 1;
+        at
+    }
+
+    /// Another connection, or the robot after a restart: nobody was late in between, and what was
+    /// not answered by then will not be.
+    fn begin_anew(&mut self, peer: (IpAddr, u16)) {
+        self.peer = Some(peer);
+        self.is_closed = false;
+        self.begun_anew += 1;
+        self.behind = 0;
+        self.times.clear();
+        let open = std::mem::take(&mut self.open);
+        open.into_iter().for_each(|exchange| self.remember(exchange));
+    }
+
+    fn take(&mut self, last: bool) {
+        #[cfg(feature = "ethercat")]
+        if let Source::Bus(bus) = &mut self.source {
+            let seen = bus.drain();
+            for one in seen {
+                self.see_frame(one);
             }
         }
         if last {
@@ -339,8 +423,8 @@ impl Link {
     pub(crate) fn end(&mut self, now_ns: u64) {
         /// Periods without a packet.
         const SILENT: u64 = 3;
-        let (Source::Tap(_), Some(period_ns), Some(&last_ns)) =
-            (&self.source, self.period_ns.map(|ns| ns as u64), self.times.back())
+        let (Source::Tap(_) | Source::Beside, false, Some(period_ns), Some(&last_ns)) =
+            (&self.source, self.is_closed, self.period_ns.map(|ns| ns as u64), self.times.back())
         else {
             return;
         };
@@ -359,6 +443,10 @@ impl Link {
     }
 
     fn see(&mut self, packet: &Packet) {
+        self.is_closed |= packet.closes;
+        if packet.data_bytes == 0 {
+            return;
+        }
         if !packet.incoming {
             if let Some(open) = self.open.pop_front() {
                 let answered_ns = Some(packet.time_ns);
@@ -499,13 +587,58 @@ impl Link {
         self.worst.truncate(self.settings.windows.max(MOST_WORST));
     }
 
+    /// What it is called in a report.
+    fn name(&self) -> String {
+        match (self.endpoint, self.peer.filter(|_| self.is_one_of_several)) {
+            (Endpoint::Udp { .. }, Some((host, port))) => format!("{} of {host} port {port}", self.endpoint),
+            (_, Some((_, port))) => format!("{} at port {port} of this end", self.endpoint),
+            (_, None) => self.endpoint.to_string(),
+        }
+    }
+
+    /// What a reader should know of it: nothing was seen, say.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let name = self.name();
+        let mut notes = Vec::new();
+        if self.packets == 0 {
+            let what = match self.endpoint {
+                Endpoint::Udp { .. } => "no UDP packet with data came to this port of this machine",
+                Endpoint::Tcp { .. } => "no TCP packet with data came from this address and port",
+                Endpoint::Ethercat { .. } => "no frame with process data passed this interface",
+            };
+            let elsewhere = match self.endpoint {
+                Endpoint::Ethercat { .. } => "",
+                _ => " (on the interfaces of this network namespace)",
+            };
+            notes.push(format!("--link {name}: {what}{elsewhere}, so nothing is said of it"));
+        }
+        if self.is_closed {
+            notes.push(format!("--link {name}: its connection was closed, and no other was made"));
+        }
+        if self.begun_anew > 0 {
+            notes.push(format!(
+                "--link {name}: {} times another connection, or a robot that had been started again, took the place of the one before; what \
+                 was between is not judged",
+                self.begun_anew
+            ));
+        }
+        if self.mixed > 0 {
+            notes.push(format!(
+                "--link {name}: more than {MOST_PEERS} robots or connections; {} packets of others are counted here, so that its period, gaps \
+                 and answers are not one robot's",
+                self.mixed
+            ));
+        }
+        notes
+    }
+
     pub(crate) fn report(&self) -> LinkReport {
         let mut blame = self.blame.clone();
         blame.sort_by_key(|entry| std::cmp::Reverse(entry.count));
         let margin = self.margins.summary();
         let period_us = self.period_ns.map(|ns| ns / 1e3);
         LinkReport {
-            name: self.endpoint.to_string(),
+            name: self.name(),
             packets: self.packets,
             answered: self.answered,
             period_us,
@@ -520,9 +653,14 @@ impl Link {
             robot_clock: self.stamps.report(self.period_ns),
             lost: match &self.source {
                 Source::Tap(tap) => tap.lost,
+                // Counted at the link that has the tap: nobody knows whose they were.
+                Source::Beside => 0,
                 #[cfg(feature = "ethercat")]
                 Source::Bus(bus) => bus.lost,
             },
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

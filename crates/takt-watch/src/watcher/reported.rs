@@ -36,6 +36,8 @@ impl Watcher {
             notes.push(format!("{} more notes of single moments are left out", self.notes_left_out));
         }
         notes.extend(self.stopped().take(MOST_SHARES));
+        notes.extend(self.changed().take(MOST_SHARES));
+        notes.extend(self.links.iter().flat_map(Link::notes));
         let unjudged: u64 = self.known.values().map(|known| known.unjudged).sum();
         if unjudged > 0 {
             let late: u64 = self.known.values().map(|known| known.late).sum();
@@ -96,6 +98,25 @@ impl Watcher {
                     silent_ns as f64 / 1e9
                 )
             })
+        })
+    }
+
+    /// Loops that have changed their period.
+    fn changed(&self) -> impl Iterator<Item = String> {
+        self.known.iter().filter_map(|(&tid, known)| {
+            let change = known.cycles.change?;
+            let name = &self.watched.threads.get(&tid)?.name;
+            let after_s = change.seen_ns.saturating_sub(self.span_ns?.0) as f64 / 1e9;
+            let others = match change.times {
+                1 => String::new(),
+                times => format!("; it has changed it {times} times"),
+            };
+            Some(format!(
+                "{name} (tid {tid}) changed its period from {:.3} ms to {:.3} ms, which was seen {after_s:.1} s after the begin{others}: its \
+                 rate is that of both",
+                change.from_ns / 1e6,
+                change.to_ns / 1e6
+            ))
         })
     }
 

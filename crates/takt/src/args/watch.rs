@@ -28,7 +28,8 @@ pub struct Watch {
     /// its id
     #[arg(long, value_name = "PATH", conflicts_with = "command")]
     pub cgroup: Option<PathBuf>,
-    /// Stop after so many seconds; without, Ctrl-C stops, or the end of what is watched
+    /// Stop after so many seconds; without, Ctrl-C stops, or the end of the process or the command
+    /// that is watched (by a name or a control group, others may come)
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
     /// The period of the loop, where it is known (2ms, 500us); it is found otherwise
@@ -45,8 +46,8 @@ pub struct Watch {
     /// known then
     #[arg(long)]
     pub let_idle: bool,
-    /// Follow the packets of a robot's loop: udp:PORT (the program's own port) or tcp:HOST:PORT
-    /// (the robot's, IPv4); up to four
+    /// Follow the packets of a robot's loop: udp:PORT (the program's own port), tcp:HOST:PORT (the
+    /// robot's; [2001:db8::1] of IPv6) or INTERFACE:ethercat (the master's); up to four
     #[arg(long, value_name = "LINK")]
     pub link: Vec<takt_watch::link::Endpoint>,
     /// Read all events of the machine instead of letting the kernel follow the threads (BPF):

@@ -88,7 +88,7 @@ pub fn run(args: &Tune) -> CommandResult {
     };
     // What is shown in guests is shown without the loop, whose load would only make them slower.
     let folder = if args.list && !args.guests { None } else { Some(folder(args.out.as_deref())?) };
-    if let (true, Some(folder)) = (args.guests, &folder)
+    if let (true, false, Some(folder)) = (args.guests, report.stopped, &folder)
         && let Err(error) = tune_guests::show(&mut report, &args.kernel, &folder.join("guests"))
     {
         report.notes.push(format!("the boot parameters were not tried in guests: {error}"));
@@ -101,7 +101,8 @@ pub fn run(args: &Tune) -> CommandResult {
     } else {
         print!("{}", print::tuned(&report));
     }
-    Ok(ExitCode::SUCCESS)
+    // What was asked for is a whole search.
+    Ok(if report.stopped { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
 /// Reads all of a robot's summary, so that its run never waits for a reader.

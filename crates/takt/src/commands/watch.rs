@@ -29,6 +29,8 @@ pub fn run(args: &args::Watch) -> CommandResult {
     let links = Endpoint::all(&args.link)?;
     #[cfg(feature = "otlp")]
     let collector = otlp::check(args.otlp.as_ref())?;
+    // Before it can end: a shell is gone at once, and what it left behind is init's then.
+    takt_rt::child::adopt_orphans();
     let mut child = start(args)?;
     let target = match (&child, args.pid, &args.name, &args.cgroup) {
         (Some(child), ..) => Target::Tree(i32::try_from(child.id())?),
@@ -88,6 +90,9 @@ pub fn run(args: &args::Watch) -> CommandResult {
     report.exit_status =
         status.and_then(|status| status.code().or(status.signal().map(|signal| 128 + signal)));
     report.run_dir = Some(recording.path().to_owned());
+    if let Some(error) = recording.failed() {
+        report.notes.push(format!("the run directory is not whole: {error}"));
+    }
     #[cfg(feature = "otlp")]
     if let Some(telemetry) = telemetry {
         keep(&latest, &report);
@@ -109,7 +114,16 @@ pub fn run(args: &args::Watch) -> CommandResult {
         let notes = report.notes.iter().filter(|note| note.starts_with("missing: "));
         notes.for_each(|note| eprintln!("takt: {note}"));
     }
-    Ok(if nothing || report.untraced.is_some() { ExitCode::from(2) } else { ExitCode::SUCCESS })
+    if let Some(error) = recording.failed() {
+        eprintln!("takt: the run directory is not whole; the report above is: {error}");
+    }
+    let named = |link: &Endpoint| report.links.iter().any(|one| one.name.starts_with(&link.to_string()));
+    let not_followed = !args.link.iter().all(named);
+    if not_followed {
+        report.notes.iter().filter(|note| note.contains("--link")).for_each(|note| eprintln!("takt: {note}"));
+    }
+    let short = nothing || not_followed || report.untraced.is_some() || recording.failed().is_some();
+    Ok(if short { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
 /// The last report that was made, for whoever looks on. It is taken out to be looked at, so that

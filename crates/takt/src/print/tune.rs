@@ -20,6 +20,9 @@ pub fn tuned(report: &TuneReport) -> String {
         "\ntuned: {} of {} ({}), {period}, as found {} on CPUs {}\n",
         report.aim, tunes.thread, tunes.process, tunes.policy, tunes.cpus
     );
+    if report.stopped {
+        out += "STOPPED before the search was over: what follows is what was measured by then\n";
+    }
     let kept: Vec<&KnobRow> = report.kept().collect();
     match (report.gain_us, kept.is_empty()) {
         _ if report.blocks == 0 => out += "\nnothing was searched: these settings can be tried here\n",
@@ -39,7 +42,12 @@ pub fn tuned(report: &TuneReport) -> String {
             let _ = writeln!(out, "\n{}, measured beside what is undecided", help(kept.len()));
         }
         (_, true) if report.over => {
-            let _ = writeln!(out, "\nthe time was too short to say what helps");
+            let short = if report.stopped {
+                "the search was stopped before it could"
+            } else {
+                "the time was too short to"
+            };
+            let _ = writeln!(out, "\n{short} say what helps");
         }
         _ => {
             let _ = writeln!(

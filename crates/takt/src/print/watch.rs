@@ -16,8 +16,34 @@ const MOST_WORST: usize = 3;
 /// Names in a list.
 const MOST_NAMES: usize = 3;
 
+/// Names hold whatever their programs put there: escape sequences that would change the terminal, or
+/// line ends that would make up a line.
+fn plain(report: &Report) -> Report {
+    let clean = |text: &mut String| {
+        if text.contains(char::is_control) {
+            *text = text.replace(char::is_control, "\u{fffd}");
+        }
+    };
+    let mut report = report.clone();
+    report.notes.iter_mut().chain(&mut report.proposals).for_each(clean);
+    report.totals.iter_mut().for_each(|total| clean(&mut total.who));
+    for thread in &mut report.threads {
+        clean(&mut thread.name);
+        thread.woken_by.iter_mut().chain(&mut thread.kept_by).for_each(|share| clean(&mut share.who));
+        thread.totals.iter_mut().for_each(|total| clean(&mut total.who));
+        thread.windows.iter_mut().for_each(|late| clean(&mut late.who));
+    }
+    report.links.iter_mut().flat_map(|link| &mut link.blame).for_each(|blame| clean(&mut blame.who));
+    for wait in report.python.iter_mut().flat_map(|python| python.lock.iter_mut().flatten()) {
+        clean(&mut wait.thread);
+        wait.holders.iter_mut().for_each(|share| clean(&mut share.who));
+    }
+    report
+}
+
 /// Everything.
 pub fn watched(report: &Report) -> String {
+    let report = &plain(report);
     let mut out = format!("\nwatched: {}, {:.1} s\n", report.target, report.seconds);
     if let Some(why) = &report.untraced {
         let _ = writeln!(out, "\nNO KERNEL EVENTS: {why}");
@@ -243,5 +269,28 @@ fn totals(out: &mut String, totals: &[Total]) {
             time(total.us),
             total.cycles
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_watch::{Settings, Target, Watcher};
+
+    use super::*;
+
+    #[test]
+    fn names_change_no_terminal_and_make_up_no_line() {
+        let mut report = Watcher::new(Target::Machine, Settings::default()).report();
+        report.notes.push("\u{1b}[2J of a note".to_owned());
+        report.totals.push(Total {
+            cause: Cause::HigherPriority,
+            who: "a\n  99.0 %  b\u{7}".to_owned(),
+            us: 1.0,
+            share: 1.0,
+            cycles: 1,
+        });
+        let text = watched(&report);
+        assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text:?}");
+        assert!(!text.lines().any(|line| line.trim_start().starts_with("99.0 %")), "{text}");
     }
 }
