@@ -316,12 +316,12 @@ fn a_search_is_ended_at_each_moment_in_each_way() {
             .output()
             .unwrap();
         let report = search.report();
-        let said = match &report {
+        let shown = match &report {
             None => "nothing".to_owned(),
             Some(report) => format!("{} blocks, stopped {}", report["blocks"], report["stopped"]),
         };
         println!(
-            "{moment}: \"{word}\"{} + {delay_ms} ms (at {at_s:.1} s), {way}: ended with {status} after {took_s:.2} s, reported {said}; {}",
+            "{moment}: \"{word}\"{} + {delay_ms} ms (at {at_s:.1} s), {way}: ended with {status} after {took_s:.2} s, reported {shown}; {}",
             if search.is_over { " (over before)" } else { "" },
             stdout(&compared).trim()
         );

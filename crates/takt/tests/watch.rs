@@ -123,8 +123,9 @@ fn control_c_keeps_what_was_measured() {
     assert!(dir.join("hashes.json").is_file() && dir.join("watch.json").is_file());
 }
 
-/// Ended at moments from before it handles signals to after its last second: what it prints is whole,
-/// its run is sealed, or it was ended before it began and left nothing that looks like a run's end.
+/// Ended at moments from before it handles signals to after its last second: what it prints is
+/// whole, its run is sealed, or it was ended before it began and left nothing that looks like a
+/// run's end.
 #[test]
 #[ignore = "a minute and a half"]
 fn a_watch_is_ended_at_each_moment_in_each_way() {
