@@ -240,7 +240,7 @@ fn after_a_kill_and_after_control_c_everything_is_as_it_was() {
         assert!(!saved["threads"].as_array().unwrap().is_empty(), "{saved}");
         if signal == libc::SIGINT {
             // Some blocks of the first pairs.
-            std::thread::sleep(Duration::from_millis(1500));
+            std::thread::sleep(Duration::from_millis(4000));
         }
         search.signal(signal);
         let status = search.child.0.wait().unwrap();

