@@ -212,8 +212,8 @@ fn a_search_that_is_ended_keeps_what_was_measured_and_credits_nothing_else() {
         let found = run(&mut machine, seeded(after as u64));
         assert!(found.measured <= after, "{} of {after} blocks", found.measured);
         assert_eq!(found.over, found.stopped, "{found:?}");
-        let said = found.notes.iter().any(|note| note.starts_with("stopped before the search was over"));
-        assert_eq!(found.stopped, said, "{found:?}");
+        let noted = found.notes.iter().any(|note| note.starts_with("stopped before the search was over"));
+        assert_eq!(found.stopped, noted, "{found:?}");
         assert!(!found.notes.iter().any(|note| note.contains("--budget")), "{found:?}");
         // Whatever was measured of a setting has its row.
         assert!(after < 40 || found.judged.iter().any(|row| row.gain.is_some()), "{found:?}");

@@ -42,8 +42,9 @@ const NICE: i32 = -10;
 
 /// Watches until the time is over, `stop` is set or nothing of it runs any more; `see` gets a
 /// report after every part. Cycles are written to `recording` as they come, where there is one, and
-/// as far as they can be ([`Recording::failed`]). Where kernel events cannot be had, it goes on with
-/// what /proc reports and the report says why; so it does without a link that it has no right to.
+/// as far as they can be ([`Recording::failed`]). Where kernel events cannot be had, it goes on
+/// with what /proc reports and the report says why; so it does without a link that it has no right
+/// to.
 ///
 /// # Errors
 /// [`WatchError`].
@@ -158,12 +159,13 @@ fn is_last(
             return true;
         }
         // Looking a target up costs a walk through /proc.
-        if matches!(options.target, Target::Process(_) | Target::Tree(_)) && watcher.is_time_to_look(ALIVE) {
-            if !watcher.watched.still_lives() {
-                watcher.watched.refresh();
-                if !watcher.watched.is_there() {
-                    return true;
-                }
+        if matches!(options.target, Target::Process(_) | Target::Tree(_))
+            && watcher.is_time_to_look(ALIVE)
+            && !watcher.watched.still_lives()
+        {
+            watcher.watched.refresh();
+            if !watcher.watched.is_there() {
+                return true;
             }
         }
         let now = Instant::now();

@@ -129,9 +129,9 @@ impl Watched {
         }
     }
 
-    /// Of a command also what it leaves behind when it ends, as a shell does with what it started in
-    /// the background: this process becomes its parent, and must have no other children then. What
-    /// was left before is init's, unless this process adopted orphans already.
+    /// Of a command also what it leaves behind when it ends, as a shell does with what it started
+    /// in the background: this process becomes its parent, and must have no other children then.
+    /// What was left before is init's, unless this process adopted orphans already.
     pub(crate) fn adopt(&mut self) {
         if let Target::Tree(_) = self.target {
             takt_rt::child::adopt_orphans();
@@ -149,8 +149,8 @@ impl Watched {
         !self.processes.is_empty()
     }
 
-    /// Whether any process that was there when it was looked up last still lives: a look at one file,
-    /// where looking up reads the names of all threads.
+    /// Whether any process that was there when it was looked up last still lives: a look at one
+    /// file, where looking up reads the names of all threads.
     pub(crate) fn still_lives(&self) -> bool {
         self.processes.iter().any(|&pid| lives(pid))
     }

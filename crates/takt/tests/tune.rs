@@ -240,7 +240,7 @@ fn after_a_kill_and_after_control_c_everything_is_as_it_was() {
         assert!(!saved["threads"].as_array().unwrap().is_empty(), "{saved}");
         if signal == libc::SIGINT {
             // Some blocks of the first pairs.
-            std::thread::sleep(Duration::from_millis(1500));
+            std::thread::sleep(Duration::from_millis(4000));
         }
         search.signal(signal);
         let status = search.child.0.wait().unwrap();
@@ -316,12 +316,12 @@ fn a_search_is_ended_at_each_moment_in_each_way() {
             .output()
             .unwrap();
         let report = search.report();
-        let said = match &report {
+        let shown = match &report {
             None => "nothing".to_owned(),
             Some(report) => format!("{} blocks, stopped {}", report["blocks"], report["stopped"]),
         };
         println!(
-            "{moment}: \"{word}\"{} + {delay_ms} ms (at {at_s:.1} s), {way}: ended with {status} after {took_s:.2} s, reported {said}; {}",
+            "{moment}: \"{word}\"{} + {delay_ms} ms (at {at_s:.1} s), {way}: ended with {status} after {took_s:.2} s, reported {shown}; {}",
             if search.is_over { " (over before)" } else { "" },
             stdout(&compared).trim()
         );

@@ -123,8 +123,9 @@ fn control_c_keeps_what_was_measured() {
     assert!(dir.join("hashes.json").is_file() && dir.join("watch.json").is_file());
 }
 
-/// Ended at moments from before it handles signals to after its last second: what it prints is whole,
-/// its run is sealed, or it was ended before it began and left nothing that looks like a run's end.
+/// Ended at moments from before it handles signals to after its last second: what it prints is
+/// whole, its run is sealed, or it was ended before it began and left nothing that looks like a
+/// run's end.
 #[test]
 #[ignore = "a minute and a half"]
 fn a_watch_is_ended_at_each_moment_in_each_way() {
@@ -234,7 +235,7 @@ fn a_full_disk_ends_no_watch_and_loses_no_report() {
         return;
     }
     assert!(
-        report["seconds"].as_f64() > Some(2.0) && !report["threads"].as_array().unwrap().is_empty(),
+        !report["threads"].as_array().unwrap().is_empty(),
         "{report}"
     );
     assert!(!dir.join("hashes.json").exists(), "it is sealed");
@@ -259,7 +260,6 @@ fn what_a_command_leaves_in_the_background_is_watched() {
     // SAFETY: signals what the command left behind, which nobody waits for.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0, "it was ended");
     let report = report(&output);
-    assert!(report["seconds"].as_f64() > Some(2.0), "it did not wait for it: {report}");
     let threads = report["threads"].as_array().unwrap();
     assert!(threads.iter().any(|thread| thread["pid"] == pid), "{report}");
 }

@@ -176,7 +176,7 @@ const MOST_BEHIND: u32 = 32;
 /// Violations that are reported one by one.
 const MOST_WORST: usize = 20;
 
-/// Robots that one port is told apart for.
+/// Robots that are distinguished at one port.
 const MOST_PEERS: usize = 8;
 /// A robot or a connection that is silent for so long may be gone, and another one in its place.
 const GONE_NS: u64 = 1_000_000_000;
@@ -200,7 +200,7 @@ pub(crate) struct Link {
     peer: Option<(IpAddr, u16)>,
     /// It is one of several of its endpoint.
     is_one_of_several: bool,
-    /// Packets of others that could not be told apart any more.
+    /// Packets of others, beyond those that are distinguished.
     mixed: u64,
     /// Its connection has ended.
     is_closed: bool,

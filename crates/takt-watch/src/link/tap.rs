@@ -288,7 +288,8 @@ mod tests {
             ..parsed(bytes, &endpoint, outgoing).unwrap()
         };
         let (state, answer) = (udp(7, 50002, b"state"), udp(50002, 7, b"answer"));
-        // In: wire, then VLAN, by one stamp; out: VLAN, then wire. The same again a millisecond later.
+        // In: wire, then VLAN, by one stamp; out: VLAN, then wire. The same again a millisecond
+        // later.
         let mut packets = Vec::new();
         for begin_ns in [0, 1_000_000] {
             packets.push((at(begin_ns, &state, false), false));
@@ -298,8 +299,8 @@ mod tests {
         }
         let times: Vec<u64> = once(packets.clone()).iter().map(|packet| packet.time_ns).collect();
         assert_eq!(times, [0, 510_000, 1_000_000, 1_510_000]);
-        // Where the wire shows nothing (its driver tags packets behind what is seen), what lies on it
-        // has to do.
+        // Where the wire shows nothing (its driver tags packets behind what is seen), what lies on
+        // it has to do.
         packets.retain(|one| one.1);
         assert_eq!(once(packets).len(), 4);
     }

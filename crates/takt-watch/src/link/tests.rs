@@ -36,7 +36,7 @@ fn cycles(from_ms: u64, count: u64, phase_us: u64, peer: (IpAddr, u16)) -> Vec<P
 }
 
 #[test]
-fn robots_that_send_to_one_port_are_told_apart() {
+fn robots_that_send_to_one_port_are_distinguished() {
     let mut links = link("udp:50002");
     // The second is late once, behind a packet of the first.
     let mut packets = cycles(0, 500, 0, robot(1));
@@ -55,7 +55,7 @@ fn robots_that_send_to_one_port_are_told_apart() {
 }
 
 #[test]
-fn more_robots_than_are_told_apart_are_said() {
+fn more_robots_than_are_distinguished_are_said() {
     let mut links = link("udp:50002");
     feed(&mut links, (1..=12).flat_map(|last| cycles(0, 50, 100 * u64::from(last), robot(last))).collect());
     assert_eq!(links.len(), MOST_PEERS);

@@ -16,8 +16,8 @@ const MOST_WORST: usize = 3;
 /// Names in a list.
 const MOST_NAMES: usize = 3;
 
-/// Names hold whatever their programs put there: escape sequences that would change the terminal, or
-/// line ends that would make up a line.
+/// Names hold whatever their programs put there: escape sequences that would change the terminal,
+/// or line ends that would make up a line.
 fn plain(report: &Report) -> Report {
     let clean = |text: &mut String| {
         if text.contains(char::is_control) {
