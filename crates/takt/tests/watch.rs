@@ -234,10 +234,7 @@ fn a_full_disk_ends_no_watch_and_loses_no_report() {
     if missing(&format!("not traced: {}", report["untraced"]), report["untraced"].is_null()) {
         return;
     }
-    assert!(
-        !report["threads"].as_array().unwrap().is_empty(),
-        "{report}"
-    );
+    assert!(!report["threads"].as_array().unwrap().is_empty(), "{report}");
     assert!(!dir.join("hashes.json").exists(), "it is sealed");
 }
 
