@@ -7,7 +7,8 @@ use takt_rt::random::SplitMix64;
 use super::*;
 use crate::simulate::{Features, random_with};
 
-/// Chains from every callback as far as it leads, in random order, with goals from hopeless to easy.
+/// Chains from every callback as far as it leads, in random order, with goals from hopeless to
+/// easy.
 fn goals(model: &Model, random: &mut SplitMix64) -> Goals {
     let (mut text, mut names) = (String::new(), Vec::new());
     for (number, first) in model.callbacks.iter().enumerate() {
