@@ -19,6 +19,8 @@ fn given_to_takt(line: &str) -> Option<Vec<String>> {
         match (c, quote) {
             (' ', None) => words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty())),
             ('"' | '\'', None) => quote = Some(c),
+            // Of `$(another command)`, whose output is one word.
+            ('(', None) => quote = Some(')'),
             (c, Some(end)) if c == end => quote = None,
             (c, _) => word.push(c),
         }
