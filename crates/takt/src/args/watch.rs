@@ -47,7 +47,7 @@ pub struct Watch {
     #[arg(long)]
     pub let_idle: bool,
     /// Follow the packets of a robot's loop: udp:PORT (the program's own port), tcp:HOST:PORT (the
-    /// robot's; [2001:db8::1] of IPv6) or INTERFACE:ethercat (the master's); up to four
+    /// robot's; IPv6 in brackets) or INTERFACE:ethercat (the master's); up to four
     #[arg(long, value_name = "LINK")]
     pub link: Vec<takt_watch::link::Endpoint>,
     /// Read all events of the machine instead of letting the kernel follow the threads (BPF):
