@@ -333,14 +333,32 @@ impl Link {
         for at in 0..links.len() {
             if let Source::Tap(tap) = &mut links[at].source {
                 for packet in tap.drain() {
-                    let of = Self::whose(links, at, &packet);
-                    links[of].see(&packet);
+                    Self::hand_over(links, at, &packet);
                 }
             }
         }
         for link in links {
             link.take(last);
         }
+    }
+
+    /// Gives a packet that the tap of the link at `tapped` saw to the link that it is of.
+    fn hand_over(links: &mut Vec<Self>, tapped: usize, packet: &Packet) {
+        let endpoint = links[tapped].endpoint;
+        let hears = |link: &Self| link.endpoint == endpoint && link.packets > 0;
+        let is_deaf = !links.iter().any(|link| hears(link) && link.peer == Some(packet.peer));
+        let to = match endpoint {
+            // The end of a connection on which no state came.
+            Endpoint::Tcp { .. } if is_deaf && packet.data_bytes == 0 => return,
+            // Commands may go out on a connection of their own, as those of ur_rtde do: they answer
+            // the states that come on another one.
+            Endpoint::Tcp { .. } if is_deaf && !packet.incoming => {
+                let open = |link: &Self| hears(link) && !link.is_closed;
+                links.iter().position(open).unwrap_or(tapped)
+            }
+            _ => Self::whose(links, tapped, packet),
+        };
+        links[to].see(packet);
     }
 
     /// The link of a packet that the tap of the one at `tapped` saw.
@@ -443,7 +461,7 @@ impl Link {
     }
 
     fn see(&mut self, packet: &Packet) {
-        self.is_closed |= packet.closes;
+        self.is_closed |= packet.closes && self.peer == Some(packet.peer);
         if packet.data_bytes == 0 {
             return;
         }

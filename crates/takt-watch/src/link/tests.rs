@@ -16,8 +16,7 @@ fn feed(links: &mut Vec<Link>, mut packets: Vec<Packet>) {
     packets.sort_by_key(|packet| packet.time_ns);
     for part in packets.chunk_by(|a, b| a.time_ns / (100 * MS) == b.time_ns / (100 * MS)) {
         for packet in part {
-            let of = Link::whose(links, 0, packet);
-            links[of].see(packet);
+            Link::hand_over(links, 0, packet);
         }
         links.iter_mut().for_each(|link| link.take(false));
     }
@@ -79,6 +78,24 @@ fn a_program_that_starts_again_makes_nobody_late() {
     assert_eq!((report.packets, report.violations), (600, 0), "{report:?}");
     assert!(links[0].notes()[0].contains("2 times another connection"), "{:?}", links[0].notes());
     assert_eq!(report.name, "tcp:192.0.2.1:30004");
+}
+
+#[test]
+fn commands_on_a_connection_of_their_own_answer_the_states_of_another() {
+    let mut links = link("tcp:192.0.2.1:30004");
+    let own = |port: u16| (IpAddr::from([192, 0, 2, 9]), port);
+    let commands = own(40002);
+    let on_two = |packet: Packet| if packet.incoming { packet } else { Packet { peer: commands, ..packet } };
+    let mut packets: Vec<Packet> = cycles(10, 400, 0, own(40001)).into_iter().map(on_two).collect();
+    // One before the first state, and the end of its connection, which is not that of the states'.
+    packets.push(packet(0, false, commands));
+    packets.push(Packet { closes: true, data_bytes: 0, ..packet(1_615 * MS, true, commands) });
+    feed(&mut links, packets);
+    assert_eq!(links.len(), 1);
+    let report = links[0].report();
+    assert_eq!((report.packets, report.answered, report.violations), (400, 400, 0), "{report:?}");
+    assert!((990.0..1010.0).contains(&report.response_us.median), "{report:?}");
+    assert!(links[0].notes().is_empty(), "{:?}", links[0].notes());
 }
 
 #[test]
