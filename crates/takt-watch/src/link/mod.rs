@@ -345,15 +345,15 @@ impl Link {
     /// Gives a packet that the tap of the link at `tapped` saw to the link that it is of.
     fn hand_over(links: &mut Vec<Self>, tapped: usize, packet: &Packet) {
         let endpoint = links[tapped].endpoint;
-        let hears = |link: &Self| link.endpoint == endpoint && link.packets > 0;
-        let is_deaf = !links.iter().any(|link| hears(link) && link.peer == Some(packet.peer));
+        let has_states = |link: &Self| link.endpoint == endpoint && link.packets > 0;
+        let is_without = !links.iter().any(|link| has_states(link) && link.peer == Some(packet.peer));
         let to = match endpoint {
             // The end of a connection on which no state came.
-            Endpoint::Tcp { .. } if is_deaf && packet.data_bytes == 0 => return,
+            Endpoint::Tcp { .. } if is_without && packet.data_bytes == 0 => return,
             // Commands may go out on a connection of their own, as those of ur_rtde do: they answer
             // the states that come on another one.
-            Endpoint::Tcp { .. } if is_deaf && !packet.incoming => {
-                let open = |link: &Self| hears(link) && !link.is_closed;
+            Endpoint::Tcp { .. } if is_without && !packet.incoming => {
+                let open = |link: &Self| has_states(link) && !link.is_closed;
                 links.iter().position(open).unwrap_or(tapped)
             }
             _ => Self::whose(links, tapped, packet),
