@@ -97,11 +97,13 @@ impl Bench for Simulated {
     type Error = std::convert::Infallible;
 
     fn measure(&mut self, plan: &[Config]) -> Result<Vec<Block>, Self::Error> {
-        Ok(plan.iter().take(self.left()).map(|config| self.block(config)).collect())
+        let most = self.left().min(self.stopped_after - self.at);
+        Ok(plan.iter().take(most).map(|config| self.block(config)).collect())
     }
 
     fn left(&self) -> usize {
-        self.budget.min(self.stopped_after) - self.at
+        // Nobody knows before that it will be ended.
+        if self.is_stopped() { 0 } else { self.budget - self.at }
     }
 
     fn is_stopped(&self) -> bool {
