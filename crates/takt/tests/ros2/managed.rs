@@ -15,7 +15,7 @@ use serde_json::Value;
 use takt_rt::clock::monotonic_ns;
 use takt_rt::procfs::CpuTime;
 
-use super::super::takt::{root, takt};
+use super::super::takt::{Beside, root, takt, wait_for};
 use super::{Chain, Truth, domain};
 
 /// The kernel counts stolen time in ticks of a hundredth of a second, and it is looked at every so
@@ -115,15 +115,59 @@ pub fn run(
     assert!(matches!(status.code(), Some(0 | 1)), "{status}: {message}");
 }
 
-/// Runs the test system in `folder` without a manager.
-pub fn run_alone(environment: &[(String, String)], scale: &str, seconds: u32, folder: &Path) {
+/// Runs the test system in `folder` under a manager, kills the manager `seconds` after its first
+/// reservations, and lets the system run for as long again. Returns when it was killed, or `None`
+/// where nothing was reserved.
+pub fn run_and_kill(
+    environment: &[(String, String)],
+    scale: &str,
+    seconds: u32,
+    folder: &Path,
+) -> Option<u64> {
     fs::create_dir_all(folder).unwrap();
-    let mut command = Command::new("takt_truth_run");
-    command.args(["--seconds", &seconds.to_string(), "--scale", scale, "--domain", &domain()]);
-    command.arg(folder.join("truth")).env_clear();
+    let mut command: Command = takt(["manage", "--fresh", "--log"]);
+    command.arg(folder.join("log.json")).arg("--state").arg(folder.join("state")).arg(goals(folder));
+    // Ten seconds to be learnt in, and to end in.
+    command.args(["--", "takt_truth_run", "--seconds", &(2 * seconds + 20).to_string(), "--scale", scale]);
+    command.args(["--domain", &domain()]).arg(folder.join("truth")).env_clear();
     command.envs(environment.iter().map(|(key, value)| (key, value))).env("TAKT_TRUTH_GOAL_THREADS", "0");
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut manager = Beside::start(command);
+    let reserved = wait_for("reservations", || {
+        let reserved = Managed::read(folder).reserved();
+        (reserved || !manager.runs()).then_some(reserved)
+    });
+    if !reserved {
+        return None;
+    }
+    std::thread::sleep(Duration::from_secs(seconds.into()));
+    let system: Vec<u32> = children_of(manager.pid());
+    let killed_ns = monotonic_ns();
+    manager.signal(rustix::process::Signal::KILL);
+    manager.end();
+    let pids: Vec<u32> = Truth::read(&folder.join("truth")).runs.iter().map(|run| run.pid).collect();
+    wait_for("the watchdog", || (!pids.iter().any(|pid| is_real_time(*pid))).then_some(()));
+    wait_for("the system's end", || {
+        system.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+    });
+    Some(killed_ns)
+}
+
+/// Whether a thread of a process is not scheduled as usual: the test system asks for nothing else.
+fn is_real_time(pid: u32) -> bool {
+    takt_rt::procfs::threads(pid).any(|tid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        // The 41st field is the policy; the second, in brackets, may hold anything.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        fields.split_whitespace().nth(38).is_some_and(|policy| policy != "0")
+    })
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let children = threads.filter_map(|it| fs::read_to_string(it.unwrap().path().join("children")).ok());
+    children
+        .flat_map(|it| it.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+        .collect()
 }
 
 impl Managed {
