@@ -449,6 +449,16 @@ fn a_robot_in_a_container_is_managed_and_watched() {
             println!("NOT JUDGED: {name}: {lost} events were lost: {}", chain["why"]);
         }
     }
+    // What was there before it came is found in the processes' memory: their own names for it.
+    let callbacks = all["model"]["callbacks"].as_array().unwrap();
+    let truth = Truth::read(&truth);
+    let is_reported = |name: &&str| {
+        let callback = [" timer ", " subscription ", " service "].iter().any(|kind| name.contains(kind));
+        !callback || callbacks.iter().any(|it| it["name"] == **name)
+    };
+    let unnamed: Vec<&str> = truth.callbacks().into_keys().filter(|name| !is_reported(name)).collect();
+    assert!(unnamed.is_empty() || lost > 0, "{unnamed:?} of {callbacks:#?}");
+    println!("{} callbacks not named, {lost} events lost", unnamed.len());
     let threads = all["model"]["threads"].as_array().unwrap();
     let known = |tid: &u32| threads.iter().any(|thread| thread["tid"] == *tid);
     assert!(seen.iter().all(known) && (!seen.is_empty() || lost > 0), "{seen:?}\n{message}");

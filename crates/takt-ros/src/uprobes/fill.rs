@@ -5,9 +5,12 @@
 //! that it takes from, then the callback starts). And the **objects of the middleware** begin alike
 //! in every release: an identifier (`rmw_...`), a pointer of the middleware, the name of the topic
 //! or service. `rcl`'s own objects hold a pointer to them somewhere in their implementation; it is
-//! looked for, and taken only where both texts are there. Nodes and timers are found as
-//! [`super::nodes`] says; a timer of one of several nodes belongs to the one whose publisher it
-//! uses first. Symbols and queue depths stay unknown (0).
+//! looked for, and taken only where both texts are there. Where the calls do not say what starts (a
+//! service, all of an events executor, messages from within the process), the object that the
+//! callback lies in does, as [`super::objects`] says. Nodes and timers are found as
+//! [`super::nodes`] says; a timer that no callback group of one node has belongs to the node whose
+//! publisher it uses first. Symbols and queue depths stay unknown (0), but for messages from within
+//! the process.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,11 +19,12 @@ use takt_rt::clock::monotonic_ns;
 
 use super::memory::Memory;
 use super::nodes::{Nodes, timer};
-use crate::event::{Handle, Kind, ServiceStep};
+use super::objects::{Object, What};
+use crate::event::{Handle, Kind, MemberKind, ServiceStep};
 
 /// Words of an `rcl` implementation that are searched: its options and pointers, in every release
 /// known.
-const SEARCHED_WORDS: u64 = 96;
+const SEARCHED_WORDS: usize = 96;
 
 /// Starts of a callback after which it stays unexplained.
 const MOST_TRIES: u32 = 16;
@@ -34,6 +38,7 @@ pub struct Known {
     /// Starts of callbacks that could not be explained, as after lost records.
     tries: HashMap<Handle, u32>,
     clients: HashSet<Handle>,
+    subscriptions: HashSet<Handle>,
     /// Timers found again whose node is not known, by their callbacks.
     unowned: HashMap<Handle, Handle>,
     /// Looked for when the first object of the middleware is there.
@@ -54,6 +59,26 @@ pub struct Context {
     running: Option<Handle>,
 }
 
+/// A callback that nothing is known of starts.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    callback: Handle,
+    intra_process: bool,
+    at_ns: u64,
+}
+
+/// A subscription that was found.
+#[derive(Debug)]
+struct Subscription {
+    /// `rcl`'s, or what stands for it.
+    subscription: Handle,
+    /// 0: unknown.
+    rmw_subscription: Handle,
+    topic: Option<Arc<str>>,
+    /// 0: unknown.
+    depth: u64,
+}
+
 /// The name that an object of the middleware carries.
 fn rmw_name(memory: &mut dyn Memory, pid: u32, object: Handle) -> Option<Arc<str>> {
     let identifier = memory.word(pid, object)?;
@@ -65,16 +90,62 @@ fn rmw_name(memory: &mut dyn Memory, pid: u32, object: Handle) -> Option<Arc<str
 }
 
 /// The middleware's object behind one of `rcl`, whose first word points to its implementation.
-fn behind(memory: &mut dyn Memory, pid: u32, object: Handle) -> Option<(Handle, Arc<str>)> {
+/// `identifier` is what it begins with, where that is known: one look is then enough for what is
+/// none.
+fn behind(
+    memory: &mut dyn Memory,
+    pid: u32,
+    object: Handle,
+    identifier: Option<u64>,
+) -> Option<(Handle, Arc<str>)> {
     let implementation = memory.word(pid, object)?;
-    let words = (0..SEARCHED_WORDS).map_while(|index| implementation.checked_add(index * 8));
-    words.into_iter().find_map(|address| {
-        let candidate = memory.word(pid, address)?;
+    let mut bytes = [0; SEARCHED_WORDS * 8];
+    let count = memory.read(pid, implementation, &mut bytes);
+    let words = bytes[..count / 8 * 8].chunks_exact(8);
+    words.map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).find_map(|candidate| {
         // Pointers into user space only, aligned as objects are.
         let plausible = candidate % 8 == 0 && candidate > 0xffff && candidate < 1 << 56;
-        let name = plausible.then(|| rmw_name(memory, pid, candidate))??;
+        let mut begins = || identifier.is_none_or(|it| memory.word(pid, candidate) == Some(it));
+        let name = (plausible && begins()).then(|| rmw_name(memory, pid, candidate))??;
         Some((candidate, name))
     })
+}
+
+/// The clocks that a timer may go by, nanoseconds.
+fn clocks_ns() -> [i64; 2] {
+    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    [monotonic_ns().cast_signed(), i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX)]
+}
+
+/// The callback group of what a callback lies in, and whether it is reentrant.
+fn group_around(
+    nodes: &Nodes,
+    memory: &mut dyn Memory,
+    pid: u32,
+    callback: Handle,
+) -> Option<(Handle, bool)> {
+    let object = Object::around(memory, pid, callback)?;
+    nodes.group(memory, pid, object.at, object.what)
+}
+
+/// Says the node of a timer, and its callback group; returns whether that is known.
+fn own_timer(
+    nodes: &Nodes,
+    memory: &mut dyn Memory,
+    pid: u32,
+    (callback, timer): (Handle, Handle),
+    at_ns: u64,
+    out: &mut dyn FnMut(u64, Kind),
+) -> bool {
+    let group = group_around(nodes, memory, pid, callback);
+    let of_group = || Some(nodes.with_group(memory, pid, group?.0)).filter(|&node| node != 0);
+    let Some(node) = nodes.only().or_else(of_group) else { return false };
+    // The timer that joins is the next one that is linked to its node.
+    if let Some((group, reentrant)) = group {
+        out(at_ns, Kind::GroupMember { group, reentrant, member: MemberKind::Timer, object: callback });
+    }
+    out(at_ns, Kind::TimerNode { timer, node });
+    true
 }
 
 impl Known {
@@ -96,6 +167,9 @@ impl Known {
             Kind::ClientInit { rmw_client, .. } => {
                 self.clients.insert(rmw_client);
             }
+            Kind::SubscriptionInit { subscription, .. } => {
+                self.subscriptions.insert(subscription);
+            }
             Kind::SubscriptionCallback { callback, .. }
             | Kind::TimerCallback { callback, .. }
             | Kind::ServiceCallback { callback, .. } => {
@@ -104,7 +178,7 @@ impl Known {
             Kind::RclPublish { publisher, .. } | Kind::IntraPublish { publisher, .. } => {
                 if !self.publishers.contains_key(&publisher) {
                     self.publishers.insert(publisher, 0);
-                    if let Some((rmw_publisher, topic)) = behind(memory, pid, publisher) {
+                    if let Some((rmw_publisher, topic)) = behind(memory, pid, publisher, self.identifier()) {
                         let node =
                             self.nodes(memory, pid, rmw_publisher, at_ns, out).of(memory, pid, publisher);
                         self.publishers.insert(publisher, node);
@@ -140,9 +214,10 @@ impl Known {
                     out(at_ns, Kind::ClientInit { client: rmw_handle, node, rmw_client: rmw_handle, name });
                 }
             }
-            Kind::CallbackStart { callback, .. } => {
+            Kind::CallbackStart { callback, intra_process } => {
                 if !self.callbacks.contains(&callback) {
-                    let explained = self.explain(*context, callback, pid, memory, at_ns, out);
+                    let start = Start { callback, intra_process, at_ns };
+                    let explained = self.explain(*context, start, pid, memory, out);
                     let tries = self.tries.entry(callback).or_default();
                     *tries += 1;
                     match explained {
@@ -180,54 +255,46 @@ impl Known {
                 *found += 1;
                 out(at_ns, kind);
             });
-            if let Some(node) = nodes.only() {
-                unowned.drain().for_each(|(_, timer)| out(at_ns, Kind::TimerNode { timer, node }));
-            }
+            unowned.retain(|&callback, &mut timer| {
+                !own_timer(&nodes, memory, pid, (callback, timer), at_ns, out)
+            });
             nodes
         })
+    }
+
+    fn identifier(&self) -> Option<u64> {
+        self.nodes.as_ref().map(|nodes| nodes.identifier).filter(|&identifier| identifier != 0)
     }
 
     fn explain(
         &mut self,
         context: Context,
-        callback: Handle,
+        start: Start,
         pid: u32,
         memory: &mut dyn Memory,
-        at_ns: u64,
         out: &mut dyn FnMut(u64, Kind),
     ) -> bool {
         let before = self.found;
+        let Start { callback, intra_process, at_ns } = start;
         match context {
             Context { execute: Some(subscription), take: Some(rmw_subscription), .. } => {
-                if let Some(topic) = rmw_name(memory, pid, rmw_subscription) {
-                    let nodes = self.nodes(memory, pid, rmw_subscription, at_ns, out);
-                    let node = nodes.of(memory, pid, subscription);
-                    out(
-                        at_ns,
-                        Kind::SubscriptionInit { subscription, node, rmw_subscription, topic, depth: 0 },
-                    );
-                    self.found += 1;
-                }
+                let topic = rmw_name(memory, pid, rmw_subscription);
+                let found = Subscription { subscription, rmw_subscription, topic, depth: 0 };
                 // The C++ object stays unknown; the handle stands for it.
-                out(at_ns, Kind::SubscriptionObject { subscription, object: subscription });
-                out(at_ns, Kind::SubscriptionCallback { object: subscription, callback });
+                self.subscription(found, subscription, start, pid, memory, out);
             }
-            Context { execute: Some(handle), take: None, .. } => match behind(memory, pid, handle) {
-                // A subscription within the process: nothing was taken from the middleware.
-                Some((rmw_subscription, topic)) => {
-                    let subscription = handle;
-                    let nodes = self.nodes(memory, pid, rmw_subscription, at_ns, out);
-                    let node = nodes.of(memory, pid, subscription);
-                    out(
-                        at_ns,
-                        Kind::SubscriptionInit { subscription, node, rmw_subscription, topic, depth: 0 },
-                    );
-                    out(at_ns, Kind::SubscriptionObject { subscription, object: subscription });
-                    out(at_ns, Kind::SubscriptionCallback { object: subscription, callback });
-                    self.found += 1;
+            Context { execute: Some(handle), take: None, .. } if !intra_process => {
+                match behind(memory, pid, handle, self.identifier()) {
+                    // Nothing was taken from the middleware all the same.
+                    Some((rmw_subscription, topic)) => {
+                        let subscription = handle;
+                        let topic = Some(topic);
+                        let found = Subscription { subscription, rmw_subscription, topic, depth: 0 };
+                        self.subscription(found, subscription, start, pid, memory, out);
+                    }
+                    None => self.explain_timer(handle, callback, pid, memory, at_ns, out),
                 }
-                None => self.explain_timer(handle, callback, pid, memory, at_ns, out),
-            },
+            }
             Context { request: Some(rmw_service), .. } => {
                 if let Some(name) = rmw_name(memory, pid, rmw_service) {
                     let node =
@@ -238,9 +305,100 @@ impl Known {
                     self.found += 1;
                 }
             }
-            Context { .. } => {}
+            Context { .. } => self.explain_object(start, pid, memory, out),
         }
         self.found != before
+    }
+
+    /// By the object that the callback lies in: the calls do not say it.
+    fn explain_object(
+        &mut self,
+        start: Start,
+        pid: u32,
+        memory: &mut dyn Memory,
+        out: &mut dyn FnMut(u64, Kind),
+    ) {
+        let Start { callback, at_ns, .. } = start;
+        let Some(object) = Object::around(memory, pid, callback) else { return };
+        let identifier = self.identifier();
+        let handle_of = |memory: &mut dyn Memory| {
+            object.members().find_map(|handle| Some((handle, behind(memory, pid, handle, identifier)?)))
+        };
+        match object.what {
+            What::Timer => {
+                let clocks_ns = clocks_ns();
+                let handle = object.members().find(|&it| timer(memory, pid, it, clocks_ns).is_some());
+                if let Some(handle) = handle {
+                    self.explain_timer(handle, callback, pid, memory, at_ns, out);
+                }
+            }
+            What::Service => {
+                if let Some((service, (rmw_service, name))) = handle_of(memory) {
+                    let nodes = self.nodes(memory, pid, rmw_service, at_ns, out);
+                    let node = nodes.of(memory, pid, service);
+                    let group = nodes.group(memory, pid, object.at, object.what);
+                    out(at_ns, Kind::ServiceInit { service, node, rmw_service, name });
+                    if let Some((group, reentrant)) = group {
+                        let (member, object) = (MemberKind::Service, object.at);
+                        out(at_ns, Kind::GroupMember { group, reentrant, member, object });
+                    }
+                    out(at_ns, Kind::ServiceCallback { service, callback });
+                    self.found += 1;
+                }
+            }
+            What::Subscription => {
+                if let Some((subscription, (rmw_subscription, topic))) = handle_of(memory) {
+                    let found = Subscription { subscription, rmw_subscription, topic: Some(topic), depth: 0 };
+                    self.subscription(found, object.at, start, pid, memory, out);
+                }
+            }
+            What::IntraProcess => {
+                let Some((topic, depth)) = object.topic(memory, pid) else { return };
+                // Before the first object of the middleware was seen the next start asks again.
+                let Some(nodes) = &self.nodes else { return };
+                let beside: Vec<Handle> = nodes.beside(memory, pid, object.at).collect();
+                let owner = beside.into_iter().find_map(|subscription| {
+                    let (rmw_subscription, name) = behind(memory, pid, subscription, identifier)?;
+                    (name == topic).then_some((subscription, rmw_subscription))
+                });
+                let (subscription, rmw_subscription) = owner.unwrap_or((object.at, 0));
+                let found = Subscription { subscription, rmw_subscription, topic: Some(topic), depth };
+                self.subscription(found, object.at, start, pid, memory, out);
+            }
+        }
+    }
+
+    /// A subscription was found, and the C++ object that has its callback.
+    fn subscription(
+        &mut self,
+        found: Subscription,
+        object: Handle,
+        start: Start,
+        pid: u32,
+        memory: &mut dyn Memory,
+        out: &mut dyn FnMut(u64, Kind),
+    ) {
+        let Subscription { subscription, rmw_subscription, topic, depth } = found;
+        let Start { callback, at_ns, .. } = start;
+        let mut group = None;
+        if let Some(topic) = topic {
+            self.found += 1;
+            let nodes = self.nodes(memory, pid, rmw_subscription, at_ns, out);
+            group = group_around(nodes, memory, pid, callback);
+            let node = match nodes.of(memory, pid, subscription) {
+                0 => group.map_or(0, |(group, _)| nodes.with_group(memory, pid, group)),
+                node => node,
+            };
+            // Its other callback may have been found before.
+            if self.subscriptions.insert(subscription) {
+                out(at_ns, Kind::SubscriptionInit { subscription, node, rmw_subscription, topic, depth });
+            }
+        }
+        out(at_ns, Kind::SubscriptionObject { subscription, object });
+        if let Some((group, reentrant)) = group {
+            out(at_ns, Kind::GroupMember { group, reentrant, member: MemberKind::Subscription, object });
+        }
+        out(at_ns, Kind::SubscriptionCallback { object, callback });
     }
 
     fn explain_timer(
@@ -252,10 +410,9 @@ impl Known {
         at_ns: u64,
         out: &mut dyn FnMut(u64, Kind),
     ) {
-        let now_ns = monotonic_ns();
-        let wall_ns = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let clocks = [now_ns.cast_signed(), i64::try_from(wall_ns.as_nanos()).unwrap_or(i64::MAX)];
-        let known = timer(memory, pid, handle, clocks);
+        let clocks_ns = clocks_ns();
+        let now_ns = clocks_ns[0].cast_unsigned();
+        let known = timer(memory, pid, handle, clocks_ns);
         if let Some(known) = known {
             // Its releases are the next call and all that are whole periods before it; the last of
             // them before this start was this one's, and a timer made a period earlier would have
@@ -274,9 +431,10 @@ impl Known {
         out(at_ns, Kind::TimerCallback { timer: handle, callback });
         self.found += 1;
         if known.is_some() {
-            match self.nodes.as_ref().and_then(Nodes::only) {
-                Some(node) => out(at_ns, Kind::TimerNode { timer: handle, node }),
-                None => drop(self.unowned.insert(callback, handle)),
+            let one = (callback, handle);
+            let nodes = self.nodes.as_ref();
+            if !nodes.is_some_and(|nodes| own_timer(nodes, memory, pid, one, at_ns, out)) {
+                self.unowned.insert(callback, handle);
             }
         }
     }

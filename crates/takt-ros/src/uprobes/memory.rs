@@ -73,6 +73,27 @@ impl Memory for Image<'_> {
     }
 }
 
+/// An address space from 0, of which tests write some words.
+#[cfg(test)]
+pub struct Space(pub Vec<u8>);
+
+#[cfg(test)]
+impl Space {
+    pub fn new() -> Self {
+        Self(vec![0; 256 << 10])
+    }
+
+    pub fn put(&mut self, at: u64, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.0[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+    }
+
+    pub fn text(&mut self, at: u64, text: &str) -> u64 {
+        self.0[at as usize..at as usize + text.len()].copy_from_slice(text.as_bytes());
+        at
+    }
+}
+
 /// `/proc/PID/mem`.
 #[derive(Debug, Default)]
 pub struct Processes {

@@ -14,8 +14,9 @@
 //! - **Names** (topics, nodes) are read from the process's memory after the call. The caller may
 //!   have freed the text by then: what is no text any more becomes `?ADDRESS` and is counted; what
 //!   became another text cannot be reported.
-//! - **Initialisation** that was over before is found again as far as possible (see `fill` and
-//!   `nodes`): names of nodes and topics, which belongs to which, periods and phases of timers.
+//! - **Initialisation** that was over before is found again as far as possible (see `fill`, `nodes`
+//!   and `objects`): names of nodes and topics, which belongs to which, periods and phases of
+//!   timers.
 //! - Symbols of callbacks are not seen from Jazzy on (`rclcpp` asks first whether LTTng wants
 //!   them).
 
@@ -24,6 +25,7 @@ mod fill;
 mod library;
 mod memory;
 mod nodes;
+mod objects;
 mod perf;
 mod points;
 mod record;

@@ -8,9 +8,14 @@
 //!   Foxy to Kilted). Texts that cannot be a name and a namespace are no node.
 //! - `rcl_node_t` is two pointers, context and implementation (`rcl/node.h`); the implementation
 //!   holds the pointer to the `rmw_node_t` somewhere, and that to the full name behind it
-//!   (`rcl/src/rcl/node_impl.h`).
+//!   (`rcl/src/rcl/node_impl.h`). The implementation of the context, its second word
+//!   (`rcl/context.h`), has the `rmw_context_t` inside (`rcl/src/rcl/context_impl.h`) that the
+//!   fifth word of the `rmw_node_t` leads to.
 //! - `rclcpp`'s objects hold the shared pointer to their `rcl_node_t` shortly before that to their
 //!   own handle (`publisher_base.hpp`, `subscription_base.hpp`, `service.hpp`, `client.hpp`).
+//! - Callback groups hold weak pointers to their members in vectors (`callback_group.hpp`), and
+//!   nodes to their groups in one that stands shortly behind the shared pointer to their
+//!   `rcl_node_t` (`node_base.hpp`). Timers are found by these: they hold no node.
 //!
 //! So the writable memory is read once, and every pointer in it into writable memory is kept,
 //! sorted by where it leads: "who points here" is then a search. What contradicts itself (two nodes
@@ -20,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::memory::Memory;
+use super::objects::What;
 use crate::event::{Handle, Kind};
 
 /// Memory that is read of a process. Objects of `rclcpp` are made at start-up and lie in its first
@@ -35,12 +41,29 @@ const IMPLEMENTATION_WORDS: u64 = 96;
 const BEFORE_WORDS: u64 = 24;
 /// Words behind the pointer to the middleware's node that may hold the one to the full name.
 const FULL_NAME_WORDS: u64 = 16;
+/// Bytes of a context's implementation before the middleware's context in it: an allocator, options
+/// and arguments.
+const MOST_CONTEXT_BYTES: u64 = 512;
 /// Occurrences of a handle that are looked at.
 const MOST_OCCURRENCES: usize = 64;
+
+/// Members of a callback group, and groups of a node, that are looked through.
+const MOST_MEMBERS: u64 = 256;
+/// A weak pointer: to the object, and to its counts.
+const WEAK_BYTES: u64 = 16;
+/// Words of a callback group: its type in the first, a mutex of five, a flag, and the lists of
+/// subscriptions, timers, services, clients and waitables.
+const FLAG_WORD: u64 = 6;
+const LIST_WORDS: [u64; 5] = [7, 10, 13, 16, 19];
+/// Words from a subscription's handle to its copy within the process: a logger, the handlers of
+/// events and weak pointers are between them.
+const WITHIN_WORDS: u64 = 40;
 
 /// The nodes of one process.
 #[derive(Debug, Default)]
 pub struct Nodes {
+    /// What every object of the middleware begins with.
+    pub identifier: u64,
     /// By the address of their `rcl_node_t`.
     names: BTreeMap<Handle, (Arc<str>, Arc<str>)>,
     /// Pointers into writable memory: where they lead, where they are.
@@ -78,7 +101,7 @@ impl Nodes {
             }
         }
         pointers.sort_unstable();
-        let mut nodes = Self { names: BTreeMap::new(), pointers, regions };
+        let mut nodes = Self { identifier, names: BTreeMap::new(), pointers, regions };
         for rmw_node in marked {
             if let Some(name) = node_name(memory, pid, rmw_node)
                 && let Some(handle) = nodes.handle(memory, pid, rmw_node, &name)
@@ -120,19 +143,91 @@ impl Nodes {
         self.only().or_else(handles).unwrap_or(0)
     }
 
-    /// Where the pointers to `value` are.
-    fn holders(&self, value: u64) -> impl Iterator<Item = u64> + '_ {
-        let from = self.pointers.partition_point(|(to, _)| *to < value);
-        let all = self.pointers[from..].iter().take_while(move |(to, _)| *to == value);
-        all.map(|(_, at)| *at).take(MOST_OCCURRENCES)
+    /// The callback group that this object of `rclcpp` is in, and whether it is reentrant.
+    pub fn group(
+        &self,
+        memory: &mut dyn Memory,
+        pid: u32,
+        object: u64,
+        what: What,
+    ) -> Option<(Handle, bool)> {
+        let before = match what {
+            What::Subscription => LIST_WORDS[0],
+            What::Timer => LIST_WORDS[1],
+            What::Service => LIST_WORDS[2],
+            // A waitable.
+            What::IntraProcess => LIST_WORDS[4],
+        };
+        let mut found = BTreeSet::new();
+        for list in self.lists(memory, pid, object) {
+            let Some(group) = list.checked_sub(before * 8) else { continue };
+            let mut word = |index: u64| memory.word(pid, group + index * 8).unwrap_or(u64::MAX);
+            let (reentrant, flag) = (word(0) & 0xffff_ffff, word(FLAG_WORD) & 0xff);
+            let mut list = |first: &u64| is_list([0, 1, 2].map(|index| word(first + index)));
+            if reentrant <= 1 && flag <= 1 && LIST_WORDS.iter().all(&mut list) {
+                found.insert((group, reentrant == 1));
+            }
+        }
+        // Contradictions are no answer.
+        found.first().copied().filter(|_| found.len() == 1)
     }
 
-    /// Where the pointers are that lead to the beginning of an implementation that has `at` inside.
+    /// The node that has this callback group; 0: unknown.
+    pub fn with_group(&self, memory: &mut dyn Memory, pid: u32, group: Handle) -> Handle {
+        let mut found = BTreeSet::new();
+        for list in self.lists(memory, pid, group) {
+            found.extend((1..=BEFORE_WORDS).find_map(|distance| {
+                let word = memory.word(pid, list.checked_sub(distance * 8)?)?;
+                self.names.contains_key(&word).then_some(word)
+            }));
+        }
+        found.first().copied().filter(|_| found.len() == 1).unwrap_or(0)
+    }
+
+    /// The words shortly before each pointer to this object, the nearest first: what the objects
+    /// that hold it hold, too.
+    pub fn beside<'a>(
+        &'a self,
+        memory: &'a mut dyn Memory,
+        pid: u32,
+        object: u64,
+    ) -> impl Iterator<Item = u64> + 'a {
+        let before = |at: u64| (1..=WITHIN_WORDS).filter_map(move |distance| at.checked_sub(distance * 8));
+        let words = self.holders(object).flat_map(before).filter_map(move |at| memory.word(pid, at));
+        words.filter(|&word| is_inside(&self.regions, word))
+    }
+
+    /// Where the vectors of weak pointers are that have one to this object.
+    fn lists(&self, memory: &mut dyn Memory, pid: u32, object: u64) -> Vec<u64> {
+        let mut lists = Vec::new();
+        for at in self.holders(object) {
+            for (begin, list) in self.pointing(at.saturating_sub(MOST_MEMBERS * WEAK_BYTES), at) {
+                let mut word = |index: u64| memory.word(pid, list + index * 8).unwrap_or(0);
+                let all = [begin, word(1), word(2)];
+                let fits = is_list(all) && (at - begin) % WEAK_BYTES == 0 && all[1] > at;
+                lists.extend(fits.then_some(list));
+            }
+        }
+        lists
+    }
+
+    /// The pointers that lead to `from` until `to`: where to, and where they are.
+    fn pointing(&self, from: u64, to: u64) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
+        let first = self.pointers.partition_point(|(target, _)| *target < from);
+        let count = self.pointers[first..].partition_point(|(target, _)| *target <= to);
+        self.pointers[first..first + count].iter().copied()
+    }
+
+    /// Where the pointers to `value` are.
+    fn holders(&self, value: u64) -> impl Iterator<Item = u64> + '_ {
+        self.pointing(value, value).map(|(_, at)| at).take(MOST_OCCURRENCES)
+    }
+
+    /// Where the pointers are that lead to the beginning of an implementation that has `at` inside,
+    /// the latest beginning first.
     fn to_implementation(&self, at: u64) -> impl Iterator<Item = u64> + '_ {
-        let least = at.saturating_sub(IMPLEMENTATION_WORDS * 8);
-        let from = self.pointers.partition_point(|(to, _)| *to < least);
-        let all = self.pointers[from..].iter().take_while(move |(to, _)| *to <= at);
-        all.map(|(_, at)| *at).take(MOST_OCCURRENCES)
+        let all = self.pointing(at.saturating_sub(IMPLEMENTATION_WORDS * 8), at).rev();
+        all.map(|(_, at)| at).take(MOST_OCCURRENCES)
     }
 
     /// The address of the `rcl_node_t` that leads to this `rmw_node_t`.
@@ -144,6 +239,7 @@ impl Nodes {
         name: &(Arc<str>, Arc<str>),
     ) -> Option<Handle> {
         let full = format!("{}/{}", name.1.trim_end_matches('/'), name.0);
+        let rmw_context = memory.word(pid, rmw_node + 32).unwrap_or(0);
         for inside in self.holders(rmw_node) {
             // The implementation keeps the full name, too, soon behind.
             let named = (1..=FULL_NAME_WORDS).any(|distance| {
@@ -162,8 +258,13 @@ impl Nodes {
                 let node = second.wrapping_sub(8);
                 let (context, begin) =
                     (memory.word(pid, node).unwrap_or(0), memory.word(pid, second).unwrap_or(0));
+                let of_context = memory.word(pid, context.wrapping_add(8)).unwrap_or(0);
+                let has_context = rmw_context
+                    .checked_sub(of_context)
+                    .map_or(rmw_context == 0, |bytes| rmw_context == 0 || bytes < MOST_CONTEXT_BYTES);
                 let is_handle = node % 16 == 0 && begin % 16 == 0 && is_inside(&self.regions, context);
                 if is_handle
+                    && has_context
                     && self.holders(node).next().is_some()
                     && best.is_none_or(|(least, _)| begin > least)
                 {
@@ -201,6 +302,15 @@ impl Nodes {
 fn is_inside(regions: &[(u64, u64)], value: u64) -> bool {
     let after = regions.partition_point(|(start, _)| *start <= value);
     after.checked_sub(1).and_then(|index| regions.get(index)).is_some_and(|(_, end)| value < *end)
+}
+
+/// Whether this is a `std::vector` of weak pointers: begin, end, and end of its allocation.
+fn is_list([begin, end, allocated]: [u64; 3]) -> bool {
+    let bytes = |from: u64, to: u64| to.checked_sub(from).filter(|bytes| bytes % WEAK_BYTES == 0);
+    begin % 8 == 0
+        && bytes(begin, end).is_some()
+        && bytes(end, allocated).is_some()
+        && allocated - begin <= 2 * MOST_MEMBERS * WEAK_BYTES
 }
 
 /// Name and namespace, if this is an `rmw_node_t`.
@@ -259,27 +369,9 @@ pub struct Timer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::Image;
+    use super::super::memory::{Image, Space};
+    use super::super::objects::Object;
     use super::*;
-
-    /// An address space from 0, in words.
-    struct Space(Vec<u8>);
-
-    impl Space {
-        fn new() -> Self {
-            Self(vec![0; 64 << 10])
-        }
-
-        fn put(&mut self, at: u64, words: &[u64]) {
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            self.0[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
-        }
-
-        fn text(&mut self, at: u64, text: &str) -> u64 {
-            self.0[at as usize..at as usize + text.len()].copy_from_slice(text.as_bytes());
-            at
-        }
-    }
 
     const IDENTIFIER: u64 = 0x100;
     const CONTEXT: u64 = 0x200;
@@ -293,7 +385,8 @@ mod tests {
         space.text(full_text, &full);
         let [rmw, implementation, rcl, publisher, object] =
             [base, base + 0x100, base + 0x500, base + 0x540, base + 0x600];
-        space.put(rmw, &[IDENTIFIER, 0, text, space_text, CONTEXT]);
+        space.put(rmw, &[IDENTIFIER, 0, text, space_text, CONTEXT + 0x90]);
+        space.put(CONTEXT, &[0, CONTEXT + 0x50]);
         space.put(implementation + 0x90, &[rmw, 0, full_text]);
         space.put(rcl, &[CONTEXT, implementation]);
         space.put(publisher, &[0x77]);
@@ -321,6 +414,71 @@ mod tests {
         assert_eq!(nodes.of(&mut memory, 1, camera_out), camera);
         assert_eq!(nodes.of(&mut memory, 1, tracker_out), tracker);
         assert_eq!((nodes.of(&mut memory, 1, 0x9999), nodes.only()), (0, None));
+    }
+
+    /// A callback group at `group` with this timer as its only member, of the node with this
+    /// handle.
+    fn callback_group(space: &mut Space, group: u64, reentrant: u64, timer: u64, node: u64) {
+        let [members, groups, base] = [group + 0x200, group + 0x300, group + 0x400];
+        // What stands before it in its list has ended.
+        space.put(members, &[0x111, 0x222, timer, timer - 16]);
+        // Behind it what is no list, as before it.
+        space.put(group - 24, &[7, 8, 9]);
+        space.put(group, &[reentrant]);
+        space.put(group + LIST_WORDS[1] * 8, &[members, members + 32, members + 64]);
+        space.put(groups, &[group, group - 16]);
+        // Node handle, default group, mutex, groups.
+        space.put(base, &[node, 1, 0, 0, 0, 0, 0, 0, 0, groups, groups + 16, groups + 16]);
+    }
+
+    #[test]
+    fn timers_belong_to_the_node_that_has_their_callback_group() {
+        let (mut space, [(camera, _), (tracker, _)]) = space_of_two();
+        let (first, second) = (0x1_0400, 0x1_0500);
+        callback_group(&mut space, 0x8000, 0, first, camera);
+        callback_group(&mut space, 0xa000, 1, second, tracker);
+        let mut memory = Image(&space.0);
+        let nodes = Nodes::find(&mut memory, 1, IDENTIFIER);
+        assert_eq!(nodes.group(&mut memory, 1, first, What::Timer), Some((0x8000, false)));
+        assert_eq!(nodes.group(&mut memory, 1, second, What::Timer), Some((0xa000, true)));
+        assert_eq!(nodes.group(&mut memory, 1, 0x1_0600, What::Timer), None);
+        assert_eq!(
+            nodes.group(&mut memory, 1, first, What::Service),
+            None,
+            "timers have a list of their own"
+        );
+        assert_eq!(nodes.with_group(&mut memory, 1, 0x8000), camera);
+        assert_eq!(nodes.with_group(&mut memory, 1, 0xa000), tracker);
+
+        // A second group with the same timer, and one of two nodes: no answer.
+        callback_group(&mut space, 0xc000, 0, first, tracker);
+        space.put(0xe000, &[tracker, 1, 0xa300 - 0x100, 0, 0, 0, 0, 0, 0, 0xe100, 0xe110, 0xe110]);
+        space.put(0xe100, &[0x8000, 1]);
+        let mut memory = Image(&space.0);
+        let nodes = Nodes::find(&mut memory, 1, IDENTIFIER);
+        assert_eq!(nodes.group(&mut memory, 1, first, What::Timer), None);
+        assert_eq!(nodes.with_group(&mut memory, 1, 0x8000), 0);
+        // Of another shape: no group.
+        space.put(0xa000, &[2]);
+        assert_eq!(nodes.group(&mut Image(&space.0), 1, second, What::Timer), None);
+        space.put(0xa000, &[1]);
+        space.put(0xa000 + LIST_WORDS[4] * 8, &[0x100, 0x90, 0x100]);
+        assert_eq!(nodes.group(&mut Image(&space.0), 1, second, What::Timer), None);
+    }
+
+    /// What lies between the beginning of a node's implementation and the pointer to its
+    /// middleware's node, and is pointed to by something that looks like a handle, is none: its
+    /// context is not the node's.
+    #[test]
+    fn a_node_has_the_context_of_its_middleware() {
+        let (mut space, [(camera, _), (tracker, tracker_out)]) = space_of_two();
+        let implementation = 0x4100;
+        space.put(0x7000, &[0x300, implementation + 0x40]);
+        space.put(0x7100, &[0x7000]);
+        let mut memory = Image(&space.0);
+        let nodes = Nodes::find(&mut memory, 1, IDENTIFIER);
+        assert_eq!(nodes.names.keys().copied().collect::<Vec<_>>(), [camera, tracker]);
+        assert_eq!(nodes.of(&mut memory, 1, tracker_out), tracker);
     }
 
     #[test]
@@ -377,6 +535,13 @@ mod tests {
                 nodes.of(&mut memory, 1, handle);
                 nodes.behind(&mut memory, 1, handle);
                 timer(&mut memory, 1, handle, [5, i64::MAX]);
+                if let Some((group, _)) = nodes.group(&mut memory, 1, handle, What::Service) {
+                    nodes.with_group(&mut memory, 1, group);
+                }
+                nodes.beside(&mut memory, 1, handle).count();
+                if let Some(object) = Object::around(&mut memory, 1, handle) {
+                    object.topic(&mut memory, 1);
+                }
             }
         }
     }
