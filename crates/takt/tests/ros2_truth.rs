@@ -4,8 +4,9 @@
 //! What takes long is ignored, and reported here: the campaign, the ten runs, and what is typical
 //! without and with the manager, each as
 //! `cargo test -p takt --test ros2_truth -- --ignored --nocapture NAME`. The campaign leaves
-//! everything in `TAKT_TRUTH_KEEP` while it runs, and `TAKT_TRUTH_READ=1` judges what an earlier
-//! one, broken off or not, left there.
+//! everything in `TAKT_TRUTH_KEEP` while it runs (with `TAKT_TRUTH_ATTACH=1` the manager comes
+//! later, by `--pid`), and `TAKT_TRUTH_READ=1` judges what an earlier one, broken off or not, left
+//! there.
 
 #![allow(clippy::unwrap_used)]
 

@@ -124,7 +124,7 @@ fn group_around(
     pid: u32,
     callback: Handle,
 ) -> Option<(Handle, bool)> {
-    let object = Object::around(memory, pid, callback)?;
+    let object = Object::around(memory, pid, callback, Some(nodes))?;
     nodes.group(memory, pid, object.at, object.what)
 }
 
@@ -319,7 +319,7 @@ impl Known {
         out: &mut dyn FnMut(u64, Kind),
     ) {
         let Start { callback, at_ns, .. } = start;
-        let Some(object) = Object::around(memory, pid, callback) else { return };
+        let Some(object) = Object::around(memory, pid, callback, self.nodes.as_ref()) else { return };
         let identifier = self.identifier();
         let handle_of = |memory: &mut dyn Memory| {
             object.members().find_map(|handle| Some((handle, behind(memory, pid, handle, identifier)?)))

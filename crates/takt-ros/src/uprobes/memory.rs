@@ -52,6 +52,25 @@ pub trait Memory {
     fn forget(&mut self, _pid: u32) {}
 }
 
+/// Words in a row, by one read.
+pub fn words<const N: usize>(memory: &mut dyn Memory, pid: u32, address: u64) -> Option<[u64; N]> {
+    let mut bytes = [[0; 8]; N];
+    let whole = memory.read(pid, address, bytes.as_flattened_mut()) == N * 8;
+    whole.then(|| bytes.map(u64::from_ne_bytes))
+}
+
+/// The words before an address, the last one last: `most`, or fewer where memory begins shortly
+/// before.
+pub fn words_before(memory: &mut dyn Memory, pid: u32, end: u64, most: u64) -> Vec<u64> {
+    let read = |count: u64| {
+        let start = end.checked_sub(count * 8).filter(|_| end % 8 == 0)?;
+        let mut bytes = vec![0; (count * 8) as usize];
+        (memory.read(pid, start, &mut bytes) == bytes.len()).then_some(bytes)
+    };
+    let bytes = [most, most / 2, most / 4, most / 8].into_iter().find_map(read).unwrap_or_default();
+    bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).collect()
+}
+
 /// The same bytes for every process, from address 0.
 #[derive(Debug)]
 pub struct Image<'a>(pub &'a [u8]);

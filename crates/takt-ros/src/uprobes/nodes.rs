@@ -24,7 +24,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::memory::Memory;
+use super::memory::{Memory, words, words_before};
 use super::objects::What;
 use crate::event::{Handle, Kind};
 
@@ -48,13 +48,14 @@ const MOST_CONTEXT_BYTES: u64 = 512;
 const MOST_OCCURRENCES: usize = 64;
 
 /// Members of a callback group, and groups of a node, that are looked through.
-const MOST_MEMBERS: u64 = 256;
+const MOST_MEMBERS: u64 = 128;
 /// A weak pointer: to the object, and to its counts.
 const WEAK_BYTES: u64 = 16;
 /// Words of a callback group: its type in the first, a mutex of five, a flag, and the lists of
 /// subscriptions, timers, services, clients and waitables.
-const FLAG_WORD: u64 = 6;
-const LIST_WORDS: [u64; 5] = [7, 10, 13, 16, 19];
+const FLAG_WORD: usize = 6;
+const LIST_WORDS: [usize; 5] = [7, 10, 13, 16, 19];
+const GROUP_WORDS: usize = 22;
 /// Words from a subscription's handle to its copy within the process: a logger, the handlers of
 /// events and weak pointers are between them.
 const WITHIN_WORDS: u64 = 40;
@@ -160,11 +161,11 @@ impl Nodes {
         };
         let mut found = BTreeSet::new();
         for list in self.lists(memory, pid, object) {
-            let Some(group) = list.checked_sub(before * 8) else { continue };
-            let mut word = |index: u64| memory.word(pid, group + index * 8).unwrap_or(u64::MAX);
-            let (reentrant, flag) = (word(0) & 0xffff_ffff, word(FLAG_WORD) & 0xff);
-            let mut list = |first: &u64| is_list([0, 1, 2].map(|index| word(first + index)));
-            if reentrant <= 1 && flag <= 1 && LIST_WORDS.iter().all(&mut list) {
+            let Some(group) = list.checked_sub(before as u64 * 8) else { continue };
+            let Some(words) = words::<GROUP_WORDS>(memory, pid, group) else { continue };
+            let (reentrant, flag) = (words[0] & 0xffff_ffff, words[FLAG_WORD] & 0xff);
+            let list = |first: usize| is_list([words[first], words[first + 1], words[first + 2]]);
+            if reentrant <= 1 && flag <= 1 && LIST_WORDS.iter().all(|&first| list(first)) {
                 found.insert((group, reentrant == 1));
             }
         }
@@ -176,10 +177,7 @@ impl Nodes {
     pub fn with_group(&self, memory: &mut dyn Memory, pid: u32, group: Handle) -> Handle {
         let mut found = BTreeSet::new();
         for list in self.lists(memory, pid, group) {
-            found.extend((1..=BEFORE_WORDS).find_map(|distance| {
-                let word = memory.word(pid, list.checked_sub(distance * 8)?)?;
-                self.names.contains_key(&word).then_some(word)
-            }));
+            found.extend(self.before(memory, pid, list).map(|(_, node)| node));
         }
         found.first().copied().filter(|_| found.len() == 1).unwrap_or(0)
     }
@@ -202,9 +200,11 @@ impl Nodes {
         let mut lists = Vec::new();
         for at in self.holders(object) {
             for (begin, list) in self.pointing(at.saturating_sub(MOST_MEMBERS * WEAK_BYTES), at) {
-                let mut word = |index: u64| memory.word(pid, list + index * 8).unwrap_or(0);
-                let all = [begin, word(1), word(2)];
-                let fits = is_list(all) && (at - begin) % WEAK_BYTES == 0 && all[1] > at;
+                if (at - begin) % WEAK_BYTES != 0 {
+                    continue;
+                }
+                let Some([end, allocated]) = words(memory, pid, list + 8) else { continue };
+                let fits = end > at && is_list([begin, end, allocated]);
                 lists.extend(fits.then_some(list));
             }
         }
@@ -278,16 +278,24 @@ impl Nodes {
         None
     }
 
+    /// The node whose handle stands nearest before this address, and how many words before.
+    fn before(&self, memory: &mut dyn Memory, pid: u32, at: u64) -> Option<(usize, Handle)> {
+        let words = words_before(memory, pid, at, BEFORE_WORDS);
+        words.into_iter().rev().enumerate().find(|(_, word)| self.names.contains_key(word))
+    }
+
+    /// Whether this leads into writable memory.
+    pub fn is_writable(&self, address: u64) -> bool {
+        is_inside(&self.regions, address)
+    }
+
     /// The node whose handle stands nearest before one of these handles. Contradictions are no
     /// answer.
     fn nearest(&self, memory: &mut dyn Memory, pid: u32, handles: &[Handle]) -> Option<Handle> {
-        let mut best: Option<(u64, Handle)> = None;
+        let mut best: Option<(usize, Handle)> = None;
         let mut contradiction = false;
         for at in handles.iter().flat_map(|handle| self.holders(*handle)) {
-            let found = (1..=BEFORE_WORDS).find_map(|distance| {
-                let word = memory.word(pid, at.checked_sub(distance * 8)?)?;
-                self.names.contains_key(&word).then_some((distance, word))
-            });
+            let found = self.before(memory, pid, at);
             let Some((distance, node)) = found else { continue };
             match best {
                 Some((least, other)) if distance == least => contradiction |= node != other,
@@ -425,7 +433,7 @@ mod tests {
         // Behind it what is no list, as before it.
         space.put(group - 24, &[7, 8, 9]);
         space.put(group, &[reentrant]);
-        space.put(group + LIST_WORDS[1] * 8, &[members, members + 32, members + 64]);
+        space.put(group + LIST_WORDS[1] as u64 * 8, &[members, members + 32, members + 64]);
         space.put(groups, &[group, group - 16]);
         // Node handle, default group, mutex, groups.
         space.put(base, &[node, 1, 0, 0, 0, 0, 0, 0, 0, groups, groups + 16, groups + 16]);
@@ -462,7 +470,7 @@ mod tests {
         space.put(0xa000, &[2]);
         assert_eq!(nodes.group(&mut Image(&space.0), 1, second, What::Timer), None);
         space.put(0xa000, &[1]);
-        space.put(0xa000 + LIST_WORDS[4] * 8, &[0x100, 0x90, 0x100]);
+        space.put(0xa000 + LIST_WORDS[4] as u64 * 8, &[0x100, 0x90, 0x100]);
         assert_eq!(nodes.group(&mut Image(&space.0), 1, second, What::Timer), None);
     }
 
@@ -539,7 +547,7 @@ mod tests {
                     nodes.with_group(&mut memory, 1, group);
                 }
                 nodes.beside(&mut memory, 1, handle).count();
-                if let Some(object) = Object::around(&mut memory, 1, handle) {
+                if let Some(object) = Object::around(&mut memory, 1, handle, None) {
                     object.topic(&mut memory, 1);
                 }
             }

@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use super::memory::Memory;
+use super::memory::{Memory, words_before};
+use super::nodes::Nodes;
 
 /// Words from an object's beginning to its callback, at most: a subscription has functions for six
 /// events before it.
@@ -50,15 +51,13 @@ pub struct Object {
 }
 
 impl Object {
-    /// The object that has this callback inside.
-    pub fn around(memory: &mut dyn Memory, pid: u32, callback: u64) -> Option<Self> {
-        // Memory may begin shortly before: then as much as is there.
-        let words = (0..4).find_map(|halved| {
-            let words = read(memory, pid, callback, MOST_WORDS >> halved);
-            (!words.is_empty()).then_some(words)
-        })?;
+    /// The object that has this callback inside. With the process's nodes it is known what its
+    /// writable memory is, in which no table lies: fewer words have to be followed.
+    pub fn around(memory: &mut dyn Memory, pid: u32, callback: u64, nodes: Option<&Nodes>) -> Option<Self> {
+        let words = words_before(memory, pid, callback, MOST_WORDS);
         words.iter().enumerate().rev().find_map(|(index, &table)| {
-            let what = type_of(memory, pid, table)?;
+            let may_be_table = nodes.is_none_or(|nodes| !nodes.is_writable(table));
+            let what = may_be_table.then(|| type_of(memory, pid, table))??;
             let words = words[index..].to_vec();
             Some(Self { what, at: callback - words.len() as u64 * 8, words })
         })
@@ -86,16 +85,6 @@ impl Object {
             fits.then_some((text, depth))
         })
     }
-}
-
-/// The words before an address.
-fn read(memory: &mut dyn Memory, pid: u32, end: u64, count: u64) -> Vec<u64> {
-    let Some(start) = end.checked_sub(count * 8).filter(|_| end % 8 == 0) else { return Vec::new() };
-    let mut bytes = vec![0; (count * 8) as usize];
-    if memory.read(pid, start, &mut bytes) != bytes.len() {
-        return Vec::new();
-    }
-    bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).collect()
 }
 
 /// What has this virtual table.
@@ -148,16 +137,16 @@ mod tests {
             // What has a table of its own lies between.
             let (mut space, at) = space(name, &[7, 0x1_8010, 9, 0x77]);
             put_table(&mut space, 0x1_8010, "N6rclcpp7ContextE");
-            let object = Object::around(&mut Image(&space.0), 1, CALLBACK).unwrap();
+            let object = Object::around(&mut Image(&space.0), 1, CALLBACK, None).unwrap();
             assert_eq!((object.what, object.at), (what, at), "{name}");
             assert_eq!(object.members().take(2).collect::<Vec<_>>(), [0x77, 9]);
         }
         for other in ["N6rclcpp7ContextE", "N6rclcpp11ServiceBaseE", "N5other9WallTimerIE", ""] {
             let (space, _) = space(other, &[7, 8, 9]);
-            assert!(Object::around(&mut Image(&space.0), 1, CALLBACK).is_none(), "{other}");
+            assert!(Object::around(&mut Image(&space.0), 1, CALLBACK, None).is_none(), "{other}");
         }
-        assert!(Object::around(&mut Image(&[]), 1, CALLBACK).is_none());
-        assert!(Object::around(&mut Image(&[0; 4096]), 1, 13).is_none());
+        assert!(Object::around(&mut Image(&[]), 1, CALLBACK, None).is_none());
+        assert!(Object::around(&mut Image(&[0; 4096]), 1, 13, None).is_none());
     }
 
     #[test]
@@ -167,7 +156,10 @@ mod tests {
             let (mut space, at) = space(NAME, words);
             space.text(text.0, text.1);
             let mut memory = Image(&space.0);
-            Object::around(&mut memory, 1, CALLBACK).unwrap().topic(&mut memory, 1).map(|found| (at, found))
+            Object::around(&mut memory, 1, CALLBACK, None)
+                .unwrap()
+                .topic(&mut memory, 1)
+                .map(|found| (at, found))
         };
         let long = "/front/camera/image_raw";
         let length = long.len() as u64;

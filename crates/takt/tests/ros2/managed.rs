@@ -71,7 +71,8 @@ fn goals(folder: &Path) -> PathBuf {
     copy
 }
 
-/// Runs the test system in `folder`, under `takt manage` with `more` arguments.
+/// Runs the test system in `folder`, under `takt manage` with `more` arguments. With
+/// `TAKT_TRUTH_ATTACH=1` the manager comes 20 s after the system's start, by `--pid`.
 pub fn run(
     environment: &[(String, String)],
     more: &[&str],
@@ -84,12 +85,40 @@ pub fn run(
     // What an earlier run of another load left is no part of this one.
     let mut command: Command = takt(["manage", "--fresh", "--json", "--log"]);
     command.arg(folder.join("log.json")).args(more).arg(goals(folder));
-    command.args(["--", "takt_truth_run", "--seconds", &seconds.to_string(), "--scale", scale]);
-    command.args(["--domain", &domain()]).arg(folder.join("truth")).env_clear();
-    command.envs(environment.iter().map(|(key, value)| (key, value)));
+    let late = std::env::var_os("TAKT_TRUTH_ATTACH").is_some_and(|value| value == "1");
+    let arguments = |seconds: u32| {
+        let truth = folder.join("truth").display().to_string();
+        let fixed =
+            ["takt_truth_run", "--scale", scale, "--domain", &domain(), "--seconds"].map(String::from);
+        fixed.into_iter().chain([seconds.to_string(), truth]).collect::<Vec<_>>()
+    };
     // A thread for each goal of an action is a publisher that no plan knows: every chain would be
     // learnt anew all the time.
-    command.env("TAKT_TRUTH_GOAL_THREADS", if more.contains(&"--observe") { "1" } else { "0" });
+    let threads = if more.contains(&"--observe") { "1" } else { "0" };
+    let variables = || {
+        let own = [("TAKT_TRUTH_GOAL_THREADS", threads)].into_iter();
+        environment.iter().map(|(key, value)| (key.as_str(), value.as_str())).chain(own)
+    };
+    let mut system = late.then(|| {
+        let arguments = arguments(seconds + 30);
+        let mut system = Command::new(&arguments[0]);
+        system.args(&arguments[1..]).env_clear().envs(variables());
+        let system = Beside::start(system);
+        std::thread::sleep(Duration::from_secs(20));
+        system
+    });
+    match &system {
+        Some(_) => {
+            command.args(["--seconds", &seconds.to_string()]);
+            for pid in Truth::pids(&folder.join("truth")) {
+                command.args(["--pid", &pid.to_string()]);
+            }
+        }
+        None => {
+            command.arg("--").args(arguments(seconds));
+        }
+    }
+    command.env_clear().envs(variables());
     command.stdout(Stdio::from(File::create(folder.join("manage.json")).unwrap()));
     command.stderr(Stdio::from(File::create(folder.join("manage.err")).unwrap()));
     let mut stolen = File::create(folder.join("stolen")).unwrap();
@@ -113,6 +142,9 @@ pub fn run(
     // 1: a goal was missed, which is for the checks to judge.
     let message = fs::read_to_string(folder.join("manage.err")).unwrap_or_default();
     assert!(matches!(status.code(), Some(0 | 1)), "{status}: {message}");
+    if let Some(system) = &mut system {
+        assert!(system.end().success(), "{}", system.output("stderr"));
+    }
 }
 
 /// Runs the test system in `folder` under a manager, kills the manager `seconds` after its first
@@ -144,7 +176,7 @@ pub fn run_and_kill(
     let killed_ns = monotonic_ns();
     manager.signal(rustix::process::Signal::KILL);
     manager.end();
-    let pids: Vec<u32> = Truth::read(&folder.join("truth")).runs.iter().map(|run| run.pid).collect();
+    let pids = Truth::pids(&folder.join("truth"));
     wait_for("the watchdog", || (!pids.iter().any(|pid| is_real_time(*pid))).then_some(()));
     wait_for("the system's end", || {
         system.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()).then_some(())
@@ -288,6 +320,13 @@ impl Managed {
                     if let Some(chain) = chains.into_iter().find(|it| it["name"] == name) {
                         planned_ms = ms(&chain["bound_ns"]);
                     }
+                    continue;
+                }
+                // Everything has been given back: nothing is said any more.
+                Some("note") if record["words"].as_str().is_some_and(|it| it.contains(" restored, ")) => {
+                    let ended =
+                        Word { at_ns: at_ns(record) as u64, state: "ended".to_owned(), bound_ms: None };
+                    message.push(ended);
                     continue;
                 }
                 // A word given or taken between two plans.

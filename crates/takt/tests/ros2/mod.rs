@@ -87,14 +87,18 @@ pub struct Truth {
 }
 
 impl Truth {
+    /// The processes that have begun to write.
+    pub fn pids(folder: &Path) -> Vec<u32> {
+        let files = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+        let files = files.filter(|path| path.extension().is_some_and(|it| it == "truth"));
+        files.filter_map(|path| path.file_stem()?.to_str()?.parse().ok()).collect()
+    }
+
     pub fn read(folder: &Path) -> Self {
         let mut runs = Vec::new();
-        for entry in fs::read_dir(folder).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|it| it == "truth") {
-                let pid = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
-                file(&fs::read_to_string(&path).unwrap(), pid, &mut runs);
-            }
+        for pid in Self::pids(folder) {
+            let path = folder.join(format!("{pid}.truth"));
+            file(&fs::read_to_string(path).unwrap(), pid, &mut runs);
         }
         Self::new(runs)
     }
