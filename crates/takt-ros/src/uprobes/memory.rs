@@ -63,7 +63,7 @@ pub fn words<const N: usize>(memory: &mut dyn Memory, pid: u32, address: u64) ->
 /// before.
 pub fn words_before(memory: &mut dyn Memory, pid: u32, end: u64, most: u64) -> Vec<u64> {
     let read = |count: u64| {
-        let start = end.checked_sub(count * 8).filter(|_| end % 8 == 0)?;
+        let start = end.checked_sub(count * 8).filter(|_| end.is_multiple_of(8))?;
         let mut bytes = vec![0; (count * 8) as usize];
         (memory.read(pid, start, &mut bytes) == bytes.len()).then_some(bytes)
     };

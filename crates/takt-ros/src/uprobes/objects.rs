@@ -89,7 +89,7 @@ impl Object {
 
 /// What has this virtual table.
 fn type_of(memory: &mut dyn Memory, pid: u32, table: u64) -> Option<What> {
-    let pointer = |value: u64| value % 8 == 0 && value > 0xffff && value < 1 << 56;
+    let pointer = |value: u64| value.is_multiple_of(8) && value > 0xffff && value < 1 << 56;
     let information = memory.word(pid, table.checked_sub(8).filter(|_| pointer(table))?)?;
     let name = memory.word(pid, information.checked_add(8).filter(|_| pointer(information))?)?;
     let mut bytes = [0; NAME_BYTES];
