@@ -11,6 +11,9 @@ use super::run::{MOST_EDGES, add_edge, edge_to, ran_on};
 use super::service::is_of_action;
 use super::state::{Origin, Publication, PublisherState, SourceState, SubscriptionState, Take};
 
+/// Messages of an intra-process buffer that are followed.
+const MOST_BUFFERED: u64 = 1024;
+
 impl Extractor {
     pub(super) fn publisher(&mut self, pid: u32, handle: Handle, rmw: bool) -> Option<usize> {
         let map = if rmw { &self.tables.rmw_publisher_of } else { &self.tables.publisher_of };
@@ -97,8 +100,11 @@ impl Extractor {
                 && state.pid == pid
                 && let Some(buffer) = &mut state.buffer
             {
-                // A ring buffer of the subscription's depth: the oldest message goes.
-                if buffer.len() as u64 >= state.depth.clamp(1, 1024) {
+                // A ring buffer of the subscription's depth: the oldest message goes. Where the
+                // depth is not known, none goes that the subscription may still take: a latency
+                // that is too long is no promise.
+                let depth = if state.depth == 0 { MOST_BUFFERED } else { state.depth.min(MOST_BUFFERED) };
+                if buffer.len() as u64 >= depth {
                     buffer.pop_front();
                 }
                 buffer.push_back(message);

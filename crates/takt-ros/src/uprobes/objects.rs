@@ -2,7 +2,7 @@
 //! Itanium C++ ABI: the word before a table's entries leads to the type's information, whose second
 //! word leads to the mangled name), and its members are recognised by their content.
 //!
-//! Members that are relied on, the same from Humble to Kilted: a timer, a service and a
+//! Members that are relied on, alike in the sources of Humble and Jazzy: a timer, a service and a
 //! subscription hold the handle of `rcl` before the callback (`timer.hpp`, `service.hpp`,
 //! `subscription.hpp`); a subscription within the process holds the topic's name
 //! (`subscription_intra_process_base.hpp`), and the subscription that it belongs to holds it, some
