@@ -37,6 +37,20 @@ impl Folder {
         Ok(Self(openat(output_folder(path)?, ".", flags, Mode::empty())?))
     }
 
+    /// Makes the folder at `path`, which must not exist, and those above it as [`make_folder`].
+    ///
+    /// # Errors
+    /// As [`make_folder`]; [`ErrorKind::AlreadyExists`] for whatever is there, also a symbolic link
+    /// that leads nowhere.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        // `.`, `..` and `/` have none, and are there.
+        let name = path.file_name().ok_or(ErrorKind::AlreadyExists)?;
+        let above = output_folder(path.parent().unwrap_or(Path::new("")))?;
+        mkdirat(&above, name, Mode::from_raw_mode(0o777))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Self(openat(above, name, flags, Mode::empty())?))
+    }
+
     /// Opens the folder that holds `path`, with the last part of `path`.
     ///
     /// # Errors
@@ -311,6 +325,14 @@ mod tests {
         Folder::output(&link.join("three")).unwrap().write("file", "text").unwrap();
         assert_eq!(fs::read_to_string(target.join("three/file")).unwrap(), "text");
         fs::remove_dir_all(target.join("three")).unwrap();
+        // A new one, and none in place of what is there.
+        let new = Folder::create(&link.join("four/new")).unwrap();
+        new.write("file", "text").unwrap();
+        assert!(target.join("four/new/file").is_file());
+        symlink("nowhere", target.join("four/leads")).unwrap();
+        for taken in ["four/new", "four/new/file", "four/leads", ".."] {
+            assert_eq!(Folder::create(&link.join(taken)).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        }
         let circle = workspace.path().join("circle");
         symlink("circle", &circle).unwrap();
         assert_eq!(make_folder(&circle).unwrap_err().raw_os_error(), Some(libc::ELOOP));
@@ -336,8 +358,10 @@ mod tests {
             let error = make_folder(&path).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PermissionDenied);
             assert!(error.to_string().contains("link of user 65534"), "{error}");
+            let error = Folder::create(&path.join("eight")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         }
-        for name in ["three", "five", "seven"] {
+        for name in ["three", "five", "seven", "eight"] {
             assert!(!target.join(name).exists(), "{name}");
         }
     }

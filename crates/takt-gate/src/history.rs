@@ -1,7 +1,7 @@
 //! Since when a measure is worse than it was: change points over kernels, versions or days.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -146,7 +146,7 @@ pub fn history(paths: &[PathBuf], options: &Options) -> Result<History, Error> {
     let collection = takt_report::collect(paths)?;
     let mut left_out: Vec<String> =
         collection.gaps.iter().map(|gap| format!("{}: {}", gap.what, gap.why)).collect();
-    let mut runs = sides::usable(&collection, "runs", &[], &mut left_out)?.runs;
+    let mut runs = sides::usable(&collection, "runs", &HashSet::new(), &mut left_out)?.runs;
     let by = options.by.name().to_owned();
     runs.retain(|run| {
         let reported = options.by.of(run).is_some();
@@ -282,32 +282,41 @@ fn of_series(
     Ok((series, change_points))
 }
 
+/// A piece of a version; the variants are in their order.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Piece<'a> {
+    /// What makes a version one before that without it: `~` of packages, `-rc` of the kernel.
+    Before(&'a str),
+    End,
+    Words(&'a str),
+    Number(u64),
+}
+
+fn pieces(version: &str) -> Vec<Piece<'_>> {
+    // Until the first character that is a digit, or is none.
+    let until =
+        |text: &str, digit: bool| text.find(|c: char| c.is_ascii_digit() == digit).unwrap_or(text.len());
+    let (mut pieces, mut rest) = (Vec::new(), version);
+    while !rest.is_empty() {
+        let (digits, after) = rest.split_at(until(rest, false));
+        if !digits.is_empty() {
+            pieces.push(Piece::Number(digits.parse().unwrap_or(u64::MAX)));
+        }
+        let (text, next) = after.split_at(until(after, true));
+        let candidate = text.strip_suffix("-rc").filter(|_| !next.is_empty());
+        let mut words = candidate.unwrap_or(text).split('~');
+        pieces.extend(words.next().filter(|first| !first.is_empty()).map(Piece::Words));
+        pieces.extend(words.chain(candidate.map(|_| "rc")).map(Piece::Before));
+        rest = next;
+    }
+    pieces.push(Piece::End);
+    pieces
+}
+
 /// As versions are ordered: numbers within them count as numbers, and what begins with `-rc` and a
 /// number, or with `~`, comes before the release.
 fn natural(a: &str, b: &str) -> Ordering {
-    let parts = |text: &str| -> Vec<(i64, String)> {
-        let candidates = (0..10).fold(text.to_owned(), |text, digit| {
-            text.replace(&format!("-rc{digit}"), &format!("~rc{digit}"))
-        });
-        let mut parts: Vec<(i64, String)> = Vec::new();
-        let mut was_digit = false;
-        for c in candidates.chars() {
-            match (c.to_digit(10), parts.last_mut()) {
-                // Before the end, which is before everything else.
-                (None, _) if c == '~' => parts.push((-1, c.to_string())),
-                (Some(digit), Some((number, word))) if was_digit && word.is_empty() => {
-                    *number = number.saturating_mul(10).saturating_add(digit.into());
-                }
-                (Some(digit), _) => parts.push((digit.into(), String::new())),
-                (None, Some((_, word))) if !was_digit => word.push(c),
-                (None, _) => parts.push((0, c.to_string())),
-            }
-            was_digit = c.is_ascii_digit();
-        }
-        parts.push((0, String::new()));
-        parts
-    };
-    parts(a).cmp(&parts(b)).then_with(|| a.cmp(b))
+    pieces(a).cmp(&pieces(b)).then_with(|| a.cmp(b))
 }
 
 impl History {
@@ -423,5 +432,10 @@ mod tests {
         );
         assert_eq!(natural("a10", "a9"), Ordering::Greater);
         assert_eq!(natural("", "a"), Ordering::Less);
+        // Without its number it is a word like others.
+        assert_eq!(natural("6.8.0-rc", "6.8.0"), Ordering::Greater);
+        assert_eq!(natural("6.8~~", "6.8~"), Ordering::Less);
+        let large = "9".repeat(30);
+        assert_eq!(natural(&large, "9"), Ordering::Greater);
     }
 }

@@ -1,6 +1,6 @@
 //! What belongs together on the two sides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use takt_report::{Collection, Run, clean};
@@ -45,18 +45,20 @@ impl<'a> Sides<'a> {
     pub fn of(before: &'a Collection, after: &'a Collection) -> Result<Self, Error> {
         let mut left_out: Vec<String> =
             before.gaps.iter().chain(&after.gaps).map(|gap| format!("{}: {}", gap.what, gap.why)).collect();
-        let mut new = usable(after, "candidates", &[], &mut left_out)?;
-        let hashes: Vec<String> = new.runs.iter().filter_map(|run| seal_of(run)).map(str::to_owned).collect();
+        let mut new = usable(after, "candidates", &HashSet::new(), &mut left_out)?;
+        let hashes: HashSet<&str> = new.runs.iter().filter_map(|run| seal_of(run)).collect();
         let mut old = usable(before, "baseline", &hashes, &mut left_out)?;
         for (usable, collection) in [(&mut old, before), (&mut new, after)] {
-            let gone = collection.gaps.iter().filter(|gap| is_run(&gap.what, collection));
+            let by_key: HashMap<&str, &Run> =
+                collection.runs.iter().map(|run| (run.key.as_str(), run)).collect();
+            let gone = collection.gaps.iter().filter(|gap| is_run(&gap.what, &by_key));
             usable.lost.extend(gone.map(|gap| gap.what.clone()));
             let failed = usable.runs.iter().filter(|run| !run.header.failures.is_empty());
             usable.lost.extend(failed.map(|run| name_of(run)));
         }
         let expected = [&old, &new].map(|side| {
-            side.runs.len()
-                + side.lost.iter().filter(|lost| !side.runs.iter().any(|run| name_of(run) == **lost)).count()
+            let there: BTreeSet<String> = side.runs.iter().map(|run| name_of(run)).collect();
+            side.lost.union(&there).count()
         });
         for (side, usable) in [("baseline", &old), ("candidates", &new)] {
             left_out.extend(usable.runs.iter().filter_map(|run| {
@@ -266,10 +268,11 @@ fn seal_of(run: &Run) -> Option<&str> {
 
 /// Whether what was left out is a whole run, and not a measure of one or what a kill left of one
 /// that was done again.
-fn is_run(what: &str, collection: &Collection) -> bool {
-    let is_of_run = |run: &Run| what.starts_with(&clean(&format!("{} {}", run.key, run.name)));
+fn is_run(what: &str, by_key: &HashMap<&str, &Run>) -> bool {
+    let key = what.split(' ').next().unwrap_or_default();
+    let is_of = |run: &&Run| what.starts_with(&clean(&format!("{} {}", run.key, run.name)));
     let is_cut = Path::new(what).extension().is_some_and(|end| end.to_string_lossy().starts_with("cut"));
-    !is_cut && !collection.runs.iter().any(is_of_run)
+    !is_cut && !by_key.get(key).is_some_and(is_of)
 }
 
 /// Runs whose reasons fit into a sentence.
@@ -279,7 +282,7 @@ const MOST_REASONS: usize = 3;
 pub(crate) fn usable<'a>(
     collection: &'a Collection,
     side: &'static str,
-    others: &[String],
+    others: &HashSet<&str>,
     left_out: &mut Vec<String>,
 ) -> Result<Usable<'a>, Error> {
     let found = collection.runs.len();
@@ -289,7 +292,7 @@ pub(crate) fn usable<'a>(
     let mut seen: BTreeMap<&'a str, &'a str> = BTreeMap::new();
     runs.retain(|run| {
         let why = match &run.seal {
-            takt_rundir::SealState::Whole(hash) if others.contains(hash) => {
+            takt_rundir::SealState::Whole(hash) if others.contains(hash.as_str()) => {
                 Some("it is one of the new runs".to_owned())
             }
             // Of runs that are copies of each other one says as much as all.

@@ -4,7 +4,7 @@
 //! Nothing that was found is left out silently: what cannot be used becomes a [`Gap`] with its
 //! reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -167,13 +167,8 @@ pub fn collect(paths: &[impl AsRef<Path>]) -> Result<Collection, Error> {
         found.extend(find_runs(path)?);
         search(path, 3, &mut gaps, &mut absent);
     }
-    let mut seen = Vec::new();
-    found.retain(|dir| {
-        let path = fs::canonicalize(dir.path()).unwrap_or_else(|_| dir.path().to_owned());
-        let new = !seen.contains(&path);
-        seen.push(path);
-        new
-    });
+    let mut seen = HashSet::new();
+    found.retain(|dir| seen.insert(fs::canonicalize(dir.path()).unwrap_or_else(|_| dir.path().to_owned())));
     let total = found.len();
     let mut runs: Vec<Run> = Vec::new();
     for dir in found {

@@ -16,6 +16,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use takt_files::Folder;
 
 use crate::files::{parse_json, read_json, sha256, write_json};
 use crate::samples::{NumberFile, SampleFile};
@@ -64,13 +65,12 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`] when it cannot be made.
     pub fn create(root: &Path, label: &str) -> Result<Self, Error> {
-        takt_files::make_folder(root).map_err(not_made).map_err(Error::io(root))?;
         let base = format!("{}-{label}", utc_name());
         for attempt in 1..1000 {
             let name = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
             let path = root.join(name);
-            match fs::create_dir(&path) {
-                Ok(()) => return Self::at(path),
+            match Folder::create(&path) {
+                Ok(folder) => return Self::at(path, &folder),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::Io { path, source: not_made(error) }),
             }
@@ -84,23 +84,18 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`] when it exists or cannot be made.
     pub fn create_at(path: &Path) -> Result<Self, Error> {
-        let folder = path.parent().unwrap_or(Path::new("."));
-        takt_files::make_folder(folder).map_err(not_made).map_err(Error::io(path))?;
-        fs::create_dir(path)
-            .map_err(|error| match error.kind() {
-                ErrorKind::AlreadyExists => std::io::Error::new(
-                    ErrorKind::AlreadyExists,
-                    "exists already, and runs are never overwritten; name a folder that does not exist",
-                ),
-                _ => not_made(error),
-            })
-            .map_err(Error::io(path))?;
-        Self::at(path.to_owned())
+        let folder = Folder::create(path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => std::io::Error::new(
+                ErrorKind::AlreadyExists,
+                "exists already, and runs are never overwritten; name a folder that does not exist",
+            ),
+            _ => not_made(error),
+        });
+        Self::at(path.to_owned(), &folder.map_err(Error::io(path))?)
     }
 
-    fn at(path: PathBuf) -> Result<Self, Error> {
-        let samples = path.join(SAMPLES_FOLDER);
-        fs::create_dir_all(&samples).map_err(Error::io(samples))?;
+    fn at(path: PathBuf, folder: &Folder) -> Result<Self, Error> {
+        folder.subfolder(SAMPLES_FOLDER).map_err(Error::io(path.join(SAMPLES_FOLDER)))?;
         Ok(Self { path })
     }
 

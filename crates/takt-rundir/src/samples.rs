@@ -100,8 +100,9 @@ impl NumberFile {
     /// [`Error::Io`].
     pub fn push(&mut self, numbers: &[u64]) -> Result<(), Error> {
         self.line.clear();
+        let mut digits = itoa::Buffer::new();
         for &number in numbers {
-            append(&mut self.line, number);
+            self.line.extend_from_slice(digits.format(number).as_bytes());
             self.line.push(b',');
         }
         if let Some(last) = self.line.last_mut() {
@@ -119,21 +120,6 @@ impl NumberFile {
     pub fn flush(&mut self) -> Result<(), Error> {
         self.writer.flush().map_err(Error::io(&self.path))
     }
-}
-
-fn append(line: &mut Vec<u8>, mut number: u64) {
-    // The most that a number of 64 bits has.
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    line.extend_from_slice(&digits[at..]);
 }
 
 /// A new journal would take the place of sealed samples at the next seal.

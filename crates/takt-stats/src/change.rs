@@ -369,6 +369,20 @@ mod tests {
     }
 
     #[test]
+    fn levels_that_explain_nothing_are_not_believed() {
+        let [count, every, series] = [100, 10, 50];
+        let shift = shift::shift(&noise(10, 1), &noise(10, 2), LEVEL).unwrap();
+        let made_up = |at: usize| Change { at, shift, p: LEVEL };
+        let made_up: Vec<Change> = (every..count).step_by(every).map(made_up).collect();
+        let found = |seed| Following::of(&following(count, 0.5, seed), &made_up).map_or(0.0, |f| f.share);
+        let apart = |seed| (found(seed) - 0.5).powi(2);
+        let apart = ((0..series as u64).map(apart).sum::<f64>() / series as f64).sqrt();
+        // Nine levels take up so much of what values have in common that the rest reports next to
+        // nothing: 0.42.
+        assert!(apart < 0.15, "{apart:.3}");
+    }
+
+    #[test]
     fn one_level_has_no_changes() {
         let found: usize = (0..100).map(|seed| changes(&noise(30, seed), |_| false, 1).len()).sum();
         assert!(found <= 4, "{found} in 100 histories");

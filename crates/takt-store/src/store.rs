@@ -522,7 +522,14 @@ fn entries(seal: &[u8]) -> Result<BTreeMap<String, String>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use takt_rundir::{RUN_FILE, RunHeader};
+
     use super::*;
+    use crate::backend::{Backend, Draft};
+    use crate::folder::Folder;
 
     #[test]
     fn names_that_no_directory_can_have_are_no_seal() {
@@ -541,5 +548,80 @@ mod tests {
         }
         assert!(seal(&["a", "a/b/c"]).unwrap_err().contains("\"a\" is a file and a folder"));
         assert!(seal(&["a/b", "a/b/c"]).unwrap_err().contains("\"a/b\" is a file and a folder"));
+        for none in ["", "0", &hash[1..], &"0".repeat(65), &"A".repeat(64), &"\u{e4}".repeat(32)] {
+            let why = entries(&serde_json::to_vec(&BTreeMap::from([("run.json", none)])).unwrap());
+            assert!(why.unwrap_err().contains("is no file of a run"), "{none}");
+        }
+    }
+
+    /// A bucket that adds nothing up, and others who use it between two calls.
+    #[derive(Debug)]
+    struct Shared(Folder);
+
+    impl Shared {
+        fn objects(&self, change: impl Fn(&str) -> io::Result<()>) -> io::Result<()> {
+            self.0.list(OBJECTS)?.iter().try_for_each(|(name, _)| change(&format!("{OBJECTS}/{name}")))
+        }
+    }
+
+    impl Backend for Shared {
+        fn head(&self, name: &str) -> io::Result<Option<Meta>> {
+            self.0.head(name)
+        }
+        fn read(&self, name: &str) -> io::Result<Option<Box<dyn io::Read + Send>>> {
+            self.0.read(name)
+        }
+        /// Before a run's seal is there, somebody takes away what no run names.
+        fn write(&self, name: &str) -> io::Result<Box<dyn Draft>> {
+            if name.starts_with(RUNS) {
+                self.objects(|object| self.0.delete(object))?;
+            }
+            self.0.write(name)
+        }
+        fn delete(&self, name: &str) -> io::Result<()> {
+            self.0.delete(name)
+        }
+        fn is_empty(&self) -> io::Result<bool> {
+            self.0.is_empty()
+        }
+        /// After the list of objects, an upload that needs them sends them again.
+        fn list(&self, folder: &str) -> io::Result<Vec<(String, Meta)>> {
+            let found = self.0.list(folder)?;
+            if folder == OBJECTS {
+                self.objects(|object| aged(&self.0.0.join(object), 0))?;
+            }
+            Ok(found)
+        }
+        fn tidy(&self, folders: &[&str], before: SystemTime, dry: bool) -> io::Result<(usize, u64)> {
+            self.0.tidy(folders, before, dry)
+        }
+    }
+
+    fn aged(file: &Path, hours: u64) -> io::Result<()> {
+        let modified = SystemTime::now() - Duration::from_secs(hours * 3600);
+        std::fs::File::options().write(true).open(file)?.set_modified(modified)
+    }
+
+    #[test]
+    fn what_others_do_between_two_calls_costs_no_run() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path().join("store");
+        let mut store = Store::open(at.to_str().unwrap(), true, Duration::from_secs(60)).unwrap();
+        store.objects.place.backend = Arc::new(Shared(Folder(at.clone())));
+        let dir = RunDir::create(root.path(), "shared").unwrap();
+        dir.write_json(RUN_FILE, &RunHeader::new("cyclic", "shared")).unwrap();
+        dir.seal().unwrap();
+        let run = store.put(&dir).unwrap().run;
+        assert_eq!(store.verify(&[], &mut |_| ()).unwrap(), []);
+        let hash = store.files(&run).unwrap().unwrap().remove(RUN_FILE).unwrap();
+        let object = at.join(object(&hash));
+        // Cut off, which its size alone shows.
+        let whole = std::fs::read(&object).unwrap();
+        std::fs::write(&object, &whole[1..]).unwrap();
+        assert_eq!(store.put(&dir).unwrap().mended, 1);
+        assert_eq!(std::fs::read(&object).unwrap(), whole);
+        aged(&object, 48).unwrap();
+        assert_eq!(store.prune(&[run], false).unwrap().objects, 0);
+        assert!(object.is_file());
     }
 }
