@@ -252,6 +252,9 @@ impl Counts {
             return n.saturating_mul(*each);
         }
         let length = self.0.len() as u64;
+        if n > 0 && n <= length {
+            return self.0[usize::try_from(n - 1).unwrap_or(0)];
+        }
         let (whole, rest) = (n / length, n % length);
         let last = self.0.last().copied().unwrap_or(0);
         let tail = if rest == 0 { 0 } else { self.0[usize::try_from(rest - 1).unwrap_or(0)] };
@@ -410,7 +413,7 @@ impl Flows {
 
 /// Goes from one rise of a callback's count to the next, span by span, so that none is searched
 /// for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Rising {
     /// One for each flow; empty: at intervals of no length.
     places: Vec<Place>,
@@ -476,6 +479,12 @@ impl Rising {
             rising.begin(flows, delta_ns);
         }
         rising
+    }
+
+    /// Back to intervals of no length, of whatever flows.
+    pub fn clear(&mut self) {
+        self.places.clear();
+        (self.to_ns, self.count) = (0, 0);
     }
 
     fn begin(&mut self, flows: &Flows, delta_ns: u64) {

@@ -17,6 +17,19 @@ pub type Fate = Result<ChainBound, Refusal>;
 pub trait Rival {
     /// The chains that it keeps, where that is [`better`] than to keep these alone.
     fn keeps(&mut self, kept: &[bool]) -> Option<&[bool]>;
+
+    /// The chains that it keeps, if that was looked at already.
+    fn known(&self) -> Option<Known<'_>> {
+        None
+    }
+}
+
+/// What is known of a rival.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'r> {
+    pub keeps: &'r [bool],
+    /// Nothing makes up for one of these chains.
+    pub each: bool,
 }
 
 /// Guarantees as many chains as fit, the last of `order` first. Entry `i` is the fate of chain `i`;
@@ -33,12 +46,19 @@ pub fn decide<'a>(
 ) -> (Vec<Option<Fate>>, bool) {
     let mut fates: Vec<Option<Fate>> = chains.iter().map(|_| None).collect();
     let mut kept_so_far = vec![false; chains.len()];
-    let mut undecided = than;
+    let (mut undecided, mut compared) = (than, false);
     for (number, &chain) in order.iter().rev().enumerate() {
         if let Some(Some(request)) = chains.get(chain) {
+            let decided = &order[order.len() - 1 - number..];
+            if !compared && let Some(rival) = rival.known() {
+                compared = true;
+                let required = required(search, chains, order, number, &kept_so_far, rival);
+                if !required.is_empty() && search.cannot_keep(&required) {
+                    return (fates, false);
+                }
+            }
             fates[chain] = Some(search.guarantee(request));
             kept_so_far[chain] = matches!(fates[chain], Some(Ok(_)));
-            let decided = &order[order.len() - 1 - number..];
             if !kept_so_far[chain]
                 && let Some(rival) = rival.keeps(&kept_so_far)
                 && better(&kept_so_far, rival, decided).is_lt()
@@ -54,6 +74,30 @@ pub fn decide<'a>(
         }
     }
     (fates, undecided.is_none())
+}
+
+/// Chains without which a search is worse than the rival, `decided` of which are decided: those
+/// that the rival keeps and that are more important than the first that the search alone may keep.
+fn required<'s, 'a>(
+    search: &mut Search<'a, '_>,
+    chains: &'s [Option<Request<'a>>],
+    order: &[usize],
+    decided: usize,
+    kept_so_far: &[bool],
+    rival: Known<'_>,
+) -> Vec<&'s Request<'a>> {
+    let mut required = Vec::new();
+    for (number, &chain) in order.iter().rev().enumerate() {
+        let Some(Some(request)) = chains.get(chain) else { continue };
+        if rival.keeps.get(chain) == Some(&true) {
+            required.push(request);
+        } else if !rival.each && number < decided && kept_so_far[chain] {
+            return Vec::new();
+        } else if !rival.each && number >= decided && !search.is_hopeless(request) {
+            break;
+        }
+    }
+    required
 }
 
 /// Whether keeping the chains of `a` is better than keeping those of `b`: the most important chain

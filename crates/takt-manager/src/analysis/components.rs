@@ -14,6 +14,8 @@ pub(super) struct Component {
     pub callbacks: Vec<usize>,
     /// Components that influence it directly.
     pub upstream: Vec<usize>,
+    /// All executors that influence it, its own among them.
+    pub influencing: Vec<usize>,
 }
 
 /// Components, each after all that influence it, and the component of every executor.
@@ -51,9 +53,16 @@ pub(super) fn components(workload: &Workload) -> (Vec<Component>, Vec<usize>) {
             component.servers.push(server);
         }
     }
-    for component in &mut components {
+    for number in 0..components.len() {
+        // Those upstream come before.
+        let (before, rest) = components.split_at_mut(number);
+        let component = &mut rest[0];
         component.upstream.sort_unstable();
         component.upstream.dedup();
+        component.influencing.clone_from(&component.servers);
+        component.influencing.extend(component.upstream.iter().flat_map(|up| &before[*up].influencing));
+        component.influencing.sort_unstable();
+        component.influencing.dedup();
     }
     (components, of)
 }
@@ -90,6 +99,9 @@ mod tests {
             prop_assert_eq!(callbacks, workload.callbacks.len());
             for (number, component) in components.iter().enumerate() {
                 prop_assert!(component.upstream.iter().all(|up| *up < number));
+                for server in &component.servers {
+                    prop_assert_eq!(&component.influencing, &workload.influencing([*server]));
+                }
             }
         }
     }

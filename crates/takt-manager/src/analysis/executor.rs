@@ -19,7 +19,12 @@
 //! arrives before it starts, whatever the order, and need no more than that the executor does not
 //! idle or preempt.
 
+mod others;
+
 use std::rc::Rc;
+
+pub(super) use others::Scratch;
+use others::{Others, Pace};
 
 use super::counted::Arrivals;
 use super::supply::Supply;
@@ -47,6 +52,15 @@ pub(super) struct Demand<'a> {
     pub arrivals: Arrivals<'a>,
 }
 
+/// What a search for a callback's bound is about.
+#[derive(Debug, Clone, Copy)]
+struct Sought {
+    /// What is no greater is as good as this.
+    floor_ns: u64,
+    /// What is no less is as good as none. Of a chain that ends at the callback that is not known.
+    below_ns: Option<u64>,
+}
+
 /// How a callback counts in the search for when another one starts (RTSS'21, definition 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Interference {
@@ -67,11 +81,16 @@ pub(super) struct Served<'a> {
 }
 
 /// The arrivals of an executor's callbacks on one time line, without what is never activated.
-pub(super) fn time_line<'w>(workload: &'w Workload, server: usize, flows: &[Rc<Flows>]) -> TimeLine<'w> {
+pub(super) fn time_line<'w>(
+    workload: &'w Workload,
+    server: usize,
+    flows: &[Rc<Flows>],
+    old: Option<TimeLine<'w>>,
+) -> TimeLine<'w> {
     let callbacks = workload.executors[server].callbacks.iter().zip(flows);
     let active = callbacks.filter(|(_, flows)| !flows.is_zero());
     let callbacks = active.map(|(callback, flows)| (&workload.callbacks[*callback], flows.clone())).collect();
-    TimeLine::new(callbacks, MOST_STEPS)
+    TimeLine::new(callbacks, MOST_STEPS, old)
 }
 
 impl<'a> Served<'a> {
@@ -109,8 +128,13 @@ impl<'a> Served<'a> {
         (counts.fold(0, u64::saturating_add) <= MOST_ACTIVATIONS).then_some(window)
     }
 
-    /// Response times of all callbacks.
-    pub fn analyse(&self, on: Supply) -> Vec<Option<Bound>> {
+    /// Response times of all callbacks. Of one that is no greater than its floor it may be said
+    /// that it is this floor: who gives floors keeps the greater of both, and `u64::MAX` for what
+    /// is not asked for. Floors are in the executor's order.
+    ///
+    /// Activations that end within the floor are passed over, which is most of them where a bound
+    /// has hardly grown since it was found last.
+    pub fn analyse(&self, on: Supply, floors_ns: &[u64], scratch: &mut Scratch) -> Vec<Option<Bound>> {
         let executor = &self.workload.executors[self.server];
         if let Order::Threads { excludes } = &executor.order {
             return self.analyse_threads(on, executor.threads.len() as u64, excludes);
@@ -123,7 +147,8 @@ impl<'a> Served<'a> {
         };
         let last = self.last_offset(on);
         callbacks
-            .map(|callback| {
+            .enumerate()
+            .map(|(place, callback)| {
                 let Some(own) = self.position(*callback) else {
                     // Never activated: nothing to wait for.
                     return Some(Bound::NONE);
@@ -131,10 +156,17 @@ impl<'a> Served<'a> {
                 match first_in_first_out {
                     Some(bound) => bound.map(|b| self.with_own(on, own, b)),
                     None => {
-                        let first = self.polled(on, own, window)?;
+                        let floor_ns = floors_ns.get(place).copied().unwrap_or(0);
+                        if floor_ns == u64::MAX {
+                            return Bound::floor(floor_ns);
+                        }
+                        let first = self.polled(on, own, window, floor_ns)?;
                         // RTSS'21 counts rounds of the wait set, which this order has not.
-                        let refined = last.filter(|_| executor.order != Order::Any);
-                        Some(refined.map_or(first, |last| self.refine(on, own, first, last)))
+                        let refined = last.filter(|_| executor.order != Order::Any && first.ns > floor_ns);
+                        Some(
+                            refined
+                                .map_or(first, |last| self.refine(on, own, first, last, floor_ns, scratch)),
+                        )
                     }
                 }
             })
@@ -170,9 +202,9 @@ impl<'a> Served<'a> {
 
     /// ECRTS'19, Lemmas 4 and 5: of an executor that is never idle while something is ready, in
     /// whatever order.
-    fn polled(&self, on: Supply, own: usize, window: u64) -> Option<Bound> {
+    fn polled(&self, on: Supply, own: usize, window: u64, floor_ns: u64) -> Option<Bound> {
         let own_load = |count| self.marginal(own, count);
-        self.polled_members(on, own, window, own_load)
+        self.polled_members(on, own, window, floor_ns, own_load)
     }
 
     /// Of a callback with what an activation costs that is the last of so many.
@@ -185,11 +217,12 @@ impl<'a> Served<'a> {
         on: Supply,
         own: usize,
         window: u64,
+        floor_ns: u64,
         own_load: impl Fn(u64) -> Load,
     ) -> Option<Bound> {
         let demand = &self.demands[own];
         let mut others = self.line.sum(Some(own));
-        let mut worst: Option<Bound> = None;
+        let mut worst = Bound::floor(floor_ns);
         let mut before = 1;
         let steps = self.line.steps_of(own, window.saturating_add(1))?;
         let (mut number, mut pace) = (0, Pace::default());
@@ -238,40 +271,47 @@ impl<'a> Served<'a> {
 
     /// RTSS'21 takes a safe bound and returns a safe bound: put in the better of both until nothing
     /// is gained.
-    fn refine(&self, on: Supply, own: usize, first: Bound, last: u64) -> Bound {
+    fn refine(
+        &self,
+        on: Supply,
+        own: usize,
+        first: Bound,
+        last: u64,
+        floor_ns: u64,
+        scratch: &mut Scratch,
+    ) -> Bound {
         let mut best = first;
         let mut polled = None;
-        let mut scratch = Scratch::new(self.kinds(own));
+        scratch.begin(self.kinds(own));
         for _ in 0..REFINEMENTS {
             // The bound matters only through the number of polling points.
             let points = self.demands[own].arrivals.count(best.ns);
             if polled.replace(points) == Some(points) {
                 break;
             }
-            match self.busy_window_aware(on, own, points, last, Some(best.ns), &mut scratch) {
+            let sought = Sought { floor_ns, below_ns: Some(best.ns) };
+            match self.busy_window_aware(on, own, points, last, sought, scratch) {
                 Some(bound) => best = bound,
                 None => break,
+            }
+            if best.ns <= floor_ns {
+                break;
             }
         }
         best
     }
 
     /// How others count, seen from the one under analysis.
-    fn kinds(&self, own: usize) -> Vec<Interference> {
+    fn kinds(&self, own: usize) -> impl Iterator<Item = Interference> + '_ {
         let timers_first =
             matches!(self.workload.executors[self.server].order, Order::WaitSet { timers_first: true });
-        (0..self.demands.len())
-            .map(|i| {
-                if i == own {
-                    Interference::Own
-                } else if self.demands[i].activity.timer {
-                    Interference::All
-                } else {
-                    // Behind all timers where the executor takes them first.
-                    Interference::Polled(u64::from(!(timers_first && self.demands[own].activity.timer)))
-                }
-            })
-            .collect()
+        // Behind all timers where the executor takes them first.
+        let polled = Interference::Polled(u64::from(!(timers_first && self.demands[own].activity.timer)));
+        self.demands.iter().enumerate().map(move |(i, demand)| match demand.activity.timer {
+            _ if i == own => Interference::Own,
+            true => Interference::All,
+            false => polled,
+        })
     }
 
     /// RTSS'21, Lemma 18: activations later than this in a busy window need not be looked at. At
@@ -281,9 +321,9 @@ impl<'a> Served<'a> {
         search(on, 0, 1, |at| Some(Load::INSTANT + all.load(at)?))
     }
 
-    /// RTSS'21, Theorem 3: of a callback that is known to take no longer than `below`, or of a
-    /// chain that ends at it (`None`). A bound that is not below that is none: most are found out
-    /// by one of the first offsets.
+    /// RTSS'21, Theorem 3: of a callback that is known to take less than something, or of a chain
+    /// that ends at it. A bound that is not below that is none: most are found out by one of the
+    /// first offsets.
     ///
     /// As in [`Self::polled_members`], offsets in a row are passed over where the last one's end
     /// is early enough for all of them.
@@ -293,15 +333,15 @@ impl<'a> Served<'a> {
         own: usize,
         points: u64,
         last: u64,
-        below: Option<u64>,
+        Sought { floor_ns, below_ns }: Sought,
         scratch: &mut Scratch,
     ) -> Option<Bound> {
-        let single = below.is_some();
+        let single = below_ns.is_some();
         let demand = &self.demands[own];
         // Too many steps give no bound, even if not all of them are looked at.
         self.line.make(last.saturating_add(1))?;
         let mut others = Others::new(self, own, points, last, scratch);
-        let mut worst: Option<Bound> = None;
+        let mut worst = Bound::floor(floor_ns);
         let (mut next, mut before, mut pace) = (Some(0), 1, Pace::default());
         while let Some(offset) = next.filter(|offset| *offset < last) {
             // Of a chain it is not known when its head was activated.
@@ -330,7 +370,7 @@ impl<'a> Served<'a> {
                 continue;
             } else {
                 let one = bound(on, load, self.marginal(own, count), from, Method::Rtss21Bw)?;
-                if below.is_some_and(|below| one.ns >= below) {
+                if below_ns.is_some_and(|below_ns| one.ns >= below_ns) {
                     return None;
                 }
                 keep_worst(&mut worst, one);
@@ -352,10 +392,12 @@ impl<'a> Served<'a> {
             .zip(bounds)
             .map(|(member, bound)| self.demands[*member].arrivals.count(*bound))
             .fold(0, u64::saturating_add);
-        let mut scratch = Scratch::new(self.kinds(last));
+        let mut scratch = Scratch::default();
+        scratch.begin(self.kinds(last));
+        let any = Sought { floor_ns: 0, below_ns: None };
         let newer = self
             .last_offset(on)
-            .and_then(|offset| self.busy_window_aware(on, last, points, offset, None, &mut scratch));
+            .and_then(|offset| self.busy_window_aware(on, last, points, offset, any, &mut scratch));
         // ECRTS'19 knows a chain by the arrivals of its head alone, so no member may have others.
         let head = self.demands[members[0]].arrivals.flows();
         let older = members
@@ -370,223 +412,7 @@ impl<'a> Served<'a> {
     fn polled_chain(&self, on: Supply, members: &[usize], last: usize) -> Option<Bound> {
         let window = self.window(on)?;
         let own_load = |count| members.iter().map(|m| self.marginal(*m, count)).sum();
-        self.polled_members(on, last, window, own_load)
-    }
-}
-
-/// How many are passed over at once: ever more while that goes well.
-#[derive(Default)]
-struct Pace {
-    more: usize,
-    /// So often no more than the last time.
-    hold: usize,
-}
-
-impl Pace {
-    fn passed(&mut self) {
-        match self.hold.checked_sub(1) {
-            Some(hold) => self.hold = hold,
-            None => self.more = 2 * self.more + 1,
-        }
-    }
-
-    fn missed(&mut self) {
-        (self.more, self.hold) = (self.more / 2, 2);
-    }
-}
-
-/// What the analyses of one callback keep from one to the next.
-struct Scratch {
-    kinds: Vec<Interference>,
-    at: At,
-    kept: At,
-    touched: Touched,
-}
-
-/// So many steps are taken one by one.
-const FEW: usize = 16;
-
-/// Callbacks with steps in some interval, and how many of each there are behind it.
-struct Touched {
-    which: Vec<usize>,
-    /// 0: not among these.
-    counts: Vec<u64>,
-}
-
-impl Touched {
-    fn touch(&mut self, i: usize, count: u64) {
-        if std::mem::replace(&mut self.counts[i], count) == 0 {
-            self.which.push(i);
-        }
-    }
-
-    fn drain(&mut self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        let Self { which, counts } = self;
-        which.drain(..).map(|i| (i, std::mem::take(&mut counts[i])))
-    }
-}
-
-/// An offset and a start, and what counts there.
-#[derive(Default)]
-struct At {
-    /// Steps up to the start,
-    start: usize,
-    /// and up to the offset.
-    offset: usize,
-    /// Activations of the callback itself up to the offset.
-    activations: usize,
-    arrived: Vec<u64>,
-    /// Instances of a callback that count at most, of a polled one those that arrived before the
-    /// offset among them.
-    most: Vec<u64>,
-    total: Load,
-}
-
-impl Scratch {
-    fn new(kinds: Vec<Interference>) -> Self {
-        let touched = Touched { which: Vec::new(), counts: vec![0; kinds.len()] };
-        Self { kinds, at: At::default(), kept: At::default(), touched }
-    }
-}
-
-/// What others than the callback under analysis ask for until it starts (RTSS'21, definition 5), as
-/// its offset and the start grow, and where the latest start may change (Lemma 19).
-struct Others<'t, 'a> {
-    served: &'t Served<'a>,
-    own: usize,
-    points: u64,
-    /// Later offsets are not looked at.
-    last_ns: u64,
-    offset_ns: u64,
-    scratch: &'t mut Scratch,
-}
-
-impl<'t, 'a> Others<'t, 'a> {
-    fn new(served: &'t Served<'a>, own: usize, points: u64, last_ns: u64, scratch: &'t mut Scratch) -> Self {
-        let Scratch { kinds, at, .. } = &mut *scratch;
-        let At { start, offset, activations, arrived, most, total } = at;
-        (*start, *offset, *activations, *total) = (0, 0, 0, Load::default());
-        most.clear();
-        most.extend(kinds.iter().map(|kind| match kind {
-            Interference::Polled(more) => points.saturating_add(*more),
-            // Of the one under analysis none count.
-            Interference::Own => 0,
-            Interference::All => u64::MAX,
-        }));
-        arrived.clear();
-        arrived.resize(kinds.len(), 0);
-        Self { served, own, points, last_ns, offset_ns: 0, scratch }
-    }
-
-    /// The activation under analysis comes so late in the busy window; not earlier than the one
-    /// before.
-    fn offset(&mut self, offset_ns: u64) {
-        let Some(made) = self.served.line.up_to(offset_ns + 1) else { return };
-        self.offset_ns = offset_ns;
-        let Scratch { kinds, at, touched, .. } = &mut *self.scratch;
-        let passed = made.passed(at.offset, offset_ns).max(at.offset);
-        // Of each callback only its last step matters.
-        for step in made.between(at.offset, passed) {
-            touched.touch(step.demand, step.count);
-        }
-        at.offset = passed;
-        for (i, count) in touched.drain() {
-            let Interference::Polled(more) = kinds[i] else { continue };
-            let before = at.most[i];
-            at.most[i] = count.saturating_add(self.points).saturating_add(more);
-            if at.arrived[i] > before {
-                let activity = self.served.demands[i].activity;
-                let counts = activity.load(at.arrived[i].min(at.most[i]));
-                at.total = at.total + counts.without(activity.load(before));
-            }
-        }
-    }
-
-    /// Activations of the callback itself up to and with the one under analysis.
-    fn activations(&mut self) -> u64 {
-        let Some(made) = self.served.line.up_to(self.offset_ns + 1) else { return 0 };
-        let own = made.of(self.own, &mut self.scratch.at.activations, self.offset_ns + 1);
-        own.map_or(0, |step| step.count)
-    }
-
-    /// All that counts if it starts then; not earlier than asked before.
-    fn until(&mut self, start_ns: u64) -> Option<Load> {
-        let made = self.served.line.up_to(start_ns)?;
-        let Scratch { at: At { start, arrived, most, total, .. }, touched, .. } = &mut *self.scratch;
-        let passed = made.passed(*start, start_ns).max(*start);
-        if passed - *start > FEW {
-            for step in made.between(*start, passed) {
-                touched.touch(step.demand, step.count);
-            }
-            for (i, count) in touched.drain() {
-                let before = std::mem::replace(&mut arrived[i], count);
-                if before < most[i] {
-                    let activity = self.served.demands[i].activity;
-                    let more = activity.load(count.min(most[i])).without(activity.load(before));
-                    *total = *total + more;
-                }
-            }
-        } else {
-            for step in made.between(*start, passed) {
-                let i = step.demand;
-                let before = std::mem::replace(&mut arrived[i], step.count);
-                if before >= most[i] {
-                    continue;
-                }
-                let more = match step.count <= most[i] {
-                    true => step.more,
-                    false => {
-                        let activity = self.served.demands[i].activity;
-                        activity.load(most[i]).without(activity.load(before))
-                    }
-                };
-                *total = *total + more;
-            }
-        }
-        *start = passed;
-        Some(*total)
-    }
-
-    /// The next offset; `None`: there is none to be looked at.
-    fn behind(&self) -> Option<u64> {
-        let made = self.served.line.up_to(self.offset_ns)?;
-        let mut polled = None;
-        for (at_ns, step) in made.steps(self.scratch.at.offset) {
-            // At one moment the callback itself is the earlier one.
-            if polled.is_some_and(|polled| at_ns > polled) || at_ns > self.last_ns {
-                break;
-            }
-            match self.scratch.kinds[step.demand] {
-                Interference::Own if at_ns - 1 > self.offset_ns => return Some(at_ns - 1),
-                Interference::Polled(_) => polled = Some(at_ns),
-                Interference::Own | Interference::All => {}
-            }
-        }
-        polled
-    }
-
-    /// An offset so many steps behind this one, or this one.
-    fn further(&self, offset_ns: u64, steps: usize) -> u64 {
-        if steps == 0 {
-            return offset_ns;
-        }
-        let Some(made) = self.served.line.up_to(offset_ns) else { return offset_ns };
-        let here = made.passed(self.scratch.at.offset, offset_ns);
-        made.at_ns(here + steps - 1).min(self.last_ns - 1).max(offset_ns)
-    }
-
-    /// Where it is, to go back there.
-    fn keep(&mut self) {
-        let Scratch { at, kept, .. } = &mut *self.scratch;
-        let (arrived, most) = (std::mem::take(&mut kept.arrived), std::mem::take(&mut kept.most));
-        *kept = At { arrived, most, ..*at };
-        kept.arrived.clone_from(&at.arrived);
-        kept.most.clone_from(&at.most);
-    }
-
-    fn go_back(&mut self) {
-        let Scratch { at, kept, .. } = &mut *self.scratch;
-        std::mem::swap(at, kept);
+        self.polled_members(on, last, window, 0, own_load)
     }
 }
 

@@ -28,6 +28,7 @@ mod components;
 mod counted;
 mod demand;
 mod executor;
+mod floors;
 mod hash;
 mod joint;
 mod ranks;
@@ -46,11 +47,12 @@ use crate::workload::Workload;
 pub use best::best_case;
 use components::{Component, components};
 use demand::CoreDemand;
-use executor::{Served, time_line};
+use executor::{Scratch, Served, time_line};
+use floors::{AboveFloors, Bounds};
 use hash::HashMap;
 use joint::Travels;
 pub use ranks::Ahead;
-use settle::{Settled, State};
+use settle::{Begins, Settled, State};
 pub use shared::MOST_RANKS;
 use shared::{Beside, Remembered, Rises, Together, sleeps_more_than_it_works};
 pub use supply::Enforcement;
@@ -146,9 +148,6 @@ impl PathPart<'_> {
     }
 }
 
-/// Bounds of one executor's callbacks, in its order; `None`: without bound.
-type Bounds = Rc<Vec<Option<Bound>>>;
-
 /// What one executor's analysis depends on: itself, its budget, and per callback root, jitter and
 /// multiplicity of every flow.
 type Key = Box<[u64]>;
@@ -179,14 +178,18 @@ pub struct Analysis<'w> {
     limit_ns: u64,
     transport_ns: u64,
     enforcement: Enforcement,
-    remembered: HashMap<Key, Bounds>,
+    remembered: HashMap<Key, AboveFloors>,
     chains: HashMap<ChainKey, Option<Bound>>,
     /// Last arrivals and bounds of each executor with a core of its own.
     alone: Vec<Option<(Vec<Rc<Flows>>, Bounds)>>,
     /// Last arrivals of each executor on a time line: budgets change more often than they do.
     lines: Vec<Option<Line<'w>>>,
+    /// Memory of the analyses of an executor.
+    scratch: Scratch,
     /// Per component by the budgets of its executors and the results upstream.
     settled: Vec<HashMap<Box<[u64]>, Rc<Settled>>>,
+    /// Where fixed points begin that are looked for next.
+    begins: Vec<Begins>,
     /// Results so far.
     results: usize,
     /// What else the core of an executor has to do, where cores are shared by known demands.
@@ -297,6 +300,7 @@ impl<'w> Analysis<'w> {
             workload,
             outputs,
             settled: components.iter().map(|_| HashMap::default()).collect(),
+            begins: components.iter().map(|_| Begins::default()).collect(),
             results: 0,
             shared: vec![None; workload.executors.len()],
             shared_full: Vec::new(),
@@ -319,6 +323,7 @@ impl<'w> Analysis<'w> {
             chains: HashMap::default(),
             alone: vec![None; workload.executors.len()],
             lines: vec![None; workload.executors.len()],
+            scratch: Scratch::default(),
             disturbance: Disturbance::default(),
             placed: HashMap::default(),
             beside: vec![None; workload.executors.len()],
@@ -354,6 +359,12 @@ impl<'w> Analysis<'w> {
         self.workload
     }
 
+    /// Response times beyond this count as unbounded.
+    #[must_use]
+    pub(crate) fn limit_ns(&self) -> u64 {
+        self.limit_ns
+    }
+
     /// Period of reservations.
     #[must_use]
     pub fn period_ns(&self) -> u64 {
@@ -384,7 +395,11 @@ impl<'w> Analysis<'w> {
                 }
                 None => {
                     self.results += 1;
+                    let influencing: Box<[u64]> =
+                        component.influencing.iter().map(|server| budgets_ns[*server]).collect();
+                    self.begins[number].put(component, &influencing, &mut state);
                     let settled = Rc::new(self.settle(component, budgets_ns, &mut state, self.results));
+                    self.begins[number].add(influencing, &settled);
                     self.settled[number].insert(key, settled.clone());
                     settled
                 }
@@ -395,21 +410,51 @@ impl<'w> Analysis<'w> {
         Solution { responses: state.responses, arrivals: state.inside, diverged }
     }
 
-    /// Response times of one executor's callbacks under these arrivals.
-    fn executor(&mut self, server: usize, budget_ns: u64, flows: &[Rc<Flows>]) -> Bounds {
+    /// Response times of one executor's callbacks under these arrivals, as far as they are above
+    /// these floors ([`Served::analyse`]).
+    fn executor(
+        &mut self,
+        server: usize,
+        budget_ns: u64,
+        flows: &[Rc<Flows>],
+        floors_ns: Vec<u64>,
+    ) -> Bounds {
         let key = key(server, budget_ns, flows);
-        if let Some(bounds) = self.remembered.get(&key) {
+        if let Some(known) = self.remembered.get(&key).filter(|known| known.answers(&floors_ns)) {
             self.work.remembered += 1;
-            return bounds.clone();
+            return known.bounds.clone();
         }
         self.work.executors += 1;
         let served = self.served(server, flows);
+        let mut scratch = std::mem::take(&mut self.scratch);
         let bounds = Rc::new(match self.supply(server, budget_ns) {
-            Some(supply) => served.analyse(supply),
+            Some(supply) => served.analyse(supply, &floors_ns, &mut scratch),
             None => vec![None; flows.len()],
         });
-        self.remembered.insert(key, bounds.clone());
+        self.scratch = scratch;
+        self.remembered.insert(key, AboveFloors { floors_ns, bounds: bounds.clone() });
         bounds
+    }
+
+    /// Puts in what some callbacks take that one executor serves, if it has this budget and
+    /// arrivals stay as they are. `None`: one of its callbacks is without bound.
+    #[must_use]
+    pub(crate) fn respond(
+        &mut self,
+        asked: &[bool],
+        server: usize,
+        budget_ns: u64,
+        solution: &mut Solution,
+    ) -> Option<()> {
+        let callbacks = &self.workload.executors[server].callbacks;
+        let flows: Vec<Rc<Flows>> =
+            callbacks.iter().map(|c| solution.arrivals[*c].clone()).collect::<Option<_>>()?;
+        let floors_ns = callbacks.iter().map(|c| if asked[*c] { 0 } else { u64::MAX }).collect();
+        let bounds = self.executor(server, budget_ns, &flows, floors_ns);
+        for (callback, bound) in callbacks.iter().zip(bounds.iter()).filter(|(c, _)| asked[**c]) {
+            solution.responses[*callback] = *bound;
+        }
+        bounds.iter().all(Option::is_some).then_some(())
     }
 
     /// An executor with these arrivals.
@@ -417,14 +462,14 @@ impl<'w> Analysis<'w> {
     where
         'w: 'f,
     {
-        let line = match &self.lines[server] {
-            Some((known, line)) if known == flows => line.clone(),
-            _ => {
-                let line = Rc::new(time_line(self.workload, server, flows));
-                self.lines[server] = Some((flows.to_vec(), line.clone()));
-                line
+        let line = match self.lines[server].take() {
+            Some((known, line)) if known == flows => line,
+            old => {
+                let old = old.and_then(|(_, line)| Rc::into_inner(line));
+                Rc::new(time_line(self.workload, server, flows, old))
             }
         };
+        self.lines[server] = Some((flows.to_vec(), line.clone()));
         Served::new(self.workload, server, flows, line)
     }
 
@@ -555,7 +600,7 @@ impl<'w> Analysis<'w> {
             None => {
                 let flows: Vec<Rc<Flows>> =
                     callbacks.iter().map(|c| solution.arrivals[*c].clone()).collect::<Option<_>>()?;
-                let bounds = self.executor(server, self.period_ns, &flows);
+                let bounds = self.executor(server, self.period_ns, &flows, vec![0; flows.len()]);
                 self.alone[server] = Some((flows, bounds.clone()));
                 bounds
             }

@@ -40,6 +40,48 @@ struct Entry {
     full: Option<Rc<Flows>>,
 }
 
+/// Where fixed points of a component begin: with bounds of greater budgets, which are no greater
+/// than those that are looked for. (Bounds that hold are found wherever it begins: they are no less
+/// than those of the arrivals that follow from them.)
+#[derive(Debug, Default)]
+pub(super) struct Begins {
+    /// Budgets of all that influence it, and what came of them.
+    known: Vec<(Box<[u64]>, Rc<Settled>)>,
+}
+
+impl Begins {
+    /// So many are kept: the first, with as much budget as there is, and the last ones, which
+    /// the next is probably near to.
+    const MOST: usize = 8;
+
+    /// Begins with these budgets.
+    pub fn put(&self, component: &Component, budgets_ns: &[u64], state: &mut State) {
+        for &number in &component.callbacks {
+            state.responses[number] = Some(Bound::NONE);
+        }
+        let more = |had: &[u64]| had.iter().zip(budgets_ns).all(|(had_ns, has_ns)| had_ns >= has_ns);
+        for (_, settled) in self.known.iter().filter(|(had, _)| more(had)) {
+            for (&number, entry) in component.callbacks.iter().zip(&settled.entries) {
+                let response = &mut state.responses[number];
+                if entry.response.map(|bound| bound.ns) > response.map(|bound| bound.ns) {
+                    *response = entry.response;
+                }
+            }
+        }
+    }
+
+    /// What came of such budgets, if all has a bound.
+    pub fn add(&mut self, budgets_ns: Box<[u64]>, settled: &Rc<Settled>) {
+        if settled.entries.iter().any(|entry| entry.response.is_none()) {
+            return;
+        }
+        if self.known.len() >= Self::MOST {
+            self.known.remove(1);
+        }
+        self.known.push((budgets_ns, settled.clone()));
+    }
+}
+
 /// What must be looked at again.
 pub(super) struct Open {
     /// Callbacks whose arrivals must be renewed.
@@ -76,7 +118,8 @@ impl State {
 }
 
 impl Analysis<'_> {
-    /// Brings one component to its fixed point from below; all upstream of it must be settled.
+    /// Brings one component to its fixed point from what is known of it ([`Begins`]); all upstream
+    /// of it must be settled.
     pub(super) fn settle(
         &mut self,
         component: &Component,
@@ -89,7 +132,6 @@ impl Analysis<'_> {
             touched: vec![false; self.workload.executors.len()],
         };
         for &number in &component.callbacks {
-            state.responses[number] = Some(Bound::NONE);
             open.dirty[number] = true;
         }
         for &server in &component.servers {
@@ -106,10 +148,19 @@ impl Analysis<'_> {
                     continue;
                 }
                 let callbacks = &self.workload.executors[server].callbacks;
+                if callbacks.iter().all(|c| state.responses[*c].is_none()) {
+                    // Nothing brings their bounds back.
+                    continue;
+                }
                 let flows: Option<Vec<Rc<Flows>>> =
                     callbacks.iter().map(|c| state.inside[*c].clone()).collect();
+                // What is below the bound that there is changes nothing.
+                let floor_ns = |c: &usize| state.responses[*c].map_or(0, |bound| bound.ns.saturating_sub(1));
                 let bounds = match &flows {
-                    Some(flows) if round < ROUNDS => self.executor(server, budgets_ns[server], flows),
+                    Some(flows) if round < ROUNDS => {
+                        let floors_ns = callbacks.iter().map(floor_ns).collect();
+                        self.executor(server, budgets_ns[server], flows, floors_ns)
+                    }
                     _ => Rc::new(vec![None; callbacks.len()]),
                 };
                 if flows.is_some() && bounds.iter().any(Option::is_none) && !diverged.contains(&server) {
@@ -210,5 +261,47 @@ impl Analysis<'_> {
         }
         let full = Rc::new(full);
         Some((inside.map_or_else(|| full.clone(), Rc::new), full))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use takt_rt::random::SplitMix64;
+
+    use super::*;
+    use crate::simulate::{Features, random_with};
+    use crate::workload::{Reading, Workload};
+
+    /// Whatever was looked at before, what is found is what is found from nothing.
+    #[test]
+    fn fixed_points_do_not_depend_on_where_they_begin() {
+        let exact = Reading { cost_margin: 0.0, arrival_margin: 0.0, exceedance: None };
+        let (mut bounded, mut begun) = (0, 0);
+        for seed in 0..150 {
+            let system = random_with(seed, Features::ALL);
+            let workload = Workload::new(&system.exact_model(), &exact);
+            let all: Vec<usize> = (0..workload.executors.len()).collect();
+            let mut random = SplitMix64::new(seed);
+            let new = || Analysis::new(&workload, 10_000_000, 2_000_000_000, 0);
+            let mut analysis = new();
+            let mut budgets_ns = vec![9_500_000; all.len()];
+            for _ in 0..8 {
+                let found = analysis.solve(&budgets_ns, &all);
+                let plain = new().solve(&budgets_ns, &all);
+                let numbers = |solution: &crate::analysis::Solution| -> Vec<Option<u64>> {
+                    solution.responses.iter().map(|bound| bound.map(|bound| bound.ns)).collect()
+                };
+                assert_eq!(numbers(&found), numbers(&plain), "seed {seed}, {budgets_ns:?}");
+                assert_eq!(found.arrivals, plain.arrivals, "seed {seed}, {budgets_ns:?}");
+                bounded += found.responses.iter().flatten().count();
+                begun += analysis.begins.iter().map(|begins| begins.known.len()).max().unwrap_or(0);
+                for budget_ns in &mut budgets_ns {
+                    *budget_ns = (*budget_ns * random.within(60, 110) / 100).min(9_500_000);
+                }
+            }
+        }
+        assert!(bounded > 1000 && begun > 1000, "{bounded} bounded, {begun} known");
     }
 }

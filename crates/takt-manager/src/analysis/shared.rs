@@ -59,7 +59,7 @@ use std::rc::Rc;
 use super::Disturbance;
 use super::demand::CoreDemand;
 use super::settle::{Open, State};
-use super::{Analysis, Bound, Solution};
+use super::{AboveFloors, Analysis, Bound, Bounds, Solution};
 use crate::curves::{Flows, Rising};
 use crate::workload::{Activity, Order, Workload};
 
@@ -99,7 +99,7 @@ pub(super) struct Remembered {
 pub(super) struct Beside {
     flows: Vec<Rc<Flows>>,
     demand: Option<Rc<CoreDemand>>,
-    bounds: Vec<Option<Bound>>,
+    bounds: AboveFloors,
 }
 
 /// How the demand of one callback rises with these arrivals, `back_ns` of which came before.
@@ -213,8 +213,10 @@ impl Analysis<'_> {
                 }
                 let beside = self.beside(&state, server).map(Rc::new);
                 self.shared[server] = beside;
-                for (callback, new) in
-                    workload.executors[server].callbacks.iter().zip(self.shared_bounds(&state, server))
+                for (callback, &new) in workload.executors[server]
+                    .callbacks
+                    .iter()
+                    .zip(self.shared_bounds(&state, server, true).iter())
                 {
                     let old = state.responses[*callback];
                     let now = match (old, new) {
@@ -276,8 +278,8 @@ impl Analysis<'_> {
             for &server in servers {
                 self.shared[server] = self.beside(state, server).map(Rc::new);
                 let callbacks = &self.workload.executors[server].callbacks;
-                for (callback, new) in callbacks.iter().zip(self.shared_bounds(state, server)) {
-                    if let (Some(old), Some(new)) = (state.responses[*callback], new)
+                for (callback, new) in callbacks.iter().zip(self.shared_bounds(state, server, false).iter()) {
+                    if let (Some(old), &Some(new)) = (state.responses[*callback], new)
                         && new.ns < old.ns
                     {
                         gained |= new.ns < old.ns - old.ns / 50;
@@ -292,26 +294,35 @@ impl Analysis<'_> {
         self.travels = None;
     }
 
-    fn shared_bounds(&mut self, state: &State, server: usize) -> Vec<Option<Bound>> {
+    /// Bounds of an executor's callbacks under what is known; `rising`: as far as they are above
+    /// those that are known.
+    fn shared_bounds(&mut self, state: &State, server: usize, rising: bool) -> Bounds {
         let callbacks = &self.workload.executors[server].callbacks;
         let yields = |callback: &usize| self.workload.callbacks[*callback].load(1).yields > 0;
         let threads = matches!(self.workload.executors[server].order, Order::Threads { .. })
             || callbacks.iter().any(yields);
         let flows: Option<Vec<Rc<Flows>>> = callbacks.iter().map(|c| state.inside[*c].clone()).collect();
-        let Some(flows) = flows.filter(|_| !threads) else { return vec![None; callbacks.len()] };
+        let none = || Rc::new(vec![None; callbacks.len()]);
+        let Some(flows) = flows.filter(|_| !threads) else { return none() };
+        let known_ns = |c: &usize| state.responses[*c].map_or(0, |bound| bound.ns.saturating_sub(1));
+        let floors_ns: Vec<u64> = callbacks.iter().map(|c| if rising { known_ns(c) } else { 0 }).collect();
         let demand = self.shared[server].clone();
         if let Some(known) = &self.beside[server]
             && known.flows == flows
             && known.demand == demand
+            && known.bounds.answers(&floors_ns)
         {
             self.work.remembered += 1;
-            return known.bounds.clone();
+            return known.bounds.bounds.clone();
         }
         self.work.executors += 1;
         let served = self.served(server, &flows);
-        let Some(supply) = self.supply(server, self.period_ns) else { return vec![None; callbacks.len()] };
-        let bounds = served.analyse(supply);
-        self.beside[server] = Some(Beside { flows, demand, bounds: bounds.clone() });
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let Some(supply) = self.supply(server, self.period_ns) else { return none() };
+        let bounds = Rc::new(served.analyse(supply, &floors_ns, &mut scratch));
+        self.scratch = scratch;
+        let above = AboveFloors { floors_ns, bounds: bounds.clone() };
+        self.beside[server] = Some(Beside { flows, demand, bounds: above });
         bounds
     }
 

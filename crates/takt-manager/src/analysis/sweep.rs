@@ -47,7 +47,7 @@ pub(super) struct TimeLine<'a> {
 
 /// Steps of all callbacks as they come, each in three parts, since searches look at where they are
 /// far more often than at the rest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Made {
     at_ns: Vec<u64>,
     steps: Vec<Step>,
@@ -63,16 +63,15 @@ pub(super) struct Made {
 }
 
 impl<'a> TimeLine<'a> {
-    /// Of these callbacks; searches that need more than `most` steps are given up.
-    pub fn new(callbacks: Vec<(&'a Activity, Rc<Flows>)>, most: usize) -> Self {
-        let mut queue = BinaryHeap::with_capacity(callbacks.len());
-        let mut rising: Vec<Rising> = callbacks.iter().map(|(_, flows)| Rising::from(flows, 0)).collect();
+    /// Of these callbacks; searches that need more than `most` steps are given up. In the memory of
+    /// one that is not needed any more.
+    pub fn new(callbacks: Vec<(&'a Activity, Rc<Flows>)>, most: usize, old: Option<Self>) -> Self {
+        let mut made = old.map(|old| old.made.into_inner()).unwrap_or_default();
+        made.clear(callbacks.len());
+        let Made { rising, queue, .. } = &mut made;
         for (demand, (rising, (_, flows))) in rising.iter_mut().zip(&callbacks).enumerate() {
             queue.extend(rising.next(flows).map(|(at_ns, count)| Reverse((at_ns, demand, count))));
         }
-        let of = vec![Vec::new(); callbacks.len()];
-        let made =
-            Made { at_ns: Vec::new(), steps: Vec::new(), all: Vec::new(), of, rising, queue, to_ns: 0 };
         Self { callbacks, most, made: RefCell::new(made) }
     }
 
@@ -142,6 +141,19 @@ impl<'a> TimeLine<'a> {
 }
 
 impl Made {
+    /// For so many callbacks, without a step.
+    fn clear(&mut self, callbacks: usize) {
+        self.at_ns.clear();
+        self.steps.clear();
+        self.all.clear();
+        self.of.resize_with(callbacks, Vec::new);
+        self.of.iter_mut().for_each(Vec::clear);
+        self.rising.resize_with(callbacks, Rising::default);
+        self.rising.iter_mut().for_each(Rising::clear);
+        self.queue.clear();
+        self.to_ns = 0;
+    }
+
     /// Steps from this one on, and where they are.
     pub fn steps(&self, from: usize) -> impl Iterator<Item = (u64, &Step)> + '_ {
         self.at_ns[from..].iter().copied().zip(&self.steps[from..])
@@ -258,7 +270,7 @@ mod tests {
                 jitters.iter().for_each(|jitter| flows.add(&root, *jitter, &counts));
                 callbacks.push((activity(&costs), Rc::new(flows)));
             }
-            let line = TimeLine::new(callbacks.iter().map(|(a, f)| (a, f.clone())).collect(), 1_000_000);
+            let line = TimeLine::new(callbacks.iter().map(|(a, f)| (a, f.clone())).collect(), 1_000_000, None);
             let mut sum = line.sum(Some(but));
             for delta in asked {
                 let expected: Load = callbacks.iter().enumerate().filter(|(i, _)| *i != but)
@@ -280,7 +292,7 @@ mod tests {
         let curve = ArrivalCurve { seen: 9, least_span_ns: vec![10], observed_ns: 1000 };
         let flows = Flows::root(0, Arc::new(Spans::measured(&curve, 0.0).unwrap()));
         let work = activity(&[1]);
-        let line = TimeLine::new(vec![(&work, Rc::new(flows))], 5);
+        let line = TimeLine::new(vec![(&work, Rc::new(flows))], 5, None);
         assert_eq!(line.sum(None).load(31).map(|load| load.work_ns), Some(4));
         assert_eq!(line.sum(None).load(1000), None);
         assert_eq!(line.sum(None).load(31).map(|load| load.work_ns), Some(4), "what was made stays");

@@ -10,6 +10,7 @@ use crate::partition::Slots;
 use crate::plan::{BoundPart, Decision, Step};
 use crate::words::ms;
 
+mod necessary;
 mod words;
 
 pub use words::percent;
@@ -84,6 +85,8 @@ pub struct Search<'a, 'w> {
     /// Those that were not, which what others are given since may keep all the same.
     refused: Vec<Request<'a>>,
     trials: usize,
+    /// What a chain needs in any case is given at once.
+    hasty: bool,
     /// Per executor, 0: none.
     pub budgets_ns: Vec<u64>,
     /// What was decided.
@@ -104,9 +107,21 @@ impl<'a, 'w> Search<'a, 'w> {
             kept: Vec::new(),
             refused: Vec::new(),
             trials: 0,
+            hasty: false,
             budgets_ns,
             decisions: Vec::new(),
         }
+    }
+
+    /// Gives each executor at once what a chain needs of it whatever the others are given, from
+    /// where the paper's algorithms go on. Not in the paper: its first budgets are those that
+    /// barely suffice in the long run, under which busy windows are longest and take longest to be
+    /// found, and it goes up from there step by step. Budgets come to nearly, not always to exactly
+    /// the same.
+    #[must_use]
+    pub fn hastily(mut self, hasty: bool) -> Self {
+        self.hasty = hasty;
+        self
     }
 
     /// Gives budgets until the chain keeps its goal; otherwise leaves all as it was.
@@ -157,6 +172,12 @@ impl<'a, 'w> Search<'a, 'w> {
         result
     }
 
+    /// Whether no budgets keep the chain.
+    pub fn is_hopeless(&mut self, chain: &Request<'_>) -> bool {
+        let servers = self.servers(chain);
+        self.best_case(chain, &servers).is_err()
+    }
+
     fn try_guarantee(&mut self, chain: &Request<'_>) -> Result<ChainBound, Refusal> {
         let workload = self.analysis.workload();
         let servers = self.servers(chain);
@@ -172,6 +193,9 @@ impl<'a, 'w> Search<'a, 'w> {
         }
         let best = self.best_case(chain, &servers)?;
         self.initial(chain, &servers, &best)?;
+        if self.hasty {
+            self.raise_to_least(chain);
+        }
         let solution = self.stabilise(chain, &servers)?;
         self.refine(chain, &servers, solution)
     }

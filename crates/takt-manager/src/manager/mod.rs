@@ -537,8 +537,15 @@ impl Manager {
         best
     }
 
-    fn attempt(&self, workload: &Workload, requests: &[Option<Request<'_>>], period_ns: u64) -> Attempt {
-        self.attempt_better(workload, requests, period_ns, None, &mut Alone).0
+    /// Budgets that keep these chains; given up as soon as one of them cannot be kept.
+    fn attempt_to_keep(
+        &self,
+        workload: &Workload,
+        requests: &[Option<Request<'_>>],
+        period_ns: u64,
+        kept: &[bool],
+    ) -> Attempt {
+        self.attempt_better(workload, requests, period_ns, None, &mut Required(kept)).0
     }
 
     /// Given up as soon as it cannot keep more than the chains of `than`, or keeps less than the
@@ -552,7 +559,8 @@ impl Manager {
         rival: &mut dyn Rival,
     ) -> (Attempt, bool) {
         let mut analysis = self.analysis(workload, period_ns);
-        let mut search = Search::new(&mut analysis, self.limits(period_ns));
+        // What is to keep more than another attempt mostly does not.
+        let mut search = Search::new(&mut analysis, self.limits(period_ns)).hastily(than.is_some());
         let order = &self.goals.degradation_order;
         let (fates, is_better) = degrade::decide(&mut search, requests, order, than, rival);
         let (budgets_ns, decisions) = (search.budgets_ns, search.decisions);
@@ -583,11 +591,26 @@ impl Manager {
 }
 
 /// Nothing else could be done.
+#[cfg(test)]
 struct Alone;
 
+#[cfg(test)]
 impl Rival for Alone {
     fn keeps(&mut self, _: &[bool]) -> Option<&[bool]> {
         None
+    }
+}
+
+/// What keeps less than these chains is of no use.
+struct Required<'k>(&'k [bool]);
+
+impl Rival for Required<'_> {
+    fn keeps(&mut self, _: &[bool]) -> Option<&[bool]> {
+        Some(self.0)
+    }
+
+    fn known(&self) -> Option<degrade::Known<'_>> {
+        Some(degrade::Known { keeps: self.0, each: true })
     }
 }
 
@@ -626,6 +649,11 @@ impl Shared<'_, '_> {
 impl Rival for Shared<'_, '_> {
     fn keeps(&mut self, kept: &[bool]) -> Option<&[bool]> {
         self.found(kept).map(|(_, kept)| kept.as_slice())
+    }
+
+    fn known(&self) -> Option<degrade::Known<'_>> {
+        let (_, keeps) = self.found.as_ref()?.as_ref()?;
+        Some(degrade::Known { keeps, each: false })
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::cmp::Ordering;
+
 use takt_rt::random::SplitMix64;
 
 use super::*;
@@ -28,7 +30,8 @@ fn goals(model: &Model, random: &mut SplitMix64) -> Goals {
 
 #[test]
 fn a_search_that_is_given_up_early_comes_to_the_same_plan() {
-    let (mut shared_cores, mut own, mut given_up, mut others, mut worse) = (0, 0, 0, 0, 0);
+    let (mut shared_cores, mut own, mut given_up, mut others, mut worse, mut impossible) = (0, 0, 0, 0, 0, 0);
+    let (mut hasty, mut sums_ns) = ([0; 3], [0; 2]);
     for seed in 0..400 {
         let mut system = random_with(seed, Features { threads: seed % 3 == 0, ..Features::ALL });
         let mut random = SplitMix64::new(seed ^ 0x51a1);
@@ -61,6 +64,33 @@ fn a_search_that_is_given_up_early_comes_to_the_same_plan() {
         {
             plain = shared;
         }
+        // What is said to be impossible is not found.
+        let each = requests.iter().flatten().map(|request| vec![request]);
+        for asked in each.chain([requests.iter().flatten().collect()]) {
+            let mut analysis = manager.analysis(&workload, 10_000_000);
+            let mut search = Search::new(&mut analysis, manager.limits(10_000_000));
+            if search.cannot_keep(&asked) {
+                impossible += usize::from(!asked.iter().any(|request| search.is_hopeless(request)));
+                assert!(asked.iter().any(|request| search.guarantee(request).is_err()), "seed {seed}");
+            }
+        }
+        // What is given at once keeps about as much as what is given step by step, with no more.
+        let keep = |hasty: bool| {
+            let mut analysis = manager.analysis(&workload, 5_000_000);
+            let mut search = Search::new(&mut analysis, manager.limits(5_000_000)).hastily(hasty);
+            let (fates, _) = degrade::decide(&mut search, &requests, order, None, &mut Alone);
+            let kept: Vec<bool> = fates.iter().map(|fate| matches!(fate, Some(Ok(_)))).collect();
+            (kept, search.budgets_ns.iter().sum::<u64>())
+        };
+        let (by_step, at_once) = (keep(false), keep(true));
+        hasty[match degrade::better(&at_once.0, &by_step.0, order) {
+            Ordering::Less => 0,
+            Ordering::Equal => 1,
+            Ordering::Greater => 2,
+        }] += 1;
+        if at_once.0 == by_step.0 {
+            (sums_ns[0], sums_ns[1]) = (sums_ns[0] + by_step.1, sums_ns[1] + at_once.1);
+        }
         let chosen = manager.choose(&workload, &requests, None, &mut 0, true);
         let mut rival =
             Shared { manager: &manager, workload: &workload, requests: &requests, held: None, found: None };
@@ -78,8 +108,12 @@ fn a_search_that_is_given_up_early_comes_to_the_same_plan() {
         }
     }
     println!(
-        "{shared_cores} with shared cores, {own} without, {given_up} given up, {others} others, {worse} worse"
+        "{shared_cores} with shared cores, {own} without, {given_up} given up, {others} others, {worse} worse, {impossible} \
+         impossible though not hopeless"
     );
+    println!("at once: {hasty:?} keep less, the same, more; budgets of the same {sums_ns:?}");
+    assert!(impossible > 20, "{impossible}");
+    assert!(hasty[0] <= 8 && sums_ns[1] <= sums_ns[0] / 100 * 102, "{hasty:?}, {sums_ns:?}");
     assert!(shared_cores > 20 && own > 50 && given_up > 20, "{shared_cores}, {own}, {given_up}");
     assert!(others <= 4 && worse <= 1, "{others} others, {worse} worse");
 }

@@ -296,7 +296,7 @@ impl Manager {
                 self.share_among(wide, requests, &chains, &shared.servers, held, &given)
             }
             None => {
-                let fresh = self.attempt(wide, requests, narrow.period_ns);
+                let fresh = self.attempt_to_keep(wide, requests, narrow.period_ns, kept);
                 match held {
                     Some(held) => {
                         let (present, stays) = self.weigh(wide, requests, held, &fresh, &mut 0);

@@ -27,7 +27,7 @@ fn plain(
     last: u64,
     single: bool,
 ) -> Option<Bound> {
-    let kinds = served.kinds(own);
+    let kinds: Vec<Interference> = served.kinds(own).collect();
     let flows = |i: usize| served.demands[i].arrivals.flows();
     let load = |i: usize, count| served.demands[i].activity.load(count);
     let mut offsets = vec![0];
@@ -100,29 +100,46 @@ proptest! {
             let callbacks = &workload.executors[server].callbacks;
             let arrivals = callbacks.iter().map(|c| solution.arrivals[*c].clone());
             let Some(flows) = arrivals.collect::<Option<Vec<_>>>() else { continue };
-            let line = Rc::new(time_line(&workload, server, &flows));
+            let line = Rc::new(time_line(&workload, server, &flows, None));
             let served = Served::new(&workload, server, &flows, line);
             let on = Supply::new(budgets_ns[server], period_ns, Enforcement::default(), limit_ns).unwrap();
             if let Some(window) = served.window(on) {
                 for own in 0..served.demands.len() {
                     let expected = plainly_polled(&served, on, own, window);
-                    prop_assert_eq!(served.polled(on, own, window), expected, "callback {} of {}", own, server);
+                    let mut floors_ns = vec![0, random.within(1, limit_ns)];
+                    // At, below and above what it is.
+                    floors_ns.extend(expected.iter().flat_map(|it| [it.ns.saturating_sub(1), it.ns, it.ns + 1, it.ns / 2]));
+                    for floor_ns in floors_ns {
+                        let found = served.polled(on, own, window, floor_ns);
+                        let above = if expected.is_some_and(|it| it.ns <= floor_ns) { Bound::floor(floor_ns) } else { expected };
+                        prop_assert_eq!(found, above, "callback {} of {} from {}", own, server, floor_ns);
+                    }
                 }
             }
             let Some(last) = served.last_offset(on) else { continue };
             for own in 0..served.demands.len() {
                 let points = random.within(1, 6);
                 let expected = plain(&served, on, own, points, last, true);
-                let mut scratch = Scratch::new(served.kinds(own));
-                let mut found =
-                    |below| served.busy_window_aware(on, own, points, last, below, &mut scratch);
-                prop_assert_eq!(found(Some(u64::MAX)), expected, "callback {} of {}", own, server);
+                let mut scratch = Scratch::default();
+                scratch.begin(served.kinds(own));
+                let mut found = |below_ns, floor_ns| {
+                    let sought = Sought { floor_ns, below_ns };
+                    served.busy_window_aware(on, own, points, last, sought, &mut scratch)
+                };
+                prop_assert_eq!(found(Some(u64::MAX), 0), expected, "callback {} of {}", own, server);
                 // Where it is no less than what is known it is none.
                 if let Some(bound) = expected {
-                    prop_assert_eq!((found(Some(bound.ns)), found(Some(bound.ns + 1))), (None, expected));
+                    prop_assert_eq!((found(Some(bound.ns), 0), found(Some(bound.ns + 1), 0)), (None, expected));
+                    // And what is no greater than its floor is that.
+                    for floor_ns in [bound.ns / 2, bound.ns - 1] {
+                        prop_assert_eq!((found(Some(bound.ns), floor_ns), found(Some(bound.ns + 1), floor_ns)), (None, expected));
+                    }
+                    for floor_ns in [bound.ns, bound.ns + random.within(1, limit_ns)] {
+                        prop_assert_eq!(found(Some(u64::MAX), floor_ns), Bound::floor(floor_ns));
+                    }
                 }
                 // Of a chain that ends there.
-                prop_assert_eq!(found(None), plain(&served, on, own, points, last, false));
+                prop_assert_eq!(found(None, 0), plain(&served, on, own, points, last, false));
             }
         }
     }
