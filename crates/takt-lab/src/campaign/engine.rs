@@ -157,9 +157,9 @@ impl Campaign {
         &self.version
     }
 
-    /// Facts in which this machine, or this takt, differs from the one that the finished runs were made on. What a
-    /// kernel factor varies on purpose is left out. Guests bring their own machine: there is none
-    /// then.
+    /// Facts in which this machine, or this takt, differs from the one that the finished runs were
+    /// made on. What a kernel factor varies on purpose is left out. Guests bring their own machine:
+    /// there is none then.
     ///
     /// # Errors
     /// [`LabError::Files`].

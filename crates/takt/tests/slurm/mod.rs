@@ -292,7 +292,8 @@ fn who_waits_counts_what_becomes_of_runs_and_outlives_the_folder() {
     says(&waits, "jobs go on, and so does the waiting");
     fs::rename(&away, &dir).unwrap();
     says(&waits, "the campaign's folder can be read again");
-    // A run failed on one node and was made by another, whose clock is behind, all between two looks.
+    // A run failed on one node and was made by another, whose clock is behind, all between two
+    // looks.
     let state = read_json(&dir.join("slurm/slurm.json"));
     let submission = &state["submissions"][1];
     let (run, place) = ("001-rt-0-r1", dir.join("001-rt-0-r1"));
