@@ -283,15 +283,15 @@ fn who_waits_counts_what_becomes_of_runs_and_outlives_the_folder() {
 
     let mut waits = Beside::start(with(workspace.command(&["--on", "slurm"])));
     let dir = submitted(&mut waits, &workspace.runs(), &asked);
-    let says = |waits: &Beside, words: &str| {
+    let reports = |waits: &Beside, words: &str| {
         wait_for(words, || waits.output("stderr").contains(words).then_some(()));
     };
     // The folder is away for a moment.
     let away = workspace.runs().join("away");
     fs::rename(&dir, &away).unwrap();
-    says(&waits, "jobs go on, and so does the waiting");
+    reports(&waits, "jobs go on, and so does the waiting");
     fs::rename(&away, &dir).unwrap();
-    says(&waits, "the campaign's folder can be read again");
+    reports(&waits, "the campaign's folder can be read again");
     // A run failed on one node and was made by another, whose clock is behind, all between two
     // looks.
     let state = read_json(&dir.join("slurm/slurm.json"));
@@ -309,20 +309,20 @@ fn who_waits_counts_what_becomes_of_runs_and_outlives_the_folder() {
     let failed = serde_json::json!({"what": "failed", "run": run, "cause": "broke"});
     let journals = dir.join("slurm/journals");
     fs::write(journals.join("77_0.0.jsonl"), line(1, start("n1")) + &line(2, failed.clone())).unwrap();
-    says(&waits, "001-rt-0-r1: FAILED: node n1: broke");
-    says(&waits, "11 queued (Resources), 0 running, 0 done, 1 failed, about ");
+    reports(&waits, "001-rt-0-r1: FAILED: node n1: broke");
+    reports(&waits, "11 queued (Resources), 0 running, 0 done, 1 failed, about ");
     fs::create_dir(&place).unwrap();
     for file in ["run.json", "hashes.json"] {
         fs::write(place.join(file), "{}").unwrap();
     }
     let end = serde_json::json!({"what": "end", "run": run, "took_s": 1.0});
     fs::write(journals.join("77_0.1.jsonl"), line(1, start("n2")) + &line(2, end)).unwrap();
-    says(&waits, "001-rt-0-r1: done");
+    reports(&waits, "001-rt-0-r1: done");
     let next = serde_json::json!({"what": "begin", "run": "002-rt-100-r1"});
     fs::write(journals.join("77_0.2.jsonl"), line(1, start("n1")) + &line(9, failed) + &line(10, next))
         .unwrap();
-    says(&waits, "kernel rt, work_us 100, about");
-    says(&waits, "10 queued, 1 running, 1 done, 0 failed, about");
+    reports(&waits, "kernel rt, work_us 100, about");
+    reports(&waits, "10 queued, 1 running, 1 done, 0 failed, about");
     waits.signal(Signal::INT);
     assert_eq!(waits.end().code(), Some(2));
     let message = waits.output("stderr");
