@@ -328,6 +328,7 @@ fn who_waits_counts_what_becomes_of_runs_and_outlives_the_folder() {
     let message = waits.output("stderr");
     has(&message, &["stopped waiting; the jobs 77 77 go on", "takt campaign resume", "scancel 77"]);
     assert_eq!(message.matches("FAILED").count(), 1, "{message}");
+    assert_eq!(message.matches("is made again").count(), 1, "{message}");
     assert_eq!(read_json(&dir.join("failures.json")), serde_json::json!({}));
 }
 
