@@ -128,6 +128,9 @@ fn ask(program: &'static str, arguments: &[String]) -> Result<String, SlurmError
     if ["configuration source", "configuration file"].iter().any(|word| message.contains(word)) {
         return Err(SlurmError::NotConfigured { program, message });
     }
+    if message.contains("Unable to contact") {
+        return Err(SlurmError::Away { program, message });
+    }
     Err(SlurmError::Refused {
         program,
         message: if message.is_empty() { output.status.to_string() } else { message },

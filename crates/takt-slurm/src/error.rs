@@ -24,6 +24,9 @@ pub enum SlurmError {
     /// The controller does not answer, or refuses.
     #[error("{program}: {message}")]
     Refused { program: &'static str, message: String },
+    /// There is no controller where the configuration has it.
+    #[error("{program}: {message}: is slurmctld running? `scontrol ping` reports")]
+    Away { program: &'static str, message: String },
     /// A command gave no answer.
     #[error("{program} gave no answer within {seconds} s: is the controller there? `scontrol ping` reports")]
     Silent { program: &'static str, seconds: u64 },
@@ -113,12 +116,26 @@ pub enum SlurmError {
         /// The variable of Slurm's that is missing.
         variable: &'static str,
     },
+    /// A submission failed; others may have been accepted before it.
+    #[error("{error}; {}`takt campaign resume {dir}` submits what is missing", jobs_go_on(jobs), dir = dir.display())]
+    Submission {
+        error: Box<SlurmError>,
+        /// The jobs of this campaign that Slurm has.
+        jobs: String,
+        dir: PathBuf,
+    },
     /// Nobody waits any longer, and the jobs go on.
     #[error(
         "stopped waiting; the jobs {jobs} go on in Slurm. `takt campaign resume {dir}` waits for them, `scancel {jobs}` ends them",
         dir = dir.display()
     )]
     Left { jobs: String, dir: PathBuf },
+    /// The waiting failed, and the jobs go on.
+    #[error(
+        "{error}; the waiting ends with that, and the jobs {jobs} of Slurm do not: `takt campaign resume {dir}` goes on with them",
+        dir = dir.display()
+    )]
+    Lost { error: Box<SlurmError>, jobs: String, dir: PathBuf },
     /// Another attempt has this block now.
     #[error("attempt {attempt}: block {block} was given to another job meanwhile; this one leaves it")]
     Superseded { attempt: String, block: String },
@@ -131,6 +148,10 @@ pub enum SlurmError {
     /// The lab's own errors.
     #[error(transparent)]
     Lab(#[from] takt_lab::LabError),
+}
+
+fn jobs_go_on(jobs: &str) -> String {
+    if jobs.is_empty() { String::new() } else { format!("the jobs {jobs} go on in Slurm, and ") }
 }
 
 impl From<SlurmError> for takt_lab::LabError {

@@ -78,12 +78,18 @@ pub(crate) fn check(
             });
         }
     }
-    let has_all = |node: &Node| own.iter().all(|(_, feature)| node.features.contains(feature));
+    // Of the user's constraint what is an "and" of features; the rest of its language is sbatch's.
+    let plain = asked.filter(|asked| !asked.contains(['|', ',', '(', '[', '*']));
+    let by_user = plain.map(words).unwrap_or_default();
+    let all: Vec<&str> = by_user.iter().copied().chain(own.iter().map(|(_, f)| f.as_str())).collect();
+    let has_all = |node: &Node| all.iter().all(|feature| node.features.iter().any(|f| f == feature));
     if !nodes.iter().any(has_all) {
+        let option = plain.map(|asked| format!("--constraint {asked}"));
         let labels: Vec<&str> = own.iter().map(|(label, _)| label.as_str()).collect();
+        let factors = (!labels.is_empty()).then(|| format!("factors {}", labels.join(", ")));
         return Err(SlurmError::Together {
-            asked_by: format!("factors {}", labels.join(", ")),
-            features: own.iter().map(|(_, feature)| feature.clone()).collect(),
+            asked_by: option.into_iter().chain(factors).collect::<Vec<_>>().join(" and "),
+            features: all.into_iter().map(str::to_owned).collect(),
             partition: partition.to_owned(),
             there: there(nodes),
         });

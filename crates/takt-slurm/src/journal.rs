@@ -128,7 +128,12 @@ impl Journals {
             if fs::metadata(&path).is_ok_and(|data| data.len() as usize <= *read) {
                 continue;
             }
-            let text = takt_files::read(&path, MOST_BYTES).map_err(Error::io(&path))?;
+            let text = match takt_files::read(&path, MOST_BYTES) {
+                Ok(text) => text,
+                Err(error) if lines.is_empty() => return Err(Error::io(&path)(error)),
+                // What was read of others counts as read: the next call tries this one again.
+                Err(_) => continue,
+            };
             let new = text.get(*read..).unwrap_or_default();
             let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             *read += whole;

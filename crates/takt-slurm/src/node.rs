@@ -133,8 +133,8 @@ impl<'a> Attempt<'a> {
 
     /// Whether no later attempt has the block: a node that the controller lost goes on for a while
     /// beside its replacement.
-    fn is_owner(owner: &Path, name: &str) -> bool {
-        takt_files::read_to_string(owner, 1024).is_ok_and(|found| found == name)
+    fn is_owner(owner: &Path, name: &str) -> Result<bool, Error> {
+        Ok(takt_files::read_to_string(owner, 1024).map_err(Error::io(owner))? == name)
     }
 
     fn runs(&self, make: Make<'_>, go_on: &(dyn Fn() -> bool + Sync)) -> Result<(), SlurmError> {
@@ -157,7 +157,8 @@ impl<'a> Attempt<'a> {
         };
         let open: Vec<CellRun> = self.block.runs.iter().filter(|run| !is_whole(run)).map(placed).collect();
         let (owner, name) = (&self.owner, &self.name);
-        let mine = || go_on() && Self::is_owner(owner, name);
+        // A folder that is away for a moment costs the runs of that time, and not the block.
+        let mine = || go_on() && Self::is_owner(owner, name).unwrap_or(true);
         let folder = Some(self.folder.clone());
         let local = Local { labels: self.block.labels, any_machine: true, make, go_on: &mine, folder };
         let mut begun: BTreeMap<String, Instant> = BTreeMap::new();
@@ -179,7 +180,7 @@ impl<'a> Attempt<'a> {
             };
             Ok(self.journal.borrow_mut().record(event)?)
         });
-        if !Self::is_owner(owner, name) {
+        if !Self::is_owner(owner, name)? {
             return Err(self.superseded());
         }
         if !go_on() {
@@ -202,7 +203,7 @@ impl<'a> Attempt<'a> {
     /// Brings a sealed run into the campaign. A folder is never renamed onto one that is not empty,
     /// so that the first stays.
     fn publish(&self, run: &CellRun) -> Result<(), SlurmError> {
-        if !Self::is_owner(&self.owner, &self.name) {
+        if !Self::is_owner(&self.owner, &self.name)? {
             return Err(self.superseded());
         }
         let place = self.campaign.run_path(run);

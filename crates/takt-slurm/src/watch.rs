@@ -41,6 +41,8 @@ pub(crate) struct Watch<'a> {
     /// Runs that have ended, by name; those included that were measured before in a block that is
     /// not whole.
     ended: BTreeSet<String>,
+    /// Those of them that failed.
+    failed: BTreeSet<String>,
     /// Runs that are being made, with the node.
     running: BTreeMap<String, String>,
     /// Attempts of the present submissions, with their nodes and clocks.
@@ -52,6 +54,8 @@ pub(crate) struct Watch<'a> {
     reported_queue: Option<Queue>,
     reason: String,
     silent: bool,
+    /// The campaign's folder could not be read when it was looked at last.
+    blind: bool,
 }
 
 impl<'a> Watch<'a> {
@@ -79,6 +83,7 @@ impl<'a> Watch<'a> {
             names: current.iter().map(|name| (*name).to_owned()).collect(),
             jobs: jobs.join(" "),
             ended: all.filter(|run| !is_open(run)).map(|run| run.name.clone()).collect(),
+            failed: BTreeSet::new(),
             running: BTreeMap::new(),
             attempts: BTreeMap::new(),
             clock: storage_ahead_s(&attempts(campaign).join("clock")).unwrap_or(0.0),
@@ -88,6 +93,7 @@ impl<'a> Watch<'a> {
             reported_queue: None,
             reason: String::new(),
             silent: false,
+            blind: false,
             blocks,
         }
     }
@@ -96,15 +102,41 @@ impl<'a> Watch<'a> {
         self.blocks.iter().flat_map(|block| &block.runs).copied().find(|run| run.name == name)
     }
 
-    /// Reports what happens until every run has ended.
+    /// Reports what happens until every run has ended. Whatever ends the waiting before, the jobs
+    /// go on.
     pub(crate) fn until_done(
         &mut self,
         go_on: &dyn Fn() -> bool,
         notify: Notify<'_>,
     ) -> Result<(), SlurmError> {
+        self.wait(go_on, notify).map_err(|error| match error {
+            left @ SlurmError::Left { .. } => left,
+            error => SlurmError::Lost {
+                error: Box::new(error),
+                jobs: self.jobs.clone(),
+                dir: self.campaign.path().to_owned(),
+            },
+        })
+    }
+
+    fn wait(&mut self, go_on: &dyn Fn() -> bool, notify: Notify<'_>) -> Result<(), SlurmError> {
         let mut asked: Option<Instant> = None;
         loop {
-            self.look(notify)?;
+            match self.look(notify) {
+                // A shared folder comes back. It is waited for as long as Slurm has a job.
+                Err(SlurmError::Files(error)) => {
+                    if !std::mem::replace(&mut self.blind, true) {
+                        let note = format!("{error}; jobs go on, and so does the waiting");
+                        notify(Step::Note(&note))?;
+                    }
+                }
+                looked => {
+                    looked?;
+                    if std::mem::take(&mut self.blind) {
+                        notify(Step::Note("the campaign's folder can be read again"))?;
+                    }
+                }
+            }
             if self.blocks.iter().flat_map(|block| &block.runs).all(|run| self.ended.contains(&run.name)) {
                 return Ok(());
             }
@@ -138,7 +170,8 @@ impl<'a> Watch<'a> {
         }
         // The folder has the last word: a journal's last line may be lost with its node.
         let runs = self.blocks.iter().flat_map(|block| block.runs.iter().copied());
-        let unseen = |run: &&CellRun| !self.ended.contains(&run.name) && self.campaign.is_whole(run);
+        let has_ended = |run: &CellRun| self.ended.contains(&run.name) && !self.failed.contains(&run.name);
+        let unseen = |run: &&CellRun| !has_ended(run) && self.campaign.is_whole(run);
         for run in runs.filter(unseen).collect::<Vec<_>>() {
             self.end(run, Ok(()), None, notify)?;
         }
@@ -158,7 +191,8 @@ impl<'a> Watch<'a> {
                 Some(run) => self.end(run, Ok(()), Some(took_s), notify),
                 None => Ok(()),
             },
-            Event::Failed { run, cause } => match self.run(&run) {
+            // Where another node has made it since, by whatever clock, that counts.
+            Event::Failed { run, cause } => match self.run(&run).filter(|run| !self.campaign.is_whole(run)) {
                 Some(run) => {
                     self.end(run, Err(RunFailure::Elsewhere(format!("node {node}: {cause}"))), None, notify)
                 }
@@ -176,7 +210,12 @@ impl<'a> Watch<'a> {
         if !self.ended.contains(&run.name) || self.campaign.is_whole(run) {
             return Ok(());
         }
+        self.begin_again(run, notify)
+    }
+
+    fn begin_again(&mut self, run: &CellRun, notify: Notify<'_>) -> Result<(), LabError> {
         self.ended.remove(&run.name);
+        self.failed.remove(&run.name);
         self.left.again(run);
         notify(Step::Again { run })
     }
@@ -189,6 +228,12 @@ impl<'a> Watch<'a> {
         notify: Notify<'_>,
     ) -> Result<(), LabError> {
         self.running.remove(&run.name);
+        if outcome.is_err() {
+            self.failed.insert(run.name.clone());
+        } else if self.failed.contains(&run.name) {
+            // Made by another attempt, between two looks.
+            self.begin_again(run, notify)?;
+        }
         if !self.ended.insert(run.name.clone()) {
             return Ok(());
         }
@@ -221,7 +266,8 @@ impl<'a> Watch<'a> {
             notify(Step::Note("the controller answers again"))?;
         }
         let waits = tasks.iter().find(|task| task.state == "PENDING");
-        self.reason = waits.map(|task| task.reason.clone()).unwrap_or_default();
+        let reason = waits.map(|task| task.reason.clone()).filter(|reason| reason != "None");
+        self.reason = reason.unwrap_or_default();
         let mut gone = Vec::new();
         for (index, block) in self.blocks.iter_mut().enumerate() {
             let task = tasks.iter().find(|task| format!("{}_{}", task.job, task.index) == block.job);
@@ -267,7 +313,13 @@ impl<'a> Watch<'a> {
                 let output = output.unwrap_or_else(|| {
                     "it left no log: does its node see the campaign's folder, and may this user write there?".to_owned()
                 });
-                format!("job {job} ended before this run in {state}: {output}")
+                // What was asked of sbatch is a campaign's for good.
+                let more = if state.starts_with("TIMEOUT") {
+                    "; blocks get more time where a campaign is begun with --sbatch=--time=MINUTES, or in another partition"
+                } else {
+                    ""
+                };
+                format!("job {job} ended before this run in {state}: {output}{more}")
             }
         };
         for run in open {

@@ -117,15 +117,17 @@ fn a_killed_campaign_goes_on_where_it_stopped() {
         "\"clock_source\": \"sundial\", \"_\":",
         1,
     );
-    fs::write(&path, other).unwrap();
+    let version = format!("\"takt\": \"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(other.contains(&version), "{other}");
+    fs::write(&path, other.replacen(&version, "\"takt\": \"0.0.9\"", 1)).unwrap();
     // As if it had been made there: a run whose files were changed would be left out.
     takt_rundir::RunDir::open(first).unwrap().seal().unwrap();
     let refused = run(["campaign", "resume", dir.to_str().unwrap()]).output().unwrap();
     let message = stderr(&refused);
     assert_eq!(refused.status.code(), Some(2), "{message}");
-    assert!(message.contains("clock_source was sundial") && message.contains("--any-machine"), "{message}");
+    has(&message, &["clock_source was sundial", "takt was 0.0.9", "--any-machine"]);
     let reported = run(["campaign", "resume", dir.to_str().unwrap(), "--any-machine"]).output().unwrap();
-    assert!(stdout(&reported).contains("NOT THE SAME MACHINE: clock_source"), "{}", stdout(&reported));
+    has(&stdout(&reported), &["NOT THE SAME MACHINE: clock_source", "NOT THE SAME MACHINE: takt was 0.0.9"]);
 }
 
 #[test]

@@ -230,6 +230,10 @@ fn a_real_server_has_the_figures_of_robots_watch_and_manager_and_the_dashboard_s
     // The dashboard: each query has something to show, and nothing of figures that nobody sends.
     let dashboard = read_json(&root().join("docs/grafana/takt.json"));
     for panel in dashboard["panels"].as_array().unwrap() {
+        // What the published types of Grafana's dashboards ask for beside what it shows.
+        let options = &panel["options"];
+        assert!(options["legend"]["showLegend"] == true && options["legend"]["calcs"].is_array(), "{panel}");
+        assert!(options["tooltip"]["sort"].is_string(), "{panel}");
         for target in panel["targets"].as_array().unwrap() {
             let query = target["expr"].as_str().unwrap();
             // Grafana's least.

@@ -59,21 +59,47 @@ impl Campaign {
     /// # Errors
     /// [`LabError::Files`].
     pub fn create(registry: Registry, root: &Path, plan: Plan) -> Result<Self, LabError> {
-        let base = format!("{}-{}", utc_name(), file_name("campaign", &plan.file.name));
-        let path = (1..)
-            .map(|n| root.join(if n == 1 { base.clone() } else { format!("{base}-{n}") }))
-            .find(|path| !path.exists())
-            .unwrap_or_default();
-        takt_files::make_folder(&path.join(CONFIGS)).map_err(LabError::io(&path))?;
-        for (name, text) in &plan.configs {
-            let file = path.join(CONFIGS).join(format!("{name}.toml"));
+        Self::create_with(registry, root, plan, |_| Ok(()))
+    }
+
+    /// As [`create`](Self::create), with what whoever makes the runs keeps in the folder: `prepare`
+    /// puts it there before the folder is a campaign's. Whatever ends this program meanwhile leaves
+    /// none, which would go on without; an error takes the folder away.
+    ///
+    /// # Errors
+    /// [`LabError::Files`], and those of `prepare`.
+    pub fn create_with<E: From<LabError>>(
+        registry: Registry,
+        root: &Path,
+        plan: Plan,
+        prepare: impl FnOnce(&Self) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let path = new_folder(root, &plan.file.name)?;
+        let campaign = Self { registry, path, version: env!("CARGO_PKG_VERSION").to_owned(), plan };
+        let made = campaign.write_configs().map_err(E::from).and_then(|()| prepare(&campaign));
+        // Last: a folder with this file is whole.
+        let made = made.and_then(|()| Ok(campaign.write_plan()?));
+        if let Err(error) = made {
+            // Nobody has measured anything in it.
+            let _ = fs::remove_dir_all(&campaign.path);
+            return Err(error);
+        }
+        Ok(campaign)
+    }
+
+    fn write_configs(&self) -> Result<(), LabError> {
+        let folder = self.path.join(CONFIGS);
+        takt_files::make_folder(&folder).map_err(LabError::io(&folder))?;
+        for (name, text) in &self.plan.configs {
+            let file = folder.join(format!("{name}.toml"));
             takt_files::write(&file, text).map_err(LabError::io(&file))?;
         }
-        // Last: a folder with this file is whole.
-        let stored =
-            Stored { takt: env!("CARGO_PKG_VERSION").to_owned(), started_utc: utc_now(), plan: plan.clone() };
-        write_json(&path.join(CAMPAIGN_FILE), &stored)?;
-        Ok(Self { registry, path, version: stored.takt, plan })
+        Ok(())
+    }
+
+    fn write_plan(&self) -> Result<(), LabError> {
+        let stored = Stored { takt: self.version.clone(), started_utc: utc_now(), plan: self.plan.clone() };
+        Ok(write_json(&self.path.join(CAMPAIGN_FILE), &stored)?)
     }
 
     /// Opens a campaign that was begun before; it holds all that is needed to go on.
@@ -131,9 +157,9 @@ impl Campaign {
         &self.version
     }
 
-    /// Facts in which this machine differs from the one that the finished runs were made on. What a
-    /// kernel factor varies on purpose is left out. Guests bring their own machine: there is none
-    /// then.
+    /// Facts in which this machine, or this takt, differs from the one that the finished runs were
+    /// made on. What a kernel factor varies on purpose is left out. Guests bring their own machine:
+    /// there is none then.
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -142,12 +168,19 @@ impl Campaign {
             return Ok(Vec::new());
         }
         let Some(run) = self.plan.runs.iter().find(|run| self.is_whole(run)) else { return Ok(Vec::new()) };
-        let before = RunDir::open(&self.path.join(&run.name))?.header()?.machine;
-        Ok(self.unplanned(before.differences(&Machine::read())))
+        let before = RunDir::open(&self.path.join(&run.name))?.header()?;
+        let here = env!("CARGO_PKG_VERSION");
+        Ok(self.unplanned((&before.machine, &before.takt), (&Machine::read(), here)))
     }
 
-    /// Differences that no factor explains.
-    pub(super) fn unplanned(&self, mut differences: Vec<FactDifference>) -> Vec<FactDifference> {
+    /// Differences between two machines, each with the version of takt that measured there, that no
+    /// factor explains.
+    pub(super) fn unplanned(&self, before: (&Machine, &str), after: (&Machine, &str)) -> Vec<FactDifference> {
+        let mut differences = before.0.differences(after.0);
+        if before.1 != after.1 {
+            let [before, after] = [before.1, after.1].map(str::to_owned);
+            differences.push(FactDifference { fact: "takt".to_owned(), before, after });
+        }
         let by_reboot = |run: &CellRun| {
             let label = |name: &String| name == KERNEL || name.starts_with(BOOT);
             run.setup.kernel.is_some() || run.setup.labels.keys().any(label)
@@ -276,6 +309,20 @@ impl Campaign {
     }
 }
 
+/// A folder below `root` that nobody else has: campaigns may begin in the same second.
+fn new_folder(root: &Path, name: &str) -> Result<PathBuf, LabError> {
+    takt_files::make_folder(root).map_err(LabError::io(root))?;
+    let base = format!("{}-{}", utc_name(), file_name("campaign", name));
+    let mut number = 1;
+    loop {
+        let path = root.join(if number == 1 { base.clone() } else { format!("{base}-{number}") });
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+            made => return made.map(|()| path.clone()).map_err(LabError::io(path)),
+        }
+    }
+}
+
 fn is_whole(dir: &Path) -> bool {
     RunDir::open(dir).is_ok_and(|dir| dir.is_complete())
 }
@@ -288,4 +335,25 @@ fn has_sealed_samples(dir: &Path) -> bool {
         path.extension().is_some_and(|extension| extension == "parquet")
             && !path.with_extension("csv").is_file()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn campaigns_that_begin_at_once_have_folders_of_their_own() {
+        let root = tempfile::tempdir().unwrap();
+        let begin = std::sync::Barrier::new(8);
+        let one = || {
+            begin.wait();
+            (0..20).map(|_| new_folder(root.path(), "a b").unwrap()).collect::<Vec<_>>()
+        };
+        let all = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let different: std::collections::BTreeSet<&PathBuf> = all.iter().collect();
+        assert_eq!((all.len(), different.len()), (160, 160));
+    }
 }

@@ -177,8 +177,9 @@ impl Table {
                 if let Some(place) = &header.experiment.place {
                     blocks.entry(place.block.clone()).or_default().insert(place.node.clone());
                 }
-                let before = &first.get_or_insert_with(|| header.clone()).machine;
-                for difference in campaign.unplanned(before.differences(&header.machine)) {
+                let before = first.get_or_insert_with(|| header.clone());
+                let (before, after) = ((&before.machine, &*before.takt), (&header.machine, &*header.takt));
+                for difference in campaign.unplanned(before, after) {
                     if !differences.contains(&difference) {
                         differences.push(difference);
                     }

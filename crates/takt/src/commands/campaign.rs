@@ -127,9 +127,9 @@ fn new_on_slurm(args: &CampaignRun, file: &CampaignFile) -> CommandResult {
     Slurm::check_folder(&args.runs)?;
     Slurm::check_plan(&plan, &asked)?;
     let _tidy = Tidy::before(&args.runs);
-    let campaign = Campaign::create(ROBOTS, &args.runs, plan)?;
-    Slurm::begin(&campaign, asked, &std::env::current_exe()?)?;
-    finish(&campaign, &args.common)
+    let program = std::env::current_exe()?;
+    let begin = |campaign: &Campaign| Slurm::begin(campaign, asked, &program);
+    finish(&Campaign::create_with(ROBOTS, &args.runs, plan, begin)?, &args.common)
 }
 
 /// On a node: what is open of a block. Its words go into the job's log.
@@ -182,11 +182,7 @@ pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Measured,
     let go_on = || !stop.load(Ordering::Acquire);
     let labels = labels(common);
     let mut progress = print::CampaignProgress::new();
-    let mut failed = 0;
-    let mut see = |event: Progress<'_>, done: usize, all: usize| {
-        failed += u32::from(matches!(event, Progress::Failed { .. }));
-        progress.see(&event, done, all);
-    };
+    let mut see = |event: Progress<'_>, done: usize, all: usize| progress.see(&event, done, all);
     let table = if Slurm::has(campaign)? {
         campaign.measure(&Slurm { go_on: &go_on }, &mut see)
     } else {
@@ -202,7 +198,7 @@ pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Measured,
         campaign.measure(&local, &mut see)
     };
     progress.clear();
-    Ok(Measured { table: table?, failed })
+    Ok(Measured { table: table?, failed: progress.failed() })
 }
 
 fn show(measured: &Measured, json: bool) -> CommandResult {
@@ -218,7 +214,7 @@ fn show(measured: &Measured, json: bool) -> CommandResult {
 pub struct Measured {
     pub table: Table,
     /// Runs that failed now; the table names them.
-    pub failed: u32,
+    pub failed: usize,
 }
 
 impl Measured {

@@ -194,16 +194,18 @@ pub fn condition_rows(rows: &[ConditionRow]) -> String {
 }
 
 /// Where the runs are that others make.
-fn queued(queue: &Queue, with_time: bool) -> String {
+fn queued(queue: &Queue, done: usize, failed: usize, with_time: bool) -> String {
     let why = if queue.reason.is_empty() { String::new() } else { format!(" ({})", queue.reason) };
     let left = if with_time { format!(", about {} left", span(queue.left)) } else { String::new() };
-    format!("{} queued{why}, {} running{left}", queue.queued, queue.running)
+    format!("{} queued{why}, {} running, {done} done, {failed} failed{left}", queue.queued, queue.running)
 }
 
 /// Progress of a campaign, on standard error: a bar on a terminal, a line a run elsewhere.
 pub struct CampaignProgress {
     bar: ProgressBar,
     left: Countdown,
+    /// Runs that failed and were not made since.
+    failed: BTreeSet<String>,
 }
 
 impl CampaignProgress {
@@ -211,12 +213,27 @@ impl CampaignProgress {
         let left = Countdown::default();
         let bar = bar(0, "{elapsed} {wide_bar} {pos}/{len}  {left}  {msg}", |style| left.on(style));
         bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar, left }
+        Self { bar, left, failed: BTreeSet::new() }
     }
 
-    pub fn see(&mut self, event: &Progress<'_>, done: usize, all: usize) {
+    /// How many runs failed and were not made since.
+    pub fn failed(&self) -> usize {
+        self.failed.len()
+    }
+
+    /// `ended` of `all` runs have been made, or failed.
+    pub fn see(&mut self, event: &Progress<'_>, ended: usize, all: usize) {
         self.bar.set_length(all as u64);
-        self.bar.set_position(done as u64);
+        self.bar.set_position(ended as u64);
+        match event {
+            Progress::Failed { run, .. } => {
+                self.failed.insert(run.name.clone());
+            }
+            Progress::End { run } | Progress::Again { run } => {
+                self.failed.remove(&run.name);
+            }
+            _ => {}
+        }
         let line = match event {
             Progress::Begin { run, left } => {
                 self.left.set(*left);
@@ -231,11 +248,11 @@ impl CampaignProgress {
             Progress::Note(sentence) => (*sentence).to_owned(),
             Progress::Queue(queue) => {
                 self.left.set(queue.left);
-                queued(queue, self.bar.is_hidden())
+                queued(queue, ended.saturating_sub(self.failed()), self.failed(), self.bar.is_hidden())
             }
         };
         if self.bar.is_hidden() {
-            eprintln!("[{done}/{all}] {line}");
+            eprintln!("[{ended}/{all}] {line}");
         } else if matches!(event, Progress::Begin { .. } | Progress::Queue(_)) {
             self.bar.set_message(line);
         } else {

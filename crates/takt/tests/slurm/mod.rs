@@ -77,7 +77,11 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
             &["--constraint", "fast"],
             &["--constraint fast", "\"fast\"", "n0 (rt, big), n1 (rt), n2 (generic)"],
         ),
-        (&["--constraint", "big"], &["\"big&generic\"", "not available", "n2 (generic)"]),
+        (
+            &["--constraint", "big"],
+            &["--constraint big and factors kernel", "all of big, generic", "n2 (generic)"],
+        ),
+        (&["--constraint", "big|rt"], &["\"(big|rt)&generic\"", "not available", "n2 (generic)"]),
         (&["--sbatch=--array=1"], &["--sbatch --array=1", "set by takt"]),
         (&["--kernel", "rt"], &["--on slurm", "features"]),
     ] {
@@ -113,7 +117,7 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
     resume.arg(&dir).arg("--json").env("SLURM_CONF", cluster.configuration());
     let resumed = resume.output().unwrap();
     let table = json(&resumed);
-    has(&stderr(&resumed), &["running", "about"]);
+    has(&stderr(&resumed), &["queued", "running", " done, 0 failed", "about"]);
 
     // Every run is there once, where its factors can be had, each block on one node.
     let runs = sealed(&dir);
@@ -159,9 +163,9 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
     assert_eq!((keys(&table), more), (keys(&local), vec!["job", "node"]));
     assert_eq!(rows[0]["node"].as_array().unwrap().len(), 3);
 
-    // Nothing is left to do, and nothing is left behind.
+    // Nothing is left to do, which needs no cluster, and nothing is left behind.
     let mut resume = takt(["campaign", "resume"]);
-    let done = resume.arg(&dir).env("SLURM_CONF", cluster.configuration()).output().unwrap();
+    let done = resume.arg(&dir).env("PATH", "/nonexistent").output().unwrap();
     assert!(
         done.status.success() && stderr(&done).matches("measured before").count() == 12,
         "{}",
@@ -216,7 +220,7 @@ fn a_node_is_booted_into_the_kernel_that_a_run_asks_for() {
 /// says so where `$SAYS` is set. What they are asked, and with which variables, is in `asked`.
 const COMMANDS: [(&str, &str); 4] = [
     ("sinfo", "case \"$*\" in *%P*) echo 'lab*';; *) echo 'n1|idle|rt'; echo 'n2|idle|generic';; esac"),
-    ("squeue", "true"),
+    ("squeue", "printf \"$QUEUE\""),
     ("scontrol", "[ -n \"$SAYS\" ] || exit 1; echo \"MaxArraySize            = $SAYS\""),
     (
         "sbatch",
@@ -227,18 +231,113 @@ const COMMANDS: [(&str, &str); 4] = [
     ),
 ];
 
-#[test]
-fn arrays_are_as_large_as_the_site_allows_and_asked_for_as_takt_asks() {
-    let campaign = CAMPAIGN.replace("repetitions = 3", "repetitions = 5");
-    let workspace = Workspace::new(&campaign);
+/// A folder with these commands.
+fn commands() -> tempfile::TempDir {
     let commands = tempfile::tempdir().unwrap();
-    let asked = commands.path().join("asked");
     for (name, text) in COMMANDS {
         let path = commands.path().join(name);
         let log = "{ echo \"${0##*/} $*\"; env | grep -E '^(SBATCH|SQUEUE|SINFO|SLURM)_'; } >> \"$ASKED\"";
         fs::write(&path, format!("#!/bin/sh\n{log}\n{text}\n")).unwrap();
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
+    commands
+}
+
+/// The folder of the only campaign, once its jobs have been submitted.
+fn submitted(waits: &mut Beside, runs: &Path, asked: &Path) -> std::path::PathBuf {
+    wait_for("the submissions", || {
+        assert!(waits.runs(), "{}", waits.output("stderr"));
+        fs::read_to_string(asked).unwrap_or_default().contains("squeue ").then_some(())
+    });
+    folders(runs).remove(0)
+}
+
+#[test]
+fn who_waits_counts_what_becomes_of_runs_and_outlives_the_folder() {
+    let workspace = Workspace::new(CAMPAIGN);
+    let (commands, other) = (commands(), tempfile::tempdir().unwrap());
+    let asked = commands.path().join("asked");
+    let path = format!("{}:{}", commands.path().display(), std::env::var("PATH").unwrap());
+    let with = |mut command: std::process::Command| {
+        command.env("PATH", &path).env("ASKED", &asked).env("MOST", "9").env("SAYS", "9");
+        let queue = [0, 1, 2].map(|task| format!("x|77|{task}|PENDING||Resources\\n"));
+        command.env("QUEUE", queue.concat());
+        command
+    };
+    // Whoever is killed while the program is staged, here by the largest file that it may write,
+    // leaves no campaign, which would be made on this machine; a full disk leaves nothing at all.
+    let limited = |trap: &str| {
+        let script = format!("ulimit -f 2000; {trap} exec \"$@\"");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script, "sh", super::takt::TAKT, "campaign", "run", "--on", "slurm"]);
+        command.arg(workspace.file()).arg("--runs").arg(other.path().join("runs"));
+        with(command).output().unwrap()
+    };
+    assert!(limited("").status.code().is_none());
+    let cut = folders(&other.path().join("runs")).remove(0);
+    assert!(folders(&cut.join("slurm")).iter().any(|folder| folder.ends_with("program")), "{cut:?}");
+    let mut resume = with(takt(["campaign", "resume"]));
+    has(&refusal(&resume.arg(&cut).output().unwrap()), &["no campaign.json"]);
+    has(&refusal(&limited("trap '' XFSZ;")), &["slurm/program/takt-", "File too large"]);
+    assert_eq!(folders(&other.path().join("runs")), [cut]);
+
+    let mut waits = Beside::start(with(workspace.command(&["--on", "slurm"])));
+    let dir = submitted(&mut waits, &workspace.runs(), &asked);
+    let reports = |waits: &Beside, words: &str| {
+        wait_for(words, || waits.output("stderr").contains(words).then_some(()));
+    };
+    // The folder is away for a moment.
+    let away = workspace.runs().join("away");
+    fs::rename(&dir, &away).unwrap();
+    reports(&waits, "jobs go on, and so does the waiting");
+    fs::rename(&away, &dir).unwrap();
+    reports(&waits, "the campaign's folder can be read again");
+    // A run failed on one node and was made by another, whose clock is behind, all between two
+    // looks.
+    let state = read_json(&dir.join("slurm/slurm.json"));
+    let submission = &state["submissions"][1];
+    let (run, place) = ("001-rt-0-r1", dir.join("001-rt-0-r1"));
+    let line = |at_s: u64, event: Value| {
+        let mut event = event;
+        event["at_ns"] = (at_s * 1_000_000_000).into();
+        event.to_string() + "\n"
+    };
+    let start = |node: &str| {
+        serde_json::json!({"what": "start", "submission": submission["name"], "block": submission["blocks"][0], "node": node,
+            "job": "77_0", "takt": "0.1.0", "storage_ahead_s": 0.0})
+    };
+    let failed = serde_json::json!({"what": "failed", "run": run, "cause": "broke"});
+    let journals = dir.join("slurm/journals");
+    fs::write(journals.join("77_0.0.jsonl"), line(1, start("n1")) + &line(2, failed.clone())).unwrap();
+    reports(&waits, "001-rt-0-r1: FAILED: node n1: broke");
+    reports(&waits, "11 queued (Resources), 0 running, 0 done, 1 failed, about ");
+    fs::create_dir(&place).unwrap();
+    for file in ["run.json", "hashes.json"] {
+        fs::write(place.join(file), "{}").unwrap();
+    }
+    let end = serde_json::json!({"what": "end", "run": run, "took_s": 1.0});
+    fs::write(journals.join("77_0.1.jsonl"), line(1, start("n2")) + &line(2, end)).unwrap();
+    reports(&waits, "001-rt-0-r1: done");
+    let next = serde_json::json!({"what": "begin", "run": "002-rt-100-r1"});
+    fs::write(journals.join("77_0.2.jsonl"), line(1, start("n1")) + &line(9, failed) + &line(10, next))
+        .unwrap();
+    reports(&waits, "kernel rt, work_us 100, about");
+    reports(&waits, "10 queued, 1 running, 1 done, 0 failed, about");
+    waits.signal(Signal::INT);
+    assert_eq!(waits.end().code(), Some(2));
+    let message = waits.output("stderr");
+    has(&message, &["stopped waiting; the jobs 77 77 go on", "takt campaign resume", "scancel 77"]);
+    assert_eq!(message.matches("FAILED").count(), 1, "{message}");
+    assert_eq!(message.matches("is made again").count(), 1, "{message}");
+    assert_eq!(read_json(&dir.join("failures.json")), serde_json::json!({}));
+}
+
+#[test]
+fn arrays_are_as_large_as_the_site_allows_and_asked_for_as_takt_asks() {
+    let campaign = CAMPAIGN.replace("repetitions = 3", "repetitions = 5");
+    let workspace = Workspace::new(&campaign);
+    let commands = commands();
+    let asked = commands.path().join("asked");
     let with = |mut command: std::process::Command, most: &str, says: &str| {
         let path = format!("{}:{}", commands.path().display(), std::env::var("PATH").unwrap());
         command.env("PATH", path).env("ASKED", &asked).env("MOST", most).env("SAYS", says);
