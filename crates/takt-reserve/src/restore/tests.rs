@@ -172,7 +172,9 @@ fn settings_of_the_machine_have_one_owner_and_a_killed_one_is_undone_by_the_next
     drop(third);
 
     // A search for settings that was killed: who undoes it is said.
-    let mut sim = Sim { owner_file: sim.owner_file.clone(), ..Sim::new(2) };
+    let place = sim.owner_file.take();
+    sim = Sim::new(2);
+    sim.owner_file = place;
     std::fs::write(folder.path().join("tune.json"), "{}").unwrap();
     let tune = folder.path().join("tune.json");
     let (owner, _) = Owner::take(&mut sim, &tune).unwrap();
