@@ -3,8 +3,8 @@
 //! Two that each bring back what they found leave what the other one had set: whoever begins second
 //! takes the first one's setting for the machine's own. A state file keeps out only whoever names
 //! the same. So all hold one lock in one place, which the kernel releases however its holder ends;
-//! and in it stands by which state file that one is undone. Where neither it nor its watchdog could,
-//! whoever comes next does it first, by whatever file it works itself.
+//! and in it stands by which state file that one is undone. Where neither it nor its watchdog
+//! could, whoever comes next does it first, by whatever file it works itself.
 //!
 //! A container has a `/run` of its own: programs in two of them exclude each other where both are
 //! given the host's (`-v /run/takt:/run/takt`).
