@@ -7,7 +7,8 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use takt_files::Folder;
-use takt_reserve::system::Identity;
+use takt_reserve::restore::Owner;
+use takt_reserve::system::{Identity, Linux};
 use takt_rt::placement::CpuSet;
 
 use crate::error::DoctorError;
@@ -116,7 +117,14 @@ pub fn apply(report: &Report, state_file: &Path) -> Result<Vec<Changed>, DoctorE
         takt_files::private_folder(folder)
             .map_err(|source| DoctorError::StateFile { path: state_file.to_owned(), source })?;
     }
+    let _owner = owner(state_file)?;
     apply_below(Path::new("/"), report, state_file)
+}
+
+/// Of all programs that change settings of the whole machine, this one goes on, until the result is
+/// dropped. None for who may not change them anyway.
+pub(crate) fn owner(state_file: &Path) -> Result<Option<Owner>, DoctorError> {
+    Ok(Owner::take(&mut Linux::new(), state_file)?.0)
 }
 
 /// Puts back all values of `state_file` and removes it.
@@ -124,6 +132,14 @@ pub fn apply(report: &Report, state_file: &Path) -> Result<Vec<Changed>, DoctorE
 /// # Errors
 /// [`DoctorError::NotReverted`] names what could not be put back; the file still holds that.
 pub fn revert(state_file: &Path) -> Result<Vec<Changed>, DoctorError> {
+    if load(state_file)?.is_none() {
+        return Err(DoctorError::NothingApplied { path: state_file.to_owned() });
+    }
+    let _owner = owner(state_file)?;
+    revert_as_owner(state_file)
+}
+
+pub(crate) fn revert_as_owner(state_file: &Path) -> Result<Vec<Changed>, DoctorError> {
     let _one = one_at_a_time(state_file)?;
     revert_below(Path::new("/"), state_file)
 }

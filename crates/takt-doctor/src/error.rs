@@ -47,6 +47,9 @@ pub enum DoctorError {
         /// That process.
         pid: u32,
     },
+    /// Another program changes settings of the whole machine, or nobody can be kept out.
+    #[error(transparent)]
+    Owner(#[from] takt_reserve::restore::Error),
     /// A file of tuned settings cannot be applied.
     #[error("{path}: {reason}. Nothing was changed", path = path.display())]
     Tuned {

@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use takt_reserve::restore::watchdog as waiting;
+use takt_reserve::restore::owner::Form;
+use takt_reserve::restore::{Owner, watchdog as waiting};
 use takt_reserve::system::{self, Attributes, Identity, Kernel, Linux};
 use takt_rt::placement::CpuSet;
 use takt_rt::procfs::Stat;
@@ -49,6 +50,8 @@ pub struct Journal {
     path: PathBuf,
     state: State,
     kernel: Linux,
+    /// Nobody else changes settings of the whole machine meanwhile.
+    _owner: Option<Owner>,
 }
 
 impl Journal {
@@ -56,28 +59,30 @@ impl Journal {
     /// first and reported.
     ///
     /// # Errors
-    /// The file cannot be written or read, holds something else, or its owner still runs.
+    /// The file cannot be written or read, holds something else, its owner still runs, or another
+    /// program changes settings of the whole machine.
     pub fn begin(path: &Path) -> Result<(Self, Vec<Changed>), DoctorError> {
         if let Some(folder) = path.parent() {
             takt_files::private_folder(folder)
                 .map_err(|source| DoctorError::StateFile { path: path.to_owned(), source })?;
         }
         let kernel = Linux::new();
-        let _one = change::one_at_a_time(path)?;
-        let left = match change::load(path)? {
-            None => Vec::new(),
-            Some(state) => {
-                if let Some(owner) =
-                    state.owner.filter(|owner| state.boot == boot() && kernel.is_alive(owner))
-                {
-                    return Err(DoctorError::StillOwned { path: path.to_owned(), pid: owner.pid });
-                }
-                change::revert_below(Path::new("/"), path)?
-            }
+        let is_there = || -> Result<bool, DoctorError> {
+            let Some(state) = change::load(path)? else { return Ok(false) };
+            let owner = state.owner.filter(|owner| state.boot == boot() && kernel.is_alive(owner));
+            let owned = owner.map(|owner| DoctorError::StillOwned { path: path.to_owned(), pid: owner.pid });
+            owned.map_or(Ok(true), Err)
         };
+        is_there()?;
+        let owner = change::owner(path)?;
+        let _one = change::one_at_a_time(path)?;
+        let left = if is_there()? { change::revert_below(Path::new("/"), path)? } else { Vec::new() };
+        if let Some(owner) = &owner {
+            owner.undone_by(&kernel, path, Form::Settings)?;
+        }
         let own = std::process::id();
         let state = State { owner: system::identify(&kernel, own, own), boot: boot(), ..State::new() };
-        let journal = Self { path: path.to_owned(), state, kernel };
+        let journal = Self { path: path.to_owned(), state, kernel, _owner: owner };
         change::save(path, &journal.state)?;
         Ok((journal, left))
     }
@@ -94,7 +99,7 @@ impl Journal {
             state.given_since = None;
         }
         state.boot = boot();
-        Ok(Self { path: path.to_owned(), state, kernel: Linux::new() })
+        Ok(Self { path: path.to_owned(), state, kernel: Linux::new(), _owner: None })
     }
 
     /// The file.
@@ -316,7 +321,7 @@ impl Journal {
     /// # Errors
     /// [`DoctorError::NotReverted`]; the file still holds what could not be put back.
     pub fn revert(self) -> Result<Vec<Changed>, DoctorError> {
-        change::revert(&self.path)
+        change::revert_as_owner(&self.path)
     }
 }
 
@@ -489,14 +494,15 @@ pub fn watchdog(path: &Path, of: u32) -> Result<Vec<Changed>, DoctorError> {
 
 /// Takes back what the process `of` left, and nothing of another that lives.
 fn take_back_of(path: &Path, of: u32) -> Result<Vec<Changed>, DoctorError> {
-    let _one = change::one_at_a_time(path)?;
     // Whoever ended in order has taken everything back, and the next one may have begun.
-    let Some(state) = change::load(path)? else { return Ok(Vec::new()) };
-    let of_another = |owner: &Identity| owner.pid != of && Linux::new().is_alive(owner);
-    if state.boot == boot() && state.owner.as_ref().is_some_and(of_another) {
-        return Ok(Vec::new());
-    }
-    change::revert_below(Path::new("/"), path)
+    let is_left = || -> Result<bool, DoctorError> {
+        let Some(state) = change::load(path)? else { return Ok(false) };
+        let of_another = |owner: &Identity| owner.pid != of && Linux::new().is_alive(owner);
+        Ok(state.boot != boot() || !state.owner.as_ref().is_some_and(of_another))
+    };
+    let _owner = Owner::take_to_undo(&Linux::new(), || is_left().unwrap_or(true));
+    let _one = change::one_at_a_time(path)?;
+    if is_left()? { change::revert_below(Path::new("/"), path) } else { Ok(Vec::new()) }
 }
 
 #[cfg(test)]

@@ -141,6 +141,11 @@ fn what_a_killed_search_left_is_taken_back_by_the_next() {
     // While its owner runs nobody else may.
     let refused = Journal::begin(&path).unwrap_err().to_string();
     assert!(refused.contains(&std::process::id().to_string()), "{refused}");
+    // Nor by another file: each would bring back what the other had set. Others than root may not.
+    match Journal::begin(&folder.path().join("another.json")) {
+        Err(refused) => assert!(refused.to_string().contains("settings of the whole machine"), "{refused}"),
+        Ok(_) => assert!(!Path::new("/run/takt").exists()),
+    }
     // Nor does the watchdog of an earlier one, which comes late.
     assert!(take_back_of(&path, 1).unwrap().is_empty() && path.exists());
     assert_ne!(asleep.shown(), before);

@@ -4,7 +4,7 @@ use takt_rt::latency::DmaLatency;
 use takt_rt::memory;
 use takt_rt::policy::Policy;
 use takt_rt::settings::ThreadSettings;
-use takt_rt::{Error, thread};
+use takt_rt::{Error, soft_limit, thread};
 
 use crate::report::Check;
 use crate::tree::Tree;
@@ -22,19 +22,8 @@ fn attempt(policy: Policy) -> Result<(), (String, String)> {
     }
 }
 
-fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a valid rlimit to write into.
-    let rc = unsafe { libc::getrlimit(resource, &mut limit) };
-    (rc == 0).then_some(limit.rlim_cur)
-}
-
-fn shown(limit: Option<u64>) -> String {
-    match limit {
-        None => "unknown".into(),
-        Some(libc::RLIM_INFINITY) => "unlimited".into(),
-        Some(value) => value.to_string(),
-    }
+fn shown(limit: u64) -> String {
+    if limit == libc::RLIM_INFINITY { "unlimited".into() } else { limit.to_string() }
 }
 
 pub(crate) fn fifo() -> Check {

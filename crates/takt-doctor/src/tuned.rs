@@ -74,6 +74,7 @@ pub fn apply_tuned(tuned: &Tuned, path: &Path, state_file: &Path) -> Result<Vec<
         takt_files::private_folder(folder)
             .map_err(|source| DoctorError::StateFile { path: state_file.to_owned(), source })?;
     }
+    let _owner = change::owner(state_file)?;
     let mut journal = Journal::resume(state_file)?;
     journal.note(&actions)?;
     Ok(actions.iter().map(|action| journal.change(action)).collect())

@@ -411,6 +411,27 @@ fn manager(folder: &Path) {
 /// Starts a manager in a process of its own, waits until it has enacted, and kills it. False:
 /// skipped.
 fn kill_a_manager(dummy: &Dummy, folder: &Path, mode: Mode, watched: bool, group: Option<&Path>) -> bool {
+    let Some(mut manager) = start_a_manager(dummy, folder, mode, watched, group) else { return false };
+    if let Some(group) = group {
+        // All in the group at once, as systemd ends a service. The watchdog is not in it.
+        let inside = fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        assert_eq!(inside.trim(), manager.id().to_string());
+        fs::write(group.join("cgroup.kill"), "1").unwrap();
+    } else {
+        manager.kill().unwrap();
+    }
+    manager.wait().unwrap();
+    true
+}
+
+/// A manager in a process of its own that has enacted.
+fn start_a_manager(
+    dummy: &Dummy,
+    folder: &Path,
+    mode: Mode,
+    watched: bool,
+    group: Option<&Path>,
+) -> Option<Child> {
     let target = (dummy.pid(), dummy.tid("busy"), dummy.tid("idle"), mode);
     fs::write(folder.join("target.json"), serde_json::to_string(&target).unwrap()).unwrap();
     let mut command = myself("MANAGER", folder.to_str().unwrap());
@@ -423,20 +444,13 @@ fn kill_a_manager(dummy: &Dummy, folder: &Path, mode: Mode, watched: bool, group
     let mut manager = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut message = BufReader::new(manager.stdout.take().unwrap()).lines().map(Result::unwrap);
     let answer = message.find(|line| line == "enacted" || line == "skipped").expect("the manager failed");
-    if let Some(group) = group.filter(|_| answer == "enacted") {
-        // All in the group at once, as systemd ends a service. The watchdog is not in it.
-        let inside = fs::read_to_string(group.join("cgroup.procs")).unwrap();
-        assert_eq!(inside.trim(), manager.id().to_string());
-        fs::write(group.join("cgroup.kill"), "1").unwrap();
+    if answer == "skipped" {
+        manager.kill().unwrap();
         manager.wait().unwrap();
-        return true;
+        return None;
     }
-    if answer == "enacted" {
-        assert!(Linux::new().attributes(dummy.tid("busy")).unwrap().is_deadline());
-    }
-    manager.kill().unwrap();
-    manager.wait().unwrap();
-    answer == "enacted"
+    assert!(Linux::new().attributes(dummy.tid("busy")).unwrap().is_deadline());
+    Some(manager)
 }
 
 #[test]
@@ -531,9 +545,97 @@ fn a_killed_manager_without_watchdog_is_undone_from_the_state_file() {
 fn the_next_manager_undoes_what_a_killed_one_left() {
     let _lock = serial();
     let Some(platform) = platform() else { return };
-    for mode in [Mode::PartitionRoots, Mode::ExclusiveSets] {
+    for mode in Mode::ALL {
         is_undone_by_the_next(mode, &platform);
     }
+}
+
+/// Two with state files of their own: the second one is refused while the first runs, and undoes it
+/// once it was killed. Each would bring back what the other had set, and leave that.
+#[test]
+fn one_manager_at_a_time_changes_the_machine_whatever_its_state_file_is() {
+    let _lock = serial();
+    let Some(platform) = platform() else { return };
+    let [first, second] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let dummy = Dummy::start();
+    let before = Snapshot::take(dummy.pid());
+    let Some(mut manager) = start_a_manager(&dummy, first.path(), Mode::AdmissionOff, false, None) else {
+        return;
+    };
+    let begin = || Enactor::new(Linux::new(), &platform, options(second.path(), Mode::AdmissionOff));
+    let refused = begin().map(drop).unwrap_err().to_string();
+    manager.kill().unwrap();
+    manager.wait().unwrap();
+    assert!(refused.contains(&format!("process {} ", manager.id())), "{refused}");
+    let enactor = begin().unwrap();
+    let left = enactor.left_behind().cloned();
+    assert!(!first.path().join("state.json").exists());
+    assert!(left.is_some_and(|left| left.is_complete() && left.threads > 0));
+    assert!(!Linux::new().attributes(dummy.tid("busy")).unwrap().is_deadline());
+    assert!(enactor.restore().unwrap().is_complete());
+    let after = Snapshot::take(dummy.pid());
+    assert_eq!((after.threads, after.settings), (before.threads, before.settings));
+}
+
+/// What the kernel's admission test was, whatever becomes of the test.
+struct AsFound(String);
+
+impl Drop for AsFound {
+    fn drop(&mut self) {
+        let _ = fs::write(takt_reserve::ADMISSION_FILE, self.0.trim());
+    }
+}
+
+/// `sysctl -w` by somebody else, again and again.
+#[test]
+fn an_admission_test_that_another_program_switches_on_is_off_again_and_comes_back_as_it_was_set() {
+    let _lock = serial();
+    let Some(platform) = platform() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let dummy = Dummy::start();
+    let path = takt_reserve::ADMISSION_FILE;
+    let found = AsFound(fs::read_to_string(path).unwrap());
+    let Some(mut enactor) = enactor(&platform, options(folder.path(), Mode::AdmissionOff)) else { return };
+    let target = dummy.target(vec![dummy.wanted("busy", 3000, platform.cores[0])], &["idle"]);
+    assert_eq!(patiently(&mut enactor, &target).differences, []);
+    let now = || fs::read_to_string(path).unwrap().trim().to_owned();
+    let set = "960000";
+    assert_ne!(found.0.trim(), set);
+    let mut last = 0;
+    for times in 0..4 {
+        let mut other = Command::new("sh").args(["-c", &format!("echo {set} >{path}")]).spawn().unwrap();
+        last = other.id();
+        assert!(other.wait().unwrap().success());
+        let mut kernel = Linux::new();
+        // As another manager's end does; and nothing is granted any more.
+        kernel.set_attributes(dummy.tid("busy"), &Attributes::other(0)).unwrap();
+        let asked = Attributes::reservation(3_000_000, 10_000_000, false);
+        assert!(kernel.set_attributes(dummy.tid("busy"), &asked).is_err());
+        let mut enacted = patiently(&mut enactor, &target);
+        if times < 3 {
+            // The kernel refuses that, too, while what has just ended weighs on it.
+            for _ in 0..100 {
+                if enacted.holds() && now() == "-1" {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+                enacted = patiently(&mut enactor, &target);
+            }
+            assert_eq!((enacted.differences, now().as_str()), (vec![], "-1"), "{times}");
+            assert!(kernel.attributes(dummy.tid("busy")).unwrap().is_deadline());
+        } else {
+            let shown: Vec<String> = enacted.differences.iter().map(ToString::to_string).collect();
+            assert!(!enacted.holds() && shown.iter().any(|one| one.contains("keeps switching")), "{shown:?}");
+            assert_eq!(now(), set);
+        }
+    }
+    let notes = enactor.admission_notes();
+    assert_eq!(notes.len(), 2, "each is said once: {notes:#?}");
+    // Where fanotify is to be had, it says who.
+    let named = notes[1].contains(&format!("process {last}"));
+    assert!(named || notes[1].contains(": another program has switched"), "{notes:#?}");
+    assert!(enactor.restore().unwrap().is_complete());
+    assert_eq!(now(), set, "and not {}", found.0);
 }
 
 fn is_undone_by_the_next(mode: Mode, platform: &Platform) {

@@ -25,7 +25,7 @@ use takt_rt::policy::Policy;
 
 use crate::partition::{Partition, Trouble, set};
 use crate::restore::watchdog::Watchdog;
-use crate::restore::{self, Journal};
+use crate::restore::{self, Journal, Owner};
 use crate::system::{Attributes, Kernel, Linux, RECLAIM, RESET_ON_FORK};
 use crate::{ADMISSION_FILE, Mode};
 
@@ -147,8 +147,19 @@ struct Dead(Linux);
 impl Drop for Dead {
     fn drop(&mut self) {
         self.0.await_zero_lag(true);
-        self.0.recount();
+        // The kernel counts anew when a value is written, and the one that was read must not be
+        // written once another program has changed it. Whoever has switched the test off has it
+        // counted when it is switched on.
+        let owner = Owner::if_free(&self.0);
+        if owner.is_some() || !is_off(&self.0) {
+            self.0.recount();
+        }
     }
+}
+
+/// Whether admission control is off, whoever switched it off.
+fn is_off(kernel: &dyn Kernel) -> bool {
+    kernel.read(Path::new(ADMISSION_FILE)).is_ok_and(|now| now.trim() == "-1")
 }
 
 /// Changes of the system that last as long as the threads.
@@ -178,6 +189,8 @@ pub fn pin(wanted: &[Wanted], options: &PinOptions) -> Result<Pinned, Vec<Closed
     for &way in &options.ways {
         let outcome = match way {
             PinMethod::OwnDomain => apply_all(wanted).map(|()| None),
+            // A manager's reservations go on beside these; nothing has to be changed.
+            PinMethod::AdmissionPaused if is_off(&Linux::new()) => apply_all(wanted).map(|()| None),
             _ => {
                 let begun = match journal.take() {
                     Some(begun) => Ok(begun),
@@ -199,6 +212,8 @@ pub fn pin(wanted: &[Wanted], options: &PinOptions) -> Result<Pinned, Vec<Closed
     }
     if let Some((mut journal, _watchdog)) = journal {
         let _ = journal.undo(&mut Linux::new());
+        // Before the watchdog, which would wait for its lock.
+        drop(journal);
     }
     Err(closed)
 }

@@ -66,3 +66,4 @@ mod sys;
 pub mod thread;
 
 pub use error::{Cause, Error};
+pub use sys::soft_limit;

@@ -30,8 +30,9 @@ pub(crate) fn status_field(key: &str) -> Option<String> {
     line[key.len()..].split_whitespace().next().map(str::to_owned)
 }
 
-/// Soft value of a resource limit; `u64::MAX` means unlimited.
-pub(crate) fn soft_limit(resource: libc::__rlimit_resource_t) -> u64 {
+/// Soft value of a resource limit of this process, as `RLIMIT_MEMLOCK`; `u64::MAX` means unlimited.
+#[must_use]
+pub fn soft_limit(resource: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit to write into.
     match unsafe { libc::getrlimit(resource, &mut limit) } {

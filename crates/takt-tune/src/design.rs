@@ -72,10 +72,15 @@ impl Lot {
         self.0.bits()
     }
 
-    pub(crate) fn shuffle<T>(&mut self, values: &mut [T]) {
+    fn shuffle<T>(&mut self, values: &mut [T]) {
         for at in (1..values.len()).rev() {
             values.swap(at, self.below(at + 1));
         }
+    }
+
+    /// The numbers below `n` in random order.
+    pub(crate) fn permutation(&mut self, n: usize) -> Vec<usize> {
+        self.balanced(n, n)
     }
 
     /// `n` values that go through `0..of` as evenly as can be, in random order.
@@ -128,14 +133,12 @@ pub(crate) fn folded_pairs(live: &Live, pairs: usize, lot: &mut Lot) -> Vec<[Con
 /// next: the usual and wrong way, kept for the tests that show why.
 pub(crate) fn order(groups: usize, members: usize, interleave: bool, lot: &mut Lot) -> Vec<(usize, usize)> {
     if !interleave {
-        let mut all: Vec<usize> = (0..members).collect();
-        lot.shuffle(&mut all);
+        let all = lot.permutation(members);
         return all.into_iter().flat_map(|member| (0..groups).map(move |group| (group, member))).collect();
     }
     let mut order = Vec::with_capacity(groups * members);
     for group in 0..groups {
-        let mut of_group: Vec<usize> = (0..members).collect();
-        lot.shuffle(&mut of_group);
+        let of_group = lot.permutation(members);
         order.extend(of_group.into_iter().map(|member| (group, member)));
     }
     order

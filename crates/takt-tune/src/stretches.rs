@@ -101,8 +101,7 @@ impl<B: Bench> Search<'_, B> {
 
     /// One stretch of each arm, in random order; none where the time was over before its end.
     fn round_of_stretches(&mut self, arms: &[Config], length: usize) -> Result<Option<Vec<f64>>, B::Error> {
-        let mut order: Vec<usize> = (0..arms.len()).collect();
-        self.lot.shuffle(&mut order);
+        let order = self.lot.permutation(arms.len());
         let plan: Vec<Config> = order.iter().flat_map(|&arm| vec![arms[arm].clone(); length]).collect();
         let blocks = self.measure_as_planned(&plan)?;
         if blocks.len() < plan.len() {

@@ -26,8 +26,8 @@ pub struct Facts {
     pub readable: bool,
     /// The kernel's lockdown, unless it is off.
     pub lockdown: Option<String>,
-    /// System calls that a seccomp filter keeps from the kernel.
-    pub filtered: Vec<&'static str>,
+    /// A seccomp filter keeps `perf_event_open` from the kernel.
+    pub filtered: bool,
     /// Memory that may be locked, in KiB; None where there is no limit.
     pub lockable_kib: Option<u64>,
     /// This process is in a container of this kind.
@@ -61,32 +61,21 @@ const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Which system calls never reach the kernel. It answers these, which nobody means, with EINVAL
-/// before it looks at any right, and a filter answers with EPERM or ENOSYS.
-fn filtered() -> Vec<&'static str> {
-    let reaches = |rc: libc::c_long| {
-        rc != -1
-            || !matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
-    };
+/// Whether `perf_event_open` never reaches the kernel. That answers one which nobody means with
+/// EINVAL before it looks at any right, and a filter answers with EPERM or ENOSYS.
+fn filtered() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let is_filter = |line: &str| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2");
     if !status.lines().any(is_filter) {
-        return Vec::new();
+        return false;
     }
     let no_such_flag: libc::c_ulong = 1 << 31;
     // SAFETY: no flag of perf_event_open is so high, so that the kernel returns before it reads the
     // attributes, which are at null.
-    let perf =
+    let rc =
         unsafe { libc::syscall(libc::SYS_perf_event_open, std::ptr::null::<u8>(), 0, -1, -1, no_such_flag) };
-    if reaches(perf) { Vec::new() } else { vec!["perf_event_open"] }
-}
-
-/// RLIMIT_MEMLOCK.
-fn lockable_kib() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel fills the structure, which lives through the call.
-    let rc = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
-    (rc == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur >> 10)
+    let error = std::io::Error::last_os_error().raw_os_error();
+    rc == -1 && matches!(error, Some(libc::EPERM | libc::ENOSYS))
 }
 
 impl Facts {
@@ -121,12 +110,13 @@ impl Facts {
             readable: TRACEFS.iter().any(readable),
             lockdown,
             filtered: filtered(),
-            lockable_kib: lockable_kib(),
+            lockable_kib: Some(takt_rt::soft_limit(libc::RLIMIT_MEMLOCK))
+                .filter(|&bytes| bytes != libc::RLIM_INFINITY)
+                .map(|bytes| bytes >> 10),
             container,
             own_pids: other("pid", FIRST_PID_NAMESPACE),
             own_users: other("user", FIRST_USER_NAMESPACE),
-            // SAFETY: it takes nothing and cannot fail.
-            not_root: unsafe { libc::geteuid() } != 0,
+            not_root: !rustix::process::geteuid().is_root(),
         }
     }
 
@@ -175,13 +165,13 @@ impl Facts {
             add(format!("CAP_PERFMON or CAP_SYS_ADMIN (kernel.perf_event_paranoid is {level})"), fix);
         }
         // Engines make their filter of the capabilities: without these nothing is known of it.
-        for call in self.filtered.iter().filter(|_| self.may(PERFMON)) {
+        if self.filtered && self.may(PERFMON) {
             let fix = match self.container {
                 Some(Container::Kubernetes) => "`seccompProfile: {type: Unconfined}` (below)",
                 Some(_) => "`--security-opt seccomp=unconfined`",
                 None => "start it without the filter",
             };
-            add(format!("the system call {call}, which a seccomp filter refuses"), fix);
+            add("the system call perf_event_open, which a seccomp filter refuses".to_owned(), fix);
         }
         if !self.mounted && (!self.has(SYS_ADMIN) || self.own_users) {
             let fix = match self.container {
@@ -364,8 +354,7 @@ mod tests {
 
     #[test]
     fn capabilities_that_count_for_nothing_are_missing() {
-        let filtered =
-            Facts { filtered: vec!["perf_event_open"], container: Some(Container::Docker), ..root() };
+        let filtered = Facts { filtered: true, container: Some(Container::Docker), ..root() };
         let all = filtered.missing();
         assert_eq!(all.len(), 1);
         assert!(all[0].what.contains("seccomp") && all[0].fix.contains("seccomp=unconfined"), "{all:?}");

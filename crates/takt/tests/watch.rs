@@ -7,7 +7,7 @@ mod golden;
 mod takt;
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -308,15 +308,21 @@ fn a_loop_that_stops_is_reported_and_misses_its_releases() {
     }
 }
 
-#[test]
-fn without_rights_it_says_what_is_missing_and_reports_rates() {
-    let _machine = alone();
+/// A folder that everybody may write to, and the program in it.
+fn for_another_user() -> (tempfile::TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let program = home.path().join("takt");
     std::fs::copy(TAKT, &program).unwrap();
     for (path, mode) in [(home.path(), 0o777), (program.as_path(), 0o755)] {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     }
+    (home, program)
+}
+
+#[test]
+fn without_rights_it_says_what_is_missing_and_reports_rates() {
+    let _machine = alone();
+    let (home, program) = for_another_user();
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"])
         .arg(&program)
@@ -351,12 +357,7 @@ fn without_rights_it_says_what_is_missing_and_reports_rates() {
 #[test]
 fn with_the_least_rights_it_sees_events_and_says_what_is_dearer() {
     let _machine = alone();
-    let home = tempfile::tempdir().unwrap();
-    let program = home.path().join("takt");
-    std::fs::copy(TAKT, &program).unwrap();
-    for (path, mode) in [(home.path(), 0o777), (program.as_path(), 0o755)] {
-        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
-    }
+    let (home, program) = for_another_user();
     let capabilities = "+perfmon,+dac_read_search";
     let mut command = Command::new("prlimit");
     command.args([

@@ -17,6 +17,7 @@ use crate::plan::Platform;
 use crate::restore::{Journal, Restored, ThreadBefore};
 use crate::system::{self, Identity, Kernel};
 
+mod admission;
 mod check;
 mod foreign;
 mod helpers;
@@ -67,6 +68,7 @@ pub struct Enactor<K: Kernel> {
     /// Threads that get their reservation as soon as they wake ([`Partition::reserve`]).
     asleep: BTreeMap<u32, Kept>,
     watch: overrun::Watch,
+    admission: admission::Admission,
     helpers: helpers::Helpers,
     spread: spread::Spread,
     system_done: bool,
@@ -103,6 +105,9 @@ impl<K: Kernel> Enactor<K> {
         } else {
             Some("exact enforcement was not asked for".to_owned())
         };
+        if partition.mode == Mode::AdmissionOff {
+            kernel.watch_writes(std::path::Path::new(takt_reserve::ADMISSION_FILE));
+        }
         let core = cores.first().copied().unwrap_or(platform.system_core);
         let enforcement = enforce::measure(&mut kernel, &mut journal, &partition, core, why);
         let no_reclaim = match options.soft {
@@ -122,6 +127,7 @@ impl<K: Kernel> Enactor<K> {
             kept: BTreeMap::new(),
             asleep: BTreeMap::new(),
             watch: overrun::Watch::default(),
+            admission: admission::Admission::default(),
             helpers: helpers::Helpers::default(),
             spread: spread::Spread::default(),
             system_done: false,
@@ -198,6 +204,9 @@ impl<K: Kernel> Enactor<K> {
         let mut report = Enacted { mode: Some(self.mode()), ..Enacted::default() };
         self.journal.forget_gone(&self.kernel)?;
         self.asleep.clear();
+        self.keep_admission_off(monotonic_ns())?;
+        // The cause, before the threads that it is the cause for.
+        self.report_admission(&mut report);
         self.notice_what_changed();
         let mut wanted: BTreeMap<u32, (Identity, &Wanted)> = BTreeMap::new();
         for one in &target.reservations {

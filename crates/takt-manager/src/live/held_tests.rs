@@ -120,3 +120,67 @@ fn what_the_kernel_refuses_to_reserve_is_never_called_guaranteed() {
     assert!(chain.why.contains("not as asked"), "{chain:#?}");
     assert!(!setup.live.enacted.holds(), "{:?}", setup.live.enacted);
 }
+
+const ADMISSION: &str = takt_reserve::ADMISSION_FILE;
+
+/// Another program switches the admission test on; with `loses` it ends the reservation as well,
+/// as another manager's end does.
+fn switches_on(setup: &mut Setup, value: &str, loses: bool) {
+    let kernel = setup.live.enactor.as_mut().unwrap().kernel_mut();
+    if loses {
+        kernel.set_attributes(10, &Attributes::other(0)).unwrap();
+    }
+    kernel.files.insert(ADMISSION.into(), format!("{value}\n"));
+}
+
+fn admission(setup: &Setup) -> &str {
+    setup.kernel().files[std::path::Path::new(ADMISSION)].trim()
+}
+
+#[test]
+fn an_admission_test_that_somebody_switches_on_is_switched_off_again_and_what_he_set_comes_back() {
+    let mut setup = setup(100, false);
+    setup.pass(0.0, 9.5);
+    assert_eq!((state(&setup, 9.5).state.as_str(), admission(&setup)), ("guaranteed", "-1"));
+    switches_on(&mut setup, "900000", true);
+    setup.pass(10.0, 10.0);
+    assert_eq!(admission(&setup), "-1");
+    assert!(setup.kernel().attributes(10).unwrap().is_deadline());
+    setup.pass(10.5, 20.0);
+    assert_eq!(state(&setup, 20.0).state, "guaranteed", "{:#?}", state(&setup, 20.0));
+    // The reservations that are there hold on, and so does the word.
+    switches_on(&mut setup, "800000", false);
+    setup.pass(20.5, 20.5);
+    assert_eq!((state(&setup, 20.5).state.as_str(), admission(&setup)), ("guaranteed", "-1"));
+    let journal = std::fs::read_to_string(setup.live.enactor.as_ref().unwrap().state_file()).unwrap();
+    assert!(journal.contains(r#""undo": "800000""#) && !journal.contains("900000"), "{journal}");
+}
+
+#[test]
+fn a_program_that_keeps_switching_admission_on_is_not_fought_for_ever() {
+    let mut setup = setup(100, false);
+    setup.pass(0.0, 9.5);
+    for at_s in [10.0, 11.0, 12.0] {
+        switches_on(&mut setup, "950000", true);
+        setup.pass(at_s, at_s + 0.5);
+        assert_eq!(admission(&setup), "-1", "{at_s}");
+        assert!(setup.kernel().attributes(10).unwrap().is_deadline(), "{at_s}");
+    }
+    switches_on(&mut setup, "950000", true);
+    setup.pass(13.0, 20.0);
+    assert_eq!(admission(&setup), "950000");
+    let chain = state(&setup, 20.0);
+    assert_ne!(chain.state, "guaranteed");
+    assert!(
+        chain.why.contains("keeps switching admission control on") && chain.why.contains("sysctl"),
+        "{chain:#?}"
+    );
+    // Whoever did so has ended, and the user has switched it off.
+    switches_on(&mut setup, "-1", false);
+    setup.pass(20.5, 39.5);
+    let chain = state(&setup, 39.5);
+    assert_eq!(chain.state, "guaranteed", "{chain:#?}");
+    let text = setup.text.text();
+    assert_eq!(text.matches("It is off again, and 950000 comes back").count(), 1, "{text}");
+    assert!(text.contains("keeps switching admission control on"), "{text}");
+}

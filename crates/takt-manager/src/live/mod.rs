@@ -397,13 +397,19 @@ impl<S: Source, K: Kernel> Live<S, K> {
                 kept.released |= overrun.released;
                 *times += 1;
             }
+            let mut notes = Vec::new();
             if checks {
+                let again = enactor.keep_admission_off(now_ns)?;
+                // What was refused meanwhile is asked for again at once.
+                self.found.replan |= again && !self.enacted.holds();
+                notes = enactor.admission_notes();
                 for difference in enactor.check() {
                     self.ledger.differs(now_ns, difference.tid, &difference.to_string(), &mut self.found);
                 }
                 self.ledger.uncarried(enactor.uncarried());
             }
             self.cost.enact_ns += thread_cpu_ns().saturating_sub(after_ns);
+            notes.iter().for_each(|words| self.note(now_ns, words));
         }
         self.follow(now_ns);
         // When everything has ended there is nothing left to plan for, but a look at what was

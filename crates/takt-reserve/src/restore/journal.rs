@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use takt_rt::placement::CpuSet;
 
 use super::hidden::{Asked, Hidden};
+use super::owner::{Form, Owner};
 use super::{Change, Error, ProcessBefore, Restored, State, ThreadBefore, VERSION, undo_and_forget};
 use crate::system::{self, GroupVersion, Identity, Kernel};
 
@@ -15,13 +16,16 @@ use crate::system::{self, GroupVersion, Identity, Kernel};
 /// directory or folder of states: never a folder that is everybody's.
 #[must_use]
 pub fn default_path() -> PathBuf {
-    // SAFETY: geteuid has no preconditions.
-    let folder = match (unsafe { libc::geteuid() }, takt_files::environment::var_os("XDG_RUNTIME_DIR")) {
-        (0, _) => PathBuf::from("/run/takt"),
+    let folder = match (is_root(), takt_files::environment::var_os("XDG_RUNTIME_DIR")) {
+        (true, _) => PathBuf::from("/run/takt"),
         (_, Some(folder)) => PathBuf::from(folder).join("takt"),
         (_, None) => takt_files::state_folder(),
     };
     folder.join("manage.json")
+}
+
+pub(super) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 pub(super) fn boot(kernel: &dyn Kernel) -> String {
@@ -57,19 +61,28 @@ pub(super) fn forget(path: &Path) -> Result<(), Error> {
 pub struct Journal {
     path: PathBuf,
     state: State,
+    /// Nobody else changes settings of the whole machine meanwhile.
+    _owner: Option<Owner>,
     asked: Option<Asked>,
     /// Where each thread stands among those recorded: hundreds are looked up every second.
     places: BTreeMap<u32, usize>,
 }
 
 impl Journal {
-    /// Begins; what an earlier manager left behind is undone first and reported.
+    /// Begins; what an earlier manager left behind, by this state file or another, is undone first
+    /// and reported.
     ///
     /// # Errors
     ///
-    /// The file cannot be written, holds something else, or its manager still runs.
+    /// The file cannot be written, holds something else, its manager still runs, or another program
+    /// changes settings of the whole machine.
     pub fn begin(kernel: &mut dyn Kernel, path: &Path) -> Result<(Self, Option<Restored>), Error> {
-        let left = super::restore(kernel, path)?;
+        super::not_managed(kernel, path)?;
+        let (owner, left) = Owner::take(kernel, path)?;
+        let left = super::both(left, super::restore_as_owner(kernel, path)?);
+        if let Some(owner) = &owner {
+            owner.undone_by(kernel, path, Form::Reservations)?;
+        }
         let pid = std::process::id();
         let manager = system::identify(kernel, pid, pid).ok_or_else(|| Error::File {
             path: PathBuf::from(format!("/proc/{pid}/stat")),
@@ -85,7 +98,8 @@ impl Journal {
             given: Vec::new(),
             died: false,
         };
-        let journal = Self { path: path.to_owned(), state, asked: None, places: BTreeMap::new() };
+        let journal =
+            Self { path: path.to_owned(), state, _owner: owner, asked: None, places: BTreeMap::new() };
         if let Some(folder) = path.parent() {
             takt_files::private_folder(folder).map_err(|source| journal.error(source))?;
         }
@@ -203,6 +217,19 @@ impl Journal {
         }
         self.state.changes.push(change);
         self.save()
+    }
+
+    /// Records that another program has set a file that is about to be changed once more: what it
+    /// set is to come back at the end, and no longer what was there first.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn supersede(&mut self, path: &Path, undo: &str) -> Result<(), Error> {
+        self.state
+            .changes
+            .retain(|change| !matches!(change, Change::File { path: known, .. } if known == path));
+        self.change(Change::File { path: path.to_owned(), undo: undo.to_owned() })
     }
 
     /// Undoes everything and forgets what succeeded whole; the journal goes on empty.

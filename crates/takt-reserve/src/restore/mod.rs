@@ -14,16 +14,19 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use takt_rt::placement::CpuSet;
 
+use crate::ADMISSION_FILE;
 use crate::system::{self, Attributes, GroupVersion, Identity, Kernel};
 
 pub mod guard;
 mod hidden;
 mod journal;
+pub mod owner;
 mod permitted;
 pub mod watchdog;
 
 pub use hidden::Hidden;
 pub use journal::{Journal, default_path};
+pub use owner::Owner;
 pub use permitted::FEATURE_FILES;
 pub(crate) use permitted::FEATURES;
 
@@ -51,6 +54,27 @@ pub enum Error {
         path.display()
     )]
     StillManaged { path: PathBuf, pid: u32 },
+    /// Another program changes settings of the whole machine.
+    #[error(
+        "{who} changes settings of the whole machine, and of two that do each would bring back what the other had set (lock {}). Fix: \
+         wait for its end, or end it, and it restores everything itself",
+        path.display()
+    )]
+    Owned { path: PathBuf, who: String },
+    /// Nobody can be kept out, so nothing may be changed.
+    #[error(
+        "{}: {source}. Whoever changes settings of the whole machine holds this lock, and nothing was changed without. Fix: run as root, where \
+         /run can be written",
+        path.display()
+    )]
+    NoOwner { path: PathBuf, source: io::Error },
+    /// A program of another kind was killed, and its watchdogs too.
+    #[error(
+        "what a search for settings had set when it was killed is still in force, by state file {}. Nothing was changed. Fix: `takt tune \
+         --restore --state {}`",
+        path.display(), path.display()
+    )]
+    LeftBehind { path: PathBuf },
 }
 
 /// Everything that is to be undone.
@@ -134,6 +158,16 @@ impl Restored {
     pub fn is_complete(&self) -> bool {
         self.failures.is_empty()
     }
+
+    /// What was done here and there.
+    fn and(self, other: Self) -> Self {
+        Self {
+            threads: self.threads + other.threads,
+            changes: self.changes + other.changes,
+            gone: self.gone + other.gone,
+            failures: self.failures.into_iter().chain(other.failures).collect(),
+        }
+    }
 }
 
 impl fmt::Display for Restored {
@@ -147,19 +181,44 @@ impl fmt::Display for Restored {
     }
 }
 
-/// Undoes what the state file at `path` says and deletes it: `takt manage --restore`. No file:
-/// nothing to do, `None`.
+/// Undoes what the state file at `path` says and deletes it: `takt manage --restore`. Also what one
+/// who was killed left by another state file. Nothing to do: `None`.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or its manager still runs. What could not be undone is in the result,
-/// and the file stays then.
+/// The file cannot be read, its manager still runs, or another program changes settings. What could
+/// not be undone is in the result, and the file stays then.
 pub fn restore(kernel: &mut dyn Kernel, path: &Path) -> Result<Option<Restored>, Error> {
+    let has_own = not_managed(kernel, path)?.is_some();
+    match Owner::take(kernel, path) {
+        // Whoever has it looks after what is left itself.
+        Err(Error::Owned { .. }) if !has_own => Ok(None),
+        taken => {
+            let (_owner, left) = taken?;
+            Ok(both(left, restore_as_owner(kernel, path)?))
+        }
+    }
+}
+
+fn both(one: Option<Restored>, other: Option<Restored>) -> Option<Restored> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.and(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The state at `path`, whose manager has ended.
+fn not_managed(kernel: &dyn Kernel, path: &Path) -> Result<Option<State>, Error> {
     let Some(state) = journal::load(path)? else { return Ok(None) };
     if system::is_alive(kernel, &state.manager) && state.boot == journal::boot(kernel) {
         return Err(Error::StillManaged { path: path.to_owned(), pid: state.manager.pid });
     }
-    undo_and_forget(kernel, &state, path).map(Some)
+    Ok(Some(state))
+}
+
+fn restore_as_owner(kernel: &mut dyn Kernel, path: &Path) -> Result<Option<Restored>, Error> {
+    let state = not_managed(kernel, path)?;
+    state.map(|state| undo_and_forget(kernel, &state, path)).transpose()
 }
 
 /// [`undo`], and deletes the file when all succeeded.
@@ -311,7 +370,12 @@ impl Undoing<'_> {
         }
         match change {
             Change::File { path, undo } => {
-                if self.kernel.read(path).is_ok_and(|now| now.trim() == undo.trim()) {
+                let now = self.kernel.read(path);
+                if now.as_ref().is_ok_and(|now| now.trim() == undo.trim()) {
+                    return;
+                }
+                // Another program has switched the test on since: its value is the newer will.
+                if path == Path::new(ADMISSION_FILE) && now.is_ok_and(|now| now.trim() != "-1") {
                     return;
                 }
                 // The admission test is refused while threads that have just ended still hold

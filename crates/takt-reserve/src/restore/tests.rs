@@ -134,3 +134,100 @@ proptest! {
         let _ = restore(&mut sim, &path);
     }
 }
+
+/// Two managers with state files of their own, one of which is killed together with its watchdog.
+#[test]
+fn settings_of_the_machine_have_one_owner_and_a_killed_one_is_undone_by_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| folder.path().join(name).join("state.json");
+    let mut sim = Sim::new(2);
+    sim.owner_file = Some(folder.path().join("run/machine.lock"));
+    let before = sim.settings();
+    let admission = Path::new(ADMISSION_FILE);
+    let off = |sim: &mut Sim, journal: &mut Journal| crate::set(sim, journal, admission, "-1", None).unwrap();
+
+    let (mut first, _) = Journal::begin(&mut sim, &state("first")).unwrap();
+    off(&mut sim, &mut first);
+    // The second would take -1 for what was there.
+    let refused = Journal::begin(&mut sim, &state("second")).unwrap_err();
+    assert!(matches!(&refused, Error::Owned { .. }), "{refused}");
+    assert!(refused.to_string().contains(&format!("process {} ", std::process::id())), "{refused}");
+    assert!(!state("second").exists());
+    assert_eq!(restore(&mut sim, &state("second")).unwrap(), None);
+    // Killed: the kernel releases its lock, and its number is another's.
+    drop(first);
+    let ours = std::process::id();
+    sim.threads.get_mut(&ours).unwrap().start_ticks += 1;
+    let (mut second, left) = Journal::begin(&mut sim, &state("second")).unwrap();
+    assert_eq!(left.map(|left| (left.changes, left.is_complete())), Some((1, true)));
+    assert!(!state("first").exists());
+    assert_eq!(sim.settings(), before);
+    off(&mut sim, &mut second);
+    assert!(second.undo(&mut sim).unwrap().is_complete());
+    assert_eq!(sim.settings(), before);
+    // Whoever ended in order leaves nothing to be undone.
+    drop(second);
+    let (third, left) = Journal::begin(&mut sim, &state("third")).unwrap();
+    assert_eq!(left, None);
+    drop(third);
+
+    // A search for settings that was killed: who undoes it is said.
+    let place = sim.owner_file.take();
+    sim = Sim::new(2);
+    sim.owner_file = place;
+    std::fs::write(folder.path().join("tune.json"), "{}").unwrap();
+    let tune = folder.path().join("tune.json");
+    let (owner, _) = Owner::take(&mut sim, &tune).unwrap();
+    owner.unwrap().undone_by(&sim, &tune, owner::Form::Settings).unwrap();
+    let refused = Journal::begin(&mut sim, &state("fourth")).unwrap_err().to_string();
+    assert!(refused.contains("takt tune --restore --state") && refused.contains("tune.json"), "{refused}");
+    std::fs::remove_file(&tune).unwrap();
+    assert!(Journal::begin(&mut sim, &state("fourth")).is_ok());
+}
+
+#[test]
+fn a_lock_that_root_cannot_have_and_a_link_in_its_place_stop_everything() {
+    if !journal::is_root() {
+        eprintln!("SKIPPED: for others the kernel keeps settings as they are");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let mut sim = Sim::new(2);
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    std::os::unix::fs::symlink(folder.path().join("file"), folder.path().join("link")).unwrap();
+    for place in ["file/machine.lock", "link"] {
+        sim.owner_file = Some(folder.path().join(place));
+        let refused = Journal::begin(&mut sim, &path).unwrap_err();
+        assert!(matches!(&refused, Error::NoOwner { .. }), "{refused}");
+        assert!(refused.to_string().contains("nothing was changed") && !path.exists(), "{refused}");
+    }
+    assert_eq!(std::fs::read(folder.path().join("file")).unwrap(), b"");
+}
+
+/// `sysctl -w` while the manager ends, after its last look.
+#[test]
+fn an_admission_test_that_another_program_has_switched_on_since_stays_as_it_set_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sim = Sim::new(2);
+    let admission = Path::new(ADMISSION_FILE);
+    for (then, at_the_end) in [(None, "950000"), (Some("800000"), "800000")] {
+        sim.files.insert(admission.into(), "950000\n".into());
+        let (mut journal, _) = Journal::begin(&mut sim, &folder.path().join("state.json")).unwrap();
+        crate::set(&mut sim, &mut journal, admission, "-1", None).unwrap();
+        if let Some(then) = then {
+            sim.write(admission, then).unwrap();
+        }
+        assert!(journal.undo(&mut sim).unwrap().is_complete());
+        assert_eq!(sim.read(admission).unwrap().trim(), at_the_end);
+    }
+    // Also one that found it off.
+    let (mut journal, _) = Journal::begin(&mut sim, &folder.path().join("state.json")).unwrap();
+    sim.files.insert(admission.into(), "-1\n".into());
+    crate::set(&mut sim, &mut journal, admission, "-1", None).unwrap();
+    assert_eq!(journal.state().changes, []);
+    journal.supersede(admission, "700000").unwrap();
+    journal.supersede(admission, "600000").unwrap();
+    assert!(journal.undo(&mut sim).unwrap().is_complete());
+    assert_eq!(sim.read(admission).unwrap().trim(), "600000");
+}

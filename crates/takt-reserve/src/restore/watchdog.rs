@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use super::{Error, Restored, journal};
+use super::{Error, Owner, Restored, journal};
 use crate::system::Linux;
 
 /// The manager's side.
@@ -85,9 +85,12 @@ fn leave_groups(pid: u32) {
 /// The state file cannot be read or deleted.
 pub fn run(path: &Path) -> Result<Option<Restored>, Error> {
     await_end();
-    // The manager may still be listed while it is dying, so it is not asked for here.
+    let kernel = &mut Linux::new();
+    // Whoever had the lock first has undone it. The manager may still be listed while it is dying,
+    // so it is not asked for here.
+    let _owner = Owner::take_to_undo(kernel, || !matches!(journal::load(path), Ok(None)));
     let Some(state) = journal::load(path)? else { return Ok(None) };
-    super::undo_and_forget(&mut Linux::new(), &state, path).map(Some)
+    super::undo_and_forget(kernel, &state, path).map(Some)
 }
 
 /// Waits until standard input ends, which is the end of whoever started this process with

@@ -14,6 +14,7 @@ use takt_rt::procfs::Stat;
 
 use super::account::{self, Account};
 use super::held::{Held, read_short};
+use super::writers::Writers;
 use super::{Attributes, GroupVersion, Identity, Kernel, Usage};
 
 /// The running kernel, through system calls, `/proc` and control groups.
@@ -23,6 +24,7 @@ pub struct Linux {
     fillers: BTreeMap<usize, Scratch>,
     account: Account,
     held: Held,
+    writers: Option<Writers>,
 }
 
 /// How long to spin, and where to say when the thread ran.
@@ -230,6 +232,25 @@ impl Kernel for Linux {
             }
         }
         set(tid, &attr)
+    }
+
+    fn owner_file(&self) -> Option<PathBuf> {
+        Some(crate::restore::owner::OWNER_FILE.into())
+    }
+
+    fn watch_writes(&mut self, path: &Path) {
+        self.writers = Writers::of(path).ok();
+    }
+
+    fn last_writer(&mut self) -> Option<String> {
+        let pid = self.writers.as_ref()?.last()?;
+        let Ok(pid @ 1..) = u32::try_from(pid) else {
+            return Some("a process of another container".to_owned());
+        };
+        Some(match self.thread_name(pid, pid) {
+            Ok(name) => format!("process {pid} (`{name}`)"),
+            Err(_) => format!("process {pid} (ended since)"),
+        })
     }
 
     fn await_zero_lag(&mut self, died: bool) {

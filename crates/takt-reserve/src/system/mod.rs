@@ -13,6 +13,7 @@ mod held;
 mod linux;
 #[cfg(any(test, feature = "simulated"))]
 pub mod sim;
+mod writers;
 
 pub use linux::{Linux, deadline_capacity};
 
@@ -218,6 +219,20 @@ pub trait Kernel {
     fn spin_scratch(&mut self, for_ns: u64) -> io::Result<Vec<(u64, u64)>>;
     /// Length of the scheduler's tick.
     fn tick_ns(&self) -> u64;
+    /// Where the lock is that keeps two programs from changing settings of the whole machine at
+    /// once; none for a kernel in memory.
+    fn owner_file(&self) -> Option<std::path::PathBuf> {
+        None
+    }
+    /// From now on, who writes to this file of the system is to be known.
+    fn watch_writes(&mut self, path: &Path) {
+        let _ = path;
+    }
+    /// The last other process that wrote to it since the last call, for people; `None` where that
+    /// cannot be known.
+    fn last_writer(&mut self) -> Option<String> {
+        None
+    }
     /// Waits until the kernel has taken out of its account whose reservation ended while it ran, or
     /// who `died` with one. To be called before it counts anew.
     fn await_zero_lag(&mut self, died: bool) {

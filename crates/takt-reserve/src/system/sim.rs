@@ -45,6 +45,8 @@ pub struct Sim {
     pub tick_ns: u64,
     /// Budgets are enforced exactly.
     pub exact: bool,
+    /// A lock for tests of it.
+    pub owner_file: Option<PathBuf>,
     /// Reservations of sleeping threads of the manager's own, which end with it.
     pub fillers: BTreeMap<usize, Attributes>,
 }
@@ -79,6 +81,7 @@ impl Sim {
             changes: 0,
             tick_ns: 4_000_000,
             exact: true,
+            owner_file: None,
             fillers: BTreeMap::new(),
         };
         let ours = std::process::id();
@@ -415,6 +418,10 @@ impl Kernel for Sim {
 
     fn tick_ns(&self) -> u64 {
         self.tick_ns
+    }
+
+    fn owner_file(&self) -> Option<PathBuf> {
+        self.owner_file.clone()
     }
 
     fn end_scratch(&mut self) {

@@ -344,49 +344,50 @@ impl Link {
 
     /// Gives a packet that the tap of the link at `tapped` saw to the link that it is of.
     fn hand_over(links: &mut Vec<Self>, tapped: usize, packet: &Packet) {
-        let endpoint = links[tapped].endpoint;
-        let has_states = |link: &Self| link.endpoint == endpoint && link.packets > 0;
-        let is_without = !links.iter().any(|link| has_states(link) && link.peer == Some(packet.peer));
-        let to = match endpoint {
-            // The end of a connection on which no state came.
-            Endpoint::Tcp { .. } if is_without && packet.data_bytes == 0 => return,
-            // Commands may go out on a connection of their own, as those of ur_rtde do: they answer
-            // the states that come on another one.
-            Endpoint::Tcp { .. } if is_without && !packet.incoming => {
-                let open = |link: &Self| has_states(link) && !link.is_closed;
-                links.iter().position(open).unwrap_or(tapped)
-            }
-            _ => Self::whose(links, tapped, packet),
-        };
-        links[to].see(packet);
+        if let Some(to) = Self::whose(links, tapped, packet) {
+            links[to].see(packet);
+        }
     }
 
-    /// The link of a packet that the tap of the one at `tapped` saw.
-    fn whose(links: &mut Vec<Self>, tapped: usize, packet: &Packet) -> usize {
+    /// The link of a packet that the tap of the one at `tapped` saw; none for the end of a
+    /// connection on which no state came.
+    fn whose(links: &mut Vec<Self>, tapped: usize, packet: &Packet) -> Option<usize> {
         let endpoint = links[tapped].endpoint;
+        let is_udp = matches!(endpoint, Endpoint::Udp { .. });
         let its = |link: &Self| link.endpoint == endpoint && link.peer == Some(packet.peer);
-        if let Some(at) = links.iter().position(its) {
-            return at;
+        let its = links.iter().position(its);
+        if !is_udp && its.is_none_or(|at| links[at].packets == 0) {
+            if packet.data_bytes == 0 {
+                return None;
+            }
+            if !packet.incoming {
+                // Commands may go out on a connection of their own, as those of ur_rtde do: they
+                // answer the states that come on another one.
+                let open = |link: &Self| link.endpoint == endpoint && link.packets > 0 && !link.is_closed;
+                return links.iter().position(open).or(Some(tapped));
+            }
+        }
+        if its.is_some() {
+            return its;
         }
         let of_it: Vec<usize> = (0..links.len()).filter(|&at| links[at].endpoint == endpoint).collect();
-        let is_udp = matches!(endpoint, Endpoint::Udp { .. });
         let find =
             |links: &[Self], is: &dyn Fn(&Self) -> bool| of_it.iter().copied().find(|&at| is(&links[at]));
         let same_host = |link: &Self| link.peer.is_some_and(|peer| peer.0 == packet.peer.0);
         if is_udp && !packet.incoming {
             // An answer to another port of the robot's, or to all.
-            return find(links, &same_host).unwrap_or(tapped);
+            return find(links, &same_host).or(Some(tapped));
         }
         if let Some(at) = find(links, &|link| link.peer.is_none()) {
             links[at].peer = Some(packet.peer);
-            return at;
+            return Some(at);
         }
         let is_gone = |link: &Self| {
             link.is_closed || link.times.back().is_some_and(|last| last + GONE_NS < packet.time_ns)
         };
         if let Some(at) = find(links, &|link| is_gone(link) && (!is_udp || same_host(link))) {
             links[at].begin_anew(packet.peer);
-            return at;
+            return Some(at);
         }
         if of_it.len() < MOST_PEERS
             && let Ok(link) = Self::of(endpoint, Source::Beside, links[tapped].settings)
@@ -395,11 +396,11 @@ impl Link {
             for (at, link) in links.iter_mut().enumerate() {
                 link.is_one_of_several |= of_it.contains(&at) || link.peer == Some(packet.peer);
             }
-            return links.len() - 1;
+            return Some(links.len() - 1);
         }
         let at = find(links, &same_host).unwrap_or(tapped);
         links[at].mixed += 1;
-        at
+        Some(at)
     }
 
     /// Another connection, or the robot after a restart: nobody was late in between, and what was

@@ -196,7 +196,7 @@ fn executors(managed: &Managed, found: &mut Vec<String>) {
 
 /// A chain's completions, worst and median latency, and no latency above a bound that is called
 /// guaranteed.
-fn measured(managed: &Managed, chain: &Chain, found: &mut Vec<String>) {
+pub fn measured(managed: &Managed, chain: &Chain, found: &mut Vec<String>) {
     let name = chain.name;
     let seen = managed.chain(name);
     let (state, why) = (seen["state"].as_str().unwrap_or(""), seen["why"].as_str().unwrap_or(""));
