@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use takt_rt::clock::monotonic_ns;
 
-use super::memory::Memory;
-use super::nodes::{Nodes, timer};
+use super::memory::{Memory, rmw_name};
+use super::nodes::{Group, Nodes, timer};
 use super::objects::{Object, What};
 use crate::event::{Handle, Kind, MemberKind, ServiceStep};
 
@@ -79,16 +79,6 @@ struct Subscription {
     depth: u64,
 }
 
-/// The name that an object of the middleware carries.
-fn rmw_name(memory: &mut dyn Memory, pid: u32, object: Handle) -> Option<Arc<str>> {
-    let identifier = memory.word(pid, object)?;
-    let name = memory.word(pid, object.checked_add(16)?)?;
-    if !memory.text(pid, identifier)?.starts_with("rmw_") {
-        return None;
-    }
-    memory.text(pid, name).filter(|name| name.starts_with('/') && name.len() > 1)
-}
-
 /// The middleware's object behind one of `rcl`, whose first word points to its implementation.
 /// `identifier` is what it begins with, where that is known: one look is then enough for what is
 /// none.
@@ -100,7 +90,7 @@ fn behind(
 ) -> Option<(Handle, Arc<str>)> {
     let implementation = memory.word(pid, object)?;
     let mut bytes = [0; SEARCHED_WORDS * 8];
-    let count = memory.read(pid, implementation, &mut bytes);
+    let count = memory.read(pid, implementation, &mut bytes).min(allocated(memory, pid, implementation));
     let words = bytes[..count / 8 * 8].chunks_exact(8);
     words.map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).find_map(|candidate| {
         // Pointers into user space only, aligned as objects are.
@@ -111,19 +101,27 @@ fn behind(
     })
 }
 
+/// Bytes of the allocation that begins here, at most, by the word before it (glibc's `malloc`: its
+/// size with that word, a multiple of 16 beside three bits): what lies behind it is another
+/// object's.
+fn allocated(memory: &mut dyn Memory, pid: u32, address: u64) -> usize {
+    let before = address.checked_sub(8).and_then(|at| memory.word(pid, at)).unwrap_or(0);
+    let chunk = before & !7;
+    match usize::try_from(chunk) {
+        Ok(chunk @ 32..=0xffff) if chunk % 16 == 0 => chunk - 8,
+        // Not glibc's.
+        _ => usize::MAX,
+    }
+}
+
 /// The clocks that a timer may go by, nanoseconds.
 fn clocks_ns() -> [i64; 2] {
     let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     [monotonic_ns().cast_signed(), i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX)]
 }
 
-/// The callback group of what a callback lies in, and whether it is reentrant.
-fn group_around(
-    nodes: &Nodes,
-    memory: &mut dyn Memory,
-    pid: u32,
-    callback: Handle,
-) -> Option<(Handle, bool)> {
+/// The callback group of what a callback lies in.
+fn group_around(nodes: &Nodes, memory: &mut dyn Memory, pid: u32, callback: Handle) -> Option<Group> {
     let object = Object::around(memory, pid, callback, Some(nodes))?;
     nodes.group(memory, pid, object.at, object.what)
 }
@@ -138,10 +136,9 @@ fn own_timer(
     out: &mut dyn FnMut(u64, Kind),
 ) -> bool {
     let group = group_around(nodes, memory, pid, callback);
-    let of_group = || Some(nodes.with_group(memory, pid, group?.0)).filter(|&node| node != 0);
-    let Some(node) = nodes.only().or_else(of_group) else { return false };
+    let Some(node) = group.map(|group| group.node).or_else(|| nodes.only()) else { return false };
     // The timer that joins is the next one that is linked to its node.
-    if let Some((group, reentrant)) = group {
+    if let Some(Group { group, reentrant, .. }) = group {
         out(at_ns, Kind::GroupMember { group, reentrant, member: MemberKind::Timer, object: callback });
     }
     out(at_ns, Kind::TimerNode { timer, node });
@@ -284,7 +281,12 @@ impl Known {
                 self.subscription(found, subscription, start, pid, memory, out);
             }
             Context { execute: Some(handle), take: None, .. } if !intra_process => {
-                match behind(memory, pid, handle, self.identifier()) {
+                let is_timer = match Object::around(memory, pid, callback, self.nodes.as_ref()) {
+                    Some(object) => object.what == What::Timer,
+                    None => timer(memory, pid, handle, clocks_ns()).is_some(),
+                };
+                let found = (!is_timer).then(|| behind(memory, pid, handle, self.identifier()));
+                match found.flatten() {
                     // Nothing was taken from the middleware all the same.
                     Some((rmw_subscription, topic)) => {
                         let subscription = handle;
@@ -338,7 +340,7 @@ impl Known {
                     let node = nodes.of(memory, pid, service);
                     let group = nodes.group(memory, pid, object.at, object.what);
                     out(at_ns, Kind::ServiceInit { service, node, rmw_service, name });
-                    if let Some((group, reentrant)) = group {
+                    if let Some(Group { group, reentrant, .. }) = group {
                         let (member, object) = (MemberKind::Service, object.at);
                         out(at_ns, Kind::GroupMember { group, reentrant, member, object });
                     }
@@ -386,7 +388,7 @@ impl Known {
             let nodes = self.nodes(memory, pid, rmw_subscription, at_ns, out);
             group = group_around(nodes, memory, pid, callback);
             let node = match nodes.of(memory, pid, subscription) {
-                0 => group.map_or(0, |(group, _)| nodes.with_group(memory, pid, group)),
+                0 => group.map_or(0, |group| group.node),
                 node => node,
             };
             // Its other callback may have been found before.
@@ -395,7 +397,7 @@ impl Known {
             }
         }
         out(at_ns, Kind::SubscriptionObject { subscription, object });
-        if let Some((group, reentrant)) = group {
+        if let Some(Group { group, reentrant, .. }) = group {
             out(at_ns, Kind::GroupMember { group, reentrant, member: MemberKind::Subscription, object });
         }
         out(at_ns, Kind::SubscriptionCallback { object, callback });

@@ -11,6 +11,9 @@ const MOST_TEXT: usize = 1016;
 /// Texts do not cross into a page that may not be there.
 const PAGE: u64 = 4096;
 
+/// Bytes of address space whose pages are looked through: a tenth of a second.
+const MOST_RESERVED: u64 = 256 << 30;
+
 /// What can be read of another process.
 pub trait Memory {
     /// Reads at `address`; returns how many bytes there were.
@@ -45,8 +48,9 @@ pub trait Memory {
 
     fn thread_name(&mut self, pid: u32, tid: u32) -> Option<Arc<str>>;
 
-    /// Writable memory of its own that it has ever touched, from where to where, by rising address.
-    fn regions(&mut self, pid: u32) -> Vec<(u64, u64)>;
+    /// Writable memory of its own that it has ever touched, from where to where, by rising address;
+    /// and whether that is all.
+    fn regions(&mut self, pid: u32) -> (Vec<(u64, u64)>, bool);
 
     /// The process has gone.
     fn forget(&mut self, _pid: u32) {}
@@ -57,6 +61,16 @@ pub fn words<const N: usize>(memory: &mut dyn Memory, pid: u32, address: u64) ->
     let mut bytes = [[0; 8]; N];
     let whole = memory.read(pid, address, bytes.as_flattened_mut()) == N * 8;
     whole.then(|| bytes.map(u64::from_ne_bytes))
+}
+
+/// The name that an object of the middleware carries.
+pub fn rmw_name(memory: &mut dyn Memory, pid: u32, object: u64) -> Option<Arc<str>> {
+    let identifier = memory.word(pid, object)?;
+    let name = memory.word(pid, object.checked_add(16)?)?;
+    if !memory.text(pid, identifier)?.starts_with("rmw_") {
+        return None;
+    }
+    memory.text(pid, name).filter(|name| name.starts_with('/') && name.len() > 1)
 }
 
 /// The words before an address, the last one last: `most`, or fewer where memory begins shortly
@@ -87,8 +101,8 @@ impl Memory for Image<'_> {
         None
     }
 
-    fn regions(&mut self, _: u32) -> Vec<(u64, u64)> {
-        vec![(0, self.0.len() as u64)]
+    fn regions(&mut self, _: u32) -> (Vec<(u64, u64)>, bool) {
+        (vec![(0, self.0.len() as u64)], true)
     }
 }
 
@@ -129,10 +143,23 @@ impl Memory for Processes {
         Some(takt_rt::procfs::thread_name(pid, tid)?.into())
     }
 
-    fn regions(&mut self, pid: u32) -> Vec<(u64, u64)> {
+    fn regions(&mut self, pid: u32) -> (Vec<(u64, u64)>, bool) {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let pages = File::open(format!("/proc/{pid}/pagemap")).ok();
-        maps.lines().filter_map(region).flat_map(|region| touched(pages.as_ref(), region)).collect()
+        let (mut parts, mut left) = (Vec::new(), MOST_RESERVED);
+        let mut whole = true;
+        for (start, end) in maps.lines().filter_map(region) {
+            // What sanitizers reserve takes seconds to look through.
+            match left.checked_sub(end.saturating_sub(start)) {
+                Some(rest) => left = rest,
+                None => {
+                    whole = false;
+                    continue;
+                }
+            }
+            parts.extend(touched(pages.as_ref(), (start, end)));
+        }
+        (parts, whole)
     }
 
     fn forget(&mut self, pid: u32) {
@@ -216,7 +243,8 @@ mod tests {
         reserved.push(7);
         let address = reserved.as_ptr().addr() as u64;
         let mut memory = Processes::default();
-        let parts = memory.regions(std::process::id());
+        let (parts, whole) = memory.regions(std::process::id());
+        assert!(whole);
         let inside = |from: u64, to: u64| -> u64 {
             parts.iter().map(|(start, end)| (*end).min(to).saturating_sub((*start).max(from))).sum()
         };

@@ -21,7 +21,7 @@
 //! sorted by where it leads: "who points here" is then a search. What contradicts itself (two nodes
 //! equally near) is no answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::memory::{Memory, words, words_before};
@@ -48,7 +48,9 @@ const MOST_CONTEXT_BYTES: u64 = 512;
 const MOST_OCCURRENCES: usize = 64;
 
 /// Members of a callback group, and groups of a node, that are looked through.
-const MOST_MEMBERS: u64 = 128;
+const MOST_MEMBERS: u64 = 1024;
+/// Pointers into the neighbourhood of one that are looked at.
+const MOST_NEIGHBOURS: usize = 1 << 16;
 /// A weak pointer: to the object, and to its counts.
 const WEAK_BYTES: u64 = 16;
 /// Words of a callback group: its type in the first, a mutex of five, a flag, and the lists of
@@ -70,12 +72,22 @@ pub struct Nodes {
     /// Pointers into writable memory: where they lead, where they are.
     pointers: Vec<(u64, u64)>,
     regions: Vec<(u64, u64)>,
+    /// All of its memory was read.
+    whole: bool,
+}
+
+/// A callback group, of which node it is, and whether it is reentrant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    pub group: Handle,
+    pub node: Handle,
+    pub reentrant: bool,
 }
 
 impl Nodes {
     /// Reads the process's memory. `identifier` is what every object of its middleware begins with.
     pub fn find(memory: &mut dyn Memory, pid: u32, identifier: u64) -> Self {
-        let regions = memory.regions(pid);
+        let (regions, mut whole) = memory.regions(pid);
         let mut marked = Vec::new();
         let mut pointers = Vec::new();
         let mut left = MOST_BYTES;
@@ -101,8 +113,9 @@ impl Nodes {
                 left = left.saturating_sub(count as u64);
             }
         }
+        whole &= left > 0 && pointers.len() < MOST_POINTERS;
         pointers.sort_unstable();
-        let mut nodes = Self { identifier, names: BTreeMap::new(), pointers, regions };
+        let mut nodes = Self { identifier, names: BTreeMap::new(), pointers, regions, whole };
         for rmw_node in marked {
             if let Some(name) = node_name(memory, pid, rmw_node)
                 && let Some(handle) = nodes.handle(memory, pid, rmw_node, &name)
@@ -122,10 +135,10 @@ impl Nodes {
         })
     }
 
-    /// The only node, where there is one only.
+    /// The only node, where there is one only: of memory that was read in part there may be others.
     pub fn only(&self) -> Option<Handle> {
         let mut all = self.names.keys();
-        all.next().copied().filter(|_| all.next().is_none())
+        all.next().copied().filter(|_| all.next().is_none() && self.whole)
     }
 
     /// The node of what has this handle of `rcl`; 0: unknown.
@@ -144,14 +157,9 @@ impl Nodes {
         self.only().or_else(handles).unwrap_or(0)
     }
 
-    /// The callback group that this object of `rclcpp` is in, and whether it is reentrant.
-    pub fn group(
-        &self,
-        memory: &mut dyn Memory,
-        pid: u32,
-        object: u64,
-        what: What,
-    ) -> Option<(Handle, bool)> {
+    /// The callback group that this object of `rclcpp` is in. Something else may look like one; it
+    /// is in no node's list of groups.
+    pub fn group(&self, memory: &mut dyn Memory, pid: u32, object: u64, what: What) -> Option<Group> {
         let before = match what {
             What::Subscription => LIST_WORDS[0],
             What::Timer => LIST_WORDS[1],
@@ -165,21 +173,25 @@ impl Nodes {
             let Some(words) = words::<GROUP_WORDS>(memory, pid, group) else { continue };
             let (reentrant, flag) = (words[0] & 0xffff_ffff, words[FLAG_WORD] & 0xff);
             let list = |first: usize| is_list([words[first], words[first + 1], words[first + 2]]);
-            if reentrant <= 1 && flag <= 1 && LIST_WORDS.iter().all(|&first| list(first)) {
-                found.insert((group, reentrant == 1));
+            if reentrant <= 1
+                && flag <= 1
+                && LIST_WORDS.iter().all(|&first| list(first))
+                && let Some(node) = self.with_group(memory, pid, group)
+            {
+                found.insert(Group { group, node, reentrant: reentrant == 1 });
             }
         }
         // Contradictions are no answer.
         found.first().copied().filter(|_| found.len() == 1)
     }
 
-    /// The node that has this callback group; 0: unknown.
-    pub fn with_group(&self, memory: &mut dyn Memory, pid: u32, group: Handle) -> Handle {
+    /// The node that has this callback group.
+    fn with_group(&self, memory: &mut dyn Memory, pid: u32, group: Handle) -> Option<Handle> {
         let mut found = BTreeSet::new();
         for list in self.lists(memory, pid, group) {
             found.extend(self.before(memory, pid, list).map(|(_, node)| node));
         }
-        found.first().copied().filter(|_| found.len() == 1).unwrap_or(0)
+        found.first().copied().filter(|_| found.len() == 1)
     }
 
     /// The words shortly before each pointer to this object, the nearest first: what the objects
@@ -199,8 +211,14 @@ impl Nodes {
     fn lists(&self, memory: &mut dyn Memory, pid: u32, object: u64) -> Vec<u64> {
         let mut lists = Vec::new();
         for at in self.holders(object) {
-            for (begin, list) in self.pointing(at.saturating_sub(MOST_MEMBERS * WEAK_BYTES), at) {
-                if (at - begin) % WEAK_BYTES != 0 {
+            let most = MOST_MEMBERS * WEAK_BYTES;
+            // The end stands behind the begin: few of what leads here have what leads beyond it as
+            // their neighbour, and only these are read.
+            let ends = self.pointing(at + 1, at.saturating_add(most)).map(|(_, place)| place);
+            let ends: HashSet<u64> = ends.take(MOST_NEIGHBOURS).collect();
+            let begins = self.pointing(at.saturating_sub(most), at).rev().take(MOST_NEIGHBOURS);
+            for (begin, list) in begins {
+                if (at - begin) % WEAK_BYTES != 0 || !ends.contains(&(list + 8)) {
                     continue;
                 }
                 let Some([end, allocated]) = words(memory, pid, list + 8) else { continue };
@@ -447,25 +465,34 @@ mod tests {
         callback_group(&mut space, 0xa000, 1, second, tracker);
         let mut memory = Image(&space.0);
         let nodes = Nodes::find(&mut memory, 1, IDENTIFIER);
-        assert_eq!(nodes.group(&mut memory, 1, first, What::Timer), Some((0x8000, false)));
-        assert_eq!(nodes.group(&mut memory, 1, second, What::Timer), Some((0xa000, true)));
+        assert_eq!(
+            nodes.group(&mut memory, 1, first, What::Timer),
+            Some(Group { group: 0x8000, node: camera, reentrant: false })
+        );
+        assert_eq!(
+            nodes.group(&mut memory, 1, second, What::Timer),
+            Some(Group { group: 0xa000, node: tracker, reentrant: true })
+        );
         assert_eq!(nodes.group(&mut memory, 1, 0x1_0600, What::Timer), None);
         assert_eq!(
             nodes.group(&mut memory, 1, first, What::Service),
             None,
             "timers have a list of their own"
         );
-        assert_eq!(nodes.with_group(&mut memory, 1, 0x8000), camera);
-        assert_eq!(nodes.with_group(&mut memory, 1, 0xa000), tracker);
 
-        // A second group with the same timer, and one of two nodes: no answer.
+        // What looks like a group and is in no node's list does not matter.
+        space.put(0xc200, &[first, 1]);
+        space.put(0xc000 + LIST_WORDS[1] as u64 * 8, &[0xc200, 0xc210, 0xc210]);
+        let mut memory = Image(&space.0);
+        let nodes = Nodes::find(&mut memory, 1, IDENTIFIER);
+        let known = Some(Group { group: 0x8000, node: camera, reentrant: false });
+        assert_eq!(nodes.group(&mut memory, 1, first, What::Timer), known);
+
+        // A second group with the same timer: no answer.
         callback_group(&mut space, 0xc000, 0, first, tracker);
-        space.put(0xe000, &[tracker, 1, 0xa300 - 0x100, 0, 0, 0, 0, 0, 0, 0xe100, 0xe110, 0xe110]);
-        space.put(0xe100, &[0x8000, 1]);
         let mut memory = Image(&space.0);
         let nodes = Nodes::find(&mut memory, 1, IDENTIFIER);
         assert_eq!(nodes.group(&mut memory, 1, first, What::Timer), None);
-        assert_eq!(nodes.with_group(&mut memory, 1, 0x8000), 0);
         // Of another shape: no group.
         space.put(0xa000, &[2]);
         assert_eq!(nodes.group(&mut Image(&space.0), 1, second, What::Timer), None);
@@ -543,9 +570,7 @@ mod tests {
                 nodes.of(&mut memory, 1, handle);
                 nodes.behind(&mut memory, 1, handle);
                 timer(&mut memory, 1, handle, [5, i64::MAX]);
-                if let Some((group, _)) = nodes.group(&mut memory, 1, handle, What::Service) {
-                    nodes.with_group(&mut memory, 1, group);
-                }
+                nodes.group(&mut memory, 1, handle, What::Service);
                 nodes.beside(&mut memory, 1, handle).count();
                 if let Some(object) = Object::around(&mut memory, 1, handle, None) {
                     object.topic(&mut memory, 1);

@@ -54,6 +54,8 @@ impl Object {
     /// The object that has this callback inside. With the process's nodes it is known what its
     /// writable memory is, in which no table lies: fewer words have to be followed.
     pub fn around(memory: &mut dyn Memory, pid: u32, callback: u64, nodes: Option<&Nodes>) -> Option<Self> {
+        // An empty function lies anywhere behind the members, also within a word.
+        let callback = callback & !7;
         let words = words_before(memory, pid, callback, MOST_WORDS);
         words.iter().enumerate().rev().find_map(|(index, &table)| {
             let may_be_table = nodes.is_none_or(|nodes| !nodes.is_writable(table));
@@ -95,6 +97,8 @@ fn type_of(memory: &mut dyn Memory, pid: u32, table: u64) -> Option<What> {
     let mut bytes = [0; NAME_BYTES];
     let count = memory.read(pid, name, &mut bytes);
     let name = &bytes[..count];
+    // GCC begins the names of types that one file alone has, of its lambdas too, with an asterisk.
+    let name = name.strip_prefix(b"*").unwrap_or(name);
     TYPES.iter().find(|(begin, _)| name.starts_with(begin.as_bytes())).map(|(_, what)| *what)
 }
 
@@ -128,6 +132,7 @@ mod tests {
     fn the_object_around_a_callback_is_known_by_its_type() {
         for (name, what) in [
             ("N6rclcpp9WallTimerIZN5truth5everyE", What::Timer),
+            ("*N6rclcpp9WallTimerIZN7OutsideC4EvEUlvE_E", What::Timer),
             ("N6rclcpp12GenericTimerISt8functionE", What::Timer),
             ("N6rclcpp7ServiceIN8std_srvs3srv7TriggerEEE", What::Service),
             ("N6rclcpp12SubscriptionIN11sensor_msgs3msg12Temperature_E", What::Subscription),
@@ -137,6 +142,8 @@ mod tests {
             // What has a table of its own lies between.
             let (mut space, at) = space(name, &[7, 0x1_8010, 9, 0x77]);
             put_table(&mut space, 0x1_8010, "N6rclcpp7ContextE");
+            let odd = Object::around(&mut Image(&space.0), 1, CALLBACK + 1, None).unwrap();
+            assert_eq!((odd.what, odd.at), (what, at), "{name}");
             let object = Object::around(&mut Image(&space.0), 1, CALLBACK, None).unwrap();
             assert_eq!((object.what, object.at), (what, at), "{name}");
             assert_eq!(object.members().take(2).collect::<Vec<_>>(), [0x77, 9]);

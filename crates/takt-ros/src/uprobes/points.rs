@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::memory::Memory;
+use super::memory::{Memory, rmw_name};
 use super::record::ARGUMENTS;
 use crate::event::{Kind, ServiceStep};
 
@@ -29,6 +29,20 @@ impl Call<'_> {
             *self.lost_texts += 1;
             format!("?{address:x}").into()
         })
+    }
+
+    /// The name that the middleware's object of the first argument carries, which lives as long as
+    /// that does; else the text of the second, which the caller may have freed by now.
+    fn name(&mut self, rmw_object: usize, text: usize) -> Arc<str> {
+        if let Some(name) = rmw_name(self.memory, self.pid, self.arguments[rmw_object]) {
+            return name;
+        }
+        let name = self.text(text);
+        if name.starts_with(['/', '?']) {
+            return name;
+        }
+        *self.lost_texts += 1;
+        format!("?{:x}", self.arguments[text]).into()
     }
 
     /// A C `bool`: the lowest byte.
@@ -82,14 +96,14 @@ pub const POINTS: &[Point] = &[
         publisher: c.arguments[0],
         node: c.arguments[1],
         rmw_publisher: c.arguments[2],
-        topic: c.text(3),
+        topic: c.name(2, 3),
         depth: c.arguments[4],
     }),
     ("ros_trace_rcl_subscription_init", |c| Kind::SubscriptionInit {
         subscription: c.arguments[0],
         node: c.arguments[1],
         rmw_subscription: c.arguments[2],
-        topic: c.text(3),
+        topic: c.name(2, 3),
         depth: c.arguments[4],
     }),
     ("ros_trace_rclcpp_subscription_init", |c| Kind::SubscriptionObject {
@@ -104,7 +118,7 @@ pub const POINTS: &[Point] = &[
         service: c.arguments[0],
         node: c.arguments[1],
         rmw_service: c.arguments[2],
-        name: c.text(3),
+        name: c.name(2, 3),
     }),
     ("ros_trace_rclcpp_service_callback_added", |c| Kind::ServiceCallback {
         service: c.arguments[0],
@@ -114,7 +128,7 @@ pub const POINTS: &[Point] = &[
         client: c.arguments[0],
         node: c.arguments[1],
         rmw_client: c.arguments[2],
-        name: c.text(3),
+        name: c.name(2, 3),
     }),
     ("ros_trace_rcl_timer_init", |c| Kind::TimerInit {
         timer: c.arguments[0],
