@@ -38,6 +38,29 @@ enum Without {
     Gaps,
 }
 
+/// Where a core has more to do within the horizon than is counted, nothing is bounded: it was as if
+/// each executor had the core alone.
+#[test]
+fn what_is_too_much_to_be_counted_has_no_bound() {
+    let mut system = System::default();
+    let (executors, cost_ns) = (8, 50_000);
+    for number in 0..executors {
+        let executor = system.executor(&format!("at 1 kHz {number}"), false);
+        let trigger = Trigger::Periodic { period_ns: 1_000_000, jitter_ns: 0 };
+        system.callback(executor, &format!("/node{number} timer 1ms"), trigger, vec![cost_ns], vec![]);
+    }
+    let workload = Workload::new(&system.exact_model(), &EXACT);
+    let bounds = |limit_ns| -> Vec<Option<u64>> {
+        let mut analysis = Analysis::new(&workload, 10_000_000, limit_ns, 0);
+        let solution = analysis.share(&vec![Some(0); executors]);
+        solution.responses.iter().map(|bound| bound.map(|bound| bound.ns)).collect()
+    };
+    let all_ns = executors as u64 * cost_ns;
+    let short = bounds(1_000_000_000);
+    assert!(short.iter().all(|bound| bound.is_some_and(|ns| ns >= all_ns)), "{short:?}");
+    assert_eq!(bounds(10_000_000_000), vec![None; executors], "64,000 activations within the horizon");
+}
+
 /// Three in four systems have an order among the executors of a core.
 fn random_ranks(seed: u64, executors: usize) -> Option<Vec<usize>> {
     let mut random = SplitMix64::new(seed ^ 0x0a4b);

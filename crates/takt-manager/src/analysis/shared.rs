@@ -304,6 +304,10 @@ impl Analysis<'_> {
         let flows: Option<Vec<Rc<Flows>>> = callbacks.iter().map(|c| state.inside[*c].clone()).collect();
         let none = || Rc::new(vec![None; callbacks.len()]);
         let Some(flows) = flows.filter(|_| !threads) else { return none() };
+        // What the others do is not known: as if there were none would be less than the truth.
+        if self.shared[server].is_none() {
+            return none();
+        }
         let known_ns = |c: &usize| state.responses[*c].map_or(0, |bound| bound.ns.saturating_sub(1));
         let floors_ns: Vec<u64> = callbacks.iter().map(|c| if rising { known_ns(c) } else { 0 }).collect();
         let demand = self.shared[server].clone();
@@ -361,6 +365,9 @@ impl Analysis<'_> {
             while at_ns < to_ns && more.len() < MOST_STEPS {
                 more.push((at_ns + 1, most_ns));
                 at_ns = at_ns.saturating_add(half_ns);
+            }
+            if at_ns < to_ns {
+                return None;
             }
         }
         let mut steps = more.len();

@@ -14,8 +14,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use super::{Error, Owner, Restored, journal};
-use crate::system::Linux;
+use super::{Error, Owner, Restored, State, journal};
+use crate::system::{Kernel as _, Linux};
 
 /// The manager's side.
 #[derive(Debug)]
@@ -84,13 +84,29 @@ fn leave_groups(pid: u32) {
 ///
 /// The state file cannot be read or deleted.
 pub fn run(path: &Path) -> Result<Option<Restored>, Error> {
+    let of = std::os::unix::process::parent_id();
     await_end();
-    let kernel = &mut Linux::new();
-    // Whoever had the lock first has undone it. The manager may still be listed while it is dying,
-    // so it is not asked for here.
-    let _owner = Owner::take_to_undo(kernel, || !matches!(journal::load(path), Ok(None)));
-    let Some(state) = journal::load(path)? else { return Ok(None) };
-    super::undo_and_forget(kernel, &state, path).map(Some)
+    undo_of(path, of)
+}
+
+/// Undoes what the process `of` left, and nothing of another that lives: whoever ended in order has
+/// undone everything, and the next one may have begun with the same file; or it never began, since
+/// that one was there.
+fn undo_of(path: &Path, of: u32) -> Result<Option<Restored>, Error> {
+    let mut kernel = Linux::new();
+    let asked = Linux::new();
+    let is_of_another = |state: &State| {
+        // The manager itself may still be listed while it is dying.
+        state.manager.pid != of && state.boot == journal::boot(&asked) && asked.is_alive(&state.manager)
+    };
+    let is_left = || match journal::load(path) {
+        Ok(state) => state.is_some_and(|state| !is_of_another(&state)),
+        Err(_) => true,
+    };
+    // Whoever had the lock first has undone it.
+    let _owner = Owner::take_to_undo(&kernel, is_left);
+    let Some(state) = journal::load(path)?.filter(|state| !is_of_another(state)) else { return Ok(None) };
+    super::undo_and_forget(&mut kernel, &state, path).map(Some)
 }
 
 /// Waits until standard input ends, which is the end of whoever started this process with
@@ -113,5 +129,34 @@ pub fn await_end() {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => break,
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::restore::VERSION;
+    use crate::system;
+
+    #[test]
+    fn what_another_who_lives_has_written_down_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let (kernel, own) = (Linux::new(), std::process::id());
+        let state = State {
+            version: VERSION,
+            boot: journal::boot(&kernel),
+            manager: system::identify(&kernel, own, own).unwrap(),
+            threads: Vec::new(),
+            processes: Vec::new(),
+            changes: Vec::new(),
+            given: Vec::new(),
+            died: false,
+        };
+        std::fs::write(&path, serde_json::to_vec(&state).unwrap()).unwrap();
+        assert!(undo_of(&path, own + 1).unwrap().is_none() && path.exists());
+        assert!(undo_of(&path, own).unwrap().is_some() && !path.exists());
     }
 }

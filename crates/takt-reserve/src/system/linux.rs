@@ -339,7 +339,9 @@ impl Kernel for Linux {
 
     fn is_alive(&self, thread: &Identity) -> bool {
         self.held.is_alive(thread).unwrap_or_else(|| {
-            start_ticks(thread.pid, thread.tid).is_ok_and(|ticks| ticks == thread.start_ticks)
+            // Who has ended and is not reaped holds nothing any more.
+            Stat::of_thread(thread.pid, thread.tid)
+                .is_some_and(|stat| stat.is_alive() && stat.start_ticks() == Some(thread.start_ticks))
         })
     }
 
