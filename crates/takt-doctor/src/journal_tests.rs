@@ -1,6 +1,7 @@
 use super::*;
 use crate::setting::{Scope, Setting};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A thread of this process that sleeps, to try things with.
 struct Asleep {
@@ -42,6 +43,12 @@ impl Drop for Asleep {
     }
 }
 
+/// A journal has the lock on the machine's settings.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn names() -> (String, String) {
     let own = std::process::id();
     let read = |path: String| std::fs::read_to_string(path).unwrap().trim().to_owned();
@@ -63,6 +70,7 @@ fn all(cpu: usize) -> Vec<Setting> {
 
 #[test]
 fn a_thread_is_changed_and_put_back_whole() {
+    let _one = one_at_a_time();
     let _machine = crate::alone();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tried/state.json");
@@ -104,6 +112,7 @@ fn a_thread_is_changed_and_put_back_whole() {
 /// was there.
 #[test]
 fn slack_survives_a_real_time_policy() {
+    let _one = one_at_a_time();
     let _machine = crate::alone();
     let folder = tempfile::tempdir().unwrap();
     let asleep = Asleep::start();
@@ -125,6 +134,7 @@ fn slack_survives_a_real_time_policy() {
 
 #[test]
 fn what_a_killed_search_left_is_taken_back_by_the_next() {
+    let _one = one_at_a_time();
     let _machine = crate::alone();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.json");
@@ -167,6 +177,7 @@ fn what_a_killed_search_left_is_taken_back_by_the_next() {
 
 #[test]
 fn what_was_made_meanwhile_loses_what_it_inherited() {
+    let _one = one_at_a_time();
     let _machine = crate::alone();
     let folder = tempfile::tempdir().unwrap();
     let online = takt_rt::placement::online().unwrap();
@@ -210,6 +221,7 @@ fn what_was_made_meanwhile_loses_what_it_inherited() {
 
 #[test]
 fn files_that_are_no_settings_are_not_written() {
+    let _one = one_at_a_time();
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = Journal::begin(&folder.path().join("state.json")).unwrap();
     let foreign = [
