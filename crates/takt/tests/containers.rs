@@ -17,13 +17,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use ros2::compare::measured;
-use ros2::managed::Managed;
+use ros2::managed::{Managed, scheduling};
 use ros2::{CHAINS, Truth};
 use serde_json::Value;
 use takt::{TAKT, alone, has, missing, refusal, root, stderr, stdout, wait_for};
 
 /// The robot is managed for so long: for most of it the manager learns.
-const SECONDS: &str = "10";
+const SECONDS: &str = "15";
 /// The robot's programs by container: what plans sits by itself, so that goals and commands go from
 /// one to the other and back.
 const CONTAINERS: [(&str, &str); 2] = [("robot", "base serve fusion mixed pipes"), ("planner", "plan")];
@@ -229,14 +229,6 @@ fn book_line(page: &str, words: &str) -> String {
 
 fn threads_of(pids: &[u32]) -> impl Iterator<Item = (u32, u32)> {
     pids.iter().flat_map(|&pid| takt_rt::procfs::threads(pid).map(move |tid| (pid, tid)))
-}
-
-/// The scheduler's fields of a thread's `stat`: policy and real-time priority (the 41st and the
-/// 40th), nice value.
-fn scheduling(pid: u32, tid: u32) -> Option<[String; 3]> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    Some([38, 37, 16].map(|field| fields[field].to_owned()))
 }
 
 /// Threads of these processes with a reservation, by the numbers that this machine has for them.

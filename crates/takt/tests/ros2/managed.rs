@@ -186,12 +186,15 @@ pub fn run_and_kill(
 
 /// Whether a thread of a process is not scheduled as usual: the test system asks for nothing else.
 fn is_real_time(pid: u32) -> bool {
-    takt_rt::procfs::threads(pid).any(|tid: u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-        // The 41st field is the policy; the second, in brackets, may hold anything.
-        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-        fields.split_whitespace().nth(38).is_some_and(|policy| policy != "0")
-    })
+    takt_rt::procfs::threads(pid).any(|tid| scheduling(pid, tid).is_some_and(|[policy, ..]| policy != "0"))
+}
+
+/// The scheduler's fields of a thread's `stat`: policy and real-time priority (the 41st and the
+/// 40th), nice value.
+pub fn scheduling(pid: u32, tid: u32) -> Option<[String; 3]> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some([38, 37, 16].map(|field| fields[field].to_owned()))
 }
 
 fn children_of(pid: u32) -> Vec<u32> {
