@@ -39,11 +39,12 @@ for program; do
       container=$prefix/lib/rclcpp_components/component_container
       [ ! -x $container ] || TAKT_TRUTH_PROCESS=pipes $container --ros-args -r __node:=pipes &
     done
-    "$nodes" load /pipes truth::Camera truth::Rectify truth::Detect &
+    "$nodes" load /pipes truth::Camera truth::Rectify truth::Detect
   else
     TAKT_TRUTH_PROCESS=$program "$nodes" $program &
   fi
 done
+echo all there
 wait"#;
 /// A daemon takes seconds to start.
 const START: Duration = Duration::from_secs(60);
@@ -293,7 +294,7 @@ impl Running {
             let logs = || docker.output_of(&["logs", name]);
             let running = docker.output_of(&["ps", "-q", "--filter", &format!("name={name}")]);
             assert!(!running.is_empty(), "the container ended: {}", logs());
-            (Truth::read(truth).runs.len() > 100).then_some(())
+            (logs().contains("all there") && Truth::read(truth).runs.len() > 100).then_some(())
         });
         let reported = docker.output_of(&["top", name, "-eo", "pid"]);
         let pids: Vec<u32> = reported.lines().filter_map(|line| line.trim().parse().ok()).collect();
