@@ -159,7 +159,7 @@ fn what_another_user_planted_is_neither_followed_nor_believed() {
     refused("others may write");
     fs::set_permissions(&state, fs::Permissions::from_mode(0o644)).unwrap();
     if chown(&state, Some(65_534), None).is_err() {
-        eprintln!("SKIPPED: a second user needs root");
+        takt_witness::skip!("a second user needs root");
         return;
     }
     refused("the file of user 65534");
@@ -191,12 +191,12 @@ fn a_real_setting_goes_there_and_back() {
         }
     }
     let Ok(before) = fs::read_to_string(KNOB) else {
-        eprintln!("SKIPPED: no {KNOB}");
+        takt_witness::skip!("no {KNOB}");
         return;
     };
     let restore = Restore(before.clone());
     if let Err(refusal) = fs::write(KNOB, &before) {
-        eprintln!("SKIPPED: {KNOB}: {refusal}");
+        takt_witness::skip!("{KNOB}: {refusal}");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

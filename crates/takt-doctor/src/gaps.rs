@@ -271,7 +271,7 @@ mod tests {
         }) {
             Ok(pest) => pest,
             Err(refusal) => {
-                eprintln!("SKIPPED: {refusal}");
+                takt_witness::skip!("{refusal}");
                 return;
             }
         };

@@ -97,7 +97,7 @@ fn a_thread_is_changed_and_put_back_whole() {
         // Nice values are raised by anybody and lowered by who may.
         if asleep.shown() != before {
             assert_eq!(asleep.shown().0.nice, 5);
-            return eprintln!("SKIPPED: no right to lower a nice value");
+            return takt_witness::skip!("no right to lower a nice value");
         }
     }
     for action in &actions {
@@ -125,7 +125,7 @@ fn slack_survives_a_real_time_policy() {
     let actions = fifo.resolve(Some(asleep.scope)).unwrap();
     journal.note(&actions).unwrap();
     if let Err(why) = journal.set(&actions[0]) {
-        return eprintln!("SKIPPED: {why}");
+        return takt_witness::skip!("{why}");
     }
     journal.unset(&actions[0]).unwrap();
     assert_eq!(asleep.shown(), before);
@@ -182,7 +182,7 @@ fn what_was_made_meanwhile_loses_what_it_inherited() {
     let folder = tempfile::tempdir().unwrap();
     let online = takt_rt::placement::online().unwrap();
     if online.len() < 2 {
-        return eprintln!("SKIPPED: needs two CPUs");
+        return takt_witness::skip!("needs two CPUs");
     }
     let (mut journal, _) = Journal::begin(&folder.path().join("state.json")).unwrap();
     let only = CpuSet::single(online.iter().last().unwrap()).unwrap();

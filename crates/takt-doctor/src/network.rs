@@ -158,7 +158,7 @@ mod tests {
     fn another_namespaces_devices_are_not_reported() {
         let namespace = match net::Namespace::new() {
             Ok(namespace) => namespace,
-            Err(error) => return eprintln!("SKIPPED: no network namespace: {error}"),
+            Err(error) => return takt_witness::skip!("no network namespace: {error}"),
         };
         // /sys still shows the devices of the machine there.
         let shown = namespace.run(|| with_device(&Tree::new(std::path::Path::new("/")))).unwrap();

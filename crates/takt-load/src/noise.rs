@@ -199,7 +199,7 @@ mod tests {
         let parent = std::thread::spawn(|| {
             let policy = Policy::Fifo { priority: 3 };
             if let Err(refusal) = policy.apply(0) {
-                eprintln!("SKIPPED in part: {refusal}");
+                takt_witness::skip!("in part: {refusal}");
             } else {
                 // Children of this thread inherit FIFO: drop the flag that stops that.
                 let parameters = libc::sched_param { sched_priority: 3 };

@@ -22,7 +22,9 @@ const NAME: &str = "partition_roots_reserve_and_restore_in_a_guest";
 const KERNEL: &str = "6.12";
 
 fn main() -> ExitCode {
-    harness::run(NAME, test)
+    harness::run(NAME, || {
+        test().inspect_err(|why| takt_witness::note(env!("CARGO_PKG_NAME"), NAME, &why.to_string()))
+    })
 }
 
 /// `Err`: why not here.
@@ -68,10 +70,9 @@ fn supply(kernel: Kernel) -> Result<(), Box<dyn std::error::Error>> {
 /// What a test program of this crate says in a guest, where all its tests pass.
 fn reported_in_guest(kernel: Kernel, name: &str) -> Result<[String; 2], Box<dyn std::error::Error>> {
     let program = format!("/usr/local/bin/{name}");
-    let host = built(name)
-        .ok_or_else(|| format!("the program of tests/{name}.rs is not built: run all tests of the crate"))?;
+    let host = built("it").ok_or("the program of tests/it is not built: run all tests of the crate")?;
     let directory = tempfile::tempdir().unwrap();
-    let job = Job::new(name, &program, &["--nocapture", "--test-threads", "1"]);
+    let job = Job::new(name, &program, &[&format!("{name}::"), "--nocapture", "--test-threads", "1"]);
     let outcome = run_in_guest(
         &GuestRun {
             settings: Settings { cpus: 2, memory_mib: 1024, ..Settings::default() },

@@ -10,7 +10,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../tests/made.rs"]
+#[path = "../tests/made/mod.rs"]
 mod made;
 
 use std::path::Path;

@@ -30,7 +30,11 @@ fn main() -> ExitCode {
         Some("comedi") => comedi(),
         Some("offline") => offline(),
         Some("hold") => hold(),
-        _ => return harness::run(NAME, test),
+        _ => {
+            return harness::run(NAME, || {
+                test().inspect_err(|why| takt_witness::note(env!("CARGO_PKG_NAME"), NAME, &why.to_string()))
+            });
+        }
     }
     ExitCode::SUCCESS
 }

@@ -262,8 +262,8 @@ pub struct Loop {
     pub records: Producer<CycleRecord>,
 }
 
-/// The loop. It allocates nothing (`tests/quiet.rs` counts); its system calls are its sleep, those
-/// of the wire, and a futex call where a reader is in the cache.
+/// The loop. It allocates nothing (`tests/it/quiet.rs` counts); its system calls are its sleep,
+/// those of the wire, and a futex call where a reader is in the cache.
 pub fn cycles(parts: Loop, shared: &MotionState) -> Finished {
     let mut parts = parts;
     let turned = turn(&mut parts, shared);

@@ -228,7 +228,7 @@ mod tests {
     fn in_a_namespace_the_socket_knows_what_sysfs_does_not() {
         let namespace = match Namespace::new() {
             Ok(namespace) => namespace,
-            Err(error) => return eprintln!("SKIPPED: no network namespace: {error}"),
+            Err(error) => return takt_witness::skip!("no network namespace: {error}"),
         };
         let (seen, lo) = namespace.run(|| (names(), interface("lo").unwrap())).unwrap();
         assert_eq!(seen, ["lo"], "nothing of the host's");

@@ -339,7 +339,7 @@ mod tests {
     /// the first. `None` where the machine does not let the test decide.
     fn calls_of_late_cycles(policy: Policy) -> Option<(u64, Option<i64>)> {
         if let Err(refusal) = std::thread::spawn(move || policy.apply(0)).join().unwrap() {
-            eprintln!("SKIPPED: {refusal}");
+            takt_witness::skip!("{refusal}");
             return None;
         }
         let outcome = crate::proof::system_calls_beyond(&[libc::SYS_sched_getscheduler], move || {
@@ -353,7 +353,7 @@ mod tests {
         match outcome {
             Ok(calls) => Some((calls.calls, calls.first)),
             Err(error) => {
-                eprintln!("SKIPPED: no seccomp filter: {error}");
+                takt_witness::skip!("no seccomp filter: {error}");
                 None
             }
         }
@@ -379,7 +379,7 @@ mod tests {
         // Changed from outside while the loop runs, as a manager or chrt(1) does.
         let fifo = Policy::Fifo { priority: 3 };
         if let Err(refusal) = std::thread::spawn(move || fifo.apply(0)).join().unwrap() {
-            return eprintln!("SKIPPED: {refusal}");
+            return takt_witness::skip!("{refusal}");
         }
         std::thread::spawn(move || {
             assert!(!policy::yield_to_equals());

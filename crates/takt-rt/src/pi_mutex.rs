@@ -384,7 +384,7 @@ mod tests {
     fn a_bounded_wait_is_one_on_the_monotonic_clock_by_the_kernels_own_word() {
         let waits = |mutex: &PiMutex<()>, timeout| drop(mutex.lock_for(timeout));
         let Some(operation) = futex_operation_of_a_waiter(Duration::from_secs(20), waits) else {
-            eprintln!("SKIPPED: the kernel does not show the system call of a waiting thread");
+            takt_witness::skip!("the kernel does not show the system call of a waiting thread");
             return;
         };
         let by_wall_clock = operation & i64::from(libc::FUTEX_CLOCK_REALTIME) != 0;
@@ -394,8 +394,8 @@ mod tests {
                 assert!(plain == i64::from(FUTEX_LOCK_PI2) && !by_wall_clock, "{operation:#x}")
             }
             WaitClock::WallClock => {
-                eprintln!(
-                    "SKIPPED in part: kernel or C library has no monotonic wait with priority inheritance"
+                takt_witness::skip!(
+                    "in part: kernel or C library has no monotonic wait with priority inheritance"
                 );
                 assert!(plain == i64::from(libc::FUTEX_LOCK_PI) || by_wall_clock, "{operation:#x}");
             }
@@ -445,7 +445,7 @@ mod tests {
                 }
             });
             if let Err(refusal) = receive.recv().unwrap() {
-                eprintln!("SKIPPED: {refusal}");
+                takt_witness::skip!("{refusal}");
                 drop(guard);
                 return;
             }

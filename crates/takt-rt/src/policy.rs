@@ -390,7 +390,7 @@ mod tests {
                 Err(Error::Refused { cause, fix, .. }) => {
                     assert_ne!(cause, Cause::Unknown);
                     assert!(!fix.is_empty());
-                    eprintln!("SKIPPED: {text} not granted here: {cause}");
+                    takt_witness::skip!("{text} not granted here: {cause}");
                 }
                 Err(other) => panic!("{other}"),
             }
@@ -421,7 +421,7 @@ mod tests {
     fn a_bound_thread_cannot_reserve_and_is_reported_why() {
         let online = placement::online().unwrap();
         if online.len() < 2 {
-            eprintln!("SKIPPED: needs two CPUs");
+            takt_witness::skip!("needs two CPUs");
             return;
         }
         let refusal = std::thread::spawn(|| {

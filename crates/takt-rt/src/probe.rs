@@ -155,7 +155,7 @@ mod tests {
             Err(error @ Error::Program { .. })
                 if std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none_or(|value| value != "1") =>
             {
-                eprintln!("SKIPPED: {error}");
+                takt_witness::skip!("{error}");
             }
             Err(error) => panic!("{error}"),
         }

@@ -30,7 +30,7 @@ fn library_thread() -> (i32, mpsc::Sender<()>, std::thread::JoinHandle<()>) {
 fn library_threads_get_the_fallback_and_others_keep_theirs() {
     let fallback = Policy::RoundRobin { priority: 2 };
     if let Err(refusal) = std::thread::spawn(move || fallback.apply(0)).join().unwrap() {
-        eprintln!("SKIPPED: {refusal}");
+        takt_witness::skip!("{refusal}");
         return;
     }
     // The harness's own threads are none of the run's.

@@ -88,7 +88,7 @@ fn live(path: &Path) -> Result<(), crate::Error> {
 /// many samples it said were safe, and whether it came to its end.
 fn process(path: &Path, kill: u64) -> (u64, bool) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "kills_tests::child", "--ignored", "--nocapture"])
+        .args(["--exact", "kills_tests::child", "--nocapture"])
         .env(FOLDER, path)
         .env(STEP, kill.to_string())
         .stderr(Stdio::piped())
@@ -102,7 +102,6 @@ fn process(path: &Path, kill: u64) -> (u64, bool) {
 }
 
 #[test]
-#[ignore = "the process that the tests below kill"]
 fn child() {
     let Some(path) = std::env::var_os(FOLDER) else { return };
     LEFT.store(std::env::var(STEP).unwrap().parse().unwrap(), Ordering::Relaxed);

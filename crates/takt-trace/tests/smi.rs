@@ -39,7 +39,11 @@ fn main() -> ExitCode {
     match job.as_deref() {
         Some("counted") => counted(),
         Some("uncounted") => uncounted(),
-        _ => return harness::run(NAME, test),
+        _ => {
+            return harness::run(NAME, || {
+                test().inspect_err(|why| takt_witness::note(env!("CARGO_PKG_NAME"), NAME, &why.to_string()))
+            });
+        }
     }
     ExitCode::SUCCESS
 }

@@ -85,7 +85,7 @@ fn there(program: &str, arguments: &[&str]) -> bool {
     let there = Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success());
     assert!(there || std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none(), "{program} {arguments:?}");
     if !there {
-        println!("SKIPPED: no {program} {arguments:?}");
+        takt_witness::skip!("no {program} {arguments:?}");
     }
     there
 }

@@ -82,7 +82,7 @@ mod tests {
     fn in_thread(test: fn()) {
         std::thread::spawn(move || {
             if AT_THE_END.apply(0).is_err() {
-                return eprintln!("SKIPPED: no right to real-time policies");
+                return takt_witness::skip!("no right to real-time policies");
             }
             Policy::Other { nice: 3 }.apply(0).unwrap();
             test();

@@ -227,7 +227,7 @@ fn a_search_that_is_ended_keeps_what_was_measured_and_credits_nothing_else() {
 /// The rates behind the short tests, on many machines.
 #[test]
 #[ignore = "half a minute"]
-fn rates_over_many_seeds() {
+fn campaign_rates_over_many_seeds() {
     for drift in [1.0, 1.5, 4.0] {
         let (wrong, reported) = credited(0..400, seeded, drift);
         println!(

@@ -32,7 +32,7 @@ fn library() -> Option<&'static Path> {
                         std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none(),
                         "TAKT_REQUIRE_OUTSIDE is set and cc does not compile: {outcome:?}"
                     );
-                    eprintln!("SKIPPED: no C compiler: {outcome:?}");
+                    takt_witness::skip!("no C compiler: {outcome:?}");
                     None
                 }
             }

@@ -204,7 +204,7 @@ const MOST_GRACE_NS: u64 = 500_000;
 ///
 /// After the bring-up nothing here allocates, takes a lock other than the cache's, or blocks, but
 /// for the wire's own system calls and the waits that the configuration allows (see
-/// `tests/control.rs`, which counts both).
+/// `tests/it/control.rs`, which counts both).
 pub struct Port {
     cyclic: Cyclic,
     status_cycles: u64,

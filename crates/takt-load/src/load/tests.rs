@@ -16,7 +16,7 @@ fn has(tool: &str, argument: &str) -> bool {
         Ok(_) => true,
         Err(reason) => {
             assert!(std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none_or(|value| value != "1"), "{reason}");
-            eprintln!("SKIPPED: {reason}");
+            takt_witness::skip!("{reason}");
             false
         }
     }
@@ -82,7 +82,7 @@ fn the_real_stress_ng_proves_its_work_and_leaves_nothing() {
         let path = scratch.path().to_owned();
         move || {
             if let Err(refusal) = (Policy::Fifo { priority: 2 }).apply(0) {
-                eprintln!("SKIPPED in part: {refusal}");
+                takt_witness::skip!("in part: {refusal}");
             } else {
                 let parameters = libc::sched_param { sched_priority: 2 };
                 // Drops the flag that would keep children from inheriting.
@@ -175,7 +175,7 @@ fn built_in_components_prove_their_work() {
     let profile = Profile { name: "b".into(), require_tools: true, components };
     let load = match Load::start(&profile, scratch.path()) {
         Err(LoadError::File { component: "disk", source, .. }) if source.to_string().contains("tmpfs") => {
-            eprintln!("SKIPPED: the scratch folder is in memory");
+            takt_witness::skip!("the scratch folder is in memory");
             return;
         }
         outcome => outcome.unwrap(),
@@ -361,7 +361,7 @@ fn gpu_child() {
 fn gpu_tools(emulated: bool) -> Option<Tools> {
     let mut arguments: Vec<String> = [format!("{CHILD}=gpu")].into();
     if emulated {
-        let emulator = takt_gpu::testing::emulator().inspect_err(|why| eprintln!("SKIPPED: {why}")).ok()?;
+        let emulator = takt_gpu::testing::emulator().inspect_err(|why| takt_witness::skip!("{why}")).ok()?;
         let environment = emulator.environment("");
         arguments.extend(environment.map(|(name, value)| format!("{name}={}", value.display())));
     } else {

@@ -234,7 +234,7 @@ mod tests {
     fn a_program_runs_as_the_user_given_and_can_reach_its_session() {
         // SAFETY: geteuid has no preconditions.
         if unsafe { libc::geteuid() } != 0 {
-            eprintln!("SKIPPED: needs root");
+            takt_witness::skip!("needs root");
             return;
         }
         let account = Account::numbered(65_534, Some(65_534));

@@ -13,7 +13,7 @@ pub(crate) fn onnxruntime() -> Option<Engine> {
         Err(error) => {
             let required = std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_some_and(|value| value == "1");
             assert!(!required, "TAKT_REQUIRE_OUTSIDE=1, but {error}");
-            eprintln!("SKIPPED: {error}");
+            takt_witness::skip!("{error}");
             None
         }
     }
@@ -89,7 +89,7 @@ fn a_provider_that_is_absent_is_refused_with_the_way_out() {
         let config = EngineConfig { provider, ..EngineConfig::default() };
         let engine = Engine::open(&config).unwrap();
         match engine.load(&ModelSource::from("builtin:selfie_landscape_144x256"), None) {
-            Ok(_) => eprintln!("SKIPPED: this machine has {provider:?}"),
+            Ok(_) => takt_witness::skip!("this machine has {provider:?}"),
             Err(error) => {
                 let message = error.to_string();
                 assert!(matches!(error, EngineError::Provider { .. }), "{message}");

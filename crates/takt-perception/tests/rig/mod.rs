@@ -27,7 +27,9 @@ const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Becomes a worker where a rig started this process; does nothing else.
-pub fn be_worker() {
+/// The worker's entry. It does nothing unless a test started it.
+#[test]
+fn worker_process() {
     if let Some(kind) = std::env::var_os(IS_WORKER) {
         let code = if kind == "device" { worker::run(&judges) } else { worker::run(&stand_in::judges) };
         std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
@@ -44,7 +46,9 @@ pub fn program(fault: &str, environment: impl IntoIterator<Item = (&'static str,
     }
     Program {
         path: std::env::current_exe().expect("the test program"),
-        arguments: ["worker_process", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).into(),
+        arguments: ["rig::worker_process", "--exact", "--nocapture", "--test-threads=1"]
+            .map(Into::into)
+            .into(),
         variables,
     }
 }

@@ -62,7 +62,7 @@ fn what_another_user_wrote_is_neither_read_nor_followed() {
         refused(&mut sim, "the file of user 65534");
         chown(&path, Some(0), None).unwrap();
     } else {
-        eprintln!("SKIPPED the part that needs root: a file of another user");
+        takt_witness::skip!("in part: needs root: a file of another user");
     }
     assert_eq!(restore(&mut sim, &path).unwrap(), Some(Restored::default()));
 }
@@ -188,7 +188,7 @@ fn settings_of_the_machine_have_one_owner_and_a_killed_one_is_undone_by_the_next
 #[test]
 fn a_lock_that_root_cannot_have_and_a_link_in_its_place_stop_everything() {
     if !journal::is_root() {
-        eprintln!("SKIPPED: for others the kernel keeps settings as they are");
+        takt_witness::skip!("for others the kernel keeps settings as they are");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -74,13 +74,13 @@ mod tests {
         let path = Path::new(crate::ADMISSION_FILE);
         let writers = match Writers::of(path) {
             Ok(writers) => writers,
-            Err(error) => return eprintln!("SKIPPED: fanotify: {error}"),
+            Err(error) => return takt_witness::skip!("fanotify: {error}"),
         };
         assert_eq!(writers.last(), None);
         // What is there is written once more.
         let now = std::fs::read_to_string(path).unwrap();
         if let Err(error) = std::fs::write(path, now.trim()) {
-            return eprintln!("SKIPPED: {error}");
+            return takt_witness::skip!("{error}");
         }
         assert_eq!(writers.last(), None);
         let mut other = std::process::Command::new("sh")

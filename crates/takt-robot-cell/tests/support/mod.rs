@@ -60,8 +60,10 @@ pub fn config(cameras: usize) -> CellConfig {
 /// Set for the processes that [`worker`] starts.
 pub const IS_WORKER: &str = "TAKT_TEST_IS_WORKER";
 
-/// Becomes the perception process of a cell that was started with [`worker`]; does nothing else.
-pub fn be_worker() {
+/// The perception process of a cell that was started with [`worker`]. It does nothing unless a test
+/// started it.
+#[test]
+fn worker_process() {
     if let Some(kind) = std::env::var_os(IS_WORKER) {
         let code = if kind == "device" { worker::run(&judges) } else { worker::run(&stand_in::judges) };
         std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
@@ -80,7 +82,9 @@ pub fn on_device() -> Program {
 pub fn worker(fault: &str) -> Program {
     Program {
         path: std::env::current_exe().expect("the test program"),
-        arguments: ["worker_process", "--exact", "--nocapture", "--test-threads=1"].map(Into::into).into(),
+        arguments: ["support::worker_process", "--exact", "--nocapture", "--test-threads=1"]
+            .map(Into::into)
+            .into(),
         variables: vec![
             (IS_WORKER.into(), "stand-in".into()),
             (takt_perception::process::FAULT_VARIABLE.into(), fault.into()),

@@ -14,7 +14,7 @@ const TRACEPOINTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../takt-ros/test
 /// Says why a test cannot run here; fails where it must.
 pub fn skip(why: &str) {
     assert!(std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_none(), "{why}");
-    println!("SKIPPED: {why} (tools/install-outside gets lttng-tools, liblttng-ust-dev and gcc)");
+    takt_witness::skip!("{why} (tools/install-outside gets lttng-tools, liblttng-ust-dev and gcc)");
 }
 
 /// LTTng with a session, and the program to be recorded; everything goes when this is dropped.

@@ -15,7 +15,7 @@ fn follower() -> Option<KernelFollower> {
             | TraceError::NoTracefs { .. }
             | TraceError::Lockdown { .. }),
         ) => {
-            eprintln!("SKIPPED: {error}");
+            takt_witness::skip!("{error}");
             None
         }
         Err(error) => panic!("{error}"),

@@ -389,7 +389,7 @@ proptest! {
 fn skipped(reason: &str) {
     let required = std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_some_and(|value| value == "1");
     assert!(!required, "TAKT_REQUIRE_OUTSIDE=1, but {reason}");
-    eprintln!("SKIPPED: {reason}");
+    takt_witness::skip!("{reason}");
 }
 
 /// A shell script in a mount namespace of its own, where tracefs is mounted whether it is outside
@@ -408,12 +408,12 @@ fn with_tracefs(tool: &str, script: &str, folder: &Path) -> Option<String> {
             return Some(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         Ok(output) => {
-            eprintln!(
-                "SKIPPED: {tool} may not record here: {}",
+            takt_witness::skip!(
+                "{tool} may not record here: {}",
                 String::from_utf8_lossy(&output.stderr).trim()
             );
         }
-        Err(error) => eprintln!("SKIPPED: unshare: {error}"),
+        Err(error) => takt_witness::skip!("unshare: {error}"),
     }
     None
 }

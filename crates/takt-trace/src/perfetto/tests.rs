@@ -425,7 +425,7 @@ fn perfettos_own_messages_read_it() {
             !required,
             "TAKT_REQUIRE_OUTSIDE=1, but Python has no module perfetto: tools/install-outside"
         );
-        eprintln!("SKIPPED: Python has no module perfetto: pip install perfetto");
+        takt_witness::skip!("Python has no module perfetto: pip install perfetto");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -260,7 +260,7 @@ mod tests {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(own) = UdpSocket::bind(address) else { continue };
             let endpoint = Endpoint::Udp { port: own.local_addr().unwrap().port() };
-            let Ok(mut tap) = Tap::open(&endpoint) else { return eprintln!("SKIPPED: no CAP_NET_RAW") };
+            let Ok(mut tap) = Tap::open(&endpoint) else { return takt_witness::skip!("no CAP_NET_RAW") };
             let robot = UdpSocket::bind(address).unwrap();
             let other = UdpSocket::bind(address).unwrap();
             robot.send_to(b"state", own.local_addr().unwrap()).unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::Value;
 
-const TEST: &str = env!("CARGO_CRATE_NAME");
+const HEADER: &str = "# Renewed by: TAKT_GOLDEN=renew cargo test -p takt --test it NAME, with the name of the test that failed. See golden.rs.\n";
 
 /// Types by place. `run.measures[].name` is a key of the objects in an array.
 pub type Shape = BTreeMap<String, BTreeSet<String>>;
@@ -229,8 +229,7 @@ impl Golden {
             known.extend(kinds.iter().cloned());
         }
         all.retain(|place, _| !self.is_data(place));
-        let mut text =
-            format!("# Renewed by: TAKT_GOLDEN=renew cargo test -p takt --test {TEST}. See golden.rs.\n");
+        let mut text = HEADER.to_owned();
         for (place, kinds) in &all {
             let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();
             writeln!(text, "{place}  {}", kinds.join("|")).unwrap();
@@ -248,7 +247,7 @@ impl Golden {
         let reported = self.differences(seen);
         assert!(
             reported.is_empty(),
-            "{}: what users build on has changed:\n  {}\nIf that is meant: TAKT_GOLDEN=renew cargo test -p takt --test {TEST}, \
+            "{}: what users build on has changed:\n  {}\nIf that is meant: TAKT_GOLDEN=renew cargo test -p takt --test it NAME with the name of this test, \
              and a word in CHANGELOG.md. If it is chance: a line in FREEDOMS, with its reason.",
             self.name,
             reported.join("\n  ")

@@ -21,7 +21,7 @@ pub fn environment() -> Option<Vec<(String, String)>> {
     let message = String::from_utf8_lossy(&print.stderr).trim().to_owned();
     if print.status.code() == Some(3) {
         // Nothing to build it from: not required either.
-        eprintln!("SKIPPED: {message}");
+        takt_witness::skip!("{message}");
         return None;
     }
     if missing(&message, print.status.success()) {

@@ -302,7 +302,7 @@ pub fn missing(what: &str, there: bool) -> bool {
     if !there {
         let required = std::env::var_os("TAKT_REQUIRE_OUTSIDE").is_some_and(|value| value == "1");
         assert!(!required, "TAKT_REQUIRE_OUTSIDE=1, but {what}");
-        eprintln!("SKIPPED: {what}");
+        takt_witness::skip!("{what}");
     }
     !there
 }

@@ -1,0 +1,12 @@
+//! The integration tests of takt-gpu, as one program: each file is a module.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod device;
+mod faults;
+mod nvrtc;
+mod steady;
+
+use takt_rt::proof::AllocationCounter;
+
+#[global_allocator]
+static ALLOCATOR: AllocationCounter = AllocationCounter;

@@ -1,0 +1,11 @@
+//! The integration tests of takt-rt, as one program: each file is a module.
+//! A test that changes its whole process has a program of its own beside this folder.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod exchange_stress;
+mod steady_state;
+
+use takt_rt::proof::AllocationCounter;
+
+#[global_allocator]
+static ALLOCATOR: AllocationCounter = AllocationCounter;

@@ -1,0 +1,58 @@
+//! The integration tests of takt, as one program: each file is a module.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "../golden/hold.rs"]
+mod hold;
+#[path = "../../src/registry.rs"]
+mod kinds;
+#[cfg(feature = "store")]
+#[path = "../../../takt-query/tests/made/mod.rs"]
+mod made;
+#[path = "../../../takt-ros/tests/lttng/mod.rs"]
+mod recorder;
+#[path = "../ros2/mod.rs"]
+mod ros2;
+#[cfg(feature = "store")]
+#[path = "../s3/mod.rs"]
+mod s3;
+#[path = "../slurm/mod.rs"]
+mod slurm;
+#[path = "../takt/mod.rs"]
+mod takt;
+
+mod bench;
+mod book;
+mod campaign;
+mod containers;
+mod demo;
+mod ending;
+mod faults;
+mod frozen;
+mod gate;
+mod golden;
+mod gpu;
+mod habits;
+mod hostile;
+mod hostile_values;
+mod humanoid;
+mod kernels;
+mod lab;
+mod learn;
+mod lifecycle;
+mod lttng;
+mod manager;
+mod otlp;
+mod placement;
+mod query;
+mod refusals;
+mod registry;
+mod resume;
+mod ros2_truth;
+mod servo;
+mod simulate;
+mod store;
+mod trace;
+mod tune;
+mod view;
+mod watch;
+mod watch_others;

@@ -1,0 +1,225 @@
+//! `takt trace`: the kernel traced during a run, and a run that goes on where it cannot be.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::takt;
+
+use std::path::Path;
+use std::process::Command;
+
+use takt::{
+    TAKT, alone, json, missing, read_json, root, stderr, takt as run, traced_json, untraced, wait_for,
+};
+
+#[test]
+fn releases_are_matched_and_late_ones_have_a_cause() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let perfetto = runs.path().join("run.perfetto");
+    let output = run(["trace", "uav", "--seconds", "2", "--late-us", "60", "--json", "--runs"])
+        .arg(runs.path())
+        .arg("--perfetto")
+        .arg(&perfetto)
+        .output()
+        .unwrap();
+    let traced = traced_json(&output);
+    if untraced(&traced) {
+        assert!(!traced["run"]["verdict"].is_null(), "the run went on");
+        return;
+    }
+    let (releases, matched) = (traced["releases"].as_u64().unwrap(), traced["matched"].as_u64().unwrap());
+    assert!(releases > 300 && matched <= releases, "{traced}");
+    // Where nothing was lost, nearly all are there.
+    if traced["lost_events"] == 0 {
+        assert!(matched * 100 >= releases * 95, "{matched} of {releases}: {}", traced["unmatched"]);
+    }
+    let unmatched: u64 = traced["unmatched"].as_object().unwrap().values().filter_map(|n| n.as_u64()).sum();
+    assert_eq!(matched + unmatched, releases);
+    let names: Vec<&str> =
+        traced["segments_us"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
+    assert!(["timer", "wakeup", "switch", "execution"].iter().all(|name| names.contains(name)), "{names:?}");
+    let causes = traced["causes"].as_array().unwrap();
+    let counted: u64 = causes.iter().map(|cause| cause["count"].as_u64().unwrap()).sum();
+    assert_eq!(counted, traced["late"].as_u64().unwrap(), "a late release has no cause, or two: {causes:?}");
+    assert!(perfetto.metadata().unwrap().len() > 10_000);
+    let dir = Path::new(traced["run"]["run_dir"].as_str().unwrap());
+    assert_eq!(read_json(&dir.join("trace.json"))["releases"], releases);
+    assert!(read_json(&dir.join("hashes.json"))["trace.json"].is_string(), "the trace is not sealed");
+
+    // Beside an earlier one.
+    let again = run(["trace", "uav", "--seconds", "1", "--against"])
+        .arg(dir)
+        .arg("--runs")
+        .arg(runs.path())
+        .output()
+        .unwrap();
+    let message = takt::stdout(&again);
+    assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+    assert!(message.contains("before") && message.contains("hrtimer_expire_entry"), "{message}");
+    let none = run(["trace", "uav", "--against", "/nonexistent"]).output().unwrap();
+    assert_eq!(none.status.code(), Some(2), "{}", stderr(&none));
+    let poll = run(["trace", "daq", "--seconds", "1", "--runs"]).arg(runs.path()).output().unwrap();
+    assert!(stderr(&poll).contains("polls without releases"), "{}", stderr(&poll));
+}
+
+#[test]
+fn without_privileges_the_run_goes_on_untraced_and_says_so() {
+    let _machine = alone();
+    let home = tempfile::tempdir().unwrap();
+    let program = home.path().join("takt");
+    std::fs::copy(TAKT, &program).unwrap();
+    std::fs::copy(root().join("robots/cyclic.toml"), home.path().join("cyclic.toml")).unwrap();
+    for (path, mode) in [(home.path(), 0o777), (&program, 0o755), (&home.path().join("cyclic.toml"), 0o644)] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"])
+        .arg(&program)
+        .args(["trace", "cyclic.toml", "--seconds", "0.5", "--json", "--runs", "runs"])
+        .current_dir(home.path())
+        .output();
+    let Ok(output) = output else {
+        missing("setpriv does not run", false);
+        return;
+    };
+    if missing(
+        &format!("setpriv is not permitted: {}", stderr(&output)),
+        !stderr(&output).contains("setpriv:"),
+    ) {
+        return;
+    }
+    let traced = traced_json(&output);
+    let why = traced["untraced"].as_str().unwrap_or_else(|| panic!("traced without a privilege: {traced}"));
+    assert!(why.contains("root") || why.contains("CAP_") || why.contains("perf_event_paranoid"), "{why}");
+    assert!(traced["run"]["measures"][0]["us"]["count"].as_u64() > Some(0));
+    // The run directory says so too, and stays whole.
+    let dir = home.path().join(traced["run"]["run_dir"].as_str().unwrap());
+    assert_eq!(read_json(&dir.join("trace.json"))["untraced"], why);
+    assert!(read_json(&dir.join("hashes.json"))["trace.json"].is_string());
+    let against = run(["trace", "cyclic", "--against"]).arg(&dir).output().unwrap();
+    assert_eq!(against.status.code(), Some(2));
+    assert!(stderr(&against).contains("was not traced"), "{}", stderr(&against));
+}
+
+#[test]
+fn a_flight_recorder_keeps_the_worst_windows() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let recorded = |robot: &str, late_us: &str| {
+        run(["run", root().join("robots").join(robot).to_str().unwrap(), "--seconds", "2", "--json"])
+            .args(["--view", "none", "--flight-recorder", "--late-us", late_us, "--runs"])
+            .arg(runs.path())
+            .output()
+            .unwrap()
+    };
+    for robot in ["uav.toml", "cyclic.toml"] {
+        // Everything is later than nothing.
+        let output = recorded(robot, "0");
+        let traced = json(&output);
+        if untraced(&traced) {
+            return;
+        }
+        let late = traced["late"].as_u64().unwrap();
+        assert!(late > 300, "{robot}: {traced}");
+        let causes = traced["causes"].as_array().unwrap();
+        assert_eq!(causes.iter().map(|cause| cause["count"].as_u64().unwrap()).sum::<u64>(), late);
+        assert_eq!(traced["windows"].as_array().unwrap().len(), 20);
+        let dir = Path::new(traced["run"]["run_dir"].as_str().unwrap());
+        let hashes = read_json(&dir.join("hashes.json"));
+        for file in ["trace.json", "late.perfetto-trace"] {
+            assert!(hashes[file].is_string(), "{robot}: {file} is not sealed");
+            assert!(dir.join(file).metadata().unwrap().len() > 1000, "{robot}: {file}");
+        }
+    }
+    // The DAQ loop polls: nothing is released late.
+    let daq = recorded("daq.toml", "0");
+    assert_eq!(daq.status.code(), Some(2));
+    assert!(stderr(&daq).contains("polls without releases"), "{}", stderr(&daq));
+}
+
+#[test]
+fn the_cell_has_a_flight_recorder_too() {
+    let _machine = alone();
+    let runs = tempfile::tempdir().unwrap();
+    let robot = takt::patient_cell(runs.path(), "");
+    let output = run(["run", robot.to_str().unwrap(), "--seconds", "3", "--json", "--view", "none"])
+        .args(["--policy", "RR+RR", "--flight-recorder", "--late-us", "0", "--runs"])
+        .arg(runs.path())
+        .output()
+        .unwrap();
+    let traced = json(&output);
+    if untraced(&traced) {
+        return;
+    }
+    // The SSM task at 500 Hz, later than nothing each time; a busy machine skips some releases.
+    assert_eq!(traced["task"], "ssm", "{traced}");
+    let late = traced["late"].as_u64().unwrap();
+    assert!(late > 100, "{traced}");
+    let causes = traced["causes"].as_array().unwrap();
+    assert_eq!(causes.iter().map(|cause| cause["count"].as_u64().unwrap()).sum::<u64>(), late);
+    assert_eq!(traced["windows"].as_array().unwrap().len(), 20);
+    // Its response counts against its own deadline, and not against that of the reactions.
+    assert_eq!(traced["thresholds"]["response_ns"], 2_000_000, "{}", traced["thresholds"]);
+    assert_eq!(traced["thresholds"]["lateness_ns"], 0);
+    // The summary is the cell's own.
+    assert!(traced["run"]["reaction_ms"]["count"].as_u64() > Some(0), "{}", traced["run"]);
+    let dir = Path::new(traced["run"]["run_dir"].as_str().unwrap());
+    let hashes = read_json(&dir.join("hashes.json"));
+    for file in ["trace.json", "late.perfetto-trace"] {
+        assert!(hashes[file].is_string(), "{file} is not sealed");
+        assert!(dir.join(file).metadata().unwrap().len() > 1000, "{file}");
+    }
+    let pages = runs.path().join("report");
+    let report = run(["report"]).arg(dir).arg("--out").arg(&pages).output().unwrap();
+    assert_eq!(report.status.code(), Some(0), "{}", stderr(&report));
+    let page = std::fs::read_to_string(pages.join("report.md")).unwrap();
+    assert!(page.contains("Causes of late releases"), "{page}");
+}
+
+#[test]
+fn traces_of_other_tools_are_analysed_alike() {
+    let data = root().join("crates/takt-trace/tests/data");
+    let mut files = 0;
+    for file in ["cyclictest.perf.data", "cyclictest.trace6.dat"] {
+        let path = data.join(file);
+        let output =
+            run(["trace", "--thread", "cyclictest", "--json", "--file"]).arg(&path).output().unwrap();
+        let report = json(&output);
+        assert!(report["releases"].as_u64() > Some(10), "{file}: {report}");
+        assert!(report["matched"].as_u64() > Some(0), "{file}: {report}");
+        let none = run(["trace", "--thread", "nobody", "--file"]).arg(&path).output().unwrap();
+        assert!(stderr(&none).contains("no thread \"nobody\""), "{}", stderr(&none));
+        files += 1;
+    }
+    assert_eq!(files, 2);
+    let torn = run(["trace", "--thread", "x", "--file"]).arg(data.join("README.md")).output().unwrap();
+    assert_eq!(torn.status.code(), Some(2), "{}", stderr(&torn));
+}
+
+#[test]
+fn any_thread_that_runs_can_be_watched() {
+    let _machine = alone();
+    let robot = root().join("robots/cyclic.toml");
+    let runs = tempfile::tempdir().unwrap();
+    let mut command =
+        run(["run", robot.to_str().unwrap(), "--seconds", "60", "--noise", "4", "--json", "--runs"]);
+    command.arg(runs.path());
+    let mut other = takt::Beside::start(command);
+    let dir = other.line("stderr", "Run directory: ");
+    // The window opens once the noise runs.
+    wait_for("the window", || {
+        let run = read_json(&Path::new(&dir).join("run.json"));
+        run["measures"][0]["window_ns"].is_array().then_some(())
+    });
+    let output = run(["trace", "--thread", "takt-cyclic", "--seconds", "1", "--json"]).output().unwrap();
+    let message = stderr(&output);
+    other.signal(rustix::process::Signal::INT);
+    other.end();
+    if missing(&format!("the kernel cannot be traced here: {message}"), output.status.code() == Some(0)) {
+        return;
+    }
+    let report = json(&output);
+    assert_eq!(report["task"], "takt-cyclic");
+    assert!(report["releases"].as_u64() > Some(500), "{report}");
+    assert!(report["matched"].as_u64() > Some(400), "{report}");
+}
