@@ -471,7 +471,9 @@ impl CauseTable {
     /// Its rows, the most frequent first, each with whom it blames most often.
     pub fn rows(&self) -> Vec<CauseRow> {
         let named = |(row, names): &(CauseRow, BTreeMap<String, u64>)| {
-            let who = names.iter().max_by_key(|entry| entry.1).map_or(String::new(), |entry| entry.0.clone());
+            // A late release whose culprit was not seen blames nobody.
+            let named = names.iter().filter(|(name, _)| !name.is_empty());
+            let who = named.max_by_key(|entry| entry.1).map_or(String::new(), |entry| entry.0.clone());
             CauseRow { who, ..row.clone() }
         };
         let mut rows: Vec<CauseRow> = self.0.values().map(named).collect();

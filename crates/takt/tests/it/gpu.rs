@@ -18,8 +18,8 @@ use takt_gpu::testing::Emulator;
 use takt_robot_cell::lab::gpu_bench::Requirement;
 
 use takt::{
-    alone, folders, json, missing, patient_cell as config, refusal, stderr, takt as run, traced_json,
-    untraced,
+    alone, empty_cell, folders, json, missing, patient_cell as config, refusal, stderr, takt as run,
+    traced_json, untraced,
 };
 
 /// No CUDA driver has this path, so that these tests say the same on a machine with a GPU.
@@ -75,7 +75,7 @@ fn a_crash_of_the_perception_process_is_in_the_run_directory() {
     let Some(emulator) = emulator() else { return };
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
-    let config = config(folder.path(), &format!("[perception]\ndevice = \"cuda\"\n{BUDGET}"));
+    let config = empty_cell(folder.path(), &format!("[perception]\ndevice = \"cuda\"\n{BUDGET}"));
     let mut command = command(&config, folder.path(), "12");
     let output =
         command.envs(emulator.environment("")).env("TAKT_WORKER_FAULT", "abort@60").output().unwrap();

@@ -75,6 +75,19 @@ pub fn patient_cell(folder: &Path, perception: &str) -> PathBuf {
     path
 }
 
+/// The same cell with nobody in it, so that nothing but what a test plants stops the robot: a stop
+/// for a person who happens to stand there would hide the cause that the test looks for.
+pub fn empty_cell(folder: &Path, perception: &str) -> PathBuf {
+    let path = patient_cell(folder, perception);
+    let text = fs::read_to_string(&path).unwrap();
+    let mut cell = toml::from_str::<toml::Table>(&text).unwrap();
+    for camera in cell["cameras"].as_array_mut().unwrap() {
+        camera["source"]["scene"]["people"] = toml::Value::Array(Vec::new());
+    }
+    fs::write(&path, toml::to_string(&cell).unwrap()).unwrap();
+    path
+}
+
 /// `takt` with arguments.
 pub fn takt<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(args: I) -> Command {
     let mut command = Command::new(TAKT);
