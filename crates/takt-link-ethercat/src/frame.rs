@@ -4,6 +4,8 @@
 //! The master `ethercrab` sends one datagram a frame through its public interface; a cycle wants
 //! several in one. Nothing here allocates, and nothing panics on any bytes.
 
+mod carried;
+
 /// EtherType of EtherCAT.
 pub const ETHERCAT: u16 = 0x88A4;
 /// Longest Ethernet frame, without tag and checksum: 14 bytes of header and 1500 of data.
@@ -98,16 +100,20 @@ impl Datagram<'_> {
 
     /// The address without what each device counts up.
     pub(crate) fn lasting_address(&self) -> u32 {
-        match self.command {
-            command::APRD
-            | command::APWR
-            | command::APRW
-            | command::BRD
-            | command::BWR
-            | command::BRW
-            | command::ARMW => u32::from(self.register()) << 16,
-            _ => self.address,
-        }
+        lasting(self.command, self.address)
+    }
+}
+
+fn lasting(command: u8, address: u32) -> u32 {
+    match command {
+        command::APRD
+        | command::APWR
+        | command::APRW
+        | command::BRD
+        | command::BWR
+        | command::BRW
+        | command::ARMW => address & 0xFFFF_0000,
+        _ => address,
     }
 }
 
@@ -138,8 +144,8 @@ pub fn identity(bytes: &[u8]) -> Option<Identity> {
     (count > 0).then(|| Identity { key: key.finish(), kind: kind.finish(), cyclic })
 }
 
-/// The datagrams of an Ethernet frame, tagged (VLAN) or not, in their order; stops before one that
-/// reaches beyond the end.
+/// The datagrams of an Ethernet frame, with any number of VLAN tags or in UDP, in their order;
+/// stops before one that reaches beyond the end.
 #[derive(Debug, Clone)]
 pub struct Datagrams<'a> {
     rest: &'a [u8],
@@ -149,25 +155,57 @@ pub struct Datagrams<'a> {
 /// Reads the datagrams of an Ethernet frame; none where it is not EtherCAT.
 pub fn datagrams(frame: &[u8]) -> Datagrams<'_> {
     let none = Datagrams { rest: &[], more: false };
-    let Some(at) = ethercat_at(frame) else { return none };
-    let Some(header) = u16_at(frame, at) else { return none };
-    // Type 1: datagrams. Others are mailbox gateways and network variables.
-    if header >> 12 != 1 {
-        return none;
-    }
-    let length = usize::from(header & 0x07FF);
-    let rest = frame.get(at + 2..).unwrap_or_default();
+    let Some((at, length)) = payload(frame) else { return none };
+    let rest = frame.get(at..).unwrap_or_default();
     Datagrams { rest: &rest[..length.min(rest.len())], more: true }
 }
 
-/// Where the EtherCAT header begins; `None` for another protocol.
-fn ethercat_at(frame: &[u8]) -> Option<usize> {
-    let kind = |at: usize| frame.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
-    match kind(12)? {
-        ETHERCAT => Some(14),
-        // 802.1Q.
-        0x8100 if kind(16)? == ETHERCAT => Some(18),
-        _ => None,
+/// Where the datagrams of a frame begin and how long its EtherCAT header says they are; `None`
+/// where it has none.
+fn payload(frame: &[u8]) -> Option<(usize, usize)> {
+    let at = carried::find(frame)?.at;
+    let header = u16_at(frame, at)?;
+    // Type 1: datagrams. Others are mailbox gateways and network variables.
+    (header >> 12 == 1).then(|| (at + 2, usize::from(header & 0x07FF)))
+}
+
+/// Where the datagrams of a frame end by its EtherCAT header, which may be beyond the bytes that
+/// are there.
+pub(crate) fn ethercat_end(frame: &[u8]) -> Option<usize> {
+    payload(frame).map(|(at, length)| at + length)
+}
+
+/// A datagram's head, which is there even where a capture cut its data off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub command: u8,
+    pub index: u8,
+    /// Without what each device counts up.
+    pub lasting_address: u32,
+    /// Of its data.
+    pub length: u16,
+    /// `None` where the frame ends before it.
+    pub working_counter: Option<u16>,
+}
+
+/// The heads of a frame's datagrams, of one that a capture cut as far as they are there.
+pub(crate) fn heads(frame: &[u8], each: &mut dyn FnMut(Head)) {
+    let Some((start, length)) = payload(frame) else { return };
+    let end = (start + length).min(frame.len());
+    let mut rest = frame.get(start..end).unwrap_or_default();
+    while let Some(head) = rest.first_chunk::<10>() {
+        let word = u16::from_le_bytes([head[6], head[7]]);
+        let length = word & 0x07FF;
+        let whole = DATAGRAM_OVERHEAD + usize::from(length);
+        let address = u32::from_le_bytes([head[2], head[3], head[4], head[5]]);
+        each(Head {
+            command: head[0],
+            index: head[1],
+            lasting_address: lasting(head[0], address),
+            length,
+            working_counter: u16_at(rest, whole - 2),
+        });
+        rest = if word & 0x8000 != 0 { rest.get(whole..).unwrap_or_default() } else { &[] };
     }
 }
 
@@ -193,7 +231,7 @@ pub(crate) fn logical_address(bytes: &[u8]) -> Option<u32> {
 }
 
 pub(crate) fn is_ethercat(frame: &[u8]) -> bool {
-    ethercat_at(frame).is_some()
+    carried::find(frame).is_some()
 }
 
 /// Bit of the first source byte ("locally administered") that the first device sets: masters take a
@@ -202,7 +240,26 @@ pub(crate) const PASSED: u8 = 0x02;
 
 /// Whether a frame has been through the devices.
 pub(crate) fn has_passed(frame: &[u8]) -> bool {
-    frame.get(6).is_some_and(|byte| byte & PASSED != 0)
+    frame.get(6).is_some_and(|byte| byte & PASSED != 0) || is_udp_answer(frame)
+}
+
+/// Over UDP an answer may come from a gateway, which sends it from EtherCAT's port to the master's.
+fn is_udp_answer(frame: &[u8]) -> bool {
+    let ports = carried::find(frame).and_then(|carried| carried.ports);
+    ports.is_some_and(|(from, to)| from == ETHERCAT && to != ETHERCAT)
+}
+
+/// What distinguishes the masters of one network: the frame's source address without the bit of the
+/// first device. Over UDP both ends in either order, as a gateway answers from an address of its
+/// own.
+pub(crate) fn source(frame: &[u8]) -> u64 {
+    let number = |bytes: &[u8]| {
+        let place = |(at, byte): (usize, &u8)| u64::from(if at == 0 { byte & !PASSED } else { *byte });
+        bytes.iter().enumerate().map(place).fold(0, |sum, byte| sum << 8 | byte)
+    };
+    let address = |range| frame.get(range).map_or(0, number);
+    let udp = carried::find(frame).is_some_and(|carried| carried.ports.is_some());
+    if udp { address(6..12) ^ address(0..6) } else { address(6..12) }
 }
 
 impl<'a> Iterator for Datagrams<'a> {

@@ -19,6 +19,7 @@ pub mod arm;
 pub mod client;
 pub mod dashboard;
 mod error;
+mod final_stop;
 pub mod kinematics;
 mod outgoing;
 pub mod primary;

@@ -122,21 +122,24 @@ pub fn start_with(
     await_ready(&mut link, Duration::from_millis(link_config.connect_timeout_ms))?;
     let shared = Arc::new(StreamState::default());
     let seen = Arc::clone(&shared);
+    let command = ServoCommand {
+        // Another count than one that an earlier stream may have left in the register.
+        count: (monotonic_ns() >> 10) as i32,
+        asked: reg::FOLLOW,
+        silent_cycles: config.servoj.silent_cycles,
+        targets_rad: link.state().joints_rad,
+        lookahead_s: config.servoj.lookahead_s,
+        gain: config.servoj.gain,
+        answered_s: 0.0,
+    };
+    // Before the first command that moves the arm.
+    link.at_death(&command);
     let stream = Stream {
         monitor: Monitor::new(config),
         pacer: Pacer::new(config, &link)?,
         targets,
         records,
-        command: ServoCommand {
-            // Another count than one that an earlier stream may have left in the register.
-            count: (monotonic_ns() >> 10) as i32,
-            asked: reg::FOLLOW,
-            silent_cycles: config.servoj.silent_cycles,
-            targets_rad: link.state().joints_rad,
-            lookahead_s: config.servoj.lookahead_s,
-            gain: config.servoj.gain,
-            answered_s: 0.0,
-        },
+        command,
         start_rad: link.state().joints_rad,
         link,
         period_ns: config.period_ns(),

@@ -39,6 +39,7 @@ pub mod clock;
 pub mod config;
 pub mod cpus;
 pub mod duration;
+pub mod endings;
 mod error;
 pub mod exchange;
 pub mod jobs;

@@ -2,10 +2,11 @@
 //!
 //! | how | what happens |
 //! |---|---|
-//! | SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGXFSZ | the flag is set: the next safety job commands the stop, then everything ends in order and the run is sealed |
+//! | every signal that ends a process and is none of those below ([`endings::requests`]): SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGIO, the real-time signals … | the flag is set: the next safety job commands the stop, then everything ends in order and the run is sealed |
 //! | SIGINT or SIGQUIT again, half a second later or more | the stop is sent, the process ends at once |
 //! | [`PARENT_GONE`] | the same: a run of a bench or campaign that was killed, which must stay unsealed |
-//! | SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE | the stop is sent, then the process dies of the signal |
+//! | SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGSYS, SIGTRAP | the stop is sent, then the process dies of the signal |
+//! | SIGPIPE, and the signals that the C library keeps for itself (32 and 33) | nothing: they end no process of ours |
 //! | SIGKILL, power | nothing can be sent: the robot's watchdog stops it |
 //!
 //! A hang-up that was ignored before the start (nohup) stays ignored.
@@ -18,26 +19,10 @@ use rustix::process::Signal;
 use signal_hook::consts;
 use takt_link_rtde::client::send_final_stop;
 use takt_rt::clock::monotonic_ns;
+use takt_rt::endings;
 
 /// What the kernel sends a run whose bench or campaign has ended.
 pub const PARENT_GONE: Signal = Signal::USR2;
-
-/// Ask for the end in order. SIGXCPU and SIGXFSZ are of limits (RLIMIT_CPU, RLIMIT_RTTIME,
-/// RLIMIT_FSIZE) that would end the process without a word.
-const ORDERED: [i32; 11] = [
-    consts::SIGINT,
-    consts::SIGTERM,
-    consts::SIGHUP,
-    consts::SIGQUIT,
-    consts::SIGXCPU,
-    consts::SIGXFSZ,
-    // They would end the process as well, and some people send them.
-    consts::SIGUSR1,
-    consts::SIGALRM,
-    consts::SIGVTALRM,
-    consts::SIGPROF,
-    libc::SIGPWR,
-];
 
 /// Typed by somebody who will not wait.
 const IMPATIENT: [i32; 2] = [consts::SIGINT, consts::SIGQUIT];
@@ -47,8 +32,7 @@ const IMPATIENT: [i32; 2] = [consts::SIGINT, consts::SIGQUIT];
 const SAME_REQUEST_NS: u64 = 500_000_000;
 
 /// After these the process dies.
-const FATAL: [i32; 7] =
-    [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGSYS, libc::SIGTRAP];
+const FATAL: [i32; 7] = endings::faults();
 
 /// When the end was asked for first; 0: not yet.
 static ASKED_NS: AtomicU64 = AtomicU64::new(0);
@@ -62,7 +46,8 @@ static BEFORE: [AtomicU64; FATAL.len()] = [const { AtomicU64::new(0) }; FATAL.le
 /// When a signal cannot be handled.
 pub fn flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in ORDERED {
+    endings::ignore_reserved()?;
+    for signal in endings::requests().filter(|signal| *signal != PARENT_GONE.as_raw()) {
         if signal == consts::SIGHUP && is_ignored(signal)? {
             continue;
         }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde::{Deserialize, Serialize};
-
 use super::Limits;
 use super::app::{AppCycle, AppLog};
+use super::intervals;
+use super::notes::notes;
+use super::report::{Blame, Counter, Finding, Kind, Report, Spread, micros};
 use super::ways::{FrameTimes, Frames, Traffic};
 use crate::frame::command;
 
@@ -13,170 +14,6 @@ use crate::frame::command;
 const PERIOD_NS: u64 = 1_000_000;
 /// Frames sent so shortly before the end of a capture may still be under way.
 const OPEN_NS: u64 = 20_000_000;
-
-/// Who is to blame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Blame {
-    /// The application sent late, or its thread woke up late.
-    Application,
-    /// The frame waited in the host's network stack, on its way out or for being taken.
-    HostStack,
-    /// It was slow or lost between the sightings at both ends: network card, driver, cable, switch.
-    Wire,
-    /// The devices were slow, lost it, or did not take part.
-    Device,
-    /// Beyond the master's interface; a capture at one end alone cannot separate the wire from the
-    /// devices.
-    WireOrDevice,
-}
-
-impl Blame {
-    /// For people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Application => "application",
-            Self::HostStack => "host stack",
-            Self::Wire => "wire or NIC",
-            Self::Device => "device",
-            Self::WireOrDevice => "wire, NIC or device",
-        }
-    }
-}
-
-/// What a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// The answer never came.
-    Missing,
-    /// The answer took long.
-    Slow,
-    /// The frame left after its time.
-    SentLate,
-    /// The answer was there, and was taken late or never.
-    TakenLate,
-    /// A working counter other than usual.
-    Counter,
-}
-
-impl Kind {
-    /// For people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Slow => "slow",
-            Self::SentLate => "sent late",
-            Self::TakenLate => "taken late",
-            Self::Counter => "counter",
-        }
-    }
-}
-
-/// A datagram's working counter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Counter {
-    /// The command's name.
-    pub command: &'static str,
-    /// Its address: logical, or station in the low and register in the high half.
-    pub address: u32,
-    /// In this frame's answer.
-    pub got: u16,
-    /// In most answers to such frames.
-    pub usual: u16,
-}
-
-/// A frame that something happened to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finding {
-    /// Number of its first sighting in the file, from 1, as Wireshark shows it; 0 for one that was
-    /// never seen.
-    pub frame: u64,
-    /// Since the first frame of the capture, seconds.
-    pub at_s: f64,
-    /// What.
-    pub kind: Kind,
-    /// Who.
-    pub blame: Blame,
-    /// Round trip at the master's interface, microseconds; `None` where it never came back.
-    pub round_trip_us: Option<f64>,
-    /// How long it took, or came late, beyond what is usual, microseconds.
-    pub excess_us: Option<f64>,
-    /// Working counters of its last sighting.
-    pub working_counters: Vec<Counter>,
-    /// The evidence.
-    pub why: String,
-}
-
-/// Least, middle and greatest of a time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Spread {
-    /// How many.
-    pub n: usize,
-    /// Least, microseconds.
-    pub min_us: f64,
-    /// Median, microseconds.
-    pub median_us: f64,
-    /// Exceeded by one in a hundred, microseconds.
-    pub p99_us: f64,
-    /// Greatest, microseconds.
-    pub max_us: f64,
-}
-
-impl Spread {
-    fn of(mut values: Vec<u64>) -> Option<Self> {
-        values.sort_unstable();
-        let at = |share: f64| values.get(((values.len() - 1) as f64 * share) as usize).map(|&ns| micros(ns));
-        let (min_us, max_us) = (micros(*values.first()?), micros(*values.last()?));
-        Some(Self { n: values.len(), min_us, median_us: at(0.5)?, p99_us: at(0.99)?, max_us })
-    }
-}
-
-/// What a capture reports.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
-    /// Frames, each counted once however often it was seen.
-    pub frames: usize,
-    /// Those with process data.
-    pub cyclic_frames: usize,
-    /// From the first to the last sighting, seconds.
-    pub length_s: f64,
-    /// The master's period: the median time between cycles.
-    pub period_us: Option<f64>,
-    /// Round trips of cyclic frames.
-    pub round_trip: Option<Spread>,
-    /// From the master's interface to the segment.
-    pub outward: Option<Spread>,
-    /// In the segment.
-    pub in_segment: Option<Spread>,
-    /// From the segment to the master's interface.
-    pub homeward: Option<Spread>,
-    /// From handing a frame to the system to its sighting at the interface.
-    pub host_send: Option<Spread>,
-    /// Round trips beyond this are slow, microseconds.
-    pub slow_limit_us: f64,
-    /// Lateness beyond this is reported, microseconds.
-    pub late_limit_us: f64,
-    /// Findings of each kind.
-    pub kinds: BTreeMap<Kind, u64>,
-    /// Findings by who is to blame.
-    pub blames: BTreeMap<Blame, u64>,
-    /// Frames that were sent late because the answer before was late or missing; that one is the
-    /// finding.
-    pub held_up: u64,
-    /// Answers that nobody waited for: doubled on the way, or sent before the capture began.
-    pub unasked: u64,
-    /// Cycles of the application's log that a frame was found for; `None` without a log.
-    pub cycles_found: Option<usize>,
-    /// What the capture cannot tell, and why.
-    pub notes: Vec<String>,
-    /// In the order of time.
-    pub findings: Vec<Finding>,
-}
-
-fn micros(ns: u64) -> f64 {
-    ns as f64 / 1e3
-}
 
 fn since(later: Option<u64>, earlier: Option<u64>) -> Option<u64> {
     Some(later?.saturating_sub(earlier?))
@@ -210,11 +47,14 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
     let cyclic = |way: &&FrameTimes| way.cyclic;
     // Several frames of one cycle go out together: a cycle begins where its first one does.
     let starts = cycle_starts(&ways);
-    let period = median(starts.windows(2).map(|two| gap(&ways, two[0], two[1])).collect());
-    let period_ns = period.unwrap_or(PERIOD_NS);
+    let gaps: Vec<u64> = starts.windows(2).map(|two| gap(&ways, two[0], two[1])).collect();
+    let intervals = intervals::judge(&gaps, limits.period_ns);
+    let period_ns = intervals.as_ref().map(|judged| judged.period_ns).or(limits.period_ns);
+    let is_cyclic = period_ns.is_some();
+    let period_ns = period_ns.unwrap_or(PERIOD_NS);
     let usual_trip_ns = median(ways.ways.iter().filter_map(FrameTimes::round_trip_ns).collect()).unwrap_or(0);
     // Of a bring-up alone no period is known: slow is what takes far longer there than most.
-    let usual_limit_ns = if period.is_some() { 0 } else { 2 * usual_trip_ns };
+    let usual_limit_ns = if is_cyclic { 0 } else { 2 * usual_trip_ns };
     let slow_ns = limits.slow_ns.unwrap_or_else(|| (period_ns / 2).max(usual_limit_ns));
     let late_ns = limits.late_ns.unwrap_or(period_ns / 4);
     let spread = |part: &dyn Fn(&FrameTimes) -> Option<u64>| {
@@ -242,7 +82,10 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
     if let Some((log, _)) = &cycles {
         judge.never_left(log, &unseen);
     }
-    judge.sends(&starts, period_ns, cycles.as_ref(), &unseen);
+    // By a period that nobody knows every second frame of a pair would be late.
+    if limits.period_ns.is_some() || intervals.as_ref().is_some_and(|judged| judged.has_grid) {
+        judge.sends(&starts, period_ns, cycles.as_ref(), &unseen);
+    }
     if let Some((log, found)) = &cycles {
         judge.taken(log, found);
     }
@@ -262,7 +105,8 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
         frames: ways.ways.len(),
         cyclic_frames: ways.ways.iter().filter(cyclic).count(),
         length_s: micros(ways.last_ns.saturating_sub(first_ns)) / 1e6,
-        period_us: period.map(micros),
+        period_us: intervals.as_ref().map(|judged| judged.mean_ns / 1e3),
+        judged_period_us: micros(period_ns),
         round_trip: spread(&FrameTimes::round_trip_ns),
         outward: spread(&PARTS[0].0),
         in_segment: spread(&PARTS[1].0),
@@ -275,46 +119,12 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
         held_up,
         unasked: ways.unasked,
         cycles_found: cycles.as_ref().map(|(_, found)| found.len()),
-        notes: notes(&ways, cycles.as_ref().map(|(_, found)| found.len()), is_missing),
+        notes: notes(&ways, cycles.as_ref().map(|(_, found)| found.len()), is_missing, &intervals, limits),
+        send_interval_us: intervals.map(|judged| judged.facts),
+        probe_ports: if ways.is_probed { traffic.ports() } else { Vec::new() },
+        unstamped: ways.unstamped,
         findings,
     }
-}
-
-fn notes(ways: &Frames, cycles_found: Option<usize>, is_missing: bool) -> Vec<String> {
-    let mut notes = Vec::new();
-    if is_missing && !ways.has_segment {
-        // Seen in captures of TwinCAT by Windows' drivers: neither frame nor answer of 25 indices
-        // in a row, and no packet counted as lost.
-        notes.push(
-            "what the capture itself lost looks missing, too, and not every driver counts it; compare with the master's own \
-             count of lost frames"
-                .to_owned(),
-        );
-    }
-    if ways.has_master && !ways.has_segment {
-        notes.push(
-            "captured at the master's host alone: what took long beyond its interface may be the network card, the wire or a \
-             device; a capture at the devices' end, too (takt segment --capture, a tap at the first device) distinguishes them"
-                .to_owned(),
-        );
-    }
-    if !ways.has_master && ways.has_segment {
-        notes.push(
-            "captured at the segment alone: the way between master and segment is not in it".to_owned(),
-        );
-    }
-    match cycles_found {
-        None => notes.push(
-            "without the application's own stamps (--run) a frame that waited in the host's stack looks as if it was sent late, and \
-             one that was dropped there as if the application had left a cycle out"
-                .to_owned(),
-        ),
-        Some(0) => notes.push(
-            "no cycle of the application's log fits a frame: it is of another time, or of another clock".to_owned(),
-        ),
-        Some(_) => {}
-    }
-    notes
 }
 
 /// The first frame of each cycle: of those with process data, those that lead with what most lead
@@ -388,41 +198,32 @@ fn unseen(log: &AppLog, found: &[(AppCycle, usize)], ways: &Frames) -> Vec<AppCy
     between.filter(|cycle| !seen.contains(&cycle.sent_ns)).copied().collect()
 }
 
-fn host_send_ns(log: &AppLog, cycle: AppCycle, way: &FrameTimes) -> Option<u64> {
+pub(super) fn host_send_ns(log: &AppLog, cycle: AppCycle, way: &FrameTimes) -> Option<u64> {
     Some(way.sent_ns?.saturating_sub(log.in_capture(cycle.sent_ns)))
 }
 
-/// Why a cycle began late, by the application's own stamps: the greatest of what they report.
-fn own_words(before: Option<&AppCycle>, cycle: &AppCycle, late_ns: u64, period_ns: u64) -> String {
-    let AppCycle { planned_ns, wake_ns, sent_ns, .. } = *cycle;
-    let known = |later: u64, earlier: u64| if earlier > 0 { later.saturating_sub(earlier) } else { 0 };
-    let put_off = known(planned_ns, before.map_or(0, |before| before.planned_ns)).saturating_sub(period_ns);
-    let parts = [
-        (known(wake_ns, planned_ns), "its thread woke", "after its time (scheduling: see takt trace)"),
-        (known(sent_ns, wake_ns), "it was", "from its wake-up to sending"),
-        (put_off, "it planned this cycle", "later than a period after the one before"),
-    ];
-    match parts.into_iter().max_by_key(|parts| parts.0).filter(|parts| parts.0 > late_ns / 2) {
-        Some((ns, what, when)) => format!("{what} {:.0} µs {when}", micros(ns)),
-        None => format!("it sent {:.0} µs late by its own stamps", micros(late_ns)),
-    }
-}
-
-struct LateFrameJudge<'a> {
+pub(super) struct LateFrameJudge<'a> {
     traffic: &'a Traffic,
-    ways: &'a Frames,
+    pub(super) ways: &'a Frames,
     usual: Vec<Option<u64>>,
     usual_trip_ns: u64,
     usual_counters: HashMap<u32, u32>,
     first_ns: u64,
     slow_ns: u64,
-    late_ns: u64,
+    pub(super) late_ns: u64,
     findings: Vec<Finding>,
-    held_up: u64,
+    pub(super) held_up: u64,
 }
 
 impl LateFrameJudge<'_> {
-    fn find(&mut self, way: &FrameTimes, kind: Kind, blame: Blame, excess_ns: Option<u64>, why: String) {
+    pub(super) fn find(
+        &mut self,
+        way: &FrameTimes,
+        kind: Kind,
+        blame: Blame,
+        excess_ns: Option<u64>,
+        why: String,
+    ) {
         let usual = self.usual_counters.get(&way.shape).copied().unwrap_or(way.counters);
         let usual = self.traffic.counters(usual);
         let answered = way.from_segment_ns.or(way.returned_ns).is_some();
@@ -452,6 +253,10 @@ impl LateFrameJudge<'_> {
 
     /// A frame's round trip and its working counters.
     fn trip(&mut self, way: &FrameTimes) {
+        if way.damaged {
+            let why = "the probe saw a receive error: it was damaged on its way there, and whoever gets it drops it";
+            self.find(way, Kind::Damaged, Blame::Wire, None, why.to_owned());
+        }
         match way.round_trip_ns() {
             Some(trip_ns) if trip_ns > self.slow_ns => self.slow(way, trip_ns),
             Some(_) => {}
@@ -482,15 +287,22 @@ impl LateFrameJudge<'_> {
 
     fn slow(&mut self, way: &FrameTimes, trip_ns: u64) {
         let excess_ns = trip_ns.saturating_sub(self.usual_trip_ns);
+        let [outward, homeward] = self.ways.devices_between;
         let worst = PARTS
             .iter()
             .zip(&self.usual)
-            .filter_map(|((part, blame, place), usual)| {
+            .zip([outward, true, homeward])
+            .filter_map(|(((part, blame, place), usual), devices)| {
                 let took = part(way)?;
-                Some((took.saturating_sub(usual.unwrap_or(0)), took, *blame, *place))
+                let blame = if devices { Blame::Device } else { *blame };
+                Some((took.saturating_sub(usual.unwrap_or(0)), took, blame, *place))
             })
             .max_by_key(|part| part.0);
         let (blame, why) = match worst {
+            Some((_, took, blame, _)) if self.ways.is_probed && !self.ways.has_master => {
+                let took = micros(took);
+                (blame, format!("{took:.0} µs from passing the probe to being back at it"))
+            }
             Some((_, took, blame, place)) => {
                 (blame, format!("{:.0} of {:.0} µs passed {place}", micros(took), micros(trip_ns)))
             }
@@ -503,7 +315,19 @@ impl LateFrameJudge<'_> {
     }
 
     fn missing(&mut self, way: &FrameTimes) {
+        let [outward, homeward] =
+            self.ways.devices_between.map(|devices| if devices { Blame::Device } else { Blame::Wire });
         let (blame, why) = match (way.sent_ns, way.at_segment_ns, way.from_segment_ns) {
+            (Some(_), None, _) if self.ways.has_segment && self.ways.is_probed => {
+                (outward, "it passed the probe's first channel and never came to its second one")
+            }
+            (_, Some(_), None) if self.ways.is_probed => (
+                Blame::Device,
+                "it passed the probe and never came back to it: a device or a cable behind the probe lost it",
+            ),
+            (_, _, Some(_)) if self.ways.has_master && self.ways.is_probed => {
+                (homeward, "it left the probe's second channel and never came back to its first one")
+            }
             (Some(_), None, _) if self.ways.has_segment => {
                 (Blame::Wire, "it left the master's host and never reached the segment")
             }
@@ -532,63 +356,6 @@ impl LateFrameJudge<'_> {
             why: "the application sent it, and it never left the host's interface: a queue dropped it, or the capture has a hole"
                 .to_owned(),
         }));
-    }
-
-    /// Cycles that began after their time, counted from the cycle before: also from one of
-    /// `unseen`.
-    fn sends(
-        &mut self,
-        starts: &[usize],
-        period_ns: u64,
-        cycles: Option<&(&AppLog, Vec<(AppCycle, usize)>)>,
-        unseen: &[AppCycle],
-    ) {
-        let cycle_of: HashMap<usize, AppCycle> =
-            cycles.iter().flat_map(|(_, found)| found.iter().map(|&(cycle, way)| (way, cycle))).collect();
-        for two in starts.windows(2) {
-            let (before, way) = (self.ways.ways[two[0]], self.ways.ways[two[1]]);
-            let app = cycles.and_then(|(log, _)| Some((*log, *cycle_of.get(&two[1])?)));
-            let hidden = app.and_then(|(log, cycle)| {
-                let last = unseen.partition_point(|other| other.sent_ns < cycle.sent_ns).checked_sub(1)?;
-                let at_ns = log.in_capture(unseen[last].sent_ns);
-                (at_ns > before.first_ns()).then_some((at_ns, unseen[last]))
-            });
-            let due = hidden.map_or(before.first_ns(), |(at_ns, _)| at_ns) + period_ns;
-            let late_ns = way.first_ns().saturating_sub(due);
-            let previous = hidden.map(|(_, cycle)| cycle).or_else(|| cycle_of.get(&two[0]).copied());
-            let waited = app.and_then(|(log, cycle)| host_send_ns(log, cycle, &way)).unwrap_or(0);
-            if waited > self.late_ns {
-                let why = format!("{:.0} µs from the application's send to the interface", micros(waited));
-                self.find(&way, Kind::SentLate, Blame::HostStack, Some(waited), why);
-                continue;
-            }
-            if late_ns <= self.late_ns {
-                continue;
-            }
-            // A master that waits for an answer cannot send in time when that is late.
-            let answered = match (app, previous) {
-                // Its own word counts: an answer may lie in the host for long.
-                (Some((log, _)), Some(cycle)) if cycle.looked_ns == cycle.sent_ns => {
-                    (cycle.taken_ns > 0).then(|| log.in_capture(cycle.taken_ns))
-                }
-                // A pipelined master waits for nothing.
-                (Some(_), _) => Some(due),
-                (None, _) => before.returned_ns.or(before.from_segment_ns),
-            };
-            if answered.is_none_or(|answered| answered > due) {
-                self.held_up += 1;
-                continue;
-            }
-            let why = match app {
-                Some((_, cycle)) => own_words(previous.as_ref(), &cycle, late_ns, period_ns),
-                None => format!(
-                    "it left {:.0} µs late; the answer before had come after {:.0} µs, so that nothing on the bus held it up",
-                    micros(late_ns),
-                    micros(answered.unwrap_or(0).saturating_sub(before.first_ns()))
-                ),
-            };
-            self.find(&way, Kind::SentLate, Blame::Application, Some(late_ns), why);
-        }
     }
 
     /// Answers that were at the interface and reached the application late or never.

@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::blame::Blame;
+use super::report::Blame;
 
 /// The stamps of a frame whose answer came late, CLOCK_MONOTONIC; 0 where nothing is known. What
 /// comes before sending is 0, too, where the wait for the answer begins with sending: whatever was

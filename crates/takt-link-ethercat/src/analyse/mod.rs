@@ -13,7 +13,12 @@
 
 mod app;
 mod blame;
+mod intervals;
 mod late;
+mod notes;
+mod places;
+mod report;
+mod sends;
 mod text;
 mod ways;
 
@@ -21,9 +26,10 @@ mod ways;
 mod tests;
 
 pub use app::{AppCycle, AppLog, LogError};
-pub use blame::{Blame, Counter, Finding, Kind, Report, Spread};
+pub use intervals::{Pattern, SendIntervals};
 pub use late::{LateCause, LateWay, Place, Usual};
-pub use ways::{FrameTimes, Traffic};
+pub use report::{Blame, Counter, Finding, Kind, Report, Spread};
+pub use ways::{FrameTimes, PortFacts, Traffic};
 
 /// From when on something is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,6 +40,8 @@ pub struct Limits {
     /// Sends later than this after their time are late, and so much is too long in the host's
     /// stack. A quarter of the master's period where absent.
     pub late_ns: Option<u64>,
+    /// The master's period, where it is known: sends are held against it.
+    pub period_ns: Option<u64>,
 }
 
 /// Analyses `traffic`, with the application's own stamps where there are.

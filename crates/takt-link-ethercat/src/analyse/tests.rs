@@ -60,7 +60,15 @@ fn traffic(cycles: &[Cycle], points: &[usize], source: u8) -> Traffic {
             // Sixteen indices in turn, as SOEM has them.
             let frame = frame((index % 16) as u8, passed, source);
             let time_ns = time.saturating_add_signed(OFFSET);
-            traffic.add(&Packet { number, time_ns, side, outgoing: None, frame: &frame });
+            traffic.add(&Packet {
+                number,
+                time_ns,
+                side,
+                interface: 0,
+                outgoing: None,
+                probe: None,
+                frame: &frame,
+            });
         }
     }
     traffic
@@ -138,7 +146,15 @@ fn requests(trips: &[Option<u64>]) -> Traffic {
         let sent_ns = OFFSET as u64 + index as u64 * 2 * MS;
         let mut add = |time_ns: u64, frame: &[u8]| {
             number += 1;
-            traffic.add(&Packet { number, time_ns, side: Side::Master, outgoing: None, frame });
+            traffic.add(&Packet {
+                number,
+                time_ns,
+                side: Side::Master,
+                interface: 0,
+                outgoing: None,
+                probe: None,
+                frame,
+            });
         };
         add(sent_ns, &bytes);
         bytes[6] |= 2;
@@ -170,7 +186,15 @@ fn answers_alone_last_no_longer_than_they_were_seen() {
     let mut traffic = Traffic::default();
     for (number, time_ns) in [(1, OFFSET as u64 + MS), (2, OFFSET as u64 + 3 * MS)] {
         let frame = frame(number as u8, Some(30), 1);
-        traffic.add(&Packet { number, time_ns, side: Side::Master, outgoing: None, frame: &frame });
+        traffic.add(&Packet {
+            number,
+            time_ns,
+            side: Side::Master,
+            interface: 0,
+            outgoing: None,
+            probe: None,
+            frame: &frame,
+        });
     }
     let report = analyse(&traffic, None, &Limits::default());
     assert_eq!((report.frames, report.unasked, report.length_s), (0, 2, 0.002));
@@ -317,11 +341,11 @@ proptest! {
             let bytes = frame(*index, passed.then_some(*counter), 1);
             let side = if *segment { Side::Segment } else { Side::Master };
             let time_ns = time * 100 * US;
-            traffic.add(&Packet { number: number as u64, time_ns, side, outgoing: None, frame: &bytes });
+            traffic.add(&Packet { number: number as u64, time_ns, side, interface: 0, outgoing: None, probe: None, frame: &bytes });
         }
         let mut log = log(&well());
         log.clock_offset_ns = offset;
-        let limits = Limits { slow_ns: Some(0), late_ns: Some(0) };
+        let limits = Limits { slow_ns: Some(0), late_ns: Some(0), period_ns: None };
         let report = analyse(&traffic, Some(&log), &limits);
         prop_assert!(report.frames <= frames.len());
         let _ = report.text(5, true);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::blame::{Report, Spread};
+use super::report::{Report, Spread};
 
 impl Report {
     /// Whether there is anything to judge: without a cyclic frame, nothing is not found because
@@ -15,7 +15,8 @@ impl Report {
     /// the file breaks off after what is judged here.
     pub fn text(&self, most: usize, cut: bool) -> String {
         let mut text = String::new();
-        let period = self.period_us.map_or(String::new(), |us| format!(", period {us:.0} µs"));
+        let period =
+            self.period_us.map_or(String::new(), |us| format!(", period {us:.1} µs (time by frames)"));
         let _ = writeln!(
             text,
             "{} frames, {} with process data, in {:.3} s{period}",
@@ -26,6 +27,15 @@ impl Report {
             "\n{:<28} {:>9} {:>10} {:>10} {:>10} {:>10}",
             "process data, µs", "frames", "least", "median", "99 %", "greatest"
         );
+        if let Some(intervals) = &self.send_interval_us {
+            let (n, min, median) = (intervals.n, intervals.min, intervals.median);
+            let (p99, max) = (intervals.p99, intervals.max);
+            let _ = writeln!(
+                text,
+                "{:<28} {n:>9} {min:>10.1} {median:>10.1} {p99:>10.1} {max:>10.1}",
+                "from send to send"
+            );
+        }
         let rows: [(&str, &Option<Spread>); 5] = [
             ("application to interface", &self.host_send),
             ("round trip", &self.round_trip),
@@ -46,6 +56,10 @@ impl Report {
             "\nslow is beyond {:.0} µs, late beyond {:.0} µs",
             self.slow_limit_us, self.late_limit_us
         );
+        let uneven = self.send_interval_us.as_ref().filter(|intervals| intervals.uneven);
+        if let Some(intervals) = uneven {
+            let _ = writeln!(text, "UNEVEN: {}", intervals.in_words());
+        }
         if !self.judges() {
             let _ = writeln!(text, "nothing to judge: no cyclic EtherCAT frame");
         } else if self.findings.is_empty() && cut {
@@ -54,6 +68,11 @@ impl Report {
                 text,
                 "nothing slow, late or missing in the {cyclic} cyclic frames of {length_s:.3} s before the file breaks off; \
                  nothing is known of what came after"
+            );
+        } else if self.findings.is_empty() && uneven.is_some() {
+            let _ = writeln!(
+                text,
+                "nothing slow or missing; no send is called late, as no period is known: `--period` gives one"
             );
         } else if self.findings.is_empty() {
             let _ = writeln!(text, "nothing slow, late or missing");

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::capture::{Packet, Side};
+use super::places::{Four, Seen, order};
+use crate::capture::{Packet, ProbeStamp, Side};
 use crate::frame::{self, command};
 
 /// Longest time from a sending to its answer: what comes later counts as never come. A second:
@@ -28,6 +29,12 @@ struct Sighting {
     outgoing: Option<bool>,
     /// Bit 1 of the source address is set.
     marked: bool,
+    /// A probe's port, else the interface's number in the file.
+    place: u16,
+    /// A probe's stamp.
+    stamp_ns: Option<u64>,
+    /// A probe saw a receive error.
+    damaged: bool,
     source: u64,
     /// Equal for a frame and its answer.
     key: u64,
@@ -46,6 +53,20 @@ pub struct Traffic {
     shape_of: HashMap<Shape, u32>,
     counters: Vec<Vec<u16>>,
     counters_of: HashMap<Vec<u16>, u32>,
+    ports: BTreeMap<u8, PortFacts>,
+}
+
+/// What a port of a probe on the wire saw.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+pub struct PortFacts {
+    /// Its number; 255 where the probe does not say.
+    pub port: u8,
+    /// EtherCAT frames that came in at it.
+    pub frames: u64,
+    /// Those with a wrong checksum.
+    pub crc_errors: u64,
+    /// Those that ended within a byte.
+    pub alignment_errors: u64,
 }
 
 /// A frame's way: when it was seen where, in the capture's clock.
@@ -63,8 +84,11 @@ pub struct FrameTimes {
     pub returned_ns: Option<u64>,
     /// Whether it carried process data.
     pub cyclic: bool,
-    /// Command and address of its first datagram of process data; 0 without one.
+    /// Of the master, the command and the address of its first datagram of process data; 0 without
+    /// one.
     pub(super) lead: u64,
+    /// A probe saw it damaged.
+    pub(super) damaged: bool,
     /// What kind of frame, for [`Traffic::datagrams`].
     pub(super) shape: u32,
     /// Working counters of its last sighting.
@@ -100,6 +124,22 @@ pub(super) struct Frames {
     /// First and last sighting, of whatever kind.
     pub first_ns: u64,
     pub last_ns: u64,
+    /// Whether a probe's stamps are judged, and how many frames have none.
+    pub is_probed: bool,
+    pub unstamped: u64,
+    /// Whether devices, and not only a wire, lie between the master's sightings and those nearer to
+    /// the devices: on the way out, and on the way back.
+    pub devices_between: [bool; 2],
+    /// Interfaces of the file that saw the same frames, where their order was found.
+    pub interfaces_joined: usize,
+}
+
+/// Judged sightings, and which of the four each place is where the file does not say.
+struct Judged {
+    sightings: Vec<Sighting>,
+    four: Option<Four>,
+    unstamped: u64,
+    is_probed: bool,
 }
 
 impl Traffic {
@@ -108,21 +148,25 @@ impl Traffic {
         let mut shape = Shape::new();
         let mut counters = Vec::new();
         let mut hasher = DefaultHasher::new();
-        for datagram in frame::datagrams(packet.frame) {
-            datagram.index.hash(&mut hasher);
-            shape.push((datagram.command, datagram.lasting_address(), datagram.data.len() as u16));
-            counters.push(datagram.working_counter);
-        }
+        let mut is_whole = true;
+        frame::heads(packet.frame, &mut |head| {
+            head.index.hash(&mut hasher);
+            shape.push((head.command, head.lasting_address, head.length));
+            is_whole &= head.working_counter.is_some();
+            counters.extend(head.working_counter);
+        });
         if shape.is_empty() {
             return;
         }
-        let source = packet.frame.get(6..12).map_or(0, |bytes| {
-            bytes
-                .iter()
-                .enumerate()
-                .fold(0_u64, |sum, (at, byte)| sum << 8 | u64::from(if at == 0 { byte & !2 } else { *byte }))
-        });
+        if !is_whole {
+            // Cut by the capture: some counters would be taken for those of other datagrams.
+            counters.clear();
+        }
+        let source = frame::source(packet.frame);
         (source, &shape).hash(&mut hasher);
+        if let Some(stamp) = packet.probe {
+            self.count_port(stamp);
+        }
         let shape = intern(&mut self.shapes, &mut self.shape_of, shape);
         let counters = intern(&mut self.counters, &mut self.counters_of, counters);
         self.sightings.push(Sighting {
@@ -131,11 +175,27 @@ impl Traffic {
             side: packet.side,
             outgoing: packet.outgoing,
             marked: frame::has_passed(packet.frame),
+            place: packet.probe.map_or(packet.interface, |stamp| u16::from(stamp.port)),
+            stamp_ns: packet.probe.map(|stamp| stamp.time_ns),
+            damaged: packet.probe.is_some_and(|stamp| stamp.crc_error || stamp.alignment_error),
             source,
             key: hasher.finish(),
             shape,
             counters,
         });
+    }
+
+    fn count_port(&mut self, stamp: ProbeStamp) {
+        let facts = self.ports.entry(stamp.port).or_default();
+        facts.port = stamp.port;
+        facts.frames += 1;
+        facts.crc_errors += u64::from(stamp.crc_error);
+        facts.alignment_errors += u64::from(stamp.alignment_error);
+    }
+
+    /// The ports of a probe, where one stamped the frames.
+    pub(super) fn ports(&self) -> Vec<PortFacts> {
+        self.ports.values().cloned().collect()
     }
 
     /// Frames added.
@@ -169,40 +229,105 @@ impl Traffic {
         all.difference(&unmarked).copied().collect()
     }
 
-    fn point(&self, sighting: &Sighting, always_marked: &BTreeSet<u64>) -> Point {
-        let passed = if always_marked.contains(&sighting.source) {
+    fn has_passed(&self, sighting: &Sighting, always_marked: &BTreeSet<u64>) -> bool {
+        if always_marked.contains(&sighting.source) {
             self.counters(sighting.counters).iter().any(|counter| *counter != 0)
         } else {
             sighting.marked
-        };
-        match sighting.side {
+        }
+    }
+
+    fn point(
+        &self,
+        sighting: &Sighting,
+        four: Option<&Four>,
+        always_marked: &BTreeSet<u64>,
+    ) -> Option<Point> {
+        let passed = self.has_passed(sighting, always_marked);
+        if let Some(four) = four {
+            let points = [Point::Sent, Point::AtSegment, Point::FromSegment, Point::Returned];
+            return four.index(place(sighting, passed)).map(|at| points[at]);
+        }
+        Some(match sighting.side {
             Side::Master if !sighting.outgoing.unwrap_or(!passed) => Point::Returned,
             Side::Master => Point::Sent,
             Side::Segment if sighting.outgoing.unwrap_or(passed) => Point::FromSegment,
             Side::Segment => Point::AtSegment,
-        }
+        })
+    }
+
+    /// What is judged: where a probe stamped frames, those alone and by its clock, moved to that of
+    /// the recording computer by the least delay between the two.
+    fn judged(&self, always_marked: &BTreeSet<u64>) -> Judged {
+        let stamps = || self.sightings.iter().filter_map(|sighting| sighting.stamp_ns);
+        // A probe whose clock does not run stamps all frames alike.
+        let is_probed = stamps().min() < stamps().max();
+        let ahead = |sighting: &Sighting| Some(i128::from(sighting.time_ns) - i128::from(sighting.stamp_ns?));
+        let ahead_ns = self.sightings.iter().filter_map(ahead).min().unwrap_or(0);
+        let sightings: Vec<Sighting> = if is_probed {
+            let stamped = |sighting: &Sighting| {
+                let time_ns = u64::try_from(i128::from(sighting.stamp_ns?) + ahead_ns).unwrap_or(0);
+                Some(Sighting { time_ns, ..*sighting })
+            };
+            self.sightings.iter().filter_map(stamped).collect()
+        } else {
+            self.sightings.clone()
+        };
+        let unstamped = if is_probed { self.sightings.len() - sightings.len() } else { 0 } as u64;
+        let is_joined = !is_probed && share_frames(&sightings);
+        let has_cyclic = sightings.iter().any(|sighting| self.is_cyclic(sighting.shape));
+        let four = (is_probed || is_joined).then(|| {
+            let seen: Vec<Seen> = sightings
+                .iter()
+                .filter(|sighting| !has_cyclic || self.is_cyclic(sighting.shape))
+                .map(|sighting| {
+                    let passed = self.has_passed(sighting, always_marked);
+                    Seen {
+                        place: place(sighting, passed),
+                        key: sighting.key,
+                        time_ns: sighting.time_ns,
+                        passed,
+                        count: self.counters(sighting.counters).iter().map(|&n| u64::from(n)).sum(),
+                    }
+                })
+                .collect();
+            Four::of(&order(&seen), is_probed)
+        });
+        Judged { sightings, four, unstamped, is_probed }
+    }
+
+    fn is_cyclic(&self, shape: u32) -> bool {
+        let shape = self.shapes.get(shape as usize).map_or(&[][..], Vec::as_slice);
+        shape.iter().any(|(command, ..)| command::is_logical(*command))
     }
 
     pub(super) fn ways(&self) -> Frames {
         let always_marked = self.always_marked();
+        let judged = self.judged(&always_marked);
         // Sightings of equal frames, by point and in order of time.
         let mut groups: BTreeMap<u64, [Vec<usize>; 4]> = BTreeMap::new();
-        let mut order: Vec<usize> = (0..self.sightings.len()).collect();
-        order.sort_by_key(|&at| (self.sightings[at].time_ns, self.sightings[at].number));
-        let first_ns = order.first().map_or(0, |&at| self.sightings[at].time_ns);
-        let mut result = Frames { first_ns, ..Frames::default() };
+        let mut order: Vec<usize> = (0..judged.sightings.len()).collect();
+        order.sort_by_key(|&at| (judged.sightings[at].time_ns, judged.sightings[at].number));
+        let mut result = Frames {
+            first_ns: order.first().map_or(0, |&at| judged.sightings[at].time_ns),
+            is_probed: judged.is_probed,
+            unstamped: judged.unstamped,
+            devices_between: judged.four.map_or([false; 2], |four| four.devices_between()),
+            interfaces_joined: if judged.is_probed { 0 } else { joined(&judged) },
+            ..Frames::default()
+        };
         for at in order {
-            let sighting = &self.sightings[at];
+            let sighting = &judged.sightings[at];
             result.last_ns = result.last_ns.max(sighting.time_ns);
-            match sighting.side {
-                Side::Master => result.has_master = true,
-                Side::Segment => result.has_segment = true,
+            let Some(point) = self.point(sighting, judged.four.as_ref(), &always_marked) else { continue };
+            match point {
+                Point::Sent | Point::Returned => result.has_master = true,
+                Point::AtSegment | Point::FromSegment => result.has_segment = true,
             }
-            let point = self.point(sighting, &always_marked) as usize;
-            groups.entry(sighting.key).or_default()[point].push(at);
+            groups.entry(sighting.key).or_default()[point as usize].push(at);
         }
         for [sent, at_segment, from_segment, returned] in groups.values() {
-            self.group(&mut result, sent, at_segment, from_segment, returned);
+            self.group(&mut result, &judged.sightings, [sent, at_segment, from_segment, returned]);
         }
         result.ways.sort_by_key(|way| (way.first_ns(), way.number));
         result
@@ -211,12 +336,10 @@ impl Traffic {
     fn group(
         &self,
         result: &mut Frames,
-        sent: &[usize],
-        at_segment: &[usize],
-        from_segment: &[usize],
-        returned: &[usize],
+        all: &[Sighting],
+        [sent, at_segment, from_segment, returned]: [&[usize]; 4],
     ) {
-        let time = |at: usize| self.sightings[at].time_ns;
+        let time = |at: usize| all[at].time_ns;
         let times = |list: &[usize]| list.iter().map(|&at| time(at)).collect::<Vec<u64>>();
         let (sent_t, at_t, from_t, returned_t) =
             (times(sent), times(at_segment), times(from_segment), times(returned));
@@ -254,11 +377,12 @@ impl Traffic {
             };
             let [sent_ns, at_segment_ns, from_segment_ns, returned_ns] =
                 sightings.map(|sighting| sighting.map(time));
-            let (first, last) = (&self.sightings[*first], &self.sightings[*last]);
+            let damaged = sightings.iter().flatten().any(|&at| all[at].damaged);
+            let (first, last) = (&all[*first], &all[*last]);
             let lead = self.shapes[first.shape as usize]
                 .iter()
                 .find(|(command, _, _)| command::is_logical(*command))
-                .map_or(0, |(command, address, _)| u64::from(*command) << 32 | u64::from(*address));
+                .map_or(0, |(command, address, _)| lead(first.source, *command, *address));
             result.ways.push(FrameTimes {
                 number: first.number,
                 sent_ns,
@@ -267,11 +391,50 @@ impl Traffic {
                 returned_ns,
                 cyclic: lead != 0,
                 lead,
+                damaged,
                 shape: first.shape,
                 counters: last.counters,
             });
         }
     }
+}
+
+/// What cycles are known by; not 0.
+fn lead(source: u64, command: u8, address: u32) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (source, command, address).hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
+/// The number of a sighting's place: a probe's port, or an interface and a direction there.
+fn place(sighting: &Sighting, passed: bool) -> u32 {
+    match sighting.stamp_ns {
+        Some(_) => sighting.place.into(),
+        None => u32::from(sighting.place) << 1 | u32::from(passed),
+    }
+}
+
+/// Whether several interfaces, none of which says that it is at the segment, saw the same frames:
+/// most frames of the one that saw fewer were seen at another, too.
+fn share_frames(sightings: &[Sighting]) -> bool {
+    if sightings.iter().any(|sighting| sighting.side == Side::Segment) {
+        return false;
+    }
+    let mut keys: BTreeMap<u16, BTreeSet<u64>> = BTreeMap::new();
+    for sighting in sightings {
+        keys.entry(sighting.place).or_default().insert(sighting.key);
+    }
+    let mut all: Vec<&BTreeSet<u64>> = keys.values().collect();
+    all.sort_by_key(|keys| keys.len());
+    let Some((fewest, others)) = all.split_first() else { return false };
+    let shared = fewest.iter().filter(|key| others.iter().any(|other| other.contains(key))).count();
+    !others.is_empty() && shared * 2 > fewest.len()
+}
+
+fn joined(judged: &Judged) -> usize {
+    let Some(_) = judged.four else { return 0 };
+    let places: BTreeSet<u16> = judged.sightings.iter().map(|sighting| sighting.place).collect();
+    places.len()
 }
 
 fn intern<T: Clone + Eq + Hash>(list: &mut Vec<T>, places: &mut HashMap<T, u32>, value: T) -> u32 {

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pcap_file::DataLink;
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::blocks::block_common::Block;
+use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption, InterfaceTsResolution,
@@ -16,61 +15,15 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::blocks::interface_statistics::{InterfaceStatisticsBlock, InterfaceStatisticsOption};
 use pcap_file::pcapng::blocks::opt_common::CommonOption;
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
-use pcap_file::pcapng::{PcapNgReader, PcapNgWriter};
 
-use crate::segment::raw::InterfaceError;
-
-/// Most packets read from one file: hours of a bus at 1 kHz. Their analysis takes about 100 bytes
-/// each.
-pub const MOST_PACKETS: u64 = 20_000_000;
+use super::error::CaptureError;
+use super::esl::ProbeStamp;
 
 /// Words before the clock's offset in the section's comment.
-const OFFSET: &str = "CLOCK_REALTIME less CLOCK_MONOTONIC, ns: ";
+pub(super) const OFFSET: &str = "CLOCK_REALTIME less CLOCK_MONOTONIC, ns: ";
 /// What an interface is said to be, in its description.
 const MASTER: &str = "takt: at the master";
-const SEGMENT: &str = "takt: at the segment";
-
-/// Why a capture cannot be written or read.
-#[derive(Debug, thiserror::Error)]
-pub enum CaptureError {
-    /// The file.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// Where it is.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The file is none.
-    #[error("{}: {reason}. Accepted are pcapng and pcap files of Ethernet frames, as takt, tcpdump and Wireshark write them", path.display())]
-    Format {
-        /// Where it is.
-        path: PathBuf,
-        /// What the reader says.
-        reason: String,
-    },
-    /// An interface.
-    #[error(transparent)]
-    Interface(#[from] InterfaceError),
-    /// The recording thread.
-    #[error(transparent)]
-    Thread(#[from] takt_rt::Error),
-}
-
-impl CaptureError {
-    /// The same, naming `file` where none is named.
-    pub(super) fn in_file(self, file: &Path) -> Self {
-        match self {
-            Self::File { path, source } if path.as_os_str().is_empty() => {
-                Self::File { path: file.to_owned(), source }
-            }
-            Self::Format { path, reason } if path.as_os_str().is_empty() => {
-                Self::Format { path: file.to_owned(), reason }
-            }
-            other => other,
-        }
-    }
-}
+pub(super) const SEGMENT: &str = "takt: at the segment";
 
 /// At which end of the wire a capture was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -89,8 +42,12 @@ pub struct InterfaceFacts {
     pub name: String,
     /// Which end of the wire it is. A file that does not report was taken at the master.
     pub side: Side,
+    /// What its packets begin with. Those of anything but Ethernet are not read.
+    pub link_type: String,
     /// EtherCAT frames.
     pub frames: u64,
+    /// Packets that were not read, as they are no Ethernet frames.
+    pub foreign_packets: u64,
     /// Frames that the capturing program lost; `None` where the file does not report.
     pub dropped: Option<u64>,
 }
@@ -102,8 +59,15 @@ pub struct CaptureFacts {
     pub interfaces: Vec<InterfaceFacts>,
     /// CLOCK_REALTIME less CLOCK_MONOTONIC at the capture's start, where it was recorded by Takt.
     pub clock_offset_ns: Option<i64>,
-    /// Packets of other protocols, link types, or without a time stamp.
+    /// Packets of other protocols, or of other link types than Ethernet.
     pub other_packets: u64,
+    /// EtherCAT frames of which the capture kept the beginning alone (a snap length): working
+    /// counters are not in them.
+    pub cut_packets: u64,
+    /// The most bytes that it kept of such a frame; 0 where none is cut.
+    pub cut_to_bytes: u64,
+    /// Packets without a time stamp, which say nothing of when.
+    pub unstamped_packets: u64,
     /// Why reading ended before the end of the file.
     pub cut: Option<String>,
 }
@@ -117,10 +81,14 @@ pub struct Packet<'a> {
     pub time_ns: u64,
     /// Where it was seen.
     pub side: Side,
+    /// The interface's number in the file.
+    pub interface: u16,
     /// Whether that host sent it, where the file reports.
     pub outgoing: Option<bool>,
-    /// From the destination address on; shorter than on the wire where the capture was instructed
-    /// to cut.
+    /// What a probe on the wire says of it.
+    pub probe: Option<ProbeStamp>,
+    /// From the destination address on, without what a probe added; shorter than on the wire where
+    /// the capture was instructed to cut.
     pub frame: &'a [u8],
 }
 
@@ -242,183 +210,3 @@ impl<W: Write> Writer<W> {
         self.file.into_inner()
     }
 }
-
-/// Reads the capture at `path`, whoever wrote it; `each` gets its EtherCAT frames.
-///
-/// # Errors
-/// [`CaptureError`] when it is no capture at all. A file that breaks off later is read that far,
-/// and its [`cut`](CaptureFacts::cut) says so.
-pub fn read(path: &Path, each: &mut dyn FnMut(Packet<'_>)) -> Result<CaptureFacts, CaptureError> {
-    let failed = |source| CaptureError::File { path: path.to_owned(), source };
-    let file = BufReader::new(takt_files::open(path).map_err(failed)?);
-    read_from(file, each).map_err(|error| error.in_file(path))
-}
-
-/// As [`read`], from any source.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_from(
-    mut source: impl Read,
-    each: &mut dyn FnMut(Packet<'_>),
-) -> Result<CaptureFacts, CaptureError> {
-    let mut magic = Vec::with_capacity(4);
-    (&mut source)
-        .take(4)
-        .read_to_end(&mut magic)
-        .map_err(|source| CaptureError::File { path: PathBuf::new(), source })?;
-    let is_pcapng = magic == [0x0A, 0x0D, 0x0D, 0x0A];
-    let whole = io::Cursor::new(magic).chain(source);
-    if is_pcapng { read_pcapng(whole, each) } else { read_pcap(whole, each) }
-}
-
-fn no_capture(error: &dyn std::fmt::Display) -> CaptureError {
-    CaptureError::Format { path: PathBuf::new(), reason: error.to_string() }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn too_many(number: u64) -> Option<String> {
-    (number > MOST_PACKETS).then(|| format!("only the first {MOST_PACKETS} packets are read"))
-}
-
-fn read_pcap(source: impl Read, each: &mut dyn FnMut(Packet<'_>)) -> Result<CaptureFacts, CaptureError> {
-    let mut reader = PcapReader::new(source).map_err(|error| no_capture(&error))?;
-    let link = reader.header().datalink;
-    if link != DataLink::ETHERNET {
-        return Err(no_capture(&format!(
-            "captured as link type {link:?}; expected Ethernet (capture at one interface, not at \"any\")"
-        )));
-    }
-    let mut interface = InterfaceFacts { name: String::new(), side: Side::Master, frames: 0, dropped: None };
-    let mut facts = CaptureFacts::default();
-    let mut number = 0;
-    while let Some(packet) = reader.next_packet() {
-        let packet = match packet {
-            Ok(packet) => packet,
-            Err(error) => {
-                facts.cut = Some(error.to_string());
-                break;
-            }
-        };
-        number += 1;
-        if let Some(reason) = too_many(number) {
-            facts.cut = Some(reason);
-            break;
-        }
-        if !crate::frame::is_ethercat(packet.data()) {
-            facts.other_packets += 1;
-            continue;
-        }
-        interface.frames += 1;
-        let time_ns = nanoseconds(packet.timestamp());
-        each(Packet { number, time_ns, side: Side::Master, outgoing: None, frame: packet.data() });
-    }
-    facts.interfaces.push(interface);
-    Ok(facts)
-}
-
-/// A file's interfaces beyond which it is not believed.
-const MOST_INTERFACES: usize = 256;
-
-fn read_pcapng(source: impl Read, each: &mut dyn FnMut(Packet<'_>)) -> Result<CaptureFacts, CaptureError> {
-    let mut reader = PcapNgReader::new(source).map_err(|error| no_capture(&error))?;
-    let mut facts = CaptureFacts { clock_offset_ns: offset(reader.section()), ..CaptureFacts::default() };
-    // A new section numbers its interfaces from 0 again.
-    let mut first = 0;
-    let mut ethernet: Vec<bool> = Vec::new();
-    let mut number = 0;
-    while let Some(block) = reader.next_block() {
-        let block = match block {
-            Ok((block, _)) => block,
-            Err(error) => {
-                facts.cut = Some(error.to_string());
-                break;
-            }
-        };
-        match block {
-            Block::SectionHeader(section) => {
-                first = facts.interfaces.len();
-                facts.clock_offset_ns = facts.clock_offset_ns.or(offset(&section));
-            }
-            Block::InterfaceDescription(interface) => {
-                if facts.interfaces.len() >= MOST_INTERFACES {
-                    facts.cut = Some(format!("more than {MOST_INTERFACES} interfaces"));
-                    break;
-                }
-                ethernet.push(interface.linktype == DataLink::ETHERNET);
-                facts.interfaces.push(described(&interface));
-            }
-            Block::EnhancedPacket(packet) => {
-                number += 1;
-                if let Some(reason) = too_many(number) {
-                    facts.cut = Some(reason);
-                    break;
-                }
-                let at = first + packet.interface_id as usize;
-                let known = facts.interfaces.get_mut(at).filter(|_| ethernet.get(at) == Some(&true));
-                let Some(interface) = known.filter(|_| crate::frame::is_ethercat(&packet.data)) else {
-                    facts.other_packets += 1;
-                    continue;
-                };
-                interface.frames += 1;
-                let outgoing = packet.options.iter().find_map(|option| match option {
-                    EnhancedPacketOption::Flags(flags) => match flags & 3 {
-                        1 => Some(false),
-                        2 => Some(true),
-                        _ => None,
-                    },
-                    _ => None,
-                });
-                let time_ns = nanoseconds(packet.timestamp);
-                each(Packet { number, time_ns, side: interface.side, outgoing, frame: &packet.data });
-            }
-            Block::SimplePacket(_) | Block::Packet(_) => {
-                number += 1;
-                facts.other_packets += 1;
-            }
-            Block::InterfaceStatistics(statistics) => {
-                let at = first + statistics.interface_id as usize;
-                let lost = statistics.options.iter().find_map(|option| match option {
-                    InterfaceStatisticsOption::IsbIfDrop(lost)
-                    | InterfaceStatisticsOption::IsbOsDrop(lost) => Some(*lost),
-                    _ => None,
-                });
-                if let (Some(interface), Some(lost)) = (facts.interfaces.get_mut(at), lost) {
-                    interface.dropped = Some(lost);
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(facts)
-}
-
-fn offset(section: &SectionHeaderBlock<'_>) -> Option<i64> {
-    section.options.iter().find_map(|option| match option {
-        SectionHeaderOption::Common(CommonOption::Comment(text)) => {
-            text.strip_prefix(OFFSET)?.trim().parse().ok()
-        }
-        _ => None,
-    })
-}
-
-fn described(interface: &InterfaceDescriptionBlock<'_>) -> InterfaceFacts {
-    let mut facts = InterfaceFacts { name: String::new(), side: Side::Master, frames: 0, dropped: None };
-    for option in &interface.options {
-        match option {
-            // Names go to a terminal.
-            InterfaceDescriptionOption::IfName(name) => {
-                facts.name = name.chars().filter(|letter| !letter.is_control()).take(64).collect();
-            }
-            InterfaceDescriptionOption::IfDescription(what) if what == SEGMENT => facts.side = Side::Segment,
-            _ => {}
-        }
-    }
-    facts
-}
-
-#[cfg(test)]
-mod tests;

@@ -5,13 +5,18 @@
 //! and back at the master's host. One host can take all four only at a simulated segment; at real
 //! devices the capture has the first and the last.
 
+mod error;
+mod esl;
 mod file;
+mod link;
+mod reader;
 mod recorder;
 mod tap;
 
-pub use file::{
-    CaptureError, CaptureFacts, InterfaceFacts, MOST_PACKETS, Packet, Side, Writer, read, read_from,
-};
+pub use error::CaptureError;
+pub use esl::ProbeStamp;
+pub use file::{CaptureFacts, InterfaceFacts, Packet, Side, Writer};
+pub use reader::{MOST_PACKETS, MOST_UNPACKED_BYTES, read, read_from};
 pub use recorder::Recorder;
 pub use tap::{Sighted, Tap};
 

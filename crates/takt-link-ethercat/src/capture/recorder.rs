@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use takt_rt::thread::{self, Handle};
 
-use super::file::{CaptureError, Side, Writer};
+use super::error::CaptureError;
+use super::file::{Side, Writer};
 use super::tap::{Sighted, Tap};
 use crate::frame;
 

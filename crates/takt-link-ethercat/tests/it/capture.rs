@@ -28,7 +28,7 @@ use takt_rt::clock::monotonic_ns;
 /// What is planted. Far above what a busy machine does by itself, most of the time.
 const PLANTED: Duration = Duration::from_millis(150);
 /// What is reported: half of it.
-const LIMITS: Limits = Limits { slow_ns: Some(75_000_000), late_ns: Some(75_000_000) };
+const LIMITS: Limits = Limits { slow_ns: Some(75_000_000), late_ns: Some(75_000_000), period_ns: None };
 const PERIOD: Duration = Duration::from_millis(4);
 
 fn skip(reason: &str) {

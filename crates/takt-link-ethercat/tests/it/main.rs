@@ -9,6 +9,7 @@ mod allocation;
 mod cache;
 mod capture;
 mod control;
+mod foreign;
 mod in_process;
 mod objects;
 mod over_veth;

@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::final_stop::{self, FinalStop};
 use super::mailbox::{CommandSocket, Mailbox};
 use super::recipe::{self, COMMAND_BYTES};
 use crate::Command;

@@ -18,16 +18,15 @@
 mod clock;
 mod commander;
 mod config;
-mod final_stop;
 mod history;
 mod link;
 mod mailbox;
 mod recipe;
 
+pub use crate::final_stop::send_final_stop;
 pub use crate::outgoing::SendOutcome;
 pub use clock::{ClockFollower, Content, Followed, MAX_DRIFT_PPM};
 pub use commander::Commander;
 pub use config::RtdeConfig;
-pub use final_stop::send_final_stop;
 pub use history::{STATE_HISTORY, StateHistory, StateSample};
 pub use link::{Link, LinkEvent, Opened};

@@ -7,8 +7,10 @@ use std::os::fd::AsFd;
 use takt_rt::clock::monotonic_ns;
 
 use super::recipe::{self, COMMAND_BYTES};
+use super::registers::STOP;
 use super::{ServoCommand, ServoState};
 use crate::client::{RtdeConfig, SendOutcome};
+use crate::final_stop::{self, FinalStop};
 use crate::outgoing::Outgoing;
 use crate::session::RtdeSession;
 use crate::wire::{ControllerVersion, FrameBuffer, PacketType, WireError};
@@ -23,6 +25,8 @@ const SEND_BUFFER_BYTES: i32 = 16 * 1024;
 /// After [`open`](Self::open) no call allocates, locks, or waits longer than asked.
 #[derive(Debug)]
 pub struct ServoLink {
+    /// First, so that it is disarmed before the connection closes.
+    final_stop: FinalStop,
     stream: TcpStream,
     frames: FrameBuffer,
     version: ControllerVersion,
@@ -32,6 +36,10 @@ pub struct ServoLink {
     texts: u64,
     outgoing: Outgoing<COMMAND_BYTES>,
 }
+
+/// The count of the last command. The program looks at what is asked where the count is another
+/// than before; counts go up from a time, and are this one for 1 of 2^32 commands.
+const LAST_COUNT: i32 = i32::MIN;
 
 impl ServoLink {
     /// Connects, sets the recipes up, starts the controller's packets. Blocks for a few connect
@@ -55,6 +63,7 @@ impl ServoLink {
         // The session's buffer goes on: packets may wait in it behind the last answer.
         let RtdeSession { stream, frames, version, .. } = session;
         Ok(Self {
+            final_stop: FinalStop::new(),
             stream,
             frames,
             version,
@@ -64,6 +73,15 @@ impl ServoLink {
             texts: 0,
             outgoing: Outgoing::new(),
         })
+    }
+
+    /// What the program on the robot gets last if this process dies of a signal: `command`, a stop,
+    /// by [`send_final_stop`](crate::client::send_final_stop).
+    pub fn at_death(&mut self, command: &ServoCommand) {
+        let mut packet = [0; COMMAND_BYTES];
+        let command = ServoCommand { count: LAST_COUNT, asked: STOP, ..*command };
+        recipe::encode(&command, self.input_recipe, &mut packet);
+        self.final_stop.arm(&self.stream, &packet);
     }
 
     /// Version of the controller.
@@ -139,6 +157,9 @@ impl ServoLink {
     /// Sends a command: at most one `send(2)` that does not wait. A packet that was begun is
     /// finished first.
     pub fn send(&mut self, command: &ServoCommand) -> SendOutcome {
+        if final_stop::is_over() {
+            return SendOutcome::Disconnected;
+        }
         let mut packet = [0; COMMAND_BYTES];
         recipe::encode(command, self.input_recipe, &mut packet);
         self.outgoing.send(self.stream.as_fd(), &packet)

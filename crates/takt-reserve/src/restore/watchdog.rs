@@ -110,14 +110,17 @@ fn undo_of(path: &Path, of: u32) -> Result<Option<Restored>, Error> {
 }
 
 /// Waits until standard input ends, which is the end of whoever started this process with
-/// [`Watchdog::start`]. Ignores the signals that people and terminals send.
+/// [`Watchdog::start`]. Ignores all signals that ask a process to end: what it has to undo outlives
+/// whoever sends them.
 pub fn await_end() {
     // Not what `killall takt` means.
     takt_rt::thread::set_own_name(c"undo-if-killed");
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
+    for signal in takt_rt::endings::requests().chain([libc::SIGPIPE]) {
         // SAFETY: ignoring a signal installs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
+    // Without it they would end it, and nothing else depends on that.
+    let _ = takt_rt::endings::ignore_reserved();
     // The last one that the kernel should choose when memory runs out; needs a privilege, and is
     // not essential.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");

@@ -1,10 +1,11 @@
 //! `takt ethercat`
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::{needs, positive_seconds};
+use super::{needs, positive_seconds, watched_period};
 
 /// What is done with EtherCAT traffic.
 #[derive(Debug, Subcommand)]
@@ -19,7 +20,7 @@ pub enum Ethercat {
 /// `takt ethercat analyse`
 #[derive(Debug, clap::Args)]
 pub struct Analyse {
-    /// Capture of any master by any program (pcapng or pcap, Ethernet)
+    /// Capture of any master by any program (pcapng or pcap, also packed by gzip; Ethernet)
     pub file: PathBuf,
     /// What the application itself says: run directory of the humanoid, or a CSV file with sent_ns
     /// and taken_ns (and planned_ns, wake_ns) of each cycle in CLOCK_MONOTONIC; reports the host's
@@ -30,6 +31,10 @@ pub struct Analyse {
     /// of Takt do)
     #[arg(long, requires = "run", allow_negative_numbers = true)]
     pub clock_offset_ns: Option<i64>,
+    /// The master's period, where it is known (1ms, 500us): sends are held against it; found
+    /// otherwise
+    #[arg(long, value_name = "TIME", value_parser = watched_period)]
+    pub period: Option<Duration>,
     /// Round trips beyond this are slow, microseconds; half the master's period when absent
     #[arg(long)]
     pub slow_us: Option<u32>,

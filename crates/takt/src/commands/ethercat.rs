@@ -54,31 +54,59 @@ fn analyse_file(args: &Analyse) -> CommandResult {
         None => None,
     };
     let ns = |us: Option<u32>| us.map(|us| u64::from(us) * 1000);
-    let limits = Limits { slow_ns: ns(args.slow_us), late_ns: ns(args.late_us) };
+    let period_ns = args.period.map(|period| u64::try_from(period.as_nanos()).unwrap_or(u64::MAX));
+    let limits = Limits { slow_ns: ns(args.slow_us), late_ns: ns(args.late_us), period_ns };
     let report = analyse(&traffic, log.as_ref(), &limits);
     if args.json {
         let printed = Printed { file: &args.file, capture: &facts, report: &report };
         println!("{}", serde_json::to_string_pretty(&printed)?);
         return judged(&args.file, &facts, &report);
     }
+    println!("{}", described(&facts));
+    print!("{}", report.text(args.findings, facts.cut.is_some()));
+    judged(&args.file, &facts, &report)
+}
+
+/// What the capture says of itself, a line each.
+fn described(facts: &CaptureFacts) -> String {
+    let mut lines = Vec::new();
     for interface in &facts.interfaces {
         let name = if interface.name.is_empty() { "interface" } else { &interface.name };
         let end = if interface.side == Side::Master { "at the master" } else { "at the segment" };
+        if interface.foreign_packets > 0 {
+            let (packets, link) = (interface.foreign_packets, &interface.link_type);
+            lines.push(format!(
+                "{name}: {packets} packets NOT READ: captured as link type {link}, expected Ethernet"
+            ));
+            continue;
+        }
         let lost = match interface.dropped {
             Some(0) => String::new(),
             Some(lost) => format!(", {lost} LOST by the capture: missing frames may be among them"),
             None => ", losses of the capture unknown".to_owned(),
         };
-        println!("{name}: {end}, {} EtherCAT frames{lost}", interface.frames);
+        lines.push(format!("{name}: {end}, {} EtherCAT frames{lost}", interface.frames));
     }
-    if facts.other_packets > 0 {
-        println!("{} packets of other protocols", facts.other_packets);
-    }
-    if let Some(cut) = &facts.cut {
-        println!("the file is read up to where it breaks off: {cut}");
-    }
-    print!("{}", report.text(args.findings, facts.cut.is_some()));
-    judged(&args.file, &facts, &report)
+    let foreign: u64 = facts.interfaces.iter().map(|interface| interface.foreign_packets).sum();
+    let others = facts.other_packets.saturating_sub(foreign);
+    lines.extend((others > 0).then(|| format!("{others} packets of other protocols")));
+    lines.extend(shortened(facts));
+    lines.extend((facts.unstamped_packets > 0).then(|| {
+        format!("{} packets without a time stamp (simple packet blocks) NOT READ", facts.unstamped_packets)
+    }));
+    lines.extend(facts.cut.as_ref().map(|cut| format!("the file is read up to where it breaks off: {cut}")));
+    lines.join("\n")
+}
+
+/// Frames of which the capture has the beginning alone.
+fn shortened(facts: &CaptureFacts) -> Option<String> {
+    (facts.cut_packets > 0).then(|| {
+        format!(
+            "{} frames CUT by the capture (to {} bytes): they are judged without their working counters; capture whole frames \
+             with `tcpdump -s 0`",
+            facts.cut_packets, facts.cut_to_bytes
+        )
+    })
 }
 
 /// Success, where there was something to judge: a script must not take an empty capture for a clean
@@ -88,7 +116,21 @@ fn judged(file: &Path, facts: &CaptureFacts, report: &Report) -> CommandResult {
         return Ok(ExitCode::SUCCESS);
     }
     let cut = facts.cut.as_ref().map_or(String::new(), |why| format!(" before it breaks off ({why})"));
-    Err(format!("nothing to judge: no cyclic EtherCAT frame in {}{cut}", file.display()).into())
+    let mut reasons: Vec<String> = facts
+        .interfaces
+        .iter()
+        .filter(|interface| interface.foreign_packets > 0)
+        .map(|interface| {
+            let (packets, link) = (interface.foreign_packets, &interface.link_type);
+            format!("{packets} packets were captured as link type {link}, expected Ethernet: capture at one interface of the bus")
+        })
+        .collect();
+    reasons.extend(shortened(facts));
+    if facts.unstamped_packets > 0 {
+        reasons.push(format!("{} packets have no time stamp", facts.unstamped_packets));
+    }
+    let why = if reasons.is_empty() { String::new() } else { format!(". {}", reasons.join("; ")) };
+    Err(format!("nothing to judge: no cyclic EtherCAT frame in {}{cut}{why}", file.display()).into())
 }
 
 /// The application's stamps, of a run directory or a CSV file.
@@ -125,6 +167,7 @@ mod tests {
             file,
             run: None,
             clock_offset_ns: None,
+            period: None,
             slow_us: None,
             late_us: None,
             findings: 20,

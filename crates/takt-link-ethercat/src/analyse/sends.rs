@@ -1,0 +1,160 @@
+//! When cycles began: sends that were late, and sends that were early.
+
+use std::collections::HashMap;
+
+use super::app::{AppCycle, AppLog};
+use super::blame::{LateFrameJudge, host_send_ns};
+use super::report::{Blame, Kind, micros};
+use super::ways::FrameTimes;
+
+/// Why a cycle began late, by the application's own stamps: the greatest of what they report.
+fn own_words(before: Option<&AppCycle>, cycle: &AppCycle, late_ns: u64, period_ns: u64) -> String {
+    let AppCycle { planned_ns, wake_ns, sent_ns, .. } = *cycle;
+    let known = |later: u64, earlier: u64| if earlier > 0 { later.saturating_sub(earlier) } else { 0 };
+    let put_off = known(planned_ns, before.map_or(0, |before| before.planned_ns)).saturating_sub(period_ns);
+    let parts = [
+        (known(wake_ns, planned_ns), "its thread woke", "after its time (scheduling: see takt trace)"),
+        (known(sent_ns, wake_ns), "it was", "from its wake-up to sending"),
+        (put_off, "it planned this cycle", "later than a period after the one before"),
+    ];
+    match parts.into_iter().max_by_key(|parts| parts.0).filter(|parts| parts.0 > late_ns / 2) {
+        Some((ns, what, when)) => format!("{what} {:.0} µs {when}", micros(ns)),
+        None => format!("it sent {:.0} µs late by its own stamps", micros(late_ns)),
+    }
+}
+
+/// When cycles are due. A cycle is due a period after the one before. The grid goes on in step with
+/// the frames counted: who sent late, and catches up with the frames that were held up, is not
+/// early.
+struct Grid {
+    period_ns: u64,
+    limit_ns: u64,
+    /// When the next send is due.
+    due_ns: u64,
+    /// The time that the last one had in the grid.
+    slot_ns: u64,
+}
+
+enum Time {
+    Due,
+    Late(u64),
+    Early(u64),
+}
+
+impl Grid {
+    fn from(first_ns: u64, period_ns: u64, limit_ns: u64) -> Self {
+        Self { period_ns, limit_ns, due_ns: first_ns.saturating_add(period_ns), slot_ns: first_ns }
+    }
+
+    /// A send that no capture saw.
+    fn unseen(&mut self, sent_ns: u64) {
+        (self.due_ns, self.slot_ns) = (sent_ns.saturating_add(self.period_ns), sent_ns);
+    }
+
+    fn send(&mut self, sent_ns: u64) -> Time {
+        let (due_ns, slot_ns) = (self.due_ns, self.slot_ns.saturating_add(self.period_ns));
+        let next_ns = sent_ns.saturating_add(self.period_ns);
+        let early_ns = due_ns.min(slot_ns).saturating_sub(sent_ns);
+        if early_ns > self.limit_ns {
+            // The next one is due by the grid, and not later for this one's haste.
+            (self.due_ns, self.slot_ns) = (due_ns.saturating_add(self.period_ns), due_ns);
+            return Time::Early(early_ns);
+        }
+        self.due_ns = next_ns;
+        if sent_ns.saturating_sub(due_ns) > self.limit_ns {
+            self.slot_ns = slot_ns;
+            return Time::Late(sent_ns - due_ns);
+        }
+        let on_time = due_ns.saturating_sub(sent_ns) <= self.limit_ns;
+        self.slot_ns = if on_time || sent_ns.abs_diff(slot_ns) <= self.limit_ns { sent_ns } else { slot_ns };
+        Time::Due
+    }
+}
+
+impl LateFrameJudge<'_> {
+    /// Cycles that began after or before their time, counted from the cycle before: also from one
+    /// of `unseen`.
+    pub(super) fn sends(
+        &mut self,
+        starts: &[usize],
+        period_ns: u64,
+        cycles: Option<&(&AppLog, Vec<(AppCycle, usize)>)>,
+        unseen: &[AppCycle],
+    ) {
+        let cycle_of: HashMap<usize, AppCycle> =
+            cycles.iter().flat_map(|(_, found)| found.iter().map(|&(cycle, way)| (way, cycle))).collect();
+        let Some(&first) = starts.first() else { return };
+        let mut grid = Grid::from(self.ways.ways[first].first_ns(), period_ns, self.late_ns);
+        for two in starts.windows(2) {
+            let (before, way) = (self.ways.ways[two[0]], self.ways.ways[two[1]]);
+            let app = cycles.and_then(|(log, _)| Some((*log, *cycle_of.get(&two[1])?)));
+            let hidden = app.and_then(|(log, cycle)| {
+                let last = unseen.partition_point(|other| other.sent_ns < cycle.sent_ns).checked_sub(1)?;
+                let at_ns = log.in_capture(unseen[last].sent_ns);
+                (at_ns > before.first_ns()).then_some((at_ns, unseen[last]))
+            });
+            if let Some((at_ns, _)) = hidden {
+                grid.unseen(at_ns);
+            }
+            let due_ns = grid.due_ns;
+            let time = grid.send(way.first_ns());
+            let previous = hidden.map(|(_, cycle)| cycle).or_else(|| cycle_of.get(&two[0]).copied());
+            let waited = app.and_then(|(log, cycle)| host_send_ns(log, cycle, &way)).unwrap_or(0);
+            if waited > self.late_ns {
+                let why = format!("{:.0} µs from the application's send to the interface", micros(waited));
+                self.find(&way, Kind::SentLate, Blame::HostStack, Some(waited), why);
+                continue;
+            }
+            match time {
+                Time::Due => {}
+                Time::Early(early_ns) => self.early(&before, &way, early_ns),
+                Time::Late(late_ns) => {
+                    self.late(&before, &way, [due_ns, late_ns, period_ns], app, previous.as_ref());
+                }
+            }
+        }
+    }
+
+    fn early(&mut self, before: &FrameTimes, way: &FrameTimes, early_ns: u64) {
+        let since_ns = way.first_ns().saturating_sub(before.first_ns());
+        let why = format!(
+            "it left {:.0} µs early, {:.0} µs after the frame before",
+            micros(early_ns),
+            micros(since_ns)
+        );
+        self.find(way, Kind::SentEarly, Blame::Application, Some(early_ns), why);
+    }
+
+    fn late(
+        &mut self,
+        before: &FrameTimes,
+        way: &FrameTimes,
+        [due_ns, late_ns, period_ns]: [u64; 3],
+        app: Option<(&AppLog, AppCycle)>,
+        previous: Option<&AppCycle>,
+    ) {
+        // A master that waits for an answer cannot send in time when that is late.
+        let answered = match (app, previous) {
+            // Its own word counts: an answer may lie in the host for long.
+            (Some((log, _)), Some(cycle)) if cycle.looked_ns == cycle.sent_ns => {
+                (cycle.taken_ns > 0).then(|| log.in_capture(cycle.taken_ns))
+            }
+            // A pipelined master waits for nothing.
+            (Some(_), _) => Some(due_ns),
+            (None, _) => before.returned_ns.or(before.from_segment_ns),
+        };
+        if answered.is_none_or(|answered| answered > due_ns) {
+            self.held_up += 1;
+            return;
+        }
+        let why = match app {
+            Some((_, cycle)) => own_words(previous, &cycle, late_ns, period_ns),
+            None => format!(
+                "it left {:.0} µs late; the answer before had come after {:.0} µs, so that nothing on the bus held it up",
+                micros(late_ns),
+                micros(answered.unwrap_or(0).saturating_sub(before.first_ns()))
+            ),
+        };
+        self.find(way, Kind::SentLate, Blame::Application, Some(late_ns), why);
+    }
+}
