@@ -7,8 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use takt_reserve::restore::Owner;
 use takt_reserve::restore::owner::Form;
-use takt_reserve::restore::{Owner, watchdog as waiting};
+use takt_reserve::restore::watchdog::{self as waiting, Attempt};
 use takt_reserve::system::{self, Attributes, Identity, Kernel, Linux};
 use takt_rt::placement::CpuSet;
 use takt_rt::procfs::Stat;
@@ -483,13 +484,39 @@ pub(crate) fn restore(state: &mut State) -> Vec<Changed> {
 }
 
 /// The side of the process that outlives the one who tries settings, whose number is `of`: waits
-/// until its standard input ends, then takes back what is left.
+/// until its standard input ends, then takes back what is left. What the kernel refuses now is
+/// tried again until it does not.
 ///
 /// # Errors
-/// Those of [`change::revert`].
+/// Those of [`change::revert`], but [`DoctorError::NotReverted`].
 pub fn watchdog(path: &Path, of: u32) -> Result<Vec<Changed>, DoctorError> {
     waiting::await_end();
-    take_back_of(path, of)
+    let mut is_first = true;
+    waiting::until_undone(|| {
+        let newer = if std::mem::take(&mut is_first) { Ok(()) } else { keep_newer(path, Path::new("/")) };
+        match newer.and_then(|()| take_back_of(path, of)) {
+            Ok(changed) => Ok(Attempt::Done(changed)),
+            Err(error) if is_for_now(&error) => Ok(Attempt::Left(error.to_string())),
+            Err(error) => Err(error),
+        }
+    })
+}
+
+/// Leaves the admission test as it is where another program has switched it on between two
+/// attempts: nothing here sets another value than -1, and theirs is the newer will.
+fn keep_newer(path: &Path, root: &Path) -> Result<(), DoctorError> {
+    let admission = Path::new(takt_reserve::ADMISSION_FILE);
+    let Some(mut state) = change::load(path)? else { return Ok(()) };
+    let is_on = change::read(root, admission).is_ok_and(|now| now != "-1");
+    let before = state.settings.len();
+    state.settings.retain(|saved| !(is_on && saved.path == admission));
+    if state.settings.len() == before { Ok(()) } else { change::save(path, &state) }
+}
+
+/// Whether another attempt may succeed: settings that the kernel did not take, and a state file that
+/// could not be written (a full disk).
+fn is_for_now(error: &DoctorError) -> bool {
+    matches!(error, DoctorError::NotReverted { .. } | DoctorError::StateFile { .. })
 }
 
 /// Takes back what the process `of` left, and nothing of another that lives.

@@ -42,3 +42,24 @@ pub fn adopt_orphans() {
     // SAFETY: changes an attribute of this process; no memory is touched.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
+
+/// Goes on in a child and ends this process with `code`, so that whoever waits for it goes on, too.
+/// The child has a session of its own. To be called while the process has one thread.
+///
+/// # Errors
+/// The system cannot make another process; this one goes on then.
+pub fn go_on_alone(code: i32) -> io::Result<()> {
+    // SAFETY: the process has one thread by the contract above, so that the child may do what this
+    // process may.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: takes no argument; it fails for a leader of a group alone, which a child is
+            // not.
+            unsafe { libc::setsid() };
+            Ok(())
+        }
+        // SAFETY: ends this process at once, without destructors that the child still needs.
+        _ => unsafe { libc::_exit(code) },
+    }
+}

@@ -13,6 +13,7 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use super::{Error, Owner, Restored, State, journal};
 use crate::system::{Kernel as _, Linux};
@@ -86,7 +87,72 @@ fn leave_groups(pid: u32) {
 pub fn run(path: &Path) -> Result<Option<Restored>, Error> {
     let of = std::os::unix::process::parent_id();
     await_end();
-    undo_of(path, of)
+    until_undone(|| {
+        let restored = undo_of(path, of)?;
+        Ok(match restored {
+            Some(restored) if !restored.is_complete() => Attempt::Left(restored.failures.join("; ")),
+            other => Attempt::Done(other),
+        })
+    })
+}
+
+/// What came of an attempt to undo.
+#[derive(Debug)]
+pub enum Attempt<T> {
+    /// Nothing is left.
+    Done(T),
+    /// What could not be undone now, for people.
+    Left(String),
+}
+
+/// Between two attempts, at first and later: what the kernel refuses now it takes once others have
+/// ended, and nobody knows when.
+const AGAIN: Duration = Duration::from_secs(1);
+const MUCH_LATER: Duration = Duration::from_secs(10);
+/// Attempts before it is `MUCH_LATER`.
+const OFTEN: u32 = 60;
+
+/// Attempts until nothing is left, however long that takes: the kernel refuses to switch the
+/// admission test on, for one, while the reservations of others exceed the limit. From the second
+/// attempt on in a process of its own, so that nobody waits for it.
+///
+/// # Errors
+/// What an attempt fails with, after which none can succeed.
+pub fn until_undone<T, E>(attempt: impl FnMut() -> Result<Attempt<T>, E>) -> Result<T, E> {
+    let alone = || takt_rt::child::go_on_alone(libc::EXIT_FAILURE).is_ok();
+    attempts(attempt, alone, std::thread::sleep)
+}
+
+fn attempts<T, E>(
+    mut attempt: impl FnMut() -> Result<Attempt<T>, E>,
+    alone: impl FnOnce() -> bool,
+    mut wait: impl FnMut(Duration),
+) -> Result<T, E> {
+    let mut left = match attempt()? {
+        Attempt::Done(done) => return Ok(done),
+        Attempt::Left(why) => why,
+    };
+    eprintln!("takt: could not be put back yet: {left}");
+    // Where no other process can be made, whoever waits waits.
+    alone();
+    let own = std::process::id();
+    eprintln!("takt: process {own} tries again until it can");
+    let mut tries = 0_u32;
+    loop {
+        wait(if tries < OFTEN { AGAIN } else { MUCH_LATER });
+        tries = tries.saturating_add(1);
+        match attempt()? {
+            Attempt::Done(done) => {
+                eprintln!("takt: process {own} has put everything back");
+                return Ok(done);
+            }
+            Attempt::Left(why) if why != left => {
+                eprintln!("takt: could not be put back yet: {why}");
+                left = why;
+            }
+            Attempt::Left(_) => {}
+        }
+    }
 }
 
 /// Undoes what the process `of` left, and nothing of another that lives: whoever ended in order has
@@ -142,6 +208,28 @@ mod tests {
     use super::*;
     use crate::restore::VERSION;
     use crate::system;
+
+    #[test]
+    fn what_cannot_be_undone_now_is_tried_until_it_can() {
+        let mut answers = vec!["EBUSY", "EBUSY", "EPERM", ""].into_iter();
+        let (mut alone, mut waited) = (0, Vec::new());
+        let attempt = || -> Result<Attempt<u32>, Error> {
+            Ok(match answers.next().unwrap() {
+                "" => Attempt::Done(7),
+                why => Attempt::Left(why.to_owned()),
+            })
+        };
+        let begin = || {
+            alone += 1;
+            true
+        };
+        assert_eq!(attempts(attempt, begin, |time| waited.push(time)).unwrap(), 7);
+        // Whoever waits is not kept: alone before the first pause, and once.
+        assert_eq!((alone, waited), (1, vec![AGAIN; 3]));
+        let done = || -> Result<_, Error> { Ok(Attempt::Done(1)) };
+        let never = |_: Duration| panic!("nothing is left to wait for");
+        assert_eq!(attempts(done, || panic!("no process of its own"), never).unwrap(), 1);
+    }
 
     #[test]
     fn what_another_who_lives_has_written_down_is_left_alone() {
