@@ -93,8 +93,23 @@ impl Session {
     /// Runs `robot` and leaves a sealed run directory.
     ///
     /// # Errors
-    /// [`LabError`]; what was measured until then stays in the run directory.
+    /// [`LabError`]; what was measured until then stays in the run directory. Also where that could
+    /// not be written.
     pub fn run(robot: &dyn Robot, options: &RunOptions, observe: Observe<'_>) -> Result<Ran, LabError> {
+        let ran = Self::run_anyway(robot, options, observe)?;
+        ran.dir.unwritten().map_or(Ok(ran), |unwritten| Err(unwritten.into()))
+    }
+
+    /// The same, for whoever shows what was measured also where the run directory could not be
+    /// written ([`RunDir::unwritten`]).
+    ///
+    /// # Errors
+    /// [`LabError`]; what was measured until then stays in the run directory.
+    pub fn run_anyway(
+        robot: &dyn Robot,
+        options: &RunOptions,
+        observe: Observe<'_>,
+    ) -> Result<Ran, LabError> {
         options.interference.check()?;
         let settled = robot.settled(options, observe)?;
         let robot = settled.as_deref().unwrap_or(robot);
@@ -137,10 +152,12 @@ impl Session {
         running.loaded(self)?;
         let end = self.turn(&mut *running, options, observe)?;
         self.end_load()?;
-        let conclusion = running.stop(self, &end)?;
+        let stopped = running.stop(self, &end);
+        let conclusion = self.despite_the_disk(stopped)?.unwrap_or(Conclusion::Common);
         self.write()?;
         // Without the kernel's part, which only a trace knows.
-        robot.explain(self.dir(), Err("the kernel was not traced"))?;
+        let explained = robot.explain(self.dir(), Err("the kernel was not traced"));
+        self.despite_the_disk(explained)?;
         Ok(conclusion)
     }
 

@@ -163,6 +163,8 @@ impl Session {
             live: options.live.clone(),
             _claim: claim,
         };
+        // From here on a robot may move: the disk must not decide when it stops.
+        session.dir.keep_in_memory();
         session.note("asked", &asked)?;
         session.note(takt_rundir::COMMAND_KEY, &takt_rundir::command_line())?;
         if let Some(resumed) = &session.resumed {
@@ -388,7 +390,8 @@ impl Session {
         self.header.load = serde_json::to_value(report).unwrap_or_default();
     }
 
-    /// Writes `run.json` for the last time and the summary, seals the run.
+    /// Writes `run.json` for the last time and the summary, seals the run. A run that could not be
+    /// written has its summary all the same, and [`RunDir::unwritten`] says so.
     ///
     /// # Errors
     /// [`LabError::Files`].
@@ -428,10 +431,32 @@ impl Session {
         let exceeded = self.header.losses.iter().filter(|loss| loss.is_exceeded());
         self.header.failures.extend(exceeded.filter_map(takt_rundir::Loss::sentence));
         self.write()?;
+        if let Some(unwritten) = self.dir.unwritten() {
+            self.header.problems.push(unwritten.to_string());
+            self.write()?;
+        }
         let summary = summarise(&self.dir)?;
         self.dir.write_json(SUMMARY_FILE, &summary)?;
-        self.dir.seal()?;
+        match self.dir.seal() {
+            Err(error) if self.dir.unwritten().is_none() => return Err(error.into()),
+            _ => {}
+        }
         Ok((self.dir, summary))
+    }
+
+    /// What a robot's own part of the end came to: where it fails over a file that cannot be
+    /// written, what was measured until then is judged.
+    pub(crate) fn despite_the_disk<T>(
+        &mut self,
+        outcome: Result<T, LabError>,
+    ) -> Result<Option<T>, LabError> {
+        match outcome {
+            Err(LabError::Files(error)) if error.is_outside() => {
+                self.header.problems.push(format!("not recorded: {error}"));
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
     }
 
     /// Takes away the directory of a run that measured nothing, because the robot could not start.

@@ -110,7 +110,10 @@ pub fn trace(
         let lateness_ns = request.thresholds.lateness_ns;
         options.watch = Some(LateWatch::new(tracer.marker(), critical.file, lateness_ns));
     }
-    let run = Session::run(robot, &options, observe)?;
+    let run = Session::run_anyway(robot, &options, observe)?;
+    if let Some(unwritten) = run.dir().unwritten() {
+        return Ok(Traced { trace: None, untraced: Some(unwritten.to_string()), run });
+    }
     // The run is good without a trace, and labelled.
     let untraced = |why: String, run: Ran| {
         run.dir().write_json(TRACE_FILE, &UntracedFile { untraced: &why })?;

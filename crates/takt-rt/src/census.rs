@@ -115,7 +115,14 @@ fn start_ticks(tid: i32) -> Option<u64> {
 /// The threads of this process now.
 fn threads() -> Result<Vec<Key>, Error> {
     let path = PathBuf::from("/proc/self/task");
-    let error = |source: io::Error| Error::File { path: path.clone(), source, fix: "; mount /proc".into() };
+    let error = |source: io::Error| {
+        let fix = match source.raw_os_error() {
+            Some(libc::EMFILE) => "; this process has no descriptors left: raise `ulimit -n`",
+            Some(libc::ENFILE) => "; the machine has no descriptors left: raise fs.file-max",
+            _ => "; mount /proc",
+        };
+        Error::File { path: path.clone(), source, fix: fix.into() }
+    };
     let mut keys = Vec::new();
     for entry in fs::read_dir(&path).map_err(error)? {
         let name = entry.map_err(error)?.file_name();

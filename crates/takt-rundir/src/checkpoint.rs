@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dir::{RunDir, SUMMARY_FILE};
 use crate::files::{json_text, read_json};
-use crate::samples::{SampleFile, place_after};
+use crate::samples::{SampleFile, Sum, place_after};
 use crate::series::with_suffix;
 use crate::{Error, steps};
 
@@ -58,6 +58,9 @@ pub struct Checkpoint {
     pub resumed: u32,
     /// Rows of each sample file.
     pub rows: BTreeMap<String, u64>,
+    /// What of each sample file those rows are, where they were summed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sums: BTreeMap<String, Sum>,
     /// Files that accumulate, by name, with their text.
     pub files: BTreeMap<String, String>,
 }
@@ -91,13 +94,18 @@ impl Draft {
     /// [`Error::Io`].
     pub fn samples(&mut self, file: &mut SampleFile) -> Result<(), Error> {
         file.flush()?;
-        self.inner.rows.insert(file.name(), file.rows());
+        self.rows(&file.name(), file.rows(), file.sum());
         Ok(())
     }
 
-    /// Keeps how many rows a sample file of another thread has that were handed to the kernel.
-    pub fn rows(&mut self, name: &str, rows: u64) {
+    /// Keeps how many rows a sample file of another thread has that were handed to the kernel, and
+    /// what they are.
+    pub fn rows(&mut self, name: &str, rows: u64, sum: Option<Sum>) {
         self.inner.rows.insert(name.to_owned(), rows);
+        match sum {
+            Some(sum) => drop(self.inner.sums.insert(name.to_owned(), sum)),
+            None => drop(self.inner.sums.remove(name)),
+        }
     }
 
     /// Keeps a value as the JSON file `name` of the run directory, which it is from the seal on;
@@ -114,6 +122,18 @@ impl Draft {
     }
 }
 
+/// Why a checkpoint is none to go on from.
+enum Unfit {
+    /// The disk is behind it, as after a power failure: an older one may fit.
+    Behind(String),
+    /// Rows that it names were changed.
+    Changed(String),
+}
+
+fn behind(error: impl std::fmt::Display) -> Unfit {
+    Unfit::Behind(error.to_string())
+}
+
 impl RunDir {
     /// Makes `draft` what the run goes on from when it is killed now. Does not wait for the disk.
     ///
@@ -122,7 +142,17 @@ impl RunDir {
     pub fn checkpoint(&self, draft: &Draft) -> Result<(), Error> {
         let path = self.path().join(CHECKPOINT_FILE);
         let text = serde_json::to_vec(&draft.inner).map_err(|error| Error::io(&path)(error.into()))?;
-        steps::replace(&path, &text, false)
+        let written = steps::replace(&path, &text, false);
+        let written = written.map_err(|error| self.memory().note(error));
+        let is_kept = match written {
+            Ok(()) => false,
+            Err(Ok(())) => true,
+            Err(Err(error)) => return Err(error),
+        };
+        for (name, text) in &draft.inner.files {
+            if is_kept { self.memory().hold(name, text) } else { self.memory().written(name) }
+        }
+        Ok(())
     }
 
     /// The text of an accumulating file of a run that is not sealed; `None` where no checkpoint
@@ -217,26 +247,26 @@ impl RunDir {
                 _ => {}
             }
             let fits = read_json::<Checkpoint>(&path)
-                .map_err(|error| error.to_string())
+                .map_err(|error| Unfit::Behind(error.to_string()))
                 .and_then(|checkpoint| Ok((self.cuts(&checkpoint)?, checkpoint)));
             match fits {
                 Ok((cuts, checkpoint)) => return Ok((checkpoint, cuts)),
-                Err(why) => reasons.push(format!("{name}: {why}")),
+                // An older checkpoint would drop the rows, and nobody would know.
+                Err(Unfit::Changed(why)) => return Err(why),
+                Err(Unfit::Behind(why)) => reasons.push(format!("{name}: {why}")),
             }
         }
         Err(reasons.join("; "))
     }
 
-    fn cuts(&self, checkpoint: &Checkpoint) -> Result<Vec<(String, u64)>, String> {
+    fn cuts(&self, checkpoint: &Checkpoint) -> Result<Vec<(String, u64)>, Unfit> {
         if let Some(name) = checkpoint.rows.keys().chain(checkpoint.files.keys()).find(|name| !is_plain(name))
         {
-            return Err(format!("\"{name}\" is no plain name"));
+            return Err(Unfit::Behind(format!("\"{name}\" is no plain name")));
         }
         let mut cuts = Vec::new();
-        for entry in
-            fs::read_dir(self.path().join(crate::SAMPLES_FOLDER)).map_err(|error| error.to_string())?
-        {
-            let path = entry.map_err(|error| error.to_string())?.path();
+        for entry in fs::read_dir(self.path().join(crate::SAMPLES_FOLDER)).map_err(behind)? {
+            let path = entry.map_err(behind)?.path();
             let (name, kind) = (path.file_stem(), path.extension());
             let (Some(name), Some(kind)) = (name.and_then(|n| n.to_str()), kind.and_then(|k| k.to_str()))
             else {
@@ -247,18 +277,42 @@ impl RunDir {
                 "csv" if !checkpoint.rows.contains_key(name) => cuts.push((name.to_owned(), 0)),
                 // Its journal is what the run goes on with.
                 "parquet" if !self.sample_path(name).is_file() => {
-                    return Err(format!("{name}.parquet is sealed and has no journal"));
+                    return Err(Unfit::Behind(format!("{name}.parquet is sealed and has no journal")));
                 }
                 _ => {}
             }
         }
         for (name, &rows) in &checkpoint.rows {
-            let there = place_after(&self.sample_path(name), rows).map_err(|error| error.to_string())?;
-            let length =
-                there.ok_or_else(|| format!("{name}.csv holds less than the {rows} rows that it had"))?;
+            if let Some(sum) = checkpoint.sums.get(name).filter(|sum| sum.bytes > 0) {
+                self.is_unchanged(name, sum)?;
+            }
+            let there = place_after(&self.sample_path(name), rows).map_err(behind)?;
+            let length = there.ok_or_else(|| {
+                Unfit::Behind(format!("{name}.csv holds less than the {rows} rows that it had"))
+            })?;
             cuts.push((name.clone(), length));
         }
         Ok(cuts)
+    }
+
+    /// Whether the sample file `name` still begins with what it held.
+    fn is_unchanged(&self, name: &str, sum: &Sum) -> Result<(), Unfit> {
+        let bytes = sum.bytes;
+        let found = Sum::of_file(&self.sample_path(name), bytes).map_err(behind)?;
+        let (found, has_zero) = found.ok_or_else(|| {
+            Unfit::Behind(format!("{name}.csv holds less than the {bytes} bytes that it had"))
+        })?;
+        match found == *sum {
+            true => Ok(()),
+            false if has_zero => {
+                Err(Unfit::Behind(format!("{name}.csv has parts that never reached the disk")))
+            }
+            false => Err(Unfit::Changed(format!(
+                "{name}.csv: its first {bytes} bytes are not those that the run wrote (SHA-256 {} instead of {}): a byte was \
+                 changed, by the disk or by somebody",
+                found.sha256, sum.sha256
+            ))),
+        }
     }
 
     /// Makes this process the only one that writes the run, until the value is dropped or the

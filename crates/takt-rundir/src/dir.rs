@@ -18,10 +18,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use takt_files::Folder;
 
-use crate::files::{parse_json, read_json, sha256, write_json};
+use crate::files::{json_text, parse_json, read_json, sha256};
+use crate::memory::Memory;
 use crate::samples::{NumberFile, SampleFile};
 use crate::series::{self, Series};
-use crate::{Error, FORMAT, Measure, RunHeader, SealState, seal};
+use crate::{Error, FORMAT, Measure, RunHeader, SealState, seal, steps, utc};
 
 /// File of facts and settings.
 pub const RUN_FILE: &str = "run.json";
@@ -34,16 +35,17 @@ pub const SAMPLES_FOLDER: &str = "samples";
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
+    memory: Memory,
 }
 
 /// Now, as a name that sorts: `2026-11-21T15-52-02Z`.
 pub fn utc_name() -> String {
-    humantime::format_rfc3339_seconds(SystemTime::now()).to_string().replace(':', "-")
+    utc::rfc3339(SystemTime::now(), false).replace(':', "-")
 }
 
 /// Now, RFC 3339.
 pub fn utc_now() -> String {
-    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+    utc::rfc3339(SystemTime::now(), true)
 }
 
 /// Why a run directory cannot be made, with the way out.
@@ -96,7 +98,24 @@ impl RunDir {
 
     fn at(path: PathBuf, folder: &Folder) -> Result<Self, Error> {
         folder.subfolder(SAMPLES_FOLDER).map_err(Error::io(path.join(SAMPLES_FOLDER)))?;
-        Ok(Self { path })
+        Ok(Self { path, memory: Memory::default() })
+    }
+
+    /// From now on what cannot be written (a full disk, no inodes or descriptors, a folder that is
+    /// gone) is kept in memory, for this value and its copies, and is no error: a robot must not
+    /// lose its control over it, nor a run its verdict. [`unwritten`](Self::unwritten) says so, and
+    /// such a run is not sealed.
+    pub fn keep_in_memory(&self) {
+        self.memory.begin();
+    }
+
+    /// What could not be written, [`Error::Unwritten`]; `None` where everything could.
+    pub fn unwritten(&self) -> Option<Error> {
+        self.memory.unwritten()
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Opens an existing run directory.
@@ -105,7 +124,7 @@ impl RunDir {
     /// [`Error::Damaged`] where there is no `run.json`.
     pub fn open(path: &Path) -> Result<Self, Error> {
         if path.join(RUN_FILE).is_file() {
-            return Ok(Self { path: path.to_owned() });
+            return Ok(Self { path: path.to_owned(), memory: Memory::default() });
         }
         Err(Error::Damaged {
             path: path.to_owned(),
@@ -130,7 +149,15 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`].
     pub fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<(), Error> {
-        write_json(&self.path.join(name), value)
+        let path = self.path.join(name);
+        let text = json_text(&path, value)?;
+        match steps::replace(&path, text.as_bytes(), true) {
+            Ok(()) => {
+                self.memory.written(name);
+                Ok(())
+            }
+            Err(error) => self.memory.keep(name, text, error),
+        }
     }
 
     /// Reads `name`; while the run is not sealed, as the newest checkpoint has it where that has
@@ -140,6 +167,9 @@ impl RunDir {
     /// [`Error::Io`], or [`Error::Damaged`] where it does not hold a `T`.
     pub fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T, Error> {
         let path = self.path.join(name);
+        if let Some(text) = self.memory.text(name) {
+            return parse_json(&path, &text);
+        }
         match self.accumulating(name)? {
             Some(text) => parse_json(&path, &text),
             None => read_json(&path),
@@ -233,7 +263,7 @@ impl RunDir {
                 expected: "a plain name",
             });
         }
-        Ok(folder.join(name))
+        Ok(self.memory.sheltered(name).unwrap_or_else(|| folder.join(name)))
     }
 
     /// Hash that stands for the whole sealed run: the SHA-256 of `hashes.json`. `None` before the
@@ -279,7 +309,7 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`] where it exists already, sealed or not: samples are never overwritten.
     pub fn samples(&self, name: &str) -> Result<SampleFile, Error> {
-        SampleFile::create(self.sample_path(name))
+        SampleFile::create(self.sample_path(name), &self.memory)
     }
 
     /// Opens a new sample file of whole numbers with these columns.
@@ -287,7 +317,7 @@ impl RunDir {
     /// # Errors
     /// As [`samples`](Self::samples).
     pub fn numbers(&self, name: &str, columns: &[&str]) -> Result<NumberFile, Error> {
-        NumberFile::create(self.sample_path(name), columns)
+        NumberFile::create(self.sample_path(name), columns, &self.memory)
     }
 
     pub fn sample_path(&self, name: &str) -> PathBuf {
@@ -300,7 +330,7 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`].
     pub fn continue_samples(&self, name: &str) -> Result<(SampleFile, u64), Error> {
-        SampleFile::go_on(self.sample_path(name))
+        SampleFile::go_on(self.sample_path(name), &self.memory)
     }
 
     /// Turns the journals into Parquet, hashes every file and writes `hashes.json`, which marks the
@@ -310,10 +340,20 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] for a broken journal.
     pub fn seal(&self) -> Result<(), Error> {
-        if !self.is_complete() {
-            self.put_accumulated()?;
+        if let Some(unwritten) = self.unwritten() {
+            // There may be room again: then the figures are there, though not all of the samples.
+            let folders = [Some(self.path.clone()), self.memory.folder()];
+            for (name, text) in self.memory.files() {
+                for folder in folders.iter().flatten() {
+                    let _ = steps::replace(&folder.join(&name), text.as_bytes(), false);
+                }
+            }
+            return Err(unwritten);
         }
-        seal::seal(&self.path)
+        let sealed = if self.is_complete() { Ok(()) } else { self.put_accumulated() };
+        let sealed = sealed.and_then(|()| seal::seal(&self.path));
+        // The journals are whole, and the seal can be tried again.
+        sealed.or_else(|error| self.memory.note(error).and_then(|()| self.unwritten().map_or(Ok(()), Err)))
     }
 }
 
@@ -337,7 +377,7 @@ pub fn find_runs(path: &Path) -> Result<Vec<RunDir>, Error> {
 
 fn search(path: &Path, depth: usize, runs: &mut Vec<RunDir>) -> Result<(), Error> {
     if path.join(RUN_FILE).is_file() {
-        runs.push(RunDir { path: path.to_owned() });
+        runs.push(RunDir { path: path.to_owned(), memory: Memory::default() });
         return Ok(());
     }
     if depth == 0 {

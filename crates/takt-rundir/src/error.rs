@@ -11,6 +11,22 @@ pub enum Error {
     /// A file is not what it should be.
     #[error("{path}: {found}; expected {expected}", path = path.display())]
     Damaged { path: PathBuf, found: String, expected: &'static str },
+    /// A run could not be written while it went on, and what of it is in memory is not on the disk.
+    #[error(
+        "the run could not be written ({}: {why}): what is shown is what was in memory, {rows_lost} rows of samples are lost, and the \
+         run is not sealed{kept}. Fix: make room (`df -h`, `df -i`), leave the folder where it is, raise `ulimit -n`, or name another \
+         folder with --runs", path.display()
+    )]
+    Unwritten {
+        /// What could not be written first.
+        path: PathBuf,
+        /// The system's answer.
+        why: String,
+        /// Rows of sample files that are nowhere.
+        rows_lost: u64,
+        /// Where the rest is, in words; empty where it is nowhere.
+        kept: String,
+    },
 }
 
 impl Error {

@@ -13,12 +13,14 @@ mod header;
 mod kills_tests;
 mod loss;
 mod machine;
+mod memory;
 mod parquet;
 mod rows;
 mod samples;
 mod seal;
 mod series;
 mod steps;
+mod utc;
 
 pub use checkpoint::{Checkpoint, Claim, Draft};
 pub use command::{COMMAND_KEY, command_line};
@@ -34,7 +36,7 @@ pub use machine::{
     FactDifference, GUEST_PARAMETER, KERNEL_FACTS, Machine, VIRTUAL_MACHINE_FILE, VirtualMachine,
 };
 pub use rows::{Column, ColumnKind};
-pub use samples::{NumberFile, SampleFile, read_samples};
+pub use samples::{NumberFile, SampleFile, Sum, read_samples};
 pub use seal::SealState;
 pub use series::Series;
 pub use takt_rt::procfs::{CpuShare, CpuTime};

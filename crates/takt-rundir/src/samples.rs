@@ -1,53 +1,205 @@
 //! Sample files while a run goes on: CSV, so that a kill costs at most half a line.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::Error;
+use crate::files::hex;
+use crate::memory::{MOST_SHELTERED_BYTES, Memory};
+
+/// What a sample file held at a checkpoint, so that a changed byte is seen before a run goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sum {
+    /// Its length then.
+    pub bytes: u64,
+    /// SHA-256 of those bytes.
+    pub sha256: String,
+}
+
+impl Sum {
+    /// Of the first `bytes` of the file at `path`; `None` where it is shorter. Whether a byte of it
+    /// is zero, as a power failure leaves blocks that never reached the disk, comes with it.
+    pub(crate) fn of_file(path: &Path, bytes: u64) -> Result<Option<(Self, bool)>, Error> {
+        let mut hasher = Sha256::new();
+        let file = takt_files::open(path).map_err(Error::io(path))?;
+        let mut reader = BufReader::with_capacity(1 << 18, file.take(bytes));
+        let (mut found, mut has_zero) = (0, false);
+        loop {
+            let part = reader.fill_buf().map_err(Error::io(path))?;
+            if part.is_empty() {
+                break;
+            }
+            hasher.update(part);
+            has_zero |= part.contains(&0);
+            let length = part.len();
+            found += length as u64;
+            reader.consume(length);
+        }
+        let sum = Self { bytes, sha256: hex(&hasher.finalize()) };
+        Ok((found == bytes).then_some((sum, has_zero)))
+    }
+}
+
+/// What sample files write to: sums what goes to the file.
+#[derive(Debug)]
+struct Summed {
+    file: BufWriter<File>,
+    hasher: Sha256,
+    bytes: u64,
+}
+
+impl Summed {
+    fn new(file: File) -> Self {
+        Self { file: BufWriter::with_capacity(1 << 16, file), hasher: Sha256::new(), bytes: 0 }
+    }
+
+    /// Goes on behind the first `bytes` of the file at `path`.
+    fn behind(file: File, path: &Path, bytes: u64) -> Result<Self, Error> {
+        let mut summed = Self::new(file);
+        let mut before = takt_files::open(path).map_err(Error::io(path))?.take(bytes);
+        let mut part = vec![0; 1 << 18];
+        loop {
+            match before.read(&mut part).map_err(Error::io(path))? {
+                0 => return Ok(summed),
+                length => summed.count(&part[..length]),
+            }
+        }
+    }
+
+    fn count(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+    }
+
+    fn sum(&self) -> Sum {
+        Sum { bytes: self.bytes, sha256: hex(&self.hasher.clone().finalize()) }
+    }
+}
+
+impl Write for Summed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.file.write(bytes)?;
+        self.count(&bytes[..length]);
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Rows of a sample file, and what becomes of those that cannot be written.
+#[derive(Debug)]
+struct Count {
+    path: PathBuf,
+    rows: u64,
+    /// Of them the kernel has, and how many bytes those are.
+    flushed: u64,
+    flushed_bytes: u64,
+    is_sheltered: bool,
+    memory: Memory,
+}
+
+impl Count {
+    fn new(path: PathBuf, rows: u64, memory: &Memory) -> Self {
+        Self { path, rows, flushed: rows, flushed_bytes: 0, is_sheltered: false, memory: memory.clone() }
+    }
+
+    /// The file takes no more: rows are lost from here on, where that is no error.
+    fn lose(&mut self, source: io::Error) -> Result<(), Error> {
+        self.memory.note(Error::Io { path: self.path.clone(), source })?;
+        self.memory.lose_rows(self.rows - self.flushed);
+        self.rows = self.flushed;
+        Ok(())
+    }
+}
 
 /// A CSV file that grows while the run goes on.
 #[derive(Debug)]
 pub struct SampleFile {
-    writer: csv::Writer<BufWriter<File>>,
-    path: PathBuf,
-    rows: u64,
+    /// `None` where the file takes no more.
+    writer: Option<csv::Writer<Summed>>,
+    count: Count,
+}
+
+fn io_of(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(source) => source,
+        other => io::Error::other(format!("{other:?}")),
+    }
 }
 
 impl SampleFile {
     /// Begins the file at `path`.
-    pub(crate) fn create(path: PathBuf) -> Result<Self, Error> {
+    pub(crate) fn create(path: PathBuf, memory: &Memory) -> Result<Self, Error> {
         refuse_sealed(&path)?;
-        let file = File::create_new(&path).map_err(Error::io(&path))?;
-        Ok(Self { writer: csv::Writer::from_writer(BufWriter::with_capacity(1 << 16, file)), path, rows: 0 })
+        let opened = File::create_new(&path);
+        let mut new = Self { writer: None, count: Count::new(path, 0, memory) };
+        match opened {
+            Ok(file) => new.writer = Some(csv::Writer::from_writer(Summed::new(file))),
+            Err(source) => new.begin_in_memory(Error::Io { path: new.count.path.clone(), source })?,
+        }
+        Ok(new)
+    }
+
+    /// Begins in memory what could not be opened.
+    fn begin_in_memory(&mut self, error: Error) -> Result<(), Error> {
+        self.count.memory.note(error)?;
+        let file = self.count.memory.shelter(&format!("{}.csv", self.name()));
+        self.writer = file.ok().map(|(_, file)| csv::Writer::from_writer(Summed::new(file)));
+        self.count.is_sheltered = true;
+        Ok(())
     }
 
     /// Goes on with the file at `path`, or begins it; how many rows it holds, too.
-    pub(crate) fn go_on(path: PathBuf) -> Result<(Self, u64), Error> {
+    pub(crate) fn go_on(path: PathBuf, memory: &Memory) -> Result<(Self, u64), Error> {
         refuse_sealed(&path)?;
+        let opened = Self::open_again(&path);
+        let mut file = Self { writer: None, count: Count::new(path, 0, memory) };
+        match opened {
+            Ok((writer, rows)) => {
+                (file.count.rows, file.count.flushed) = (rows, rows);
+                file.count.flushed_bytes = writer.get_ref().bytes;
+                file.writer = Some(writer);
+            }
+            Err(error) => file.begin_in_memory(error)?,
+        }
+        let rows = file.count.rows;
+        Ok((file, rows))
+    }
+
+    fn open_again(path: &Path) -> Result<(csv::Writer<Summed>, u64), Error> {
         let (whole, rows) = match path.is_file() {
-            true => whole_rows(&path, u64::MAX)?,
+            true => whole_rows(path, u64::MAX)?,
             false => (0, 0),
         };
-        let file = takt_files::append(&path).map_err(Error::io(&path))?;
-        file.set_len(whole).map_err(Error::io(&path))?;
-        let writer = csv::WriterBuilder::new()
-            .has_headers(whole == 0)
-            .from_writer(BufWriter::with_capacity(1 << 16, file));
-        Ok((Self { writer, path, rows }, rows))
+        let file = takt_files::append(path).map_err(Error::io(path))?;
+        file.set_len(whole).map_err(Error::io(path))?;
+        let summed = Summed::behind(file, path, whole)?;
+        Ok((csv::WriterBuilder::new().has_headers(whole == 0).from_writer(summed), rows))
     }
 
     /// Rows that it holds, those that were not yet handed to the kernel included.
     pub fn rows(&self) -> u64 {
-        self.rows
+        self.count.rows
+    }
+
+    /// What it holds; `None` where it takes no more. To be asked after [`flush`](Self::flush).
+    pub fn sum(&self) -> Option<Sum> {
+        self.writer.as_ref().map(|writer| writer.get_ref().sum())
     }
 
     /// Its name, without folder and extension.
     pub(crate) fn name(&self) -> String {
-        self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+        self.count.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Appends one line; the first one writes the column names.
@@ -55,9 +207,12 @@ impl SampleFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn push<T: Serialize>(&mut self, row: &T) -> Result<(), Error> {
-        self.writer.serialize(row).map_err(|e| Error::Io { path: self.path.clone(), source: e.into() })?;
-        self.rows += 1;
-        Ok(())
+        let Some(writer) = &mut self.writer else {
+            self.count.memory.lose_rows(1);
+            return Ok(());
+        };
+        self.count.rows += 1;
+        writer.serialize(row).map_err(io_of).or_else(|source| self.lose(source))
     }
 
     /// Hands everything to the kernel, so that a kill loses nothing.
@@ -65,33 +220,85 @@ impl SampleFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn flush(&mut self) -> Result<(), Error> {
-        self.writer.flush().map_err(Error::io(&self.path))
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        if let Err(source) = writer.flush() {
+            return self.lose(source);
+        }
+        (self.count.flushed, self.count.flushed_bytes) = (self.count.rows, writer.get_ref().bytes);
+        // A file that was taken away is written as ever, and is gone with this process.
+        if !self.count.is_sheltered && is_gone(writer.get_ref().file.get_ref()) {
+            return self.lose(io::Error::from_raw_os_error(NO_SUCH_FILE));
+        }
+        Ok(())
     }
+
+    /// The file takes no more: it goes on in memory, with what the kernel had of it; where that
+    /// fails, too, rows are lost from here on.
+    fn lose(&mut self, source: io::Error) -> Result<(), Error> {
+        self.count.lose(source)?;
+        let old = self.writer.take();
+        self.writer = match old {
+            Some(old) if !self.count.is_sheltered => self.go_on_in_memory(old.get_ref().file.get_ref()).ok(),
+            _ => None,
+        };
+        self.count.is_sheltered = true;
+        Ok(())
+    }
+
+    fn go_on_in_memory(&self, old: &File) -> io::Result<csv::Writer<Summed>> {
+        let bytes = self.count.flushed_bytes;
+        if bytes > MOST_SHELTERED_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let (_, file) = self.count.memory.shelter(&format!("{}.csv", self.name()))?;
+        let mut summed = Summed::new(file);
+        // By its descriptor: its name may be gone.
+        let before = File::open(format!("/proc/self/fd/{}", old.as_raw_fd()))?;
+        let copied = io::copy(&mut before.take(bytes), &mut summed)?;
+        if copied != bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(csv::WriterBuilder::new().has_headers(bytes == 0).from_writer(summed))
+    }
+}
+
+/// ENOENT.
+const NO_SUCH_FILE: i32 = 2;
+
+/// Whether a file has no name any more.
+fn is_gone(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
 }
 
 /// A CSV file of whole numbers, for whoever may not spend the time of a [`SampleFile`] on each row.
 #[derive(Debug)]
 pub struct NumberFile {
-    writer: BufWriter<File>,
-    path: PathBuf,
-    rows: u64,
+    /// `None` where the file takes no more.
+    writer: Option<BufWriter<File>>,
+    count: Count,
     /// Kept for its memory.
     line: Vec<u8>,
 }
 
 impl NumberFile {
     /// Begins the file at `path`, with these columns.
-    pub(crate) fn create(path: PathBuf, columns: &[&str]) -> Result<Self, Error> {
+    pub(crate) fn create(path: PathBuf, columns: &[&str], memory: &Memory) -> Result<Self, Error> {
         refuse_sealed(&path)?;
-        let file = File::create_new(&path).map_err(Error::io(&path))?;
-        let mut writer = BufWriter::with_capacity(1 << 16, file);
-        writeln!(writer, "{}", columns.join(",")).map_err(Error::io(&path))?;
-        Ok(Self { writer, path, rows: 0, line: Vec::new() })
+        let begun = File::create_new(&path).and_then(|file| {
+            let mut writer = BufWriter::with_capacity(1 << 16, file);
+            writeln!(writer, "{}", columns.join(",")).map(|()| writer)
+        });
+        let mut count = Count::new(path, 0, memory);
+        let writer = match begun {
+            Ok(writer) => Some(writer),
+            Err(source) => count.lose(source).map(|()| None)?,
+        };
+        Ok(Self { writer, count, line: Vec::new() })
     }
 
     /// Rows that it holds, those that were not yet handed to the kernel included.
     pub fn rows(&self) -> u64 {
-        self.rows
+        self.count.rows
     }
 
     /// Appends one line: a number for each column.
@@ -99,6 +306,10 @@ impl NumberFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn push(&mut self, numbers: &[u64]) -> Result<(), Error> {
+        let Some(writer) = &mut self.writer else {
+            self.count.memory.lose_rows(1);
+            return Ok(());
+        };
         self.line.clear();
         let mut digits = itoa::Buffer::new();
         for &number in numbers {
@@ -108,9 +319,8 @@ impl NumberFile {
         if let Some(last) = self.line.last_mut() {
             *last = b'\n';
         }
-        self.writer.write_all(&self.line).map_err(Error::io(&self.path))?;
-        self.rows += 1;
-        Ok(())
+        self.count.rows += 1;
+        writer.write_all(&self.line).or_else(|source| self.lose(source))
     }
 
     /// Hands everything to the kernel, so that a kill loses nothing.
@@ -118,7 +328,19 @@ impl NumberFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn flush(&mut self) -> Result<(), Error> {
-        self.writer.flush().map_err(Error::io(&self.path))
+        match self.writer.as_mut().map(Write::flush) {
+            Some(Err(source)) => self.lose(source),
+            _ => {
+                self.count.flushed = self.count.rows;
+                Ok(())
+            }
+        }
+    }
+
+    fn lose(&mut self, source: io::Error) -> Result<(), Error> {
+        self.count.lose(source)?;
+        self.writer = None;
+        Ok(())
     }
 }
 
@@ -214,8 +436,9 @@ mod tests {
     fn numbers_are_written_as_rows_are() {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = ["one.csv", "other.csv"].map(|name| folder.path().join(name));
-        let mut rows = SampleFile::create(one.clone()).unwrap();
-        let mut numbers = NumberFile::create(other.clone(), &["index", "time_ns"]).unwrap();
+        let memory = Memory::default();
+        let mut rows = SampleFile::create(one.clone(), &memory).unwrap();
+        let mut numbers = NumberFile::create(other.clone(), &["index", "time_ns"], &memory).unwrap();
         for (index, time_ns) in [(0, 0), (1, 9), (2, 10), (10, 1_000_000_007), (u64::MAX, u64::MAX - 1)] {
             rows.push(&Row { index, time_ns }).unwrap();
             numbers.push(&[index, time_ns]).unwrap();
@@ -225,6 +448,6 @@ mod tests {
         assert_eq!(numbers.rows(), 5);
         assert_eq!(std::fs::read(&one).unwrap(), std::fs::read(&other).unwrap());
         assert_eq!(read_samples::<Row>(&one).unwrap(), read_samples::<Row>(&other).unwrap());
-        assert!(NumberFile::create(other, &["index"]).is_err(), "samples are never overwritten");
+        assert!(NumberFile::create(other, &["index"], &memory).is_err(), "samples are never overwritten");
     }
 }

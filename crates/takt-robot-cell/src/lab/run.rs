@@ -344,7 +344,11 @@ impl Running for Working {
         }
         session.note("spin_margin", &cell.spin_margin())?;
         session.note("threads", &cell.threads())?;
-        session.note("census", &cell.census()?)?;
+        match cell.census() {
+            Ok(census) => session.note("census", &census)?,
+            // Without descriptors nobody is counted; what was measured is judged all the same.
+            Err(error) => session.header.problems.push(format!("the threads could not be counted: {error}")),
+        }
         session
             .note("feeds", &cell.feeds().iter().map(|f| format!("{:?}", f.status())).collect::<Vec<_>>())?;
         session.note("robot_link", &watch.events)?;
@@ -400,7 +404,10 @@ impl Running for Working {
         } else if self.view != View::None && self.counted.is_none_or(|at| at.elapsed() >= CENSUS_SHOWN_EVERY)
         {
             // Counting reads /proc: for views only, and seldom.
-            *self.threads.lock().unwrap_or_else(PoisonError::into_inner) = count_threads(&self.cell)?;
+            // Where they cannot be counted just now, the count before stays.
+            if let Ok(counted) = count_threads(&self.cell) {
+                *self.threads.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+            }
             self.counted = Some(Instant::now());
         }
         Ok(())

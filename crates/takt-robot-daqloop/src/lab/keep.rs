@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use takt_lab::LabError;
 use takt_lab::keeper::{self, rows_kept};
-use takt_rundir::{RunDir, SampleFile};
+use takt_rundir::{RunDir, SampleFile, Sum};
 
 use crate::EdgeRecord;
 use crate::saving::{DisplayLine, EdgeSink, Why};
@@ -109,8 +109,8 @@ impl Numbering {
 /// What of the edges the kernel has: all that a kill leaves of them.
 #[derive(Clone, Debug, Default)]
 pub struct Flushed {
-    /// Rows of each sample file.
-    pub rows: Vec<(&'static str, u64)>,
+    /// Rows of each sample file, and what they are.
+    pub rows: Vec<(&'static str, u64, Option<Sum>)>,
     /// Number of the first edge that is in none of them.
     pub next_index: u64,
     /// No more edges are kept: nothing is to be waited for.
@@ -175,7 +175,7 @@ impl Keep {
             flushed: Instant::now(),
             next_index: window.first_index,
             last: Arc::new(Mutex::new(Flushed {
-                rows: vec![(EDGES, kept), (LOST, lost_kept), (DISPLAY, shown)],
+                rows: vec![(EDGES, kept, None), (LOST, lost_kept, None), (DISPLAY, shown, None)],
                 next_index: window.first_index,
                 full: !saving || left == 0,
             })),
@@ -192,8 +192,9 @@ impl Keep {
         Arc::clone(&self.last)
     }
 
-    fn publish(&self, rows: [u64; 3]) {
-        let rows = [EDGES, LOST, DISPLAY].into_iter().zip(rows).collect();
+    fn publish(&self, rows: [(u64, Option<Sum>); 3]) {
+        let rows = [EDGES, LOST, DISPLAY].into_iter().zip(rows);
+        let rows = rows.map(|(name, (rows, sum))| (name, rows, sum)).collect();
         let full = self.edges_left == 0 || matches!(self.place, Place::Memory { .. });
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
             Flushed { rows, next_index: self.next_index, full };
@@ -204,22 +205,22 @@ impl Keep {
     pub fn finish(&mut self) -> io::Result<()> {
         let rows = match &mut self.place {
             Place::Files { edges, lost, display } => {
-                let mut rows = [0; 3];
+                let mut rows = [const { (0, None) }; 3];
                 for (file, rows) in [edges, lost, display].into_iter().zip(&mut rows) {
                     file.flush().map_err(io_error)?;
-                    *rows = file.rows();
+                    *rows = (file.rows(), file.sum());
                 }
                 rows
             }
             Place::Memory { dir, edges, lost } => {
-                let mut counts = [0; 3];
+                let mut counts = [const { (0, None) }; 3];
                 for ((name, rows), count) in
                     [(EDGES, edges), (LOST, lost), (DISPLAY, &mut Vec::new())].into_iter().zip(&mut counts)
                 {
                     let (mut file, _) = dir.continue_samples(name).map_err(io_error)?;
                     rows.iter().try_for_each(|row| file.push(row).map_err(io_error))?;
                     file.flush().map_err(io_error)?;
-                    *count = file.rows();
+                    *count = (file.rows(), file.sum());
                     rows.clear();
                 }
                 counts

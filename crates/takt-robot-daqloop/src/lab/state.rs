@@ -108,7 +108,7 @@ impl State {
     /// # Errors
     /// [`LabError::Files`].
     pub(super) fn keep(&self, flushed: &Flushed, mut draft: Draft) -> Result<Draft, LabError> {
-        flushed.rows.iter().for_each(|(name, rows)| draft.rows(name, *rows));
+        flushed.rows.iter().for_each(|(name, rows, sum)| draft.rows(name, *rows, sum.clone()));
         draft.elapsed_ns(self.elapsed_ns);
         draft.file(STATE_FILE, self)?;
         Ok(draft)

@@ -98,7 +98,7 @@ pub fn run(args: &Run) -> CommandResult {
             traced.run
         }
         None => {
-            let ran = Session::run(&*robot, &options, &mut see);
+            let ran = Session::run_anyway(&*robot, &options, &mut see);
             let ran = ran.inspect_err(|error| failed::note(progress.run_dir(), error))?;
             progress.clear();
             print_result(args, &ran, print::ran)?;
@@ -114,6 +114,10 @@ pub fn run(args: &Run) -> CommandResult {
     #[cfg(feature = "store")]
     if let (Some(place), Some(dir)) = (&args.store, progress.run_dir()) {
         super::store::put(place, std::iter::once(dir))?;
+    }
+    // The figures are shown; that they are nowhere else is an error all the same.
+    if let Some(unwritten) = ran.dir().unwritten() {
+        return Err(unwritten.into());
     }
     let failed = args.check && verdict != Verdict::Pass;
     Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
