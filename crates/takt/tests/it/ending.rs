@@ -127,17 +127,171 @@ fn is_sealed(dir: &Path) -> bool {
 #[test]
 fn every_request_to_end_stops_the_robot_first_and_seals_the_run() {
     let _machine = alone();
-    for signal in [Signal::HUP, Signal::TERM, Signal::INT, Signal::QUIT, Signal::XCPU] {
+    let last = libc::SIGRTMAX();
+    for signal in [
+        libc::SIGHUP,
+        libc::SIGTERM,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGXCPU,
+        libc::SIGIO,
+        libc::SIGSTKFLT,
+        last,
+    ] {
+        ends_in_order(signal);
+    }
+}
+
+fn ends_in_order(signal: i32) {
+    let (robot, folder) = (Robot::start(), tempfile::tempdir().unwrap());
+    let (mut cell, dir) = running(&robot, folder.path());
+    send(&cell, signal);
+    // A terminal and a shell both say that they hang up.
+    send(&cell, signal);
+    assert_eq!(cell.end().code(), Some(0), "{signal}: {}", cell.output("stderr"));
+    robot.stands_with_a_red_light(&format!("signal {signal}"));
+    assert!(is_sealed(&dir), "{signal}: not sealed");
+    let problems = &read_json(&dir.join("run.json"))["problems"];
+    assert!(!problems.to_string().contains("did not follow the last stop"), "{problems}");
+}
+
+/// Sends any signal, also those that the C library keeps for itself.
+fn send(cell: &Beside, signal: i32) {
+    // SAFETY: sends a signal to a process that this test has started.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_kill, cell.pid() as libc::pid_t, signal) }, 0, "{signal}");
+}
+
+/// What the kernel would do to process `pid` for a signal, as `/proc` shows it: `SigCgt` or
+/// `SigIgn`.
+fn mask(pid: u32, of: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(of)).unwrap();
+    u64::from_str_radix(line.trim_start_matches(':').trim(), 16).unwrap()
+}
+
+/// By the kernel's own account: of every robot that commands motion, no signal has the default
+/// action that ends the process, but the one that nobody can handle.
+#[test]
+fn no_signal_ends_a_robot_without_a_word() {
+    // SIG_KERNEL_IGNORE_MASK and SIG_KERNEL_STOP_MASK of include/linux/signal.h.
+    let harmless = [libc::SIGCONT, libc::SIGCHLD, libc::SIGWINCH, libc::SIGURG].into_iter().chain([
+        libc::SIGSTOP,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+    ]);
+    let harmless: Vec<i32> = harmless.collect();
+    let _machine = alone();
+    for file in ["synthetic.toml", "servo.toml", "humanoid.toml", "uav.toml", "daq.toml"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = run(["run"]);
+        command.arg(root().join("robots").join(file)).args(["--view", "none", "--seconds", "60", "--runs"]);
+        let mut robot = Beside::start({
+            command.arg(folder.path());
+            command
+        });
+        if wait_for("a run or its end", || {
+            let text = robot.output("stderr");
+            text.contains("Run directory: ").then_some(true).or_else(|| (!robot.runs()).then_some(false))
+        }) {
+            let known = mask(robot.pid(), "SigCgt") | mask(robot.pid(), "SigIgn");
+            for signal in (1..=64).filter(|signal| *signal != libc::SIGKILL && !harmless.contains(signal)) {
+                assert!(known & 1 << (signal - 1) != 0, "{file}: signal {signal} ends it without a word");
+            }
+            robot.signal(Signal::INT);
+        } else {
+            // Without a right, as for EtherCAT's sockets.
+            takt_witness::skip!("{file}: {}", robot.output("stderr"));
+        }
+        robot.end();
+    }
+}
+
+/// Every number, sent from outside. What ends a process has stopped the robot; the others stop or
+/// end nothing.
+#[test]
+#[ignore = "some minutes"]
+fn campaign_every_signal_is_sent() {
+    let _machine = alone();
+    let only_stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    for signal in 1..=64 {
         let (robot, folder) = (Robot::start(), tempfile::tempdir().unwrap());
         let (mut cell, dir) = running(&robot, folder.path());
-        cell.signal(signal);
-        // A terminal and a shell both say that they hang up.
-        cell.signal(signal);
-        assert_eq!(cell.end().code(), Some(0), "{signal:?}: {}", cell.output("stderr"));
-        robot.stands_with_a_red_light(&format!("{signal:?}"));
-        assert!(is_sealed(&dir), "{signal:?}: not sealed");
-        let problems = &read_json(&dir.join("run.json"))["problems"];
-        assert!(!problems.to_string().contains("did not follow the last stop"), "{problems}");
+        send(&cell, signal);
+        std::thread::sleep(Duration::from_millis(500));
+        if only_stops.contains(&signal) {
+            cell.signal(Signal::CONT);
+        }
+        if !cell.runs() {
+            robot.stands_with_a_red_light(&format!("signal {signal}"));
+            println!("{signal}: ended, sealed {}", is_sealed(&dir));
+            continue;
+        }
+        println!("{signal}: goes on");
+        cell.signal(Signal::INT);
+        cell.end();
+        robot.stands_with_a_red_light(&format!("the end after signal {signal}"));
+    }
+}
+
+#[test]
+fn signals_that_are_nobodys_end_nothing() {
+    let _machine = alone();
+    let (robot, folder) = (Robot::start(), tempfile::tempdir().unwrap());
+    let (mut cell, dir) = running(&robot, folder.path());
+    for signal in (32..libc::SIGRTMIN()).chain([libc::SIGPIPE, libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD]) {
+        send(&cell, signal);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(cell.runs(), "signal {signal} ended it: {}", cell.output("stderr"));
+    }
+    robot.may_move();
+    cell.signal(Signal::INT);
+    assert_eq!(cell.end().code(), Some(0), "{}", cell.output("stderr"));
+    robot.stands_with_a_red_light("the end");
+    assert!(is_sealed(&dir));
+}
+
+/// A file system of its own for the run, which only its own processes see: `mount` words, and what
+/// is done while it runs.
+fn run_on_a_small_disk(options: &str, inside: &str) -> Option<std::process::Output> {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        r#"mount -t tmpfs -o {options} none "$1" || exit 77
+{inside}
+exec "$0" run "$2" --seconds 4 --view none --json --runs "$1""#
+    );
+    let mut command = std::process::Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "sh", "-c", &script, TAKT]).arg(folder.path());
+    let output = command.arg(root().join("robots/uav.toml")).output().unwrap();
+    if output.status.code() == Some(77) {
+        takt_witness::skip!("no file system can be mounted here: {}", stderr(&output));
+        return None;
+    }
+    Some(output)
+}
+
+#[test]
+fn a_full_disk_no_inodes_and_a_folder_that_is_gone_cost_no_verdict() {
+    let _machine = alone();
+    let fill = r#"(sleep 2; head -c 100m /dev/zero > "$1/filler" 2>/dev/null) &"#;
+    let use_up = r#"(sleep 2; i=0; while touch "$1/n$i" 2>/dev/null; do i=$((i+1)); done) &"#;
+    let remove = r#"(sleep 2; rm -rf "$1"/*) &"#;
+    for (options, inside, why) in [
+        ("size=24m", fill, "No space left"),
+        ("size=64m,nr_inodes=60", use_up, "No space left"),
+        ("size=64m", remove, "No such file"),
+    ] {
+        let Some(output) = run_on_a_small_disk(options, inside) else { return };
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{why}: {message}");
+        assert!(message.contains(why) && message.contains("not sealed"), "{why}: {message}");
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!("{why}: {error}: {}\n{message}", String::from_utf8_lossy(&output.stdout))
+        });
+        assert!(summary["verdict"].is_string(), "{why}: {summary:#}");
+        if let Some((_, rest)) = message.split_once("it is in ") {
+            fs::remove_dir_all(rest.split(',').next().unwrap()).unwrap();
+        }
     }
 }
 

@@ -617,3 +617,89 @@ fn a_boot_parameter_is_shown_in_guests() {
     assert_eq!(preemption[0], "PREEMPT_DYNAMIC (full)");
     assert_ne!(preemption[1], preemption[0]);
 }
+
+/// Threads with reservations that exceed what the kernel admits, until it is dropped.
+struct Overload(std::sync::Arc<std::sync::atomic::AtomicBool>, Vec<std::thread::JoinHandle<()>>);
+
+impl Overload {
+    /// `None` where this user may not reserve.
+    fn start() -> Option<Self> {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let end = std::sync::Arc::new(AtomicBool::new(false));
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let (sender, reserved) = std::sync::mpsc::channel();
+        let threads = (0..cpus + 1).map(|_| {
+            let (end, sender) = (std::sync::Arc::clone(&end), sender.clone());
+            std::thread::spawn(move || {
+                let policy: takt_rt::policy::Policy = "deadline:98ms/100ms/100ms".parse().unwrap();
+                sender.send(policy.apply(0).is_ok()).unwrap();
+                while !end.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            })
+        });
+        let own = Self(end, threads.collect());
+        (0..cpus + 1).all(|_| reserved.recv().unwrap()).then_some(own)
+    }
+}
+
+impl Drop for Overload {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Release);
+        self.1.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// The limit as it was, whatever happens.
+struct Limit(String);
+
+impl Limit {
+    const FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+    fn now() -> String {
+        fs::read_to_string(Self::FILE).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        for _ in 0..50 {
+            if fs::write(Self::FILE, &self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_put_back_while_others_reserve_too_much_is_put_back_when_they_have_ended() {
+    let _machine = alone();
+    let limit = Limit(Limit::now());
+    if limit.0 == "-1" || fs::write(Limit::FILE, "-1").is_err() {
+        return takt_witness::skip!("the admission test cannot be switched off here");
+    }
+    let Some(overload) = Overload::start() else {
+        return takt_witness::skip!("no reservation can be had here");
+    };
+    // What a search leaves that was killed, and its watchdog at the moment of the kill.
+    let folder = tempfile::tempdir().unwrap();
+    let (state, message) = (folder.path().join("state.json"), folder.path().join("message"));
+    let left = serde_json::json!({ "format": 1, "settings": [{ "path": Limit::FILE, "before": limit.0 }] });
+    fs::write(&state, left.to_string()).unwrap();
+    let mut watchdog = run(["tune", "--watchdog", "1", "--state"]);
+    watchdog.arg(&state).stdin(Stdio::null()).stderr(fs::File::create(&message).unwrap());
+    // Nobody waits for it: it goes on alone.
+    let status = watchdog.status().unwrap();
+    let text = fs::read_to_string(&message).unwrap();
+    assert_eq!(status.code(), Some(1), "{text}");
+    has(&text, &["could not be put back yet", "sched_rt_runtime_us"]);
+    assert_eq!((Limit::now().as_str(), state.exists()), ("-1", true));
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(Limit::now(), "-1", "nobody can while they are there");
+    drop(overload);
+    wait_for("the limit", || (Limit::now() == limit.0 && !state.exists()).then_some(()));
+    wait_for("the word that it is done", || {
+        fs::read_to_string(&message).unwrap().contains("has put everything back").then_some(())
+    });
+}
