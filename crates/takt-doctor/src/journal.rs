@@ -513,8 +513,8 @@ fn keep_newer(path: &Path, root: &Path) -> Result<(), DoctorError> {
     if state.settings.len() == before { Ok(()) } else { change::save(path, &state) }
 }
 
-/// Whether another attempt may succeed: settings that the kernel did not take, and a state file that
-/// could not be written (a full disk).
+/// Whether another attempt may succeed: settings that the kernel did not take, and a state file
+/// that could not be written (a full disk).
 fn is_for_now(error: &DoctorError) -> bool {
     matches!(error, DoctorError::NotReverted { .. } | DoctorError::StateFile { .. })
 }

@@ -239,3 +239,24 @@ fn files_that_are_no_settings_are_not_written() {
     }
     journal.revert().unwrap();
 }
+
+#[test]
+fn a_limit_that_another_program_has_set_meanwhile_stays() {
+    let (root, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("state.json");
+    let saved = |path: &str| Saved { path: path.into(), before: "950000".to_owned() };
+    let state = State {
+        settings: vec![saved(takt_reserve::ADMISSION_FILE), saved("/proc/sys/kernel/timer_migration")],
+        ..State::new()
+    };
+    let file = root.path().join(takt_reserve::ADMISSION_FILE.trim_start_matches('/'));
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    for (now, left) in [("-1\n", 2), ("980000\n", 1)] {
+        change::save(&path, &state).unwrap();
+        std::fs::write(&file, now).unwrap();
+        keep_newer(&path, root.path()).unwrap();
+        assert_eq!(change::load(&path).unwrap().unwrap().settings.len(), left, "{now}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    keep_newer(&path, root.path()).unwrap();
+}

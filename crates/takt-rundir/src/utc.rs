@@ -25,7 +25,7 @@ fn date(day: i64) -> (i64, i64, i64) {
     (era * 400 + year + i64::from(month <= 2), month, of_month)
 }
 
-/// RFC 3339 in UTC, with milliseconds where `fine`. Years that have not four digits are shown as the
+/// RFC 3339 in UTC, with milliseconds where `fine`. Years without four digits are shown as the
 /// nearest one that has.
 pub(crate) fn rfc3339(time: SystemTime, fine: bool) -> String {
     let (seconds, ms) = since_1970(time);
