@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::mailbox::{CommandSocket, Mailbox};
 use super::recipe::{self, COMMAND_BYTES};
 use crate::Command;
+use crate::final_stop::{self, FinalStop};
 use crate::outgoing::{Outgoing, SendOutcome};
 
 /// Sends the safety job's commands; owned by the safety thread.
