@@ -3,14 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use crate::binomial;
-use crate::claim::{Claim, Limit};
+use crate::claim::{CONFIDENCE, Claim, Limit};
 use crate::dependence;
 use crate::evt::{self, Estimate, Refusal, Tail};
 
+mod longer;
 mod words;
 
+use longer::{MAX_MEASURED_S, measure_more};
 use words::{
-    burst_note, duration, incomplete, interval, met, missed, number, percent, shown, stolen_note, time,
+    burst_note, incomplete, interval, met, missed, number, percent, shown, stolen_note, time, too_few,
     unfinished_note,
 };
 
@@ -18,7 +20,7 @@ use words::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
-    /// No miss, and enough samples.
+    /// No miss, and enough evidence that misses are rare.
     Pass,
     /// At least one miss: more samples cannot mend that.
     Fail,
@@ -45,8 +47,17 @@ pub struct SeriesEvidence {
     pub unit: String,
     /// The deadline, nanoseconds.
     pub deadline_ns: u64,
-    /// Values per second, where known: turns numbers of values into durations.
+    /// Values per second, where known: turns numbers of values into durations. Where it is not, the
+    /// measured time gives it.
     pub rate_hz: Option<f64>,
+    /// Time that was measured, seconds, over all runs.
+    pub measured_s: Option<f64>,
+    /// Runs that it was measured in.
+    pub runs: u64,
+    /// What a run's length (`--seconds`) had beside the measured time, seconds.
+    pub besides_s: f64,
+    /// The values come from a recording, which no option makes longer.
+    pub recorded: bool,
     /// Values measured.
     pub samples: u64,
     /// Values later than the deadline.
@@ -69,6 +80,9 @@ pub struct SeriesEvidence {
     /// How many jobs count as one trial, by the series itself ([`crate::dependence::dispersion`]);
     /// at least 1.
     pub dispersion: f64,
+    /// How many they may be in a longer series of the same process
+    /// ([`crate::dependence::Dispersion::to_come`]).
+    pub dispersion_to_come: f64,
     /// Probability of a miss in an hour, from the fitted tail ([`crate::evt::Tail::per_hour`]),
     /// where there is one. Its interval has the claim's (two-sided) confidence.
     pub tail_per_hour: Option<Estimate>,
@@ -82,6 +96,10 @@ impl Default for SeriesEvidence {
             unit: "values".to_owned(),
             deadline_ns: 0,
             rate_hz: None,
+            measured_s: None,
+            runs: 1,
+            besides_s: 0.0,
+            recorded: false,
             samples: 0,
             misses: 0,
             longest_run: 0,
@@ -92,6 +110,7 @@ impl Default for SeriesEvidence {
             stolen: None,
             claim: Claim::default(),
             dispersion: 1.0,
+            dispersion_to_come: 1.0,
             tail_per_hour: None,
             tail_burst: 1.0,
         }
@@ -103,12 +122,13 @@ impl SeriesEvidence {
     /// dependence and tail. Returns the tail with 95 % intervals, or why none is reported; `None`
     /// where no rate is known.
     pub fn see(&mut self, values_ns: &[u64]) -> Option<Result<Tail, Refusal>> {
-        self.dispersion = dependence::dispersion(values_ns, Some(self.deadline_ns));
+        let found = dependence::measure(values_ns, Some(self.deadline_ns));
+        (self.dispersion, self.dispersion_to_come) = (found.index, found.to_come);
         let rate_hz = self.rate_hz?;
         let reported = evt::analyse(values_ns, rate_hz, self.deadline_ns);
         let confidence = self.claim.confidence;
         let own = match &reported {
-            Ok(_) if (confidence - crate::claim::CONFIDENCE).abs() > 1e-9 => {
+            Ok(_) if (confidence - CONFIDENCE).abs() > 1e-9 => {
                 evt::analyse_at(values_ns, rate_hz, self.deadline_ns, confidence).ok()
             }
             _ => None,
@@ -224,9 +244,12 @@ pub fn overall(parts: &[Part<'_>]) -> VerdictReport {
     report
 }
 
-/// Samples without a miss below which no PASS is given where nothing is claimed. With n samples and
-/// no miss, the miss probability is below 3/n at 95 % confidence (rule of three, Hanley &
-/// Lippman-Hand 1983): 300 samples say "below 1 %".
+/// What a PASS shows where nothing is claimed: less than one miss in 100 jobs.
+const SHOWN_UNCLAIMED: f64 = 0.01;
+
+/// Samples without a miss below which no PASS is given where nothing is claimed, however
+/// independent they are. With n samples and no miss, the miss probability is below 3/n at 95 %
+/// confidence (rule of three, Hanley & Lippman-Hand 1983): 300 samples say "below 1 %".
 const MIN_SAMPLES: u64 = 300;
 
 /// A fitted tail carries a claim at most this many times beyond what was counted. It says how the
@@ -245,19 +268,26 @@ struct Counted {
     missed: u64,
     /// Jobs that count as one trial: the longest burst, stated or seen.
     burst: f64,
+    /// The same for a longer series of this process.
+    burst_to_come: f64,
     /// Jobs per second, where known.
     rate_hz: Option<f64>,
 }
 
 impl Counted {
     fn of(e: &SeriesEvidence) -> Self {
-        let rate_hz = e.rate_hz.filter(|r| *r > 0.0 && r.is_finite());
+        let due = e.samples.saturating_add(e.unfinished_late);
+        let good = |value: &f64| *value > 0.0 && value.is_finite();
+        let seen = || e.measured_s.filter(|s| *s > 0.0 && *s <= MAX_MEASURED_S).map(|s| due as f64 / s);
+        let rate_hz = e.rate_hz.filter(good).or_else(seen).filter(good);
         let stated = rate_hz.map_or(1.0, |rate| rate * e.claim.burst_s.max(0.0));
-        let seen = if e.dispersion.is_finite() { e.dispersion } else { 1.0 };
+        let at_least_one = |value: f64| if value.is_finite() { value.max(1.0) } else { 1.0 };
+        let burst = stated.max(at_least_one(e.dispersion)).max(e.longest_run as f64);
         Self {
-            due: e.samples.saturating_add(e.unfinished_late),
+            due,
             missed: e.misses.saturating_add(e.unfinished_late),
-            burst: stated.max(seen).max(e.longest_run as f64).max(1.0),
+            burst,
+            burst_to_come: burst.max(at_least_one(e.dispersion_to_come)),
             rate_hz,
         }
     }
@@ -277,15 +307,17 @@ impl Counted {
 
     /// Jobs without a further miss that show `p`.
     fn needed(&self, p: f64, confidence: f64) -> f64 {
-        binomial::trials_needed(self.missed as f64 / self.burst, p, confidence) * self.burst
+        binomial::trials_needed(self.missed as f64 / self.burst_to_come, p, confidence) * self.burst_to_come
     }
 }
 
 /// Judges the evidence of any measured series: the one verdict function.
 ///
 /// Where nothing is claimed: FAIL, a miss was seen. PASS: no miss, every record there, every
-/// setting granted, and at least 300 values; what that shows is said. INCONCLUSIVE: anything else,
-/// also a fitted tail that makes a miss within the next hour likelier than not.
+/// setting granted, and less than one miss in 100 at 95 % confidence (or the file's, where that is
+/// higher) shown by what was counted, bursts as one trial each. INCONCLUSIVE: anything else, with
+/// how much longer to measure; also a fitted tail that makes a miss within the next hour likelier
+/// than not.
 ///
 /// Where a claim is stated: FAIL, it is refuted at its confidence. PASS, it is shown at its
 /// confidence, by what was counted (exact binomial, bursts as one trial each) or, without a miss,
@@ -300,7 +332,9 @@ pub fn judge_series(evidence: &SeriesEvidence) -> VerdictReport {
 }
 
 fn judge_unclaimed(e: &SeriesEvidence, counted: &Counted) -> VerdictReport {
-    let upper = counted.upper(e.claim.confidence);
+    // A lower confidence is part of a claim, and none is stated.
+    let confidence = e.claim.confidence.max(CONFIDENCE);
+    let upper = counted.upper(confidence);
     if counted.missed > 0 {
         let mut reasons = vec![missed(e, counted)];
         reasons.extend(unfinished_note(e));
@@ -312,12 +346,9 @@ fn judge_unclaimed(e: &SeriesEvidence, counted: &Counted) -> VerdictReport {
     }
     let mut reasons = Vec::new();
     let mut needed = 0.0f64;
-    if e.samples < MIN_SAMPLES {
-        needed = MIN_SAMPLES as f64;
-        reasons.push(format!(
-            "only {} {} were measured; at least {MIN_SAMPLES} without a miss are needed",
-            e.samples, e.unit
-        ));
+    if upper > SHOWN_UNCLAIMED || e.samples < MIN_SAMPLES {
+        needed = counted.needed(SHOWN_UNCLAIMED, confidence).max(MIN_SAMPLES as f64);
+        reasons.push(too_few(e, counted, upper, confidence));
     }
     if let Some(tail) = e.tail_per_hour.filter(|t| t.value > 0.5) {
         // Measuring until a miss is expected settles it either way: an hour in which it is likelier
@@ -342,7 +373,7 @@ fn judge_unclaimed(e: &SeriesEvidence, counted: &Counted) -> VerdictReport {
             e.unit,
             time(e.deadline_ns),
             time(e.worst_ns),
-            shown(upper, e.claim.confidence),
+            shown(upper, confidence),
             burst_note(e, counted)
         )];
         if let Some(tail) = e.tail_per_hour {
@@ -469,28 +500,6 @@ fn judge_claim(e: &SeriesEvidence, counted: &Counted, limit: Limit) -> VerdictRe
     }
     reasons.extend(gaps);
     measure_more(with(Verdict::Inconclusive, reasons), e, counted, needed)
-}
-
-/// Adds how much longer to measure, where that helps.
-fn measure_more(
-    mut report: VerdictReport,
-    e: &SeriesEvidence,
-    counted: &Counted,
-    needed: f64,
-) -> VerdictReport {
-    let more = (needed.ceil() - counted.due as f64).max(0.0);
-    if more < 1.0 || !more.is_finite() {
-        return report;
-    }
-    let samples = more as u64;
-    let further = if counted.missed > 0 { "a further miss" } else { "a miss" };
-    report.measure_more_samples = Some(samples);
-    report.measure_more_s = counted.rate_hz.map(|rate| more / rate);
-    report.reasons.push(match report.measure_more_s {
-        Some(s) => format!("measure {} longer ({samples} more {} without {further})", duration(s), e.unit),
-        None => format!("measure {samples} more {} without {further}", e.unit),
-    });
-    report
 }
 
 /// What is reported of the share of CPU time (0 to 1) that a hypervisor took; `None` where it is

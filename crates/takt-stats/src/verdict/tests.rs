@@ -1,3 +1,4 @@
+use super::longer::duration;
 use super::*;
 use proptest::prelude::*;
 
@@ -23,8 +24,9 @@ fn series_pass_fail_and_in_between() {
     assert!(failed.reasons[0].starts_with("3 of 10000 activations missed"));
 
     let short = judge_series(&SeriesEvidence { samples: 50, ..series() });
-    assert_eq!((short.verdict, short.measure_more_samples), (Verdict::Inconclusive, Some(250)));
-    assert_eq!(short.measure_more_s, Some(1.0));
+    // 0.1 s are 25 activations, and 298.07 such bursts show one in 100.
+    assert_eq!((short.verdict, short.measure_more_samples), (Verdict::Inconclusive, Some(7402)));
+    assert_eq!(short.measure_more_s, Some(7402.0 / 250.0));
     let no_rate = judge_series(&SeriesEvidence { samples: 50, rate_hz: None, ..series() });
     assert_eq!((no_rate.measure_more_samples, no_rate.measure_more_s), (Some(250), None));
 
@@ -58,6 +60,82 @@ fn one_late_series_of_many_is_a_fail_unless_it_was_given_up() {
     assert!(all.reasons[0].starts_with("a: PASS, all 10000"), "{:?}", all.reasons);
     assert!(all.reasons[2].starts_with("last: does not count, degraded (3 of"), "{:?}", all.reasons);
     assert_eq!(all.measure_more_s, short.measure_more_s);
+}
+
+#[test]
+fn a_pass_without_a_claim_shows_less_than_one_miss_in_100() {
+    // One second at 1 kHz was a PASS with "less than one miss in 3".
+    let of = |seconds: f64, rate_hz: f64| SeriesEvidence {
+        rate_hz: Some(rate_hz),
+        samples: (seconds * rate_hz) as u64,
+        measured_s: Some(seconds),
+        ..series()
+    };
+    let second = judge_series(&of(1.0, 1000.0));
+    assert_eq!(second.verdict, Verdict::Inconclusive);
+    let sentence = second.sentence();
+    assert!(sentence.contains("shows less than one miss in 3,"), "{sentence}");
+    assert!(
+        sentence.ends_with("measure 30 s more (28808 activations without a miss): `--seconds 31`"),
+        "{sentence}"
+    );
+    assert_eq!((second.measure_more_samples, second.measure_more_s), (Some(28_808), Some(30.0)));
+    assert_eq!(judge_series(&of(31.0, 1000.0)).verdict, Verdict::Pass);
+    assert_eq!(judge_series(&of(29.0, 1000.0)).verdict, Verdict::Inconclusive);
+    // Slow jobs are a trial each, and 300 of them are needed.
+    assert!(judge_series(&of(10.0, 5.0)).sentence().ends_with("`--seconds 61`"));
+    assert_eq!([of(60.0, 5.0), of(59.0, 5.0)].map(|e| judge_series(&e).verdict), {
+        [Verdict::Pass, Verdict::Inconclusive]
+    });
+    // A rate that nobody states is the one that was seen: no shortcut.
+    let unstated = SeriesEvidence { rate_hz: None, ..of(1.0, 1000.0) };
+    assert_eq!(judge_series(&unstated), second);
+    // Independent jobs, by the file's word.
+    let alone = |samples| {
+        let claim = Claim { burst_s: 0.0, ..Claim::default() };
+        judge_series(&SeriesEvidence { samples, claim, ..of(1.0, 1000.0) })
+    };
+    assert_eq!([alone(300), alone(299)].map(|report| report.verdict), {
+        [Verdict::Pass, Verdict::Inconclusive]
+    });
+    // A lower confidence is no way around it, a higher one counts.
+    for (confidence, trials) in [(0.5, 299.0), (0.95, 299.0), (0.999, 688.0)] {
+        let claim = Claim { confidence, ..Claim::default() };
+        let of = |seconds| judge_series(&SeriesEvidence { claim, ..of(seconds, 1000.0) }).verdict;
+        assert_eq!([of(trials / 10.0 + 0.5), of(trials / 10.0 - 0.5)], {
+            [Verdict::Pass, Verdict::Inconclusive]
+        });
+    }
+    // Nothing at all.
+    let nothing = judge_series(&SeriesEvidence { samples: 0, ..of(1.0, 1000.0) }).sentence();
+    assert!(nothing.starts_with("INCONCLUSIVE: no activations were measured"), "{nothing}");
+}
+
+#[test]
+fn how_much_longer_is_asked_of_those_who_can_measure_longer() {
+    let e = SeriesEvidence { samples: 2500, measured_s: Some(10.0), ..series() };
+    let asks = |e: &SeriesEvidence| judge_series(e).reasons.pop().unwrap();
+    assert_eq!(asks(&e), "measure 21 s more (4952 activations without a miss): `--seconds 31`");
+    // Three repetitions share what is missing.
+    let three = SeriesEvidence { runs: 3, ..e.clone() };
+    assert_eq!(
+        asks(&three),
+        "measure 7.7 s more in each of 3 runs (4952 activations without a miss): `--seconds 11`"
+    );
+    // What a run had beside the measured time, it will have again.
+    let besides = SeriesEvidence { besides_s: 5.0, ..e.clone() };
+    assert!(asks(&besides).ends_with("`--seconds 36`"), "{}", asks(&besides));
+    // A recording has no option.
+    let recorded = SeriesEvidence { recorded: true, ..e.clone() };
+    assert_eq!(asks(&recorded), "record 21 s more (4952 activations without a miss)");
+    // Nobody types 51 days.
+    let slow = SeriesEvidence { rate_hz: Some(1e-4), ..e.clone() };
+    assert!(asks(&slow).starts_with("measure 0") || !asks(&slow).contains("--seconds"), "{}", asks(&slow));
+    // What hangs together for longer needs longer, and a forecast asks for more than was seen.
+    let asked = |dispersion: f64, dispersion_to_come: f64| {
+        judge_series(&SeriesEvidence { dispersion, dispersion_to_come, ..e.clone() }).measure_more_s.unwrap()
+    };
+    assert!(asked(1.0, 1.0) < asked(50.0, 50.0) && asked(50.0, 50.0) < asked(50.0, 100.0));
 }
 
 fn claiming(limit: Limit) -> SeriesEvidence {
@@ -189,7 +267,7 @@ fn a_tail_that_expects_a_miss_forbids_a_pass() {
 
 #[test]
 fn durations_read_well() {
-    assert_eq!([1.0, 600.0, 10_000.0, 1e7].map(duration), ["1.0 s", "10.0 min", "2.8 h", "115.8 days"]);
+    assert_eq!([1.0, 600.0, 10_000.0, 1e7].map(duration), ["1 s", "10 min", "2.8 h", "116 days"]);
     assert_eq!([950, 37_300_000, 12_000_000_000].map(time), ["0.9 us", "37.300 ms", "12.0 s"]);
 }
 
@@ -200,10 +278,13 @@ proptest! {
         unfinished_late in prop_oneof![Just(0u64), any::<u64>()],
         rate in proptest::option::of(any::<f64>()), limit in proptest::option::of(0.0f64..1.0),
         per_hour in any::<bool>(), burst_s in 0.0f64..3600.0, dispersion in any::<f64>(), longest_run in any::<u64>(),
-        p in proptest::option::of(0.0f64..=1.0), deadline_ns in any::<u64>()
+        p in proptest::option::of(0.0f64..=1.0), deadline_ns in any::<u64>(),
+        measured_s in proptest::option::of(any::<f64>()), runs in any::<u64>(),
+        besides_s in any::<f64>(), dispersion_to_come in any::<f64>(), recorded in any::<bool>()
     ) {
         let e = SeriesEvidence {
             samples, misses, unfinished_late, rate_hz: rate, deadline_ns, dispersion, longest_run,
+            measured_s, runs, besides_s, dispersion_to_come, recorded,
             claim: Claim {
                 limit: limit.map(if per_hour { Limit::MissesPerHour } else { Limit::MissesPerJob }),
                 burst_s,
@@ -217,6 +298,9 @@ proptest! {
         let missed = misses > 0 || unfinished_late > 0;
         prop_assert!(limit.is_some() || (report.verdict == Verdict::Fail) == missed);
         prop_assert!(limit.is_some() || report.verdict != Verdict::Pass || samples >= 300);
+        let shown = report.misses_per_job_below.is_some_and(|below| below <= 0.01);
+        prop_assert!(limit.is_some() || report.verdict != Verdict::Pass || shown);
+        prop_assert!(report.measure_more_s.is_none_or(|s| s > 0.0 && s.is_finite()), "{:?}", report);
         prop_assert!(missed || report.verdict != Verdict::Fail);
     }
 }

@@ -35,17 +35,6 @@ pub(super) fn time(ns: u64) -> String {
     }
 }
 
-/// A duration in the unit that reads best, rounded up.
-pub(super) fn duration(seconds: f64) -> String {
-    let up = |value: f64, unit: &str| format!("{:.1} {unit}", (value * 10.0).ceil() / 10.0);
-    match seconds {
-        s if s < 120.0 => up(s, "s"),
-        s if s < 7200.0 => up(s / 60.0, "min"),
-        s if s < 172_800.0 => up(s / 3600.0, "h"),
-        s => up(s / 86_400.0, "days"),
-    }
-}
-
 pub(super) fn met(e: &SeriesEvidence) -> String {
     format!(
         "all {} {} met the {} deadline; worst {}",
@@ -97,6 +86,24 @@ pub(super) fn shown(upper: f64, confidence: f64) -> String {
         return format!("too few to say at {percent} confidence how rarely one misses");
     }
     format!("less than one miss in {} at {percent} confidence", (1.0 / upper).floor() as u64)
+}
+
+/// What was shown, and that it is less than a PASS needs where nothing is claimed.
+pub(super) fn too_few(e: &SeriesEvidence, counted: &Counted, upper: f64, confidence: f64) -> String {
+    if e.samples == 0 {
+        return format!("no {} were measured", e.unit);
+    }
+    let shown = if upper >= 0.5 {
+        "nothing of how rarely one misses".to_owned()
+    } else {
+        format!("less than one miss in {}", (1.0 / upper).floor() as u64)
+    };
+    format!(
+        "{}, but at {} confidence that shows {shown}{}; a PASS without a claim shows less than one in 100",
+        met(e),
+        percent(confidence),
+        burst_note(e, counted)
+    )
 }
 
 /// Says so where jobs are no trials each.
