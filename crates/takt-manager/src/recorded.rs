@@ -24,7 +24,9 @@ pub struct Recorded {
     pub chains: Vec<ChainStats>,
     /// Events read.
     pub events: u64,
-    /// Time of the last of them, CLOCK_MONOTONIC nanoseconds.
+    /// Time of the first of them, CLOCK_MONOTONIC nanoseconds.
+    pub began_ns: u64,
+    /// Time of the last of them.
     pub ended_ns: u64,
 }
 
@@ -131,7 +133,7 @@ pub fn examine<S: Source>(
     }
     read(open().map_err(Error::Source)?, |event| extractor.event(&event))?;
     let chains = watched.into_iter().filter_map(|id| extractor.watched(id).cloned()).collect();
-    Ok(Recorded { model, plan, chains, events, ended_ns: last_ns })
+    Ok(Recorded { model, plan, chains, events, began_ns: first_ns, ended_ns: last_ns })
 }
 
 impl Recorded {
@@ -148,6 +150,8 @@ impl Recorded {
                     unit: "completions".to_owned(),
                     deadline_ns: chain.goal_ns,
                     records_lost: self.model.lost_events,
+                    measured_s: Some(self.ended_ns.saturating_sub(self.began_ns) as f64 / 1e9),
+                    recorded: true,
                     ..SeriesEvidence::default()
                 };
                 if let Some(stats) = self.chains.iter().find(|stats| stats.spec().name == chain.name) {

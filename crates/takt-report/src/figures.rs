@@ -174,12 +174,23 @@ pub struct Pool {
     recorder: Option<Recorder>,
     misses: Misses,
     skipped: u64,
+    runs: u64,
+    /// Time that was measured, seconds; `None` where a run does not show it.
+    seconds: Option<f64>,
 }
 
 impl Pool {
     /// Nothing yet; values above `deadline_ns` are misses.
     pub fn new(deadline_ns: Option<u64>) -> Self {
-        Self { deadline_ns, ordered: Vec::new(), recorder: None, misses: Misses::default(), skipped: 0 }
+        Self {
+            deadline_ns,
+            ordered: Vec::new(),
+            recorder: None,
+            misses: Misses::default(),
+            skipped: 0,
+            runs: 0,
+            seconds: Some(0.0),
+        }
     }
 
     /// Adds a run whose measure has the same deadline.
@@ -206,6 +217,8 @@ impl Pool {
             self.misses.merge(misses);
         }
         self.skipped = self.skipped.saturating_add(figures.skipped);
+        self.runs += 1;
+        self.seconds = self.seconds.zip(figures.seconds).map(|(sum, seconds)| sum + seconds);
         Ok(())
     }
 
@@ -227,6 +240,16 @@ impl Pool {
     /// Samples that were skipped or dropped.
     pub fn skipped(&self) -> u64 {
         self.skipped
+    }
+
+    /// Runs that were added.
+    pub(crate) fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// Time that was measured in all runs, seconds; `None` where one of them does not show it.
+    pub(crate) fn seconds(&self) -> Option<f64> {
+        self.seconds.filter(|seconds| *seconds > 0.0)
     }
 
     /// Whether only the first values were kept one by one.

@@ -48,6 +48,8 @@ pub(crate) fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option
         unit: measure.unit.clone().unwrap_or_else(|| UNIT.to_owned()),
         deadline_ns: measure.deadline_ns?,
         rate_hz: measure.rate_hz,
+        measured_s: pool.seconds(),
+        runs: pool.runs(),
         samples: pool.count(),
         misses: pool.misses().misses,
         longest_run: pool.misses().longest_run,

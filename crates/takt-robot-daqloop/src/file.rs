@@ -52,7 +52,8 @@ pub struct DaqConfig {
     /// Name and claims.
     #[serde(flatten, skip_deserializing)]
     pub envelope: Envelope,
-    /// Length of a run, seconds, when the command says nothing. 10.
+    /// Length of a run, seconds, when the command says nothing. 32: a
+    /// PASS takes 30 s of evidence.
     pub seconds: f64,
     /// Deadline of an edge, microseconds. Absent: the loop has none, and the verdict is about
     /// nothing.
@@ -90,7 +91,7 @@ impl Default for DaqConfig {
     fn default() -> Self {
         Self {
             envelope: Envelope::named("daq"),
-            seconds: 10.0,
+            seconds: 32.0,
             deadline_us: None,
             keep_edges: 1_000_000,
             losses: Losses::default(),

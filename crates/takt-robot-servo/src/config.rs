@@ -27,8 +27,8 @@ pub struct ServoConfig {
     /// Name and claims.
     #[serde(flatten, skip_deserializing)]
     pub envelope: Envelope,
-    /// Length of a run, seconds, when the command says nothing. Default 30: 15,000 commands, and
-    /// fifteen swings of the default motion.
+    /// Length of a run, seconds, when the command says nothing. Default 32: 16,000 commands, and
+    /// sixteen swings of the default motion.
     pub seconds: f64,
     /// What may be lost before a run fails.
     pub losses: LossesConfig,
@@ -53,7 +53,7 @@ impl Default for ServoConfig {
     fn default() -> Self {
         Self {
             envelope: Envelope::named("servo"),
-            seconds: 30.0,
+            seconds: 32.0,
             losses: LossesConfig::default(),
             link: RtdeConfig::default(),
             simulator: None,

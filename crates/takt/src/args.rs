@@ -265,7 +265,7 @@ pub struct Workload {
     /// System file (TOML); without, the mobile robot of the ROS-Llama paper
     pub system: Option<PathBuf>,
     /// Length, seconds; the load phases divide it equally
-    #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
+    #[arg(long, default_value_t = 66.0, value_parser = positive_seconds)]
     pub seconds: f64,
     /// Print the built-in system to begin from, and end
     #[arg(long)]
@@ -397,8 +397,8 @@ pub struct Demo {
     /// Show it in the terminal instead of on a web page
     #[arg(long, conflicts_with = "headless")]
     pub terminal: bool,
-    /// Length of the shown run in seconds
-    #[arg(long, default_value_t = 25.0, value_parser = positive_seconds)]
+    /// Length of the shown run in seconds: a PASS takes 30 s of evidence
+    #[arg(long, default_value_t = 32.0, value_parser = positive_seconds)]
     pub seconds: f64,
     /// Length of each of the four bench runs in seconds
     #[arg(long, default_value_t = 5.0, value_parser = positive_seconds)]

@@ -23,8 +23,8 @@ pub struct CyclicFile {
     pub envelope: Envelope,
     /// Releases a second. 1000: the motion controller's rate in the humanoid paper.
     pub rate_hz: f64,
-    /// Length of a run, seconds, when the command says nothing. 10 s give 10,000 releases, as in
-    /// the UAV paper.
+    /// Length of a run, seconds, when the command says nothing. 32: a PASS takes 30 s of
+    /// evidence.
     pub seconds: f64,
     /// Busy time of a job, microseconds. 0: wake-ups alone, as cyclictest.
     pub work_us: f64,
@@ -51,7 +51,7 @@ impl Default for CyclicFile {
         Self {
             envelope: Envelope::named("cyclic"),
             rate_hz: 1000.0,
-            seconds: 10.0,
+            seconds: 32.0,
             work_us: 0.0,
             deadline_ms: None,
             policy: Policy::Fifo { priority: 80 },

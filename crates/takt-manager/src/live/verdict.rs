@@ -67,6 +67,9 @@ impl Status {
             .iter()
             .map(|chain| {
                 let mut evidence = chain.evidence();
+                // What it was given up for says nothing for it, and a longer run has it again.
+                evidence.besides_s = chain.run.given_up_s;
+                evidence.measured_s = Some(self.running_ns as f64 / 1e9 - chain.run.given_up_s);
                 evidence.records_lost = self.lost;
                 evidence.not_granted = self.differences.len() as u64;
                 let mut report = judge_series(&evidence);

@@ -141,7 +141,7 @@ pub fn verdicts(contexts: &[&Context<'_>], overalls: &[(usize, VerdictReport)]) 
     }
     table.note(
         "FAIL: a measure that was not given up missed its deadline, or the run failed for a reason that stands above. Given up: the manager took its guarantee back in the declared \
-         order, so that its misses do not count. Too little seen: no miss, and fewer samples than a PASS needs.",
+         order, so that its misses do not count. Too little seen: no miss, and less evidence than a PASS needs.",
     );
     table
 }

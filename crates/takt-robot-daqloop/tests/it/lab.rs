@@ -87,7 +87,10 @@ fn a_run_keeps_every_edge_with_saving_on_and_off() {
         assert_eq!(summary.measures[0].us.count, state.recorder.count());
         assert_eq!(state.controller.as_ref().unwrap().count(), state.next_index);
         assert!(summary.figures["controller_mean_us"] > 0.0 && summary.figures["tracking_rms_error"] > 0.0);
-        assert_eq!(summary.verdict.to_string(), "PASS", "{:?}", summary.reasons);
+        // Half a second shows too little for a PASS, however many edges it has.
+        assert_eq!(summary.verdict.to_string(), "INCONCLUSIVE", "{:?}", summary.reasons);
+        assert!(summary.reasons[0].starts_with("all "), "{:?}", summary.reasons);
+        assert!(summary.measure_more_s.is_some_and(|s| s > 29.0), "{:?}", summary.reasons);
         // Every edge was displayed: a line each, or none where saving is off.
         let shown = dir.columns("display", &["count"]).map_or(0, |columns| columns[0].len() as u64);
         assert_eq!(shown > 0, saving);

@@ -125,7 +125,8 @@ pub struct HumanoidFile {
     /// Name and claims.
     #[serde(flatten, skip_deserializing)]
     pub envelope: Envelope,
-    /// Length of a run, seconds, when the command says nothing. 10.
+    /// Length of a run, seconds, when the command says nothing. 32: a
+    /// PASS takes 30 s of evidence.
     pub seconds: f64,
     /// Scheduling policy of the motion controller (P). FIFO 99, the paper's highest priority.
     pub policy: Policy,
@@ -161,7 +162,7 @@ impl Default for HumanoidFile {
     fn default() -> Self {
         Self {
             envelope: Envelope::named("humanoid"),
-            seconds: 10.0,
+            seconds: 32.0,
             policy: Policy::Fifo { priority: 99 },
             lock_memory: MemoryLock::All,
             cpus: None,

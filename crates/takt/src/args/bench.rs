@@ -54,7 +54,7 @@ pub struct Bench {
     #[arg(long, value_parser = at_least_one)]
     pub cameras: Option<usize>,
     /// Length of one run in seconds
-    #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
+    #[arg(long, default_value_t = 32.0, value_parser = positive_seconds)]
     pub seconds: f64,
     /// Runs per cell of the matrix
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -128,7 +128,7 @@ pub struct BenchDaq {
     pub link: Option<String>,
     /// Longest time of a run in seconds. Runs end with 2500 edges for each of them, so that all
     /// conditions compare the same number; one that is slower ends with its time, and says so
-    #[arg(long, default_value_t = 120.0, value_parser = positive_seconds)]
+    #[arg(long, default_value_t = 480.0, value_parser = positive_seconds)]
     pub seconds: f64,
     /// Configuration file; the shipped one when absent
     #[arg(long)]
@@ -152,7 +152,7 @@ pub struct BenchHumanoid {
     #[arg(long)]
     pub devices: Option<usize>,
     /// Length of the measured window in seconds
-    #[arg(long, default_value_t = 10.0, value_parser = positive_seconds)]
+    #[arg(long, default_value_t = 32.0, value_parser = positive_seconds)]
     pub seconds: f64,
     /// What the devices are reached by, instead of the configuration's: veth, in-process, the name
     /// of an interface, or xdp:NAME for AF_XDP on it (feature `takt/xdp`)
@@ -209,7 +209,7 @@ pub struct BenchGpu {
 #[command(after_help = needs::BENCH_MANAGER)]
 pub struct BenchManager {
     /// Length of the measured window in seconds; three load phases divide it
-    #[arg(long, default_value_t = 30.0, value_parser = positive_seconds)]
+    #[arg(long, default_value_t = 66.0, value_parser = positive_seconds)]
     pub seconds: f64,
     /// Policies instead of all: takt, rr, cfs
     #[arg(long = "policy", value_delimiter = ',')]

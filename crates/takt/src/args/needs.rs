@@ -76,7 +76,7 @@ Takes about 11 minutes with the defaults: 16 settings, 10000 releases of 4 ms ea
 
 /// `takt bench daq`
 pub const BENCH_DAQ: &str = "\
-Takes about 2 minutes with the defaults: 7 conditions of 300000 edges, each at most 2 minutes. Needs root, or cap_sys_nice and cap_ipc_lock. The days and weeks of the \
+Takes about 6 minutes with the defaults: 7 conditions of 1200000 edges, each at most 8 minutes. Needs root, or cap_sys_nice and cap_ipc_lock. The days and weeks of the \
 paper are the campaign daq-long.";
 
 /// `takt bench humanoid`
@@ -93,7 +93,7 @@ Takes several minutes for all cases. Needs no root.";
 
 /// `takt bench manager`
 pub const BENCH_MANAGER: &str = "\
-Takes about 2 minutes with the defaults: 3 policies of 30 s. The policies takt and rr need root, or cap_sys_nice.";
+Takes about 4 minutes with the defaults: 3 policies of 66 s. The policies takt and rr need root, or cap_sys_nice.";
 
 /// `takt demo`
 pub const DEMO: &str = "\

@@ -227,7 +227,7 @@ fn an_empty_run_is_no_pass() {
 
 const PERIOD: u64 = 33_333_333;
 
-/// A run that is good in every respect, from before its window of 15 s until after it.
+/// A run that is good in every respect, from before its window until after it.
 #[derive(Clone)]
 struct Run {
     facts: RunFacts,
@@ -238,12 +238,18 @@ struct Run {
 
 impl Run {
     fn good() -> Self {
-        let facts = RunFacts { window_ns: [1000 * MS, 16_000 * MS], ..facts() };
+        Self::lasting(15)
+    }
+
+    /// With a window of so many seconds: 15 are too few for a PASS, 32 are not.
+    fn lasting(seconds: u64) -> Self {
+        let until_s = 1 + seconds;
+        let facts = RunFacts { window_ns: [1000 * MS, until_s * 1000 * MS], ..facts() };
         let camera = CameraRule { name: "west".to_owned(), period_ns: Some(PERIOD) };
         let rules = Rules { ssm_period_ns: 2 * MS, cameras: vec![camera], ..rules() };
         let at =
             |n: u64| FrameRecord { arrival_ns: n * PERIOD, capture_ns: n * PERIOD - MS, ..frame(n, 1, 0) };
-        let frames = (10..490u64).map(at).map(|f| FrameRecord {
+        let frames = (10..30 * until_s + 10).map(at).map(|f| FrameRecord {
             start_ns: f.arrival_ns + MS,
             inferred_ns: f.arrival_ns + 5 * MS,
             projected_ns: f.arrival_ns + 6 * MS,
@@ -251,7 +257,7 @@ impl Run {
             ..f
         });
         let mut run = Self { facts, rules, frames: frames.collect(), jobs: Vec::new() };
-        run.jobs = (200..8100u64).map(|k| job(k, 2 * k, 0, MOVING)).collect();
+        run.jobs = (200..500 * until_s + 100).map(|k| job(k, 2 * k, 0, MOVING)).collect();
         run.consume();
         run
     }
@@ -278,9 +284,14 @@ fn seconds(frame: &FrameRecord) -> f64 {
 
 #[test]
 fn a_good_run_passes_and_all_its_tasks_are_reported() {
+    let s = Run::lasting(32).summary();
+    assert_eq!(s.verdict, Verdict::Pass, "{:?}", s.reasons);
+    // Half of the time shows too little, and nothing else is wrong with it.
     let run = Run::good();
     let s = run.summary();
-    assert_eq!(s.verdict, Verdict::Pass, "{:?}", s.reasons);
+    assert_eq!(s.verdict, Verdict::Inconclusive, "{:?}", s.reasons);
+    assert!(s.reasons[0].starts_with("all 450 reactions met the 37.300 ms deadline"), "{:?}", s.reasons);
+    assert!(s.reasons[1].starts_with("measure 14.9 s more"), "{:?}", s.reasons);
     assert_eq!((s.frames, s.frames_dropped, s.misses, s.losses.len()), (450, 0, 0, 0));
     let tasks: Vec<_> =
         s.tasks.iter().map(|t| (&*t.name, t.deadline_ms, t.releases, t.jobs, t.misses)).collect();
@@ -412,7 +423,7 @@ fn doubts_keep_a_run_from_passing_and_fail_none() {
         |run| run.facts.window_ns[1] = 5000 * MS,
     ];
     for doubt in doubts {
-        let mut run = Run::good();
+        let mut run = Run::lasting(32);
         doubt(&mut run);
         let s = run.summary();
         assert_eq!(s.verdict, Verdict::Inconclusive, "{:?}", s.reasons);
