@@ -23,7 +23,7 @@ pub struct Envelope {
     /// Name for people. Default: the robot's.
     pub name: String,
     /// What the robot needs: how rarely it may miss, with which confidence. Nothing is claimed by
-    /// default: any miss is a FAIL then.
+    /// default: any miss is a FAIL then, and a PASS shows less than one miss in 100.
     #[serde(skip_serializing_if = "VerdictConfig::is_default")]
     pub verdict: VerdictConfig,
 }

@@ -18,13 +18,13 @@ pub const BURST_S: f64 = 0.1;
 #[serde(deny_unknown_fields, default)]
 pub struct VerdictConfig {
     /// Misses per hour that the robot bears, on average. Where neither this nor `misses_per_job` is
-    /// stated, any miss is a FAIL, and a PASS says what was shown.
+    /// stated, any miss is a FAIL, and a PASS shows less than one miss in 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_per_hour: Option<f64>,
     /// Probability that a job misses, on average over all jobs. One of the two may be stated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_per_job: Option<f64>,
-    /// Confidence that a PASS or a FAIL must have: [`CONFIDENCE`].
+    /// Confidence that a PASS or a FAIL must have: [`CONFIDENCE`]. Less counts only with a claim.
     pub confidence: f64,
     /// Longest burst of misses to reckon with, seconds: [`BURST_S`]. 0 says that jobs miss
     /// independently of each other.

@@ -1,6 +1,6 @@
 //! A PASS states evidence, wherever it is shown: without a claim of the robot's file less than one
-//! miss in 100 at 95 % by effective sample size. The runs are written by hand and miss nothing; only
-//! their length differs, and what is asked for is then made.
+//! miss in 100 at 95 % by effective sample size. The runs are written by hand and miss nothing;
+//! only their length differs, and what is asked for is then made.
 
 #![allow(clippy::unwrap_used)]
 

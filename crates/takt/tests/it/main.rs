@@ -26,6 +26,7 @@ mod campaign;
 mod containers;
 mod demo;
 mod ending;
+mod evidence;
 mod faults;
 mod frozen;
 mod gate;
