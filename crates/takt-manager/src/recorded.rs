@@ -7,7 +7,7 @@
 use serde::Serialize;
 use takt_model::{ChainSpec, ChainStats, Extractor, Model, OptionsError};
 use takt_ros::{Event, Source};
-use takt_stats::{Part, SeriesEvidence, VerdictReport, judge_series, overall};
+use takt_stats::{Longer, Part, SeriesEvidence, VerdictReport, judge_series, overall};
 
 use crate::goals::Goals;
 use crate::manager::{Manager, against, outside_topic};
@@ -151,7 +151,7 @@ impl Recorded {
                     deadline_ns: chain.goal_ns,
                     records_lost: self.model.lost_events,
                     measured_s: Some(self.ended_ns.saturating_sub(self.began_ns) as f64 / 1e9),
-                    recorded: true,
+                    longer: Longer::Recording,
                     ..SeriesEvidence::default()
                 };
                 if let Some(stats) = self.chains.iter().find(|stats| stats.spec().name == chain.name) {

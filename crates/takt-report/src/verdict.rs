@@ -4,7 +4,7 @@
 
 use takt_rundir::{Measure, RunDir, RunHeader, judged};
 use takt_stats::evt::{Refusal, Tail};
-use takt_stats::{Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall, stolen_words};
+use takt_stats::{Longer, Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall, stolen_words};
 
 use crate::Error;
 use crate::figures::{Figures, Pool};
@@ -50,6 +50,7 @@ pub(crate) fn of_measure(runs: &[(&RunHeader, &Measure)], pool: &Pool) -> Option
         rate_hz: measure.rate_hz,
         measured_s: pool.seconds(),
         runs: pool.runs(),
+        longer: if runs.iter().any(|(h, _)| h.own_end) { Longer::OwnEnd } else { Longer::Seconds },
         samples: pool.count(),
         misses: pool.misses().misses,
         longest_run: pool.misses().longest_run,

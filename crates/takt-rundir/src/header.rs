@@ -256,6 +256,10 @@ pub struct RunHeader {
     /// What the robot's file claims of its measures; the verdict is about that.
     #[serde(default, skip_serializing_if = "VerdictConfig::is_default")]
     pub verdict: VerdictConfig,
+    /// The run ended by a condition of its own (a number of jobs, a threshold) before its time, so
+    /// that more of `--seconds` makes it no longer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own_end: bool,
 }
 
 impl RunHeader {
@@ -284,6 +288,7 @@ impl RunHeader {
             failures: Vec::new(),
             doubts: Vec::new(),
             verdict: VerdictConfig::default(),
+            own_end: false,
         }
     }
 

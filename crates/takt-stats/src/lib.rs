@@ -42,5 +42,5 @@ pub use streamed::Streamed;
 pub use summary::{Summary, reduction};
 pub use trend::{MaxPoint, MaxTrend, MeanPoint, MeanTrend};
 pub use verdict::{
-    Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall, sentence, stolen_words,
+    Longer, Part, SeriesEvidence, Verdict, VerdictReport, judge_series, overall, sentence, stolen_words,
 };

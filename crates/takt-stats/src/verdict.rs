@@ -38,6 +38,19 @@ impl std::fmt::Display for Verdict {
     }
 }
 
+/// What makes a measurement longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Longer {
+    /// The option `--seconds`.
+    #[default]
+    Seconds,
+    /// A longer recording.
+    Recording,
+    /// A later end than the run's own: it ended by its jobs, and not by its time.
+    OwnEnd,
+}
+
 /// What a verdict about one measured series rests on, for any robot. Every field but the deadline
 /// may be left at its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,8 +69,8 @@ pub struct SeriesEvidence {
     pub runs: u64,
     /// What a run's length (`--seconds`) had beside the measured time, seconds.
     pub besides_s: f64,
-    /// The values come from a recording, which no option makes longer.
-    pub recorded: bool,
+    /// What makes the measured time longer.
+    pub longer: Longer,
     /// Values measured.
     pub samples: u64,
     /// Values later than the deadline.
@@ -99,7 +112,7 @@ impl Default for SeriesEvidence {
             measured_s: None,
             runs: 1,
             besides_s: 0.0,
-            recorded: false,
+            longer: Longer::Seconds,
             samples: 0,
             misses: 0,
             longest_run: 0,

@@ -403,6 +403,7 @@ fn conclude(
         header.problems.push("no edge came within the measured window".to_owned());
     }
     session.note("outcome", outcome)?;
+    session.header.own_end = stopped.is_some() || has_enough(file, state);
     session.note("stopped", &stopped)?;
     Ok(())
 }

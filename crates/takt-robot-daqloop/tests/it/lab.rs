@@ -100,12 +100,17 @@ fn a_run_keeps_every_edge_with_saving_on_and_off() {
 #[test]
 fn beyond_the_bound_edges_are_counted_and_not_kept() {
     let root = tempfile::tempdir().unwrap();
-    let text = format!("{SIMULATED}seconds = 60\nkeep_edges = 100\nstop.edges = 1500");
+    let text =
+        format!("{SIMULATED}seconds = 60\nkeep_edges = 100\nstop.edges = 1500\ndeadline_us = 50000000.0");
     let (summary, dir) = run(&file(&text), root.path());
     let header = dir.header().unwrap();
     assert_eq!(header.measures[0].recorder.as_deref(), Some("latency.json"));
     assert_eq!(dir.series(&header.measures[0]).unwrap().values_ns.len(), 100);
     assert_eq!(summary.measures[0].us.count, 1500);
+    // It ended by its edges: no `--seconds` makes it longer.
+    assert!(header.own_end && summary.verdict != takt_stats::Verdict::Pass, "{}", summary.sentence);
+    let asks = summary.sentence.contains("measure ") && summary.measure_more_s.is_some();
+    assert!(asks && !summary.sentence.contains("--seconds"), "{}", summary.sentence);
     assert_eq!(summary.measures[0].us.worst, state(&dir).recorder.max_ns() as f64 / 1e3);
     // A report reads the same directory.
     let collection = takt_report::collect(&[dir.path().to_owned()]);

@@ -1,6 +1,6 @@
 //! How much longer to measure for a verdict.
 
-use super::{Counted, SeriesEvidence, VerdictReport};
+use super::{Counted, Longer, SeriesEvidence, VerdictReport};
 
 /// What is asked for is so much more than what is needed: a run may begin a little late, and the
 /// next may go a little slower.
@@ -38,7 +38,7 @@ pub(super) fn measure_more(
         Some(measured_s) => {
             let before_s = measured_s / runs as f64 + if known(&e.besides_s) { e.besides_s } else { 0.0 };
             let length_s = sensible((before_s + MARGIN * longer_s / runs as f64).max(1.0));
-            let option = !e.recorded && length_s <= MAX_OPTION_S;
+            let option = e.longer == Longer::Seconds && length_s <= MAX_OPTION_S;
             let option = option.then(|| format!(": `--seconds {length_s}`")).unwrap_or_default();
             let more_s = length_s - before_s;
             let each = (runs > 1).then(|| format!(" in each of {runs} runs")).unwrap_or_default();
@@ -50,7 +50,7 @@ pub(super) fn measure_more(
             (String::new(), longer_s, String::new())
         }
     };
-    let verb = if e.recorded { "record" } else { "measure" };
+    let verb = if e.longer == Longer::Recording { "record" } else { "measure" };
     report.reasons.push(format!("{verb} {} more{each} ({samples} {without}){option}", duration(more_s)));
     report
 }

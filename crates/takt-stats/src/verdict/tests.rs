@@ -126,8 +126,11 @@ fn how_much_longer_is_asked_of_those_who_can_measure_longer() {
     let besides = SeriesEvidence { besides_s: 5.0, ..e.clone() };
     assert!(asks(&besides).ends_with("`--seconds 36`"), "{}", asks(&besides));
     // A recording has no option.
-    let recorded = SeriesEvidence { recorded: true, ..e.clone() };
+    let recorded = SeriesEvidence { longer: Longer::Recording, ..e.clone() };
     assert_eq!(asks(&recorded), "record 21 s more (4952 activations without a miss)");
+    // Nor has a run that ended by its number of jobs.
+    let counted = SeriesEvidence { longer: Longer::OwnEnd, ..e.clone() };
+    assert_eq!(asks(&counted), "measure 21 s more (4952 activations without a miss)");
     // Nobody types 51 days.
     let slow = SeriesEvidence { rate_hz: Some(1e-4), ..e.clone() };
     assert!(asks(&slow).starts_with("measure 0") || !asks(&slow).contains("--seconds"), "{}", asks(&slow));
@@ -280,11 +283,11 @@ proptest! {
         per_hour in any::<bool>(), burst_s in 0.0f64..3600.0, dispersion in any::<f64>(), longest_run in any::<u64>(),
         p in proptest::option::of(0.0f64..=1.0), deadline_ns in any::<u64>(),
         measured_s in proptest::option::of(any::<f64>()), runs in any::<u64>(),
-        besides_s in any::<f64>(), dispersion_to_come in any::<f64>(), recorded in any::<bool>()
+        besides_s in any::<f64>(), dispersion_to_come in any::<f64>()
     ) {
         let e = SeriesEvidence {
             samples, misses, unfinished_late, rate_hz: rate, deadline_ns, dispersion, longest_run,
-            measured_s, runs, besides_s, dispersion_to_come, recorded,
+            measured_s, runs, besides_s, dispersion_to_come,
             claim: Claim {
                 limit: limit.map(if per_hour { Limit::MissesPerHour } else { Limit::MissesPerJob }),
                 burst_s,
