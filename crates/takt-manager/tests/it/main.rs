@@ -7,6 +7,7 @@ mod common;
 
 mod clocks;
 mod enact;
+mod evidence;
 mod extracted;
 mod helpers;
 mod jitter;
