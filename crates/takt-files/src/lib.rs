@@ -8,14 +8,26 @@
 //! capabilities from its file does not load what the caller's environment names ([`environment`]).
 
 pub mod environment;
+mod mapped;
 mod read;
 mod text;
 mod walk;
 mod write;
 
-pub use read::{append, create_output, open, open_for_change, open_own, read, read_own, read_to_string};
+pub use mapped::Mapped;
+pub use read::{
+    append, create_output, open, open_for_change, open_lock, open_own, open_shared, read, read_own,
+    read_to_string,
+};
 pub use text::shortened;
 pub use write::{Draft, Folder, check_folder, make_folder, private_folder, state_folder, write};
+
+/// Most bytes of a file of `/proc` about a process: 65,530 mappings (`vm.max_map_count`) with names
+/// of 500 bytes. A process that has more of longer ones is passed over.
+pub const PROCESS_BYTES: u64 = 32 << 20;
+
+/// Most bytes of a library of another process that are looked at: header, sections, symbols.
+pub const LIBRARY_BYTES: u64 = 64 << 20;
 
 /// Most bytes of a configuration: a hundred times the longest that is shipped.
 pub const CONFIGURATION_BYTES: u64 = 1 << 20;

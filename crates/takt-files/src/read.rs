@@ -98,6 +98,34 @@ pub fn open_for_change(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Opens a regular file for reading and writing, as it is, to share memory with whoever made it; a
+/// symbolic link is not followed. It is to be mapped by [`Mapped`](crate::Mapped): its maker can
+/// cut it.
+///
+/// # Errors
+/// As [`open_for_change`].
+pub fn open_shared(path: &Path) -> io::Result<File> {
+    regular(&fs::symlink_metadata(path)?)?;
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Opens a lock file in a folder where others may have planted something, or makes it, for this
+/// user alone. A symbolic link is not followed, and a FIFO is not waited for.
+///
+/// # Errors
+/// As [`append`].
+pub fn open_lock(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    let file = options.open(path)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
 /// Opens an output that the user named, emptied. It may be a device or a pipe (`/dev/stdout`), and
 /// a symbolic link that this user or root made; one that somebody else made is not followed. A FIFO
 /// that nobody reads is not waited for.

@@ -73,7 +73,7 @@ pub(crate) fn compiled(
     let key = key(source, &architecture, &compiler.identity());
     let short: String = key[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     let path = folder.join(format!("{}-{short}.bin", source.name));
-    if let Ok(file) = fs::read(&path)
+    if let Ok(file) = takt_files::read(&path, takt_files::FIGURES_BYTES)
         && let Some(payload) = unpack(&file, &key)
     {
         return Ok(Compiled::new(payload.to_vec()));

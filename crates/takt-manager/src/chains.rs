@@ -69,6 +69,11 @@ pub fn paths(model: &Model, start: &str, end: &str) -> Result<Vec<Vec<usize>>, C
     PathSearch::new(model).paths(start, end)
 }
 
+/// Callbacks that `start` names; none where it names nothing.
+pub(crate) fn resolved_start(model: &Model, start: &str) -> Vec<usize> {
+    PathSearch::new(model).resolve(start, Side::Start).unwrap_or_default()
+}
+
 /// What activates what in a model, for several chains.
 #[derive(Debug)]
 pub struct PathSearch<'m> {

@@ -22,6 +22,7 @@ pub mod learn;
 pub mod live;
 mod load;
 pub mod manager;
+pub mod never;
 pub mod partition;
 pub mod plan;
 pub mod recorded;

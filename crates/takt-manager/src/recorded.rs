@@ -5,13 +5,16 @@
 //! through.
 
 use serde::Serialize;
-use takt_model::{ChainSpec, ChainStats, Extractor, Model, OptionsError};
-use takt_ros::{Event, Source};
+use takt_model::{ChainSpec, ChainStats, Extractor, Gap, Gaps, Model, OptionsError};
+use takt_ros::ctf::Host;
+use takt_ros::{Event, GapCause, Source};
 use takt_stats::{Longer, Part, SeriesEvidence, VerdictReport, judge_series, overall};
 
 use crate::goals::Goals;
 use crate::manager::{Manager, against, outside_topic};
+use crate::never::{self, NeverBegan};
 use crate::plan::{ChainPlan, ChainState, Plan, Platform};
+use crate::words::ms;
 
 /// What a recording shows.
 #[derive(Debug, Clone)]
@@ -22,11 +25,15 @@ pub struct Recorded {
     pub plan: Plan,
     /// Chains that were found, as measured.
     pub chains: Vec<ChainStats>,
+    /// Beginnings of chains that never ran, by the place of the chain in the goals.
+    pub never: Vec<Option<NeverBegan>>,
+    /// Times in which nothing was recorded.
+    pub gaps: Gaps,
     /// Events read.
     pub events: u64,
-    /// Time of the first of them, CLOCK_MONOTONIC nanoseconds.
+    /// Time of the first of them.
     pub began_ns: u64,
-    /// Time of the last of them.
+    /// Time of the last of them, CLOCK_MONOTONIC nanoseconds.
     pub ended_ns: u64,
 }
 
@@ -45,10 +52,46 @@ pub struct Measured {
     pub clock_error_ns: u64,
     /// Instances that a later one passed.
     pub dropped: u64,
+    /// Instances that are not judged, because of them too little was recorded.
+    pub unjudged: u64,
     /// Median latency, nanoseconds.
     pub median_ns: Option<u64>,
     /// The longest.
     pub worst_ns: u64,
+}
+
+/// A time in which nothing was recorded, for programs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NotRecorded {
+    /// From the first event on; 0 where the gap is before it.
+    pub from_s: f64,
+    pub to_s: f64,
+    pub length_s: f64,
+    /// CLOCK_MONOTONIC.
+    pub from_ns: u64,
+    pub to_ns: u64,
+    pub why: &'static str,
+}
+
+/// What was not recorded, for a verdict; `None`: all was.
+pub(crate) fn gaps_in_words(gaps: &Gaps) -> Option<String> {
+    let longest = gaps.listed.iter().max_by_key(|gap| gap.length_ns())?;
+    let length = match gaps.count {
+        1 => format!("{} ms were not recorded", ms(gaps.total_ns)),
+        count => {
+            format!(
+                "{} ms in {count} gaps were not recorded, the longest {} ms",
+                ms(gaps.total_ns),
+                ms(gaps.longest_ns)
+            )
+        }
+    };
+    let starts = matches!(longest.why, GapCause::Paused | GapCause::NotYet);
+    let after = if starts { ", and in the 100 ms in which the recording begins again," } else { "" };
+    Some(format!(
+        "{length} ({}): releases in that time{after} are neither judged nor counted",
+        longest.why.words()
+    ))
 }
 
 /// Why a recording cannot be examined.
@@ -108,6 +151,7 @@ pub fn examine<S: Source>(
     let first_ns = first_ns.ok_or(Error::Empty)?;
     let model = extractor.snapshot(last_ns);
     let mut plan = Manager::new(goals.clone(), platform.clone()).plan(&model);
+    let never = never::look(&model, goals, &mut plan);
     let begins_outside = |chain: &ChainPlan| {
         let first = network.and(chain.path.first())?;
         outside_topic(&model, first.0).map(|topic| topic.outside)
@@ -126,14 +170,28 @@ pub fn examine<S: Source>(
     for chain in plan.chains.iter().filter(|chain| !chain.path_names.is_empty()) {
         let (name, path) = (chain.name.clone(), chain.path_names.clone());
         let id = extractor.watch(ChainSpec { name, path, goal_ns: Some(chain.goal_ns) });
-        if let (Some(_), Some(stats)) = (begins_outside(chain), extractor.watched_mut(id)) {
+        let apart = begins_outside(chain).is_some() || spans_hosts(&model, chain);
+        if let (true, Some(stats)) = (apart, extractor.watched_mut(id)) {
             stats.clock_error_ns = clock_error_ns.unwrap_or(0);
         }
         watched.push(id);
     }
     read(open().map_err(Error::Source)?, |event| extractor.event(&event))?;
     let chains = watched.into_iter().filter_map(|id| extractor.watched(id).cloned()).collect();
-    Ok(Recorded { model, plan, chains, events, began_ns: first_ns, ended_ns: last_ns })
+    let gaps = extractor.gaps().clone();
+    Ok(Recorded { model, plan, chains, never, gaps, events, began_ns: first_ns, ended_ns: last_ns })
+}
+
+/// Whether a chain goes from one host to another, in a recording of several.
+fn spans_hosts(model: &Model, chain: &ChainPlan) -> bool {
+    let host = |callback: &takt_model::CallbackId| {
+        let executor = model.executors.get(model.callbacks.get(callback.0)?.executor.0)?;
+        let thread = model.threads.get(executor.threads.first()?.0)?;
+        Some(Host::of_process(thread.pid))
+    };
+    let mut hosts = chain.path.iter().filter_map(host);
+    let first = hosts.next();
+    hosts.any(|other| Some(other) != first)
 }
 
 impl Recorded {
@@ -145,16 +203,18 @@ impl Recorded {
             .plan
             .chains
             .iter()
-            .map(|chain| {
+            .enumerate()
+            .map(|(index, chain)| {
                 let mut evidence = SeriesEvidence {
                     unit: "completions".to_owned(),
                     deadline_ns: chain.goal_ns,
                     records_lost: self.model.lost_events,
-                    measured_s: Some(self.ended_ns.saturating_sub(self.began_ns) as f64 / 1e9),
+                    measured_s: Some(self.gaps.recorded_ns(self.began_ns, self.ended_ns) as f64 / 1e9),
                     longer: Longer::Recording,
                     ..SeriesEvidence::default()
                 };
-                if let Some(stats) = self.chains.iter().find(|stats| stats.spec().name == chain.name) {
+                let stats = self.chains.iter().find(|stats| stats.spec().name == chain.name);
+                if let Some(stats) = stats {
                     // Where instances pass each other, which of them come to an end is not known.
                     let regular = stats.dropped.saturating_mul(20) <= stats.completions;
                     let overdue = if regular { stats.overdue(self.ended_ns) as u64 } else { 0 };
@@ -163,9 +223,26 @@ impl Recorded {
                     evidence.misses = stats.violations;
                     evidence.longest_run = stats.longest_late_run;
                     evidence.worst_ns = stats.worst_ns;
-                    evidence.unfinished_late = stats.skipped.saturating_add(overdue);
+                    let at_gaps = if regular { stats.late_at_gap } else { 0 };
+                    let never_ended = stats.never_ended.saturating_add(at_gaps);
+                    evidence.unfinished_late =
+                        stats.skipped.saturating_add(overdue).saturating_add(never_ended);
                 }
-                (chain.name.as_str(), judge_series(&evidence))
+                let began = stats.is_some_and(|stats| stats.began > 0 || stats.completions > 0);
+                let never = self.never.get(index).and_then(Option::as_ref).filter(|_| !began);
+                if let Some(never) = never {
+                    evidence.unfinished_late = never.late;
+                    evidence.longest_run = never.late;
+                }
+                let mut report = judge_series(&evidence);
+                report.reasons.extend(never.map(|never| never.words.clone()));
+                let unjudged = stats.map_or(0, |stats| stats.unjudged);
+                if unjudged > 0 {
+                    report
+                        .reasons
+                        .push(format!("{unjudged} more are not judged, because their end was not recorded"));
+                }
+                (chain.name.as_str(), report)
             })
             .collect();
         let parts: Vec<Part<'_>> =
@@ -179,7 +256,24 @@ impl Recorded {
                 stats.most_clock_error_ns as f64 / 1e6
             )
         });
-        overall(&parts).concluded(&[], &doubts.collect::<Vec<_>>())
+        let mut report = overall(&parts).concluded(&[], &doubts.collect::<Vec<_>>());
+        report.reasons.extend(gaps_in_words(&self.gaps));
+        report
+    }
+
+    /// The gaps, for programs.
+    #[must_use]
+    pub fn gaps(&self) -> Vec<NotRecorded> {
+        let s = |ns: u64| ns.saturating_sub(self.began_ns) as f64 / 1e9;
+        let one = |gap: &Gap| NotRecorded {
+            from_s: s(gap.from_ns),
+            to_s: s(gap.to_ns),
+            length_s: gap.length_ns() as f64 / 1e9,
+            from_ns: gap.from_ns,
+            to_ns: gap.to_ns,
+            why: gap.why.words(),
+        };
+        self.gaps.listed.iter().map(one).collect()
     }
 
     /// The chains in numbers.
@@ -192,6 +286,7 @@ impl Recorded {
             in_doubt: chain.in_doubt,
             clock_error_ns: chain.most_clock_error_ns,
             dropped: chain.dropped,
+            unjudged: chain.unjudged,
             median_ns: chain.quantile_ns(0.5),
             worst_ns: chain.worst_ns,
         };

@@ -50,6 +50,15 @@ pub struct Skip {
     pub count: u64,
 }
 
+impl Skip {
+    /// Those from `from_ns` on.
+    pub(crate) fn since(self, from_ns: u64) -> Self {
+        let before = from_ns.saturating_sub(self.first_ns).div_ceil(self.period_ns.max(1)).min(self.count);
+        let first_ns = self.first_ns.saturating_add(before.saturating_mul(self.period_ns));
+        Self { first_ns, count: self.count - before, ..self }
+    }
+}
+
 /// A latency above the bound that had been promised for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exceeded {
@@ -118,6 +127,14 @@ pub struct ChainStats {
     pub in_doubt: u64,
     /// Releases of the first callback's timer that never ran, because the one before ran so late.
     pub skipped: u64,
+    /// Instances under way when the recording stopped for a while, of which the end was not
+    /// recorded and that were not late by then.
+    pub unjudged: u64,
+    /// The same of those that were late by then.
+    pub late_at_gap: u64,
+    /// Instances that began so long ago that the goal had passed, of which there were too many to
+    /// be remembered.
+    pub never_ended: u64,
     /// The longest unbroken run of instances that came late or never ran.
     pub longest_late_run: u64,
     late_run: u64,
@@ -133,6 +150,8 @@ pub struct ChainStats {
     /// Sum of the latencies: five centuries of them.
     total_ns: u64,
     pending: VecDeque<u64>,
+    /// Those under way at the last gap, and whether each is counted among [`Self::late_at_gap`].
+    interrupted: VecDeque<(u64, bool)>,
     ended: VecDeque<Completion>,
 }
 
@@ -157,6 +176,10 @@ impl ChainStats {
             most_clock_error_ns: 0,
             in_doubt: 0,
             skipped: 0,
+            unjudged: 0,
+            late_at_gap: 0,
+            never_ended: 0,
+            interrupted: VecDeque::new(),
             longest_late_run: 0,
             late_run: 0,
             retired: false,
@@ -181,6 +204,7 @@ impl ChainStats {
     pub fn take(&mut self) -> Self {
         let mut fresh = Self::new(self.spec.clone());
         fresh.pending = self.pending.clone();
+        fresh.interrupted = self.interrupted.iter().map(|&(origin_ns, _)| (origin_ns, false)).collect();
         fresh.promises = self.promises.clone();
         fresh.spread = self.spread.afresh();
         fresh.clock_error_ns = self.clock_error_ns;
@@ -226,6 +250,7 @@ impl ChainStats {
         if self.retired == awaited {
             self.retired = !awaited;
             self.pending.clear();
+            self.interrupted.clear();
         }
     }
 
@@ -309,14 +334,60 @@ impl ChainStats {
             return;
         }
         self.began += 1;
-        if self.pending.len() >= PENDING {
-            self.pending.pop_front();
-            self.dropped += 1;
+        if self.pending.len() >= PENDING
+            && let Some(oldest_ns) = self.pending.pop_front()
+        {
+            match self.latest_ns().is_some_and(|latest_ns| origin_ns.saturating_sub(oldest_ns) > latest_ns) {
+                true => self.never_ended += 1,
+                false => self.dropped += 1,
+            }
         }
         self.pending.push_back(origin_ns);
     }
 
-    pub(crate) fn skipped(&mut self, skip: Skip) {
+    /// Nothing was recorded from `from_ns` on for a while. What was under way is judged by that
+    /// only where it was late already.
+    pub(crate) fn gap(&mut self, from_ns: u64) {
+        let latest_ns = self.latest_ns();
+        for origin_ns in self.pending.drain(..) {
+            let late = latest_ns.is_some_and(|latest_ns| from_ns.saturating_sub(origin_ns) > latest_ns);
+            match late {
+                true => self.late_at_gap += 1,
+                false => self.unjudged += 1,
+            }
+            if self.interrupted.len() >= PENDING {
+                self.interrupted.pop_front();
+            }
+            self.interrupted.push_back((origin_ns, late));
+        }
+        self.late_run = 0;
+        self.last_ended_ns = None;
+        self.spread.gap();
+    }
+
+    /// An instance that was under way at a gap came to its end after it; whether there is one.
+    fn ends_after_gap(&mut self, origin_ns: u64) -> bool {
+        let place = self.interrupted.iter().position(|(began_ns, _)| *began_ns == origin_ns);
+        let Some((_, late)) = place.and_then(|place| self.interrupted.remove(place)) else { return false };
+        let counted = if late { &mut self.late_at_gap } else { &mut self.unjudged };
+        *counted = counted.saturating_sub(1);
+        true
+    }
+
+    /// Releases that never ran. With `until_ns`, nothing was recorded from then on: the first may
+    /// have run afterwards, and those that came after it passed by for certain.
+    pub(crate) fn skipped(&mut self, skip: Skip, until_ns: Option<u64>) {
+        let mut skip = skip;
+        if let Some(until_ns) = until_ns
+            && self.latest_ns().is_none_or(|latest_ns| until_ns.saturating_sub(skip.first_ns) <= latest_ns)
+        {
+            self.unjudged += 1;
+            skip.first_ns = skip.first_ns.saturating_add(skip.period_ns);
+            skip.count = skip.count.saturating_sub(1);
+        }
+        if skip.count == 0 {
+            return;
+        }
         self.skipped += skip.count;
         self.late_run += skip.count;
         self.longest_late_run = self.longest_late_run.max(self.late_run);
@@ -378,6 +449,7 @@ impl ChainStats {
                 self.pending.drain(..=before);
                 self.completions += 1;
             }
+            None if self.ends_after_gap(origin_ns) => self.completions += 1,
             None => self.repeated += 1,
         }
     }
@@ -457,7 +529,7 @@ mod tests {
     fn releases_that_never_ran_are_a_row_with_the_late_ones() {
         let mut stats = stats();
         stats.finished(1, 0, 6_000_000);
-        stats.skipped(Skip { first_ns: 7_000_000, period_ns: 1_000_000, count: 3 });
+        stats.skipped(Skip { first_ns: 7_000_000, period_ns: 1_000_000, count: 3 }, None);
         stats.finished(1, 11_000_000, 17_000_000);
         stats.finished(1, 20_000_000, 21_000_000);
         assert_eq!((stats.skipped, stats.longest_late_run, stats.violations), (3, 5, 2));

@@ -17,11 +17,12 @@ pub mod view;
 pub use chain::{ChainSpec, ChainStats, Completion, Exceeded, Skip, WatchId};
 pub use components::components;
 pub use curve::{ArrivalCurve, CostCurve};
+pub use extract::gap::{Gap, Gaps};
 pub use extract::{Counters, Extractor, Options, OptionsError};
 pub use guard::{Allowance, Assumed, Breach, Broken, Excess};
 pub use model::{
     Callback, CallbackGroup, CallbackId, CallbackKind, Delivery, Executor, ExecutorId, ExecutorKind, Latency,
-    Model, Node, NodeId, Output, Outside, ProbableCost, Python, Shortest, Subscribed, Thread, ThreadId,
+    Model, NeverRan, Node, NodeId, Output, Outside, ProbableCost, Python, Shortest, Subscribed, Thread, ThreadId,
     ThreadRole, Topic, TopicId, Unanalysable,
 };
 pub use order::Reorder;

@@ -74,6 +74,29 @@ pub struct Model {
     /// known, and nothing that shares an executor or a core with them is guaranteed.
     #[serde(default)]
     pub not_run: Vec<CallbackId>,
+    /// Timers that never ran though they were due and their executor ran others (module
+    /// `extract::unrun`). Releases count from the first on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub never_ran: Vec<NeverRan>,
+}
+
+/// A timer that never ran, while its executor ran others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeverRan {
+    pub callback: CallbackId,
+    pub period_ns: u64,
+    pub first_release_ns: u64,
+    /// When its executor was last seen to run another callback: what was due before that was passed
+    /// over.
+    pub until_ns: u64,
+    /// Releases from the first on until then, but for those that fell into time that was not
+    /// recorded.
+    pub releases: u64,
+    /// So often its executor ran others since the first release, by what is known of them.
+    pub others_ran: u64,
+    /// Topics that its node can publish on and never did: a chain that would begin with this timer
+    /// may go on there.
+    pub silent: Vec<TopicId>,
 }
 
 /// The shortest time from the start of a callback's activation to its end, or to a message of its.

@@ -93,6 +93,11 @@ impl Spread {
         Self { promises: self.promises.clone(), last_ended_ns: self.last_ended_ns, ..Self::default() }
     }
 
+    /// Ends may be missing here.
+    pub(crate) fn gap(&mut self) {
+        self.last_ended_ns = None;
+    }
+
     /// An instance came to its end; `repeated`: not for the first time.
     pub(crate) fn ended(&mut self, instance: Completion, repeated: bool) {
         let latency_ns = instance.ended_ns.saturating_sub(instance.began_ns);

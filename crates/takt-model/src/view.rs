@@ -77,7 +77,15 @@ impl Model {
             for (i, id) in executor.callbacks.iter().enumerate() {
                 let callback = &self.callbacks[id.0];
                 let (branch, stem) = if i == last { ("└─", "   ") } else { ("├─", "│  ") };
-                let _ = writeln!(out, "{branch} {}  {}", callback.name, callback.figures());
+                let never = self.never_ran.iter().find(|never| never.callback == *id);
+                let figures = match never {
+                    Some(never) => format!(
+                        "never ran in {} releases, while its executor ran others {} times",
+                        never.releases, never.others_ran
+                    ),
+                    None => callback.figures(),
+                };
+                let _ = writeln!(out, "{branch} {}  {figures}", callback.name);
                 for topic in &callback.publishes {
                     let topic = &self.topics[topic.0];
                     let subscribers: Vec<&str> =

@@ -315,6 +315,40 @@ pub enum Kind {
         /// How many; 0: the source cannot tell.
         count: u64,
     },
+    /// Nothing was recorded from `from_ns` to this event, of any thread of any process (`pid` and
+    /// `tid` are 0): what happened meanwhile is unknown, and what did not happen is no miss.
+    Gap {
+        from_ns: u64,
+        why: GapCause,
+    },
+}
+
+/// Why nothing was recorded for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GapCause {
+    /// No stream recorded: the session was stopped and started again (`ros2 trace pause`).
+    Paused,
+    /// Callbacks were not recorded yet: the session that records them began later than what names
+    /// them.
+    NotYet,
+    /// Packets of a stream are missing: overwritten, deleted, or not copied.
+    Packets,
+    /// A buffer was full.
+    Full,
+}
+
+impl GapCause {
+    /// In words, as they follow "because".
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Paused => "the recording was paused",
+            Self::NotYet => "callbacks were not recorded yet",
+            Self::Packets => "packets of a stream are missing",
+            Self::Full => "a buffer of the tracer was full",
+        }
+    }
 }
 
 /// What is in a callback group.

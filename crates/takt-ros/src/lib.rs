@@ -18,4 +18,4 @@ mod procfs;
 pub mod standin;
 pub mod uprobes;
 
-pub use event::{Event, Handle, Kind, Source};
+pub use event::{Event, GapCause, Handle, Kind, Source};

@@ -2,7 +2,6 @@
 //! collects its garbage (System V ABI, chapters 4 and 5; for the probes that distributors build in,
 //! "UserSpaceProbeImplementation" of SystemTap).
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -70,7 +69,8 @@ pub(crate) fn has_section(path: &Path, name: &str) -> bool {
 }
 
 fn of_file<T>(path: &Path, read: impl FnOnce(&mut Part<'_>) -> Option<T>) -> Option<T> {
-    let file = File::open(path).ok()?;
+    // A process maps what it likes, and calls it what it likes.
+    let file = takt_files::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     read(&mut |offset, size| {
         if size > MOST_BYTES || offset.checked_add(size)? > length {

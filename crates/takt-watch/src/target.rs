@@ -261,7 +261,8 @@ fn processes_below(path: &Path, depth: usize, found: &mut Vec<i32>) {
 
 fn command_line(pid: i32) -> String {
     // Arguments may be any bytes.
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let path = Path::new("/proc").join(pid.to_string()).join("cmdline");
+    let line = takt_files::read(&path, takt_files::PROCESS_BYTES).unwrap_or_default();
     String::from_utf8_lossy(&line).replace('\0', " ")
 }
 

@@ -3,3 +3,4 @@
 
 mod on_the_way;
 mod planted;
+mod source;

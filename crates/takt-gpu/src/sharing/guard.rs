@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -50,9 +50,7 @@ impl Lock {
         let usual = Path::new("/run/lock");
         let folder = if usual.is_dir() { usual.to_path_buf() } else { std::env::temp_dir() };
         let path = folder.join(format!("takt-gpu-{ordinal}.lock"));
-        let mut options = File::options();
-        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let file = options.open(&path).map_err(system(path.display().to_string()))?;
+        let file = takt_files::open_lock(&path).map_err(system(path.display().to_string()))?;
         match file.try_lock() {
             Ok(()) => Ok(Self(file)),
             Err(std::fs::TryLockError::WouldBlock) => {

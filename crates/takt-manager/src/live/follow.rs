@@ -164,13 +164,18 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let regular = status.dropped.saturating_mul(20) <= status.completions;
         let given_up = chain.state == super::State::Degraded && !self.ledger.observes;
         let overdue = if regular && !given_up { status.overdue as u64 } else { 0 };
+        // What never ran at all is late from its first release on.
+        let began = chain.has_begun() || status.completions > 0;
+        let never = self.never.get(index).and_then(Option::as_ref).filter(|_| !began && !given_up);
+        let never_began = never.map_or(0, |never| never.late);
+        status.run.longest_late_run = status.run.longest_late_run.max(never_began);
         status.run = Run {
             intervals: self.ledger.intervals(index, now_ns),
             guaranteed_s: s(chain.guaranteed_ns),
             counted: chain.counted.completions,
             late: chain.counted.late,
             in_doubt: chain.counted.in_doubt,
-            missing: chain.counted.skipped.saturating_add(overdue),
+            missing: chain.counted.skipped.saturating_add(overdue).saturating_add(never_began),
             longest_late_run: status.run.longest_late_run,
             given_up_s: s(chain.given_up_ns),
             given_up_completions: chain.given_up.completions,

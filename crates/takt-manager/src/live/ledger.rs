@@ -438,6 +438,11 @@ impl Ledger {
 }
 
 impl Chain {
+    /// Whether any instance of it was seen to begin.
+    pub(super) fn has_begun(&self) -> bool {
+        self.began > 0
+    }
+
     /// The plan's bound counts from now on.
     fn begin(&mut self, now_ns: u64) {
         (self.in_force_ns, self.settles) = (now_ns, 0);

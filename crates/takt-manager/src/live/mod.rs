@@ -20,6 +20,7 @@ use takt_rt::policy::Policy;
 use crate::enact::{Enacted, Enactor, Overrun, Soft, Target};
 use crate::goals::Goals;
 use crate::manager::Manager;
+use crate::never::{self, NeverBegan};
 use crate::plan::{Plan, Platform};
 use crate::restore::guard::Guard;
 use crate::system::{Kernel, Linux};
@@ -112,6 +113,8 @@ pub struct Live<S: Source, K: Kernel = Linux> {
     /// What must be done about what was seen since the last look.
     found: Findings,
     next_check_ns: u64,
+    /// Beginnings of chains that never ran.
+    never: Vec<Option<NeverBegan>>,
 }
 
 impl<S: Source> Live<S> {
@@ -198,6 +201,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             planned: None,
             found: Findings::default(),
             next_check_ns: now_ns,
+            never: Vec::new(),
         };
         live.introduce(now_ns);
         Ok(live)
@@ -458,7 +462,8 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let words = self.options.kept.as_mut().map(|kept| kept.complete(&mut self.model));
         words.into_iter().flatten().for_each(|words| self.note(now_ns, &words));
         let modelled_ns = thread_cpu_ns();
-        let plan = self.manager.plan(&self.model);
+        let mut plan = self.manager.plan(&self.model);
+        self.look_for_silent(&mut plan);
         let planned_ns = thread_cpu_ns();
         self.cost.model_ns += modelled_ns.saturating_sub(began_ns);
         self.cost.plan_ns += planned_ns.saturating_sub(modelled_ns);
@@ -509,6 +514,16 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.options.log.record(now_ns, &Record::Status { status: &status });
         self.board.put(Status { recent, ..status });
         Ok(())
+    }
+
+    /// Notes beginnings of chains that never ran. What was known stays: when a process has ended,
+    /// its timers are no longer in the model.
+    fn look_for_silent(&mut self, plan: &mut Plan) {
+        let fresh = never::look(&self.model, self.manager.goals(), plan);
+        self.never.resize(fresh.len(), None);
+        for (known, fresh) in self.never.iter_mut().zip(fresh) {
+            *known = fresh.or_else(|| known.take());
+        }
     }
 
     fn keep_watchdog(&mut self, now_ns: u64) -> Result<(), Error> {
@@ -637,6 +652,7 @@ impl<S: Source, K: Kernel> Live<S, K> {
             most_bandwidth: goals.options.most_bandwidth,
             slack: self.plan.as_ref().and_then(|plan| plan.slack),
             recent: self.options.log.recent(),
+            gaps: self.extractor.gaps().clone(),
         }
     }
 
@@ -649,6 +665,13 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let now_ns = monotonic_ns();
         if self.is_over() {
             self.ledger.all_over(now_ns);
+        }
+        let last = self.extractor.snapshot(now_ns);
+        if !last.never_ran.is_empty()
+            && let Some(mut plan) = self.plan.clone()
+        {
+            self.model = last;
+            self.look_for_silent(&mut plan);
         }
         let status = self.status(now_ns);
         let restored = self.enactor.take().map(Enactor::restore).transpose()?;

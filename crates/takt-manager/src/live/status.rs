@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use takt_model::Model;
+use takt_model::{Gaps, Model};
 
 #[cfg(doc)]
 use super::assumption::State;
@@ -73,6 +73,13 @@ pub struct Status {
     /// The last lines of the log, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<String>,
+    /// What was not recorded, where a recording is followed.
+    #[serde(default, skip_serializing_if = "is_whole")]
+    pub gaps: Gaps,
+}
+
+fn is_whole(gaps: &Gaps) -> bool {
+    gaps.count == 0
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

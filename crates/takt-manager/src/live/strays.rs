@@ -3,7 +3,6 @@
 //! this process adopts orphans, as its own children that it did not start.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -75,7 +74,8 @@ pub(super) fn of_session(directory: &Path, launched: u32) -> BTreeSet<Stray> {
             found.insert(Stray { pid, start_ticks });
             continue;
         }
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let environment = Path::new("/proc").join(pid.to_string()).join("environ");
+        let environment = takt_files::read(&environment, takt_files::PROCESS_BYTES).unwrap_or_default();
         if environment.split(|byte| *byte == 0).any(|variable| variable == marker) {
             found.insert(Stray { pid, start_ticks });
         }

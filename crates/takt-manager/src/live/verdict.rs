@@ -98,7 +98,9 @@ impl Status {
             .collect();
         let doubts = self.chains.iter().flat_map(|chain| [chain.doubt(), chain.undecided()]);
         let doubts: Vec<String> = doubts.flatten().collect();
-        overall(&parts).concluded(&[], &doubts)
+        let mut report = overall(&parts).concluded(&[], &doubts);
+        report.reasons.extend(crate::recorded::gaps_in_words(&self.gaps));
+        report
     }
 
     /// Chains in this state now.

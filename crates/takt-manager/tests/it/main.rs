@@ -14,6 +14,7 @@ mod jitter;
 mod plans;
 mod properties;
 mod python;
+mod recordings;
 mod reference;
 mod refute;
 mod replay;

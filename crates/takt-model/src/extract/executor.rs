@@ -309,6 +309,23 @@ impl Extractor {
     pub(super) fn lost(&mut self, thread: Option<usize>, count: u64) {
         self.counters.gaps += 1;
         self.counters.lost_events += count.max(1);
+        let pid = thread.map(|thread| self.tables.threads[thread].pid);
+        self.forget_courses(thread);
+        let ran = |callback: &CallbackState| {
+            callback.dead.is_none()
+                && pid.is_none_or(|pid| callback.pid == pid)
+                && thread.is_none_or(|thread| callback.threads.iter().any(|&(ran, _)| ran == thread))
+        };
+        for (_, callback) in self.tables.callbacks.iter_mut().filter(|(_, callback)| ran(callback)) {
+            if let Some(grid) = &mut callback.grid {
+                grid.forget();
+            }
+        }
+    }
+
+    /// What was under way on this thread (without one: on any) is unknown, and no window of a curve
+    /// reaches across.
+    pub(super) fn forget_courses(&mut self, thread: Option<usize>) {
         let tables = &mut self.tables;
         for (_, state) in tables.threads.iter_mut().filter(|&(index, _)| thread.is_none_or(|t| t == index)) {
             self.counters.dropped_activations += state.stack.len() as u64;
@@ -326,9 +343,6 @@ impl Extractor {
                 callback.suspensions.gap();
                 if let Some(probable) = &mut callback.probable {
                     probable.gap();
-                }
-                if let Some(grid) = &mut callback.grid {
-                    grid.forget();
                 }
             }
         }

@@ -40,6 +40,7 @@ mod delivery;
 mod dispatch;
 mod executor;
 mod filter;
+pub mod gap;
 mod groups;
 mod guarded;
 mod join;
@@ -212,6 +213,10 @@ pub struct Extractor {
     unsettled: Unsettled,
     tags: Vec<state::Tag>,
     guarded: guarded::Guarded,
+    gaps: gap::Gaps,
+    /// Releases before this are not judged: they fell into a gap, or into the time in which the
+    /// recording began again.
+    judged_from_ns: u64,
 }
 
 impl Extractor {
@@ -238,6 +243,8 @@ impl Extractor {
             unsettled: Unsettled::default(),
             tags: Vec::new(),
             guarded: guarded::Guarded::default(),
+            gaps: gap::Gaps::default(),
+            judged_from_ns: 0,
         }
     }
 
@@ -294,7 +301,11 @@ impl Extractor {
         {
             return self.lost(None, count);
         }
+        if let Kind::Gap { from_ns, why } = event.kind {
+            return self.gap(from_ns, event.at_ns, why);
+        }
         let Some(thread) = self.thread(event.pid, event.tid) else { return };
+        self.tables.threads[thread].last_ns = event.at_ns;
         if let Some(cpu_ns) = event.cpu_ns {
             let state = &mut self.tables.threads[thread];
             if cpu_ns < state.last_cpu_ns {

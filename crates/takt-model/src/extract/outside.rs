@@ -83,6 +83,11 @@ impl Clocks {
         false
     }
 
+    /// When a message with this stamp was published, by the clock of events.
+    pub(crate) fn sent_ns(&self, stamp: i64) -> Option<u64> {
+        self.ahead_ns.and_then(|ahead_ns| u64::try_from(stamp.checked_sub(ahead_ns)?).ok())
+    }
+
     /// Whether stamps taken now may be of before or after the clock was set.
     pub(crate) fn is_unsure(&self, at_ns: u64) -> bool {
         at_ns < self.unsure_until_ns

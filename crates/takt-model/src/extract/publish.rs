@@ -338,9 +338,14 @@ impl Extractor {
         // say nothing.
         let after_ns = self.tables.threads[thread].received.take().filter(|_| !self.clocks.is_unsure(at_ns));
         let mut receipt = exact.and_then(|(number, _)| self.received(thread, number, at_ns, after_ns));
+        let unrecorded = exact.is_none() && self.gaps.count > 0 && self.in_a_gap(stamp);
         let state = &mut self.tables.subscriptions[subscription];
         let topic = state.topic;
-        if let Some((_, published_ns)) = exact {
+        if unrecorded {
+            // Its publisher may well be one that is observed.
+            self.counters.unjoined += 1;
+            unknown = true;
+        } else if let Some((_, published_ns)) = exact {
             state.joined += 1;
             self.counters.joined += 1;
             let topic = self.tables.topic(topic);

@@ -72,14 +72,21 @@ impl Extractor {
             Origin::Timer { .. } => {
                 let callback = &mut self.tables.callbacks[index];
                 if let Some(grid) = &mut callback.grid {
-                    released_ns = grid.start(at_ns, waited_ns);
-                    if let Some(passed) = grid.passed() {
-                        let period_ns = grid.period_ns();
+                    match grid.start(at_ns, waited_ns) {
+                        Some(release_ns) => released_ns = release_ns,
+                        None => unknown = true,
+                    }
+                    let period_ns = grid.period_ns();
+                    for (passed, until_ns) in grid.passed() {
                         let skip = Skip { first_ns: passed.first_ns, period_ns, count: passed.count };
+                        let skip = match until_ns {
+                            None => skip.since(self.judged_from_ns),
+                            Some(_) => skip,
+                        };
                         let begins = callback.watched.iter().filter(|(_, position)| *position == 0);
                         for (watch, _) in begins {
                             if let Some(stats) = self.watches.get_mut(*watch as usize) {
-                                stats.skipped(skip);
+                                stats.skipped(skip, until_ns);
                             }
                         }
                     }
@@ -328,7 +335,7 @@ impl Extractor {
         }
         let mut tags = Vec::new();
         for &(watch, position) in &callback.watched {
-            if position == 0 && unknown {
+            if position == 0 && (unknown || released_ns < self.judged_from_ns) {
                 // How long it has waited already cannot be known: no latency is better than one
                 // that is too short.
                 if let Some(stats) = self.watches.get_mut(watch as usize) {

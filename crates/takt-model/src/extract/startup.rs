@@ -169,6 +169,11 @@ impl Arrivals {
         }
     }
 
+    /// Nothing was observed before; without effect once something was seen.
+    pub(crate) fn observed_from(&mut self, at_ns: u64) {
+        self.steady.observed_from(at_ns);
+    }
+
     /// Holds every event from now on against these spans, in start-up too; `None`: no longer.
     pub(crate) fn limit(&mut self, limit: Option<SpanLimit>) {
         self.steady.limit(limit);

@@ -36,6 +36,8 @@ pub(crate) struct ThreadState {
     pub executor: bool,
     pub stack: Vec<Frame>,
     pub last_cpu_ns: u64,
+    /// When its last event was.
+    pub last_ns: u64,
     /// CPU time up to which all is charged to some activation, and when that was.
     pub charged: Option<(u64, u64)>,
     /// Activations that ended where no CPU time was reported, until it is, and of each the wall
@@ -104,6 +106,7 @@ impl ThreadState {
             executor: false,
             stack: Vec::new(),
             last_cpu_ns: 0,
+            last_ns: 0,
             charged: None,
             unpaid: Vec::new(),
             open: None,

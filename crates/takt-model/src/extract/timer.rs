@@ -26,6 +26,12 @@ pub(crate) struct TimerGrid {
     open: Option<Passed>,
     /// Releases that never ran, and are known to have been due.
     passed_over: Option<Passed>,
+    /// Releases before a gap that had not run when it began, and the gap's beginning.
+    before_gap: Option<(Passed, u64)>,
+    /// The same, known to have been due.
+    passed_before: Option<(Passed, u64)>,
+    /// The end of a gap after which nothing has started yet.
+    resumed_ns: Option<u64>,
 }
 
 /// Releases of the grid that no start belongs to.
@@ -48,12 +54,63 @@ impl TimerGrid {
             starts: 0,
             open: None,
             passed_over: None,
+            before_gap: None,
+            passed_before: None,
+            resumed_ns: None,
         }
     }
 
-    /// A start: returns when it was released. `waited_ns` is when the thread last began to wait, if
-    /// it has not run anything since.
-    pub(crate) fn start(&mut self, at_ns: u64, waited_ns: Option<u64>) -> u64 {
+    /// Nothing was recorded from `from_ns` to `to_ns`. The grid goes on: what a timer does in
+    /// between seldom changes its phase, and the first start afterwards shows whether it did.
+    pub(crate) fn gap(&mut self, from_ns: u64, to_ns: u64) {
+        let first_gap = self.resumed_ns.replace(to_ns).is_none();
+        (self.least_late_ns, self.most_late_ns, self.starts) = (u64::MAX, 0, 0);
+        let Some(next_ns) = self.next_ns else { return };
+        if next_ns < from_ns && first_gap {
+            let count = (from_ns - next_ns).div_ceil(self.period_ns);
+            self.before_gap = Some((Passed { first_ns: next_ns, count, started_ns: 0 }, from_ns));
+        }
+        if next_ns < to_ns {
+            let periods = (to_ns - next_ns).div_ceil(self.period_ns);
+            self.next_ns = Some(next_ns.saturating_add(periods.saturating_mul(self.period_ns)));
+        }
+    }
+
+    /// The first start after a gap: whether its release is known. It is one of before the end of
+    /// the gap, or the thread may have been busy with one, unless the thread has waited since.
+    fn resume(&mut self, at_ns: u64, waited: bool) -> bool {
+        let Some(next_ns) = self.next_ns else { return waited };
+        let before_gap = self.before_gap.take();
+        let tolerance_ns = (self.period_ns / 8).min(1_000_000);
+        let since_ns = next_ns.saturating_sub(self.period_ns);
+        let late_ns = at_ns.saturating_sub(since_ns) % self.period_ns;
+        if !waited {
+            // The grid stays where it was until starts say otherwise.
+            if next_ns <= at_ns {
+                let periods = (at_ns - next_ns) / self.period_ns + 1;
+                self.next_ns = Some(next_ns.saturating_add(periods.saturating_mul(self.period_ns)));
+            }
+            return false;
+        }
+        if late_ns > tolerance_ns {
+            // Reset meanwhile, so that nothing is known of the releases before either.
+            self.forget();
+            return true;
+        }
+        self.passed_before = before_gap;
+        at_ns >= next_ns
+    }
+
+    /// A start: returns when it was released; `None`: nobody knows, because nothing was recorded
+    /// then. `waited_ns` is when the thread last began to wait, if it has not run anything since.
+    pub(crate) fn start(&mut self, at_ns: u64, waited_ns: Option<u64>) -> Option<u64> {
+        if self.resumed_ns.take().is_some() && !self.resume(at_ns, waited_ns.is_some()) {
+            return None;
+        }
+        Some(self.release(at_ns, waited_ns))
+    }
+
+    fn release(&mut self, at_ns: u64, waited_ns: Option<u64>) -> u64 {
         self.confirm(at_ns, waited_ns.is_some());
         let expected_ns = self.next_ns.unwrap_or(at_ns);
         let mut release = expected_ns;
@@ -119,9 +176,11 @@ impl TimerGrid {
         }
     }
 
-    /// Releases that never ran, known since the last call.
-    pub(crate) fn passed(&mut self) -> Option<Passed> {
-        self.passed_over.take()
+    /// Releases that never ran, known since the last call. With a time, nothing was recorded from
+    /// then on: the first of them may have run after it.
+    pub(crate) fn passed(&mut self) -> impl Iterator<Item = (Passed, Option<u64>)> + use<> {
+        let before = self.passed_before.take().map(|(passed, until_ns)| (passed, Some(until_ns)));
+        before.into_iter().chain(self.passed_over.take().map(|passed| (passed, None)))
     }
 
     pub(crate) fn period_ns(&self) -> u64 {
@@ -142,7 +201,7 @@ mod tests {
     fn late_starts_keep_their_releases() {
         let mut grid = TimerGrid::new(100, None);
         let starts = [1005, 1100, 1230, 1300, 1400];
-        let releases: Vec<u64> = starts.map(|at| grid.start(at, None)).to_vec();
+        let releases: Vec<u64> = starts.map(|at| grid.release(at, None)).to_vec();
         // The phase is learnt at the second start.
         assert_eq!(releases, [1005, 1100, 1200, 1300, 1400]);
     }
@@ -150,46 +209,46 @@ mod tests {
     #[test]
     fn skipped_periods_keep_the_first_release() {
         let mut grid = TimerGrid::new(100, None);
-        assert_eq!(grid.start(1000, None), 1000);
+        assert_eq!(grid.release(1000, None), 1000);
         // Released at 1100, called at 1350: 1200 and 1300 are skipped.
-        assert_eq!(grid.start(1350, None), 1100);
-        assert_eq!(grid.start(1400, None), 1400);
+        assert_eq!(grid.release(1350, None), 1100);
+        assert_eq!(grid.release(1400, None), 1400);
     }
 
     #[test]
     fn releases_that_never_ran_are_reported_when_the_grid_has_stayed() {
         let mut grid = TimerGrid::new(100, Some(0));
         for at in [100, 200, 300] {
-            grid.start(at, None);
+            grid.release(at, None);
         }
         // Frozen from 310 to 955: due at 400, called at 955; 500 to 900 never ran.
-        assert_eq!((grid.start(955, Some(305)), grid.passed()), (400, None));
-        assert_eq!(grid.start(1000, Some(960)), 1000);
-        let passed = grid.passed().unwrap();
-        assert_eq!((passed.first_ns, passed.count, grid.passed()), (500, 5, None));
+        assert_eq!((grid.release(955, Some(305)), grid.passed().next()), (400, None));
+        assert_eq!(grid.release(1000, Some(960)), 1000);
+        let (passed, _) = grid.passed().next().unwrap();
+        assert_eq!((passed.first_ns, passed.count, grid.passed().next()), (500, 5, None));
         // Cancelled, and reset at 1855: the grid moves with it, and nothing was due.
-        assert_eq!(grid.start(1955, Some(1300)), 1300);
-        grid.start(2055, Some(1960));
-        assert_eq!((grid.passed(), grid.start(2155, Some(2060))), (None, 2155));
+        assert_eq!(grid.release(1955, Some(1300)), 1300);
+        grid.release(2055, Some(1960));
+        assert_eq!((grid.passed().next(), grid.release(2155, Some(2060))), (None, 2155));
     }
 
     #[test]
     fn the_creation_gives_the_phase_even_if_all_starts_are_late() {
         let mut grid = TimerGrid::new(100, Some(900));
         for k in 0..2000 {
-            assert_eq!(grid.start(1040 + 100 * k, None), 1000 + 100 * k);
+            assert_eq!(grid.release(1040 + 100 * k, None), 1000 + 100 * k);
         }
     }
 
     #[test]
     fn starts_a_period_apart_are_chance_where_the_executor_never_waits() {
         let mut grid = TimerGrid::new(1000, Some(0));
-        assert_eq!(grid.start(1000, None), 1000);
+        assert_eq!(grid.release(1000, None), 1000);
         // Released at 2000, called at 3300: 3000 never ran. The next call comes a period after that
         // one, and is that of 4000.
-        assert_eq!(grid.start(3300, None), 2000);
-        assert_eq!(grid.start(4300, None), 4000);
-        assert_eq!(grid.passed().map(|passed| (passed.first_ns, passed.count)), Some((3000, 1)));
+        assert_eq!(grid.release(3300, None), 2000);
+        assert_eq!(grid.release(4300, None), 4000);
+        assert_eq!(grid.passed().next().map(|(passed, _)| (passed.first_ns, passed.count)), Some((3000, 1)));
     }
 
     #[test]
@@ -197,23 +256,66 @@ mod tests {
         let mut grid = TimerGrid::new(100, Some(0));
         // Due at 100, called at 299.9, which to the timer was 300: 300 is skipped, and the grid
         // does not know it.
-        assert_eq!(grid.start(299, None), 100);
-        assert_eq!(grid.start(400, Some(330)), 400);
+        assert_eq!(grid.release(299, None), 100);
+        assert_eq!(grid.release(400, Some(330)), 400);
         // A release before the wait, and none in it: a callback of another came first.
-        assert_eq!(grid.start(530, Some(520)), 500);
+        assert_eq!(grid.release(530, Some(520)), 500);
+    }
+
+    fn passed(grid: &mut TimerGrid) -> Vec<(u64, u64, Option<u64>)> {
+        grid.passed().map(|(passed, until_ns)| (passed.first_ns, passed.count, until_ns)).collect()
+    }
+
+    #[test]
+    fn nothing_is_passed_over_while_nothing_is_recorded() {
+        let mut grid = TimerGrid::new(100, Some(0));
+        assert_eq!(grid.start(100, Some(50)), Some(100));
+        grid.gap(150, 2230);
+        // Released at 2300, after the gap: the thread has waited since.
+        assert_eq!((grid.start(2301, Some(2250)), passed(&mut grid)), (Some(2300), vec![]));
+        assert_eq!(grid.start(2403, Some(2310)), Some(2400));
+        // What was due at the gap's end is not known of.
+        grid.gap(2450, 2795);
+        assert_eq!((grid.start(2796, None), passed(&mut grid)), (None, vec![]));
+        assert_eq!((grid.start(2890, None), passed(&mut grid)), (Some(2800), vec![]));
+    }
+
+    #[test]
+    fn releases_that_passed_before_a_gap_are_known() {
+        let mut grid = TimerGrid::new(100, Some(0));
+        assert_eq!(grid.start(100, Some(50)), Some(100));
+        // 200 to 900 were due before the recording stopped.
+        grid.gap(950, 2230);
+        assert_eq!(grid.start(2301, Some(2250)), Some(2300));
+        assert_eq!(passed(&mut grid), [(200, 8, Some(950))]);
+        // Reset during the second gap: then nothing is known of those before it either.
+        grid.gap(2650, 3000);
+        assert_eq!((grid.start(3044, Some(3010)), passed(&mut grid)), (Some(3044), vec![]));
+        assert_eq!(grid.start(3145, Some(3100)), Some(3144));
+    }
+
+    #[test]
+    fn a_timer_made_before_the_recording_begins_is_not_late() {
+        let mut grid = TimerGrid::new(100, Some(40));
+        grid.gap(0, 5000);
+        assert_eq!((grid.start(5041, Some(5005)), passed(&mut grid)), (Some(5040), vec![]));
+        grid = TimerGrid::new(100, Some(40));
+        grid.gap(0, 5000);
+        grid.gap(5010, 5100);
+        assert_eq!((grid.start(5130, None), passed(&mut grid)), (None, vec![]));
     }
 
     #[test]
     fn a_reset_timer_is_found_again() {
         let mut grid = TimerGrid::new(100, None);
-        grid.start(1000, None);
+        grid.release(1000, None);
         let mut last = 0;
         for k in 1..2000 {
-            last = 1030 + 100 * k - grid.start(1030 + 100 * k, Some(1025 + 100 * k));
+            last = 1030 + 100 * k - grid.release(1030 + 100 * k, Some(1025 + 100 * k));
         }
         assert_eq!(last, 0);
         let mut grid = TimerGrid::new(u64::MAX, Some(7));
-        grid.start(u64::MAX, Some(3));
-        grid.start(0, Some(u64::MAX));
+        grid.release(u64::MAX, Some(3));
+        grid.release(0, Some(u64::MAX));
     }
 }

@@ -9,9 +9,8 @@
 //! A container has a `/run` of its own: programs in two of them exclude each other where both are
 //! given the host's (`-v /run/takt:/run/takt`).
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -186,9 +185,5 @@ fn namespace() -> Option<PathBuf> {
 
 fn open(place: &Path) -> io::Result<File> {
     takt_files::private_folder(place.parent().unwrap_or(Path::new("/")))?;
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
-    let file = options.open(place)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
+    takt_files::open_lock(place)
 }

@@ -3,12 +3,15 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::coverage::SHORTEST_NS;
 use super::cpus::Cpus;
 use super::mapping::{Arguments, Head, Kinds};
 use super::stream::{Damage, Next, Stream};
 use super::trace::{Names, Trace, slot};
 use crate::event::{Event, Kind};
 
+/// Bits of a process number (`PID_MAX_LIMIT`, 4,194,304); those above are the host's.
+pub(super) const PID_BITS: u32 = 22;
 /// Damages that are kept one by one.
 const MOST_DAMAGES: usize = 256;
 /// Threads whose names are kept; beyond, all are forgotten (and reported again).
@@ -100,7 +103,7 @@ impl Entry {
                         tally.note(&mut self.stream);
                     }
                 }
-                Next::Lost => break true,
+                Next::Lost | Next::Gap(_) => break true,
                 Next::Damage => tally.note(&mut self.stream),
                 Next::End => {
                     let Some((mut next, trace)) = self.later.pop_front() else { break false };
@@ -126,7 +129,16 @@ impl Entry {
             if self.trace.is_kernel() {
                 known.cpus.lost(self.stream.cpu);
             }
-            let kind = Kind::Lost { count: self.stream.lost() };
+            let kind = match self.next {
+                Next::Gap(why) => {
+                    let from_ns = self.trace.ns(self.stream.gap_from());
+                    if self.trace.is_kernel() || at_ns.saturating_sub(from_ns) < SHORTEST_NS {
+                        return 0;
+                    }
+                    Kind::Gap { from_ns, why }
+                }
+                _ => Kind::Lost { count: self.stream.lost() },
+            };
             sink(Event { at_ns, cpu_ns: None, pid: 0, tid: 0, kind });
             return 1;
         };
@@ -142,8 +154,10 @@ impl Entry {
             known.cpus.switch(self.stream.cpu, from, to, at_ns);
             return 0;
         }
-        let pid = self.stream.value(slot::PID) as u32;
-        let tid = self.stream.value(slot::TID) as u32;
+        // Processes of several hosts may have the same number.
+        let of_host = self.trace.host << PID_BITS;
+        let pid = self.stream.value(slot::PID) as u32 | of_host;
+        let tid = self.stream.value(slot::TID) as u32 | of_host;
         let mut made = 0;
         if plan.context_fields & 1 << slot::NAME != 0 {
             made += name(&self.stream, &mut self.thread, (pid, tid), at_ns, known, sink);

@@ -19,6 +19,9 @@ pub enum Error {
         first.display(), second.display()
     )]
     SeveralClocks { first: PathBuf, second: PathBuf, first_clock: String, second_clock: String },
+    /// Its clock cannot be brought to another's.
+    #[error("{}: the trace does not say when its clock was zero, so that it cannot be read together with those of other hosts: open it alone", path.display())]
+    UnrelatedClock { path: PathBuf },
     /// The metadata file is no metadata, or damaged.
     #[error("{}: byte {at}: {problem}", path.display())]
     MetadataFile { path: PathBuf, at: u64, problem: MetadataProblem },

@@ -137,6 +137,7 @@ impl Source for Live {
             }
             let added = traces_below(&folder)
                 .and_then(|traces| traces.iter().try_for_each(|trace| self.reader.add(trace, number)));
+            self.reader.find_gaps();
             if let Err(error) = added {
                 made += 1;
                 self.fail(error, sink);

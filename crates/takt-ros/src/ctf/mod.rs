@@ -37,12 +37,19 @@
 //! (`lttng add-context -u -t perf:thread:task-clock`). Its zero is anywhere: differences alone mean
 //! something.
 //!
+//! # Gaps
+//!
+//! A session that is stopped and started again (`ros2 trace pause`), or that begins after what it
+//! records, leaves times in which nothing was recorded. They are found by the packets' own stamps
+//! (see `coverage`), and stand among the events as [`Kind::Gap`](crate::Kind::Gap).
+//!
 //! # Damage
 //!
 //! What cannot be read is left out, listed ([`Recording::damages`]) and marked by
 //! [`Kind::Lost`](crate::Kind::Lost); the other packets and streams go on. A recording that is
 //! unreadable from the beginning is an [`Error`].
 
+mod coverage;
 mod cpus;
 mod cursor;
 mod entry;
@@ -62,9 +69,10 @@ mod trace;
 pub mod tsdl;
 mod value;
 
+pub use coverage::Gap;
 pub use error::{Error, MetadataProblem, PacketProblem, Unusable};
 pub use live::Live;
-pub use recording::{Recording, Seen};
+pub use recording::{Host, Recording, Seen};
 pub use records::{Record, Records};
 pub use stream::Damage;
 pub use value::Value;

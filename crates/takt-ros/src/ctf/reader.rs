@@ -2,28 +2,38 @@
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::coverage::{Coverage, Gap, Packet};
 use super::cursor::Cursor;
-use super::entry::{Entry, Known, Tally};
+use super::entry::{Entry, Known, PID_BITS, Tally};
 use super::error::Error;
 use super::metadata;
 use super::stream::{Damage, Next, Stream};
 use super::trace::Trace;
+use super::tsdl::Metadata;
 use super::tsdl::types::Clock;
-use crate::event::Event;
+use crate::event::{Event, Kind};
 
 /// Folders within folders are searched for traces so deep: `ust/uid/1000/64-bit` below an archive
 /// below a session.
 const MOST_DEEP: usize = 12;
+/// Folders below a recording that are looked into: a session that was rotated each second for a day
+/// has 86,400 parts of a few folders each.
+const MOST_FOLDERS: usize = 1 << 20;
+/// Stream files of one trace: buffers of some thousand processes on a hundred processors.
+const MOST_STREAMS: usize = 1 << 20;
 /// Memory for windows onto stream files, shared by all streams.
 const WINDOWS_BYTES: u64 = 32 << 20;
+/// A file's packets are looked at through such a window.
+const HEADS_BYTES: u64 = 64 << 10;
 /// Metadata that is kept compiled, to be used again by the next part of a rotated recording.
 const MOST_COMPILED: usize = 16;
 
 /// What makes a stream the same stream in the next file of a rotated recording.
-type Key = ([u8; 16], usize, u64);
+type Key = ([u8; 16], usize, u64, u32);
 
 /// A stream with what it has next. The greatest is the one that comes first; time alone counts, so
 /// that comparing costs one instruction.
@@ -62,6 +72,9 @@ pub struct Reader {
     queue: BinaryHeap<Due>,
     compiled: VecDeque<(Vec<u8>, Arc<Trace>)>,
     known: Known,
+    coverage: Coverage,
+    /// Times in which nothing was recorded, still to be handed out.
+    gaps: VecDeque<Gap>,
     /// What was read, and what could not be.
     pub tally: Tally,
     /// The first trace's folder, its clock, and what makes the clock the same elsewhere.
@@ -69,6 +82,9 @@ pub struct Reader {
     /// Traces of the kernel without switches of threads, which were left out.
     pub kernel: Vec<PathBuf>,
     mapped: bool,
+    /// Traces of several hosts are brought to the first one's clock.
+    together: bool,
+    hosts: Vec<String>,
 }
 
 /// Without the contents of files.
@@ -85,7 +101,16 @@ impl std::fmt::Debug for Reader {
 
 /// All folders at and below `folder` that hold a trace, sorted.
 pub(crate) fn traces_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    fn search(
+        folder: &Path,
+        depth: usize,
+        left: &mut usize,
+        found: &mut Vec<PathBuf>,
+    ) -> std::io::Result<()> {
+        *left = left.checked_sub(1).ok_or_else(|| {
+            let text = format!("more than {MOST_FOLDERS} folders; name the folder of one recording");
+            std::io::Error::new(std::io::ErrorKind::FileTooLarge, text)
+        })?;
         if folder.join("metadata").is_file() {
             found.push(folder.to_owned());
         }
@@ -93,16 +118,27 @@ pub(crate) fn traces_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
             for entry in std::fs::read_dir(folder)? {
                 let entry = entry?;
                 if entry.file_type()?.is_dir() {
-                    search(&entry.path(), depth + 1, found)?;
+                    search(&entry.path(), depth + 1, left, found)?;
                 }
             }
         }
         Ok(())
     }
     let mut found = Vec::new();
-    search(folder, 0, &mut found).map_err(|source| Error::Io { path: folder.to_owned(), source })?;
+    let mut left = MOST_FOLDERS;
+    search(folder, 0, &mut left, &mut found)
+        .map_err(|source| Error::Io { path: folder.to_owned(), source })?;
     found.sort();
     Ok(found)
+}
+
+/// What makes the clock of a trace the same as another's: its name, the boot and the host.
+pub(crate) fn identity(metadata: &Metadata) -> String {
+    let clock = metadata.clocks.first();
+    let name = clock.map_or("none", |clock| &clock.name);
+    let boot = clock.and_then(|clock| clock.uuid.as_deref()).unwrap_or("unnamed");
+    let host = metadata.env_text("hostname").unwrap_or("an unnamed host");
+    format!("{name} {boot} of {host}")
 }
 
 impl Reader {
@@ -122,6 +158,18 @@ impl Reader {
         for trace in found {
             reader.add(&trace, 0)?;
         }
+        reader.find_gaps();
+        Ok(reader)
+    }
+
+    /// The same of these traces alone. With `together` they may be of several hosts, whose clocks
+    /// are related by the time of day that each trace has of its own.
+    pub fn of(traces: &[PathBuf], together: bool) -> Result<Self, Error> {
+        let mut reader = Self { together, ..Self::new(true) };
+        for trace in traces {
+            reader.add(trace, 0)?;
+        }
+        reader.find_gaps();
         Ok(reader)
     }
 
@@ -148,6 +196,10 @@ impl Reader {
             if entry.path().is_file() && !hidden && name != "metadata" {
                 files.push(entry.path());
             }
+            if files.len() > MOST_STREAMS {
+                let text = format!("more than {MOST_STREAMS} stream files");
+                return Err(io(folder, std::io::Error::new(std::io::ErrorKind::FileTooLarge, text)));
+            }
         }
         files.sort();
         let streams = (files.len() + self.entries.len()) as u64;
@@ -164,16 +216,58 @@ impl Reader {
                 problem,
             })?;
             let key = match (trace.metadata.uuid, stream.instance) {
-                (Some(uuid), Some(instance)) => Some((uuid, stream.class_number(), instance)),
+                (Some(uuid), Some(instance)) => Some((uuid, stream.class_number(), instance, trace.host)),
                 _ => None,
             };
             added.push((stream.begin_ticks, key, stream));
         }
         added.sort_by_key(|(begin, ..)| *begin);
         for (_, key, stream) in added {
+            if self.mapped && !trace.is_kernel() {
+                self.cover(&stream, &trace, key)?;
+            }
             self.append(stream, &trace, part, key);
         }
         Ok(())
+    }
+
+    /// Looks at what a stream's file covers.
+    fn cover(&mut self, stream: &Stream, trace: &Trace, key: Option<Key>) -> Result<(), Error> {
+        let path = stream.path();
+        let io = |source| Error::Io { path: path.to_owned(), source };
+        let mut heads = Stream::open(path, trace, HEADS_BYTES).map_err(io)?;
+        let records = trace.records_callbacks();
+        let mut hasher = DefaultHasher::new();
+        match key {
+            Some(key) => key.hash(&mut hasher),
+            None => path.hash(&mut hasher),
+        }
+        let mut last_ns = 0;
+        let packets = std::iter::from_fn(|| {
+            let head = heads.next_head(trace)?;
+            let (begin_ns, end_ns) = (trace.ns(head.begin_ticks?), trace.ns(head.end_ticks?));
+            let is_first = std::mem::replace(&mut last_ns, end_ns) == 0;
+            // Of a session that records no callbacks its beginning is enough.
+            (records || is_first).then_some(Packet {
+                begin_ns,
+                end_ns,
+                sequence: head.sequence,
+                is_empty: head.is_empty,
+            })
+        });
+        if records {
+            self.coverage.add(hasher.finish(), packets);
+        } else if trace.is_of_use()
+            && let Some(first) = { packets }.next()
+        {
+            self.coverage.begins(first.begin_ns);
+        }
+        Ok(())
+    }
+
+    /// All of a part was added: what it does not cover is known.
+    pub(crate) fn find_gaps(&mut self) {
+        self.gaps.extend(self.coverage.gaps());
     }
 
     /// The trace in `folder`, compiled anew or as the part before.
@@ -183,7 +277,11 @@ impl Reader {
             return Ok(Arc::clone(trace));
         }
         let metadata = metadata::parse(folder, &bytes)?;
-        let trace = Arc::new(Trace::new(folder, metadata, self.mapped, &mut self.tally.names)?);
+        let mut trace = Trace::new(folder, metadata, self.mapped, &mut self.tally.names)?;
+        if self.together {
+            self.relate(folder, &mut trace)?;
+        }
+        let trace = Arc::new(trace);
         if self.compiled.len() >= MOST_COMPILED {
             self.compiled.pop_front();
         }
@@ -221,20 +319,35 @@ impl Reader {
         }
     }
 
+    /// Brings the trace to the first one's clock, by the time of day at which each clock was zero.
+    fn relate(&mut self, folder: &Path, trace: &mut Trace) -> Result<(), Error> {
+        let identity = identity(&trace.metadata);
+        let known = self.hosts.iter().position(|host| *host == identity);
+        let number = known.unwrap_or_else(|| {
+            self.hosts.push(identity);
+            self.hosts.len() - 1
+        });
+        trace.host = u32::try_from(number).unwrap_or(u32::MAX).min((1 << (32 - PID_BITS)) - 1);
+        let Some(first) = self.clock() else { return Ok(()) };
+        let zero = trace.clock().map(Clock::zero_ns);
+        let shift_ns = zero.and_then(|zero_ns| i64::try_from(zero_ns - first.zero_ns()).ok());
+        trace.shift_ns = shift_ns.ok_or_else(|| Error::UnrelatedClock { path: folder.to_owned() })?;
+        Ok(())
+    }
+
     /// All traces must count the same time.
     fn same_clock(&mut self, folder: &Path, trace: &Trace) -> Result<(), Error> {
         let clock = trace.clock();
-        let name = clock.map_or("none", |clock| &clock.name);
-        let boot = clock.and_then(|clock| clock.uuid.as_deref()).unwrap_or("unnamed");
-        let host = trace.metadata.env_text("hostname").unwrap_or("an unnamed host");
-        let identity = format!("{name} {boot} of {host}");
+        let identity = identity(&trace.metadata);
         match &self.first {
-            Some((first, _, first_clock)) if *first_clock != identity => Err(Error::SeveralClocks {
-                first: first.clone(),
-                second: folder.to_owned(),
-                first_clock: first_clock.clone(),
-                second_clock: identity,
-            }),
+            Some((first, _, first_clock)) if *first_clock != identity && !self.together => {
+                Err(Error::SeveralClocks {
+                    first: first.clone(),
+                    second: folder.to_owned(),
+                    first_clock: first_clock.clone(),
+                    second_clock: identity,
+                })
+            }
             Some(_) => Ok(()),
             None => {
                 self.first = Some((folder.to_owned(), clock.cloned(), identity));
@@ -292,7 +405,7 @@ impl Reader {
     /// goes on behind that part: a stream of it that has run out may yet bring events from its end
     /// on, so nothing newer than that is handed out.
     pub fn run(&mut self, part: Option<u64>, most: usize, sink: &mut dyn FnMut(Event)) -> usize {
-        let Self { entries, tally, queue, known, mapped, .. } = self;
+        let Self { entries, tally, queue, known, mapped, gaps, .. } = self;
         let goes_on = |entry: &Entry| part.is_some_and(|part| !entry.waits && entry.part >= part);
         let mut until_ns = u64::MAX;
         for entry in entries.iter().filter(|entry| goes_on(entry)) {
@@ -305,10 +418,17 @@ impl Reader {
             if at_ns > until_ns {
                 break;
             }
+            if let Some(gap) = gaps.pop_front_if(|gap| gap.to_ns <= at_ns) {
+                let kind = Kind::Gap { from_ns: gap.from_ns, why: gap.why };
+                sink(Event { at_ns: gap.to_ns, cpu_ns: None, pid: 0, tid: 0, kind });
+                made += 1;
+                continue;
+            }
             // As long as no other stream has something older, this one goes on: the second of a
             // heap is one of two.
             let seconds = queue.as_slice().get(1..queue.len().min(3)).unwrap_or_default();
             let other_ns = seconds.iter().map(|due| due.ns).min().unwrap_or(u64::MAX).min(until_ns);
+            let other_ns = gaps.front().map_or(other_ns, |gap| other_ns.min(gap.to_ns - 1));
             let waits = loop {
                 made += entry.emit(at_ns, tally, known, sink);
                 if !entry.find(tally, *mapped) {

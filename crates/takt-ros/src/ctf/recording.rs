@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::entry::PID_BITS;
 use super::error::Error;
-use super::reader::Reader;
+use super::metadata;
+use super::reader::{Reader, identity, traces_below};
 use super::stream::Damage;
 use crate::event::{Event, Source};
 
@@ -19,6 +21,23 @@ pub struct Seen {
     pub count: u64,
     /// Whether they are brought to an event of ours; the others are read over.
     pub used: bool,
+}
+
+/// The traces that were recorded by one clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    pub name: String,
+    /// Its clock in words: name, boot and host.
+    pub clock: String,
+    pub traces: Vec<PathBuf>,
+}
+
+impl Host {
+    /// The number of the host that a process number of several hosts' recording is of.
+    #[must_use]
+    pub fn of_process(pid: u32) -> u32 {
+        pid >> PID_BITS
+    }
 }
 
 /// A recording on disk.
@@ -38,6 +57,53 @@ impl Recording {
         Ok(Self { reader: Reader::below(folder.as_ref(), true)? })
     }
 
+    /// These traces alone, which may be of several hosts: times are the first one's, and the others
+    /// are brought to it by the time of day that each trace has of its own. How true that is, is a
+    /// matter of how well the hosts' clocks agree. Process numbers of the second host on have its
+    /// number above their lowest 22 bits.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); a trace without a time of day.
+    pub fn together(traces: &[PathBuf]) -> Result<Self, Error> {
+        Ok(Self { reader: Reader::of(traces, true)? })
+    }
+
+    /// These traces alone, of one host.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn of(traces: &[PathBuf]) -> Result<Self, Error> {
+        Ok(Self { reader: Reader::of(traces, false)? })
+    }
+
+    /// The traces at or below `folder` by the clock that they were recorded by, which is one for
+    /// each host and boot.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or one whose metadata cannot be read.
+    pub fn by_host(folder: impl AsRef<Path>) -> Result<Vec<Host>, Error> {
+        let folder = folder.as_ref();
+        let mut hosts: Vec<Host> = Vec::new();
+        for trace in traces_below(folder)? {
+            let metadata = metadata::parse(&trace, &metadata::load(&trace)?)?;
+            let clock = identity(&metadata);
+            match hosts.iter_mut().find(|host| host.clock == clock) {
+                Some(host) => host.traces.push(trace),
+                None => {
+                    let name = metadata.env_text("hostname").unwrap_or("an unnamed host").to_owned();
+                    hosts.push(Host { name, clock, traces: vec![trace] });
+                }
+            }
+        }
+        match hosts.is_empty() {
+            true => Err(Error::NoTrace { path: folder.to_owned() }),
+            false => Ok(hosts),
+        }
+    }
+
     /// What could not be read so far, the first few hundred.
     pub fn damages(&self) -> &[Damage] {
         &self.reader.tally.damages
@@ -55,9 +121,7 @@ impl Recording {
 
     /// What to add to an event's time for nanoseconds since the Epoch, by the first trace's clock.
     pub fn epoch_ns(&self) -> Option<i128> {
-        let clock = self.reader.clock()?;
-        let ticks = i128::from(clock.offset_ticks) * 1_000_000_000 / i128::from(clock.frequency_hz.max(1));
-        Some(i128::from(clock.offset_s) * 1_000_000_000 + ticks)
+        Some(self.reader.clock()?.zero_ns())
     }
 
     /// The name of the clock of all events; CLOCK_MONOTONIC is `monotonic`.

@@ -8,6 +8,7 @@ use super::cursor::Cursor;
 use super::error::PacketProblem;
 use super::plan::{Stop, place};
 use super::trace::{EventPlan, StreamPlan, Trace, slot};
+use crate::event::GapCause;
 
 /// Packets larger than this are taken for damage: LTTng's are some kilobytes to some megabytes.
 const MOST_PACKET: u64 = 256 << 20;
@@ -23,6 +24,8 @@ pub enum Next {
     Event(u32),
     /// Events were lost: [`Stream::lost`] says how many.
     Lost,
+    /// The stream recorded nothing from [`Stream::gap_from`] on until now.
+    Gap(GapCause),
     /// Something cannot be read: [`Stream::take_damage`] says what. What comes next is a loss of
     /// unknown size, and then what can be read again.
     Damage,
@@ -48,6 +51,34 @@ pub struct Counters {
     pub discarded: Option<u64>,
     /// Number of the last packet.
     pub sequence: Option<u64>,
+    /// The clock at the end of the last packet.
+    pub ended: Option<u64>,
+}
+
+/// A packet's sizes and counters.
+struct Sizes {
+    header_bits: u64,
+    content_bits: u64,
+    /// Bytes of the file from the packet on.
+    left_bytes: u64,
+    /// It goes beyond the file.
+    torn: bool,
+    /// To be reported where a size cannot be.
+    size: PacketProblem,
+    discarded: Option<u64>,
+    sequence: Option<u64>,
+}
+
+/// What the header and the context of a packet say.
+#[derive(Debug, Clone, Copy)]
+pub struct PacketHead {
+    /// The clock at its beginning and at its end.
+    pub begin_ticks: Option<u64>,
+    pub end_ticks: Option<u64>,
+    /// Its number in its stream.
+    pub sequence: Option<u64>,
+    /// It has no event.
+    pub is_empty: bool,
 }
 
 /// A stream file.
@@ -77,6 +108,13 @@ pub struct Stream {
     torn: bool,
     /// To be reported before anything else.
     loss: Option<u64>,
+    /// To be reported after that: packets are missing since then.
+    hole: Option<u64>,
+    /// To be reported at the end of the packet: events were lost in it, and its last ones are
+    /// followed by nothing.
+    loses: bool,
+    /// Where the gap that was reported last begins.
+    gap_from: u64,
     /// Reported last; 0: nobody knows how many.
     lost: u64,
     damage: Option<Damage>,
@@ -114,6 +152,9 @@ impl Stream {
             clock: 0,
             torn: false,
             loss: None,
+            hole: None,
+            loses: false,
+            gap_from: 0,
             lost: 0,
             damage: None,
             slots: vec![0; trace.slots],
@@ -132,10 +173,15 @@ impl Stream {
         let torn = std::mem::take(&mut self.torn);
         (self.packet_at, self.next_packet_at, self.at, self.end) = (0, 0, 0, 0);
         (self.loss, self.counters) = (None, Counters::default());
+        (self.hole, self.loses) = (None, false);
         match opened {
             Err(damage) if !torn => Err(damage),
             _ => Ok(()),
         }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The file has no packet.
@@ -181,6 +227,11 @@ impl Stream {
         self.lost
     }
 
+    /// Where the gap just found begins, in ticks.
+    pub fn gap_from(&self) -> u64 {
+        self.gap_from
+    }
+
     /// The damage just found.
     pub fn take_damage(&mut self) -> Option<Damage> {
         self.damage.take()
@@ -190,7 +241,7 @@ impl Stream {
     /// call.
     #[inline]
     pub fn advance(&mut self, trace: &Trace) -> Next {
-        if (self.at >= self.end || self.loss.is_some())
+        if (self.at >= self.end || self.loss.is_some() || self.hole.is_some())
             && let Some(other) = self.between(trace)
         {
             return other;
@@ -221,8 +272,20 @@ impl Stream {
                 self.lost = count;
                 return Some(Next::Lost);
             }
+            if let Some(from) = self.hole.take() {
+                self.gap_from = from;
+                return Some(Next::Gap(GapCause::Packets));
+            }
             if self.at < self.end {
                 return None;
+            }
+            // A tracer that finds no room leaves the packet open until there is some: the events
+            // that it counts as lost are those that would follow the packet's last ones.
+            if std::mem::take(&mut self.loses)
+                && let Some(end) = self.end_ticks.filter(|&end| end > self.clock)
+            {
+                self.gap_from = std::mem::replace(&mut self.clock, end);
+                return Some(Next::Gap(GapCause::Full));
             }
             match self.open_packet(trace) {
                 Ok(true) => {}
@@ -310,8 +373,53 @@ impl Stream {
             self.loss = Some(0);
             return Ok(true);
         }
+        let Some(sizes) = self.open_head(trace)? else { return Ok(false) };
+        self.clock = self.begin_ticks.unwrap_or(self.clock);
+        let lost = self.count(sizes.discarded, sizes.sequence);
+        self.loses = lost.is_some_and(|lost| lost > 0);
+        self.loss = lost;
+        let Sizes { header_bits, content_bits, left_bytes, torn, size, .. } = sizes;
+        let content_bytes = content_bits.div_ceil(8).min(left_bytes);
+        if content_bytes > MOST_PACKET {
+            self.end = 0;
+            return Err(self.damage(size));
+        }
+        let read = |error: io::Error| PacketProblem::Read { why: error.to_string() };
+        self.first = self.need(self.packet_at, content_bytes).map_err(|error| self.give_up(read(error)))?;
+        self.behind = self.first + content_bytes as usize + 8;
+        self.at = header_bits;
+        self.end = content_bits.min(content_bytes * 8);
+        for slot in slot::PACKET_FIELDS {
+            if let Some(value) = self.slots.get_mut(slot as usize) {
+                *value = 0;
+            }
+        }
+        if let Some(pid) = self.slots.get_mut(slot::PID as usize) {
+            *pid = u64::from(trace.pid.unwrap_or(0));
+        }
+        if torn {
+            self.torn = true;
+            return Err(Damage { path: self.path.clone(), at: self.packet_at, problem: size });
+        }
+        Ok(true)
+    }
+
+    /// Reads the header and the context of the next packet and nothing of its events: for a look
+    /// at what a file covers. `None`: there is none, or it cannot be read.
+    pub fn next_head(&mut self, trace: &Trace) -> Option<PacketHead> {
+        let sizes = self.open_head(trace).ok()??;
+        (!sizes.torn).then_some(PacketHead {
+            begin_ticks: self.begin_ticks,
+            end_ticks: self.end_ticks,
+            sequence: sizes.sequence,
+            is_empty: sizes.content_bits == sizes.header_bits,
+        })
+    }
+
+    /// Reads the header and the context of the next packet; `None`: there is none.
+    fn open_head(&mut self, trace: &Trace) -> Result<Option<Sizes>, Damage> {
         if self.next_packet_at >= self.length {
-            return Ok(false);
+            return Ok(None);
         }
         self.packet_at = self.next_packet_at;
         let left_bytes = self.length - self.packet_at;
@@ -348,7 +456,7 @@ impl Stream {
         let Some(class) = class else {
             return Err(self.give_up(PacketProblem::StreamId { id: id.unwrap_or(0) }));
         };
-        let Some(plan) = trace.streams.get(class) else { return Ok(false) };
+        let Some(plan) = trace.streams.get(class) else { return Ok(None) };
         if plan.context.run(&mut cursor, &mut self.slots).is_err() {
             return Err(self.give_up(PacketProblem::Header { left_bytes }));
         }
@@ -368,31 +476,9 @@ impl Stream {
         self.instance = field(&self.slots, fields, slot::INSTANCE);
         self.end_ticks = field(&self.slots, fields, slot::END);
         self.begin_ticks = field(&self.slots, fields, slot::BEGIN);
-        self.clock = self.begin_ticks.unwrap_or(self.clock);
-        self.loss = self
-            .count(field(&self.slots, fields, slot::DISCARDED), field(&self.slots, fields, slot::SEQUENCE));
-        let content_bytes = content_bits.div_ceil(8).min(left_bytes);
-        if content_bytes > MOST_PACKET {
-            self.end = 0;
-            return Err(self.damage(size));
-        }
-        self.first = self.need(self.packet_at, content_bytes).map_err(|error| self.give_up(read(error)))?;
-        self.behind = self.first + content_bytes as usize + 8;
-        self.at = header_bits;
-        self.end = content_bits.min(content_bytes * 8);
-        for slot in slot::PACKET_FIELDS {
-            if let Some(value) = self.slots.get_mut(slot as usize) {
-                *value = 0;
-            }
-        }
-        if let Some(pid) = self.slots.get_mut(slot::PID as usize) {
-            *pid = u64::from(trace.pid.unwrap_or(0));
-        }
-        if torn {
-            self.torn = true;
-            return Err(Damage { path: self.path.clone(), at: self.packet_at, problem: size });
-        }
-        Ok(true)
+        let discarded = field(&self.slots, fields, slot::DISCARDED);
+        let sequence = field(&self.slots, fields, slot::SEQUENCE);
+        Ok(Some(Sizes { header_bits, content_bits, left_bytes, torn, size, discarded, sequence }))
     }
 
     /// What the counters of a new packet say was lost before it.
@@ -419,6 +505,8 @@ impl Stream {
             (Some(before), Some(now)) => now > before.saturating_add(1),
             _ => false,
         };
+        self.hole = before.ended.filter(|&ended| skipped && ended < self.clock);
+        self.counters.ended = self.end_ticks;
         if skipped { Some(0) } else { Some(lost).filter(|&lost| lost > 0) }
     }
 }

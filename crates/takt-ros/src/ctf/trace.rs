@@ -184,6 +184,10 @@ pub struct Trace {
     /// The process, where all of the trace is of one (LTTng's buffers by process).
     pub pid: Option<u32>,
     ticks_hz: u64,
+    /// What to add to its times for those of the recording's first clock, nanoseconds.
+    pub shift_ns: i64,
+    /// The host among those of a recording that was made on several.
+    pub host: u32,
 }
 
 impl Trace {
@@ -211,6 +215,8 @@ impl Trace {
             pid,
             ticks_hz: metadata.clocks.first().map_or(1_000_000_000, |clock| clock.frequency_hz),
             metadata,
+            shift_ns: 0,
+            host: 0,
         })
     }
 
@@ -218,10 +224,10 @@ impl Trace {
     #[inline]
     pub fn ns(&self, ticks: u64) -> u64 {
         if self.ticks_hz == 1_000_000_000 {
-            return ticks;
+            return ticks.saturating_add_signed(self.shift_ns);
         }
         let ns = u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks_hz.max(1));
-        u64::try_from(ns).unwrap_or(u64::MAX)
+        u64::try_from(ns).unwrap_or(u64::MAX).saturating_add_signed(self.shift_ns)
     }
 
     /// Recorded in the kernel.
@@ -232,6 +238,15 @@ impl Trace {
     /// Whether any of its events is brought to one of ours.
     pub(crate) fn is_of_use(&self) -> bool {
         self.streams.iter().any(|stream| stream.events.iter().any(|event| event.mapping.is_some()))
+    }
+
+    /// Whether callbacks can be among its events: metadata names what is recorded, and not what
+    /// could be. A trace without any event of ROS 2's executors says nothing about them.
+    pub(crate) fn records_callbacks(&self) -> bool {
+        self.metadata
+            .streams
+            .iter()
+            .any(|stream| stream.events.iter().any(|event| event.name == "ros2:callback_start"))
     }
 
     /// The clock of its events.

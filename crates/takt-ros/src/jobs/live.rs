@@ -8,12 +8,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use crate::preload::process::Mapping;
 use crate::preload::ring::{
     FileHeader, LEAST_WORDS, MAGIC, MOST_RINGS, PAGE, RingView, VERSION, Writer, code, ring_bytes,
     ring_offset, state, text_words,
 };
 use crate::procfs::started;
+use takt_files::Mapped;
 use takt_rt::clock::monotonic_ns;
 
 /// Words of a task's ring: at seven to nine words a job some 4,000 jobs, four seconds of a 1 kHz
@@ -41,7 +41,7 @@ pub enum JobFileError {
 pub struct JobFile {
     path: PathBuf,
     file: File,
-    header: Mapping,
+    header: Mapped,
 }
 
 impl JobFile {
@@ -74,7 +74,7 @@ impl JobFile {
         let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
         let file = file.map_err(io("make"))?;
         allocate(&file, 0, PAGE).map_err(io("find space for"))?;
-        let header = Mapping::new(&file, 0, PAGE).map_err(io("map"))?;
+        let header = Mapped::new(&file, 0, PAGE).map_err(io("map"))?;
         let this = Self { path: path.clone(), file, header };
         let to = this.header();
         to.version.store(VERSION, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl JobFile {
 
     fn header(&self) -> &FileHeader {
         // SAFETY: a whole page is mapped while `self` lives, all of whose fields are atomics.
-        unsafe { &*self.header.base.as_ptr().cast::<FileHeader>() }
+        unsafe { &*self.header.base().as_ptr().cast::<FileHeader>() }
     }
 
     /// A writer for the task of this name, whose jobs thread `tid` does. All memory is there
@@ -117,11 +117,11 @@ impl JobFile {
         };
         let (offset, bytes) = (ring_offset(index, RING_WORDS), ring_bytes(RING_WORDS));
         allocate(&self.file, offset, bytes).map_err(io("find space in"))?;
-        let mapping = Mapping::new(&self.file, offset, bytes).map_err(io("map"))?;
+        let mapping = Mapped::new(&self.file, offset, bytes).map_err(io("map"))?;
         // SAFETY: the whole ring was just mapped; pages are touched so that none faults later.
         let ring = unsafe {
-            libc::madvise(mapping.base.as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE);
-            RingView::at(mapping.base.as_ptr(), RING_WORDS)
+            libc::madvise(mapping.base().as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE);
+            RingView::at(mapping.base().as_ptr(), RING_WORDS)
         };
         ring.header.owner.store(tid, Ordering::Relaxed);
         let mut writer = Writer::new(ring);
@@ -172,7 +172,7 @@ pub struct JobWriter {
     /// Writes to `_mapping`, which lives as long.
     writer: Writer<'static>,
     name: Box<[u8]>,
-    _mapping: Mapping,
+    _mapping: Mapped,
 }
 
 // SAFETY: the writer's ring is memory of the mapping, used through atomics; one thread at a time

@@ -24,6 +24,10 @@ const NAMES_EVERY: Duration = Duration::from_secs(3);
 /// A file whose process does not finish making it within this time is given up.
 const UNFINISHED_FOR: Duration = Duration::from_secs(2);
 
+/// Files of a session: processes that run at a time, and those that have ended and are still to be
+/// read. Each takes a descriptor or two, and the observed processes make as many as they like.
+pub(super) const MOST_PROCESSES: usize = 4096;
+
 /// Why a session cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the session's directory {}: {source}", directory.display())]
@@ -142,6 +146,9 @@ impl Probe {
             if Path::new(&name).extension().is_some_and(|e| e == "ring") {
                 there.insert(name);
             }
+            if there.len() > 2 * MOST_PROCESSES {
+                break;
+            }
         }
         // Names do not come again, so those of files that have gone need not be kept.
         self.known.retain(|name| there.contains(name));
@@ -155,6 +162,12 @@ impl Probe {
     }
 
     fn open_file(&mut self, name: OsString) {
+        if self.processes.len() >= MOST_PROCESSES {
+            let error = ProcessError::Many { most: MOST_PROCESSES };
+            self.broken.push(Broken { label: name.to_string_lossy().into_owned(), error });
+            self.known.insert(name);
+            return;
+        }
         let path = self.directory.join(&name);
         match Process::open(&path) {
             Ok(Some(mut process)) => {

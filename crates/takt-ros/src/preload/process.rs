@@ -1,11 +1,9 @@
 //! One observed process, as the reader sees it: its file, its rings, and whether it still lives.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,6 +15,7 @@ use super::ring::{
 };
 use crate::event::{Event, Kind};
 use crate::procfs::{process_called, started, thread_called};
+use takt_files::Mapped;
 use takt_rt::clock::monotonic_ns;
 
 /// Why a process cannot be observed any more. The others go on.
@@ -34,48 +33,20 @@ pub enum ProcessError {
     /// The file has become shorter than what it holds.
     #[error("cut to {found} bytes, {expected} expected")]
     Truncated { found: u64, expected: u64 },
+    /// More files than processes can be observed at a time.
+    #[error(
+        "{most} processes are observed already: end some, or start the others under a session of their own"
+    )]
+    Many { most: usize },
     /// A ring is torn.
     #[error("ring {ring}: {source}")]
     Ring { ring: usize, source: RingError },
 }
 
-/// A mapping of part of a file.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    pub(crate) base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: memory of the mapping is used through atomics alone.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    pub(crate) fn new(file: &File, offset: usize, bytes: usize) -> io::Result<Self> {
-        let offset =
-            libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping; nothing is replaced.
-        let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), offset)
-        };
-        match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { base, bytes }),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: exactly what was mapped; no reference into it outlives `self`.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
-    }
-}
-
 #[derive(Debug)]
 struct ThreadRing {
     index: usize,
-    mapping: Mapping,
+    mapping: Mapped,
     reader: Reader,
     /// The thread whose records come now, if any has come yet.
     tid: Option<u32>,
@@ -111,7 +82,7 @@ pub struct ProcessInfo {
 pub(super) struct Process {
     path: PathBuf,
     file: File,
-    header: Mapping,
+    header: Mapped,
     pub(super) info: ProcessInfo,
     start_ticks: u64,
     /// In another PID namespace: a container. Thread numbers are then translated.
@@ -127,23 +98,15 @@ impl Process {
     /// Opens the file; `None`: its process has not finished making it.
     pub(super) fn open(path: &Path) -> Result<Option<Self>, ProcessError> {
         let failed = |what| move |source| ProcessError::File { what, source };
-        // Neither a link nor anything that would block: the directory is ours, its content is not.
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(path)
-            .map_err(failed("open"))?;
+        // The directory is ours, its content is not.
+        let file = takt_files::open_shared(path).map_err(failed("open"))?;
         let metadata = file.metadata().map_err(failed("stat"))?;
-        if !metadata.is_file() {
-            return Err(ProcessError::Foreign("not a plain file".into()));
-        }
         if metadata.len() < PAGE as u64 {
             return Ok(None);
         }
-        let mapping = Mapping::new(&file, 0, PAGE).map_err(failed("map"))?;
+        let mapping = Mapped::new(&file, 0, PAGE).map_err(failed("map"))?;
         // SAFETY: a whole page is mapped, all of whose fields are atomics.
-        let header = unsafe { &*mapping.base.as_ptr().cast::<FileHeader>() };
+        let header = unsafe { &*mapping.base().as_ptr().cast::<FileHeader>() };
         match header.magic.load(Ordering::Acquire) {
             MAGIC => {}
             0 => return Ok(None),
@@ -198,7 +161,7 @@ impl Process {
 
     fn header(&self) -> &FileHeader {
         // SAFETY: a whole page is mapped while `self` lives, all of whose fields are atomics.
-        unsafe { &*self.header.base.as_ptr().cast::<FileHeader>() }
+        unsafe { &*self.header.base().as_ptr().cast::<FileHeader>() }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -242,16 +205,19 @@ impl Process {
         let size = self.file.metadata().map_err(|source| ProcessError::File { what: "stat", source })?.len();
         self.map_new_rings(size)?;
         let expected = (ring_offset(self.next_ring, self.ring_words)) as u64;
-        // Pages that were cut off must not be touched.
         if size < expected {
             return Err(ProcessError::Truncated { found: size, expected });
         }
         let (pid, words, is_foreign) = (self.info.pid, self.ring_words, self.is_foreign);
         let before = out.len();
         for ring in &mut self.rings {
-            let cut = ring
-                .read((pid, is_foreign), words, out)
-                .map_err(|source| ProcessError::Ring { ring: ring.index, source })?;
+            let read = ring.read((pid, is_foreign), words, out);
+            let cut = match read {
+                Ok(cut) => cut,
+                // Zeros in the place of what was cut off.
+                Err(_) if ring.mapping.is_broken() => break,
+                Err(source) => return Err(ProcessError::Ring { ring: ring.index, source }),
+            };
             self.info.cut_texts += cut;
         }
         let without_ring = self.header().without_ring.load(Ordering::Relaxed);
@@ -265,6 +231,12 @@ impl Process {
         self.info.rmw_publish_arguments = self.header().rmw_publish.load(Ordering::Relaxed);
         // The process writes these numbers as it likes.
         self.info.lost = self.rings.iter().fold(without_ring, |lost, ring| lost.saturating_add(ring.lost));
+        // Cut while it was read: what came of it is worth nothing.
+        if self.header.is_broken() || self.rings.iter().any(|ring| ring.mapping.is_broken()) {
+            out.truncate(before);
+            let found = self.file.metadata().map_or(0, |file| file.len());
+            return Err(ProcessError::Truncated { found, expected });
+        }
         Ok(())
     }
 
@@ -277,11 +249,11 @@ impl Process {
             if size < (offset + bytes) as u64 {
                 break;
             }
-            let mapping = Mapping::new(&self.file, offset, bytes)
+            let mapping = Mapped::new(&self.file, offset, bytes)
                 .map_err(|source| ProcessError::File { what: "map", source })?;
             // SAFETY: the whole ring was just mapped, and the length was checked to be a power of
             // two.
-            let view = unsafe { RingView::at(mapping.base.as_ptr(), self.ring_words) };
+            let view = unsafe { RingView::at(mapping.base().as_ptr(), self.ring_words) };
             if view.header.ready.load(Ordering::Acquire) != 1 {
                 break;
             }
@@ -347,7 +319,7 @@ impl ThreadRing {
         out: &mut Vec<Event>,
     ) -> Result<u64, RingError> {
         // SAFETY: the whole ring of `words` is mapped while `self` lives.
-        let view = unsafe { RingView::at(self.mapping.base.as_ptr(), words) };
+        let view = unsafe { RingView::at(self.mapping.base().as_ptr(), words) };
         let Self { reader, tid, alive, last_ns, name, reported, .. } = &mut *self;
         let mut cut = 0;
         reader.read(view, |record| {
@@ -399,6 +371,8 @@ mod tests {
 
     use super::super::ring::RingHeader;
     use super::super::{ProbeOptions, ProbeSession};
+    use std::fs::OpenOptions;
+
     use super::*;
     use crate::event::Source;
     use crate::jobs::JobFile;

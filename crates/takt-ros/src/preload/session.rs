@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use super::guard::Guard;
-use super::probe::{Probe, ProbeError};
+use super::probe::{MOST_PROCESSES, Probe, ProbeError};
 use crate::procfs::started;
 use crate::standin::STAND_IN;
 
@@ -162,7 +162,7 @@ impl ProbeSession {
     /// No session is there, or it is being read.
     pub fn attach(directory: &Path) -> Result<Self, ProbeSessionError> {
         let no_session = |source| ProbeSessionError::NoSession { path: directory.to_owned(), source };
-        let lock = File::open(directory.join(LOCK)).map_err(no_session)?;
+        let lock = takt_files::open(&directory.join(LOCK)).map_err(no_session)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -170,7 +170,8 @@ impl ProbeSession {
             }
             Err(TryLockError::Error(source)) => return Err(no_session(source)),
         }
-        let options = fs::read(directory.join("options.json")).map_err(no_session)?;
+        let options = takt_files::read(&directory.join("options.json"), takt_files::CONFIGURATION_BYTES)
+            .map_err(no_session)?;
         let options = serde_json::from_slice(&options).map_err(|error| no_session(error.into()))?;
         let libraries = directory.to_owned();
         let guard = Guard::start(&[directory]);
@@ -320,8 +321,13 @@ fn sweep(base: &Path) {
         if maker.is_none_or(|maker| started(maker).is_some()) {
             continue;
         }
+        // Anybody can plant such a name here: a link leads elsewhere, and a lock that is no plain
+        // file would be waited for.
         let path = entry.path();
-        let Ok(lock) = File::open(path.join(LOCK)) else { continue };
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let Ok(lock) = takt_files::open(&path.join(LOCK)) else { continue };
         if lock.try_lock().is_ok() && !has_processes(&path) {
             let _ = fs::remove_dir_all(&path);
         }
@@ -330,8 +336,13 @@ fn sweep(base: &Path) {
 
 /// Whether a file belongs to a process that still runs: somebody may take the session up again.
 fn has_processes(directory: &Path) -> bool {
-    fs::read_dir(directory).into_iter().flatten().flatten().any(|entry| {
-        matches!(super::process::Process::open(&entry.path()), Ok(Some(process)) if process.info.alive)
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    // More than there can be: somebody else's, and left alone.
+    let mut left = MOST_PROCESSES;
+    entries.into_iter().any(|entry| {
+        left = left.saturating_sub(1);
+        left == 0
+            || matches!(super::process::Process::open(&entry.path()), Ok(Some(process)) if process.info.alive)
     })
 }
 

@@ -50,7 +50,8 @@ pub fn find(pids: &[u32], name: &str) -> Vec<Found> {
     let mut libraries = BTreeMap::<(String, u64), Found>::new();
     for pid in all {
         // Gone, or not ours to read.
-        let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { continue };
+        let maps = PathBuf::from(format!("/proc/{pid}/maps"));
+        let Ok(maps) = takt_files::read(&maps, takt_files::PROCESS_BYTES) else { continue };
         let maps = String::from_utf8_lossy(&maps);
         let Some(mapped) = maps.lines().find_map(|line| mapping(line, name)) else { continue };
         let Mapping { range, device, inode, name } = mapped;
@@ -101,11 +102,44 @@ pub struct Offsets<'a> {
     pub folded: Vec<&'a str>,
 }
 
+/// A file of which no more than so many bytes are read.
+struct Bounded {
+    file: std::fs::File,
+    left: u64,
+}
+
+impl io::Read for Bounded {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let wanted = to.len() as u64;
+        if wanted > self.left {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let read = self.file.read(to)?;
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+impl io::Seek for Bounded {
+    /// Its end is where no more is read: what is asked for beyond that is refused before there is
+    /// memory for it.
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let at = self.file.seek(to)?;
+        Ok(match to {
+            io::SeekFrom::End(_) => at.min(takt_files::LIBRARY_BYTES),
+            _ => at,
+        })
+    }
+}
+
 /// Offsets in the file of the functions named, of those that are there.
 pub fn offsets<'a>(path: &Path, names: impl Iterator<Item = &'a str>) -> Result<Offsets<'a>, LibraryError> {
-    let bytes = fs::read(path).map_err(|source| LibraryError::Read { path: path.to_owned(), source })?;
+    let unread = |source| LibraryError::Read { path: path.to_owned(), source };
     let failed = |source| LibraryError::Elf { path: path.to_owned(), source };
-    let file = object::File::parse(bytes.as_slice()).map_err(failed)?;
+    let library = takt_files::open(path).map_err(unread)?;
+    // Parts alone: anybody may call a file so, of any size.
+    let parts = object::ReadCache::new(Bounded { file: library, left: takt_files::LIBRARY_BYTES });
+    let file = object::File::parse(&parts).map_err(failed)?;
     let addresses: BTreeMap<&str, u64> = file
         .dynamic_symbols()
         .filter(|symbol| symbol.is_definition())
@@ -162,6 +196,53 @@ mod tests {
         let Offsets { found, folded } = offsets(path, names.into_iter()).unwrap();
         assert_eq!(found.iter().map(|(name, _)| *name).collect::<Vec<_>>(), &names[..3]);
         assert!(folded.is_empty());
+    }
+
+    /// Anybody may map a file of this name, and any may be planted where one was mapped.
+    #[test]
+    fn what_others_call_a_library_takes_no_memory_and_no_time() {
+        use std::os::unix::fs::FileExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |path: &Path| offsets(path, ["ros_trace_x"].into_iter()).unwrap_err();
+        let sparse = folder.path().join("libtracetools.so");
+        let file = std::fs::File::create(&sparse).unwrap();
+        file.set_len(6 << 30).unwrap();
+        assert!(matches!(refused(&sparse), LibraryError::Elf { .. }));
+        // A library whose table of sections begins, and whose symbols would be, beyond all bounds.
+        let own = std::fs::read(concat!(env!("OUT_DIR"), "/libtracetools.so")).unwrap();
+        let at = u64::from_le_bytes(own[40..48].try_into().unwrap()) as usize;
+        let count = usize::from(u16::from_le_bytes(own[60..62].try_into().unwrap()));
+        let mut huge = own.clone();
+        for section in 0..count {
+            // All sections are 5 GiB long.
+            let size = at + section * 64 + 32;
+            huge[size..size + 8].copy_from_slice(&(5_u64 << 30).to_le_bytes());
+        }
+        file.write_all_at(&huge, 0).unwrap();
+        let before_kib = resident_kib();
+        assert!(matches!(refused(&sparse), LibraryError::Elf { .. } | LibraryError::Disabled { .. }));
+        assert!(resident_kib() < before_kib + (256 << 10), "{} KiB", resident_kib() - before_kib);
+        // The same file in its own size is read.
+        file.set_len(0).unwrap();
+        file.write_all_at(&own, 0).unwrap();
+        let names = ["ros_trace_callback_start"];
+        assert_eq!(offsets(&sparse, names.into_iter()).unwrap().found.len(), 1);
+
+        let fifo = folder.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        for planted in [fifo.as_path(), folder.path(), Path::new("/dev/zero"), &link] {
+            assert!(matches!(refused(planted), LibraryError::Read { .. }), "{}", planted.display());
+        }
+    }
+
+    /// The most memory that this process had so far.
+    fn resident_kib() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").trim().parse().unwrap()
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes of a text that are read.
@@ -144,7 +145,8 @@ impl Memory for Processes {
     }
 
     fn regions(&mut self, pid: u32) -> (Vec<(u64, u64)>, bool) {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = PathBuf::from(format!("/proc/{pid}/maps"));
+        let maps = takt_files::read_to_string(&maps, takt_files::PROCESS_BYTES).unwrap_or_default();
         let pages = File::open(format!("/proc/{pid}/pagemap")).ok();
         let (mut parts, mut left) = (Vec::new(), MOST_RESERVED);
         let mut whole = true;

@@ -198,3 +198,50 @@ fn what_lttng_had_no_room_for_is_counted() {
     assert_eq!(read + lost, made);
     assert!(events.iter().all(|event| !matches!(event.kind, Kind::Lost { .. }) || event.tid == 0));
 }
+
+/// `lttng stop` and `lttng start` while the program works: the times between are gaps, those of
+/// rotations are not, and each event lies outside.
+#[test]
+fn pauses_are_gaps_and_rotations_are_not() {
+    use std::time::Duration;
+    use takt_ros::GapCause;
+
+    let _alone = alone();
+    let Some(recorder) = recorder("pauses", &[]) else { return };
+    recorder.start();
+    let mut program = recorder.workload(["2", "400", "10000"]).spawn().expect("the program");
+    let session = recorder.session.clone();
+    let pause = || {
+        std::thread::sleep(Duration::from_millis(700));
+        recorder.must(&["stop", &session]);
+        let stopped = std::time::Instant::now();
+        std::thread::sleep(Duration::from_millis(500));
+        let least = stopped.elapsed();
+        recorder.must(&["start", &session]);
+        least
+    };
+    let first = pause();
+    recorder.must(&["rotate", &session]);
+    let second = pause();
+    assert!(program.wait().expect("its end").success());
+    recorder.finish();
+    let (events, recording) = read(&recorder.recording());
+    assert_eq!(recording.damages(), []);
+    let gaps: Vec<(u64, u64)> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            Kind::Gap { from_ns, why } => {
+                assert_eq!(why, GapCause::Paused);
+                Some((from_ns, event.at_ns))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(gaps.len(), 2, "{gaps:?}");
+    for ((from_ns, to_ns), least) in gaps.iter().zip([first, second]) {
+        // The next event begins the next packet: one comes every few milliseconds.
+        assert!(Duration::from_nanos(to_ns - from_ns) >= least, "{gaps:?}, {least:?}");
+        let within = |event: &&Event| (from_ns + 1..*to_ns).contains(&event.at_ns);
+        assert_eq!(events.iter().find(within), None);
+    }
+}

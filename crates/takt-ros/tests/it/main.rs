@@ -9,9 +9,11 @@ mod support;
 mod workload;
 
 mod ctf_damage;
+mod ctf_hosts;
 mod ctf_lttng;
 mod ctf_quiet;
 mod ctf_recording;
+mod hostile;
 mod off_cpu;
 mod preload;
 mod uprobes;

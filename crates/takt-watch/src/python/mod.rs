@@ -345,7 +345,8 @@ impl Python {
 
 /// The interpreter of a process that runs `program`, if it has one: a file with `_PyRuntime`.
 fn find(pid: i32, program: &Path) -> Option<Python> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let maps = Path::new("/proc").join(pid.to_string()).join("maps");
+    let maps = takt_files::read_to_string(&maps, takt_files::PROCESS_BYTES).ok()?;
     let mut seen = BTreeSet::new();
     for line in maps.lines() {
         // Addresses, rights, offset, device, inode, path.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,10 @@ use takt_manager::{Goals, recorded};
 use takt_model::Model;
 use takt_reserve::pin::PinOptions;
 use takt_ros::Source;
-use takt_ros::ctf::{Live as Parts, Recording};
+use takt_ros::ctf::{Host, Live as Parts, Recording};
 use takt_ros::preload::{ProbeOptions, ProbeSession};
 use takt_ros::uprobes::{Probe as Uprobes, UprobeOptions};
-use takt_stats::{Verdict, VerdictReport};
+use takt_stats::{Part, Verdict, VerdictReport, overall};
 use takt_view::ViewExit;
 use takt_view::terminal;
 
@@ -83,6 +83,12 @@ pub fn run(args: &args::Manage) -> CommandResult {
 /// Reads a recording, or the jobs of a run.
 fn examine(args: &args::Manage, goals: &Goals, folder: &Path, emit: Option<&Folder>) -> CommandResult {
     let (platform, options) = (platform(&goals.options)?, takt_model::Options::default());
+    if !run_jobs::is_run(folder) {
+        let hosts = Recording::by_host(folder)?;
+        if hosts.len() > 1 {
+            return examine_hosts(args, goals, &hosts, emit);
+        }
+    }
     let seen = if run_jobs::is_run(folder) {
         // Read once, handed over twice.
         let run = run_jobs::recorded(&crate::registry::ROBOTS, folder)?;
@@ -90,16 +96,76 @@ fn examine(args: &args::Manage, goals: &Goals, folder: &Path, emit: Option<&Fold
     } else {
         recorded::examine(|| Recording::open(folder), goals, &platform, &options)?
     };
+    show_recorded(args, &seen, emit)
+}
+
+fn show_recorded(args: &args::Manage, seen: &recorded::Recorded, emit: Option<&Folder>) -> CommandResult {
     let verdict = seen.verdict();
     write_dot(args, &seen.model)?;
-    write_page(args, &seen.model, print::recorded_chains(&seen))?;
+    write_page(args, &seen.model, print::recorded_chains(seen))?;
     super::outputs::emit(args, emit, Some(&seen.plan), &seen.model)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&print::recorded_json(&seen, &verdict))?);
+        println!("{}", serde_json::to_string_pretty(&print::recorded_json(seen, &verdict))?);
     } else {
-        print!("{}\n{}", seen.model.to_text(), print::recorded(&seen, &verdict));
+        print!("{}\n{}", seen.model.to_text(), print::recorded(seen, &verdict));
     }
     self::seen(seen.events)?;
+    Ok(exit(args, &verdict))
+}
+
+/// Reads a recording of several hosts: together where the goals say how far their clocks are apart,
+/// else one after the other.
+fn examine_hosts(args: &args::Manage, goals: &Goals, hosts: &[Host], emit: Option<&Folder>) -> CommandResult {
+    let (platform, options) = (platform(&goals.options)?, takt_model::Options::default());
+    let related = goals.network.as_ref().and_then(|network| network.clock_error_ns);
+    if let Some(error_ns) = related {
+        let traces: Vec<PathBuf> = hosts.iter().flat_map(|host| host.traces.clone()).collect();
+        let seen = recorded::examine(|| Recording::together(&traces), goals, &platform, &options)?;
+        eprintln!(
+            "takt: {} hosts, read together: their clocks agree to {} ms by [network] clock_error",
+            hosts.len(),
+            error_ns as f64 / 1e6
+        );
+        return show_recorded(args, &seen, emit);
+    }
+    if args.dot.is_some() || args.page.is_some() || emit.is_some() {
+        return Err("--dot, --page and --emit: this recording is of several hosts. Give the folder of one of them, or state in the goals \
+                    file how far their clocks are apart ([network] clock_error = \"1 ms\")"
+            .into());
+    }
+    eprintln!(
+        "takt: {} hosts, read one by one: how far their clocks are apart is not known. State it in the goals file to read them together: \
+         [network] clock_error = \"1 ms\"",
+        hosts.len()
+    );
+    let mut read = Vec::new();
+    for host in hosts {
+        let seen = recorded::examine(|| Recording::of(&host.traces), goals, &platform, &options)
+            .map_err(|error| format!("{}: {error}", host.name))?;
+        let verdict = seen.verdict();
+        read.push((host, seen, verdict));
+    }
+    let parts: Vec<Part<'_>> =
+        read.iter().map(|(host, _, report)| Part { name: &host.name, report, excused: None }).collect();
+    let verdict = overall(&parts);
+    if args.json {
+        let all = read.iter().map(|(host, seen, verdict)| {
+            let mut json = print::recorded_json(seen, verdict);
+            json["host"] = host.name.clone().into();
+            json
+        });
+        let json = serde_json::json!({
+            "verdict": verdict.verdict,
+            "reasons": verdict.reasons,
+            "hosts": all.collect::<Vec<_>>(),
+        });
+        println!("{}", serde_json::to_string_pretty(&json)?);
+    } else {
+        for (host, seen, verdict) in &read {
+            print!("{}:\n{}\n{}\n", host.name, seen.model.to_text(), print::recorded(seen, verdict));
+        }
+        println!("{}", verdict.sentence());
+    }
     Ok(exit(args, &verdict))
 }
 

@@ -93,6 +93,7 @@ pub fn recorded_json(seen: &Recorded, verdict: &VerdictReport) -> Value {
         "reasons": verdict.reasons,
         "graph": graph(&seen.model),
         "events": seen.events,
+        "gaps": seen.gaps(),
         "chains": seen.measured(),
         "plan": seen.plan,
         "model": seen.model,

@@ -174,6 +174,14 @@ pub struct Clock {
     pub offset_ticks: i64,
 }
 
+impl Clock {
+    /// When it was zero, by the time of day: nanoseconds since the Epoch.
+    pub fn zero_ns(&self) -> i128 {
+        let ticks = i128::from(self.offset_ticks) * 1_000_000_000 / i128::from(self.frequency_hz.max(1));
+        i128::from(self.offset_s) * 1_000_000_000 + ticks
+    }
+}
+
 /// A value of the trace's environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvValue {

@@ -1,0 +1,134 @@
+//! What was not recorded, and what never ran: recordings of real rclcpp, beside what the nodes' own
+//! clocks say of them.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+
+use takt_manager::recorded::{self, Recorded};
+use takt_manager::{Goals, Platform};
+use takt_ros::GapCause;
+use takt_ros::ctf::Recording;
+use takt_stats::Verdict;
+
+const DRIFT: &str = "[[chain]]\nname = \"d\"\nstart = \"/drift\"\nend = \"/sub:/drift\"\n";
+
+/// Examines one of the recordings.
+fn examine(name: &str, goals: &str) -> Recorded {
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/recordings/{name}.tar.gz"));
+    let folder = tempfile::tempdir().unwrap();
+    let unpacked = Command::new("tar").arg("xzf").arg(packed).arg("-C").arg(folder.path()).status().unwrap();
+    assert!(unpacked.success());
+    let platform = Platform::new(vec![0, 1], 0, 0.9);
+    let goals = Goals::parse(goals, "goals").unwrap();
+    let options = takt_model::Options::default();
+    recorded::examine(|| Recording::open(folder.path()), &goals, &platform, &options).unwrap()
+}
+
+fn drift(name: &str, goal: &str) -> Recorded {
+    examine(name, &format!("{DRIFT}goal = \"{goal}\"\n"))
+}
+
+/// The gaps, in milliseconds.
+fn gaps(seen: &Recorded) -> Vec<(u64, GapCause)> {
+    seen.gaps.listed.iter().map(|gap| (gap.length_ns() / 1_000_000, gap.why)).collect()
+}
+
+/// Late, skipped, overdue, or under way at a gap for too long.
+fn missed(seen: &Recorded) -> u64 {
+    let overdue = |stats: &takt_model::ChainStats| stats.overdue(seen.ended_ns) as u64;
+    let all = seen.chains.iter();
+    all.map(|it| it.violations + it.skipped + it.late_at_gap + it.never_ended + overdue(it)).sum()
+}
+
+#[test]
+fn a_pause_is_no_miss() {
+    let seen = drift("pause", "50 ms");
+    let verdict = seen.verdict();
+    assert_eq!(verdict.verdict, Verdict::Pass, "{verdict:?}");
+    assert_eq!(gaps(&seen), [(2016, GapCause::Paused)]);
+    let said = verdict.sentence();
+    assert!(said.contains("2016 ms were not recorded (the recording was paused)"), "{said}");
+    let chain = &seen.chains[0];
+    // By the nodes' own clocks: 768 in all, some 200 of them in the pause; worst 9.1 ms from the
+    // timer's start on, which came up to 4.4 ms after its release.
+    assert!((520..=580).contains(&chain.completions), "{}", chain.completions);
+    assert!(chain.worst_ns < 13_600_000, "{}", chain.worst_ns);
+    assert_eq!((missed(&seen), seen.model.lost_events), (0, 0));
+    // The ten releases of the 100 ms in which the recording began again are neither; of those at
+    // its end some were under way. (By the nodes' own log their timer stood still for 44 ms then.)
+    assert!((8..=16).contains(&(chain.unjudged + chain.unmeasured)), "{}", chain.unmeasured);
+}
+
+#[test]
+fn what_ran_before_its_session_began_is_no_miss() {
+    let seen = drift("dual", "50 ms");
+    let verdict = seen.verdict();
+    assert_eq!(verdict.verdict, Verdict::Pass, "{verdict:?}");
+    assert_eq!(gaps(&seen), [(1998, GapCause::NotYet)]);
+    assert!(verdict.sentence().contains("callbacks were not recorded yet"), "{verdict:?}");
+    let chain = &seen.chains[0];
+    // 800 since then by the nodes' own clocks; worst 8.7 ms.
+    assert!((785..=800).contains(&chain.completions), "{}", chain.completions);
+    assert!(chain.worst_ns < 8_900_000, "{}", chain.worst_ns);
+    assert_eq!(missed(&seen), 0);
+}
+
+#[test]
+fn every_pause_counts_once_and_rotations_are_none() {
+    // By the nodes' own clocks: worst 11.7 ms, and no two runs of the timer 19 ms apart.
+    let seen = drift("twice", "50 ms");
+    assert_eq!(gaps(&seen), [(620, GapCause::Paused), (1023, GapCause::Paused)]);
+    assert_eq!((missed(&seen), seen.verdict().verdict), (0, Verdict::Pass), "{:?}", seen.verdict());
+    assert!(seen.chains[0].worst_ns < 12_000_000 && seen.chains[0].completions > 550);
+    // Worst 6.4 ms from the timer's start on, which came up to 3.8 ms after its release.
+    let seen = drift("rotated", "50 ms");
+    assert_eq!(gaps(&seen), [(1443, GapCause::Paused)]);
+    assert_eq!((missed(&seen), seen.verdict().verdict), (0, Verdict::Pass), "{:?}", seen.verdict());
+    assert!(seen.chains[0].worst_ns < 10_300_000, "{}", seen.chains[0].worst_ns);
+}
+
+#[test]
+fn buffers_that_are_flushed_by_a_timer_are_not_paused() {
+    let seen = drift("switch-timer", "50 ms");
+    assert_eq!(gaps(&seen), []);
+    // By the nodes' own clocks: 498 completions, 14 of them above 50 ms, worst 180.1 ms.
+    let chain = &seen.chains[0];
+    assert!((495..=499).contains(&chain.completions), "{}", chain.completions);
+    assert!((13..=16).contains(&chain.violations), "{}", chain.violations);
+    assert!((180_000_000..181_000_000).contains(&chain.worst_ns), "{}", chain.worst_ns);
+    assert_eq!(chain.skipped, 0);
+}
+
+#[test]
+fn a_recording_that_begins_after_its_nodes_fails_nothing() {
+    let verdict = drift("late", "50 ms").verdict();
+    assert_eq!(verdict.verdict, Verdict::Inconclusive, "{verdict:?}");
+}
+
+#[test]
+fn a_timer_that_never_ran_is_late_from_its_first_release_on() {
+    let chain = |start: &str, end: &str| {
+        format!("[[chain]]\nname = \"{start}\"\nstart = \"{start}\"\nend = \"{end}\"\ngoal = \"250 ms\"\n")
+    };
+    // By the nodes' own logs the timer of /a ran 0 times, that of /b 7 times, over 8 s.
+    for start in ["/starve:/a", "/a", "/starve"] {
+        let seen = examine("starve", &chain(start, "/sub:/a"));
+        let verdict = seen.verdict();
+        assert_eq!(verdict.verdict, Verdict::Fail, "{start}: {verdict:?}");
+        let said = verdict.sentence();
+        assert!(said.contains("never ran, while its executor ran other callbacks"), "{start}: {said}");
+        let late = seen.never[0].as_ref().unwrap().late;
+        assert!((100..=170).contains(&late), "{start}: {late}");
+        assert!(seen.model.to_text().contains("timer 50ms"), "{}", seen.model.to_text());
+    }
+    // The other chain is judged by what it did, and so is one from a topic that nobody could send.
+    let seen = examine("starve", &chain("/starve:/b", "/sub2:/b"));
+    assert!(seen.never[0].is_none() && seen.chains[0].began > 0, "{:?}", seen.never);
+    let seen = examine("starve", &chain("/nothing", "/sub2:/b"));
+    assert!(seen.never[0].is_none(), "{:?}", seen.never);
+    // A watchdog that is reset before it is due never runs either, and is no chain's beginning.
+    let seen = drift("pause", "50 ms");
+    assert_eq!((seen.model.never_ran.len(), seen.never), (1, vec![None]));
+}
