@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nalgebra::Isometry3;
 
 use crate::error::CameraError;
-use crate::{Frame, Intrinsics};
+use crate::{Frame, Intrinsics, Unpaired};
 
 /// Where the camera is: the pose of its optical frame in the robot base frame at a CLOCK_MONOTONIC
 /// time in nanoseconds. For cameras on the robot, the robot's pose history composed with the
@@ -21,6 +21,12 @@ pub trait Camera: Send {
     /// needs depth must treat the camera as blind.
     fn has_depth(&self) -> bool {
         true
+    }
+
+    /// Images of a recording that are not replayed because no image of the other kind was taken at
+    /// about the same time, until now; `None` where that cannot be.
+    fn unpaired(&self) -> Option<Unpaired> {
+        None
     }
 
     /// Sets when a paced backend (replay, synthetic) delivers its first frame: at

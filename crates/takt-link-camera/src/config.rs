@@ -47,23 +47,32 @@ impl CameraConfig {
     }
 }
 
-/// A camera of an MCAP recording.
+/// A camera of an MCAP recording: one of Takt's own, of Foxglove's tools (protobuf or JSON), or of
+/// ROS 2 (rosbag2 with MCAP storage).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplayConfig {
-    /// The MCAP file.
+    /// The MCAP file, or the folder of rosbag2 that holds it.
     pub path: PathBuf,
     /// Topic prefix of the camera: `/cam0` stands for the topics `/cam0/color`, `/cam0/depth` and
-    /// `/cam0/calibration`.
+    /// `/cam0/calibration`, and where the recording has none of that name, for those of ROS 2's
+    /// camera drivers: `/cam0/color/image_raw` (or `image_rect`, `…/compressed`),
+    /// `/cam0/aligned_depth_to_color/image_raw` (or `…/compressedDepth`) and
+    /// `/cam0/color/camera_info`.
     pub topic: String,
-    /// Other name of the colour topic (`foxglove.CompressedImage` with JPEG, or `foxglove.RawImage`
-    /// with rgb8 or bgr8).
+    /// Other name of the colour topic: `foxglove.CompressedImage` (JPEG, PNG), `foxglove.RawImage`
+    /// or `sensor_msgs/msg/Image` (rgb8, bgr8, rgba8, bgra8, mono8), or
+    /// `sensor_msgs/msg/CompressedImage` (JPEG, PNG).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub color_topic: Option<String>,
-    /// Other name of the depth topic (`foxglove.RawImage` with 16UC1 or mono16, millimetres).
+    /// Other name of the depth topic, of colour's size and aligned to it: `foxglove.RawImage` or
+    /// `sensor_msgs/msg/Image` (16UC1 or mono16: millimetres; 32FC1: metres), or
+    /// `sensor_msgs/msg/CompressedImage` (compressedDepth, or a 16-bit PNG).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth_topic: Option<String>,
-    /// Other name of the calibration topic (`foxglove.CameraCalibration`).
+    /// Other name of the calibration topic (`foxglove.CameraCalibration` or
+    /// `sensor_msgs/msg/CameraInfo`); without, ROS 2's `camera_info` beside the colour topic
+    /// counts, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration_topic: Option<String>,
     /// Intrinsics; without, the recording's calibration is used.
@@ -86,10 +95,13 @@ pub struct ReplayConfig {
     #[serde(default)]
     pub allow_truncated: bool,
     /// Colour and depth belong together when their time stamps differ by at most this,
-    /// milliseconds.
+    /// milliseconds, 0 to 1000. An image without a partner counts as a dropped frame.
     #[serde(default = "default_pairing_ms")]
     pub pairing_ms: f64,
 }
+
+/// Accepted values of `pairing_ms`.
+pub(crate) const PAIRING_MS: std::ops::RangeInclusive<f64> = 0.0..=1000.0;
 
 fn default_pairing_ms() -> f64 {
     5.0

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::unpaired::{Milliseconds, Unpaired};
+
 /// Why a camera cannot be opened or does not deliver.
 #[derive(Debug, thiserror::Error)]
 pub enum CameraError {
@@ -45,6 +47,72 @@ pub enum CameraError {
         path: PathBuf,
         /// What is wrong, as the MCAP library says it.
         reason: String,
+    },
+    /// The file demands more than is granted to a recording. That is no damage.
+    #[error("{path}: {what}: {found}, more than the limit of {limit}; {advice}")]
+    Limit {
+        /// The file.
+        path: PathBuf,
+        /// What is limited.
+        what: String,
+        /// What was found.
+        found: String,
+        /// What is granted.
+        limit: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The chunks of the file are compressed by something else.
+    #[error(
+        "{path}: its chunks are compressed with `{found}`, expected zstd, lz4 or none: \
+         mcap compress rewrites the file"
+    )]
+    Compression {
+        /// The file.
+        path: PathBuf,
+        /// Name of the compression.
+        found: String,
+    },
+    /// No colour and depth image lie near enough in time.
+    #[error(
+        "{path}: none of the {} colour images (`{colour}`) and {} depth images (`{depth}`) lie within pairing_ms = {} \
+         of each other: the nearest lie {} ms apart; {}",
+        .unpaired.colour,
+        .unpaired.depth,
+        Milliseconds(.unpaired.pairing_ns),
+        Milliseconds(.unpaired.nearest_ns),
+        .unpaired.advice()
+    )]
+    NoPartner {
+        /// The file.
+        path: PathBuf,
+        /// Topic of colour.
+        colour: String,
+        /// Topic of depth.
+        depth: String,
+        /// What was looked at.
+        unpaired: Unpaired,
+    },
+    /// Depth is not aligned to colour.
+    #[error(
+        "{path}: depth of topic `{topic}` is not aligned to colour: {reason}; record the aligned topic \
+         (realsense2_camera: align_depth.enable:=true and aligned_depth_to_color), of colour's size"
+    )]
+    NotAligned {
+        /// The file.
+        path: PathBuf,
+        /// Topic of depth.
+        topic: String,
+        /// How that is seen.
+        reason: String,
+    },
+    /// A topic is announced, but no message of it is there.
+    #[error("{path}: topic `{topic}` has no messages")]
+    EmptyTopic {
+        /// The file.
+        path: PathBuf,
+        /// The topic.
+        topic: String,
     },
     /// The recording lacks a topic that the camera needs.
     #[error("{path}: no topic `{topic}` with frames; the file has: {found}")]

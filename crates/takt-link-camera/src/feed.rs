@@ -16,7 +16,7 @@ use crate::error::CameraError;
 use crate::gate::StartGate;
 use crate::handover::Handover;
 use crate::open::{Surroundings, open};
-use crate::{Frame, Intrinsics, Streams};
+use crate::{Frame, Intrinsics, Streams, Unpaired};
 
 /// How a feed starts and what it does when its camera vanishes.
 #[derive(Clone, Debug)]
@@ -98,6 +98,36 @@ struct FeedControl {
     /// Wakes the driver thread from a wait between attempts.
     wake: Signal,
     message: Mutex<Option<Arc<str>>>,
+    unpaired: UnpairedCounts,
+}
+
+/// [`Unpaired`] as the driver thread counts on: no lock, because a task that acquires itself may
+/// have priority.
+#[derive(Debug, Default)]
+struct UnpairedCounts {
+    colour: AtomicU64,
+    depth: AtomicU64,
+    nearest_ns: AtomicU64,
+    farthest_ns: AtomicU64,
+    pairing_ns: AtomicU64,
+}
+
+impl UnpairedCounts {
+    fn set(&self, now: &Unpaired) {
+        self.colour.store(now.colour, Ordering::Relaxed);
+        self.depth.store(now.depth, Ordering::Relaxed);
+        self.nearest_ns.store(now.nearest_ns, Ordering::Relaxed);
+        self.farthest_ns.store(now.farthest_ns, Ordering::Relaxed);
+        self.pairing_ns.store(now.pairing_ns, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<Unpaired> {
+        let [colour, depth, nearest_ns, farthest_ns, pairing_ns] =
+            [&self.colour, &self.depth, &self.nearest_ns, &self.farthest_ns, &self.pairing_ns]
+                .map(|count| count.load(Ordering::Relaxed));
+        let unpaired = Unpaired { colour, depth, nearest_ns, farthest_ns, pairing_ns };
+        (unpaired.images() > 0).then_some(unpaired)
+    }
 }
 
 impl FeedControl {
@@ -314,6 +344,12 @@ impl CameraFeed {
         self.shared.interruptions.load(Ordering::Acquire)
     }
 
+    /// Images of a recording that have no partner within its `pairing_ms` and count as dropped,
+    /// until now; `None` where there is none.
+    pub fn unpaired(&self) -> Option<Unpaired> {
+        self.shared.unpaired.get()
+    }
+
     /// What the camera said when it failed last, even where it has come back since.
     pub fn last_failure(&self) -> Option<Arc<str>> {
         self.shared.message.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -450,7 +486,12 @@ impl Driver {
         // The buffers were another frame's: a backend that has no stamp must not inherit that
         // one's.
         self.spare.arrival_ns = 0;
-        camera.next_frame(&mut self.spare)?;
+        let acquired = camera.next_frame(&mut self.spare);
+        // Also at the end of a recording, whose last images may have no partner.
+        if let Some(unpaired) = camera.unpaired() {
+            self.shared.unpaired.set(&unpaired);
+        }
+        acquired?;
         let spare = &mut self.spare;
         let size = (self.intrinsics.width, self.intrinsics.height);
         if (spare.width, spare.height) != size

@@ -11,7 +11,7 @@ use crate::config::CameraConfig;
 use crate::error::CameraError;
 use crate::feed::{CameraFeed, FeedOptions, FeedState, FeedStatus};
 use crate::open::Surroundings;
-use crate::{Frame, Intrinsics};
+use crate::{Frame, Intrinsics, Unpaired};
 
 /// How often a thread that waits in vain looks whether it shall end.
 const WAIT: Duration = Duration::from_millis(50);
@@ -49,6 +49,10 @@ impl Camera for Handover {
 
     fn has_depth(&self) -> bool {
         self.feed.has_depth()
+    }
+
+    fn unpaired(&self) -> Option<Unpaired> {
+        self.feed.unpaired()
     }
 
     fn next_frame(&mut self, frame: &mut Frame) -> Result<(), CameraError> {

@@ -28,6 +28,7 @@ mod pacing;
 pub mod realsense;
 pub mod recording;
 pub mod synthetic;
+mod unpaired;
 
 pub use camera::{Camera, PoseSource};
 pub use config::{CameraConfig, RealsenseConfig, ReplayConfig};
@@ -38,3 +39,4 @@ pub use gate::StartGate;
 pub use open::{Surroundings, open};
 pub use pacing::Pacer;
 pub use synthetic::SyntheticConfig;
+pub use unpaired::Unpaired;

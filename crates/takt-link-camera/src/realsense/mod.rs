@@ -399,11 +399,12 @@ impl Camera for RealsenseCamera {
         let Intrinsics { width, height, .. } = self.intrinsics;
         let short = |e: ImageError| self.unplugged(e.to_string());
         let (bytes, stride) = self.pixels(&color, 3)?;
-        image::copy_colour(bytes, stride, width, height, false, &mut frame.rgb).map_err(short)?;
+        image::copy_colour(bytes, stride, width, height, image::ColourLayout::Rgb, &mut frame.rgb)
+            .map_err(short)?;
         let (bytes, stride) = self.pixels(&depth, 2)?;
         // Rounded: 0.001 m as a float is not exactly one millimetre.
         let scale = (unit_m * 1e6).round() / 1e3;
-        image::copy_depth(bytes, stride, width, height, scale, &mut frame.depth_mm).map_err(short)?;
+        image::copy_depth(bytes, stride, width, height, false, scale, &mut frame.depth_mm).map_err(short)?;
 
         // A set is new when one of its images is; that the other one stands still shows in its own
         // stamp, which is the older one. A number that goes backwards adds nothing, and shows in

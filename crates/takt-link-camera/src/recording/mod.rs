@@ -1,6 +1,6 @@
 //! Recordings: MCAP files that Foxglove opens, replayed as cameras and written from any camera.
 //!
-//! One camera is a topic prefix, for example `/cam0`, with
+//! One camera is a topic prefix, for example `/cam0`. The recorder writes
 //!
 //! | topic | type | content |
 //! |---|---|---|
@@ -10,12 +10,29 @@
 //! | `/cam0/transform` | `foxglove.FrameTransform` | pose in the robot base frame, where known |
 //!
 //! all protobuf-encoded in compressed chunks (<https://mcap.dev/spec>,
-//! <https://docs.foxglove.dev/docs/sdk/schemas>). Depth is stored losslessly.
+//! <https://docs.foxglove.dev/docs/sdk/schemas>). Depth is stored losslessly. Replay also reads
+//! what others write: Foxglove's messages in JSON, and ROS 2's in CDR (the types are in
+//! [`ReplayConfig`](crate::ReplayConfig)).
+//!
+//! A file is read in layers: `contents` knows where chunks are, `chunk` decompresses one, `log` has
+//! the messages of a topic in the order of their log times, `formats` and `pixels` know what is in
+//! them, `source` pairs colour with depth, and `replay` paces. What a file may demand is in
+//! `limits`.
 
+mod chunk;
+mod contents;
+mod fault;
+mod formats;
+mod limits;
+mod log;
 mod messages;
+mod pairing;
+mod pixels;
 mod recorder;
+mod records;
 mod replay;
 mod source;
+mod topics;
 
 pub use recorder::{Recorder, RecorderOptions};
 pub(crate) use replay::check;

@@ -2,19 +2,24 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
 
 use takt_rt::clock;
 
 use super::source::FrameSource;
 use crate::camera::Camera;
-use crate::config::ReplayConfig;
+use crate::config::{PAIRING_MS, ReplayConfig};
 use crate::error::CameraError;
 use crate::pacing::Pacer;
+use crate::unpaired::Unpaired;
 use crate::{Frame, Intrinsics};
 
 /// A pause in a recording is replayed shortened to this, so that a replay can be stopped soon and a
 /// wrong time stamp cannot halt it.
 const LONGEST_GAP_NS: u64 = 1_000_000_000;
+
+/// Periods in a row that frames without a partner take at a set rate.
+const LONGEST_LOSS: u64 = 30;
 
 /// Frames of one camera in a recording, one after the other without pacing: for tools and tests,
 /// and the part of the replay that reads untrusted bytes.
@@ -33,6 +38,10 @@ pub struct FrameReader<R> {
     interval_ns: u64,
     /// Frames found so far, over all rounds.
     frames: u64,
+    /// Frames that were none for want of a partner when the last frame was found.
+    lost: u64,
+    /// Of these, how many take their time in a replay at a set rate.
+    lost_periods: u64,
     stamp_ns: u64,
 }
 
@@ -43,8 +52,8 @@ impl FrameReader<File> {
     /// When the file is foreign, truncated or lacks the camera, or a value of the configuration is
     /// impossible.
     pub fn open(config: &ReplayConfig) -> Result<Self, CameraError> {
-        let file = takt_files::open(&config.path)
-            .map_err(|source| CameraError::File { path: config.path.clone(), source })?;
+        let path = file_of(&config.path)?;
+        let file = takt_files::open(&path).map_err(|source| CameraError::File { path, source })?;
         Self::new(file, config)
     }
 }
@@ -56,15 +65,7 @@ impl<R: Read + Seek> FrameReader<R> {
     /// As [`FrameReader::open`].
     pub fn new(input: R, config: &ReplayConfig) -> Result<Self, CameraError> {
         check(config)?;
-        let mut source = FrameSource::new(input, config)?;
-        let intrinsics = match config.intrinsics {
-            Some(intrinsics) => intrinsics,
-            None => {
-                let found = source.find_intrinsics()?;
-                source.rewind()?;
-                found
-            }
-        };
+        let (source, intrinsics) = FrameSource::open(input, config)?;
         let mut reader = Self {
             source,
             intrinsics,
@@ -75,6 +76,8 @@ impl<R: Read + Seek> FrameReader<R> {
             offset_ns: 0,
             interval_ns: 0,
             frames: 0,
+            lost: 0,
+            lost_periods: 0,
             stamp_ns: 0,
         };
         // One frame is decoded now, so that a recording that cannot be replayed is refused at the
@@ -92,10 +95,11 @@ impl<R: Read + Seek> FrameReader<R> {
             }
             Err(error) => return Err(error),
         }
-        reader.source.rewind()?;
+        reader.source.restart();
         reader.seeking = true;
         reader.first_ns = None;
         (reader.frames, reader.offset_ns, reader.interval_ns) = (0, 0, 0);
+        (reader.lost, reader.lost_periods) = (0, 0);
         Ok(reader)
     }
 
@@ -104,8 +108,13 @@ impl<R: Read + Seek> FrameReader<R> {
         self.intrinsics
     }
 
-    /// The next frame, decoded; `false` at the end. Sequence numbers count from 1; the three times
-    /// are the recording's.
+    /// Images without a partner so far.
+    pub fn unpaired(&self) -> Unpaired {
+        self.source.unpaired()
+    }
+
+    /// The next frame, decoded; `false` at the end. Sequence numbers count from 1, with a gap where
+    /// images had no partner; the three times are the recording's.
     ///
     /// # Errors
     /// When the recording is damaged or a message cannot be decoded.
@@ -126,7 +135,7 @@ impl<R: Read + Seek> FrameReader<R> {
                 if !self.looped || restarted || self.frames == 0 {
                     return Ok(false);
                 }
-                self.source.rewind()?;
+                self.source.rewind();
                 restarted = true;
                 continue;
             };
@@ -145,13 +154,23 @@ impl<R: Read + Seek> FrameReader<R> {
             }
             self.stamp_ns = stamp_ns;
             self.frames += 1;
+            let lost = self.source.lost();
+            // A set rate has no stamps: a frame that is none takes its period, up to a pause of
+            // stamps that is replayed.
+            self.lost_periods += (lost - self.lost).min(LONGEST_LOSS);
+            self.lost = lost;
             return Ok(true);
         }
     }
 
+    /// Periods of a set rate before the frame found last.
+    fn periods(&self) -> u64 {
+        (self.frames - 1).saturating_add(self.lost_periods)
+    }
+
     fn decode(&mut self, frame: &mut Frame) -> Result<(), CameraError> {
         self.source.decode(&self.intrinsics, frame)?;
-        frame.sequence = self.frames;
+        frame.sequence = self.frames.saturating_add(self.lost);
         frame.source_ns = self.stamp_ns;
         frame.capture_ns = self.stamp_ns;
         frame.arrival_ns = self.stamp_ns;
@@ -160,6 +179,35 @@ impl<R: Read + Seek> FrameReader<R> {
         Ok(())
     }
 }
+
+/// The file that a path names: itself, or the one recording in a folder of rosbag2.
+fn file_of(path: &Path) -> Result<PathBuf, CameraError> {
+    let error = |source| CameraError::File { path: path.into(), source };
+    if !path.is_dir() {
+        return Ok(path.into());
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(error)?.take(MAX_FILES) {
+        let entry = entry.map_err(error)?.path();
+        if entry.extension().is_some_and(|extension| extension == "mcap") {
+            found.push(entry);
+        }
+    }
+    if found.len() == 1
+        && let Some(file) = found.pop()
+    {
+        return Ok(file);
+    }
+    Err(CameraError::BadConfig {
+        key: "path",
+        value: format!("{} (a folder with {} MCAP files)", path.display(), found.len()),
+        expected: "expected an MCAP file, or the folder of a rosbag2 recording that is one; name one file of a \
+                   split recording, and convert another storage: ros2 bag convert",
+    })
+}
+
+/// Most files of a folder that are looked at.
+const MAX_FILES: usize = 10_000;
 
 pub(crate) fn check(config: &ReplayConfig) -> Result<(), CameraError> {
     let bad = |key, value: String, expected| Err(CameraError::BadConfig { key, value, expected });
@@ -171,7 +219,7 @@ pub(crate) fn check(config: &ReplayConfig) -> Result<(), CameraError> {
     if !(0.0..=1e6).contains(&config.start_offset_s) {
         return bad("start_offset_s", config.start_offset_s.to_string(), "expected 0 to 1000000");
     }
-    if !(0.0..=1e3).contains(&config.pairing_ms) {
+    if !PAIRING_MS.contains(&config.pairing_ms) {
         return bad("pairing_ms", config.pairing_ms.to_string(), "expected 0 to 1000");
     }
     if let Some(intrinsics) = config.intrinsics
@@ -216,6 +264,10 @@ impl Camera for ReplayCamera {
         self.has_depth
     }
 
+    fn unpaired(&self) -> Option<Unpaired> {
+        Some(self.reader.unpaired())
+    }
+
     fn start_at(&mut self, origin_ns: u64, phase_ns: u64) {
         self.pacer.start_at(origin_ns.saturating_add(phase_ns));
     }
@@ -230,7 +282,7 @@ impl Camera for ReplayCamera {
         if !self.pacer.started() {
             self.pacer.start_at(clock::monotonic_ns());
         }
-        let due_ns = self.pacer.due_ns(self.reader.frames - 1 + self.missed, self.reader.offset_ns);
+        let due_ns = self.pacer.due_ns(self.reader.periods() + self.missed, self.reader.offset_ns);
         clock::sleep_until(due_ns);
         frame.sequence += self.missed;
         frame.capture_ns = due_ns;
@@ -250,7 +302,7 @@ impl ReplayCamera {
             return Err(CameraError::Ended);
         }
         let now_ns = clock::monotonic_ns();
-        let due_ns = |missed| self.pacer.due_ns(self.reader.frames - 1 + missed, 0);
+        let due_ns = |missed| self.pacer.due_ns(self.reader.periods() + missed, 0);
         if self.pacer.is_stale(now_ns, due_ns(self.missed + 1)) {
             let period_ns = due_ns(self.missed + 1).saturating_sub(due_ns(self.missed)).max(1);
             self.missed += now_ns.saturating_sub(due_ns(self.missed)) / period_ns;

@@ -1,431 +1,411 @@
-//! Reads one camera's messages of an MCAP stream, pairing colour with depth, in bounded memory.
+//! One camera's frames of a recording: its topics, colour paired with depth, in bounded memory.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use ::mcap::records::{MessageHeader, Record};
-use ::mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
-use prost::Message;
-
-use super::messages::{CameraCalibration, CompressedImage, RawImage, Timestamp, schema};
+use super::contents;
+use super::fault::{Fault, quoted};
+use super::formats::{self, Picture, Role, Scratch, Type};
+use super::limits::MAX_UNPAIRED_AT_START;
+use super::log::{Log, Message};
+use super::pairing::{Kind, Pairing, Verdict};
+use super::pixels::{self, PixelError};
+use super::topics::{Names, camera_info, is_rectified, present};
 use crate::config::ReplayConfig;
 use crate::error::CameraError;
-use crate::image::{self, ImageError};
+use crate::image::ImageError;
+use crate::unpaired::Unpaired;
 use crate::{Frame, Intrinsics};
 
-/// Longest record accepted: a raw 8K colour image is 100 MB.
-const MAX_RECORD_BYTES: usize = 128 << 20;
+/// Streams of the log.
+const COLOUR: usize = 0;
+const DEPTH: usize = 1;
 
-const COLOUR_TYPES: &str = "foxglove.CompressedImage (jpeg) or foxglove.RawImage (rgb8, bgr8), protobuf";
-const DEPTH_TYPES: &str = "foxglove.RawImage (16UC1, mono16), protobuf";
-const CALIBRATION_TYPES: &str = "foxglove.CameraCalibration, protobuf";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    Colour,
-    RawColour,
-    Depth,
-    Calibration,
+/// Images of one topic that were read and not replayed yet.
+#[derive(Default)]
+struct Waiting {
+    first: Option<Picture>,
+    second: Option<Picture>,
 }
 
-/// What one step through the stream found.
-enum Step {
-    Frame { stamp_ns: u64 },
-    Calibration,
-    End,
-}
-
-struct Topics {
-    colour: String,
-    depth: Option<String>,
-    calibration: String,
-}
-
-/// The messages of one camera in a stream.
+/// The frames of one camera.
 pub(super) struct FrameSource<R> {
-    input: R,
     path: PathBuf,
-    reader: LinearReader,
-    topics: Topics,
-    pairing_ns: u64,
-    allow_truncated: bool,
-    schemas: HashMap<u16, (String, String)>,
-    roles: HashMap<u16, Option<Role>>,
-    /// Topic and type of every channel, for error messages.
-    found: Vec<(String, String)>,
-    compressed: CompressedImage,
-    raw: RawImage,
-    raw_colour: bool,
-    depth: RawImage,
-    calibration: CameraCalibration,
-    colour_stamp_ns: Option<u64>,
-    depth_stamp_ns: Option<u64>,
-    /// Log time of the message decoded last, for error messages.
-    log_time_ns: u64,
+    log: Log<R>,
+    /// Of colour and depth; depth is empty where only colour is replayed.
+    topics: [String; 2],
+    types: HashMap<u16, Type>,
+    waiting: [Waiting; 2],
+    pairing: Pairing,
+    /// Whether a frame was ever found.
+    found: bool,
+    /// The frame found last.
+    frame: Option<(Picture, Option<Picture>)>,
+    scratch: Scratch,
 }
 
 impl<R: Read + Seek> FrameSource<R> {
-    pub(super) fn new(mut input: R, config: &ReplayConfig) -> Result<Self, CameraError> {
-        let prefix = config.topic.trim_end_matches('/');
-        let topic = |name: &Option<String>, suffix| name.clone().unwrap_or(format!("{prefix}/{suffix}"));
-        let topics = Topics {
-            colour: topic(&config.color_topic, "color"),
-            depth: (!config.color_only).then(|| topic(&config.depth_topic, "depth")),
-            calibration: topic(&config.calibration_topic, "calibration"),
-        };
-        check_ends(&mut input, &config.path, config.allow_truncated)?;
-        Ok(Self {
-            input,
-            path: config.path.clone(),
-            reader: new_reader(),
-            topics,
-            pairing_ns: (config.pairing_ms * 1e6) as u64,
-            allow_truncated: config.allow_truncated,
-            schemas: HashMap::new(),
-            roles: HashMap::new(),
-            found: Vec::new(),
-            compressed: CompressedImage::default(),
-            raw: RawImage::default(),
-            raw_colour: false,
-            depth: RawImage::default(),
-            calibration: CameraCalibration::default(),
-            colour_stamp_ns: None,
-            depth_stamp_ns: None,
-            log_time_ns: 0,
+    /// Finds the camera's topics and its intrinsics.
+    pub(super) fn open(mut input: R, config: &ReplayConfig) -> Result<(Self, Intrinsics), CameraError> {
+        let path = config.path.as_path();
+        check_ends(&mut input, path, config.allow_truncated)?;
+        let names = Names::new(config);
+        let fault = |fault: Fault| fault.of(path);
+        let mut log =
+            Log::open(input, config.allow_truncated, &|topic| names.include(topic)).map_err(fault)?;
+        let needs_calibration = config.intrinsics.is_none();
+        log.define(|definitions| {
+            let has = |names: &[String]| names.is_empty() || present(names, definitions).is_some();
+            has(&names.colour) && has(&names.depth) && (!needs_calibration || has(&names.calibration))
         })
-    }
-
-    /// Starts again at the beginning of the stream.
-    pub(super) fn rewind(&mut self) -> Result<(), CameraError> {
-        self.input.seek(SeekFrom::Start(0)).map_err(|e| file_error(&self.path, e))?;
-        self.reader = new_reader();
-        self.schemas.clear();
-        self.roles.clear();
-        self.found.clear();
-        self.colour_stamp_ns = None;
-        self.depth_stamp_ns = None;
-        Ok(())
-    }
-
-    /// Finds the intrinsics in the recording's calibration, without images. Leaves the stream
-    /// anywhere.
-    pub(super) fn find_intrinsics(&mut self) -> Result<Intrinsics, CameraError> {
-        loop {
-            match self.step(false)? {
-                Step::Calibration => return self.checked_calibration(),
-                Step::Frame { .. } => {}
-                Step::End => return Err(self.missing(&self.topics.calibration)),
-            }
-        }
-    }
-
-    fn checked_calibration(&self) -> Result<Intrinsics, CameraError> {
-        let CameraCalibration { width, height, k, d, .. } = &self.calibration;
-        let bad = |reason: String| self.bad_message(&self.topics.calibration, reason);
-        let &[fx, skew, cx, _, fy, cy, _, _, _] = k.as_slice() else {
-            return Err(bad(format!("K has {} elements, expected 9", k.len())));
+        .map_err(fault)?;
+        let missing = |log: &Log<R>, topic: &str| CameraError::MissingTopic {
+            path: path.into(),
+            topic: topic.into(),
+            found: contents::listed(log.definitions()),
         };
-        if ![fx, fy, cx, cy].iter().all(|v| v.is_finite()) || fx <= 0.0 || fy <= 0.0 || skew != 0.0 {
-            return Err(bad(format!("K = {k:?}: expected positive focal lengths, finite centre, no skew")));
+        let colour = present(&names.colour, log.definitions());
+        let mut source = Self {
+            path: path.into(),
+            log,
+            topics: [String::new(), String::new()],
+            types: HashMap::new(),
+            waiting: Default::default(),
+            pairing: Pairing::new((config.pairing_ms * 1e6) as u64),
+            found: false,
+            frame: None,
+            scratch: Scratch::default(),
+        };
+        let colour_name = colour.as_ref().unwrap_or(&names.colour[0]).clone();
+        let intrinsics = match config.intrinsics {
+            Some(intrinsics) => intrinsics,
+            None => {
+                let of_colour = names.calibration_of(&colour_name);
+                source.log.define(|known| present(&of_colour, known).is_some()).map_err(fault)?;
+                let topic = present(&of_colour, source.log.definitions());
+                let topic = topic.ok_or_else(|| missing(&source.log, &of_colour[0]))?;
+                source.intrinsics(&topic, &colour_name)?
+            }
+        };
+        let colour = colour.ok_or_else(|| missing(&source.log, &names.colour[0]))?;
+        source.topics[COLOUR] = colour;
+        if let Some(first) = names.depth.first() {
+            let depth = present(&names.depth, source.log.definitions());
+            source.topics[DEPTH] = depth.ok_or_else(|| missing(&source.log, first))?;
+            source.check_types(DEPTH, Role::Depth)?;
+            source.check_alignment(&intrinsics)?;
         }
-        let intrinsics = Intrinsics { width: *width, height: *height, fx, fy, cx, cy };
-        if !intrinsics.has_plausible_size() {
-            return Err(bad(format!("size is {width}x{height}, expected 1x1 to 7680x4320")));
-        }
-        if d.iter().any(|&parameter| parameter != 0.0) {
-            return Err(bad(format!("images are distorted (D = {d:?}): record rectified images")));
-        }
-        Ok(intrinsics)
+        source.check_types(COLOUR, Role::Colour)?;
+        let streams = source.topics.iter().filter(|topic| !topic.is_empty());
+        source.log.select(streams.map(|topic| vec![topic.clone()]).collect());
+        Ok((source, intrinsics))
     }
 
-    /// The next colour image with its depth, still encoded; its time stamp, or `None` at the end.
+    /// Starts again at the beginning.
+    pub(super) fn rewind(&mut self) {
+        self.log.rewind();
+        self.waiting = Default::default();
+        self.pairing.rewind();
+        self.frame = None;
+    }
+
+    /// Starts again at the beginning as if nothing had been read.
+    pub(super) fn restart(&mut self) {
+        self.rewind();
+        self.pairing = Pairing::new(self.pairing.unpaired().pairing_ns);
+    }
+
+    /// Images without a partner so far.
+    pub(super) fn unpaired(&self) -> Unpaired {
+        self.pairing.unpaired()
+    }
+
+    /// Frames that were none for want of a partner so far.
+    pub(super) fn lost(&self) -> u64 {
+        self.pairing.lost()
+    }
+
+    fn fault(&self) -> impl Fn(Fault) -> CameraError + use<'_, R> {
+        |fault| fault.of(&self.path)
+    }
+
+    fn bad_message(&self, topic: &str, log_time_ns: u64, reason: String) -> CameraError {
+        CameraError::BadMessage { path: self.path.clone(), topic: topic.into(), log_time_ns, reason }
+    }
+
+    /// Refuses a topic of which some channel has messages of another type.
+    fn check_types(&self, stream: usize, role: Role) -> Result<(), CameraError> {
+        let topic = &self.topics[stream];
+        let channels = self.log.definitions().channels();
+        let wrong = channels.iter().find(|c| c.topic == *topic && Type::of(c, role).is_none());
+        wrong.map_or(Ok(()), |channel| Err(wrong_type(&self.path, channel, role)))
+    }
+
+    fn type_of(&mut self, channel: u16, role: Role) -> Result<Type, CameraError> {
+        if let Some(known) = self.types.get(&channel) {
+            return Ok(*known);
+        }
+        let damaged = || Fault::damaged(format!("a message of channel {channel}, which nothing defines"));
+        let of = self.log.channel(channel).ok_or_else(damaged).map_err(self.fault())?;
+        let found = Type::of(of, role).ok_or_else(|| wrong_type(&self.path, of, role))?;
+        self.types.insert(channel, found);
+        Ok(found)
+    }
+
+    /// The first calibration of a topic.
+    fn calibration(&mut self, topic: &str) -> Result<Option<(Type, Message)>, CameraError> {
+        self.types.clear();
+        self.log.select(vec![vec![topic.to_owned()]]);
+        let message = self.log.next(0).map_err(self.fault())?;
+        let found = match message {
+            Some(message) => Some((self.type_of(message.channel, Role::Calibration)?, message)),
+            None => None,
+        };
+        self.log.begin_work();
+        self.types.clear();
+        Ok(found)
+    }
+
+    /// Intrinsics by a calibration topic.
+    fn intrinsics(&mut self, topic: &str, colour: &str) -> Result<Intrinsics, CameraError> {
+        let Some((of, message)) = self.calibration(topic)? else {
+            return Err(CameraError::EmptyTopic { path: self.path.clone(), topic: topic.into() });
+        };
+        let rectified = of.is_camera_info() && is_rectified(colour);
+        let log_time_ns = message.log_time_ns;
+        formats::calibration(of, message.data)
+            .and_then(|calibration| calibration.intrinsics(rectified))
+            .map_err(|reason| self.bad_message(topic, log_time_ns, reason))
+    }
+
+    /// Refuses depth whose own `camera_info` says that it is another camera's view.
+    fn check_alignment(&mut self, colour: &Intrinsics) -> Result<(), CameraError> {
+        /// Share of size and focal length that rounding and recalibration explain.
+        const TOLERANCE: f64 = 0.01;
+        let topic = self.topics[DEPTH].clone();
+        let Some(info) = camera_info(&topic) else { return Ok(()) };
+        let channels = self.log.definitions().channels();
+        let is_info = |of: Type| of.is_camera_info();
+        if !channels.iter().any(|c| c.topic == info && Type::of(c, Role::Calibration).is_some_and(is_info)) {
+            return Ok(());
+        }
+        let Some((of, message)) = self.calibration(&info)? else { return Ok(()) };
+        let log_time_ns = message.log_time_ns;
+        let calibration = formats::calibration(of, message.data)
+            .map_err(|reason| self.bad_message(&info, log_time_ns, reason))?;
+        // Which of its matrices holds is known of colour alone; uncalibrated, it says nothing.
+        let views = [calibration.intrinsics(true), calibration.intrinsics(false)];
+        let views: Vec<Intrinsics> = views.into_iter().flatten().collect();
+        let near = |found: f64, expected: f64, of: f64| (found - expected).abs() <= TOLERANCE * of;
+        let same = |view: &Intrinsics| {
+            (view.width, view.height) == (colour.width, colour.height)
+                && near(view.fx, colour.fx, colour.fx)
+                && near(view.fy, colour.fy, colour.fy)
+                && near(view.cx, colour.cx, f64::from(colour.width))
+                && near(view.cy, colour.cy, f64::from(colour.height))
+        };
+        let Some(view) = views.first().filter(|_| !views.iter().any(same)) else { return Ok(()) };
+        let shown = |it: &Intrinsics| {
+            format!("{}x{} with fx {:.1}, cx {:.1}, cy {:.1}", it.width, it.height, it.fx, it.cx, it.cy)
+        };
+        let reason = format!("`{info}` says {}, colour is {}", shown(view), shown(colour));
+        Err(CameraError::NotAligned { path: self.path.clone(), topic, reason })
+    }
+
+    /// Reads the next image of a topic.
+    fn read(&mut self, stream: usize) -> Result<Option<Picture>, CameraError> {
+        let Some(message) = self.log.next(stream).map_err(self.fault())? else { return Ok(None) };
+        let role = if stream == COLOUR { Role::Colour } else { Role::Depth };
+        let of = self.type_of(message.channel, role)?;
+        let log_time_ns = message.log_time_ns;
+        formats::picture(of, message.data, log_time_ns, &mut self.scratch)
+            .map(Some)
+            .map_err(|reason| self.bad_message(&self.topics[stream], log_time_ns, reason))
+    }
+
+    /// When the oldest image of a topic was taken; `None` at the end.
+    fn first(&mut self, stream: usize) -> Result<Option<u64>, CameraError> {
+        if self.waiting[stream].first.is_none() {
+            self.waiting[stream].first = match self.waiting[stream].second.take() {
+                Some(picture) => Some(picture),
+                None => self.read(stream)?,
+            };
+        }
+        Ok(self.waiting[stream].first.as_ref().map(|picture| picture.stamp_ns))
+    }
+
+    /// When the one after it was taken.
+    fn second(&mut self, stream: usize) -> Result<Option<u64>, CameraError> {
+        if self.waiting[stream].second.is_none() {
+            self.waiting[stream].second = self.read(stream)?;
+        }
+        Ok(self.waiting[stream].second.as_ref().map(|picture| picture.stamp_ns))
+    }
+
+    fn has_depth(&self) -> bool {
+        !self.topics[DEPTH].is_empty()
+    }
+
+    /// The next frame, still encoded; its time stamp, or `None` at the end.
     pub(super) fn next_pair(&mut self) -> Result<Option<u64>, CameraError> {
         loop {
-            match self.step(true)? {
-                Step::Frame { stamp_ns } => return Ok(Some(stamp_ns)),
-                Step::Calibration => {}
-                Step::End => return Ok(None),
+            let colour_ns = self.first(COLOUR)?;
+            if !self.has_depth() {
+                return Ok(colour_ns.map(|stamp_ns| self.found(stamp_ns, None)));
+            }
+            let depth_ns = self.first(DEPTH)?;
+            let (Some(colour_ns), Some(depth_ns)) = (colour_ns, depth_ns) else {
+                return self.end(colour_ns, depth_ns);
+            };
+            let alone = match self.pairing.judge(colour_ns, depth_ns) {
+                Verdict::Pair => None,
+                Verdict::PairUnlessNext(older) => {
+                    let (stream, newer_ns) = match older {
+                        Kind::Colour => (COLOUR, depth_ns),
+                        Kind::Depth => (DEPTH, colour_ns),
+                    };
+                    let next_ns = self.second(stream)?;
+                    let apart_ns = colour_ns.abs_diff(depth_ns);
+                    next_ns.is_some_and(|ns| ns.abs_diff(newer_ns) < apart_ns).then_some(older)
+                }
+                Verdict::Alone(older) => Some(older),
+            };
+            match alone {
+                None => return Ok(Some(self.found(colour_ns, Some(depth_ns)))),
+                Some(Kind::Colour) => self.drop_first(Kind::Colour, colour_ns, Some(depth_ns)),
+                Some(Kind::Depth) => self.drop_first(Kind::Depth, depth_ns, Some(colour_ns)),
+            }
+            if !self.found && self.pairing.waiting() >= MAX_UNPAIRED_AT_START {
+                self.pairing.ended();
+                return Ok(None);
             }
         }
     }
 
-    /// Error that says that the camera's frames are not in the recording.
+    fn drop_first(&mut self, kind: Kind, stamp_ns: u64, other_ns: Option<u64>) {
+        self.pairing.alone(kind, stamp_ns, other_ns);
+        let stream = if kind == Kind::Colour { COLOUR } else { DEPTH };
+        if let Some(picture) = self.waiting[stream].first.take() {
+            self.log.recycle(picture.into_buffer());
+        }
+    }
+
+    fn found(&mut self, colour_ns: u64, depth_ns: Option<u64>) -> u64 {
+        if let Some((colour, depth)) = self.frame.take() {
+            self.log.recycle(colour.into_buffer());
+            depth.into_iter().for_each(|depth| self.log.recycle(depth.into_buffer()));
+        }
+        let [colour, depth] = &mut self.waiting;
+        self.frame = colour.first.take().map(|colour| (colour, depth.first.take()));
+        if let Some(depth_ns) = depth_ns {
+            self.pairing.paired(colour_ns, depth_ns);
+        }
+        self.found = true;
+        self.log.begin_work();
+        colour_ns
+    }
+
+    /// One topic is over: what is left of the other one has no partner.
+    fn end(&mut self, colour_ns: Option<u64>, depth_ns: Option<u64>) -> Result<Option<u64>, CameraError> {
+        for (stream, kind, stamp_ns) in [(COLOUR, Kind::Colour, colour_ns), (DEPTH, Kind::Depth, depth_ns)] {
+            let Some(stamp_ns) = stamp_ns else { continue };
+            self.drop_first(kind, stamp_ns, None);
+            let second = u64::from(self.waiting[stream].second.take().is_some());
+            let left = self.log.count_left(stream).map_err(self.fault())?;
+            self.pairing.left_over(kind, second.saturating_add(left));
+        }
+        self.pairing.ended();
+        Ok(None)
+    }
+
+    /// Error that says why the camera has no frames.
     pub(super) fn no_frames(&self) -> CameraError {
-        let has = |topic: &str| self.found.iter().any(|(found, _)| found == topic);
-        match &self.topics.depth {
-            Some(depth) if has(&self.topics.colour) => self.missing(depth),
-            _ => self.missing(&self.topics.colour),
-        }
-    }
-
-    fn missing(&self, topic: &str) -> CameraError {
-        let found: Vec<_> = self.found.iter().map(|(topic, kind)| format!("{topic} ({kind})")).collect();
-        let found = if found.is_empty() { "no topics".into() } else { found.join(", ") };
-        CameraError::MissingTopic { path: self.path.clone(), topic: topic.into(), found }
-    }
-
-    fn bad_message(&self, topic: &str, reason: String) -> CameraError {
-        CameraError::BadMessage {
+        let unpaired = self.pairing.unpaired();
+        let empty = |stream: usize| CameraError::EmptyTopic {
             path: self.path.clone(),
-            topic: topic.into(),
-            log_time_ns: self.log_time_ns,
-            reason,
+            topic: self.topics[stream].clone(),
+        };
+        if !self.has_depth() || unpaired.colour == 0 {
+            return empty(COLOUR);
         }
+        if unpaired.depth == 0 {
+            return empty(DEPTH);
+        }
+        let [colour, depth] = self.topics.clone();
+        CameraError::NoPartner { path: self.path.clone(), colour, depth, unpaired }
     }
 
-    /// Decodes the pair found last into `frame`.
+    /// Decodes the frame found last into `frame`.
     pub(super) fn decode(&mut self, size: &Intrinsics, frame: &mut Frame) -> Result<(), CameraError> {
-        let (width, height) = (size.width, size.height);
-        frame.width = width;
-        frame.height = height;
-        let colour = if self.raw_colour {
-            expect_size(&self.raw, width, height).and_then(|()| {
-                let bgr = self.raw.encoding == "bgr8";
-                image::copy_colour(&self.raw.data, self.raw.step as usize, width, height, bgr, &mut frame.rgb)
-            })
-        } else {
-            image::decode_jpeg(&self.compressed.data, width, height, &mut frame.rgb)
+        (frame.width, frame.height) = (size.width, size.height);
+        let Some((colour, depth)) = &self.frame else {
+            return Err(CameraError::Missing("decoding before a frame was found"));
         };
-        colour.map_err(|e| self.image_error(&self.topics.colour, e))?;
-        let Some(topic) = &self.topics.depth else {
+        let size_px = [size.width, size.height];
+        pixels::colour(colour, size_px, &mut frame.rgb)
+            .map_err(|e| self.pixel_error(&self.topics[COLOUR], colour, e))?;
+        let Some(depth) = depth else {
             frame.depth_mm.clear();
             frame.depth_mm.resize(size.pixels(), 0);
             return Ok(());
         };
-        expect_size(&self.depth, width, height)
-            .and_then(|()| {
-                let step = self.depth.step as usize;
-                image::copy_depth(&self.depth.data, step, width, height, 1.0, &mut frame.depth_mm)
-            })
-            .map_err(|e| self.image_error(topic, e))
+        let topic = &self.topics[DEPTH];
+        let not_aligned =
+            |reason| CameraError::NotAligned { path: self.path.clone(), topic: topic.clone(), reason };
+        if is_view_of_depth(&depth.frame_id) && depth.frame_id != colour.frame_id {
+            return Err(not_aligned(format!(
+                "its frame is `{}`, colour's is `{}`",
+                quoted(&depth.frame_id),
+                quoted(&colour.frame_id)
+            )));
+        }
+        pixels::depth(depth, size_px, &mut frame.depth_mm).map_err(|e| match e {
+            PixelError::Image(ImageError::Size { width, height, found_width, found_height }) => {
+                not_aligned(format!("it has {found_width}x{found_height} pixels, colour {width}x{height}"))
+            }
+            other => self.pixel_error(topic, depth, other),
+        })
     }
 
-    fn image_error(&self, topic: &str, error: ImageError) -> CameraError {
+    fn pixel_error(&self, topic: &str, picture: &Picture, error: PixelError) -> CameraError {
         match error {
-            ImageError::Size { width, height, found_width, found_height } => CameraError::SizeMismatch {
-                what: format!("{}: topic `{topic}` at {} ns", self.path.display(), self.log_time_ns),
-                width,
-                height,
-                found_width,
-                found_height,
-            },
-            other => self.bad_message(topic, other.to_string()),
-        }
-    }
-
-    fn step(&mut self, images: bool) -> Result<Step, CameraError> {
-        loop {
-            match self.reader.next_event() {
-                None => return Ok(Step::End),
-                Some(Ok(LinearReadEvent::ReadRequest(bytes))) => {
-                    // The hint comes from the file: read in bounded pieces, so that a lie costs no
-                    // memory.
-                    let buffer = self.reader.insert(bytes.min(1 << 20));
-                    let read = self.input.read(buffer).map_err(|e| file_error(&self.path, e))?;
-                    self.reader.notify_read(read);
+            PixelError::Image(ImageError::Size { width, height, found_width, found_height }) => {
+                CameraError::SizeMismatch {
+                    what: format!("{}: topic `{topic}` at {} ns", self.path.display(), picture.log_time_ns),
+                    width,
+                    height,
+                    found_width,
+                    found_height,
                 }
-                Some(Ok(LinearReadEvent::Record { opcode, data })) => {
-                    if !matches!(
-                        opcode,
-                        ::mcap::records::op::SCHEMA
-                            | ::mcap::records::op::CHANNEL
-                            | ::mcap::records::op::MESSAGE
-                    ) {
-                        continue;
-                    }
-                    match ::mcap::parse_record(opcode, data) {
-                        Ok(Record::Schema { header, .. }) => {
-                            self.schemas.insert(header.id, (header.name, header.encoding));
-                        }
-                        Ok(Record::Channel(channel)) => {
-                            if self.roles.contains_key(&channel.id) {
-                                continue;
-                            }
-                            let role = role_of(&self.topics, &self.path, &self.schemas, &channel)?;
-                            let kind = self.schemas.get(&channel.schema_id);
-                            let kind = kind.map_or("no schema", |(name, _)| name);
-                            self.found.push((channel.topic, format!("{kind}, {}", channel.message_encoding)));
-                            self.roles.insert(channel.id, role);
-                        }
-                        Ok(Record::Message { header, data }) => {
-                            let Some(&Some(role)) = self.roles.get(&header.channel_id) else { continue };
-                            if !images && role != Role::Calibration {
-                                continue;
-                            }
-                            let slots = Slots {
-                                compressed: &mut self.compressed,
-                                raw: &mut self.raw,
-                                depth: &mut self.depth,
-                                calibration: &mut self.calibration,
-                            };
-                            self.log_time_ns = header.log_time;
-                            match slots.take(role, &header, &data) {
-                                Ok(stamp_ns) => {
-                                    if let Some(step) = self.pair(role, stamp_ns) {
-                                        return Ok(step);
-                                    }
-                                }
-                                Err(reason) => return Err(self.bad_message(self.topic_of(role), reason)),
-                            }
-                        }
-                        Ok(_) => {}
-                        Err(error) => return self.broken(error),
-                    }
-                }
-                Some(Err(error)) => return self.broken(error),
             }
-        }
-    }
-
-    /// The stream cannot be read on: its end where a truncated file is allowed, else an error.
-    fn broken(&self, error: ::mcap::McapError) -> Result<Step, CameraError> {
-        if self.allow_truncated {
-            return Ok(Step::End);
-        }
-        Err(CameraError::DamagedMcap { path: self.path.clone(), reason: error.to_string() })
-    }
-
-    fn topic_of(&self, role: Role) -> &str {
-        match role {
-            Role::Colour | Role::RawColour => &self.topics.colour,
-            Role::Depth => self.topics.depth.as_deref().unwrap_or_default(),
-            Role::Calibration => &self.topics.calibration,
-        }
-    }
-
-    /// Notes an image; a frame is there when colour and depth have the same time.
-    fn pair(&mut self, role: Role, stamp_ns: u64) -> Option<Step> {
-        match role {
-            Role::Calibration => return Some(Step::Calibration),
-            Role::Depth => self.depth_stamp_ns = Some(stamp_ns),
-            Role::Colour | Role::RawColour => {
-                self.raw_colour = role == Role::RawColour;
-                self.colour_stamp_ns = Some(stamp_ns);
-            }
-        }
-        let colour_ns = self.colour_stamp_ns?;
-        if self.topics.depth.is_some() {
-            let depth_ns = self.depth_stamp_ns?;
-            if colour_ns.abs_diff(depth_ns) > self.pairing_ns {
-                // The older one waits in vain: its partner is not in the recording.
-                if colour_ns < depth_ns {
-                    self.colour_stamp_ns = None;
-                } else {
-                    self.depth_stamp_ns = None;
-                }
-                return None;
-            }
-        }
-        self.colour_stamp_ns = None;
-        self.depth_stamp_ns = None;
-        Some(Step::Frame { stamp_ns: colour_ns })
-    }
-}
-
-/// The messages that a record is decoded into, reused from one to the next.
-struct Slots<'a> {
-    compressed: &'a mut CompressedImage,
-    raw: &'a mut RawImage,
-    depth: &'a mut RawImage,
-    calibration: &'a mut CameraCalibration,
-}
-
-impl Slots<'_> {
-    /// Decodes one message; returns its time stamp (the log time where it has none), or what is
-    /// wrong with it.
-    fn take(self, role: Role, header: &MessageHeader, data: &[u8]) -> Result<u64, String> {
-        fn merge<M: Message>(message: &mut M, data: &[u8]) -> Result<(), String> {
-            // Not `decode`: clearing and merging keeps the buffers.
-            message.clear();
-            message.merge(data).map_err(|e| format!("not a protobuf message of its type: {e}"))
-        }
-        let encoding = |image: &RawImage, accepted: &[&str]| {
-            if accepted.contains(&image.encoding.as_str()) {
-                return Ok(());
-            }
-            Err(format!("encoding is `{}`, expected {}", image.encoding, accepted.join(" or ")))
-        };
-        let stamp: Option<Timestamp> = match role {
-            Role::Colour => {
-                merge(self.compressed, data)?;
-                if !matches!(self.compressed.format.as_str(), "jpeg" | "jpg" | "image/jpeg") {
-                    return Err(format!("format is `{}`, expected jpeg", self.compressed.format));
-                }
-                self.compressed.timestamp
-            }
-            Role::RawColour => {
-                merge(self.raw, data)?;
-                encoding(self.raw, &["rgb8", "bgr8"])?;
-                self.raw.timestamp
-            }
-            Role::Depth => {
-                merge(self.depth, data)?;
-                encoding(self.depth, &["16UC1", "mono16"])?;
-                self.depth.timestamp
-            }
-            Role::Calibration => {
-                merge(self.calibration, data)?;
-                self.calibration.timestamp
-            }
-        };
-        match stamp {
-            None => Ok(header.log_time),
-            Some(stamp) => stamp.to_ns().ok_or_else(|| format!("impossible time stamp {stamp:?}")),
+            PixelError::Image(other) => self.bad_message(topic, picture.log_time_ns, other.to_string()),
+            PixelError::Format(reason) => self.bad_message(topic, picture.log_time_ns, reason),
         }
     }
 }
 
-fn role_of(
-    topics: &Topics,
-    path: &Path,
-    schemas: &HashMap<u16, (String, String)>,
-    channel: &::mcap::records::Channel,
-) -> Result<Option<Role>, CameraError> {
-    let (wanted, expected): (&[(&str, Role)], _) = if channel.topic == topics.colour {
-        (&[(schema::COMPRESSED_IMAGE, Role::Colour), (schema::RAW_IMAGE, Role::RawColour)], COLOUR_TYPES)
-    } else if Some(&channel.topic) == topics.depth.as_ref() {
-        (&[(schema::RAW_IMAGE, Role::Depth)], DEPTH_TYPES)
-    } else if channel.topic == topics.calibration {
-        (&[(schema::CAMERA_CALIBRATION, Role::Calibration)], CALIBRATION_TYPES)
-    } else {
-        return Ok(None);
-    };
-    let name = schemas.get(&channel.schema_id).map_or("without a schema", |(name, _)| name);
-    let role = wanted.iter().find(|(wanted, _)| *wanted == name && channel.message_encoding == "protobuf");
-    match role {
-        Some((_, role)) => Ok(Some(*role)),
-        None => Err(CameraError::WrongType {
-            path: path.into(),
-            topic: channel.topic.clone(),
-            expected,
-            found: format!("{name}, {}", channel.message_encoding),
-        }),
+/// Whether a frame's name is that of the imager that measures depth, as camera drivers name it:
+/// aligned depth is in the frame of colour.
+fn is_view_of_depth(frame_id: &str) -> bool {
+    ["depth_optical_frame", "infra1_optical_frame", "depth_camera_link"]
+        .iter()
+        .any(|name| frame_id.ends_with(name))
+}
+
+fn wrong_type(path: &Path, channel: &contents::Channel, role: Role) -> CameraError {
+    let name = if channel.schema.is_empty() { "without a schema" } else { &channel.schema };
+    CameraError::WrongType {
+        path: path.into(),
+        topic: channel.topic.clone(),
+        expected: role.expected(),
+        found: format!("{}, {}", quoted(name), quoted(&channel.encoding)),
     }
-}
-
-fn new_reader() -> LinearReader {
-    LinearReader::new_with_options(
-        LinearReaderOptions::default()
-            .with_validate_chunk_crcs(true)
-            .with_record_length_limit(MAX_RECORD_BYTES),
-    )
-}
-
-fn expect_size(raw: &RawImage, width: u32, height: u32) -> Result<(), ImageError> {
-    if (raw.width, raw.height) == (width, height) {
-        return Ok(());
-    }
-    Err(ImageError::Size { width, height, found_width: raw.width, found_height: raw.height })
-}
-
-fn file_error(path: &Path, source: std::io::Error) -> CameraError {
-    CameraError::File { path: path.into(), source }
 }
 
 /// Checks the magic bytes at both ends.
 fn check_ends<R: Read + Seek>(input: &mut R, path: &Path, allow_truncated: bool) -> Result<(), CameraError> {
-    let file = |e| file_error(path, e);
+    let file = |source| CameraError::File { path: path.into(), source };
     let mut start = Vec::with_capacity(8);
     input.seek(SeekFrom::Start(0)).map_err(file)?;
     input.by_ref().take(8).read_to_end(&mut start).map_err(file)?;
@@ -442,6 +422,5 @@ fn check_ends<R: Read + Seek>(input: &mut R, path: &Path, allow_truncated: bool)
     if end != ::mcap::MAGIC && !allow_truncated {
         return Err(CameraError::Truncated { path: path.into(), bytes });
     }
-    input.seek(SeekFrom::Start(0)).map_err(file)?;
     Ok(())
 }

@@ -7,7 +7,10 @@ mod standin;
 
 mod acquire_path;
 mod arrival;
+mod bombs;
 mod feed;
+mod made;
+mod pairs;
 mod realsense;
 mod recording;
 mod synthetic;

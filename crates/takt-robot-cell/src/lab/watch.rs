@@ -73,7 +73,9 @@ impl Watch {
     pub(super) fn so_far(&self, cell: &Cell, names: &[String], most_link_losses: u64) -> Vec<String> {
         let delivers = |feed: &CameraFeed| feed.status() != FeedStatus::Starting;
         let feeds = cell.feeds().iter().zip(names).zip(&self.ended).filter(|((feed, _), _)| delivers(feed));
-        let cameras = feeds.filter_map(|((feed, name), ended)| camera(feed, name, *ended));
+        let cameras = feeds.flat_map(|((feed, name), ended)| {
+            camera(feed, name, *ended).into_iter().chain(without_partner(feed, name))
+        });
         self.link_lost(most_link_losses).into_iter().chain(cameras).collect()
     }
 
@@ -89,12 +91,19 @@ impl Watch {
         let mut reported: Vec<String> = self.link_lost(most_link_losses).into_iter().collect();
         for ((feed, name), ended) in cell.feeds().iter().zip(names).zip(&self.ended) {
             reported.extend(camera(feed, name, *ended));
+            reported.extend(without_partner(feed, name));
         }
         if self.events_left_out > 0 {
             self.events.push(format!("and {} more events", self.events_left_out));
         }
         reported
     }
+}
+
+/// Images that a recording has and that were no frames. They are in the counts of dropped frames;
+/// this is why.
+fn without_partner(feed: &CameraFeed, name: &str) -> Option<String> {
+    feed.unpaired().map(|unpaired| format!("camera {name}: {unpaired}"))
 }
 
 fn camera(feed: &CameraFeed, name: &str, ended: bool) -> Option<String> {
