@@ -2,8 +2,9 @@
 //! panic.
 //!
 //! The MCAP magic is put in front, so that the fuzzer need not find it; the first byte chooses the
-//! options. Seeds: files written by the recorder, without their first eight bytes and with a byte
-//! in front.
+//! options. Seeds: files written by the recorder and by others (ROS 2 in CDR, Foxglove in JSON and
+//! PNG, without chunks and without an index), without their first eight bytes and with a byte in
+//! front.
 #![no_main]
 
 use std::io::Cursor;
@@ -16,7 +17,9 @@ const MAGIC: &[u8] = b"\x89MCAP0\r\n";
 
 fuzz_target!(|data: &[u8]| {
     let Some((&options, data)) = data.split_first() else { return };
-    let mut config = ReplayConfig::new("fuzz.mcap", "/cam0");
+    // The prefixes of the seeds.
+    let topic = ["/cam0", "/camera", "/c"][usize::from(options >> 4) % 3];
+    let mut config = ReplayConfig::new("fuzz.mcap", topic);
     config.allow_truncated = options & 1 != 0;
     config.looped = options & 2 != 0;
     config.color_only = options & 4 != 0;

@@ -207,3 +207,67 @@ fn a_message_beyond_the_limit_is_no_damage() {
     let error = limit(file(&chunk(records.len() as u64 + length, "zstd", &packed)));
     assert!(error.contains("130.0 MiB, more than the limit of 128.0 MiB"), "{error}");
 }
+
+/// Bytes of memory that the process has held at most.
+fn most_resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse().unwrap()
+}
+
+/// Colour of the whole time, then depth of the whole time, in one chunk of 2 GB.
+#[test]
+#[ignore = "decompresses 6 GB"]
+fn a_chunk_of_gigabytes_is_replayed_without_holding_it() {
+    let (width, height, frames) = (1280u32, 720u32, 440u64);
+    let image = |encoding: &str, bytes: u32, number: u64| {
+        let mut message = vec![0, 1, 0, 0, 1, 0, 0, 0];
+        message.extend_from_slice(&(number as u32 * 1_000_000).to_le_bytes());
+        message.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+        message.extend_from_slice(&height.to_le_bytes());
+        message.extend_from_slice(&width.to_le_bytes());
+        message.extend_from_slice(&text(&format!("{encoding}\0")));
+        message.push(0);
+        message.resize(message.len().next_multiple_of(4), 0);
+        message.extend_from_slice(&(width * bytes).to_le_bytes());
+        message.extend_from_slice(&(width * height * bytes).to_le_bytes());
+        // Noise in front, so that the file is no bomb.
+        let noise = (0..40_000u64).map(|n| {
+            let mixed = (n + 40_000 * number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (mixed >> 56) as u8
+        });
+        message.extend(noise);
+        message.resize(message.len() - 40_000 + (width * height * bytes) as usize, number as u8);
+        message
+    };
+    let mut records = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    let mut length = 0;
+    let mut put = |bytes: &[u8]| {
+        length += bytes.len() as u64;
+        std::io::Write::write_all(&mut records, bytes).unwrap();
+    };
+    put(&channels());
+    for (channel, encoding, bytes) in [(1u16, "rgb8", 3), (2, "16UC1", 2)] {
+        for number in 0..frames {
+            let mut record = message(channel, &image(encoding, bytes, number));
+            record[15..23].copy_from_slice(&number.to_le_bytes());
+            put(&record);
+        }
+    }
+    let bytes = file(&chunk(length, "zstd", &records.finish().unwrap()));
+    assert!(length > 2_000_000_000);
+    let mut config = ReplayConfig::new("large.mcap", "/c");
+    config.intrinsics = Some(Intrinsics { width, height, fx: 900.0, fy: 900.0, cx: 640.0, cy: 360.0 });
+    let before = most_resident_kib();
+    let mut reader = FrameReader::new(Cursor::new(bytes), &config).unwrap();
+    let mut frame = Frame::new(1, 1);
+    for number in 0..frames {
+        assert!(reader.read(&mut frame).unwrap(), "{number}");
+        assert_eq!((frame.rgb.last(), frame.sequence), (Some(&(number as u8)), number + 1));
+    }
+    assert!(!reader.read(&mut frame).unwrap());
+    let held_mib = (most_resident_kib() - before) >> 10;
+    assert!(held_mib < 500, "{held_mib} MiB");
+    eprintln!("{held_mib} MiB held for {} MiB of images", length >> 20);
+}

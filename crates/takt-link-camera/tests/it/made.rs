@@ -183,7 +183,7 @@ fn what_cannot_be_depth_of_the_colour_image_is_refused() {
 }
 
 #[test]
-fn depth_of_another_moment_is_told_from_a_missing_topic() {
+fn depth_of_another_moment_is_no_missing_topic() {
     let folder = unpacked();
     let mut config = ros(folder.path(), "ros2-depth-late");
     let error = read_all(&config).unwrap_err().to_string();
@@ -305,4 +305,79 @@ fn records_that_nobody_asked_for_have_no_limit() {
     file.write_all(&original[original.len() - 8..]).unwrap();
     drop(file);
     check(&ReplayConfig::new(&path, "/c"), Colour::Exact, 0);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
+
+    /// Damaged bytes anywhere in any of the files, with and without the checksum that would find
+    /// them: an error or fewer frames, never a panic, never without end.
+    #[test]
+    fn damage_of_what_others_wrote_never_panics(
+        which in proptest::prelude::any::<proptest::sample::Index>(),
+        at in proptest::collection::vec((0.0f64..1.0, proptest::prelude::any::<u8>()), 1..6),
+        keep in 0.0f64..1.0,
+        (truncated, ends) in (proptest::prelude::any::<bool>(), proptest::prelude::any::<bool>()),
+    ) {
+        static FILES: std::sync::OnceLock<Vec<Vec<u8>>> = std::sync::OnceLock::new();
+        let files = FILES.get_or_init(|| {
+            let folder = unpacked();
+            let paths = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+            let mut paths: Vec<_> = paths.collect();
+            paths.sort();
+            paths.iter().map(|path| fs::read(path).unwrap()).collect()
+        });
+        let mut bytes = files[which.index(files.len())].clone();
+        for (place, value) in at {
+            // Definitions lie at the beginning, indexes at the end.
+            let place = if ends { 1.0 - place * place * place } else { place * place };
+            let index = ((place * bytes.len() as f64) as usize).min(bytes.len() - 1);
+            bytes[index] = value;
+        }
+        without_summary_crc(&mut bytes);
+        if truncated {
+            bytes.truncate((keep * bytes.len() as f64) as usize);
+        }
+        for topic in ["/c", "/camera"] {
+            let mut config = ReplayConfig::new("damaged.mcap", topic);
+            config.allow_truncated = truncated;
+            if let Ok(mut reader) = FrameReader::new(std::io::Cursor::new(&bytes), &config) {
+                let mut frame = Frame::new(1, 1);
+                for _ in 0..100 {
+                    if !matches!(reader.read(&mut frame), Ok(true)) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A recording that was cut off anywhere is replayed up to there, whatever its indexes.
+#[test]
+fn what_others_wrote_and_was_cut_off_is_replayed_to_its_end() {
+    let folder = unpacked();
+    for name in ["ros2-rgb8", "ros2-messages-compressed", "mcap-no-index", "mcap-no-chunks", "mcap-by-topic"]
+    {
+        let whole = fs::read(of(folder.path(), name)).unwrap();
+        let prefix = if name.starts_with("ros2") { "/camera" } else { "/c" };
+        let mut config = ReplayConfig::new("cut.mcap", prefix);
+        config.allow_truncated = true;
+        let mut counts = Vec::new();
+        for part in 0..=24 {
+            let cut = &whole[..whole.len() * part / 24];
+            let mut frame = Frame::new(1, 1);
+            let mut count = 0;
+            if let Ok(mut reader) = FrameReader::new(std::io::Cursor::new(cut), &config) {
+                while reader.read(&mut frame).unwrap() {
+                    assert_eq!(frame.depth_mm[1], depth_mm(count, 1), "{name} at {part}/24");
+                    count += 1;
+                }
+            }
+            counts.push(count);
+        }
+        assert!(counts.is_sorted() && counts[24] == FRAMES, "{name}: {counts:?}");
+        // Depth comes last there; elsewhere a cut in the middle leaves frames.
+        assert!(name == "mcap-by-topic" || counts[..24].iter().any(|count| *count > 0), "{name}: {counts:?}");
+    }
 }

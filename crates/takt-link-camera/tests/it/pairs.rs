@@ -179,7 +179,7 @@ fn stamps_far_apart_say_that_no_key_helps() {
 }
 
 #[test]
-fn a_topic_without_messages_is_told_from_one_without_partners() {
+fn a_topic_without_messages_is_another_error_than_one_without_partners() {
     let images: Vec<Image> = pairs(10).into_iter().filter(|i| !i.0).collect();
     let error = FrameReader::new(Cursor::new(file(&images, None, None)), &config(5.0, false)).err().unwrap();
     assert!(matches!(&error, CameraError::EmptyTopic { topic, .. } if topic == "/c/depth"), "{error}");

@@ -45,6 +45,7 @@ mod manager;
 mod otlp;
 mod placement;
 mod query;
+mod recordings;
 mod refusals;
 mod registry;
 mod resume;
