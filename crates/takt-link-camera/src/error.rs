@@ -21,7 +21,8 @@ pub enum CameraError {
     /// The file does not start like an MCAP file.
     #[error(
         "{path}: not an MCAP file: it starts with {found:02x?}, expected the magic bytes \
-         89 4d 43 41 50 30 0d 0a"
+         89 4d 43 41 50 30 0d 0a{}",
+        conversion(.found)
     )]
     NotMcap {
         /// The file.
@@ -228,6 +229,20 @@ pub enum CameraError {
     /// The driver thread could not be started.
     #[error("cannot start the camera thread: {0}")]
     Thread(std::io::Error),
+}
+
+/// How to make an MCAP file of another kind of recording, by the first bytes of that.
+fn conversion(found: &[u8]) -> &'static str {
+    match found {
+        b"SQLite f" => {
+            "; this is SQLite storage of ROS 2: ros2 bag convert, or rosbags-convert --dst-storage mcap"
+        }
+        b"#ROSBAG " => "; this is a bag of ROS 1: rosbags-convert --dst-storage mcap",
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            "; this is a file compressed with zstd: decompress it first (zstd -d)"
+        }
+        _ => "",
+    }
 }
 
 impl CameraError {

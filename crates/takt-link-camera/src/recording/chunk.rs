@@ -90,8 +90,8 @@ pub(super) struct Head {
     pub offset: u64,
 }
 
-/// The decompressed records of a chunk. Not a boxed `Read`: that would keep the file's own type from
-/// being a borrowed one.
+/// The decompressed records of a chunk. Not a boxed `Read`: that would keep the file's own type
+/// from being a borrowed one.
 enum Records<R> {
     Plain(BufReader<Section<R>>),
     Zstd(Box<zstd::Decoder<'static, BufReader<Section<R>>>>),

@@ -123,8 +123,8 @@ impl<R: Read + Seek> Log<R> {
         self.contents.definitions.channel(id)
     }
 
-    /// Reads definitions until `enough` or until all are known. A file with a summary lists them; in
-    /// another one they lie in its chunks.
+    /// Reads definitions until `enough` or until all are known. A file with a summary lists them;
+    /// in another one they lie in its chunks.
     pub(super) fn define(&mut self, enough: impl Fn(&Definitions) -> bool) -> Result<(), Fault> {
         if self.contents.lists_channels {
             return Ok(());

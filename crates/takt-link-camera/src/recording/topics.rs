@@ -82,8 +82,8 @@ pub(super) fn present(names: &[String], definitions: &Definitions) -> Option<Str
     names.iter().find(has).cloned()
 }
 
-/// Where ROS 2 publishes the calibration of an image topic: beside it, whatever transport compresses
-/// it.
+/// Where ROS 2 publishes the calibration of an image topic: beside it, whatever transport
+/// compresses it.
 pub(super) fn camera_info(topic: &str) -> Option<String> {
     let raw = ["/compressed", "/compressedDepth"].iter().find_map(|transport| topic.strip_suffix(transport));
     let (folder, _) = raw.unwrap_or(topic).rsplit_once('/')?;

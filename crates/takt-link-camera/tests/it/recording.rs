@@ -255,6 +255,13 @@ fn foreign_bytes_are_refused_by_name() {
     };
     assert!(text(b"#ROSBAG V2.0\n").contains("not an MCAP file: it starts with [23, 52, 4f"));
     assert!(text(b"").contains("not an MCAP file"));
+    for (bytes, way_out) in [
+        (&b"SQLite format 3\0"[..], "ros2 bag convert"),
+        (b"#ROSBAG V2.0\n", "rosbags-convert"),
+        (b"\x28\xb5\x2f\xfd\0\0\0\0", "zstd -d"),
+    ] {
+        assert!(text(bytes).contains(way_out));
+    }
     let missing = FrameReader::open(&ReplayConfig::new("/not/there.mcap", "/cam0")).err().unwrap();
     assert!(missing.to_string().starts_with("/not/there.mcap: No such file"), "{missing}");
 }

@@ -29,16 +29,18 @@ fn case(folder: &tempfile::TempDir, name: &str, changes: &[(&str, &str)]) -> Pat
 
 /// What a run of four seconds says of its camera.
 fn summary(robot: &PathBuf, runs: &tempfile::TempDir) -> Value {
-    let output = run(["run", robot.to_str().unwrap(), "--seconds", "4", "--view", "none", "--json", "--runs"])
-        .arg(runs.path())
-        .output()
-        .unwrap();
+    let output =
+        run(["run", robot.to_str().unwrap(), "--seconds", "4", "--view", "none", "--json", "--runs"])
+            .arg(runs.path())
+            .output()
+            .unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", takt::stderr(&output)))
 }
 
 fn frames(summary: &Value) -> [u64; 2] {
     let camera = &summary["per_camera"][0];
-    let unjudged = camera["unjudged"].as_object().map_or(0, |counts| counts.values().filter_map(Value::as_u64).sum());
+    let unjudged =
+        camera["unjudged"].as_object().map_or(0, |counts| counts.values().filter_map(Value::as_u64).sum());
     [camera["frames"].as_u64().unwrap() + unjudged, camera["dropped"].as_u64().unwrap()]
 }
 
@@ -50,7 +52,10 @@ fn imagers_that_are_not_synchronised_are_refused_with_the_key_and_the_distance()
         .arg(folder.path().join("runs"))
         .output()
         .unwrap();
-    has(&refusal(&output), &["pairing_ms = 5 ", "20 ms apart", "set a greater pairing_ms", "pairing_ms = 25"]);
+    has(
+        &refusal(&output),
+        &["pairing_ms = 5 ", "20 ms apart", "set a greater pairing_ms", "pairing_ms = 25"],
+    );
 }
 
 #[test]
