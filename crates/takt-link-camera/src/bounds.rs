@@ -58,19 +58,41 @@ impl CameraConfig {
     }
 }
 
-/// Size, focal lengths and a principal point that lies within the image, give or take as much
-/// again.
+/// Intrinsics of a configuration: images that resolve somebody, and what
+/// [`Intrinsics::check`] asks for.
 fn intrinsics(it: &Intrinsics) -> Result<(), SettingError> {
-    let (width, height) = (f64::from(it.width), f64::from(it.height));
     all_within(
         "intrinsics.",
         &[
-            ("width", width, LEAST_SIZE.0, GREATEST_SIDE),
-            ("height", height, LEAST_SIZE.1, GREATEST_SIDE),
-            ("fx", it.fx, FOCAL_RATIO.0 * width, FOCAL_RATIO.1 * width),
-            ("fy", it.fy, FOCAL_RATIO.0 * height, FOCAL_RATIO.1 * height),
-            ("cx", it.cx, -width, 2.0 * width),
-            ("cy", it.cy, -height, 2.0 * height),
+            ("width", it.width.into(), LEAST_SIZE.0, GREATEST_SIDE),
+            ("height", it.height.into(), LEAST_SIZE.1, GREATEST_SIDE),
         ],
-    )
+    )?;
+    it.check()
+}
+
+impl Intrinsics {
+    /// Checks that a camera with this image can have these numbers, wherever they come from: every
+    /// distance is computed with them.
+    ///
+    /// # Errors
+    /// Names the number, its value and what is accepted.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let (width, height) = (f64::from(self.width), f64::from(self.height));
+        all_within(
+            "intrinsics.",
+            &[
+                ("width", width, 1.0, GREATEST_SIDE),
+                ("height", height, 1.0, GREATEST_SIDE),
+                // A field of view of 2 to 170 degrees.
+                ("fx", self.fx, FOCAL_RATIO.0 * width, FOCAL_RATIO.1 * width),
+                ("fy", self.fy, FOCAL_RATIO.0 * height, FOCAL_RATIO.1 * height),
+                // Within the image, whose first pixel has its middle at 0.
+                ("cx", self.cx, -0.5, width - 0.5),
+                ("cy", self.cy, -0.5, height - 0.5),
+            ],
+        )?;
+        // Pixels of sensors are square; binning in one direction doubles one side.
+        within("intrinsics.fx / intrinsics.fy", self.fx / self.fy, 0.5, 2.0)
+    }
 }

@@ -37,7 +37,7 @@ pub fn open(
     config: &CameraConfig,
     surroundings: Option<Surroundings>,
 ) -> Result<Box<dyn Camera>, CameraError> {
-    Ok(match config {
+    let camera: Box<dyn Camera> = match config {
         CameraConfig::Replay(replay) => Box::new(crate::recording::ReplayCamera::open(replay)?),
         CameraConfig::Synthetic(synthetic) => {
             let around = surroundings.ok_or(CameraError::Missing(
@@ -55,5 +55,8 @@ pub fn open(
         CameraConfig::Realsense(_) => {
             return Err(CameraError::NotBuilt { backend: "realsense", feature: "realsense" });
         }
-    })
+    };
+    // Whatever said them: a recording, the library, a configuration.
+    camera.intrinsics().check()?;
+    Ok(camera)
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::block::Block;
 use super::flaws::Flaws;
 use super::solid::Solid;
 use super::texture::LOOKS;
@@ -100,6 +101,9 @@ pub struct SceneConfig {
     /// Round bodies that stand still: a post, a hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub solids: Vec<Solid>,
+    /// Boxes that stand still: a pallet, a cabinet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<Block>,
 }
 
 fn default_side() -> [f64; 2] {
@@ -120,6 +124,7 @@ impl Default for SceneConfig {
             ceiling_m: default_ceiling_m(),
             people: vec![PersonConfig::walking(0, &[[5.0, 0.5], [0.9, 0.5]])],
             solids: Vec::new(),
+            blocks: Vec::new(),
         }
     }
 }
@@ -219,6 +224,14 @@ impl SceneConfig {
                 solid.is_valid(),
                 || format!("{solid:?}"),
                 "expected ends within -1000 to 1000 and a radius of 0.0001 to 100",
+            )?;
+        }
+        for block in &self.blocks {
+            expect(
+                "blocks",
+                block.is_valid(),
+                || format!("{block:?}"),
+                "expected corners within -1000 to 1000, min_m below max_m on every axis",
             )?;
         }
         for person in &self.people {

@@ -63,6 +63,29 @@ pub enum LensEventKind {
         /// Width and height, metres. An open hand is 0.10 by 0.18.
         size_m: [f64; 2],
     },
+    /// A board: flat and upright, with depth, as a hand is but for its looks.
+    Board {
+        /// Distance from the lens along the optical axis, metres.
+        distance_m: f64,
+        /// Its middle, to the right and down, metres.
+        at_m: [f64; 2],
+        /// Width and height, metres.
+        size_m: [f64; 2],
+    },
+    /// A cloth that hangs in folds of 4 cm, with depth.
+    Cloth {
+        /// Distance of its middle from the lens along the optical axis, metres.
+        distance_m: f64,
+        /// Its middle, to the right and down, metres.
+        at_m: [f64; 2],
+        /// Width and height, metres.
+        size_m: [f64; 2],
+    },
+    /// Every depth is multiplied: the scale of another model, inches for centimetres.
+    Scale {
+        /// The factor, 0.001 to 1000.
+        factor: f64,
+    },
     /// Light that blinds the sensor: white, and no depth, from the left over this share of the
     /// width.
     Glare {
@@ -89,8 +112,10 @@ impl Flaws {
             within("flaws.events.from_s", event.from_s, 0.0, 1e9, "expected 0 to 1000000000")?;
             within("flaws.events.to_s", event.to_s, event.from_s, 1e9, "expected from_s to 1000000000")?;
             match event.what {
-                LensEventKind::Hand { distance_m, at_m, size_m } => expect(
-                    "flaws.events.what.hand",
+                LensEventKind::Hand { distance_m, at_m, size_m }
+                | LensEventKind::Board { distance_m, at_m, size_m }
+                | LensEventKind::Cloth { distance_m, at_m, size_m } => expect(
+                    "flaws.events.what.hand, board, cloth",
                     (0.005..=10.0).contains(&distance_m)
                         && at_m.iter().all(|v| v.abs() <= 10.0)
                         && size_m.iter().all(|v| (0.001..=10.0).contains(v)),
@@ -99,6 +124,9 @@ impl Flaws {
                 )?,
                 LensEventKind::Glare { share } => {
                     within("flaws.events.what.glare.share", share, 0.0, 1.0, "expected 0 to 1")?;
+                }
+                LensEventKind::Scale { factor } => {
+                    within("flaws.events.what.scale.factor", factor, 0.001, 1000.0, "expected 0.001 to 1000")?
                 }
                 LensEventKind::Covered | LensEventKind::Saturated => {}
             }
@@ -143,6 +171,17 @@ impl Flaws {
         let time_s = scene_ns as f64 * 1e-9;
         for event in self.events.iter().filter(|event| (event.from_s..event.to_s).contains(&time_s)) {
             let (width, height) = (frame.width as usize, frame.height as usize);
+            if let LensEventKind::Scale { factor } = event.what {
+                // The library counts in its own units: what it cannot write is the greatest number.
+                for depth in &mut frame.depth_mm {
+                    *depth = (f64::from(*depth) * factor).min(65_535.0) as u16;
+                }
+                continue;
+            }
+            // Folds: a wave of the depth across the picture.
+            let folds_mm = if matches!(event.what, LensEventKind::Cloth { .. }) { 20.0 } else { 0.0 };
+            // A hand is there for some frames; of what stays, a picture without noise looks frozen.
+            let stays = matches!(event.what, LensEventKind::Cloth { .. } | LensEventKind::Board { .. });
             let mut paint =
                 |[left, top, right, bottom]: [usize; 4], grey: u8, mm: Option<f32>, fixed: u16| {
                     for row in top..bottom {
@@ -151,14 +190,23 @@ impl Flaws {
                             let shade = if mm.is_some() { (column * 7 + row * 3) as u8 & 31 } else { 0 };
                             frame.rgb[pixel * 3..pixel * 3 + 3].fill(grey.saturating_add(shade));
                             match mm {
-                                Some(mm) => near(&mut random, &mut frame.depth_mm[pixel], mm),
+                                Some(mm) => {
+                                    let fold_mm = (column as f32 * 0.15 + row as f32 * 0.01).sin() * folds_mm;
+                                    let noise_mm = if stays { (random.bits() & 1) as f32 } else { 0.0 };
+                                    if stays {
+                                        frame.rgb[pixel * 3 + 1] ^= noise_mm as u8;
+                                    }
+                                    near(&mut random, &mut frame.depth_mm[pixel], mm + fold_mm + noise_mm);
+                                }
                                 None => frame.depth_mm[pixel] = fixed,
                             }
                         }
                     }
                 };
             match event.what {
-                LensEventKind::Hand { distance_m, at_m, size_m } => {
+                LensEventKind::Hand { distance_m, at_m, size_m }
+                | LensEventKind::Board { distance_m, at_m, size_m }
+                | LensEventKind::Cloth { distance_m, at_m, size_m } => {
                     let side = |axis: usize, sign: f64, f: f64, c: f64, size: usize| {
                         let at = (at_m[axis] + sign * size_m[axis] / 2.0) / distance_m * f + c;
                         at.round().clamp(0.0, size as f64) as usize
@@ -175,6 +223,7 @@ impl Flaws {
                 LensEventKind::Glare { share } => {
                     paint([0, 0, (share * width as f64) as usize, height], 255, None, 0);
                 }
+                LensEventKind::Scale { .. } => {}
                 LensEventKind::Covered => paint([0, 0, width, height], 4, None, 0),
                 LensEventKind::Saturated => paint([0, 0, width, height], 255, None, u16::MAX),
             }

@@ -6,6 +6,7 @@
 //! configured); and [`Scene::truth`] says by independent ray casting which pixels belong to whom
 //! and how near everyone is.
 
+mod block;
 mod camera;
 mod config;
 mod flaws;
@@ -15,6 +16,7 @@ mod solid;
 mod texture;
 mod truth;
 
+pub use block::Block;
 pub use camera::SyntheticCamera;
 pub use config::{PersonConfig, SceneConfig, SyntheticConfig};
 pub use flaws::{Flaws, LensEvent, LensEventKind};

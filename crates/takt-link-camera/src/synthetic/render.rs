@@ -10,7 +10,6 @@ use takt_rt::random::SplitMix64;
 use super::config::SyntheticConfig;
 use super::flaws::Flaws;
 use super::scene::{Billboard, Person, Room, Scene};
-use super::solid::Solid;
 use crate::{Frame, Intrinsics};
 
 /// Renders the frames of one camera.
@@ -77,7 +76,16 @@ impl Renderer {
             }
         }
         for solid in scene.solids() {
-            self.draw_solid(solid, camera_in_base, &mut frame.rgb);
+            let bounds = solid.bounds(&self.intrinsics, camera_in_base);
+            self.draw_body(bounds, camera_in_base, &mut frame.rgb, |eye, ray| {
+                solid.meet(eye, ray).map(|t| (t, solid.shade(&(eye + ray * t))))
+            });
+        }
+        for block in &scene.blocks {
+            let bounds = block.bounds(&self.intrinsics, camera_in_base);
+            self.draw_body(bounds, camera_in_base, &mut frame.rgb, |eye, ray| {
+                block.meet(eye, ray).map(|(t, side)| (t, block.shade(&(eye + ray * t), side)))
+            });
         }
         self.write_depth(frame);
         if !self.flaws.is_empty() {
@@ -91,8 +99,15 @@ impl Renderer {
         }
     }
 
-    fn draw_solid(&mut self, solid: &Solid, camera_in_base: &Isometry3<f64>, rgb: &mut [u8]) {
-        let Some([left, top, right, bottom]) = solid.bounds(&self.intrinsics, camera_in_base) else { return };
+    /// Draws a body within its bounds: how far along a ray it is met, and its colour there.
+    fn draw_body(
+        &mut self,
+        bounds: Option<[usize; 4]>,
+        camera_in_base: &Isometry3<f64>,
+        rgb: &mut [u8],
+        meet: impl Fn(&Point3<f64>, &Vector3<f64>) -> Option<(f64, [u8; 3])>,
+    ) {
+        let Some([left, top, right, bottom]) = bounds else { return };
         let width = self.intrinsics.width as usize;
         let eye = Point3::from(camera_in_base.translation.vector);
         let step = self.direction(camera_in_base, 1.0, 0.0) - self.direction(camera_in_base, 0.0, 0.0);
@@ -100,12 +115,12 @@ impl Renderer {
             let first = self.direction(camera_in_base, 0.0, row as f64);
             for column in left..right {
                 let ray = first + step * column as f64;
-                let Some(t) = solid.meet(&eye, &ray) else { continue };
+                let Some((t, colour)) = meet(&eye, &ray) else { continue };
                 let pixel = row * width + column;
                 let behind = self.depth_m[pixel];
                 if behind == 0.0 || t < f64::from(behind.abs()) {
                     self.depth_m[pixel] = t as f32;
-                    rgb[pixel * 3..pixel * 3 + 3].copy_from_slice(&solid.shade(&(eye + ray * t)));
+                    rgb[pixel * 3..pixel * 3 + 3].copy_from_slice(&colour);
                 }
             }
         }

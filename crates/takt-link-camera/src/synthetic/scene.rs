@@ -2,6 +2,7 @@
 
 use nalgebra::{Point3, Vector3};
 
+use super::block::Block;
 use super::config::{PersonConfig, SceneConfig};
 use super::solid::Solid;
 use super::texture::Texture;
@@ -13,6 +14,7 @@ pub struct Scene {
     pub(super) room: Room,
     pub(super) people: Vec<Person>,
     still: Vec<Solid>,
+    pub(super) blocks: Vec<Block>,
     moving: Vec<Solid>,
 }
 
@@ -57,7 +59,8 @@ impl Scene {
         };
         let people = config.people.iter().map(Person::new).collect();
         // Room for an arm: nothing is allocated per frame.
-        Ok(Self { room, people, still: config.solids.clone(), moving: Vec::with_capacity(64) })
+        let (still, blocks) = (config.solids.clone(), config.blocks.clone());
+        Ok(Self { room, people, still, blocks, moving: Vec::with_capacity(64) })
     }
 
     /// Sets the bodies of this moment anew, beside those that always stand in the scene. What

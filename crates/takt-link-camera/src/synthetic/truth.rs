@@ -66,6 +66,11 @@ impl Scene {
                     seen = (t, None);
                 }
             }
+            for block in &self.blocks {
+                if let Some((t, _)) = block.meet(&eye, &ray).filter(|(t, _)| *t < seen.0) {
+                    seen = (t, None);
+                }
+            }
             let (t, Some(person)) = seen else { continue };
             let truth = &mut all[person];
             truth.mask[pixel] = true;
