@@ -1,5 +1,6 @@
-//! Cost of geometry, with and without holes in the depth image: microseconds of processor time per
-//! frame of 640x480.
+//! Cost of geometry, with and without holes in the depth image, and of looking for hidden places:
+//! microseconds of processor time per frame of 640x480. Both halves of a pair look at the same
+//! frames in turn.
 //!
 //! `cargo run --release -p takt-perception --example geometry_cost`
 
@@ -32,6 +33,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let intrinsics = Intrinsics { width: 640, height: 480, fx: 460.0, fy: 460.0, cx: 319.5, cy: 239.5 };
     let engine = Engine::open(&config.engine)?;
     let mut perception = Perception::new(&config, 0, intrinsics, &engine, None)?;
+    // A zone of a millimetre has no places.
+    config.unseen.within_m = Some(1e-3);
+    let mut without = Perception::new(&config, 0, intrinsics, &engine, None)?;
     // 2 m behind the tool, looking at it.
     let pose = FramePose::new(Isometry3::translation(0.0, 0.0, -2.0), Isometry3::identity());
     let mut dice = 1u32;
@@ -39,31 +43,56 @@ fn main() -> Result<(), Box<dyn Error>> {
         dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         dice >> 8
     };
-    println!("scene                      median   p99   (us of processor time per frame, {FRAMES} frames)");
-    for (name, random, hole_rows) in [
-        ("no hole", 0, 0),
-        ("5 % random holes", 5, 0),
-        ("20 % random holes", 20, 0),
-        ("a hole of 10 %", 0, 48),
-        ("a hole of 69 %", 0, 331),
+    println!(
+        "scene                      median   p99   without a zone: median   p99   (us, {FRAMES} frames)"
+    );
+    for (name, random, hole_rows, near_rows) in [
+        ("no hole", 0, 0, 0),
+        ("5 % random holes", 5, 0, 0),
+        ("20 % random holes", 20, 0, 0),
+        ("a hole of 10 %", 0, 48, 0),
+        ("a hole of 69 %", 0, 331, 0),
+        ("a board over a half", 0, 0, 240),
+        ("a board over all", 0, 0, 480),
     ] {
         let mut frame = Frame::new(640, 480);
         frame.rgb.iter_mut().for_each(|value| *value = roll() as u8);
         for (pixel, depth) in frame.depth_mm.iter_mut().enumerate() {
             let hole = roll() % 100 < random || pixel / 640 < hole_rows;
-            *depth = if hole { 0 } else { 8_000 };
+            let near = pixel / 640 < near_rows;
+            *depth = if hole {
+                0
+            } else if near {
+                300
+            } else {
+                8_000
+            };
         }
-        let mut spent_ns = Vec::with_capacity(FRAMES as usize);
-        let mut out = Detections::default();
+        let mut spent_ns = [(); 2].map(|()| Vec::with_capacity(FRAMES as usize));
+        let mut outs = [Detections::default(); 2];
         for sequence in 1..=FRAMES {
             (frame.sequence, frame.capture_ns) = (sequence, sequence * 33_333_333);
-            let before_ns = thread_cpu_ns();
-            perception.process(&frame, Some(&pose), 0, &mut out, None);
-            spent_ns.push(thread_cpu_ns() - before_ns);
+            for (which, perception) in [&mut perception, &mut without].into_iter().enumerate() {
+                let before_ns = thread_cpu_ns();
+                perception.process(&frame, Some(&pose), 0, &mut outs[which], None);
+                spent_ns[which].push(thread_cpu_ns() - before_ns);
+            }
         }
-        spent_ns.sort_unstable();
-        let at = |share: f64| spent_ns[(spent_ns.len() as f64 * share) as usize] as f64 / 1e3;
-        println!("{name:<25} {:>7.0} {:>5.0}   {} objects", at(0.5), at(0.99), out.objects().len());
+        spent_ns.iter_mut().for_each(|spent_ns| spent_ns.sort_unstable());
+        let at = |which: usize, share: f64| {
+            let spent_ns = &spent_ns[which];
+            spent_ns[(spent_ns.len() as f64 * share) as usize] as f64 / 1e3
+        };
+        println!(
+            "{name:<25} {:>7.0} {:>5.0} {:>23.0} {:>5.0}   {} objects, {:.0} % of {} places hidden",
+            at(0, 0.5),
+            at(0, 0.99),
+            at(1, 0.5),
+            at(1, 0.99),
+            outs[0].objects().len(),
+            outs[0].places.hidden_share() * 100.0,
+            outs[0].places.looked(),
+        );
     }
     Ok(())
 }

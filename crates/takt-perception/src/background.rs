@@ -1,5 +1,5 @@
-//! Parts of a picture that never have depth: learned while nobody is there, kept in a file, used as
-//! long as the camera has not moved.
+//! Parts of a picture that never have depth, and the depth of what stands still: learned while
+//! nobody is there, kept in a file, used as long as the camera has not moved.
 
 #![deny(missing_docs)]
 
@@ -12,7 +12,7 @@ use takt_link_camera::Intrinsics;
 use crate::config::{ConfigError, PerceptionConfig};
 use crate::mount::FramePose;
 use crate::occupancy::Scene;
-use crate::unseen::{Unseen, meets_robot};
+use crate::unseen::{Unseen, ends_before_volume, meets_robot};
 use crate::view::FrameView;
 
 /// Most of the samples that may be learned to have no depth, 0..1: a camera that sees less is badly
@@ -22,6 +22,9 @@ pub const MAX_LEARNED: f32 = 0.25;
 pub const LEAST_FRAMES: u32 = 60;
 /// Of these frames at least so many, 0..1.
 const LEAST_SHARE: f32 = 0.95;
+/// Depths of one surface that stands still differ by no more than this part: the noise of a stereo
+/// camera at 5 m.
+const STILL: f32 = 0.04;
 /// How far the camera may have moved since, metres and radians.
 const MOVED_M: f64 = 0.005;
 const MOVED_RAD: f64 = 0.005;
@@ -53,6 +56,17 @@ pub enum BackgroundError {
         /// Samples without depth, 0..1.
         share: f32,
     },
+    /// Something stands between the camera and what is monitored.
+    #[error(
+        "in {:.0} % of the picture something before the monitored volume hides it, accepted are {:.0} %: remove what \
+         stands before the camera, or place it better",
+        share * 100.0,
+        MAX_LEARNED * 100.0
+    )]
+    Hides {
+        /// Samples that end before the volume, 0..1.
+        share: f32,
+    },
 }
 
 /// Which samples of a camera that stands still never have depth.
@@ -72,8 +86,14 @@ pub struct Background {
     frames: u32,
     /// The samples row by row: `#` never has depth, `.` has.
     rows: Vec<String>,
+    /// Depth of the samples row by row, four hexadecimal digits each, millimetres: what stands
+    /// there. 0000 where it changes, or has none.
+    #[serde(default)]
+    depth_mm: Vec<String>,
     #[serde(skip)]
     holes: Vec<bool>,
+    #[serde(skip)]
+    depths: Vec<u16>,
     #[serde(skip)]
     camera_in_base: Isometry3<f64>,
 }
@@ -103,6 +123,11 @@ impl Background {
         if found.rows.len() != rows || !found.rows.iter().all(fits) {
             return Err(format!("expected {rows} rows of {columns} characters `#` or `.`"));
         }
+        let digits = |row: &String| row.len() == 4 * columns && row.bytes().all(|b| b.is_ascii_hexdigit());
+        if !found.depth_mm.is_empty() && (found.depth_mm.len() != rows || !found.depth_mm.iter().all(digits))
+        {
+            return Err(format!("expected {rows} rows of {columns} depths of four hexadecimal digits"));
+        }
         let numbers = found.position_m.iter().chain(&found.rotation);
         let [i, j, k, w] = found.rotation;
         let rotation = Quaternion::new(w, i, j, k);
@@ -110,6 +135,11 @@ impl Background {
             return Err("the pose of the camera makes no sense".into());
         }
         found.holes = found.rows.iter().flat_map(|row| row.bytes().map(|b| b == b'#')).collect();
+        let depth =
+            |row: &String, column: usize| u16::from_str_radix(&row[4 * column..4 * column + 4], 16).ok();
+        let line =
+            |row: &String| (0..columns).map(|column| depth(row, column).unwrap_or(0)).collect::<Vec<_>>();
+        found.depths = found.depth_mm.iter().flat_map(line).collect();
         found.camera_in_base = Isometry3::from_parts(
             Translation3::from(nalgebra::Vector3::from(found.position_m)),
             UnitQuaternion::from_quaternion(rotation),
@@ -129,6 +159,12 @@ impl Background {
     /// Whether a sample never has depth.
     pub(crate) fn holds(&self, cell: usize) -> bool {
         self.holes.get(cell).copied().unwrap_or(false)
+    }
+
+    /// Whether a depth is that of what was there while it learned, or farther.
+    pub(crate) fn ends_at(&self, cell: usize, depth_mm: u16) -> bool {
+        let learned = self.depths.get(cell).copied().unwrap_or(0);
+        learned != 0 && f32::from(depth_mm) >= (1.0 - STILL) * f32::from(learned)
     }
 
     /// Share of the samples that never have depth.
@@ -154,6 +190,8 @@ pub struct BackgroundLearner {
     /// Of each sample: frames in which the robot was not in its line of sight, and of these those
     /// without depth.
     counts: Vec<[u32; 2]>,
+    /// Of each sample: least and greatest depth in these frames, millimetres.
+    depths_mm: Vec<[u16; 2]>,
     frames: u32,
     camera_in_base: Option<Isometry3<f64>>,
 }
@@ -175,6 +213,7 @@ impl BackgroundLearner {
             scene: Scene::new(&config.occupancy, intrinsics, near, far),
             size_px: [intrinsics.width, intrinsics.height, config.occupancy.step_px],
             counts: vec![[0; 2]; unseen.cells()],
+            depths_mm: vec![[u16::MAX, 0]; unseen.cells()],
             unseen,
             frames: 0,
             camera_in_base: None,
@@ -204,7 +243,13 @@ impl BackgroundLearner {
             let (u, v) = self.unseen.pixel_of(cell);
             if !meets_robot(&self.scene, &(self.scene.ray(u, v) * 1000.0)) {
                 *looked += 1;
-                *without += u32::from(self.unseen.is_missing(cell));
+                let missing = self.unseen.is_missing(cell);
+                *without += u32::from(missing);
+                let depth_mm = frame.depth_mm[(v * frame.width + u) as usize];
+                if !missing && self.scene.is_valid(depth_mm) {
+                    let [least, most] = &mut self.depths_mm[cell];
+                    (*least, *most) = (depth_mm.min(*least), depth_mm.max(*most));
+                }
             }
         }
         Ok(())
@@ -223,8 +268,27 @@ impl BackgroundLearner {
         };
         let holes: Vec<bool> = self.counts.iter().map(hole).collect();
         let columns = self.size_px[0].div_ceil(self.size_px[2]) as usize;
+        let still = |(&[looked, without], &[least, most]): (&[u32; 2], &[u16; 2])| {
+            let seen = looked >= LEAST_FRAMES && without as f32 <= (1.0 - LEAST_SHARE) * looked as f32;
+            let same = f32::from(most) - f32::from(least) <= 2.0 * STILL * f32::from(most);
+            if seen && same { least.midpoint(most) } else { 0 }
+        };
+        let depths: Vec<u16> = self.counts.iter().zip(&self.depths_mm).map(still).collect();
+        let hidden = (0..depths.len()).filter(|&cell| {
+            let (u, v) = self.unseen.pixel_of(cell);
+            depths[cell] != 0 && ends_before_volume(&self.scene, u, v, depths[cell])
+        });
+        let share = hidden.count() as f32 / depths.len().max(1) as f32;
+        if share > MAX_LEARNED {
+            return Err(BackgroundError::Hides { share });
+        }
         let [i, j, k, w] = camera_in_base.rotation.coords.into();
         let learned = Background {
+            depth_mm: depths
+                .chunks(columns)
+                .map(|row| row.iter().map(|depth| format!("{depth:04x}")).collect())
+                .collect(),
+            depths,
             size_px: self.size_px,
             position_m: camera_in_base.translation.vector.into(),
             rotation: [i, j, k, w],

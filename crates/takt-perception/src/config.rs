@@ -4,6 +4,8 @@
 
 mod bounds;
 
+pub(crate) use bounds::FARTHEST_M;
+
 use std::path::PathBuf;
 
 use nalgebra::Point3;

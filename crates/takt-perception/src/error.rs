@@ -1,6 +1,6 @@
 //! Why perception cannot start.
 
-use takt_link_camera::Intrinsics;
+use takt_rt::config::SettingError;
 
 use crate::config::ConfigError;
 use crate::engine::EngineError;
@@ -14,10 +14,7 @@ pub enum PerceptionError {
     /// A network cannot be loaded.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The intrinsics make no sense.
-    #[error(
-        "camera {camera}: intrinsics {intrinsics:?} are unusable; accepted: width and height above 0 and finite \
-         fx, fy above 0, cx, cy"
-    )]
-    Intrinsics { camera: u32, intrinsics: Intrinsics },
+    /// The intrinsics cannot be those of a camera with that image.
+    #[error("camera {camera}: {source}. They come from the camera, its recording or its configuration")]
+    Intrinsics { camera: u32, source: SettingError },
 }

@@ -6,7 +6,7 @@ use nalgebra::{Isometry3, Point3};
 use takt_link_camera::Intrinsics;
 use takt_rt::clock::monotonic_ns;
 
-use crate::config::PerceptionConfig;
+use crate::config::{FARTHEST_M, PerceptionConfig};
 use crate::detector::{DetectionSet, DetectorHandle};
 use crate::error::PerceptionError;
 use crate::health::{self, GreySums};
@@ -16,7 +16,7 @@ use crate::occupancy::{Blob, DepthCounts, NONE, Scene};
 use crate::overlay::Overlay;
 use crate::result::{Detections, FrameHealth, MAX_OBJECTS, StageTimes};
 use crate::track::Tracks;
-use crate::unseen::Unseen;
+use crate::unseen::{Places, Sees, Unseen};
 use crate::view::FrameView;
 
 /// Most people measured as such in one frame; more are still measured, as unexplained.
@@ -127,11 +127,7 @@ impl Judge {
         segment_every: u64,
     ) -> Result<Self, PerceptionError> {
         config.check()?;
-        let Intrinsics { fx, fy, cx, cy, .. } = intrinsics;
-        let finite = [fx, fy, cx, cy].iter().all(|value| value.is_finite());
-        if intrinsics.pixels() == 0 || !finite || fx <= 0.0 || fy <= 0.0 {
-            return Err(PerceptionError::Intrinsics { camera, intrinsics });
-        }
+        intrinsics.check().map_err(|source| PerceptionError::Intrinsics { camera, source })?;
         let step = config.occupancy.step_px;
         let cells = (intrinsics.width.div_ceil(step) * intrinsics.height.div_ceil(step)) as usize;
         let (near, far) = config.depth_range_mm(camera, &intrinsics);
@@ -167,7 +163,7 @@ impl Judge {
         frame: &'a FrameView<'a>,
         pose: Option<&FramePose>,
     ) -> Option<Question<'a>> {
-        let pose = pose.filter(|pose| is_finite(&pose.camera_in_base) && is_finite(&pose.tcp_in_base))?;
+        let pose = pose.filter(|pose| is_place(&pose.camera_in_base) && is_place(&pose.tcp_in_base))?;
         if frame.sequence == 0 || !self.fits(frame) {
             return None;
         }
@@ -183,6 +179,7 @@ impl Judge {
         out.frame_sequence = frame.sequence;
         out.capture_ns = frame.capture_ns;
         (out.valid_depth, out.unseen) = (0.0, 0.0);
+        out.places = Places::default();
         out.health = FrameHealth::InferenceFailed;
         let now_ns = monotonic_ns();
         out.times = StageTimes {
@@ -228,6 +225,7 @@ impl Judge {
         out.frame_sequence = frame.sequence;
         out.capture_ns = frame.capture_ns;
         (out.valid_depth, out.unseen) = (0.0, 0.0);
+        out.places = Places::default();
         out.times.arrival_ns = frame.arrival_ns;
         out.times.start_ns = start_ns;
         (out.detected, out.masks) = (false, 0);
@@ -237,7 +235,7 @@ impl Judge {
         let result = match pose {
             _ if frame.sequence == 0 => Ok(FrameHealth::NoFrame),
             _ if !self.fits(frame) => Ok(FrameHealth::WrongSize),
-            Some(pose) if is_finite(&pose.camera_in_base) && is_finite(&pose.tcp_in_base) => {
+            Some(pose) if is_place(&pose.camera_in_base) && is_place(&pose.tcp_in_base) => {
                 self.judge(stages, frame, pose, detections, out, overlay)
             }
             _ => Ok(FrameHealth::NoPose),
@@ -278,8 +276,10 @@ impl Judge {
         }
         let sees = self.unseen.look(&self.scene, frame, pose);
         out.unseen = self.unseen.share();
-        if !sees {
-            return Ok(FrameHealth::Unseen);
+        match sees {
+            Sees::Enough => out.places = *self.unseen.places(),
+            Sees::TooLittle => return Ok(FrameHealth::Unseen),
+            Sees::ThroughStructure => return Ok(FrameHealth::WrongScale),
         }
         stages.label(&self.question(frame, tcp));
         self.tracks.advance(frame.sequence, frame.capture_ns, stages.blobs(), frame.width, frame.height);
@@ -507,6 +507,9 @@ impl std::fmt::Debug for Judge {
     }
 }
 
-fn is_finite(pose: &Isometry3<f64>) -> bool {
-    pose.translation.vector.iter().chain(pose.rotation.coords.iter()).all(|value| value.is_finite())
+/// Whether a pose is one of a cell: nothing of it lies farther from its robot than
+/// [`FARTHEST_M`], and a rotation has unit length.
+fn is_place(pose: &Isometry3<f64>) -> bool {
+    let near = pose.translation.vector.iter().all(|value| value.abs() <= f64::from(FARTHEST_M));
+    near && (pose.rotation.coords.norm() - 1.0).abs() <= 1e-3
 }

@@ -13,7 +13,8 @@
 //!    foreground together choose the depth points.
 //! 4. **What is not seen.** Samples without depth whose lines of sight cross the volume near the
 //!    tool are occupied, unless known structure or valid neighbours explain them; too many, and the
-//!    camera is blind.
+//!    camera is blind. Places near the tool that something with depth hides are hidden just as
+//!    much, unless another camera sees them ([`Places`]).
 //! 5. **Measurement.** The least distance to the tool over every pixel of each person, and of
 //!    everything that is not explained: safety treats that as a person.
 //!
@@ -69,5 +70,5 @@ pub use perception::Perception;
 pub use result::{Detections, FrameHealth, MAX_OBJECTS, Object, ObjectKind, StageTimes};
 pub use robot_shape::{MAX_ROBOT_CAPSULES, RobotShape, box_capsules};
 pub use sensor::{DepthModel, SensorConfig};
-pub use unseen::UnseenConfig;
+pub use unseen::{HiddenPlaces, PLACES_SIDE, Places, UnseenConfig};
 pub use view::FrameView;

@@ -206,6 +206,11 @@ impl Scene {
         &self.capsules_now
     }
 
+    /// Those of them that the robot's joints give.
+    pub(crate) fn arm_now(&self) -> &[Capsule] {
+        &self.capsules_now[self.capsules.len().min(self.capsules_now.len())..]
+    }
+
     /// Most capsules of a frame.
     pub(crate) fn capsules_capacity(&self) -> usize {
         self.capsules.len() + MAX_ROBOT_CAPSULES

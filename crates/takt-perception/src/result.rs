@@ -5,6 +5,8 @@ use nalgebra::{Point3, Vector3};
 use serde::{Deserialize, Serialize};
 use takt_link_camera::Frame;
 
+use crate::unseen::Places;
+
 /// Most objects one camera reports; the nearest ones are kept.
 pub const MAX_OBJECTS: usize = 16;
 
@@ -95,6 +97,8 @@ pub enum FrameHealth {
     StreamsApart,
     /// Too much of the monitored volume lies in holes of the depth image.
     Unseen,
+    /// Depth goes through the floor, a fixture or the arm by one factor: the scale is wrong.
+    WrongScale,
 }
 
 /// Times of the stages of one frame, CLOCK_MONOTONIC nanoseconds. Stages follow each other in this
@@ -129,6 +133,9 @@ pub struct Detections {
     /// Share of depth samples that lie in holes which nothing explains, with the monitored volume
     /// behind, 0..1.
     pub unseen: f32,
+    /// Which places near the tool are seen, and which something hides.
+    #[serde(skip)]
+    pub places: Places,
     /// TCP position used for the distances, robot base frame, metres.
     pub tcp_m: Vector3<f32>,
     /// Objects seen, nearest first; only the first `count` are meaningful.
@@ -153,6 +160,7 @@ impl Default for Detections {
             health: FrameHealth::NoFrame,
             valid_depth: 0.0,
             unseen: 0.0,
+            places: Places::default(),
             tcp_m: Vector3::zeros(),
             objects: [Object::default(); MAX_OBJECTS],
             count: 0,

@@ -4,11 +4,15 @@
 use nalgebra::{Isometry3, Translation3, UnitQuaternion, Vector3};
 use takt_link_rtde::client::StateHistory;
 
-/// Times of measurement and TCP poses in the base frame, oldest first.
+use crate::ssm::is_within_reach;
+
+/// Times of measurement and TCP poses in the base frame, oldest first. A pose that no arm reaches
+/// is none.
 pub(crate) fn tool_poses(
     history: &StateHistory,
 ) -> impl DoubleEndedIterator<Item = (u64, Isometry3<f64>)> + '_ {
-    history.iter().map(|sample| (sample.measured_ns, isometry(sample.tcp_pose)))
+    let possible = history.iter().filter(|sample| is_within_reach(&sample.tcp_pose[..3]));
+    possible.map(|sample| (sample.measured_ns, isometry(sample.tcp_pose)))
 }
 
 /// A Universal Robots pose (position in metres, rotation vector in radians) as an isometry.

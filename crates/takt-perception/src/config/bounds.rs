@@ -5,7 +5,7 @@ use super::{ConfigError, PerceptionConfig};
 use crate::occupancy::Volume;
 
 /// Nothing of a cell lies farther from its robot, metres: three times what a depth camera measures.
-const FARTHEST_M: f32 = 200.0;
+pub(crate) const FARTHEST_M: f32 = 200.0;
 
 /// Least side of the monitored volume, metres. A smaller one holds no part of a person that moves
 /// at 2 m/s from one frame to the next.

@@ -4,7 +4,7 @@
 
 use crate::{
     Capsule, CapsuleFrame, Detections, FrameHealth, FramePose, MAX_OBJECTS, MAX_ROBOT_CAPSULES, Object,
-    ObjectKind, RobotShape,
+    ObjectKind, Places, RobotShape,
 };
 use nalgebra::{Isometry3, Point3, Quaternion, Translation3, UnitQuaternion, Vector3};
 
@@ -57,8 +57,10 @@ const CAPSULE_WORDS: usize = 4;
 const OBJECT_WORDS: usize = 9;
 /// Masks share a word with what was left out and whether a detector ran.
 const MOST_MASKS: u32 = u32::MAX >> 1;
+/// Behind as many objects as there may be.
+const PLACES_AT: usize = ANSWER_WORDS - Places::WORDS;
 pub(crate) const ANSWER_WORDS: usize =
-    4 + 1 + TEXT_WORDS + 2 * PARTS + 1 + 3 + 5 + 1 + 3 + 2 + MAX_OBJECTS * OBJECT_WORDS;
+    4 + 1 + TEXT_WORDS + 2 * PARTS + 1 + 3 + 5 + 1 + 3 + 2 + MAX_OBJECTS * OBJECT_WORDS + Places::WORDS;
 
 /// Appends words to a fixed array.
 struct Put<'a>(&'a mut [u64], usize);
@@ -166,7 +168,7 @@ impl Question {
     }
 }
 
-const HEALTHS: [FrameHealth; 15] = [
+const HEALTHS: [FrameHealth; 16] = [
     FrameHealth::Ok,
     FrameHealth::NoFrame,
     FrameHealth::EmptyColour,
@@ -182,6 +184,7 @@ const HEALTHS: [FrameHealth; 15] = [
     FrameHealth::SequenceBackwards,
     FrameHealth::StreamsApart,
     FrameHealth::Unseen,
+    FrameHealth::WrongScale,
 ];
 
 /// Why the words in the memory are no answer.
@@ -270,6 +273,7 @@ impl Answer {
             put.pair(o.nearest_m.y, o.nearest_m.z);
             put.word(0);
         }
+        words[PLACES_AT..].copy_from_slice(&d.places.words());
         words
     }
 
@@ -311,7 +315,7 @@ impl Answer {
         d.health = usize::try_from(health)
             .ok()
             .and_then(|index| HEALTHS.get(index).copied())
-            .ok_or(Garbled::Word { what: "a frame's health (0 to 8)", found: health })?;
+            .ok_or(Garbled::Word { what: "a frame's health (0 to 15)", found: health })?;
         let (valid_depth, x) = take.pair();
         let (y, z) = take.pair();
         d.valid_depth = valid_depth;
@@ -353,6 +357,9 @@ impl Answer {
                 distance_m,
             });
         }
+        let mut places = [0; Places::WORDS];
+        places.copy_from_slice(&words[PLACES_AT..]);
+        d.places = Places::from_words(&places);
         d.left_out = networks as u32;
         d.masks = (networks >> 32) as u32 & MOST_MASKS;
         d.detected = networks >> 63 == 1;
@@ -369,6 +376,9 @@ mod tests {
         let mut d = Detections::default();
         (d.camera, d.frame_sequence, d.capture_ns) = (3, 77, 1);
         (d.valid_depth, d.unseen) = (0.75, 0.05);
+        let mut words = [0x0f0f_1234_5678_9abc; Places::WORDS];
+        words[2] = 7 << 32 | 900;
+        d.places = Places::from_words(&words);
         d.health = FrameHealth::Ok;
         d.tcp_m = Vector3::new(0.1, -0.2, 0.3);
         d.times.inferred_ns = 5;

@@ -65,6 +65,12 @@ pub(crate) fn meets_robot(scene: &Scene, ray: &Vector3<f32>) -> bool {
     scene.capsules_now().iter().any(|capsule| enter(capsule, &origin, ray).is_some())
 }
 
+/// Whether a line of sight ends at that depth before it has reached the monitored volume.
+pub(crate) fn ends_before_volume(scene: &Scene, u: u32, v: u32, depth_mm: u16) -> bool {
+    let entry = through(scene.volume(), &scene.origin(), &scene.ray(u, v));
+    entry.is_some_and(|[from, _]| f32::from(depth_mm) < from)
+}
+
 /// Where known structure ends a line of sight. Structure nearer than the sensor measures explains
 /// the missing depth by itself: nothing is expected along that line.
 fn known(entry_m: f32, least_m: f32) -> f32 {
@@ -72,7 +78,7 @@ fn known(entry_m: f32, least_m: f32) -> f32 {
 }
 
 /// The part of a ray inside a box, from the camera on.
-fn through(volume: &Volume, origin: &Point3<f32>, ray: &Vector3<f32>) -> Option<[f32; 2]> {
+pub(super) fn through(volume: &Volume, origin: &Point3<f32>, ray: &Vector3<f32>) -> Option<[f32; 2]> {
     let (mut from, mut to) = (0.0f32, f32::INFINITY);
     for axis in 0..3 {
         let (low, high) = (volume.min_m[axis] - origin[axis], volume.max_m[axis] - origin[axis]);
@@ -90,7 +96,7 @@ fn through(volume: &Volume, origin: &Point3<f32>, ray: &Vector3<f32>) -> Option<
 }
 
 /// Where a ray from outside enters a capsule. A camera inside (on the tool) sees out of it.
-fn enter(capsule: &Capsule, origin: &Point3<f32>, ray: &Vector3<f32>) -> Option<f32> {
+pub(super) fn enter(capsule: &Capsule, origin: &Point3<f32>, ray: &Vector3<f32>) -> Option<f32> {
     let length = ray.norm();
     let ray = ray / length;
     let axis = capsule.to_m - capsule.from_m;

@@ -329,3 +329,126 @@ fn a_background_is_not_learned_from_a_covered_or_moving_camera_nor_of_the_robot(
     let learner = BackgroundLearner::new(&config, 0, &intrinsics()).unwrap();
     assert_eq!(teach(learner, &frame, LEAST_FRAMES).unwrap().share(), 0.0);
 }
+
+/// Places that something before and within the volume hides, of the 1.4 m around a tool at 3 m.
+fn hidden(config: &PerceptionConfig, frame: &Frame) -> (u32, u32) {
+    let mut at = pose();
+    at.tcp_in_base.translation.vector.x = 3.0;
+    let out = run_at(config, frame, &at);
+    assert_eq!(out.health, FrameHealth::Ok);
+    (out.places.hidden_before(), out.places.hidden_within())
+}
+
+#[test]
+fn known_structure_that_ends_a_line_of_sight_hides_nothing_unexpected() {
+    let mut config = config();
+    // The volume begins 1.5 m before the camera; a board stands at 1 m.
+    config.occupancy.volume.min_m.x = 1.5;
+    let mut frame = wall(1);
+    assert_eq!(hidden(&config, &frame), (0, 0));
+    put(&mut frame, [100, 60, 260, 200], 1_000);
+    let (before, within) = hidden(&config, &frame);
+    assert!(before > 100 && within == 0, "{before} {within}");
+    // In the volume it is a thing that is reported, and hides as much.
+    let mut wide = config.clone();
+    wide.occupancy.volume.min_m.x = -4.0;
+    let (before, within) = hidden(&wide, &frame);
+    assert!(before == 0 && within > 100, "{before} {within}");
+    // A fixture, or the robot, is known to be there.
+    let mut fixture = config.clone();
+    let (min_m, max_m) = (Point3::new(0.98, -0.5, 0.5), Point3::new(1.1, 0.5, 1.5));
+    fixture.occupancy.static_boxes =
+        vec![StaticBox { name: "board".into(), min_m, max_m, without_depth: false }];
+    assert_eq!(hidden(&fixture, &frame), (0, 0));
+    let mut robot = config.clone();
+    robot.occupancy.robot = vec![Capsule {
+        frame: CapsuleFrame::Base,
+        from_m: Point3::new(1.3, -0.3, 1.0),
+        to_m: Point3::new(1.3, 0.4, 1.0),
+        radius_m: 0.5,
+    }];
+    assert_eq!(hidden(&robot, &frame), (0, 0));
+    // What stands before them is not.
+    put(&mut frame, [100, 60, 260, 200], 800);
+    assert!(hidden(&fixture, &frame).0 > 100);
+}
+
+#[test]
+fn a_learned_background_explains_what_stands_there_and_nothing_nearer() {
+    let folder = std::env::temp_dir().join(format!("takt-background-depth-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("west.toml");
+    let mut config = config();
+    config.occupancy.volume.min_m.x = 1.5;
+    let mut frame = wall(1);
+    put(&mut frame, [100, 60, 260, 200], 1_000);
+    let mut learner = BackgroundLearner::new(&config, 0, &intrinsics()).unwrap();
+    let mut dice = Dice(5);
+    for _ in 0..LEAST_FRAMES {
+        let mut noisy = frame.clone();
+        noisy.depth_mm.iter_mut().for_each(|depth| *depth += dice.roll(9) as u16);
+        learner.add(&(&noisy).into(), &pose()).unwrap();
+    }
+    let text = learner.finish().unwrap().to_text().unwrap();
+    std::fs::write(&path, &text).unwrap();
+    assert!(hidden(&config, &frame).0 > 100);
+    config.sensors = vec![SensorConfig { background: Some(path.clone()), ..SensorConfig::default() }];
+    assert_eq!(hidden(&config, &frame), (0, 0));
+    // A cloth before the board, and one before the wall.
+    put(&mut frame, [120, 80, 240, 180], 900);
+    assert!(hidden(&config, &frame).0 > 50);
+    let mut frame = wall(1);
+    put(&mut frame, [0, 0, 384, 288], 700);
+    assert!(hidden(&config, &frame).0 > 100);
+    // A cloth is not learned.
+    let mut learner = BackgroundLearner::new(&config, 0, &intrinsics()).unwrap();
+    (0..LEAST_FRAMES).for_each(|_| learner.add(&(&frame).into(), &pose()).unwrap());
+    assert!(learner.finish().unwrap_err().to_string().contains("before the monitored volume"));
+    // Without depths, as older files are, it explains no depth; damaged ones are refused.
+    let start = text.find("depth_mm").unwrap();
+    let end = start + text[start..].find("]").unwrap() + 1;
+    let mut older = text.clone();
+    older.replace_range(start..end, "");
+    std::fs::write(&path, &older).unwrap();
+    let mut frame = wall(1);
+    put(&mut frame, [100, 60, 260, 200], 1_000);
+    assert!(hidden(&config, &frame).0 > 100);
+    for damaged in [text.replacen("03e", "03x", 1), text.replacen("03e", "03", 1)] {
+        std::fs::write(&path, damaged).unwrap();
+        let error = super::Unseen::new(&config, 0, &intrinsics()).unwrap_err().to_string();
+        assert!(error.contains("hexadecimal"), "{error}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn intrinsics_and_poses_that_cannot_be_are_refused() {
+    let engine = EngineConfig { backend: Backend::Embedded, ..EngineConfig::default() };
+    let engine = Engine::open(&engine).unwrap();
+    let good = intrinsics();
+    for (wrong, name) in [
+        (Intrinsics { fx: 1e300, ..good }, "intrinsics.fx"),
+        (Intrinsics { fx: 1e-300, fy: 1e-300, ..good }, "intrinsics.fx"),
+        (Intrinsics { fy: 1e300, ..good }, "intrinsics.fy"),
+        (Intrinsics { fx: f64::NAN, ..good }, "intrinsics.fx"),
+        (Intrinsics { fx: -300.0, ..good }, "intrinsics.fx"),
+        (Intrinsics { fx: 5.0, fy: 5.0, ..good }, "intrinsics.fx"),
+        (Intrinsics { fx: 700.0, ..good }, "intrinsics.fx / intrinsics.fy"),
+        (Intrinsics { cx: 400.0, ..good }, "intrinsics.cx"),
+        (Intrinsics { cy: -1.0, ..good }, "intrinsics.cy"),
+        (Intrinsics { cy: f64::INFINITY, ..good }, "intrinsics.cy"),
+        (Intrinsics { width: 0, ..good }, "intrinsics.width"),
+        (Intrinsics { height: u32::MAX, ..good }, "intrinsics.height"),
+    ] {
+        let error = Perception::new(&config(), 0, wrong, &engine, None).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("camera 0"), "{error}");
+    }
+    for x in [1e308, 300.0, f64::NAN] {
+        let mut at = pose();
+        at.camera_in_base.translation.vector.x = x;
+        assert_eq!(run_at(&config(), &wall(1), &at).health, FrameHealth::NoPose, "{x}");
+        let mut at = pose();
+        at.tcp_in_base.translation.vector.y = x;
+        assert_eq!(run_at(&config(), &wall(1), &at).health, FrameHealth::NoPose, "{x}");
+    }
+}

@@ -8,6 +8,7 @@ use takt_perception::{Capsule, CapsuleFrame, RobotShape};
 
 use super::config::{HeldWhen, PartFrame, PartShape, ShapeConfig};
 use super::joints::JointsAt;
+use crate::ssm::MAX_TOOL_M;
 
 /// What the camera moves with, as far as its place is found from the robot's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl ArmShape {
     }
 
     /// What the robot occupied for a camera at `camera_in_base`; nothing where its links turn too
-    /// fast to report. Allocates nothing.
+    /// fast to report, or the tool is not where they end. Allocates nothing.
     pub fn at(
         &self,
         joints: &JointsAt,
@@ -73,6 +74,11 @@ impl ArmShape {
         viewpoint: Viewpoint,
     ) -> Option<RobotShape> {
         let links = self.body.at(&joints.joints_rad);
+        // A tool that is not where its joints place it: one of the two is wrong.
+        let tool_m = (links.flange.translation.vector - tcp_in_base.translation.vector).norm();
+        if tool_m.is_nan() || tool_m > MAX_TOOL_M {
+            return None;
+        }
         let errors_rad = joints.errors_rad(self.time_error_s, self.acceleration_rad_s2);
         let grow = Grow { shape: self, links: &links, errors_rad, camera: camera_in_base, viewpoint };
         let mut robot = RobotShape::default();

@@ -12,7 +12,8 @@ use takt_link_rtde::RobotState;
 use takt_link_rtde::arm::registers as reg;
 use takt_link_rtde::arm::{MissionProgress, MissionThread};
 use takt_link_rtde::client::{Link, LinkEvent, Opened, StateHistory};
-use takt_link_rtde::sim::Simulator;
+use takt_link_rtde::kinematics::Arm;
+use takt_link_rtde::sim::{SimConfig, Simulator};
 use takt_perception::process::{Program, Record, Supervisor, WorkerFacts};
 use takt_perception::{Detections, DetectorService, FrameWatch, Overlay};
 use takt_rt::census::{CensusKeeper, CensusReport};
@@ -305,11 +306,18 @@ impl Cell {
         Ok(wired)
     }
 
+    /// The arm by its kinematics, where it is known which one it is.
+    fn known_arm(&self) -> Option<Arm> {
+        let shape = self.arm.as_ref().map(|arm| *arm.body().arm());
+        shape.or_else(|| self.config.robot.simulator.as_ref().map(SimConfig::arm))
+    }
+
     fn start_ssm(&mut self, ports: SsmPorts) -> Result<(), CellError> {
         let config = &self.config;
         let monitor = Monitor::new(config.ssm.clone(), config.cameras.len())
             .map_err(CellConfigError::from)?
-            .with_reaction(ReactionTime::of(&config.ssm, &config.tasks));
+            .with_reaction(ReactionTime::of(&config.ssm, &config.tasks))
+            .with_arm(self.known_arm());
         let mut task = SsmTask::new(monitor, ports, config.robot.light);
         let (sleep, period) = (config.tasks.ssm_sleep, config.tasks.ssm.period());
         let margin = Duration::from_secs_f64(config.tasks.spin_margin_us / 1e6);

@@ -15,3 +15,4 @@ pub use monitor::{Decision, Inputs, Light, MAX_CAMERAS, Monitor};
 pub(crate) use obedience::REMEMBERED;
 pub use obedience::{LinkDelays, Obedience};
 pub use watch::{CameraInput, Fault, FaultKind};
+pub(crate) use watch::{MAX_TOOL_M, is_within_reach};

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use takt_link_rtde::RobotState;
 use takt_link_rtde::client::SendOutcome;
+use takt_link_rtde::kinematics::Arm;
 
-use super::watch::{CameraWatch, robot_fault};
+use super::watch::{CameraWatch, Reach, robot_fault};
 use super::{CameraInput, Fault, LinkDelays, Obedience, ReactionTime, SsmConfig, SsmMode};
 use takt_rt::config::SettingError;
 
@@ -81,6 +82,7 @@ pub struct Monitor {
     config: SsmConfig,
     reaction: ReactionTime,
     obedience: Obedience,
+    reach: Reach,
     watchdog: bool,
     cameras: usize,
     speed_fraction: f64,
@@ -103,6 +105,7 @@ impl Monitor {
         Ok(Self {
             reaction: ReactionTime::of(&config, &crate::tasks::TaskSet::default()),
             obedience: Obedience::default(),
+            reach: Reach::of(None),
             watchdog: config.require_watchdog,
             config,
             cameras,
@@ -117,6 +120,13 @@ impl Monitor {
     #[must_use]
     pub(crate) fn with_reaction(mut self, reaction: ReactionTime) -> Self {
         self.reaction = reaction;
+        self
+    }
+
+    /// The arm whose joints and tool must fit together; without, any of the known ones.
+    #[must_use]
+    pub(crate) fn with_arm(mut self, arm: Option<Arm>) -> Self {
+        self.reach = Reach::of(arm);
         self
     }
 
@@ -166,9 +176,15 @@ impl Monitor {
     /// Decides. Never blocks, allocates or panics, whatever the inputs hold.
     pub fn decide(&mut self, inputs: &Inputs<'_>) -> Decision {
         let fault = self.find_fault(inputs);
-        let (separation_m, nearest_camera) = nearest(inputs);
+        let (seen, hidden) = (nearest(inputs), nearest_hidden(inputs));
+        // Somebody may stand in what is hidden.
+        let (separation_m, nearest_camera) = if hidden.0 < seen.0 { hidden } else { seen };
         let stop_distance_m = self.stop_distance(inputs, separation_m);
         let breach = separation_m < stop_distance_m;
+        let fault = fault.or_else(|| {
+            let hides = hidden.0 < stop_distance_m;
+            hides.then_some(Fault { kind: super::FaultKind::Hidden, camera: hidden.1 })
+        });
         if fault.is_some() {
             self.forget_validity();
         } else {
@@ -250,8 +266,9 @@ impl Monitor {
         if inputs.cameras.len() != self.cameras {
             return Some(Fault { kind: super::FaultKind::NoFrame, camera: None });
         }
+        let obedience = &mut self.obedience;
         let robot =
-            robot_fault(&self.config, &mut self.obedience, self.watchdog, inputs.robot, inputs.now_ns);
+            robot_fault(&self.config, obedience, &self.reach, self.watchdog, inputs.robot, inputs.now_ns);
         let mut found = robot.map(|kind| Fault { kind, camera: None });
         // Every camera is followed in every job, whatever else is wrong; the first fault is the one
         // that is reported.
@@ -288,6 +305,24 @@ fn nearest(inputs: &Inputs<'_>) -> (f64, Option<u32>) {
             if distance < least.0 {
                 least = (distance, Some(index as u32));
             }
+        }
+    }
+    least
+}
+
+/// Least distance of a place that something hides from a camera and that no camera sees, and the
+/// camera.
+fn nearest_hidden(inputs: &Inputs<'_>) -> (f64, Option<u32>) {
+    let mut least = (f64::INFINITY, None);
+    for (index, camera) in inputs.cameras.iter().enumerate() {
+        let others = inputs.cameras.iter().enumerate().filter(|(other, _)| *other != index);
+        let others = others.map(|(_, other)| &other.detections.places);
+        let found = camera.detections.places.hidden_from_all(&camera.detections.tcp_m, others);
+        let distance = found.map_or(f64::INFINITY, |hidden| f64::from(hidden.distance_m));
+        // One that is no number is contact, as everywhere.
+        let distance = if distance.is_nan() { 0.0 } else { distance };
+        if distance < least.0 {
+            least = (distance, Some(index as u32));
         }
     }
     least

@@ -178,6 +178,7 @@ fn health_word(health: FrameHealth) -> &'static str {
         FrameHealth::SequenceBackwards => "number backwards",
         FrameHealth::StreamsApart => "colour and depth apart",
         FrameHealth::Unseen => "unseen",
+        FrameHealth::WrongScale => "wrong scale",
     }
 }
 

@@ -63,11 +63,13 @@ pub struct Seen {
     pub nearest: Option<Object>,
     /// Looked-at pixels that show the arm, of one in 64.
     pub arm_samples: usize,
+    /// Places that count as occupied because they are hidden.
+    pub hidden: u32,
 }
 
 impl Seen {
     pub fn is_nobody(&self) -> bool {
-        self.health == FrameHealth::Ok && self.objects == 0
+        self.health == FrameHealth::Ok && self.objects == 0 && self.hidden == 0
     }
 
     pub fn stops(&self) -> bool {
@@ -312,6 +314,10 @@ impl Rig {
             nearest_m: out.nearest().map_or(f32::INFINITY, |object| object.distance_m),
             nearest: out.nearest().copied(),
             arm_samples,
+            hidden: out
+                .places
+                .hidden_from_all(&out.tcp_m, std::iter::empty())
+                .map_or(0, |hidden| hidden.places),
         }
     }
 

@@ -90,8 +90,8 @@ impl Fixture {
         let engine =
             Engine::open(&EngineConfig { backend: Backend::Embedded, ..EngineConfig::default() }).unwrap();
         let judging = Judging::Here(Box::new(Perception::new(&config, 0, SIZE, &engine, None).unwrap()));
-        // So far away that it watches nothing.
-        let mount = Mount { frame: MountFrame::Base, position_m: [1000.0, 0.0, 0.0], rotation_rad: [0.0; 3] };
+        // So far away that it watches nothing, and as far as a configuration may say.
+        let mount = Mount { frame: MountFrame::Base, position_m: [100.0, 0.0, 0.0], rotation_rad: [0.0; 3] };
         let task = PerceptionTask::new(judging, mount, None, FrameWatch::new(&config.health), ports);
         let results = results.into_iter().next().unwrap();
         let history = StateHistory::default();

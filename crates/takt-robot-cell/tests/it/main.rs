@@ -21,6 +21,7 @@ mod ending;
 mod frame_stamps;
 mod frozen;
 mod guard;
+mod hidden;
 mod obedience;
 mod paper;
 mod poses;

@@ -41,7 +41,7 @@ fn demonstration() -> CellConfig {
 fn stops(cell: &CellConfig, perception: &PerceptionConfig, tcp: &Isometry3<f64>) -> (Vec<bool>, u32, f32) {
     let engine = EngineConfig { backend: Backend::Embedded, ..EngineConfig::default() };
     let engine = Engine::open(&engine).unwrap();
-    let (mut stops, mut holes, mut most) = (Vec::new(), 0, 0.0f32);
+    let (mut stops, mut holes, mut most, mut most_hidden) = (Vec::new(), 0, 0.0f32, 0.0f32);
     for (index, camera) in cell.cameras.iter().enumerate() {
         let CameraConfig::Replay(replay) = &camera.source else { continue };
         let mut reader = FrameReader::open(replay).unwrap();
@@ -55,11 +55,17 @@ fn stops(cell: &CellConfig, perception: &PerceptionConfig, tcp: &Isometry3<f64>)
             judge.process(&frame, Some(&camera.mount.at(tcp)), 0, &mut out, None);
             assert_eq!(out.health, FrameHealth::Ok, "{} frame {sequence}: {}", camera.name, out.unseen);
             let nearest = out.nearest().map_or(f64::INFINITY, |object| f64::from(object.distance_m));
-            stops.push(nearest < cell.ssm.stop_below_m);
+            // All five have one optical centre: none of them sees what is hidden from another.
+            let hidden = out.places.hidden_from_all(&out.tcp_m, std::iter::empty());
+            let hidden_m = hidden.map_or(f64::INFINITY, |hidden| f64::from(hidden.distance_m));
+            stops.push(nearest.min(hidden_m) < cell.ssm.stop_below_m);
+            assert_eq!(out.places.hidden_before(), 0, "{} frame {sequence}", camera.name);
+            most_hidden = most_hidden.max(out.places.hidden_share());
             holes += out.objects().iter().filter(|object| object.kind == ObjectKind::Unseen).count() as u32;
             most = most.max(out.unseen);
         }
     }
+    println!("at most {:.1} % of the places near the tool are hidden", most_hidden * 100.0);
     (stops, holes, most)
 }
 

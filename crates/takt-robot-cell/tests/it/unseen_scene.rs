@@ -23,7 +23,7 @@ const FRAME_NS: u64 = 33_333_333;
 const JOBS: u64 = 16;
 
 /// The shipped synthetic cell, without people and networks.
-fn cell() -> CellConfig {
+pub(super) fn cell() -> CellConfig {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../robots/synthetic.toml");
     let mut file: toml::Table = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut take = |key: &str| file.remove(key).unwrap();
@@ -42,37 +42,37 @@ fn cell() -> CellConfig {
     cell
 }
 
-fn synthetic(cell: &mut CellConfig, camera: usize) -> &mut SyntheticConfig {
+pub(super) fn synthetic(cell: &mut CellConfig, camera: usize) -> &mut SyntheticConfig {
     let CameraConfig::Synthetic(config) = &mut cell.cameras[camera].source else { panic!("synthetic") };
     config
 }
 
 /// Health, share of unseen samples, and the objects with their distances.
-type SeenFrame = (FrameHealth, f32, Vec<(ObjectKind, f32)>);
+pub(super) type SeenFrame = (FrameHealth, f32, Vec<(ObjectKind, f32)>);
 
 /// A camera with what judges its pictures.
-struct View {
+pub(super) struct View {
     config: SyntheticConfig,
     scene: Scene,
     renderer: Renderer,
     perception: Perception,
     frame: Frame,
-    out: Detections,
+    pub(super) out: Detections,
     pose: FramePose,
 }
 
 /// The cell, frame by frame.
-struct Rig {
-    views: Vec<View>,
+pub(super) struct Rig {
+    pub(super) views: Vec<View>,
     monitor: Monitor,
     frames: u64,
-    robot: RobotState,
+    pub(super) robot: RobotState,
     heartbeat: i32,
     tcp: Point3<f64>,
 }
 
 impl Rig {
-    fn new(cell: &CellConfig) -> Self {
+    pub(super) fn new(cell: &CellConfig) -> Self {
         Self::with(cell, &cell.perception_in_force())
     }
 
@@ -113,7 +113,7 @@ impl Rig {
     }
 
     /// One frame of every camera, then the monitor's jobs until the next; the last decision.
-    fn step(&mut self) -> Decision {
+    pub(super) fn step(&mut self) -> Decision {
         self.frames += 1;
         let scene_ns = self.frames * FRAME_NS;
         let now_ns = 1_000_000_000_000 + scene_ns;
@@ -156,7 +156,7 @@ impl Rig {
     }
 
     /// Steps until that time of the scene; the robot must be at full speed at the end.
-    fn run_until(&mut self, time_s: f64) {
+    pub(super) fn run_until(&mut self, time_s: f64) {
         let mut last = None;
         while self.time_s() < time_s {
             last = Some(self.step());
@@ -165,13 +165,13 @@ impl Rig {
         assert_eq!((last.speed_fraction, last.fault), (1.0, None), "{last:?} {:?}", self.seen());
     }
 
-    fn seen(&self) -> Vec<SeenFrame> {
+    pub(super) fn seen(&self) -> Vec<SeenFrame> {
         let kinds = |view: &View| view.out.objects().iter().map(|o| (o.kind, o.distance_m)).collect();
         self.views.iter().map(|view| (view.out.health, view.out.unseen, kinds(view))).collect()
     }
 }
 
-fn event(what: LensEventKind) -> Flaws {
+pub(super) fn event(what: LensEventKind) -> Flaws {
     let event = LensEvent { what, from_s: 0.2, to_s: 1e9 };
     Flaws { events: vec![event], ..Flaws::default() }
 }

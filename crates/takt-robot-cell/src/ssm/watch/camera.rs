@@ -78,6 +78,7 @@ fn camera_fault(
         FrameHealth::SequenceBackwards => return Some(FaultKind::SequenceBackwards),
         FrameHealth::StreamsApart => return Some(FaultKind::StreamsApart),
         FrameHealth::Unseen => return Some(FaultKind::Unseen),
+        FrameHealth::WrongScale => return Some(FaultKind::WrongScale),
     }
     if is_future(config, detections.capture_ns, now_ns) {
         return Some(FaultKind::FutureFrame);

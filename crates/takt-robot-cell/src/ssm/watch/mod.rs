@@ -8,6 +8,7 @@ use takt_perception::Detections;
 
 pub(super) use camera::CameraWatch;
 pub(super) use robot::robot_fault;
+pub(crate) use robot::{MAX_TOOL_M, Reach, is_within_reach};
 
 /// What the monitor sees of one camera.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +54,11 @@ pub enum FaultKind {
     InferenceFailed,
     /// Too much of the monitored volume lies in holes of the depth image.
     Unseen,
+    /// Something hides places near the tool from a camera, and no other camera sees them.
+    Hidden,
+    /// Depth goes through the floor, a fixture or the arm by one factor: the depth scale, the focal
+    /// length, the camera's place or the configured floor is wrong.
+    WrongScale,
     /// A distance is NaN, negative or farther than the cell is wide.
     ImpossibleDistance,
     /// No packet from the robot for too long, or the link is down.
@@ -67,6 +73,11 @@ pub enum FaultKind {
     ProgramStopped,
     /// The robot's speed or pose is not a number.
     RobotNotANumber,
+    /// A number of the robot's state is one that no robot has: a tool farther from the base than
+    /// any arm reaches, a speed beyond all joints.
+    RobotImpossible,
+    /// The tool is not where the joints of the same packet place it.
+    RobotPoseNotOfJoints,
     /// The same packet comes again and again: its content is old.
     RobotStateRepeated,
     /// The controller's time stamp stands still while its values change.
@@ -138,6 +149,8 @@ impl FaultKind {
             Self::NoPose => "camera pose unknown",
             Self::InferenceFailed => "inference failed",
             Self::Unseen => "too much of the volume is unseen",
+            Self::Hidden => "something hides places near the robot",
+            Self::WrongScale => "depth goes through the floor or a fixture",
             Self::ImpossibleDistance => "impossible distance",
             Self::RobotLinkLost => "robot link lost",
             Self::RobotFutureDated => "robot state dated in the future",
@@ -145,6 +158,8 @@ impl FaultKind {
             Self::RobotSafetyMode => "robot safety stop",
             Self::ProgramStopped => "robot program is not running",
             Self::RobotNotANumber => "robot state is not a number",
+            Self::RobotImpossible => "impossible pose or speed of the robot",
+            Self::RobotPoseNotOfJoints => "the tool is not where the joints place it",
             Self::RobotStateRepeated => "the robot's state repeats itself",
             Self::RobotClockFrozen => "the controller's clock stands still",
             Self::RobotClockBackwards => "the controller's clock runs backwards",
