@@ -41,7 +41,7 @@ const MARK_MM: u16 = 6_000;
 const PERSON: (std::ops::Range<u32>, std::ops::Range<u32>) = (64..96, 20..110);
 
 /// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spoil {
     Nothing,
     Person,
@@ -69,6 +69,22 @@ pub enum Spoil {
     Scattered(u32),
     /// Nothing is measured where a person is: black clothes, a mirror.
     BlackPerson,
+    /// So many per cent of the pixels measure a cloth in folds about this depth, millimetres, in
+    /// one piece from the top.
+    Cloth(u32, u16),
+    /// Something stands on the floor before the watched volume, at this depth, millimetres: over
+    /// the middle half of the columns, from the second quarter of the rows down.
+    Pallet(u16),
+    /// A person at this depth, millimetres.
+    PersonAt(u16),
+    /// Something at this depth, millimetres, above the line of sight of everything that is watched.
+    Above(u16),
+    /// Every depth is multiplied by the first number and divided by the second.
+    Scale(u32, u32),
+    /// The calibration has this focal length, pixels, from the start.
+    Focal(f64),
+    /// The calibration has its middle here, pixels, from the start.
+    Centre(f64),
     /// A third is dazzled: white, and without depth.
     Glare,
     RandomDepth,
@@ -144,6 +160,22 @@ fn spoil(what: Spoil, frame: &mut Frame, first: &Frame, number: u64) {
             frame.depth_mm.fill(0);
         }
         Spoil::Near(per_cent, depth_mm) => frame.depth_mm[..share(per_cent)].fill(depth_mm),
+        Spoil::Cloth(per_cent, depth_mm) => {
+            let mut noise = SplitMix64::new(number ^ 0x55aa);
+            for at in 0..share(per_cent) {
+                let fold_mm = (at as u32 % WIDTH % 16).abs_diff(8) * 5;
+                frame.depth_mm[at] = depth_mm + fold_mm as u16 + (noise.bits() % 3) as u16;
+            }
+        }
+        Spoil::Pallet(depth_mm) => {
+            stand(frame, number, [WIDTH / 4, HEIGHT / 4, WIDTH * 3 / 4, HEIGHT], depth_mm)
+        }
+        Spoil::PersonAt(depth_mm) => draw(frame, number, Some(depth_mm)),
+        Spoil::Above(depth_mm) => stand(frame, number, [0, 0, WIDTH, 10], depth_mm),
+        Spoil::Scale(times, over) => {
+            let scaled = |depth: u16| (u32::from(depth) * times / over).min(u32::from(u16::MAX)) as u16;
+            frame.depth_mm.iter_mut().for_each(|depth| *depth = scaled(*depth));
+        }
         Spoil::Hole(per_cent) => frame.depth_mm[..share(per_cent)].fill(0),
         Spoil::Scattered(per_cent) => {
             let mut noise = SplitMix64::new(number ^ 0xabcd);
@@ -174,6 +206,17 @@ fn spoil(what: Spoil, frame: &mut Frame, first: &Frame, number: u64) {
     }
 }
 
+/// Puts something of one depth, with noise, into a part of the picture: left, top, right, bottom.
+fn stand(frame: &mut Frame, number: u64, [left, top, right, bottom]: [u32; 4], depth_mm: u16) {
+    let mut noise = SplitMix64::new(number ^ 0x9a9a);
+    for (u, v) in (top..bottom).flat_map(|v| (left..right).map(move |u| (u, v))) {
+        let at = (v * WIDTH + u) as usize;
+        let random = noise.bits();
+        frame.depth_mm[at] = depth_mm + (random % 7) as u16;
+        frame.rgb[3 * at..3 * at + 3].fill(150 + (random >> 32) as u8 % 16);
+    }
+}
+
 /// Stamp and number of a frame, and how often it is written.
 fn order(what: Spoil, number: u64, faulty: Option<u64>, faulty_frames: u64, behind: bool) -> (u64, u64, u32) {
     let stamp_ns = 1_000_000_000 + number * 1_000_000_000 / FPS;
@@ -197,7 +240,12 @@ pub(crate) fn write(path: &Path, what: Spoil, hold_ms: u64) -> Result<(), FaultE
     let frames = FAULT + faulty_frames + AFTER;
     let options = RecorderOptions { jpeg_quality: 80, frames_per_chunk: 3 };
     let half = Intrinsics { width: WIDTH / 2, height: HEIGHT / 2, ..INTRINSICS };
-    let mut recorder = Recorder::create(path, &[("/cam", INTRINSICS)], options)?;
+    let intrinsics = match what {
+        Spoil::Focal(pixels) => Intrinsics { fx: pixels, fy: pixels, ..INTRINSICS },
+        Spoil::Centre(pixels) => Intrinsics { cx: pixels, cy: pixels, ..INTRINSICS },
+        _ => INTRINSICS,
+    };
+    let mut recorder = Recorder::create(path, &[("/cam", intrinsics)], options)?;
     let mut frame = Frame::new(WIDTH, HEIGHT);
     let mut first = frame.clone();
     for number in 0..frames {

@@ -7,11 +7,18 @@ const STALE_WORDS: &[&str] = &["stale", "ended", "camera"];
 const FROZEN_WORDS: &[&str] = &["frozen", "does not change", "unchanged", "repeat"];
 const DEPTH_WORDS: &[&str] = &["depth", "blind", "unseen", "near", "separation", "unexplained"];
 
+const HIDDEN_WORDS: &[&str] = &["hides", "hidden", "depth", "unseen"];
+
 fn camera(name: &str, what: Spoil) -> Case {
     Case::new(Kind::Camera, name, Plant::Recording(what, Vec::new()))
         .within_ms(CONTENT_MS)
         .is_near()
         .hold_ms(600)
+}
+
+/// The watched volume begins 1.2 m before the camera: whatever is nearer is before it.
+fn before_the_volume(name: &str, what: Spoil) -> Case {
+    camera(name, what).key("perception.occupancy.volume", "max_m", "[0.8, 2.0, 1.4]")
 }
 
 fn refused(name: &str, what: Spoil) -> Case {
@@ -72,6 +79,36 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(camera(&name, Spoil::Near(45, depth_mm)));
     }
     cases.push(camera("8-per-cent-at-150-mm", Spoil::Near(8, 150)));
+    // What has depth hides what is behind it.
+    let hides = |name: &str, what| before_the_volume(name, what).named(HIDDEN_WORDS);
+    cases.extend([
+        hides("cloth-at-300-mm", Spoil::Cloth(100, 300)),
+        hides("cloth-over-a-third-at-400-mm", Spoil::Cloth(34, 400)),
+        hides("board-at-300-mm", Spoil::Near(100, 300)),
+        hides("board-over-half-at-600-mm", Spoil::Near(50, 600)),
+        hides("pallet-at-1-m", Spoil::Pallet(1_000)),
+        hides("person-before-the-volume-at-1-m", Spoil::PersonAt(1_000)),
+        before_the_volume("depth-a-tenth", Spoil::Scale(1, 10)).named(HIDDEN_WORDS),
+        before_the_volume("depth-tenfold", Spoil::Scale(10, 1)).named(DEPTH_WORDS),
+        // These hide nothing of it.
+        before_the_volume("bystander-behind-the-volume", Spoil::PersonAt(7_000))
+            .expect(Stop::Never, After::Moves),
+        before_the_volume("lamp-above-the-volume", Spoil::Above(1_000)).expect(Stop::Never, After::Moves),
+        before_the_volume("nothing-before-the-volume", Spoil::Nothing).expect(Stop::Never, After::Moves),
+    ]);
+    // Numbers that no camera has.
+    for (name, what) in [
+        ("focal-length-of-1e300", Spoil::Focal(1e300)),
+        ("focal-length-of-1e-300", Spoil::Focal(1e-300)),
+        ("focal-length-of-1-pixel", Spoil::Focal(1.0)),
+        ("principal-point-outside", Spoil::Centre(1e6)),
+    ] {
+        cases.push(
+            Case::new(Kind::Camera, name, Plant::UnreadableRecording(what))
+                .expect(Stop::FromStart, After::Free)
+                .named(&["intrinsics"]),
+        );
+    }
     // Time and number: a fault or not, the robot must not be locked out afterwards.
     cases.extend([
         camera("pause-of-300-ms", Spoil::Pause(300))

@@ -9,6 +9,8 @@ use crate::proxy::{Disturbance, Value};
 const CLOCK_WORDS: &[&str] = &["clock", "time", "stale", "old", "age", "backwards"];
 const NUMBER_WORDS: &[&str] = &["not a number", "impossible", "finite"];
 
+const IMPOSSIBLE_WORDS: &[&str] = &["impossible", "joints", "faster", "moves"];
+
 /// Longer than the recovery time, so that a stop that is withdrawn while the fault lasts is seen.
 const LONG_MS: u64 = 1200;
 
@@ -93,6 +95,21 @@ fn numbers() -> Vec<Case> {
             );
         }
     }
+    // Numbers that no robot has, in a cell in which nobody is near.
+    for (name, variable, value) in [
+        ("pose-50-m-from-the-base", "actual_TCP_pose", 50.0),
+        ("pose-1e308-m-from-the-base", "actual_TCP_pose", 1e308),
+        ("pose-3-m-from-the-base", "actual_TCP_pose", 3.0),
+        ("tool-speed-of-1e308-m-s", "actual_TCP_speed", 1e308),
+        ("joint-speed-of-1e6-rad-s", "actual_qd", 1e6),
+        ("joint-angle-of-1e6-rad", "actual_q", 1e6),
+    ] {
+        let set = Set(ToCell, variable, Value::First(value));
+        cases.push(state(name, vec![set]).within_ms(0).hold_ms(500).named(IMPOSSIBLE_WORDS));
+    }
+    // Within reach, but not where the joints of the same packet place it.
+    let elsewhere = Set(ToCell, "actual_TCP_pose", Value::First(1.7));
+    cases.push(state("pose-not-of-the-joints", vec![elsewhere]).within_ms(0).hold_ms(500).named(&["joints"]));
     // Absurd, but numbers: what the cell makes of them is its own matter, as long as it stays safe.
     for (name, variable, value) in [
         ("pose-of-1e9-m", "actual_TCP_pose", 1e9),
