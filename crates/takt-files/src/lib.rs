@@ -19,7 +19,7 @@ pub use read::{
     append, create_output, open, open_for_change, open_lock, open_own, open_shared, read, read_own,
     read_to_string,
 };
-pub use text::shortened;
+pub use text::{MAX_QUOTED_CHARS, quoted, shortened};
 pub use write::{Draft, Folder, check_folder, make_folder, private_folder, state_folder, write};
 
 /// Most bytes of a file of `/proc` about a process: 65,530 mappings (`vm.max_map_count`) with names

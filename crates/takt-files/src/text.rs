@@ -9,6 +9,21 @@ const BEFORE: usize = 40;
 /// Most lines.
 const LINES: usize = 40;
 
+/// Most characters of a value that a message quotes.
+pub const MAX_QUOTED_CHARS: usize = 80;
+/// Of a longer one, how many are shown.
+const SHOWN_CHARS: usize = 60;
+
+/// A value as a message quotes it: of a long one the beginning, and how long it is.
+pub fn quoted(value: &str) -> String {
+    // Few values are long, and none is counted beyond what has to be said.
+    if value.len() <= MAX_QUOTED_CHARS || value.chars().nth(MAX_QUOTED_CHARS).is_none() {
+        return value.to_owned();
+    }
+    let shown: String = value.chars().take(SHOWN_CHARS).collect();
+    format!("{shown}… ({} characters)", value.chars().count())
+}
+
 /// `message` with each line cut to what can be read, for errors that quote a line of a file: it may
 /// be megabytes long. Where a line of blanks and carets below marks a place (as TOML's errors do),
 /// the cut keeps that place.

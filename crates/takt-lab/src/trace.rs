@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 use takt_rundir::{Measure, RunDir};
+use takt_trace::analysis::{analyse_observed, observed_releases};
 use takt_trace::overhead::{self, Overhead};
 use takt_trace::perfetto::Task;
 use takt_trace::{Thresholds, Trace, TraceOptions, TraceReport, Tracer, analyse_with};
@@ -173,13 +174,19 @@ fn deadline_ns(measures: &[Measure], critical: &Critical) -> Option<u64> {
 }
 
 /// Analyses a trace that `perf record` or `trace-cmd record` made, here or elsewhere. `thread` is a
-/// name or an id; its jobs are what the trace shows of it, since there are no records.
+/// name or an id; its jobs are what the trace shows of it, since there are no records. `instance`
+/// is the trace instance of a `trace.dat` that is wanted.
 ///
 /// # Errors
 /// [`LabError::Recorded`] for a file that is no trace, [`LabError::Config`] for a thread that it
-/// does not know.
-pub fn recorded(path: &Path, thread: &str, request: &TraceRequest) -> Result<TraceReport, LabError> {
-    let trace = takt_trace::offline::read(path)?;
+/// does not know, or a name that several threads have.
+pub fn recorded(
+    path: &Path,
+    instance: Option<&str>,
+    thread: &str,
+    request: &TraceRequest,
+) -> Result<TraceReport, LabError> {
+    let trace = takt_trace::offline::read_instance(path, instance)?;
     of_thread(&trace, &path.display().to_string(), thread, request)
 }
 
@@ -211,25 +218,74 @@ fn of_thread(
     thread: &str,
     request: &TraceRequest,
 ) -> Result<TraceReport, LabError> {
-    let by_id = thread.parse().ok().filter(|tid| trace.threads.contains_key(tid));
-    let Some(tid) = by_id.or_else(|| thread_of(trace, thread)) else {
-        let mut names: Vec<&str> =
-            trace.threads.values().map(|t| t.name.as_str()).filter(|n| !n.is_empty()).collect();
-        names.sort_unstable();
-        names.dedup();
-        names.truncate(40);
-        return Err(LabError::Config(format!(
-            "{what}: no thread \"{thread}\"; seen were {}",
-            names.join(", ")
-        )));
-    };
-    let jobs = takt_trace::analysis::observed_jobs(trace, tid);
-    let task = Task { name: trace.name(tid), tid: Some(tid), ..Task::default() };
-    let report = analyse_with(trace, tid, &jobs, &request.thresholds)?;
+    let (tid, others) = named(trace, what, thread)?;
+    let (mut report, jobs) = analyse_observed(trace, tid, &request.thresholds);
+    if !others.is_empty() {
+        report.notes.push(format!(
+            "further threads named \"{}\", without a release: {}",
+            report.task,
+            ids(&others)
+        ));
+    }
     if let Some(path) = &request.perfetto {
+        let task = Task { name: trace.name(tid), tid: Some(tid), observed: true, ..Task::default() };
         Picture::of_task(task, jobs).write(path, trace, &report)?;
     }
     Ok(report)
+}
+
+/// The thread with the name or the id `thread`, and the others of that name. Of several threads
+/// none is chosen, unless one alone has releases: an analysis of the wrong one looks as good.
+fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), LabError> {
+    let by_id = thread.parse().ok().filter(|tid| trace.threads.contains_key(tid));
+    if let Some(tid) = by_id {
+        return Ok((tid, Vec::new()));
+    }
+    let tids = trace.tids(thread);
+    let thread = takt_files::quoted(thread);
+    let releases = observed_releases(trace, &tids);
+    let active: Vec<i32> =
+        tids.iter().zip(&releases).filter(|(_, releases)| **releases > 0).map(|(&tid, _)| tid).collect();
+    match (tids.as_slice(), active.as_slice()) {
+        ([], _) => {
+            let mut names: Vec<&str> =
+                trace.threads.values().map(|t| t.name.as_str()).filter(|n| !n.is_empty()).collect();
+            names.sort_unstable();
+            names.dedup();
+            let more = names.len().saturating_sub(MOST_LISTED);
+            names.truncate(MOST_LISTED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            Err(LabError::Config(format!(
+                "{what}: no thread \"{thread}\"; seen were {}{more}",
+                names.join(", ")
+            )))
+        }
+        (&[only], _) | (_, &[only]) => Ok((only, tids.into_iter().filter(|&tid| tid != only).collect())),
+        _ => {
+            let mut list: Vec<(i32, usize)> = tids.iter().copied().zip(releases).collect();
+            list.sort_by_key(|&(tid, releases)| (std::cmp::Reverse(releases), tid));
+            let more = list.len().saturating_sub(MOST_LISTED);
+            let first = list.first().map_or(0, |one| one.0);
+            let listed: Vec<String> = (list.iter().take(MOST_LISTED))
+                .map(|(tid, releases)| format!("{tid} ({releases} releases)"))
+                .collect();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            Err(LabError::Config(format!(
+                "{what}: {} threads are named \"{thread}\": {}{more}. Pass the id of one of them, for example `--thread {first}`",
+                tids.len(),
+                listed.join(", "),
+            )))
+        }
+    }
+}
+
+/// Names or ids that a message lists.
+const MOST_LISTED: usize = 40;
+
+fn ids(tids: &[i32]) -> String {
+    let more = tids.len().saturating_sub(MOST_LISTED);
+    let listed: Vec<String> = tids.iter().take(MOST_LISTED).map(i32::to_string).collect();
+    if more > 0 { format!("{} and {more} more", listed.join(", ")) } else { listed.join(", ") }
 }
 
 /// The report that an earlier traced run left.
@@ -302,4 +358,62 @@ fn granted_tid(dir: &RunDir, name: &str) -> Result<Option<i32>, LabError> {
 fn thread_of(trace: &Trace, name: &str) -> Option<i32> {
     let mut of_name = trace.threads.iter().filter(|(_, thread)| thread.name == name);
     of_name.next_back().map(|(tid, _)| *tid)
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_trace::event::{State, Thread};
+    use takt_trace::{Event, Kind};
+
+    use super::*;
+
+    /// Threads 5, 6 and 7 of one name, of which `active` wake up as often as they say; 8 has
+    /// another.
+    fn trace(active: &[(i32, u64)]) -> Trace {
+        let mut trace = Trace::default();
+        for (tid, name) in [(5, "control"), (6, "control"), (7, "control"), (8, "lonely")] {
+            trace.threads.insert(tid, Thread { name: name.to_owned(), pid: None });
+        }
+        let mut time_ns = 0;
+        for &(tid, times) in active {
+            // The first sleep is seen, so that each wake-up after it is a release.
+            for _ in 0..=times {
+                for (prev_tid, next_tid) in [(0, tid), (tid, 0)] {
+                    time_ns += 1000;
+                    if next_tid == tid {
+                        let kind = Kind::Waking { tid, prio: 50, target_cpu: 0 };
+                        trace.events.push(Event { time_ns: time_ns - 500, tid: 0, cpu: 0, kind });
+                    }
+                    let prev_state = State::Sleeping;
+                    let kind = Kind::Switch { prev_tid, prev_prio: 50, prev_state, next_tid, next_prio: 50 };
+                    trace.events.push(Event { time_ns, tid: prev_tid, cpu: 0, kind });
+                }
+            }
+        }
+        trace
+    }
+
+    #[test]
+    fn of_several_threads_of_a_name_none_is_chosen() {
+        let both = trace(&[(5, 3), (7, 9)]);
+        let error = named(&both, "x.dat", "control").unwrap_err().to_string();
+        assert!(
+            error
+                .contains("3 threads are named \"control\": 7 (10 releases), 5 (4 releases), 6 (0 releases)"),
+            "{error}"
+        );
+        assert!(error.contains("`--thread 7`"), "{error}");
+        assert_eq!(named(&both, "x.dat", "5").unwrap(), (5, vec![]));
+        // One alone has releases: the others are reported with it.
+        assert_eq!(named(&trace(&[(6, 2)]), "x.dat", "control").unwrap(), (6, vec![5, 7]));
+        assert_eq!(named(&both, "x.dat", "lonely").unwrap(), (8, vec![]));
+        // None has any: that is not the same as one that never woke up.
+        let error = named(&trace(&[]), "x.dat", "control").unwrap_err().to_string();
+        assert!(error.contains("5 (0 releases), 6 (0 releases)"), "{error}");
+        let error = named(&both, "x.dat", &"A".repeat(5000)).unwrap_err().to_string();
+        assert!(
+            error.contains("(5000 characters)") && error.contains("lonely") && error.len() < 300,
+            "{error}"
+        );
+    }
 }

@@ -371,5 +371,22 @@ pub enum Clock {
     Other(String),
 }
 
+/// How the events of a recorded file were brought to CLOCK_MONOTONIC, by pairs of both clocks in
+/// the file itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockMap {
+    /// The clock of the file, by the name that its recorder gives it.
+    pub from: String,
+    /// So many pairs of that clock and CLOCK_MONOTONIC.
+    pub pairs: u64,
+    /// The file's clock less CLOCK_MONOTONIC in these pairs: least, median and greatest. Null for
+    /// clocks that do not count nanoseconds.
+    pub offset_ns: Option<[i64; 3]>,
+    /// How far a time may be wrong.
+    pub error_ns: u64,
+    /// Whether that is a bound. Else it is an estimate by how much the pairs scatter.
+    pub error_is_bound: bool,
+}
+
 #[cfg(test)]
 mod tests;

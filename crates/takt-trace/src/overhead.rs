@@ -96,8 +96,10 @@ pub fn measure(rounds: u32, cpu: usize) -> Result<Overhead, TraceError> {
             cost.lost_events += trace.lost_events;
             if cost.mode == Mode::On {
                 let report = analyse(&trace, tid, &jobs)?;
-                let share = report.matched_share() / f64::from(rounds);
-                cost.matched_share = Some(cost.matched_share.unwrap_or(0.0) + share);
+                if let Some(share) = report.matched_share() {
+                    let share = share / f64::from(rounds);
+                    cost.matched_share = Some(cost.matched_share.unwrap_or(0.0) + share);
+                }
                 let own = trace.events.iter().filter(|event| event.tid == tid).count();
                 // Its timer's interrupt brings eight more: entry, exit, expiry twice, waking,
                 // wakeup, charge, switch.

@@ -397,6 +397,7 @@ fn cut(trace: &Trace, tid: i32, jobs: &[JobRecord], late: &[JobRecord]) -> (Opti
         threads: trace.threads.clone(),
         irqs: trace.irqs.clone(),
         clock: trace.clock.clone(),
+        clock_map: trace.clock_map.clone(),
         lost_events: 0,
         spans: spans.clone(),
         guest: trace.guest,

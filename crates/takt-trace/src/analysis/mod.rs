@@ -8,12 +8,12 @@ use takt_rt::jobs::JobRecord;
 pub use self::cause::{Cause, Part};
 use self::cause::{Circumstances, FirmwareTime, main_cause, parts};
 pub use self::held::{held_up, woken_late};
-pub use self::observed::{Slice, observed_jobs, timeline};
+pub use self::observed::{Slice, observed_jobs, observed_releases, timeline};
 pub use self::path::{Activation, Handler, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
 use self::sweep::{Hidden, Sweep, Swept};
 use crate::error::TraceError;
-use crate::event::{Clock, Trace};
+use crate::event::{Clock, ClockMap, Trace};
 
 mod cause;
 mod cpu;
@@ -149,6 +149,10 @@ pub struct TraceReport {
     /// Events lost in the whole trace.
     pub lost_events: u64,
     pub events: u64,
+    /// How a recorded file's times were brought to CLOCK_MONOTONIC; absent where they are of that
+    /// clock, or of one that nothing in the file relates to it (see the notes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_map: Option<ClockMap>,
     /// What counted as late.
     pub thresholds: Thresholds,
     /// Late releases.
@@ -162,9 +166,9 @@ pub struct TraceReport {
 }
 
 impl TraceReport {
-    /// The activation share that was fully matched, 0 to 1; 1 where there was nothing to match.
-    pub fn matched_share(&self) -> f64 {
-        if self.releases == 0 { 1.0 } else { self.matched as f64 / self.releases as f64 }
+    /// The activation share that was fully matched, 0 to 1; None where there was nothing to match.
+    pub fn matched_share(&self) -> Option<f64> {
+        (self.releases > 0).then(|| self.matched as f64 / self.releases as f64)
     }
 
     /// How much longer the job's code runs here than in `idle`, as a factor of the medians: the
@@ -199,6 +203,17 @@ pub fn analyse_with(
     if let Clock::Other(found) = &trace.clock {
         return Err(TraceError::Clock { found: found.clone() });
     }
+    Ok(analyse_same_clock(trace, tid, jobs, thresholds))
+}
+
+/// Analyses `tid` by the jobs that the trace itself shows ([`observed_jobs`]), which are returned
+/// too. They are of the trace's clock, whichever that is.
+pub fn analyse_observed(trace: &Trace, tid: i32, thresholds: &Thresholds) -> (TraceReport, Vec<JobRecord>) {
+    let jobs = observed_jobs(trace, tid);
+    (analyse_same_clock(trace, tid, &jobs, thresholds), jobs)
+}
+
+fn analyse_same_clock(trace: &Trace, tid: i32, jobs: &[JobRecord], thresholds: &Thresholds) -> TraceReport {
     let mut jobs = jobs.to_vec();
     jobs.sort_by_key(|job| job.planned_ns);
     let period_ns = period_ns(&jobs);
@@ -237,6 +252,7 @@ pub fn analyse_with(
         sequence: Vec::new(),
         lost_events: trace.lost_events,
         events: trace.events.len() as u64,
+        clock_map: trace.clock_map.clone(),
         thresholds: Thresholds { response_ns: Some(response_ns), ..*thresholds },
         late: 0,
         causes: Vec::new(),
@@ -329,7 +345,7 @@ pub fn analyse_with(
     }
     report.causes = rows.rows();
     keep_worst(&mut report.windows, thresholds.windows);
-    Ok(report)
+    report
 }
 
 /// What a reader must know about CPUs that do not go idle.

@@ -28,6 +28,17 @@ pub fn observed_jobs(trace: &Trace, tid: i32) -> Vec<JobRecord> {
     (0..).zip(activations).map(job).collect()
 }
 
+/// How many releases each of `tids` has in the trace: what [`observed_jobs`] finds, in one pass.
+pub fn observed_releases(trace: &Trace, tids: &[i32]) -> Vec<usize> {
+    let mut follower = Follower::default();
+    for &tid in tids {
+        follower.threads.insert(tid, Followed::default());
+    }
+    trace.events.iter().for_each(|event| follower.see(event));
+    let found = |tid: &i32| follower.threads.get(tid).map_or(0, |thread| thread.activations.len());
+    tids.iter().map(found).collect()
+}
+
 /// Something that had a CPU for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Clock, Event, KEEPER_NAME, Thread};
+use super::{Clock, ClockMap, Event, KEEPER_NAME, Thread};
 
 /// A span of time, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +72,8 @@ pub struct Trace {
     pub irqs: BTreeMap<u32, String>,
     /// What `time_ns` counts.
     pub clock: Clock,
+    /// How they were brought to that clock; None where they were recorded by it.
+    pub clock_map: Option<ClockMap>,
     /// Events lost on all CPUs.
     pub lost_events: u64,
     /// The spans of time that are recorded on every CPU, oldest first and apart from each other.
@@ -103,6 +105,7 @@ impl Default for Trace {
             threads: BTreeMap::new(),
             irqs: BTreeMap::new(),
             clock: Clock::Monotonic,
+            clock_map: None,
             lost_events: 0,
             spans: Vec::new(),
             guest: false,

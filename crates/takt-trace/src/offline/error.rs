@@ -39,6 +39,24 @@ pub enum OfflineError {
          the recorder by SIGINT (Ctrl-C), not by SIGKILL or by switching the machine off"
     )]
     Unfinished { part: &'static str },
+    /// More of something than is read.
+    #[error("{received} {what}, at most {most} are read. Fix: {fix}")]
+    Limit { what: &'static str, received: u64, most: u64, fix: &'static str },
+    /// An instance was asked for that the file does not have.
+    #[error(
+        "the file has no trace instance `{wanted}`; it has: {received}. Fix: pass one of these, or leave out `--instance`"
+    )]
+    NoInstance { wanted: String, received: String },
+    /// Events only in instances, and several of them.
+    #[error(
+        "the main buffer has no events, and several trace instances have: {received}. Fix: pass one of them, `--instance NAME`"
+    )]
+    SeveralInstances { received: String },
+    /// Times of a clock that does not count time, with nothing in the file that relates it to one.
+    #[error(
+        "the trace counts time by the clock `{clock}` in {unit}, and nothing in it shows how long one takes. Fix: record          hrtimer_expire_entry as well (`trace-cmd record -C {clock} -e sched -e timer`), or by a clock that counts nanoseconds          (`trace-cmd record -C mono`)"
+    )]
+    NoTime { clock: String, unit: &'static str },
     /// A kind of file that we do not read, and what to do.
     #[error("{what} cannot be read. Fix: {fix}")]
     Unsupported { what: String, fix: &'static str },

@@ -2,6 +2,8 @@
 //! kbuffer).
 
 use super::bytes::{u32_at, u64_at};
+use super::error::OfflineError;
+use super::limits;
 use super::note_undecoded;
 use super::tracing_data::PageLayout;
 use crate::event::{Event, Kind, Trace};
@@ -31,16 +33,27 @@ pub(super) struct Pages {
     first_damaged: Option<String>,
     /// Events marked as missing in pages.
     lost: u64,
+    unpacked: u64,
 }
 
 impl Pages {
     pub(super) fn new(trace: Trace, decoder: Decoder, layout: PageLayout, page_bytes: usize) -> Self {
-        Self { trace, decoder, layout, page_bytes, undecoded: 0, damaged: 0, first_damaged: None, lost: 0 }
+        Self {
+            trace,
+            decoder,
+            layout,
+            page_bytes,
+            undecoded: 0,
+            damaged: 0,
+            first_damaged: None,
+            lost: 0,
+            unpacked: 0,
+        }
     }
 
     /// Pages of one CPU, which begin at byte `offset` of the file; what is behind the last whole
     /// one is left.
-    pub(super) fn pages(&mut self, cpu: u16, data: &[u8], offset: u64) {
+    pub(super) fn pages(&mut self, cpu: u16, data: &[u8], offset: u64) -> Result<(), OfflineError> {
         for (index, page) in data.chunks_exact(self.page_bytes.max(1)).enumerate() {
             if let Err(reason) = self.page(cpu, page) {
                 let at = offset.saturating_add(index as u64 * self.page_bytes as u64);
@@ -48,7 +61,15 @@ impl Pages {
                 self.first_damaged
                     .get_or_insert_with(|| format!("the first at byte {at}, CPU {cpu}: {reason}"));
             }
+            limits::events(self.trace.events.len())?;
         }
+        Ok(())
+    }
+
+    /// Counts unpacked bytes of a file of `file_bytes`.
+    pub(super) fn unpacked(&mut self, bytes: u64, file_bytes: u64) -> Result<(), OfflineError> {
+        self.unpacked = self.unpacked.saturating_add(bytes);
+        limits::unpacked(self.unpacked, file_bytes)
     }
 
     fn page(&mut self, cpu: u16, page: &[u8]) -> Result<(), &'static str> {

@@ -7,10 +7,11 @@ use std::io::Read;
 
 use super::bytes::{Bytes, u32_at, u64_at};
 use super::error::OfflineError;
+use super::limits::{MAX_OPTION_SECTIONS, MAX_SECTION_BYTES};
 use super::pages::Pages;
-use super::trace_dat::{self, OPTION_BUFFER, OPTION_DONE};
-use super::tracing_data;
-use crate::event::{Clock, Trace};
+use super::trace_dat::{self, Buffer, OPTION_BUFFER, OPTION_DONE, Options, Recorded};
+use super::tracing_data::{self, PageLayout};
+use crate::event::Trace;
 use crate::format::Decoder;
 
 const OPTION_HEADERS: u16 = 16;
@@ -20,10 +21,6 @@ const OPTION_BUFFER_TEXT: u16 = 22;
 
 /// Flag of a section.
 const COMPRESSED: u16 = 1;
-
-/// A section or chunk that claims to be larger than this when unpacked is damaged: the largest, the
-/// kernel's symbols, has some ten MiB, and trace-cmd's chunks have some ten pages.
-const MOST_BYTES: u32 = 256 << 20;
 
 /// How the file is compressed.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +38,7 @@ impl Packing {
             received,
             expected: "data that unpacks to the size it names, 256 MiB at most",
         };
-        if size > MOST_BYTES {
+        if size > MAX_SECTION_BYTES {
             return Err(damaged(format!("{size} bytes unpacked")));
         }
         let mut out = Vec::new();
@@ -59,22 +56,20 @@ impl Packing {
     }
 }
 
-/// A buffer of events: the main one or a trace instance's.
-struct Buffer {
-    section: u64,
-    name: String,
-    clock: Clock,
-    page_size: u32,
-    /// CPU, offset, size.
-    cpus: Vec<(u16, u64, u64)>,
-}
-
-struct Sections<'a> {
+#[derive(Debug)]
+pub(super) struct Sections<'a> {
     file: &'a [u8],
     packing: Packing,
 }
 
-pub(super) fn read(file: &[u8], mut bytes: Bytes<'_>, page_size: u32) -> Result<Trace, OfflineError> {
+/// What is read of the packed pages.
+pub(super) type Chunks<'a> = Sections<'a>;
+
+pub(super) fn read<'a>(
+    file: &'a [u8],
+    mut bytes: Bytes<'a>,
+    page_size: u32,
+) -> Result<(Recorded<'a>, Chunks<'a>), OfflineError> {
     let name = bytes.text("the name of the compression")?;
     let packing = match name {
         b"none" | b"" => Packing::None,
@@ -82,7 +77,10 @@ pub(super) fn read(file: &[u8], mut bytes: Bytes<'_>, page_size: u32) -> Result<
         b"zstd" => Packing::Zstd,
         other => {
             return Err(OfflineError::Unsupported {
-                what: format!("a trace.dat compressed by `{}`", other.escape_ascii()),
+                what: format!(
+                    "a trace.dat compressed by `{}`",
+                    takt_files::quoted(&other.escape_ascii().to_string())
+                ),
                 fix: "`trace-cmd convert --compression none -i trace.dat -o plain.dat`",
             });
         }
@@ -94,9 +92,17 @@ pub(super) fn read(file: &[u8], mut bytes: Bytes<'_>, page_size: u32) -> Result<
     }
 
     let sections = Sections { file, packing };
-    let mut trace = trace_dat::empty();
+    let mut recorded = Recorded {
+        file,
+        trace: Trace::default(),
+        decoder: Decoder::default(),
+        layout: PageLayout { commit_bytes: 8, data: 16 },
+        options: Options::default(),
+        buffers: Vec::new(),
+        texts: 0,
+    };
     let (mut headers, mut formats, mut names) = (None, None, None);
-    let mut buffers = Vec::new();
+    let mut buffers: Vec<(u64, Buffer)> = Vec::new();
     let mut seen = HashSet::new();
     while next != 0 {
         // A chain that leads back to itself would never end.
@@ -106,6 +112,14 @@ pub(super) fn read(file: &[u8], mut bytes: Bytes<'_>, page_size: u32) -> Result<
                 offset: next,
                 received: "a place that has been read".to_owned(),
                 expected: "another place, or 0",
+            });
+        }
+        if seen.len() > MAX_OPTION_SECTIONS {
+            return Err(OfflineError::Limit {
+                what: "sections of options",
+                received: seen.len() as u64,
+                most: MAX_OPTION_SECTIONS as u64,
+                fix: "copy or record it again: trace-cmd writes two, and one for each trace instance",
             });
         }
         let data = sections.section(next, "a section of options")?;
@@ -119,53 +133,43 @@ pub(super) fn read(file: &[u8], mut bytes: Bytes<'_>, page_size: u32) -> Result<
                 OPTION_HEADERS => headers = Some(u64_at(value, 0)),
                 OPTION_EVENT_FORMATS => formats = Some(u64_at(value, 0)),
                 OPTION_NAMES => names = Some(u64_at(value, 0)),
-                OPTION_BUFFER => buffers.push(buffer(value, page_size)?),
-                OPTION_BUFFER_TEXT => return Err(trace_dat::text_only()),
-                _ => trace_dat::option(id, value, &mut trace),
+                OPTION_BUFFER => {
+                    buffers.push(buffer(value, page_size)?);
+                    trace_dat::within_instances(buffers.len())?;
+                }
+                OPTION_BUFFER_TEXT => recorded.texts += 1,
+                _ => recorded.option(id, value)?,
             }
         };
     }
     let (Some(headers), Some(formats)) = (headers, formats) else {
         return Err(OfflineError::Unfinished { part: "the formats of its events" });
     };
-    let Some(first) = buffers.first() else {
-        return Err(OfflineError::Unfinished { part: "the place of its events" });
-    };
-    trace.clock = first.clock.clone();
-    if let Some(other) = buffers.iter().find(|buffer| buffer.clock != first.clock) {
-        return Err(OfflineError::Unsupported {
-            what: format!(
-                "a file with buffers of two clocks (`{}`: {:?}, `{}`: {:?})",
-                first.name, first.clock, other.name, other.clock
-            ),
-            fix: "record all instances with `-C mono`",
-        });
-    }
-
-    let mut decoder = Decoder::default();
-    let layout =
+    recorded.layout =
         tracing_data::page_layout(&mut Bytes::new(&sections.section(headers, "the format of a page")?))?;
     let data = sections.section(formats, "the formats of the events")?;
-    tracing_data::event_formats(&mut Bytes::new(&data), &mut decoder, &mut trace)?;
+    tracing_data::event_formats(&mut Bytes::new(&data), &mut recorded.decoder, &mut recorded.trace)?;
     if let Some(names) = names {
         let data = sections.section(names, "the names of threads")?;
-        tracing_data::saved_names(Bytes::new(&data).sized("the names of threads")?, &mut trace);
+        tracing_data::saved_names(Bytes::new(&data).sized("the names of threads")?, &mut recorded.trace);
     }
-    let mut pages = Pages::new(trace, decoder, layout, page_size as usize);
-    for buffer in buffers {
-        pages.page_bytes = buffer.page_size as usize;
-        sections.events(&buffer, &mut pages)?;
+    for (section, mut buffer) in buffers {
+        // A buffer without data may have no section either.
+        if buffer.cpus.iter().any(|cpu| cpu.2 > 0) {
+            buffer.packed = sections.head(section, "the events")?.0 & COMPRESSED != 0;
+        }
+        recorded.buffers.push(buffer);
     }
-    Ok(pages.finish())
+    Ok((recorded, sections))
 }
 
-/// An option that describes a buffer.
-fn buffer(value: &[u8], page_size: u32) -> Result<Buffer, OfflineError> {
+/// An option that describes a buffer: the place of its section, and the rest.
+fn buffer(value: &[u8], page_size: u32) -> Result<(u64, Buffer), OfflineError> {
     const PART: &str = "the description of a buffer";
     let mut bytes = Bytes::new(value);
     let section = bytes.u64(PART)?;
     let name = String::from_utf8_lossy(bytes.text(PART)?).into_owned();
-    let clock = trace_dat::clock(&String::from_utf8_lossy(bytes.text(PART)?));
+    let clock = String::from_utf8_lossy(bytes.text(PART)?).into_owned();
     let own = bytes.u32(PART)?;
     // Sub-buffers may be of another size than the machine's pages.
     let page_size = if own.is_power_of_two() && (4096..=1 << 20).contains(&own) { own } else { page_size };
@@ -174,7 +178,7 @@ fn buffer(value: &[u8], page_size: u32) -> Result<Buffer, OfflineError> {
         let cpu = u16::try_from(bytes.u32(PART)?).unwrap_or(u16::MAX);
         cpus.push((cpu, bytes.u64(PART)?, bytes.u64(PART)?));
     }
-    Ok(Buffer { section, name, clock, page_size, cpus })
+    Ok((section, Buffer { name, clock, page_bytes: page_size as usize, cpus, packed: false }))
 }
 
 impl Sections<'_> {
@@ -207,20 +211,24 @@ impl Sections<'_> {
         Ok(self.file.get(start..).and_then(|rest| rest.get(..size as usize)).unwrap_or_default())
     }
 
-    fn events(&self, buffer: &Buffer, pages: &mut Pages) -> Result<(), OfflineError> {
-        let (flags, ..) = self.head(buffer.section, "the events")?;
-        for &(cpu, offset, size) in &buffer.cpus {
-            if flags & COMPRESSED == 0 {
-                trace_dat::plain_pages(pages, self.file, cpu, offset, size);
-            } else if size > 0 {
-                let before = pages.trace.events.len();
-                if let Err((at, error)) = self.chunks(cpu, offset, pages) {
-                    trace_dat::torn(pages, cpu, at, offset.saturating_add(size), before);
-                    pages.trace.notes.push(format!("CPU {cpu}: {error}"));
-                }
+    /// Packed pages of a CPU, as far as they are whole.
+    pub(super) fn read(
+        &self,
+        cpu: u16,
+        offset: u64,
+        size: u64,
+        pages: &mut Pages,
+    ) -> Result<(), OfflineError> {
+        let before = pages.trace.events.len();
+        match self.chunks(cpu, offset, pages) {
+            Ok(()) => Ok(()),
+            Err((_, error @ OfflineError::Limit { .. })) => Err(error),
+            Err((at, error)) => {
+                trace_dat::torn(pages, cpu, at, offset.saturating_add(size), before);
+                pages.trace.notes.push(format!("CPU {cpu}: {error}"));
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Packed pages of a CPU; at an error its place, up to which they were whole.
@@ -233,7 +241,8 @@ impl Sections<'_> {
             let sizes = bytes.take(8, PART).map_err(at(start))?;
             let packed = bytes.take(u32_at(sizes, 0).into(), PART).map_err(at(start))?;
             let data = self.packing.unpack(packed, u32_at(sizes, 4), start).map_err(at(start))?;
-            pages.pages(cpu, &data, start);
+            pages.unpacked(data.len() as u64, self.file.len() as u64).map_err(at(start))?;
+            pages.pages(cpu, &data, start).map_err(at(start))?;
         }
         Ok(())
     }

@@ -29,6 +29,9 @@ pub struct Task {
     pub deadline_ns: Option<u64>,
     /// Where its inputs come from: arrows are drawn for these.
     pub inputs: Vec<Input>,
+    /// Its jobs are those that the trace itself shows, so that they are of the trace's clock,
+    /// whichever that is.
+    pub observed: bool,
 }
 
 #[derive(Debug)]

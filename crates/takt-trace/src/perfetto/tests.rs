@@ -94,6 +94,7 @@ fn tasks() -> (Task, Vec<JobRecord>, Task, Vec<JobRecord>) {
         tid: Some(42),
         deadline_ns: Some(500),
         inputs: vec![Input { slot: 1, from: 0 }],
+        observed: false,
     };
     let mut jobs = vec![job(0, 1200, 1300), job(1, 1800, 2400), job(2, 3200, 3300)];
     for (job, sequence) in jobs.iter_mut().zip([1, 1, 3]) {

@@ -91,7 +91,7 @@ impl<W: Write> Writer<W> {
     /// Begins a trace: names of threads and interrupts come from `names`, whose events are not
     /// looked at. `out` gets many small writes: give it a `BufWriter`.
     pub fn new(out: W, names: &Trace, tasks: &[Task]) -> Result<Self, PerfettoError> {
-        if let (Clock::Other(received), false) = (&names.clock, tasks.is_empty()) {
+        if let (Clock::Other(received), false) = (&names.clock, tasks.iter().all(|task| task.observed)) {
             return Err(PerfettoError::Clock { received: received.clone() });
         }
         let mut writer = Self {

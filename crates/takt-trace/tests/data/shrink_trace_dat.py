@@ -64,11 +64,14 @@ while True:
 assert take(10) == b"flyrecord\0"
 out += b"flyrecord\0"
 places = [(number("Q"), number("Q")) for _ in range(cpus)]
-offset = -(-(len(out) + 16 * cpus) // page) * page
+# trace-cmd before 3.0 has the clock behind the table, with its size.
+clock = struct.unpack("<Q", data[at : at + 8])[0]
+clock = data[at : at + 8 + clock] if 0 < clock <= 4096 and at + 8 + clock <= places[0][0] else b""
+offset = -(-(len(out) + 16 * cpus + len(clock)) // page) * page
 for _, size in places:
     out += struct.pack("<QQ", offset, size)
     offset += size
-out += bytes(-len(out) % page)
+out += clock + bytes(-len(out + clock) % page)
 for place, size in places:
     out += data[place : place + size]
 open(target, "wb").write(out)

@@ -4,6 +4,7 @@
 
 mod live;
 mod planted;
+mod recorded;
 
 use takt_rt::proof::AllocationCounter;
 

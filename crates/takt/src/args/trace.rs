@@ -15,9 +15,13 @@ pub struct Trace {
     /// Instead of a run: a thread of any program that runs now, or of --file; its name or its id
     #[arg(long)]
     pub thread: Option<String>,
-    /// Instead of the present: a file that `perf record` or `trace-cmd record` made
+    /// Instead of the present: a file that `perf record` or `trace-cmd record` made, or the folder
+    /// of `perf record --threads`
     #[arg(long, requires = "thread", conflicts_with_all = ["seconds", "stress", "noise"])]
     pub file: Option<PathBuf>,
+    /// Read the events of this trace instance (`trace-cmd record -B NAME`) of --file
+    #[arg(long, requires = "file", value_name = "NAME")]
+    pub instance: Option<String>,
     /// Length of the measured window in seconds
     #[arg(long, default_value_t = 3.0, value_parser = positive_seconds)]
     pub seconds: f64,

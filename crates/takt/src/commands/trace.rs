@@ -30,7 +30,7 @@ pub fn run(args: &Trace) -> CommandResult {
     }
     if let Some(thread) = &args.thread {
         let report = match &args.file {
-            Some(file) => recorded(file, thread, &request(args))?,
+            Some(file) => recorded(file, args.instance.as_deref(), thread, &request(args))?,
             None => live(thread, args.seconds, &*stop_flag()?, &request(args))?,
         };
         if args.json {

@@ -48,15 +48,16 @@ pub fn traced<R>(traced: &Traced<R>, run: impl FnOnce(&R) -> String, before: Opt
 /// What a trace says; its activation sequence beside that of `before`, where there is one.
 pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> String {
     let mut out = String::new();
+    let steps = match report.matched_share() {
+        Some(share) => {
+            format!("{} with every step of their activation ({:.1} %)", report.matched, 100.0 * share)
+        }
+        None => "so nothing to match: it was not seen to wake up and go to sleep again".to_owned(),
+    };
     let _ = writeln!(
         out,
-        "\n{}: {} releases, {} with every step of their activation ({:.1} %); {} events, {} lost",
-        report.task,
-        report.releases,
-        report.matched,
-        100.0 * report.matched_share(),
-        report.events,
-        report.lost_events
+        "\n{}: {} releases, {steps}; {} events, {} lost",
+        report.task, report.releases, report.events, report.lost_events
     );
     for (why, count) in &report.unmatched {
         let _ = writeln!(out, "  {count} not matched: {}", why.title());
@@ -117,4 +118,17 @@ pub fn trace_report(report: &TraceReport, before: Option<&TraceReport>) -> Strin
         let _ = writeln!(out, "  {note}");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use takt_trace::analysis::analyse_observed;
+    use takt_trace::{Thresholds, Trace};
+
+    #[test]
+    fn no_share_is_said_of_no_releases() {
+        let (report, _) = analyse_observed(&Trace::default(), 7, &Thresholds::default());
+        let text = super::trace_report(&report, None);
+        assert!(text.contains("tid 7: 0 releases, so nothing to match") && !text.contains('%'), "{text}");
+    }
 }

@@ -223,3 +223,41 @@ fn any_thread_that_runs_can_be_watched() {
     assert!(report["releases"].as_u64() > Some(500), "{report}");
     assert!(report["matched"].as_u64() > Some(400), "{report}");
 }
+
+/// A recorded file of `takt-trace`'s, unpacked by zstd(1).
+fn recorded(folder: &Path, name: &str) -> Option<std::path::PathBuf> {
+    let packed = root().join("crates/takt-trace/tests/data").join(format!("{name}.zst"));
+    let unpacked = folder.join(name);
+    let done = Command::new("zstd").args(["-q", "-d"]).arg(packed).arg("-o").arg(&unpacked).status();
+    (!missing("zstd is not installed", done.is_ok_and(|status| status.success()))).then_some(unpacked)
+}
+
+#[test]
+fn files_of_other_tools_are_read_with_any_clock_and_a_name_that_fits_several_is_not_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str, more: &[&str]| -> Option<std::process::Output> {
+        let file = recorded(folder.path(), name)?;
+        let output = run(["trace", "--json", "--file"]).arg(&file).args(more).output().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        Some(output)
+    };
+    let Some(old) = of("v6-clock-behind-table.dat", &["--thread", "7287"]) else { return };
+    assert_eq!(json(&old)["releases"], 151, "{}", stderr(&old));
+
+    let local = of("local-clock.dat", &["--thread", "cyclictest"]).unwrap();
+    let message = takt::refusal(&local);
+    assert!(message.contains("threads are named") && message.contains(" releases)"), "{message}");
+    let id = message.rsplit_once("--thread ").unwrap().1.trim_end_matches(['`', '\n']).to_owned();
+    let local = json(&of("local-clock.dat", &["--thread", &id]).unwrap());
+    assert!(local["releases"].as_u64().unwrap() > 100, "{local}");
+    assert_eq!(local["clock_map"]["from"], "local");
+    assert!(local["clock_map"]["error_ns"].as_u64().unwrap() > 0);
+
+    let names = takt::refusal(&of("two-threads-of-one-name.dat", &["--thread", "cyclictest"]).unwrap());
+    takt::has(&names, &["7287 (151 releases)", "7286 (33 releases)", "`--thread 7287`"]);
+
+    let instance = of("instance-mono.dat", &["--thread", "24207", "--instance", "devlib"]).unwrap();
+    assert_eq!(json(&instance)["events"], 1732);
+    let other = takt::refusal(&of("instance-mono.dat", &["--thread", "1", "--instance", "lisa"]).unwrap());
+    takt::has(&other, &["`lisa`", "`devlib`"]);
+}

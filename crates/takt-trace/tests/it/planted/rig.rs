@@ -111,7 +111,7 @@ impl Plant<'_> {
             cases: 0,
             right: 0,
             wrong: Vec::new(),
-            matched: report.matched_share(),
+            matched: report.matched_share().unwrap_or(0.0),
             lost: report.lost_events,
         };
         for (from_ns, to_ns) in windows {
