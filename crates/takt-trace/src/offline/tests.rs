@@ -424,10 +424,24 @@ fn with_tracefs(tool: &str, script: &str, folder: &Path) -> Option<String> {
 #[test]
 fn a_fresh_recording_of_perf_has_what_perf_reports() {
     let folder = tempfile::tempdir().unwrap();
-    // Alone, with call chains, and beside an event whose samples are laid out differently.
-    for (file, extra) in [("plain", ""), ("chains", "-g"), ("mixed", "-e cpu-clock"), ("packed", "-z")] {
+    // Alone, with call chains, beside an event whose samples are laid out differently, packed, by
+    // several threads, as a stream, from the newest event back, and with records of other kinds.
+    for (file, extra) in [
+        ("plain", "-o plain"),
+        ("chains", "-g -o chains"),
+        ("mixed", "-e cpu-clock -o mixed"),
+        ("packed", "-z -o packed"),
+        ("threads", "--threads -o threads"),
+        ("packed-threads", "-z --threads -o packed-threads"),
+        ("stream", "-o - >stream"),
+        ("packed-stream", "-z -o - >packed-stream"),
+        ("backward", "--overwrite -o backward"),
+        ("others", "--switch-events --tail-synthesize -o others"),
+    ] {
+        // A stream goes to its file, and anything else that perf shows is no result.
+        let (options, shown) = extra.split_once('>').unwrap_or((extra, "&2"));
         let script = format!(
-            "perf record -q -a -k CLOCK_MONOTONIC -e sched:sched_switch,sched:sched_waking {extra} -o {file} sleep 0.1 >&2; \
+            "perf record -q -a -k CLOCK_MONOTONIC -e sched:sched_switch,sched:sched_waking {options} sleep 0.05 >{shown}; \
              perf script -F event,time -i {file}"
         );
         let Some(reported) = with_tracefs("perf", &script, folder.path()) else { return };
@@ -437,6 +451,54 @@ fn a_fresh_recording_of_perf_has_what_perf_reports() {
         assert!(reported > 0, "{file}");
         assert_eq!(trace.events.len() - lost, reported, "{file}: {:?}", trace.notes);
         assert_eq!(trace.clock, Clock::Monotonic);
+    }
+}
+
+/// The first command that a message names.
+fn command(message: &str) -> String {
+    let fix = message.split_once("Fix: ").unwrap().1;
+    fix.split('`').nth(1).unwrap().to_owned()
+}
+
+/// What a refusal says to do is done, and the outcome is read.
+#[test]
+fn the_way_out_of_a_refusal_leads_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+
+    // Files that the newest trace-cmd converts.
+    let mut future = ftrace();
+    future[10] = b'8';
+    let mut packed = seven("");
+    packed[18..22].copy_from_slice(b"lzma");
+    for (refused, good, made) in [(future, ftrace(), "trace7.dat"), (packed, seven(""), "plain.dat")] {
+        let message = read_bytes(&refused).unwrap_err().to_string();
+        std::fs::write(at("trace.dat"), &good).unwrap();
+        let command = command(&message);
+        assert!(command.starts_with("trace-cmd convert "), "{message}");
+        let done = Command::new("sh").args(["-c", &command]).current_dir(folder.path()).output();
+        let Ok(done) = done.map(|done| done.status) else { return skipped("no shell") };
+        if done.code() == Some(127) {
+            return skipped("trace-cmd is not installed");
+        }
+        assert_eq!(read(&at(made)).unwrap().events, read_bytes(&good).unwrap().events, "{command}");
+    }
+
+    // Recordings that lack something, made again as the message says.
+    for (file, wrong) in [("counts", "-e cpu-clock"), ("bare", "-e sched:sched_switch --no-timestamp")] {
+        let script = format!("perf record -q -a {wrong} -o {file} sleep 0.05 >&2");
+        if with_tracefs("perf", &script, folder.path()).is_none() {
+            return;
+        }
+        let Err(error) = read(&at(file)) else { continue };
+        let command = command(&error.to_string());
+        assert!(command.starts_with("perf record "), "{error}");
+        let events = if command.contains(" -e ") { "" } else { "-e sched:sched_switch" };
+        // A kernel need not have all the tracepoints of another architecture.
+        let script = format!("{command} {events} -o again sleep 0.05 >&2");
+        if with_tracefs("perf", &script, folder.path()).is_some() {
+            assert!(!read(&at("again")).unwrap().events.is_empty(), "{command}");
+        }
     }
 }
 

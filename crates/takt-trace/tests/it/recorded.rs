@@ -190,3 +190,46 @@ fn times_of_any_clock_are_those_of_monotonic_within_the_stated_error() {
         );
     }
 }
+
+/// A file or folder as `perf record` left it: all of its threads' files, the one that is named
+/// `data`, the same as a stream.
+#[test]
+fn streams_and_folders_of_perf_are_read_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, unpacked(name)).unwrap();
+        path
+    };
+    for name in ["threads/data", "threads/data.0", "threads/data.1"] {
+        put(name);
+    }
+    // As `perf script` counts.
+    let whole_folder = read_instance(&folder.path().join("threads"), None).unwrap();
+    whole(&whole_folder, 300);
+    assert_eq!(whole_folder.clock, Clock::Monotonic, "{:?}", whole_folder.notes);
+    let one = read_instance(&folder.path().join("threads/data"), None).unwrap();
+    assert_eq!(one, whole_folder);
+    let stream = read_instance(&put("stream.perf.data"), None).unwrap();
+    whole(&stream, 284);
+    assert_eq!(stream.clock_map.unwrap().pairs, 58);
+
+    // The file alone, and a folder that is none of perf's.
+    std::fs::rename(folder.path().join("threads/data"), folder.path().join("perf.data")).unwrap();
+    let alone = read_instance(&folder.path().join("perf.data"), None).unwrap_err().to_string();
+    assert!(alone.contains("data.0") && alone.contains("pass the whole folder"), "{alone}");
+    let other = read_instance(&folder.path().join("threads"), None).unwrap_err().to_string();
+    assert!(other.contains("no folder of `perf record --threads`"), "{other}");
+    // A thread's file that was cut off costs its end, and the note names it.
+    std::fs::rename(folder.path().join("perf.data"), folder.path().join("threads/data")).unwrap();
+    let cut = std::fs::read(folder.path().join("threads/data.1")).unwrap();
+    std::fs::write(folder.path().join("threads/data.1"), &cut[..cut.len() / 2]).unwrap();
+    let cut = read_instance(&folder.path().join("threads"), None).unwrap();
+    assert!(cut.events.len() < 300, "{}", cut.events.len());
+    assert!(
+        cut.notes.iter().any(|note| note.starts_with("data.1: the file is whole up to")),
+        "{:?}",
+        cut.notes
+    );
+}
