@@ -8,6 +8,7 @@ mod cpu;
 mod dir;
 mod error;
 mod files;
+pub mod footer;
 mod header;
 #[cfg(test)]
 mod kills_tests;

@@ -1,14 +1,13 @@
 //! Sealed sample files row by row, with their types, whatever they hold: for exports.
 
 use std::fs;
-use std::path::Path;
 
 use parquet::basic::{Repetition, Type as Physical};
-use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use serde_json::{Map, Value};
 
+use crate::footer::open;
 use crate::series::guarded;
 use crate::{Error, RunDir, SAMPLES_FOLDER};
 
@@ -85,10 +84,6 @@ impl RunDir {
     fn sealed_path(&self, file: &str) -> Result<std::path::PathBuf, Error> {
         Ok(self.sample_base(file)?.with_added_extension("parquet"))
     }
-}
-
-fn open(path: &Path) -> Result<SerializedFileReader<fs::File>, ParquetError> {
-    SerializedFileReader::new(takt_files::open(path)?)
 }
 
 fn columns(reader: &SerializedFileReader<fs::File>) -> Vec<Column> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::Int64Type;
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::FileReader;
 use parquet::record::Field;
 use parquet::schema::types::SchemaDescriptor;
 
@@ -113,7 +113,7 @@ fn column_index(schema: &SchemaDescriptor, name: &str) -> Result<usize, ParquetE
 }
 
 fn texts_from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<String>>, ParquetError> {
-    let reader = SerializedFileReader::new(takt_files::open(path)?)?;
+    let reader = crate::footer::open(path)?;
     let metadata = reader.metadata().file_metadata();
     let mut columns = vec![Vec::new(); names.len()];
     // A journal without a row has no columns either.
@@ -145,7 +145,7 @@ pub(crate) fn with_suffix(base: &Path, suffix: &str) -> PathBuf {
 }
 
 fn from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, ParquetError> {
-    let reader = SerializedFileReader::new(takt_files::open(path)?)?;
+    let reader = crate::footer::open(path)?;
     let metadata = reader.metadata();
     let schema = metadata.file_metadata().schema_descr();
     let rows = usize::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
@@ -170,7 +170,10 @@ fn from_parquet(path: &Path, names: &[&str]) -> Result<Vec<Vec<u64>>, ParquetErr
         for group in 0..reader.num_row_groups() {
             let mut column =
                 get_typed_column_reader::<Int64Type>(reader.get_row_group(group)?.get_column_reader(index)?);
-            while column.read_records(1 << 16, None, None, &mut values)?.0 > 0 {}
+            while values.len() <= rows && column.read_records(1 << 16, None, None, &mut values)?.0 > 0 {}
+        }
+        if values.len() > rows {
+            return Err(ParquetError::General(format!("column {name} has more values than the {rows} rows")));
         }
         if let Some(at) = values.iter().position(|&v| v < 0 && !unsigned) {
             return Err(ParquetError::General(format!(

@@ -377,6 +377,7 @@ pub fn write_index(entries: &[Entry]) -> Result<Vec<u8>, ParquetError> {
 /// # Errors
 /// What the Parquet library says of bytes that are no such file.
 pub fn read_index(bytes: Vec<u8>) -> Result<Vec<Entry>, ParquetError> {
+    takt_rundir::footer::check_bytes(&bytes)?;
     let reader = SerializedFileReader::new(Bytes::from(bytes))?;
     let mut entries: Vec<Entry> = Vec::new();
     for group in 0..reader.num_row_groups() {
