@@ -1,7 +1,7 @@
 //! Errors that quote their input, cut to what a person reads.
 
 /// Most characters of a quoted line: one with a mark below.
-const LINE: usize = 160;
+const LINE: usize = 100;
 /// Most characters of any other line: lists of accepted keys are long.
 const PROSE: usize = 4000;
 /// Of a longer one, how many are kept before the place that is marked.
@@ -22,6 +22,44 @@ pub fn quoted(value: &str) -> String {
     }
     let shown: String = value.chars().take(SHOWN_CHARS).collect();
     format!("{shown}… ({} characters)", value.chars().count())
+}
+
+/// Most characters of a word in a message: a name or a value that somebody gave.
+const WORD_CHARS: usize = 100;
+/// Most characters of a path, and of what stands in quotation marks, which may be a command.
+const PATH_CHARS: usize = 256;
+
+/// A line of prose with the values in it as [`quoted`]: those in quotation marks, and words.
+fn brief(line: &str) -> String {
+    let mut out = String::with_capacity(line.len().min(PROSE));
+    let mut rest = line;
+    while let Some(begin) = rest.find(|c: char| !c.is_whitespace()) {
+        out.push_str(&rest[..begin]);
+        rest = &rest[begin..];
+        let end = in_marks(rest).unwrap_or_else(|| rest.find(char::is_whitespace).unwrap_or(rest.len()));
+        let (word, behind) = rest.split_at(end);
+        rest = behind;
+        let most = if word.contains(['/', ' ']) { PATH_CHARS } else { WORD_CHARS };
+        if word.len() <= most || word.chars().nth(most).is_none() {
+            out.push_str(word);
+            continue;
+        }
+        let core = word.trim_matches(|c: char| c.is_ascii_punctuation());
+        match word.split_once(core).filter(|_| !core.is_empty()) {
+            Some((before, after)) => out.extend([before, &quoted(core), after]),
+            None => out.push_str(&quoted(word)),
+        }
+    }
+    out + rest
+}
+
+/// Where a text in quotation marks ends that begins here, its mark included.
+fn in_marks(text: &str) -> Option<usize> {
+    let mark = text.chars().next().filter(|mark| matches!(mark, '`' | '"' | '\''))?;
+    let behind = &text[1..];
+    // An apostrophe within a word is no mark.
+    let ends = |at: &usize| !behind[at + 1..].starts_with(char::is_alphanumeric);
+    behind.match_indices(mark).map(|(at, _)| at).find(ends).map(|at| at + 2)
 }
 
 /// `message` with each line cut to what can be read, for errors that quote a line of a file: it may
@@ -54,7 +92,7 @@ pub fn shortened(message: &str) -> String {
                 at += 2;
             }
             None => {
-                shown.push(cut(line, 0, PROSE));
+                shown.push(cut(&brief(line), 0, PROSE));
                 at += 1;
             }
         }

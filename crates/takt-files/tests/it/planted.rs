@@ -170,7 +170,29 @@ fn messages_do_not_echo_a_long_line() {
     assert_eq!((lines[0], lines[4]), ("TOML parse error at line 1, column 5000000", "no"), "{reported}");
     assert!(shortened(&"a\n".repeat(100_000)).len() < 200);
     let unicode = "ä".repeat(10_000);
-    assert_eq!(shortened(&unicode), format!("{}… (6000 characters more)", "ä".repeat(4000)));
+    assert_eq!(shortened(&unicode), format!("{}… (10000 characters)", "ä".repeat(60)));
+    let words = "ä b ".repeat(2500);
+    assert!(shortened(&words).ends_with("… (6000 characters more)"));
+    // A value in a sentence, as errors of configuration and of the command line quote it.
+    for (before, after) in [
+        ("--stress `", "`: accepted are off, cpu"),
+        ("invalid value '", "' for '--seconds <S>'"),
+        ("name = \"", "\"."),
+    ] {
+        for value in ["A".repeat(5000), "a b".repeat(1667)] {
+            let said = shortened(&format!("it doesn't fit: {before}{value}{after}"));
+            let shown: String = value.chars().take(60).collect();
+            let count = value.chars().count();
+            assert_eq!(said, format!("it doesn't fit: {before}{shown}… ({count} characters){after}"));
+        }
+    }
+    // What is no longer than a person reads stays, and so do paths and commands.
+    let fix = format!(
+        "Fix: `perf record -a -k CLOCK_MONOTONIC -e 'sched:*,irq:*' -o /tmp/{}/perf.data` and again {}",
+        "p".repeat(80),
+        "x ".repeat(60)
+    );
+    assert_eq!(shortened(&fix), fix);
 }
 
 /// Run as a copy of this test that has a capability from its file, by another user.

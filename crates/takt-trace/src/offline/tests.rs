@@ -319,6 +319,51 @@ fn packed_records_are_the_same() {
     );
 }
 
+/// A few kilobytes that unpack to records without end.
+#[test]
+fn a_packed_bomb_is_refused_with_its_limit() {
+    let file = perf();
+    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    let data = word(40);
+    let mut out = file[..data].to_vec();
+    let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
+    // A record of a kind that means nothing, eight bytes long.
+    let records = [99, 0, 0, 0, 0, 0, 8, 0].repeat(4 << 20);
+    for _ in 0..3 {
+        encoder.write_all(&records).unwrap();
+        encoder.flush().unwrap();
+        let packed = std::mem::take(encoder.get_mut());
+        out.extend(81u32.to_le_bytes());
+        out.extend(0u16.to_le_bytes());
+        out.extend(u16::try_from(packed.len() + 8).unwrap().to_le_bytes());
+        out.extend(packed);
+    }
+    assert!(out.len() < 200_000);
+    let grown = out.len() as i64 - (data + word(48)) as i64;
+    let size = out.len() - data;
+    out[48..56].copy_from_slice(&(size as u64).to_le_bytes());
+    let table = out.len();
+    out.extend(&file[data + word(48)..]);
+    let features: u32 = file[72..104].iter().map(|byte| byte.count_ones()).sum();
+    for row in (0..features as usize).map(|row| table + row * 16) {
+        let place = i64::from_le_bytes(out[row..row + 8].try_into().unwrap()) + grown;
+        out[row..row + 8].copy_from_slice(&place.to_le_bytes());
+    }
+    let error = read_bytes(&out).unwrap_err();
+    assert!(matches!(error, OfflineError::Limit { most: 67_108_864, .. }), "{error}");
+    assert!(error.to_string().contains("without `-z`"), "{error}");
+}
+
+#[test]
+fn counts_beyond_their_limit_are_refused() {
+    use super::limits::{MAX_EVENTS, MAX_INSTANCES, events, unpacked};
+    assert!(events(MAX_EVENTS).is_ok() && events(MAX_EVENTS + 1).is_err());
+    assert!(unpacked(64 << 20, 10).is_ok() && unpacked((64 << 20) + 1, 10).is_err());
+    assert!(unpacked(200 << 30, 1 << 30).is_ok() && unpacked((200 << 30) + 1, 1 << 30).is_err());
+    let several = trace_dat::within_instances(MAX_INSTANCES + 1).unwrap_err().to_string();
+    assert!(several.contains("1025 trace instances, at most 1024"), "{several}");
+}
+
 #[test]
 fn copies_in_the_order_of_time_stay_so() {
     let trace = read_bytes(&repeated(&perf(), 5)).unwrap();
