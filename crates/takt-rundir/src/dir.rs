@@ -324,6 +324,21 @@ impl RunDir {
         self.path.join(SAMPLES_FOLDER).join(format!("{name}.csv"))
     }
 
+    /// Gives a sample file that is not sealed another name: one that is known only at the end.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where there is none, or one of the other name; [`Error::Damaged`] for a name
+    /// that leads out of the directory.
+    pub fn rename_samples(&self, from: &str, to: &str) -> Result<(), Error> {
+        self.sample_base(to)?;
+        let (from, to) = (self.sample_path(from), self.sample_path(to));
+        let there = ["parquet", "csv"].map(|extension| to.with_extension(extension));
+        if there.iter().any(|path| fs::symlink_metadata(path).is_ok()) {
+            return Err(Error::Io { path: to, source: ErrorKind::AlreadyExists.into() });
+        }
+        fs::rename(&from, &to).map_err(Error::io(&from))
+    }
+
     /// Goes on with a sample file after a kill, or begins it. A last line that the kill cut in half
     /// is taken away. Returns the number of rows that it holds, too.
     ///

@@ -21,6 +21,13 @@ pub enum Source {
     Softirq(u8),
     /// The CPU's own interrupts, or one that nobody reported.
     Other,
+    /// Nothing: it was awake, and called the kernel to hand something out.
+    Call {
+        /// Number of the call.
+        number: u32,
+        /// The file that it was about.
+        file: i32,
+    },
 }
 
 /// From a wake-up to the next sleep. Times are CLOCK_MONOTONIC.

@@ -16,6 +16,7 @@
 
 pub mod analysis;
 pub mod bpf;
+pub mod calls;
 pub mod capture;
 mod error;
 pub mod event;

@@ -75,6 +75,11 @@ impl Coarse {
             .collect();
         threads.sort_by(|a, b| b.rate_hz.total_cmp(&a.rate_hz));
         threads.truncate(crate::watcher::MOST_THREADS);
+        let known = self.threads.iter().map(|(&tid, read)| (tid, read.0.clone())).collect();
+        let mut names = crate::naming::names(&known);
+        for thread in &mut threads {
+            thread.label = names.remove(&thread.tid).unwrap_or_default();
+        }
         Report {
             target: target.to_owned(),
             seconds: monotonic_ns().saturating_sub(self.began_ns) as f64 / 1e9,
@@ -85,6 +90,8 @@ impl Coarse {
             events: 0,
             lost_events: 0,
             watcher_cpu_percent: 0.0,
+            watcher_lateness_us: 0.0,
+            watcher_lateness_share: None,
             kept_awake: Vec::new(),
             python: Vec::new(),
             proposals: Vec::new(),
@@ -95,6 +102,10 @@ impl Coarse {
                     .to_owned(),
             ],
             exit_status: None,
+            exit_signal: None,
+            ended_by_itself: None,
+            verdict: None,
+            verdict_sentence: None,
             run_dir: None,
         }
     }
@@ -114,8 +125,10 @@ fn of(tid: i32, thread: &Thread, first: &At, last: &At) -> LoopReport {
         us: since(|c| c.waited_ns) as f64 / 1e3,
     };
     LoopReport {
+        since_ns: None,
         histograms: None,
         name: thread.name.clone(),
+        label: String::new(),
         pid: thread.pid,
         tid,
         process: thread.process.clone(),
@@ -123,6 +136,7 @@ fn of(tid: i32, thread: &Thread, first: &At, last: &At) -> LoopReport {
         period_us: None,
         rate_hz: if seconds > 0.0 { sleeps as f64 / seconds } else { 0.0 },
         jitter_us: None,
+        release_interval_us: None,
         releases: sleeps,
         missed: 0,
         late: 0,
@@ -142,6 +156,7 @@ fn of(tid: i32, thread: &Thread, first: &At, last: &At) -> LoopReport {
         kept_by: vec![kept],
         causes: Vec::new(),
         totals: Vec::new(),
+        recurs: Vec::new(),
         windows: Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use takt_rt::jobs::JobRecord;
 use takt_trace::event::State;
 use takt_trace::follow::{Activation, Source};
 
-use crate::period::{self, Period};
+use crate::period::{self, Done, Group, Period};
 
 /// Times that are kept of each kind of wake-up: as many as the period is determined from.
 const MOST_TIMES: usize = period::MOST;
@@ -47,6 +47,8 @@ pub struct Rhythm {
 #[derive(Debug, Default)]
 struct Series {
     times: VecDeque<u64>,
+    /// What the thread did after each of them.
+    done: VecDeque<Done>,
     count: u64,
     /// The search costs milliseconds where there is no period, so it is made anew only when there
     /// is much more to see.
@@ -57,13 +59,20 @@ struct Series {
 impl Series {
     fn extend(&mut self, activations: &[Activation]) {
         self.times.extend(activations.iter().map(|one| one.planned_ns));
-        self.times.drain(..self.times.len().saturating_sub(MOST_TIMES));
+        self.done.extend(activations.iter().map(|one| Done { end_ns: one.end_ns, cpu_ns: one.cpu_ns }));
+        self.forget(MOST_TIMES);
         self.count += activations.len() as u64;
+    }
+
+    /// Forgets all times but the newest.
+    fn forget(&mut self, newest: usize) {
+        self.times.drain(..self.times.len().saturating_sub(newest));
+        self.done.drain(..self.done.len().saturating_sub(newest));
     }
 
     /// Forgets all times but the newest, and searches anew.
     fn keep(&mut self, newest: usize) {
-        self.times.drain(..self.times.len().saturating_sub(newest));
+        self.forget(newest);
         self.try_at = 0;
         self.period = None;
     }
@@ -80,7 +89,7 @@ impl Series {
 
     fn period(&mut self) -> Option<Period> {
         if self.count >= self.try_at.max(period::FEWEST as u64) {
-            self.period = period::find(self.times.make_contiguous());
+            self.period = period::find_by_work(self.times.make_contiguous(), self.done.make_contiguous());
             self.try_at = self.count + self.count.clamp(period::FEWEST as u64, 8 * MOST_TIMES as u64);
         }
         self.period
@@ -107,6 +116,28 @@ struct Open {
     last: Activation,
 }
 
+/// How many releases did not come in a distance between two, and how far that is from what it should
+/// be, nanoseconds.
+fn missed(distance: f64, period: &Period) -> (u64, u64) {
+    let Some(group) = period.group.filter(|group| !group.is_one_cycle) else {
+        let periods = (distance / period.ns).round();
+        return ((periods as u64).saturating_sub(1), (distance - periods.max(1.0) * period.ns).abs() as u64);
+    };
+    // What is beyond the longest pause that the group has.
+    let beyond = ((distance - group.longest_ns()) / period.ns).round();
+    let off = group.distances_ns().iter().map(|expected| (distance - expected).abs());
+    (beyond as u64, off.fold(f64::INFINITY, f64::min) as u64)
+}
+
+/// Distances between the newest releases of a loop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Intervals {
+    /// In order of length, nanoseconds.
+    pub sorted_ns: Vec<u64>,
+    /// How they repeat, where they are not equal.
+    pub group: Option<Group>,
+}
+
 /// The cycles of one thread.
 #[derive(Debug, Default)]
 pub struct Cycles {
@@ -127,6 +158,8 @@ pub struct Cycles {
     last_planned_ns: Option<u64>,
     /// Distances of releases from a whole number of periods, nanoseconds.
     pub jitter_ns: VecDeque<u64>,
+    /// Since when it counts, where it has begun anew and nobody has asked since.
+    pub(crate) anew_ns: Option<u64>,
     /// The first release and the last, CLOCK_MONOTONIC.
     pub span_ns: Option<(u64, u64)>,
 }
@@ -163,7 +196,11 @@ impl Cycles {
         if given.is_none() {
             self.follow_change();
         }
+        let is_of_calls = self.is_of_calls();
         self.find_rhythm(given);
+        if self.is_of_calls() != is_of_calls {
+            self.begin_anew(activations.first());
+        }
         self.is_reported = given.is_some();
         let mut finished = Vec::new();
         for one in activations {
@@ -182,6 +219,21 @@ impl Cycles {
             ns * self.next.saturating_sub(1) as f64 / to_ns.saturating_sub(from_ns).max(1) as f64
         });
         (self.is_reported || !by_turns || per_period <= MOST_PER_PERIOD).then_some(ns)
+    }
+
+    /// Distances of the newest releases; None where nothing is known to begin the cycles with a
+    /// period.
+    pub fn intervals(&self) -> Option<Intervals> {
+        let rhythm = self.rhythm?;
+        let series = match rhythm.source {
+            Some(source) => self.sources.get(&source)?,
+            None => &self.all,
+        };
+        let later = series.times.iter().skip(1);
+        let mut sorted_ns: Vec<u64> =
+            series.times.iter().zip(later).map(|(before, later)| later.saturating_sub(*before)).collect();
+        sorted_ns.sort_unstable();
+        Some(Intervals { sorted_ns, group: rhythm.period?.group })
     }
 
     /// How long no cycle has begun until `until_ns`, and how many should have, by its period; None
@@ -262,11 +314,16 @@ impl Cycles {
         let mut periodic: Vec<(Source, Period, u64)> = self
             .sources
             .iter_mut()
-            .filter(|(_, series)| series.count >= least)
+            // A thread that polls with short sleeps is woken much more often than it hands anything
+            // out.
+            .filter(|(source, series)| series.count >= least || matches!(source, Source::Call { .. }))
             .filter_map(|(&source, series)| Some((source, series.period()?, series.count)))
             .collect();
         if let Some(given) = given {
-            periodic.retain(|one| (one.1.ns / given - 1.0).abs() < 0.25);
+            // Of groups that repeat the user may mean one release, or the whole.
+            let group_ns = |period: &Period| period.group.map_or(period.ns, |group| group.ns());
+            periodic
+                .retain(|one| [one.1.ns, group_ns(&one.1)].iter().any(|ns| (ns / given - 1.0).abs() < 0.25));
         }
         periodic.sort_by_key(|one| std::cmp::Reverse(one.2));
         let found = match periodic.first() {
@@ -292,13 +349,20 @@ impl Cycles {
         }
         if let (Some(given), Some(rhythm)) = (given, &mut self.rhythm) {
             // The user knows better; how regular it is stays as found.
-            let before = rhythm.period.unwrap_or(Period { ns: given, coherence: 0.0, filled: 0.0 });
+            let unknown = Period { ns: given, coherence: 0.0, filled: 0.0, group: None };
+            let before = rhythm.period.unwrap_or(unknown);
             rhythm.period = Some(Period { ns: given, ..before });
         }
     }
 
     fn take(&mut self, one: &Activation, own_process: &dyn Fn(i32) -> bool, finished: &mut Vec<JobRecord>) {
         let source = self.rhythm.and_then(|rhythm| rhythm.source);
+        if let Some(Source::Call { .. }) = source {
+            if Some(one.source) == source {
+                self.call(one, finished);
+            }
+            return;
+        }
         let begins = source.is_none_or(|source| one.source == source);
         // Stopped, or for a page or a disk: it goes on where it was.
         let interrupted = self
@@ -340,21 +404,7 @@ impl Cycles {
     }
 
     fn begin(&mut self, one: &Activation) {
-        if let (Some(last_ns), Some(period)) =
-            (self.last_planned_ns, self.rhythm.and_then(|rhythm| rhythm.period))
-        {
-            let distance = one.planned_ns.saturating_sub(last_ns) as f64;
-            let periods = (distance / period.ns).round();
-            let missed = (periods as u64).saturating_sub(1);
-            self.missed += missed;
-            if missed > 0 {
-                push(&mut self.newest_missed, (one.planned_ns, missed), 2 * CHANGED);
-            }
-            push(&mut self.jitter_ns, (distance - periods.max(1.0) * period.ns).abs() as u64, MOST_TIMES);
-        }
-        self.last_planned_ns = Some(one.planned_ns);
-        let first_ns = self.span_ns.map_or(one.planned_ns, |span| span.0);
-        self.span_ns = Some((first_ns, one.planned_ns));
+        self.count_missed(one.planned_ns);
         let job = JobRecord {
             index: self.next,
             planned_ns: one.planned_ns,
@@ -367,8 +417,64 @@ impl Cycles {
         self.open = Some(Open { job, cpu_ns: one.cpu_ns, last: *one });
     }
 
+    /// Counts releases that did not come before this one.
+    fn count_missed(&mut self, planned_ns: u64) {
+        if let (Some(last_ns), Some(period)) =
+            (self.last_planned_ns, self.rhythm.and_then(|rhythm| rhythm.period))
+        {
+            let distance = planned_ns.saturating_sub(last_ns) as f64;
+            let (missed, off_ns) = missed(distance, &period);
+            self.missed += missed;
+            if missed > 0 {
+                push(&mut self.newest_missed, (planned_ns, missed), 2 * CHANGED);
+            }
+            push(&mut self.jitter_ns, off_ns, MOST_TIMES);
+        }
+        self.last_planned_ns = Some(planned_ns);
+        let first_ns = self.span_ns.map_or(planned_ns, |span| span.0);
+        self.span_ns = Some((first_ns, planned_ns));
+    }
+
+    /// A cycle of a thread that does not sleep between them: it ends with a call, which should have
+    /// come a period after the one before.
+    fn call(&mut self, one: &Activation, finished: &mut Vec<JobRecord>) {
+        self.finish(finished);
+        let now_ns = one.planned_ns;
+        let period = self.rhythm.and_then(|rhythm| rhythm.period);
+        let longest_ns = period.map(|period| period.group.map_or(period.ns, |group| group.longest_ns()));
+        let due_ns = self.last_planned_ns.zip(longest_ns).map(|(last_ns, ns)| last_ns + ns as u64);
+        self.count_missed(now_ns);
+        finished.push(JobRecord {
+            index: self.next,
+            planned_ns: due_ns.unwrap_or(now_ns).min(now_ns),
+            wake_ns: now_ns,
+            start_ns: now_ns,
+            end_ns: now_ns,
+            ..JobRecord::default()
+        });
+        self.next += 1;
+    }
+
     fn finish(&mut self, finished: &mut Vec<JobRecord>) {
         finished.extend(self.open.take().map(|open| open.job));
+    }
+
+    /// Its cycles end with calls, and not with sleeps.
+    pub(crate) fn is_of_calls(&self) -> bool {
+        matches!(self.rhythm.and_then(|rhythm| rhythm.source), Some(Source::Call { .. }))
+    }
+
+    /// Counts from this activation on, because something else begins the cycles than was thought.
+    fn begin_anew(&mut self, first: Option<&Activation>) {
+        self.anew_ns = first.map(|first| first.planned_ns);
+        self.open = None;
+        self.last_planned_ns = None;
+        self.missed = 0;
+        self.newest_missed.clear();
+        self.jitter_ns.clear();
+        self.change = None;
+        self.span_ns = None;
+        self.next = 0;
     }
 
     /// Hands out the last cycle, at the end.
@@ -423,11 +529,65 @@ mod tests {
         let mut cycles = Cycles::default();
         for release in 0..200 {
             let at = |ns: u64| woken(release * 10_000_000 + ns, Source::Timer(1));
-            cycles.add(&[at(0), at(2_000_000)], None, &|_| false);
+            // It asks for something, and computes when that has come.
+            let second = Activation { cpu_ns: 450_000, ..at(2_000_000) };
+            cycles.add(&[at(0), second], None, &|_| false);
         }
         let own = cycles.period_ns(false);
         assert!(own.is_some_and(|ns| (ns / 10e6 - 1.0).abs() < 0.01), "{own:?}");
         assert_eq!(cycles.period_ns(true), None);
+        assert_eq!(cycles.missed, 0);
+    }
+
+    /// 200 groups of wake-ups that do the same, so many nanoseconds behind the begin of each.
+    fn in_groups(ns: u64, at: &[u64], end_ns: u64) -> Cycles {
+        let mut cycles = Cycles::default();
+        for group in 0..200 {
+            let one = |at: &u64| {
+                let planned_ns = 1_000_000_000 + group * ns + at;
+                Activation { end_ns: planned_ns + end_ns, ..woken(planned_ns, Source::Timer(1)) }
+            };
+            cycles.add(&at.iter().map(one).collect::<Vec<_>>(), None, &|_| false);
+        }
+        cycles
+    }
+
+    #[test]
+    fn cycles_in_pairs_have_their_mean_distance_as_period_and_are_found() {
+        let cases: [(u64, &[u64], &[f64]); 5] = [
+            (1_000_000, &[0, 900_000], &[100_000.0, 900_000.0]),
+            (1_000_000, &[0, 100_000], &[100_000.0, 900_000.0]),
+            // Where every third release, or two of four, did not come it would look the same.
+            (1_500_000, &[0, 500_000], &[500_000.0, 1_000_000.0]),
+            (4_000_000, &[0, 1_000_000], &[1_000_000.0, 3_000_000.0]),
+            (6_000_000, &[0, 300_000, 700_000], &[300_000.0, 400_000.0, 5_300_000.0]),
+        ];
+        for (ns, at, distances) in cases {
+            let cycles = in_groups(ns, at, 20_000);
+            let mean = ns as f64 / at.len() as f64;
+            let period = cycles.period_ns(false);
+            assert!(period.is_some_and(|period| (period / mean - 1.0).abs() < 0.01), "{at:?}: {period:?}");
+            let group = cycles.intervals().and_then(|intervals| intervals.group).unwrap();
+            assert_eq!(group.distances_ns(), distances, "{at:?}");
+            assert_eq!(cycles.missed, 0, "{at:?}");
+        }
+    }
+
+    #[test]
+    fn a_loop_that_is_at_work_at_every_third_release_misses_it() {
+        let cycles = in_groups(1_500_000, &[0, 500_000], 600_000);
+        let period = cycles.period_ns(false).unwrap();
+        assert!((period / 500_000.0 - 1.0).abs() < 0.01, "{period}");
+        assert!(cycles.missed > 150 && cycles.intervals().unwrap().group.is_none(), "{}", cycles.missed);
+    }
+
+    #[test]
+    fn pairs_that_do_not_come_are_missed() {
+        let mut cycles = in_groups(1_000_000, &[0, 100_000], 20_000);
+        let next = woken(1_000_000_000 + 203 * 1_000_000, Source::Timer(1));
+        cycles.add(&[next], None, &|_| false);
+        // Three pairs of them.
+        assert_eq!(cycles.missed, 6);
     }
 
     /// 200 wake-ups by a timer every so many milliseconds.

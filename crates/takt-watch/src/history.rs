@@ -267,6 +267,9 @@ impl History {
             },
             Source::Softirq(number) => format!("software interrupt {}", Softirq(number).name()),
             Source::Other => "an interrupt of the CPU's own".to_owned(),
+            Source::Call { number, file } => {
+                format!("nobody: it is awake, and calls {} of file {file}", takt_trace::calls::name(number))
+            }
         }
     }
 

@@ -24,6 +24,8 @@
 //! # Ok::<(), takt_watch::WatchError>(())
 //! ```
 
+mod advice;
+mod ahead;
 mod allowance;
 mod coarse;
 mod cycle_feed;
@@ -33,19 +35,24 @@ mod error;
 mod go;
 mod history;
 pub mod link;
+mod naming;
 pub mod period;
 pub mod python;
+mod recur;
 pub mod report;
 pub mod rights;
 pub mod rundir;
 pub mod screen;
 mod session;
+mod spinning;
 pub mod target;
 pub mod watcher;
 mod windows;
 
+pub use ahead::{Ahead, look_ahead};
 pub use cycle_feed::CycleFeed;
 pub use error::WatchError;
+pub use naming::label;
 pub use report::{Kind, LoopReport, Report};
 pub use rundir::Recording;
 pub use session::{Options, watch};

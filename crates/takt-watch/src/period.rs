@@ -34,6 +34,14 @@ const LEAST_COHERENCE: f64 = 0.15;
 const COHERENCE_OF_FEW: f64 = 8.0;
 /// Least share of the places of the grid at which there was a release.
 const LEAST_FILLED: f64 = 0.5;
+/// Most releases of a group that repeats.
+pub const MOST_GROUP: usize = 8;
+/// Of a group: a distance is another one when it differs from the mean by so much of it, and comes
+/// again when it differs by no more than that.
+const OTHER: f64 = 0.25;
+const AGAIN: f64 = 0.15;
+/// Least share of the distances of which that must hold.
+const LEAST_OF_GROUP: f64 = 0.8;
 
 /// A period that was found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,11 +52,54 @@ pub struct Period {
     pub coherence: f64,
     /// Share of its releases that came, 0 to 1: cycles that were dropped lower it.
     pub filled: f64,
+    /// Releases come in groups that repeat; none where each is as far from the next as any other.
+    pub group: Option<Group>,
+}
+
+/// Releases at unequal distances that repeat: pairs 0.1 ms and 0.9 ms apart in turn, say. The
+/// period is then the mean distance.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Group {
+    /// Releases of one group.
+    pub count: usize,
+    /// Their distances, nanoseconds: the first `count`, from the one that ends the longest pause.
+    distances_ns: [f64; MOST_GROUP],
+    /// The group is one cycle, in which the thread sleeps several times: what it does between
+    /// differs. The period is then the group's.
+    pub is_one_cycle: bool,
+}
+
+impl Group {
+    /// Distances of its releases, nanoseconds; the longest is the last.
+    pub fn distances_ns(&self) -> &[f64] {
+        &self.distances_ns[..self.count.min(MOST_GROUP)]
+    }
+
+    /// The longest of them, nanoseconds.
+    pub fn longest_ns(&self) -> f64 {
+        self.distances_ns().iter().copied().fold(0.0, f64::max)
+    }
+
+    /// From one group to the next, nanoseconds.
+    pub fn ns(&self) -> f64 {
+        self.distances_ns().iter().sum()
+    }
+
+    /// The longest distance is a small multiple of the shortest: releases of an even grid of which
+    /// some do not come look the same.
+    fn is_on_a_grid(&self) -> bool {
+        let shortest = self.distances_ns().iter().copied().fold(f64::INFINITY, f64::min);
+        self.distances_ns().iter().all(|distance| {
+            let places = distance / shortest;
+            places < 3.5 && (places - places.round()).abs() < 0.1
+        })
+    }
 }
 
 /// The period of `times` (nanoseconds, in order); `None` where they have none. Several wake-ups in
 /// one cycle (bursts), dropped cycles and a drifting phase are expected; of two periods in one
-/// series the more coherent one is reported, or none.
+/// series the more coherent one is reported, or none. Of releases in groups that repeat it is the
+/// mean distance.
 pub fn find(times: &[u64]) -> Option<Period> {
     let times = &times[times.len().saturating_sub(MOST)..];
     let first = *times.first()?;
@@ -60,7 +111,11 @@ pub fn find(times: &[u64]) -> Option<Period> {
     let distances: Vec<f64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
     if let Some(ns) = steady(&distances) {
         let score = score(&at, ns);
-        return in_range(ns).then_some(Period { ns, coherence: score.coherence, filled: score.filled });
+        let Score { coherence, filled } = score;
+        return in_range(ns).then_some(Period { ns, coherence, filled, group: None });
+    }
+    if let Some(period) = in_groups(times) {
+        return Some(period);
     }
     let least = LEAST_COHERENCE + COHERENCE_OF_FEW / at.len() as f64;
     let found: Vec<(f64, Score)> = candidates(&at, &distances)
@@ -75,7 +130,128 @@ pub fn find(times: &[u64]) -> Option<Period> {
         found.iter().filter(|one| one.1.coherence >= 0.85 * best).map(|one| one.0).fold(0.0, f64::max);
     let near = found.iter().filter(|one| one.0 > longest * 0.93);
     let &(ns, score) = near.max_by(|a, b| a.1.coherence.total_cmp(&b.1.coherence))?;
-    Some(Period { ns: refined(&at, ns), coherence: score.coherence, filled: score.filled })
+    let Score { coherence, filled } = score;
+    Some(Period { ns: refined(&at, ns), coherence, filled, group: None })
+}
+
+/// What every wake-up of a series did, in the order of its times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    /// When the thread went to sleep again.
+    pub end_ns: u64,
+    /// CPU time until then.
+    pub cpu_ns: u64,
+}
+
+/// As [`find`], where it is known what the thread did after each wake-up. That distinguishes what
+/// times alone cannot: a loop that comes to two of three releases, because it is at work at the
+/// third, from one that is woken at unequal distances; and cycles in pairs from one cycle with two
+/// sleeps.
+pub fn find_by_work(times: &[u64], done: &[Done]) -> Option<Period> {
+    let mut found = find(times)?;
+    let count = times.len().min(done.len()).min(MOST);
+    let (times, done) = (&times[times.len() - count..], &done[done.len() - count..]);
+    if found.group.is_none()
+        && let Some(period) = in_groups(times)
+        && let Some(group) = period.group.filter(Group::is_on_a_grid)
+        && !is_at_work(times, done, &group)
+    {
+        found = period;
+    }
+    if let Some(group) = &mut found.group
+        && differs(times, done, group)
+    {
+        group.is_one_cycle = true;
+        found.ns = group.ns();
+    }
+    Some(found)
+}
+
+/// Whether the thread was at work at the end of the shortest distance, in most of the longest: it
+/// could not come to a release there.
+fn is_at_work(times: &[u64], done: &[Done], group: &Group) -> bool {
+    let shortest = group.distances_ns().iter().copied().fold(f64::INFINITY, f64::min);
+    let long = times
+        .windows(2)
+        .zip(done)
+        .filter(|(pair, _)| pair[1].saturating_sub(pair[0]) as f64 > (shortest + group.longest_ns()) / 2.0);
+    let (mut all, mut busy) = (0, 0);
+    for (pair, done) in long {
+        all += 1;
+        busy += usize::from(done.end_ns.saturating_sub(pair[0]) as f64 > 0.9 * shortest);
+    }
+    2 * busy > all
+}
+
+/// Whether the wake-ups of a group do clearly different work, by their place in it.
+fn differs(times: &[u64], done: &[Done], group: &Group) -> bool {
+    const LEAST_NS: u64 = 20_000;
+    let long = (group.longest_ns() + group.ns() / group.count as f64) / 2.0;
+    let mut work: Vec<Vec<u64>> = vec![Vec::new(); group.count];
+    let mut place = None;
+    for (index, done) in done.iter().enumerate() {
+        let since = index.checked_sub(1).map(|before| times[index].saturating_sub(times[before]));
+        place = match since {
+            Some(since) if since as f64 > long => Some(0),
+            _ => place.map(|place: usize| place + 1),
+        };
+        if let Some(work) = place.and_then(|place| work.get_mut(place)) {
+            work.push(done.cpu_ns);
+        }
+    }
+    let medians: Vec<u64> = work
+        .iter_mut()
+        .filter(|work| work.len() >= FEWEST / 4)
+        .map(|work| {
+            let middle = work.len() / 2;
+            *work.select_nth_unstable(middle).1
+        })
+        .collect();
+    let (least, most) = (medians.iter().min(), medians.iter().max());
+    least.zip(most).is_some_and(|(&least, &most)| most > 2 * least && most - least > LEAST_NS)
+}
+
+/// The period of releases in groups that repeat: the mean distance, where distances differ from it
+/// and come again after the same number of others.
+fn in_groups(times: &[u64]) -> Option<Period> {
+    let times = &times[times.len().saturating_sub(MOST)..];
+    let distances: Vec<f64> = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
+    let share = |of: usize, all: usize| all > 0 && of as f64 >= LEAST_OF_GROUP * all as f64;
+    (2..=MOST_GROUP).filter(|count| distances.len() + 1 >= FEWEST.max(4 * count)).find_map(|count| {
+        let mut sums: Vec<f64> = distances.windows(count).map(|some| some.iter().sum()).collect();
+        let mean = median(&mut sums)? / count as f64;
+        let again = distances.iter().zip(&distances[count..]);
+        let repeat = again.clone().filter(|(a, b)| (*a - *b).abs() <= AGAIN * mean).count();
+        let other = distances.iter().filter(|&distance| (distance - mean).abs() > OTHER * mean).count();
+        if !share(repeat, again.len()) || !share(other, distances.len()) || !in_range(mean) {
+            return None;
+        }
+        // Most groups end with the longest pause, so that a hole shifts no place.
+        let mut places: Vec<Vec<f64>> = vec![Vec::new(); count];
+        for some in distances.windows(count) {
+            let longest = some.iter().copied().fold(0.0, f64::max);
+            let whole = (some.iter().sum::<f64>() / (mean * count as f64) - 1.0).abs() <= AGAIN;
+            if whole && some.last().is_some_and(|&last| last >= longest) {
+                places.iter_mut().zip(some).for_each(|(place, &distance)| place.push(distance));
+            }
+        }
+        let mut group = Group { count, distances_ns: [0.0; MOST_GROUP], is_one_cycle: false };
+        for (distance_ns, place) in group.distances_ns.iter_mut().zip(&mut places) {
+            *distance_ns = median(place)?;
+            // Of two timers whose periods are nearly multiples neighbours agree, and the whole does
+            // not.
+            let near =
+                place.iter().filter(|&distance| (distance - *distance_ns).abs() <= AGAIN * mean).count();
+            if !share(near, place.len()) {
+                return None;
+            }
+        }
+        let whole: Vec<f64> =
+            sums.iter().copied().filter(|sum| (sum / mean / count as f64 - 1.0).abs() <= AGAIN).collect();
+        let ns = whole.iter().sum::<f64>() / whole.len().max(1) as f64 / count as f64;
+        let coherence = repeat as f64 / again.len() as f64;
+        Some(Period { ns, coherence, filled: 1.0, group: Some(group) })
+    })
 }
 
 fn in_range(ns: f64) -> bool {

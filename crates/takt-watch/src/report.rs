@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use takt_otlp::Exponential;
-use takt_stats::Summary;
+use takt_stats::{Summary, Verdict};
 use takt_trace::Cause;
 use takt_trace::analysis::{CauseRow, Late};
+
+pub use crate::recur::Recurrence;
 
 /// Whether a thread's cycles have a rhythm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -12,6 +14,8 @@ use takt_trace::analysis::{CauseRow, Late};
 pub enum Kind {
     /// Its own timer begins its cycles, with a period.
     Periodic,
+    /// It never sleeps, and sends or writes with a period.
+    Spinning,
     /// Something else begins them, with a period: a robot's packets, another thread.
     Driven,
     /// It is woken again and again, and no period was found.
@@ -23,6 +27,7 @@ impl Kind {
     pub fn title(self) -> &'static str {
         match self {
             Self::Periodic => "periodic",
+            Self::Spinning => "spinning",
             Self::Driven => "driven",
             Self::Irregular => "no period",
         }
@@ -55,9 +60,31 @@ pub struct Total {
     pub cycles: u64,
 }
 
+/// Distances between the newest releases of a loop, at most 1024 of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IntervalReport {
+    /// The shortest, microseconds.
+    pub min: f64,
+    pub median: f64,
+    /// 99 % quantile.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+    /// Releases come in groups: pairs, say.
+    pub uneven: bool,
+    /// Where they do, the distances of one group, microseconds, the longest last; empty else.
+    pub pattern: Vec<f64>,
+    /// A group is one cycle, in which the thread sleeps several times and does something else each
+    /// time.
+    pub one_cycle: bool,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopReport {
     pub name: String,
+    /// What it is called in names of measures: the same in another watch of the same programs.
+    #[serde(default)]
+    pub label: String,
     /// Its process.
     pub pid: i32,
     /// Its own id.
@@ -73,6 +100,9 @@ pub struct LoopReport {
     /// Median and worst of how far releases are off a whole number of periods; null without a
     /// period.
     pub jitter_us: Option<[f64; 2]>,
+    /// Distances between its releases; null without a period.
+    #[serde(default)]
+    pub release_interval_us: Option<IntervalReport>,
     /// Cycles that were seen.
     pub releases: u64,
     /// Releases that should have come, by the period, and did not.
@@ -113,8 +143,15 @@ pub struct LoopReport {
     pub causes: Vec<CauseRow>,
     /// Where the time of all its late cycles went, greatest first.
     pub totals: Vec<Total>,
+    /// Its late cycles that come again with a period.
+    #[serde(default)]
+    pub recurs: Vec<Recurrence>,
     /// Its worst late cycles.
     pub windows: Vec<Late>,
+    /// Since when its cycles are what they are, CLOCK_MONOTONIC; None for the whole time. Not in
+    /// files.
+    #[serde(skip)]
+    pub since_ns: Option<u64>,
     /// Lateness and response of all its cycles, where they were asked for; not in files.
     #[serde(skip)]
     pub histograms: Option<Box<[Exponential; 2]>>,
@@ -151,6 +188,13 @@ pub struct Report {
     /// What the watching program itself took, percent of one CPU; what the kernel's tracepoints
     /// cost is beside that.
     pub watcher_cpu_percent: f64,
+    /// Lateness that it caused: time of late cycles in which its own threads had the CPU,
+    /// microseconds.
+    #[serde(default)]
+    pub watcher_lateness_us: f64,
+    /// That as a share of all lateness, 0 to 1; null where nothing was late.
+    #[serde(default)]
+    pub watcher_lateness_share: Option<f64>,
     /// CPUs that were kept out of idle, because their idle time leaves no events.
     pub kept_awake: Vec<u16>,
     /// Why kernel events could not be had, with the way out; null where they could. Without them
@@ -164,8 +208,65 @@ pub struct Report {
     pub proposals: Vec<String>,
     /// What a reader should know.
     pub notes: Vec<String>,
-    /// Exit status of the command that was run; null where none was.
+    /// Exit status of the command that was run, 128 and the number of the signal that ended it;
+    /// null where none was.
     pub exit_status: Option<i32>,
+    /// The signal that ended it; null where none did.
+    #[serde(default)]
+    pub exit_signal: Option<i32>,
+    /// Whether it ended before it was asked to; null where none was run.
+    #[serde(default)]
+    pub ended_by_itself: Option<bool>,
+    /// The verdict on the loops' deadlines; null where nobody asked for it.
+    #[serde(default)]
+    pub verdict: Option<Verdict>,
+    /// It in a sentence, with its reasons.
+    #[serde(default)]
+    pub verdict_sentence: Option<String>,
     /// The run directory; null where none was asked for.
     pub run_dir: Option<std::path::PathBuf>,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A loop of 2 ms with some late cycles.
+    pub(crate) fn thread() -> LoopReport {
+        LoopReport {
+            since_ns: None,
+            histograms: None,
+            name: "control".to_owned(),
+            label: "robot.control".to_owned(),
+            pid: 7,
+            tid: 8,
+            process: "robot".to_owned(),
+            kind: Kind::Periodic,
+            period_us: Some(2000.0),
+            rate_hz: 499.5,
+            jitter_us: None,
+            release_interval_us: None,
+            releases: 1000,
+            missed: 3,
+            unjudged: 0,
+            late: 12,
+            late_beyond_us: 200.0,
+            deadline_us: Some(2000.0),
+            lateness_us: Summary::of(&mut [1.0, 1500.0]),
+            response_us: Summary::of(&mut [5.0]),
+            cpu_percent: 2.5,
+            policy: "fifo:80".to_owned(),
+            cpus: "1".to_owned(),
+            ran_on: "1".to_owned(),
+            timer_slack_us: None,
+            preempted: 0,
+            page_faults: 0,
+            woken_by: Vec::new(),
+            kept_by: Vec::new(),
+            causes: Vec::new(),
+            totals: Vec::new(),
+            recurs: Vec::new(),
+            windows: Vec::new(),
+        }
+    }
 }

@@ -9,19 +9,18 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 use takt_rt::jobs::JobRecord;
 use takt_rundir::{Measure, NumberFile, RUN_FILE, RunDir, RunHeader, SUMMARY_FILE, utc_now};
-use takt_trace::analysis::Thresholds;
+use takt_trace::analysis::{CauseRow, Late, Thresholds, keep_worst};
 use takt_trace::perfetto::{Argument, PerfettoError, Task, Writer};
 
 use crate::error::WatchError;
 use crate::history::History;
-use crate::report::{LoopReport, Report};
+use crate::report::{Kind, LoopReport, Report, Total};
 
 /// The report in the run directory.
 pub const WATCH_FILE: &str = "watch.json";
 /// The worst windows, as a flight recorder leaves them.
 pub const LATE_FILE: &str = "late.perfetto-trace";
-/// Analysis of the thread with the most lateness, in the form of `takt trace`'s, which reports
-/// show.
+/// Analysis of all late threads together, in the form of `takt trace`'s, which reports show.
 pub const TRACE_FILE: &str = "trace.json";
 
 /// Rows that are written of one thread: 10 hours of 1 kHz take some 1.5 GB. What is beyond is in
@@ -29,6 +28,10 @@ pub const TRACE_FILE: &str = "trace.json";
 const MOST_ROWS: u64 = 36_000_000;
 /// Threads whose cycles are written.
 const MOST_THREADS: usize = 64;
+/// Fewest cycles of a thread without a period that are a measure.
+const FEWEST_CYCLES: u64 = 100;
+/// Threads that are named together.
+const MOST_NAMES: usize = 3;
 
 /// Rows are handed to the kernel so often.
 const FLUSHED: Duration = Duration::from_secs(1);
@@ -51,16 +54,17 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// A new one below `root`, or exactly `at`.
+    /// A new one below `root`, or exactly `at`; `label` is what is watched, in words that are the
+    /// same the next time ([`label`](crate::label)).
     ///
     /// # Errors
     /// [`WatchError::Files`].
-    pub fn create(root: &Path, at: Option<&Path>, target: &str) -> Result<Self, WatchError> {
+    pub fn create(root: &Path, at: Option<&Path>, label: &str) -> Result<Self, WatchError> {
         let dir = match at {
             Some(path) => RunDir::create_at(path)?,
             None => RunDir::create(root, "watch")?,
         };
-        let header = RunHeader::new("watch", target);
+        let header = RunHeader::new("watch", label);
         let mut extra = Map::new();
         extra.insert(takt_rundir::COMMAND_KEY.to_owned(), Value::String(takt_rundir::command_line()));
         let recording = Self {
@@ -163,17 +167,28 @@ impl Recording {
             let rows = self.rows_lost;
             self.header.problems.push(format!("the last {rows} cycles have no row: {error}"));
         }
+        let any_periodic = report.threads.iter().any(|thread| is_own(thread.kind));
         for thread in &report.threads {
-            if self.files.contains_key(&thread.tid) {
-                self.header.measures.extend(measures(thread));
+            let Some(file) = self.files.get_mut(&thread.tid) else { continue };
+            let (name, first) = (format!("thread-{}", thread.label), file_name(thread.tid));
+            file.flush()?;
+            let named = !thread.label.is_empty() && self.dir.rename_samples(&first, &name).is_ok();
+            let file = if named { &name } else { &first };
+            // The loops of the program, where it has any: whether a thread that somebody else wakes is
+            // seen to have a period may differ from run to run.
+            // Whether one that is hardly ever awake has a cycle at all differs from run to run.
+            if thread.period_us.is_none() && thread.releases < FEWEST_CYCLES {
+                continue;
             }
+            let judged = if any_periodic { is_own(thread.kind) } else { thread.kind == Kind::Driven };
+            self.header.measures.extend(measures(thread, file, judged));
         }
         self.extra.insert("watched".to_owned(), Value::String(report.target.clone()));
         self.write_header()?;
         self.dir.write_json(WATCH_FILE, report)?;
         self.dir.write_json(SUMMARY_FILE, report)?;
-        if let Some(worst) = report.threads.iter().max_by(|a, b| lateness(a).total_cmp(&lateness(b))) {
-            self.dir.write_json(TRACE_FILE, &analysis(worst, report))?;
+        if !report.threads.is_empty() {
+            self.dir.write_json(TRACE_FILE, &analysis(report))?;
         }
         if let Some(history) = history.filter(|history| !history.windows.is_empty()) {
             let path = self.dir.path().join(LATE_FILE);
@@ -190,51 +205,119 @@ fn file_name(tid: i32) -> String {
     format!("thread-{tid}")
 }
 
-fn lateness(thread: &LoopReport) -> f64 {
-    thread.totals.iter().map(|total| total.us).sum()
+/// Whether a loop's cycles begin by its own doing.
+fn is_own(kind: Kind) -> bool {
+    matches!(kind, Kind::Periodic | Kind::Spinning)
 }
 
-fn measures(thread: &LoopReport) -> [Measure; 2] {
-    let file = file_name(thread.tid);
+/// Its measures, named so that those of another watch of the same programs have the same names.
+fn measures(thread: &LoopReport, file: &str, judged: bool) -> [Measure; 2] {
     let named = format!("{} ({})", thread.name, thread.tid);
-    let name = |what: &str| format!("{what}-{}", thread.tid);
+    let label = if thread.label.is_empty() { thread.tid.to_string() } else { thread.label.clone() };
+    let name = |what: &str| format!("{what}-{label}");
     let rate_hz = thread.period_us.map(|us| 1e6 / us);
     let with_rate = |measure: Measure| match rate_hz {
         Some(rate_hz) => measure.rate_hz(rate_hz),
         None => measure,
     };
-    let lateness = Measure::new(&name("lateness"), &format!("Wake-up lateness of {named}"), &file, "wake_ns");
-    let response = Measure::new(&name("response"), &format!("Release to sleep of {named}"), &file, "end_ns");
+    let window_ns = thread.since_ns.map(|since_ns| [since_ns, u64::MAX]);
+    let lateness = Measure::new(&name("lateness"), &format!("Wake-up lateness of {named}"), file, "wake_ns");
+    let response = Measure::new(&name("response"), &format!("Release to sleep of {named}"), file, "end_ns");
     let response = match thread.deadline_us {
         Some(us) => response.deadline_ns((us * 1e3) as u64),
         None => response,
     };
     let mut response = with_rate(response.since("planned_ns")).unit("cycles");
+    response.judged = judged && response.deadline_ns.is_some();
     response.skipped = thread.missed;
-    [with_rate(lateness.since("planned_ns")).unit("cycles"), response]
+    let mut lateness = with_rate(lateness.since("planned_ns")).unit("cycles");
+    (lateness.window_ns, response.window_ns) = (window_ns, window_ns);
+    [lateness, response]
 }
 
-/// What `takt trace` would say of the thread, as far as it is known.
-fn analysis(thread: &LoopReport, report: &Report) -> Value {
-    let thresholds = Thresholds {
-        lateness_ns: (thread.late_beyond_us * 1e3) as u64,
-        response_ns: thread.deadline_us.map(|us| (us * 1e3) as u64),
-        ..Thresholds::default()
+/// Late cycles that are shown one by one.
+const MOST_WINDOWS: usize = 20;
+
+/// What `takt trace` would say of all loops that were late together, as far as it is known. Causes
+/// are in the order in which the watch itself shows them: by the lateness that they took.
+fn analysis(report: &Report) -> Value {
+    let late: Vec<&LoopReport> = report.threads.iter().filter(|thread| thread.late > 0).collect();
+    let loops: Vec<&LoopReport> = match late.as_slice() {
+        [] => report.threads.iter().filter(|thread| thread.period_us.is_some()).collect(),
+        late => late.to_vec(),
     };
-    serde_json::json!({
-        "task": thread.name,
-        "tid": thread.tid,
-        "releases": thread.releases,
-        "matched": thread.releases,
+    let sum = |pick: fn(&LoopReport) -> u64| loops.iter().map(|thread| pick(thread)).sum::<u64>();
+    let task = match loops.as_slice() {
+        [] => "no loop".to_owned(),
+        [one] => one.name.clone(),
+        several => {
+            let names: Vec<&str> = several.iter().take(MOST_NAMES).map(|one| one.name.as_str()).collect();
+            let more = several.len() - names.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            names.join(", ") + &more
+        }
+    };
+    let thresholds = loops.first().map(|first| Thresholds {
+        lateness_ns: (first.late_beyond_us * 1e3) as u64,
+        response_ns: first.deadline_us.map(|us| (us * 1e3) as u64),
+        ..Thresholds::default()
+    });
+    // Of loops with different ones there are none in common.
+    let is_one = loops.windows(2).all(|pair| {
+        (pair[0].late_beyond_us, pair[0].deadline_us) == (pair[1].late_beyond_us, pair[1].deadline_us)
+    });
+    let mut windows: Vec<Late> = loops.iter().flat_map(|thread| thread.windows.iter().cloned()).collect();
+    keep_worst(&mut windows, MOST_WINDOWS);
+    let mut analysis = serde_json::json!({
+        "task": task,
+        "tid": loops.first().map(|thread| thread.tid),
+        "releases": sum(|thread| thread.releases),
+        "matched": sum(|thread| thread.releases),
         "kept_awake": report.kept_awake,
         "events": report.events,
         "lost_events": report.lost_events,
-        "late": thread.late,
-        "thresholds": thresholds,
-        "causes": thread.causes,
-        "windows": thread.windows,
+        "late": sum(|thread| thread.late),
+        "causes": causes(&loops, &report.totals),
+        "windows": windows,
         "notes": report.notes,
-    })
+    });
+    if let Some(thresholds) = thresholds.filter(|_| is_one) {
+        analysis["thresholds"] = serde_json::json!(thresholds);
+    }
+    analysis
+}
+
+/// The causes of all these loops in one table, in the order of `totals`, which says who took most.
+fn causes(loops: &[&LoopReport], totals: &[Total]) -> Vec<CauseRow> {
+    let mut rows: Vec<CauseRow> = Vec::new();
+    for row in loops.iter().flat_map(|thread| &thread.causes) {
+        match rows.iter_mut().find(|known| known.cause == row.cause) {
+            Some(known) => {
+                known.count += row.count;
+                known.never_ran += row.never_ran;
+                known.worst_us = known.worst_us.max(row.worst_us);
+                known.total_us += row.total_us;
+            }
+            None => rows.push(row.clone()),
+        }
+    }
+    // What took a part of some late cycles, and most of none.
+    for total in totals.iter().filter(|total| total.us > 0.0) {
+        match rows.iter_mut().find(|row| row.cause == total.cause) {
+            Some(row) => row.who.clone_from(&total.who),
+            None => rows.push(CauseRow {
+                cause: total.cause,
+                who: total.who.clone(),
+                count: 0,
+                never_ran: 0,
+                worst_us: 0.0,
+                total_us: 0.0,
+            }),
+        }
+    }
+    let place = |cause| totals.iter().position(|total| total.cause == cause).unwrap_or(usize::MAX);
+    rows.sort_by_key(|row| place(row.cause));
+    rows
 }
 
 /// The worst windows of all threads, each late cycle marked at its thread.
@@ -286,4 +369,48 @@ fn picture(path: &Path, history: &History, report: &Report) -> Result<(), WatchE
         writer.finish().map(drop)
     };
     write().map_err(|source| WatchError::Picture { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, Target, Watcher};
+    use takt_trace::Cause;
+
+    #[test]
+    fn the_first_cause_of_the_run_is_the_one_that_took_most_of_all() {
+        let row = |cause, count, total_us| CauseRow {
+            cause,
+            who: "somebody".to_owned(),
+            count,
+            never_ran: 0,
+            worst_us: total_us,
+            total_us,
+        };
+        let total =
+            |cause, who: &str, us| Total { cause, who: who.to_owned(), us, share: us / 100.0, cycles: 1 };
+        let mut report = Watcher::new(Target::Machine, Settings::default()).report();
+        // Often and little in one thread, seldom and long in another.
+        for (name, cause, count, us) in [("a", Cause::Softirq, 50, 20.0), ("b", Cause::Lock, 2, 70.0)] {
+            let mut thread = crate::report::tests::thread();
+            name.clone_into(&mut thread.name);
+            thread.causes = vec![row(cause, count, us)];
+            report.threads.push(thread);
+        }
+        report.totals = vec![
+            total(Cause::Lock, "hog", 70.0),
+            total(Cause::Softirq, "net_rx", 20.0),
+            total(Cause::Steal, "", 10.0),
+        ];
+        let analysis = analysis(&report);
+        let causes: Vec<CauseRow> = serde_json::from_value(analysis["causes"].clone()).unwrap();
+        let found: Vec<(Cause, &str, u64)> =
+            causes.iter().map(|row| (row.cause, row.who.as_str(), row.count)).collect();
+        assert_eq!(found, [(Cause::Lock, "hog", 2), (Cause::Softirq, "net_rx", 50), (Cause::Steal, "", 0)]);
+        assert_eq!((&analysis["task"], &analysis["late"]), (&"a, b".into(), &24.into()));
+        assert!(!analysis["thresholds"].is_null());
+        // With limits of their own there are none in common.
+        report.threads[0].late_beyond_us = 100.0;
+        assert!(super::analysis(&report)["thresholds"].is_null());
+    }
 }

@@ -43,6 +43,10 @@ pub fn draw(frame: &mut Frame<'_>, report: &Report) {
 
 fn draw_head(frame: &mut Frame<'_>, area: Rect, report: &Report) {
     let late: u64 = report.threads.iter().map(|thread| thread.late).sum();
+    let own = match report.watcher_lateness_share {
+        Some(share) => format!("   of it by takt itself: {:.1} %", 100.0 * share),
+        None => String::new(),
+    };
     let state = match (&report.untraced, late) {
         (Some(_), _) => "NO KERNEL EVENTS: rates only".fg(WARN).bold(),
         (None, 0) => "nothing late".fg(GOOD),
@@ -54,6 +58,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, report: &Report) {
         " Takt ".bold().reversed(),
         format!(" watch: {}   ", report.target).bold(),
         state,
+        own.fg(MUTED),
         time.fg(MUTED),
     ];
     frame.render_widget(Line::from(line), area);
@@ -169,50 +174,15 @@ fn draw_worst(frame: &mut Frame<'_>, area: Rect, report: &Report) {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
-    use takt_stats::Summary;
 
     use super::*;
-    use crate::report::Kind;
+    use crate::report::tests::thread;
     use crate::{Settings, Target, Watcher};
 
     fn shown(report: &Report, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, report)).unwrap();
         terminal.backend().to_string()
-    }
-
-    fn thread() -> LoopReport {
-        LoopReport {
-            histograms: None,
-            name: "control".to_owned(),
-            pid: 7,
-            tid: 8,
-            process: "robot".to_owned(),
-            kind: Kind::Periodic,
-            period_us: Some(2000.0),
-            rate_hz: 499.5,
-            jitter_us: None,
-            releases: 1000,
-            missed: 3,
-            unjudged: 0,
-            late: 12,
-            late_beyond_us: 200.0,
-            deadline_us: Some(2000.0),
-            lateness_us: Summary::of(&mut [1.0, 1500.0]),
-            response_us: Summary::of(&mut [5.0]),
-            cpu_percent: 2.5,
-            policy: "fifo:80".to_owned(),
-            cpus: "1".to_owned(),
-            ran_on: "1".to_owned(),
-            timer_slack_us: None,
-            preempted: 0,
-            page_faults: 0,
-            woken_by: Vec::new(),
-            kept_by: Vec::new(),
-            causes: Vec::new(),
-            totals: Vec::new(),
-            windows: Vec::new(),
-        }
     }
 
     #[test]

@@ -8,9 +8,10 @@ use takt_rt::jobs::JobRecord;
 use takt_rt::procfs;
 use takt_trace::{TraceError, TraceOptions, Tracer};
 
+use crate::advice::advise;
 use crate::coarse::Coarse;
 use crate::error::WatchError;
-use crate::python::{Pythons, advise};
+use crate::python::Pythons;
 use crate::report::Report;
 use crate::rights::Facts;
 use crate::rundir::Recording;
@@ -199,12 +200,17 @@ fn traced(
     let mut processes = followed(&watcher, &options.target);
     let mut pythons = Pythons::new(options.settings.probes);
     pythons.refresh(&watcher.watched);
+    watcher.spinning.on = true;
+    watcher.look_for_spinning();
     // With those that have ended by the time of the report.
     let mut own: BTreeSet<i32> = BTreeSet::new();
     let finish = |watcher: &Watcher, pythons: &Pythons, own: &BTreeSet<i32>| {
         let mut report = watcher.report();
         report.python = pythons.reports(&watcher.watched);
         advise(&mut report, pythons, own);
+        let (by_own_ns, all_ns) = watcher.lateness_by(own);
+        report.watcher_lateness_us = by_own_ns as f64 / 1e3;
+        report.watcher_lateness_share = (all_ns > 0).then(|| by_own_ns as f64 / all_ns as f64);
         report.target = options.target.to_string();
         report.followed_by = by;
         let spent_ns = own_cpu_ns().saturating_sub(busy_ns);
@@ -221,6 +227,7 @@ fn traced(
             refreshed = Instant::now();
             own.extend(procfs::threads::<i32>(std::process::id()));
             watcher.refresh();
+            watcher.look_for_spinning();
             pythons.refresh(&watcher.watched);
         }
         let mut sink = |tid: i32, jobs: &[JobRecord]| {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use takt_rt::procfs;
 
@@ -92,6 +93,10 @@ pub struct Thread {
     pub pid: i32,
     /// The name of its process.
     pub process: String,
+    /// When it began, ticks after the machine's start.
+    pub started: u64,
+    /// The command line of its process, and when that began.
+    pub command: Arc<(String, u64)>,
 }
 
 /// The watched threads, now and before.
@@ -171,6 +176,7 @@ impl Watched {
         self.now.clear();
         for &pid in &self.processes {
             let process = procfs::thread_name(pid, pid).unwrap_or_default();
+            let mut command = None;
             for tid in procfs::threads(pid) {
                 let Some(name) = procfs::thread_name(pid, tid) else { continue };
                 if let Target::Name(pattern) = &self.target
@@ -184,7 +190,21 @@ impl Watched {
                     continue;
                 }
                 self.now.insert(tid);
-                self.threads.insert(tid, Thread { name, pid, process: process.clone() });
+                // A thread number comes again in another process, and a process becomes another
+                // program.
+                if let Some(known) = self.threads.get_mut(&tid)
+                    && (known.pid, &known.process) == (pid, &process)
+                {
+                    known.name = name;
+                    continue;
+                }
+                let began =
+                    |stat: Option<procfs::Stat>| stat.and_then(|stat| stat.start_ticks()).unwrap_or(0);
+                let command = command
+                    .get_or_insert_with(|| Arc::new((command_line(pid), began(procfs::Stat::of(pid)))));
+                let started = began(procfs::Stat::of_thread(pid, tid));
+                let command = Arc::clone(command);
+                self.threads.insert(tid, Thread { name, pid, process: process.clone(), started, command });
             }
         }
     }

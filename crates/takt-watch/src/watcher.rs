@@ -19,6 +19,8 @@ use crate::go::Gos;
 use crate::history::History;
 use crate::link::{Endpoint, Exchange, Link};
 use crate::period;
+use crate::recur::Judged;
+use crate::spinning::Spinning;
 use crate::target::{Target, Watched};
 
 mod reported;
@@ -108,6 +110,8 @@ const MOST_KEPT_BY: usize = 256;
 /// Names that lateness of one thread is put down to.
 const MOST_NAMES: usize = 256;
 const MOST_NOTES: usize = 64;
+/// Late cycles of one thread whose times are kept.
+const MOST_LATE: usize = 2048;
 
 /// A late cycle, with what counted as late when it ended: a period that was found since may say
 /// otherwise.
@@ -116,6 +120,15 @@ pub(crate) struct Pending {
     pub(crate) job: JobRecord,
     late_ns: u64,
     deadline_ns: Option<u64>,
+}
+
+/// A late cycle behind which others waited.
+#[derive(Debug)]
+struct Backlog {
+    cause: Cause,
+    who: String,
+    first: u64,
+    last: u64,
 }
 
 /// One watched thread.
@@ -130,6 +143,11 @@ pub(crate) struct Known {
     pub(crate) pending: Vec<Pending>,
     /// Late ones whose events were not looked at, because there were too many.
     pub(crate) unjudged: u64,
+    /// When the newest late ones were planned, and those of which a cause is known.
+    late_at: VecDeque<u64>,
+    judged: VecDeque<Judged>,
+    /// The late one that a backlog began with, and the last one that waited behind it.
+    backlog: Option<Backlog>,
     recorders: Option<(Recorder, Recorder)>,
     releases: u64,
     late: u64,
@@ -140,6 +158,8 @@ pub(crate) struct Known {
     cpus: String,
     timer_slack_us: Option<f64>,
     faults_before: Option<u64>,
+    /// Since when its cycles are what they are now; None for the whole time.
+    since_ns: Option<u64>,
 }
 
 /// Takes the parts of a trace.
@@ -167,6 +187,8 @@ pub struct Watcher {
     looked: Instant,
     forgotten: BTreeSet<i32>,
     gos: Gos,
+    /// Threads that may be loops without sleeping.
+    pub(crate) spinning: Spinning,
 }
 
 impl Watcher {
@@ -191,6 +213,7 @@ impl Watcher {
             looked: Instant::now(),
             forgotten: BTreeSet::new(),
             gos: Gos::default(),
+            spinning: Spinning::default(),
         }
     }
 
@@ -252,6 +275,25 @@ impl Watcher {
                 thread.faults = faults.saturating_sub(before);
             }
         }
+    }
+
+    /// Looks for threads that spin.
+    pub(crate) fn look_for_spinning(&mut self) {
+        let known = &self.known;
+        let has_period = |tid: i32| {
+            let known = known.get(&tid)?;
+            known.period_ns().map(|_| known.is_of_calls())
+        };
+        if let Some(note) = self.spinning.refresh(&self.watched, &has_period) {
+            self.take_notes(&[note]);
+        }
+    }
+
+    /// Takes the calls of those that spin; returns them.
+    pub(crate) fn take_calls(&mut self) -> Vec<i32> {
+        let (called, lost) = self.spinning.take(&mut self.follower.threads);
+        self.lost_events += lost;
+        called
     }
 
     /// What looks after the other threads of a program in Go has a period, and is no loop of it.
@@ -346,6 +388,7 @@ impl Watcher {
         }
         let longest_ns = self.known.values().filter_map(Known::period_ns).fold(0.0, f64::max);
         self.history.add(events, part, &self.watched.threads, longest_ns);
+        self.take_calls();
         let tids: Vec<i32> = self.follower.threads.keys().copied().collect();
         for tid in tids {
             self.take_cycles(tid, last, sink);
@@ -452,6 +495,9 @@ impl Watcher {
         if last {
             finished.extend(known.cycles.last());
         }
+        if let Some(since_ns) = known.cycles.anew_ns.take() {
+            known.begin_anew(since_ns);
+        }
         let period_ns = known.period_ns();
         let late_ns = self.settings.late_ns(period_ns);
         let deadline_ns = self.settings.deadline_ns(period_ns);
@@ -461,10 +507,11 @@ impl Watcher {
         };
         known.count(&finished);
         known.jobs.extend(&finished);
-        let before = known.pending.len();
-        let late = finished.iter().filter(|job| is_late(job)).copied();
-        known.pending.extend(late.map(|job| Pending { job, late_ns, deadline_ns }));
-        known.late += (known.pending.len() - before) as u64;
+        for &job in finished.iter().filter(|job| is_late(job)) {
+            known.pending.push(Pending { job, late_ns, deadline_ns });
+            known.late += 1;
+            push(&mut known.late_at, job.planned_ns);
+        }
         finished
     }
 
@@ -475,13 +522,45 @@ impl Watcher {
         // The strictest of them, so that none of them is taken for one in time.
         let Some(late_ns) = late.iter().map(|one| one.late_ns).min() else { return Vec::new() };
         let deadline_ns = late.iter().filter_map(|one| one.deadline_ns).min();
-        let judged = self.history.judge(tid, jobs, &cycles, (late_ns, deadline_ns));
+        let known = self.known.entry(tid).or_default();
+        let of_calls = known.period_ns().filter(|_| known.is_of_calls());
+        let mut judged = match of_calls {
+            Some(period_ns) => self.judge_calls(tid, jobs, &cycles, (period_ns, late_ns)),
+            None => self.history.judge(tid, jobs, &cycles, (late_ns, deadline_ns)),
+        };
+        judged.sort_by_key(|late| late.index);
         let known = self.known.entry(tid).or_default();
         let causes = judged.iter().map(|one| one.cause).collect();
         for one in judged {
+            let one = known.inherit(one, jobs);
             known.add(one, late_ns, self.settings.windows);
         }
         causes
+    }
+
+    /// As [`History::judge`], of a thread that does not sleep between its cycles: each lasts from
+    /// one call to the next, and what it takes beyond a period has the cause.
+    fn judge_calls(
+        &mut self,
+        tid: i32,
+        jobs: &[JobRecord],
+        late: &[JobRecord],
+        (period_ns, late_ns): (f64, u64),
+    ) -> Vec<Late> {
+        let period_ns = period_ns as u64;
+        let whole = |job: &JobRecord| {
+            let from_ns = job.planned_ns.saturating_sub(period_ns);
+            JobRecord { planned_ns: from_ns, wake_ns: from_ns, start_ns: from_ns, ..*job }
+        };
+        let [jobs, late] = [jobs, late].map(|jobs| jobs.iter().map(whole).collect::<Vec<JobRecord>>());
+        let response_ns = period_ns.saturating_add(late_ns);
+        let mut judged = self.history.judge(tid, &jobs, &late, (u64::MAX, Some(response_ns)));
+        for one in &mut judged {
+            one.planned_ns += period_ns;
+            one.response_us = (one.response_us - period_ns as f64 / 1e3).max(0.0);
+            one.lateness_us = one.response_us;
+        }
+        judged
     }
 
     /// The worst windows with the events about them, for a picture.
@@ -493,6 +572,20 @@ impl Watcher {
 impl Known {
     fn period_ns(&self) -> Option<f64> {
         self.cycles.period_ns(self.shared)
+    }
+
+    /// Forgets what was counted of cycles that were none. Their rows are written, and are before the
+    /// window of its measures.
+    fn begin_anew(&mut self, since_ns: u64) {
+        let Self { cycles, shared, policy, cpus, timer_slack_us, faults_before, .. } = std::mem::take(self);
+        let since_ns = Some(since_ns);
+        *self =
+            Self { cycles, shared, policy, cpus, timer_slack_us, faults_before, since_ns, ..Self::default() };
+    }
+
+    /// Its cycles end with calls, and not with sleeps.
+    fn is_of_calls(&self) -> bool {
+        self.cycles.is_of_calls()
     }
 
     /// Forgets the cycles that ended before `from_ns`, but the newest `fewest`.
@@ -515,8 +608,45 @@ impl Known {
         }
     }
 
+    /// A cycle that waited behind another late one has that one's cause, for as much of its time as
+    /// it waited: nobody looks for "the job before". It is judged by its own window, in which the
+    /// first of a long backlog may not lie.
+    fn inherit(&mut self, mut late: Late, jobs: &[JobRecord]) -> Late {
+        let waited = |cause: Cause| cause == Cause::PreviousJob;
+        let has_waited = late.parts.iter().any(|part| waited(part.cause));
+        let is_known = !matches!(late.cause, Cause::NotRecorded | Cause::EventsLost | Cause::PreviousJob);
+        if late.inherited || !has_waited {
+            if is_known {
+                let first = late.backlog_of.unwrap_or(late.index);
+                let (cause, who) = (late.cause, late.who.clone());
+                self.backlog = Some(Backlog { cause, who, first, last: late.index });
+            }
+        } else if let Some(backlog) = &mut self.backlog
+            && is_row(jobs, backlog.last, late.index)
+        {
+            backlog.last = late.index;
+            if waited(late.cause) {
+                (late.cause, late.inherited) = (backlog.cause, true);
+                late.who.clone_from(&backlog.who);
+                late.backlog_of = Some(backlog.first);
+            }
+        } else {
+            self.backlog = None;
+        }
+        if let Some(backlog) = self.backlog.as_ref().filter(|_| has_waited) {
+            for part in late.parts.iter_mut().filter(|part| waited(part.cause)) {
+                part.cause = backlog.cause;
+                part.who.clone_from(&backlog.who);
+            }
+        }
+        late
+    }
+
     fn add(&mut self, late: Late, late_ns: u64, most: usize) {
         self.causes.add(&late, late_ns);
+        let (cause, who) = (late.cause, late.who.clone());
+        let ns = (late.late_us(late_ns) * 1e3) as u64;
+        push(&mut self.judged, Judged { planned_ns: late.planned_ns, cause, who, late_ns: ns });
         let mut add = |cause: Cause, who: &str, part_ns: u64| {
             let known = self.totals.len() < MOST_NAMES || self.totals.contains_key(&(cause, who.to_owned()));
             let who = if known { who } else { "others" };
@@ -541,6 +671,21 @@ impl Known {
         let worst = *jitter.last()?;
         Some([median as f64 / 1e3, worst as f64 / 1e3])
     }
+}
+
+/// Whether each of the cycles from `first` to `last` was released before the one before it ended.
+fn is_row(jobs: &[JobRecord], first: u64, last: u64) -> bool {
+    let row: Vec<&JobRecord> = jobs.iter().filter(|job| (first..=last).contains(&job.index)).collect();
+    row.len() as u64 == last.saturating_sub(first) + 1
+        && row.windows(2).all(|pair| pair[1].planned_ns < pair[0].end_ns)
+}
+
+/// Appends a value, and forgets the oldest beyond [`MOST_LATE`].
+fn push<T>(queue: &mut VecDeque<T>, value: T) {
+    if queue.len() >= MOST_LATE {
+        queue.pop_front();
+    }
+    queue.push_back(value);
 }
 
 /// The page faults of a thread since it began, minor and major.

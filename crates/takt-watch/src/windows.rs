@@ -230,6 +230,9 @@ impl Watcher {
             let activation = thread.take(&awake);
             thread.activations.push(activation);
         });
+        let (called, lost_calls) = self.spinning.take(threads);
+        seen.extend(called);
+        self.lost_events += lost_calls;
         let lost = followed.kernel.lost();
         self.lost_events += lost.saturating_sub(followed.lost);
         followed.lost = lost;

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use takt_rt::packet::{Layer, PacketSocket};
 use takt_stats::{Recorder, Summary};
 use takt_trace::Trace;
 
@@ -229,6 +230,11 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    /// Why no link could be opened; None where one could.
+    pub(crate) fn refused() -> Option<String> {
+        PacketSocket::open(Layer::Network, false).err().map(|error| format!("no packet socket: {error}"))
+    }
+
     /// Opens the tap.
     ///
     /// # Errors

@@ -23,10 +23,6 @@ use crate::elf::{self, Facts};
 use crate::report::Share;
 use crate::target::Watched;
 
-mod advice;
-
-pub(crate) use advice::advise;
-
 /// Mean time between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 /// Interpreters, threads of one, and collections that are remembered.

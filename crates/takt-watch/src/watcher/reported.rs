@@ -1,6 +1,6 @@
 //! What a watcher reports: the report of everything that is known now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use takt_otlp::Exponential;
 use takt_rt::placement;
@@ -9,8 +9,13 @@ use takt_trace::Cause;
 use takt_trace::follow::{Followed, Source};
 
 use super::{FollowBy, Known, Watcher};
+use crate::advice::is_of;
+use crate::cycles::Intervals;
 use crate::link::Link;
-use crate::report::{Kind, LoopReport, Report, Share, Total};
+use crate::naming;
+use crate::recur::{self, Judged, Recurrence};
+use crate::report::{IntervalReport, Kind, LoopReport, Report, Share, Total};
+use crate::screen::time;
 
 /// Threads and interrupts that are named in a list.
 const MOST_SHARES: usize = 8;
@@ -31,7 +36,12 @@ impl Watcher {
         threads.sort_by(|a, b| {
             (a.kind, b.rate_hz).partial_cmp(&(b.kind, a.rate_hz)).unwrap_or(std::cmp::Ordering::Equal)
         });
+        let mut names = naming::names(&self.watched.threads);
+        for thread in &mut threads {
+            thread.label = names.remove(&thread.tid).unwrap_or_default();
+        }
         let mut notes: Vec<String> = self.notes.iter().cloned().collect();
+        notes.extend(uneven(&threads).take(MOST_SHARES));
         if self.notes_left_out > 0 {
             notes.push(format!("{} more notes of single moments are left out", self.notes_left_out));
         }
@@ -71,12 +81,18 @@ impl Watcher {
             events: self.events,
             lost_events: self.lost_events,
             watcher_cpu_percent: 0.0,
+            watcher_lateness_us: 0.0,
+            watcher_lateness_share: None,
             kept_awake: self.kept_awake.clone(),
             python: Vec::new(),
             proposals: Vec::new(),
             untraced: None,
             notes,
             exit_status: None,
+            exit_signal: None,
+            ended_by_itself: None,
+            verdict: None,
+            verdict_sentence: None,
             run_dir: None,
         }
     }
@@ -128,6 +144,7 @@ impl Watcher {
         let mostly = known.cycles.wakers().first().map(|waker| waker.0);
         let kind = match (period_ns, source.or(mostly)) {
             (Some(_), Some(Source::Timer(_))) => Kind::Periodic,
+            (Some(_), Some(Source::Call { .. })) => Kind::Spinning,
             (Some(_), _) => Kind::Driven,
             (None, _) => Kind::Irregular,
         };
@@ -142,8 +159,10 @@ impl Watcher {
         let histograms = histograms
             .map(|(lateness, response)| Box::new([Exponential::of(lateness), Exponential::of(response)]));
         Some(LoopReport {
+            since_ns: known.since_ns,
             histograms,
             name: named.name,
+            label: String::new(),
             pid: named.pid,
             tid,
             process: named.process,
@@ -151,6 +170,9 @@ impl Watcher {
             period_us: period_ns.map(|ns| ns / 1e3),
             rate_hz: if span_s > 0.0 { (known.releases.saturating_sub(1)) as f64 / span_s } else { 0.0 },
             jitter_us: period_ns.and_then(|_| known.jitter_us()),
+            release_interval_us: period_ns
+                .and_then(|_| known.cycles.intervals())
+                .map(|found| intervals(&found)),
             releases: known.releases,
             missed: known.cycles.missed + self.silence(tid, known).map_or(0, |silent| silent.1),
             late: known.late,
@@ -159,7 +181,10 @@ impl Watcher {
             deadline_us: self.settings.deadline_ns(period_ns).map(|ns| ns as f64 / 1e3),
             lateness_us: summary(|both| &both.0),
             response_us: summary(|both| &both.1),
-            cpu_percent: 100.0 * followed.cpu_ns as f64 / 1e9 / seconds.max(1e-3),
+            cpu_percent: match self.spinning.cpu_share(tid).filter(|_| kind == Kind::Spinning) {
+                Some(share) => 100.0 * share,
+                None => 100.0 * followed.cpu_ns as f64 / 1e9 / seconds.max(1e-3),
+            },
             policy: known.policy.clone(),
             cpus: known.cpus.clone(),
             ran_on: ran_on(followed),
@@ -170,7 +195,24 @@ impl Watcher {
             kept_by: self.kept_by(tid, followed),
             causes: known.causes.rows(),
             totals: totals(&known.totals),
+            recurs: self.recurrences(known, period_ns),
             windows: known.windows.clone(),
+        })
+    }
+
+    /// Late cycles that come again with a period.
+    fn recurrences(&self, known: &Known, period_ns: Option<f64>) -> Vec<Recurrence> {
+        let mut late: Vec<u64> = known.late_at.iter().copied().collect();
+        late.sort_unstable();
+        let judged: Vec<Judged> = known.judged.iter().cloned().collect();
+        period_ns.map_or_else(Vec::new, |period_ns| recur::find(&late, &judged, period_ns))
+    }
+
+    /// Of all lateness, how much the threads in `own` caused, nanoseconds, and how much there was.
+    pub(crate) fn lateness_by(&self, own: &BTreeSet<i32>) -> (u64, u64) {
+        let all = self.known.values().flat_map(|known| &known.totals);
+        all.fold((0, 0), |(by_own_ns, all_ns), ((_, who), &(ns, _))| {
+            (by_own_ns + if is_of(who, own) { ns } else { 0 }, all_ns + ns)
         })
     }
 
@@ -203,6 +245,51 @@ impl Watcher {
         shares.truncate(MOST_SHARES);
         shares
     }
+}
+
+/// Distances of releases for people: microseconds.
+fn intervals(found: &Intervals) -> IntervalReport {
+    let all = &found.sorted_ns;
+    let us = |share: f64| {
+        let place = (share * all.len().saturating_sub(1) as f64).round() as usize;
+        all.get(place).map_or(0.0, |&ns| ns as f64 / 1e3)
+    };
+    let pattern = found.group.iter().flat_map(|group| group.distances_ns()).map(|ns| ns / 1e3).collect();
+    IntervalReport {
+        min: us(0.0),
+        median: us(0.5),
+        p99: us(0.99),
+        max: us(1.0),
+        uneven: found.group.is_some(),
+        pattern,
+        one_cycle: found.group.is_some_and(|group| group.is_one_cycle),
+    }
+}
+
+/// Loops whose releases come in groups.
+fn uneven(threads: &[LoopReport]) -> impl Iterator<Item = String> {
+    threads.iter().filter_map(|thread| {
+        let intervals = thread.release_interval_us.as_ref().filter(|intervals| intervals.uneven)?;
+        let (name, tid) = (&thread.name, thread.tid);
+        let apart = intervals.pattern.iter().map(|&us| time(us)).collect::<Vec<_>>().join(", ");
+        let period = thread.period_us.map_or(String::new(), time);
+        let times = intervals.pattern.len();
+        let whole = format!("{:.0}us", intervals.pattern.iter().sum::<f64>());
+        Some(match (intervals.one_cycle, times) {
+            (true, _) => format!(
+                "{name} (tid {tid}) wakes {times} times in each cycle, {apart} apart, and does different work each time: its period \
+                 is that of the cycle, {period}"
+            ),
+            (false, 2) => format!(
+                "the cycles of {name} (tid {tid}) come in pairs, {apart} apart in turn: its period is the mean, {period}, and it is not \
+                 regular; if it sleeps twice in one cycle, pass --period {whole}"
+            ),
+            (false, _) => format!(
+                "the cycles of {name} (tid {tid}) come in groups of {times}, {apart} apart in turn: its period is the mean, {period}, and \
+                 it is not regular; if all are one cycle, pass --period {whole}"
+            ),
+        })
+    })
 }
 
 fn ran_on(followed: &Followed) -> String {

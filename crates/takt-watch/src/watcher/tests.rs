@@ -1,4 +1,5 @@
 //! Memory over a long time: hours of a machine on which threads come and go, in a stream of events.
+//! Causes that others inherit, and those of a loop that never sleeps.
 
 use takt_trace::event::{Span, State};
 
@@ -63,4 +64,108 @@ fn memory_stays_bounded_while_threads_come_and_go() {
     let trace = &watcher.history.trace;
     assert!(trace.events.len() < 100 && trace.spans.len() == 1 && trace.threads.len() < 1 << 17);
     assert!(watcher.notes.len() <= MOST_NOTES + 1, "{}", watcher.notes.len());
+}
+
+fn job(index: u64, planned_ns: u64, end_ns: u64) -> JobRecord {
+    JobRecord { index, planned_ns, wake_ns: planned_ns, start_ns: planned_ns, end_ns, ..JobRecord::default() }
+}
+
+/// A late cycle with parts: cause, who, nanoseconds.
+fn late(job: &JobRecord, parts: &[(Cause, &str, u64)]) -> Late {
+    let all_ns: u64 = parts.iter().map(|part| part.2).sum();
+    let part = |&(cause, who, ns): &(Cause, &str, u64)| takt_trace::analysis::Part {
+        cause,
+        who: who.to_owned(),
+        ns,
+        share: ns as f64 / all_ns as f64,
+    };
+    let mut late = Late::of(job, parts[0].0, parts.iter().map(part).collect());
+    late.who = parts[0].1.to_owned();
+    late
+}
+
+#[test]
+fn what_waits_behind_a_late_cycle_has_its_cause_also_in_another_window() {
+    const MS: u64 = 1_000_000;
+    // One that is blocked for 11 of its 2 ms, and five behind it; then one that comes in time.
+    let mut jobs = vec![job(10, 0, 11 * MS)];
+    jobs.extend((1..6).map(|at| job(10 + at, at * 2 * MS, 11 * MS + at * MS / 10)));
+    jobs.push(job(16, 20 * MS, 25 * MS));
+    let mut known = Known::default();
+    let first = known.inherit(late(&jobs[0], &[(Cause::Lock, "hog", 9 * MS)]), &jobs);
+    assert_eq!((first.cause, first.inherited), (Cause::Lock, false));
+    for job in &jobs[1..6] {
+        let behind = late(job, &[(Cause::PreviousJob, "", 8 * MS), (Cause::Softirq, "net_rx", MS)]);
+        let behind = known.inherit(behind, &jobs);
+        assert_eq!((behind.cause, behind.who.as_str(), behind.backlog_of), (Cause::Lock, "hog", Some(10)));
+        assert!(behind.inherited);
+        known.add(behind, 100_000, 20);
+    }
+    let causes: Vec<Cause> = known.totals.keys().map(|key| key.0).collect();
+    assert_eq!(causes, [Cause::Softirq, Cause::Lock], "its time is the lock's, and no job's before it");
+    // It waits for one that nobody knows the cause of: nothing is inherited over the gap.
+    let other = known.inherit(late(&jobs[6], &[(Cause::PreviousJob, "", MS)]), &jobs);
+    assert_eq!((other.cause, other.inherited), (Cause::PreviousJob, false));
+    // Its own code took most; what it waited is the lock's all the same.
+    let mut known = Known::default();
+    known.inherit(late(&jobs[0], &[(Cause::Lock, "hog", 9 * MS)]), &jobs);
+    let mixed =
+        known.inherit(late(&jobs[1], &[(Cause::Execution, "", 9 * MS), (Cause::PreviousJob, "", MS)]), &jobs);
+    assert_eq!(
+        (mixed.cause, mixed.parts[1].cause, mixed.parts[1].who.as_str()),
+        (Cause::Execution, Cause::Lock, "hog")
+    );
+}
+
+#[test]
+fn a_loop_that_never_sleeps_is_late_by_whoever_took_its_cpu() {
+    const MS: u64 = 1_000_000;
+    const HOG: i32 = 77;
+    let mut watcher = Watcher::new(Target::Process(-1), Settings::default());
+    watcher.watched.threads.entry(LOOP).or_default().pid = LOOP;
+    let begin_ns = 1_000_000_000;
+    let at = |ms: u64| begin_ns + ms * MS;
+    let mut events = vec![switch(begin_ns - MS, 0, State::Runnable, LOOP)];
+    let mut calls = Vec::new();
+    for cycle in 0..300 {
+        // Another program takes 5 ms in the middle of one cycle.
+        if cycle == 200 {
+            events.push(switch(at(600) + MS / 2, LOOP, State::Runnable, HOG));
+            events.push(switch(at(605) + MS / 2, HOG, State::Sleeping, LOOP));
+        }
+        let late_ns = if cycle > 200 { 5 * MS } else { 0 };
+        calls.push(at(3 * cycle) + late_ns);
+        let tick = Kind::SignalGenerate { signal: 0, tid: 0 };
+        events.push(Event { time_ns: at(3 * cycle) + late_ns, tid: LOOP, cpu: 0, kind: tick });
+    }
+    let source = Source::Call { number: 1, file: 3 };
+    let followed = watcher.follower.threads.entry(LOOP).or_default();
+    followed.activations = calls
+        .iter()
+        .map(|&ns| Activation {
+            source,
+            planned_ns: ns,
+            awake_ns: ns,
+            end_ns: ns,
+            cpu_ns: 0,
+            state: State::Sleeping,
+            slept_on: None,
+            cpu: 0,
+        })
+        .collect();
+    let spans = vec![Span { from_ns: begin_ns - MS, to_ns: at(1000) }];
+    let threads = [(HOG, takt_trace::event::Thread { name: "hog".to_owned(), pid: Some(HOG) })];
+    let trace = Trace { events, spans, threads: threads.into(), ..Trace::default() };
+    let mut rows = Vec::new();
+    watcher.feed(trace, true, &mut |_, jobs| rows.extend_from_slice(jobs));
+    let report = watcher.report();
+    let thread = &report.threads[0];
+    assert_eq!((thread.kind, thread.late, thread.missed), (crate::Kind::Spinning, 1, 2), "{thread:?}");
+    assert!(thread.period_us.is_some_and(|us| (us / 3000.0 - 1.0).abs() < 0.01), "{thread:?}");
+    let late = &thread.windows[0];
+    assert_eq!(late.cause, Cause::HigherPriority, "{late:?}");
+    assert!(late.who.contains("hog") && (late.lateness_us / 5000.0 - 1.0).abs() < 0.01, "{late:?}");
+    // Rows report how late each call was.
+    let lateness: Vec<u64> = rows.iter().map(JobRecord::lateness_ns).filter(|&ns| ns > MS).collect();
+    assert_eq!(lateness.len(), 1, "{lateness:?}");
 }

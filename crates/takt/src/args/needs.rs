@@ -9,7 +9,9 @@ Needs root, or the capabilities cap_perfmon and cap_dac_read_search; without the
 /// `takt watch`
 pub const WATCH: &str = "\
 Needs root, or the capabilities cap_perfmon and cap_dac_read_search; without them rates and waits are reported and no causes, with what is \
-missing, and the exit status is 2. A command is ended as Ctrl-C would when the time is over; with --json its output is dropped.";
+missing, and the exit status is 2 (--dry-run says so beforehand). A command is ended as Ctrl-C would when the time is over. What it prints is \
+shown: with --json on standard error, with --screen when that has ended. Exit status: 0 it was watched, 1 with --check there is no PASS or the \
+command failed by itself, 2 it could not be.";
 
 /// `takt tune`
 pub const TUNE: &str = "\

@@ -74,9 +74,15 @@ pub struct Watch {
     /// This very run directory, which must not exist
     #[arg(long, value_name = "DIR", conflicts_with = "runs")]
     pub out: Option<PathBuf>,
-    /// Print the report as JSON
+    /// Print the report as JSON; what the command prints goes to standard error then
     #[arg(long)]
     pub json: bool,
+    /// Exit with 1 unless the verdict is PASS: no loop with a timer of its own missed its deadlines
+    #[arg(long, conflicts_with = "flight_recorder")]
+    pub check: bool,
+    /// Say whether it can be watched and what is missing for that, and watch nothing
+    #[arg(long, conflicts_with_all = ["check", "screen", "command", "seconds"])]
+    pub dry_run: bool,
     /// The command to run and to watch, after `--`; without any of these, the whole machine is
     /// watched
     #[arg(last = true, value_name = "COMMAND")]

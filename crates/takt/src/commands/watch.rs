@@ -1,5 +1,7 @@
 //! `takt watch`: any program's loops, from outside.
 
+use std::collections::VecDeque;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use takt_stats::Verdict;
 use takt_trace::KeepAwake;
 use takt_watch::link::Endpoint;
 use takt_watch::{FollowBy, Options, Recording, Report, Settings, Target, TraceOptions, watch};
@@ -24,21 +27,27 @@ const ASKED: [(Signal, Duration); 3] = [
     (Signal::KILL, Duration::from_secs(5)),
 ];
 
+/// Of what a command printed while the screen was on, so much is kept.
+const MOST_OUTPUT: usize = 64 << 10;
+
 pub fn run(args: &args::Watch) -> CommandResult {
     let stop = stop_flag()?;
     let links = Endpoint::all(&args.link)?;
     #[cfg(feature = "otlp")]
     let collector = otlp::check(args.otlp.as_ref())?;
+    if args.dry_run {
+        return look_ahead(&running(args)?);
+    }
     // Before it can end: a shell is gone at once, and what it left behind is init's then.
     takt_rt::child::adopt_orphans();
-    let mut child = start(args)?;
-    let target = match (&child, args.pid, &args.name, &args.cgroup) {
-        (Some(child), ..) => Target::Tree(i32::try_from(child.id())?),
-        (None, Some(pid), ..) => Target::Process(pid),
-        (None, None, Some(pattern), _) => Target::Name(pattern.clone()),
-        (None, None, None, Some(path)) => Target::cgroup(path)?,
-        (None, None, None, None) => Target::Machine,
+    let output = Output::default();
+    let mut child = start(args, &output)?;
+    let target = match &child {
+        Some(child) => Target::Tree(i32::try_from(child.id())?),
+        None => running(args)?,
     };
+    let command: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    let label = takt_watch::label(&target, &command.join(" "));
     let microseconds = |us: Option<f64>| us.map(|us| (us * 1e3) as u64);
     let settings = Settings {
         links,
@@ -54,7 +63,7 @@ pub fn run(args: &args::Watch) -> CommandResult {
     let keep_awake = if args.let_idle { KeepAwake::Off } else { KeepAwake::Auto };
     let trace = TraceOptions { keep_awake, ..TraceOptions::default() };
     let options = Options { target: target.clone(), seconds: args.seconds, settings, trace };
-    let recording = Recording::create(&args.runs, args.out.as_deref(), &target.to_string());
+    let recording = Recording::create(&args.runs, args.out.as_deref(), &label);
     // The command must not outlive a refusal.
     let mut recording = recording.inspect_err(|_| {
         let _ = child.as_mut().map(end);
@@ -76,7 +85,8 @@ pub fn run(args: &args::Watch) -> CommandResult {
         true => on_screen(&options, &stop, &mut recording, &latest),
         false => watch(&options, &stop, Some(&mut recording), &mut |report| keep(&latest, report)),
     };
-    let status = child.as_mut().map(end).transpose()?;
+    let ended = child.as_mut().map(|child| ended(child, &stop)).transpose()?;
+    output.show();
     let mut report = match watched {
         Ok(report) => report,
         Err(error) => {
@@ -87,8 +97,10 @@ pub fn run(args: &args::Watch) -> CommandResult {
             return Err(error.into());
         }
     };
+    report.exit_signal = ended.and_then(|(status, _)| status.signal());
     report.exit_status =
-        status.and_then(|status| status.code().or(status.signal().map(|signal| 128 + signal)));
+        ended.and_then(|(status, _)| status.code()).or(report.exit_signal.map(|signal| 128 + signal));
+    report.ended_by_itself = ended.map(|(_, by_itself)| by_itself);
     report.run_dir = Some(recording.path().to_owned());
     if let Some(error) = recording.failed() {
         report.notes.push(format!("the run directory is not whole: {error}"));
@@ -98,6 +110,11 @@ pub fn run(args: &args::Watch) -> CommandResult {
         keep(&latest, &report);
         otlp::of_watch::conclude(&telemetry, &report);
         telemetry.finish();
+    }
+    if args.check {
+        let verdict = takt_report::verdict::of_run(&takt_rundir::RunDir::open(recording.path())?)?;
+        report.verdict = Some(verdict.report.verdict);
+        report.verdict_sentence = Some(verdict.report.sentence());
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -123,7 +140,71 @@ pub fn run(args: &args::Watch) -> CommandResult {
         report.notes.iter().filter(|note| note.contains("--link")).for_each(|note| eprintln!("takt: {note}"));
     }
     let short = nothing || not_followed || report.untraced.is_some() || recording.failed().is_some();
-    Ok(if short { ExitCode::from(2) } else { ExitCode::SUCCESS })
+    if short {
+        return Ok(ExitCode::from(2));
+    }
+    let failed_by_itself = ended.is_some_and(|(status, by_itself)| by_itself && !status.success());
+    let failed = failed_by_itself || report.verdict != Some(Verdict::Pass);
+    Ok(if args.check && failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// What runs already and is to be watched.
+fn running(args: &args::Watch) -> Result<Target, takt_watch::WatchError> {
+    Ok(match (args.pid, &args.name, &args.cgroup) {
+        (Some(pid), ..) => Target::Process(pid),
+        (None, Some(pattern), _) => Target::Name(pattern.clone()),
+        (None, None, Some(path)) => Target::cgroup(path)?,
+        (None, None, None) => Target::Machine,
+    })
+}
+
+/// Says whether it can be watched, and what is missing for that.
+fn look_ahead(target: &Target) -> CommandResult {
+    let found = takt_watch::look_ahead(target);
+    print!("{}", print::ahead(&found));
+    Ok(if found.is_possible() { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+/// Ends the command, if it has not ended by itself; whether it has, before anybody asked it to.
+fn ended(child: &mut Child, stop: &AtomicBool) -> std::io::Result<(ExitStatus, bool)> {
+    // Ctrl-C in the terminal reaches the command as well.
+    match child.try_wait()?.filter(|_| !stop.load(Ordering::Acquire)) {
+        Some(status) => Ok((status, true)),
+        None => Ok((end(child)?, false)),
+    }
+}
+
+/// What a command prints while the screen is the watch's: the end of it is shown afterwards.
+#[derive(Debug, Clone, Default)]
+struct Output(Arc<Mutex<VecDeque<u8>>>);
+
+impl Output {
+    /// Keeps what comes through a pipe, as long as anybody holds its other end: what the command
+    /// left behind may do so for longer than this program runs.
+    fn keep(&self, mut from: std::io::PipeReader) -> std::io::Result<()> {
+        let kept = Arc::clone(&self.0);
+        let reader = std::thread::Builder::new().name("takt-output".to_owned());
+        reader.spawn(move || {
+            let mut bytes = vec![0; 8 << 10];
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend(&bytes[..count]);
+                let beyond = kept.len().saturating_sub(MOST_OUTPUT);
+                kept.drain(..beyond);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Prints it.
+    fn show(&self) {
+        // What the command wrote last is read within that.
+        std::thread::sleep(Duration::from_millis(if Arc::strong_count(&self.0) > 1 { 50 } else { 0 }));
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where nobody reads it there is nobody to complain to.
+        let _ = std::io::stderr().write_all(kept.make_contiguous());
+        kept.clear();
+    }
 }
 
 /// The last report that was made, for whoever looks on. It is taken out to be looked at, so that
@@ -150,19 +231,22 @@ fn reported(_: &args::Watch) -> bool {
 }
 
 /// Starts the command, if there is one. With --json its output must not stand between the lines of
-/// the report.
-fn start(args: &args::Watch) -> Result<Option<Child>, String> {
+/// the report, nor on the screen.
+fn start(args: &args::Watch, output: &Output) -> Result<Option<Child>, String> {
     let Some((program, rest)) = args.command.split_first() else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(rest);
-    if args.json || args.screen {
-        command.stdout(Stdio::null());
+    let failed = |error: std::io::Error| format!("{}: {error}", program.to_string_lossy());
+    if args.json {
+        command.stdout(std::io::stderr());
     }
     if args.screen {
-        command.stdin(Stdio::null()).stderr(Stdio::null());
+        let (reader, writer) = std::io::pipe().map_err(failed)?;
+        output.keep(reader).map_err(failed)?;
+        let second = writer.try_clone().map_err(failed)?;
+        command.stdin(Stdio::null()).stdout(writer).stderr(second);
     }
-    let child = command.spawn();
-    child.map(Some).map_err(|error| format!("{}: {error}", program.to_string_lossy()))
+    command.spawn().map(Some).map_err(failed)
 }
 
 /// Ends the command as Ctrl-C would, and waits for it.

@@ -7,7 +7,7 @@ use takt_watch::link::LinkReport;
 use takt_watch::python::PythonReport;
 use takt_watch::report::{Share, Total};
 use takt_watch::screen::{signed, time};
-use takt_watch::{Kind, LoopReport, Report};
+use takt_watch::{Ahead, FollowBy, Kind, LoopReport, Report};
 
 // Writing to a String cannot fail, so the results of `write!` are dropped throughout.
 
@@ -32,6 +32,7 @@ fn plain(report: &Report) -> Report {
         thread.woken_by.iter_mut().chain(&mut thread.kept_by).for_each(|share| clean(&mut share.who));
         thread.totals.iter_mut().for_each(|total| clean(&mut total.who));
         thread.windows.iter_mut().for_each(|late| clean(&mut late.who));
+        thread.recurs.iter_mut().for_each(|one| clean(&mut one.who));
     }
     report.links.iter_mut().flat_map(|link| &mut link.blame).for_each(|blame| clean(&mut blame.who));
     for wait in report.python.iter_mut().flat_map(|python| python.lock.iter_mut().flatten()) {
@@ -45,6 +46,11 @@ fn plain(report: &Report) -> Report {
 pub fn watched(report: &Report) -> String {
     let report = &plain(report);
     let mut out = format!("\nwatched: {}, {:.1} s\n", report.target, report.seconds);
+    out += &own_share(report);
+    command(&mut out, report);
+    if let Some(sentence) = &report.verdict_sentence {
+        let _ = writeln!(out, "{sentence}");
+    }
     if let Some(why) = &report.untraced {
         let _ = writeln!(out, "\nNO KERNEL EVENTS: {why}");
     }
@@ -71,16 +77,62 @@ pub fn watched(report: &Report) -> String {
     for proposal in &report.proposals {
         let _ = writeln!(out, "  {proposal}");
     }
-    let _ = writeln!(
-        out,
-        "\n  {} kernel events, {} lost; the watcher took {:.2} % of a CPU",
-        report.events, report.lost_events, report.watcher_cpu_percent
-    );
+    let _ = writeln!(out, "\n  {} kernel events, {} lost", report.events, report.lost_events);
     for note in &report.notes {
         let _ = writeln!(out, "  {note}");
     }
     if let Some(dir) = &report.run_dir {
         let _ = writeln!(out, "  {}", dir.display());
+    }
+    out
+}
+
+/// What this program itself took, and what that did to the loops.
+fn own_share(report: &Report) -> String {
+    let cpu = format!("takt itself: {:.2} % of a CPU", report.watcher_cpu_percent);
+    match report.watcher_lateness_share {
+        Some(share) => format!(
+            "{cpu}, {:.1} % of all lateness below ({})\n",
+            100.0 * share,
+            time(report.watcher_lateness_us)
+        ),
+        None if report.untraced.is_some() => String::new(),
+        None => format!("{cpu}; nothing was late\n"),
+    }
+}
+
+/// How the command that was run has ended.
+fn command(out: &mut String, report: &Report) {
+    let Some(status) = report.exit_status else { return };
+    let how = match report.exit_signal {
+        Some(signal) => format!("by signal {signal}"),
+        None => format!("with exit status {status}"),
+    };
+    let asked = if report.ended_by_itself == Some(true) { "by itself, " } else { "when it was asked to, " };
+    let _ = writeln!(out, "the command ended {asked}{how}");
+}
+
+/// Whether something can be watched, and what is missing.
+pub fn ahead(found: &Ahead) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}: {} threads of {} processes now", found.target, found.threads, found.processes);
+    if found.threads == 0 {
+        let _ = writeln!(out, "  nothing of it runs; `ps -eLo pid,tid,comm` lists processes and threads");
+    }
+    let way = match (&found.untraced, found.followed_by) {
+        (Some(why), _) => format!("NO KERNEL EVENTS: {why}"),
+        (None, FollowBy::Events) => "this program reads all kernel events of the machine".to_owned(),
+        (None, _) => "the kernel follows the threads (BPF)".to_owned(),
+    };
+    let _ = writeln!(out, "  periods and causes: {way}");
+    let _ = writeln!(
+        out,
+        "  loops that do not sleep, by their sends and writes: {}",
+        found.no_calls.as_deref().unwrap_or("yes")
+    );
+    let _ = writeln!(out, "  --link: {}", found.no_links.as_deref().unwrap_or("yes"));
+    for missing in &found.missing {
+        let _ = writeln!(out, "  missing: {}\n    fix: {}", missing.what, missing.fix);
     }
     out
 }
@@ -225,7 +277,11 @@ fn about(out: &mut String, thread: &LoopReport) {
         thread.name, thread.tid, thread.late, thread.releases, thread.missed
     );
     let deadline = thread.deadline_us.map_or(String::new(), |us| format!(", or ended beyond {}", time(us)));
-    let _ = writeln!(out, "  late: woken beyond {}{deadline}", time(thread.late_beyond_us));
+    let beyond = time(thread.late_beyond_us);
+    let _ = match thread.kind {
+        Kind::Spinning => writeln!(out, "  late: sent or wrote more than {beyond} beyond the period"),
+        _ => writeln!(out, "  late: woken beyond {beyond}{deadline}"),
+    };
     if let (Kind::Periodic, Some(slack_us)) = (thread.kind, thread.timer_slack_us.filter(|&us| us >= 10.0)) {
         let _ = writeln!(
             out,
@@ -243,19 +299,49 @@ fn about(out: &mut String, thread: &LoopReport) {
         let kept = names(&thread.kept_by, |share| format!("{} ({})", share.who, time(share.us)));
         let _ = writeln!(out, "  ready and not running, over all cycles: {kept}");
     }
+    if let Some(intervals) = thread.release_interval_us.as_ref().filter(|intervals| intervals.uneven) {
+        let apart = intervals.pattern.iter().map(|&us| time(us)).collect::<Vec<_>>().join(", ");
+        let what = if intervals.pattern.len() == 2 { "in pairs" } else { "in groups" };
+        let _ = writeln!(out, "  released {what}: {apart} apart in turn");
+    }
+    for one in &thread.recurs {
+        let cause = one.cause.map_or(String::new(), |cause| {
+            let who = if one.who.is_empty() { String::new() } else { format!(" ({})", one.who) };
+            format!(": {}{who}", cause.title())
+        });
+        let _ = writeln!(
+            out,
+            "  late again and again, every {}, {} times, {} cycles{cause}",
+            every(one.every_us),
+            one.times,
+            one.cycles
+        );
+    }
     totals(out, &thread.totals);
     for late in thread.windows.iter().take(MOST_WORST) {
         let who = if late.who.is_empty() { String::new() } else { format!(" ({})", late.who) };
+        let behind = match late.backlog_of.filter(|_| late.inherited) {
+            Some(first) => format!(", which held cycle {first} up"),
+            None => String::new(),
+        };
+        let (lateness, response) = (time(late.lateness_us), time(late.response_us));
+        let when = match thread.kind {
+            Kind::Spinning => format!("{lateness} late"),
+            _ => format!("woken {lateness} late, over after {response}"),
+        };
         let _ = writeln!(
             out,
-            "  worst: cycle {} woken {} late, over after {}: {}{who}, {:.0} % of it",
+            "  worst: cycle {} {when}: {}{who}{behind}, {:.0} % of it",
             late.index,
-            time(late.lateness_us),
-            time(late.response_us),
             late.cause.title(),
             100.0 * late.share
         );
     }
+}
+
+/// A period in seconds, where it is so long: "1.0 s".
+fn every(us: f64) -> String {
+    if us >= 1e5 { format!("{:.1} s", us / 1e6) } else { time(us) }
 }
 
 fn totals(out: &mut String, totals: &[Total]) {

@@ -57,4 +57,5 @@ mod trace;
 mod tune;
 mod view;
 mod watch;
+mod watch_findings;
 mod watch_others;
