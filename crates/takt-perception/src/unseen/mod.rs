@@ -65,8 +65,10 @@ pub struct UnseenConfig {
     /// Most of the places within `within_m` in a camera's picture, as a share of them, that
     /// something *within the monitored volume* may hide while no other camera sees them, 0..1:
     /// above, they count as occupied. What hides them is reported itself, and people walk before
-    /// each other. Places hidden by something *before* the volume always count. 0.25: in the
-    /// shipped recording passers-by hide up to 0.21 while nobody is near.
+    /// each other. Places hidden by something *before* the volume, or nearer to the lens than half
+    /// the way to them, always count. 0.25: in the shipped recording passers-by hide up to 0.21
+    /// while nobody is near. 0: whoever walks between camera and robot stops it, unless another
+    /// camera looks behind.
     pub max_hidden: f32,
 }
 

@@ -18,6 +18,11 @@ const ROWS: usize = PLACES_SIDE * PLACES_SIDE;
 const ACROSS: f32 = (PLACES_SIDE - 1) as f32;
 /// The samples of a place lie within this part of its side: its edges belong to its neighbours.
 const PROBED: f32 = 0.35;
+/// A thing whose shadow is this many times as large as itself is taken for one before the volume
+/// wherever it is: what is reported of it says little of what it hides.
+const NEAR_LENS: f32 = 2.0;
+/// Fewest samples that must end before a place, of nine: one may be wrong.
+const LEAST_PROBES: u32 = 2;
 /// Nobody fits into less, metres: places are not made smaller, however small the zone is.
 const LEAST_SIDE_M: f32 = 0.05;
 
@@ -88,12 +93,13 @@ impl Places {
         (count(&self.before) + count(&self.within)) as f32 / self.looked.max(1) as f32
     }
 
-    /// Places that are hidden by something before the monitored volume.
+    /// Places that are hidden by something before the monitored volume, or so near to the lens
+    /// that it hides twice its own size.
     pub fn hidden_before(&self) -> u32 {
         count(&self.before)
     }
 
-    /// Places that are hidden by something within the monitored volume.
+    /// Places that are hidden by something else within the monitored volume.
     pub fn hidden_within(&self) -> u32 {
         count(&self.within)
     }
@@ -331,7 +337,7 @@ impl Looker {
             return None;
         }
         let (wide, high) = (PROBED * side_m * self.fx * scale, PROBED * side_m * self.fy * scale);
-        let (mut all, mut seen, mut before, mut within) = (0, 0, 0, 0);
+        let (mut all, mut seen, mut before, mut within, mut explained) = (0, 0, 0, 0, 0);
         for dy in [-high, 0.0, high] {
             for dx in [-wide, 0.0, wide] {
                 let (column, row) = (column + dx, row + dy);
@@ -343,10 +349,13 @@ impl Looker {
                 match samples.depth_m(column, row) {
                     None => {}
                     Some(depth_m) if depth_m >= near_m => seen += 1,
-                    Some(_) => match samples.end(column, row) {
+                    Some(depth_m) => match samples.end(column, row) {
+                        // Small and near the lens, it hides far more than itself.
+                        End::Within if depth_m * NEAR_LENS < at.z => before += 1,
                         End::Before => before += 1,
                         End::Within => within += 1,
-                        End::Explained | End::Unknown => {}
+                        End::Explained => explained += 1,
+                        End::Unknown => {}
                     },
                 }
             }
@@ -354,7 +363,7 @@ impl Looker {
         // A third of a place is as much as a hand: seen in part, it hides nobody.
         Some(if seen * 3 >= all {
             View::Seen
-        } else if (before + within) * 2 > all {
+        } else if before + within > seen + explained && before + within >= LEAST_PROBES {
             if before >= within { View::Before } else { View::Within }
         } else {
             View::Unknown
@@ -366,9 +375,9 @@ impl Looker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
     Seen,
-    /// Hidden by something before the monitored volume.
+    /// Hidden by something before the monitored volume, or nearer to the lens than half the way.
     Before,
-    /// Hidden by something within it.
+    /// Hidden by something else within the volume.
     Within,
     /// Neither: no depth, or behind what is known.
     Unknown,

@@ -207,8 +207,8 @@ fn a_place_that_one_camera_sees_is_seen() {
 
 #[test]
 fn somebody_in_the_volume_who_hides_most_of_it_stops() {
-    let mut cell = standing(&[3.5]);
-    // 1.5 m before the tool, which stops nobody by itself.
+    // 5.2 m before the tool. What stands in the volume there stops nobody by itself.
+    let mut cell = standing(&[5.8]);
     (cell.ssm.stop_below_m, cell.ssm.reduce_below_m) = (1.2, 2.5);
     cell.perception.occupancy.volume.max_m.x = 3.4;
     let wall = Block::new(Point3::new(2.2, -1.0, -0.8), Point3::new(2.3, 1.0, 1.2));
@@ -217,11 +217,16 @@ fn somebody_in_the_volume_who_hides_most_of_it_stops() {
     // A person hides less than the allowed share: the robot is slow for that person.
     scene(&mut cell, |scene| {
         scene.blocks.clear();
-        scene.people = vec![person(2.3, 0.9)];
+        scene.people = vec![person(2.0, 0.7)];
     });
     let (decisions, rig) = run(&cell, 12);
     let last = decisions.last().unwrap();
     assert!(!last.stop && last.speed_fraction < 1.0, "{last:?} {:?}", rig.seen());
+    assert!(rig.views[0].out.places.hidden_within() > 5, "{:?}", rig.views[0].out.places);
+    // Near the lens a person hides more than that, in the volume or not.
+    cell.perception.occupancy.volume.max_m.x = 5.7;
+    scene(&mut cell, |scene| scene.people = vec![person(4.8, 0.0)]);
+    assert_eq!(fault_from_the_start(&cell), Some(FaultKind::Hidden));
 }
 
 #[test]
