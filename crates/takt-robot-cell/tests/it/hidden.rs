@@ -210,6 +210,8 @@ fn somebody_in_the_volume_who_hides_most_of_it_stops() {
     // 5.2 m before the tool. What stands in the volume there stops nobody by itself.
     let mut cell = standing(&[5.8]);
     (cell.ssm.stop_below_m, cell.ssm.reduce_below_m) = (1.2, 2.5);
+    // The wall behind the robot is 11.8 m away.
+    cell.perception.health.max_depth_mm = 20_000;
     cell.perception.occupancy.volume.max_m.x = 3.4;
     let wall = Block::new(Point3::new(2.2, -1.0, -0.8), Point3::new(2.3, 1.0, 1.2));
     scene(&mut cell, |scene| scene.blocks = vec![wall]);
