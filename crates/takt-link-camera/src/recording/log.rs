@@ -466,8 +466,8 @@ impl<R: Read + Seek> Log<R> {
                 return Err(omitted(&entry, head.offset));
             }
             let bytes = head.length - MESSAGE_HEAD_BYTES;
-            let room = self.stash_bytes.saturating_add(bytes as usize) <= MAX_STASH_BYTES;
-            let keep = known == Some(&false) && !open.stash.contains_key(&head.offset) && room;
+            let fits = self.stash_bytes.saturating_add(bytes as usize) <= MAX_STASH_BYTES;
+            let keep = known == Some(&false) && !open.stash.contains_key(&head.offset) && fits;
             if !found && !keep {
                 reader.skip(bytes)?;
                 continue;
