@@ -264,14 +264,23 @@ fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), Lab
         _ => {
             let mut list: Vec<(i32, usize)> = tids.iter().copied().zip(releases).collect();
             list.sort_by_key(|&(tid, releases)| (std::cmp::Reverse(releases), tid));
-            let more = list.len().saturating_sub(MOST_LISTED);
             let first = list.first().map_or(0, |one| one.0);
-            let listed: Vec<String> = (list.iter().take(MOST_LISTED))
+            let (with, without): (Vec<_>, Vec<_>) = list.into_iter().partition(|one| one.1 > 0);
+            let more = with.len().saturating_sub(MOST_LISTED);
+            let mut listed: Vec<String> = with
+                .iter()
+                .take(MOST_LISTED)
                 .map(|(tid, releases)| format!("{tid} ({releases} releases)"))
                 .collect();
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            if more > 0 {
+                listed.push(format!("{more} more"));
+            }
+            if !without.is_empty() {
+                let without: Vec<i32> = without.iter().map(|one| one.0).collect();
+                listed.push(format!("without a release {}", ids(&without)));
+            }
             Err(LabError::Config(format!(
-                "{what}: {} threads are named \"{thread}\": {}{more}. Pass the id of one of them, for example `--thread {first}`",
+                "{what}: {} threads are named \"{thread}\": {}. Pass the id of one of them, for example `--thread {first}`",
                 tids.len(),
                 listed.join(", "),
             )))
@@ -398,8 +407,9 @@ mod tests {
         let both = trace(&[(5, 3), (7, 9)]);
         let error = named(&both, "x.dat", "control").unwrap_err().to_string();
         assert!(
-            error
-                .contains("3 threads are named \"control\": 7 (10 releases), 5 (4 releases), 6 (0 releases)"),
+            error.contains(
+                "3 threads are named \"control\": 7 (10 releases), 5 (4 releases), without a release 6."
+            ),
             "{error}"
         );
         assert!(error.contains("`--thread 7`"), "{error}");
@@ -409,7 +419,7 @@ mod tests {
         assert_eq!(named(&both, "x.dat", "lonely").unwrap(), (8, vec![]));
         // None has any: that is not the same as one that never woke up.
         let error = named(&trace(&[]), "x.dat", "control").unwrap_err().to_string();
-        assert!(error.contains("5 (0 releases), 6 (0 releases)"), "{error}");
+        assert!(error.contains("\"control\": without a release 5, 6, 7."), "{error}");
         let error = named(&both, "x.dat", &"A".repeat(5000)).unwrap_err().to_string();
         assert!(
             error.contains("(5000 characters)") && error.contains("lonely") && error.len() < 300,

@@ -1,9 +1,9 @@
 //! Opens a Parquet file after its footer has been looked at.
 //!
 //! The library builds the tree of a schema by recursion, as deep as the file says: a footer of a
-//! megabyte overflows any stack, which ends the process. So the footer is walked here first, without
-//! recursion, and refused beyond limits that no sample file comes near. Its format is Thrift's
-//! compact protocol (thrift-compact-protocol.md; `FileMetaData` in parquet.thrift).
+//! megabyte overflows any stack, which ends the process. So the footer is walked here first,
+//! without recursion, and refused beyond limits that no sample file comes near. Its format is
+//! Thrift's compact protocol (thrift-compact-protocol.md; `FileMetaData` in parquet.thrift).
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

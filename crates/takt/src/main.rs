@@ -18,6 +18,7 @@
 mod out;
 
 mod args;
+mod bounds;
 mod commands;
 mod ending;
 mod print;
@@ -35,6 +36,9 @@ use args::{Args, Command};
 const LOADS: [&str; 5] =
     ["ORT_DYLIB_PATH", "VIRTUAL_ENV", "TAKT_CUDA_LIBRARY", "TAKT_NVRTC_LIBRARY", "TAKT_GPU_KERNELS"];
 
+#[global_allocator]
+static ALLOCATOR: bounds::Allocator = bounds::Allocator;
+
 fn main() -> ExitCode {
     // Whoever starts a binary with capabilities must not choose what it loads and runs.
     // SAFETY: no other thread has been started yet.
@@ -50,9 +54,44 @@ fn main() -> ExitCode {
     if takt_kernels::guest::is_init() {
         takt_kernels::guest::run();
     }
+    bounds::with_stack(command)
+}
+
+/// The command line, or the end of the process with what is wrong with it.
+fn parsed() -> Args {
+    let error = match Args::try_parse() {
+        Ok(args) => return args,
+        Err(error) => error,
+    };
+    let said = error.render().to_string();
+    let short = takt_files::shortened(&said);
+    // Help and usual errors keep their colours.
+    if !error.use_stderr() || short == said {
+        error.exit();
+    }
+    eprintln!("{}", short.trim_end());
+    std::process::exit(error.exit_code())
+}
+
+/// Whether a command only reads files, so that it may end anywhere.
+fn only_reads(command: &Command) -> bool {
+    match command {
+        Command::Compare(_) | Command::History(_) | Command::Gate(_) | Command::Export(_) | Command::Report(_) => true,
+        Command::Check { .. } => true,
+        Command::Trace(trace) => trace.file.is_some(),
+        #[cfg(feature = "store")]
+        Command::Query(_) => true,
+        _ => false,
+    }
+}
+
+fn command() -> ExitCode {
     // Whatever changes the machine for a run has this program undo it when the run is killed.
     takt_reserve::pin::undo_after_a_kill_with(takt_lab::watchdog_command);
-    let args = Args::parse();
+    let args = parsed();
+    if only_reads(&args.command) {
+        bounds::may_end();
+    }
     let result = match args.command {
         Command::Run(run) => commands::run::run(&run),
         #[cfg(feature = "cell")]

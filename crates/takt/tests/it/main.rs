@@ -22,6 +22,7 @@ mod takt;
 
 mod bench;
 mod book;
+mod bounds;
 mod campaign;
 mod containers;
 mod demo;
