@@ -29,7 +29,7 @@ pub mod probe;
 mod tracefs;
 
 pub use analysis::{Cause, Thresholds, TraceReport, analyse, analyse_with, held_up, woken_late};
-pub use capture::{KeepAwake, Marker, TraceOptions, Tracer, Watched};
+pub use capture::{KeepAwake, Marker, TraceOptions, Tracer, Watched, helper_process};
 pub use error::TraceError;
 pub use event::{Clock, ClockMap, Event, Kind, Trace};
 pub use format::{Decoder, Format};

@@ -116,8 +116,8 @@ struct Open {
     last: Activation,
 }
 
-/// How many releases did not come in a distance between two, and how far that is from what it should
-/// be, nanoseconds.
+/// How many releases did not come in a distance between two, and how far that is from what it
+/// should be, nanoseconds.
 fn missed(distance: f64, period: &Period) -> (u64, u64) {
     let Some(group) = period.group.filter(|group| !group.is_one_cycle) else {
         let periods = (distance / period.ns).round();

@@ -1,4 +1,5 @@
-//! Names of threads that are the same in another watch of the same programs: thread numbers are not.
+//! Names of threads that are the same in another watch of the same programs: thread numbers are
+//! not.
 
 use std::collections::{BTreeMap, BTreeSet};
 

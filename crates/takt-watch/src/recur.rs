@@ -138,8 +138,8 @@ fn period(times: &[u64], loop_ns: f64) -> Option<(f64, Vec<u64>)> {
     best.map(|(_, ns, hits)| (ns, hits))
 }
 
-/// The times that follow the first one with this period. It may drift, for whatever sleeps for a time
-/// and not until one does; and some may be missing.
+/// The times that follow the first one with this period. It may drift, for whatever sleeps for a
+/// time and not until one does; and some may be missing.
 fn chain(times: &[u64], ns: f64) -> Vec<u64> {
     let Some((&first, rest)) = times.split_first() else { return Vec::new() };
     let mut hits = vec![first];

@@ -174,9 +174,9 @@ impl Recording {
             file.flush()?;
             let named = !thread.label.is_empty() && self.dir.rename_samples(&first, &name).is_ok();
             let file = if named { &name } else { &first };
-            // The loops of the program, where it has any: whether a thread that somebody else wakes is
-            // seen to have a period may differ from run to run.
-            // Whether one that is hardly ever awake has a cycle at all differs from run to run.
+            // The loops of the program, where it has any: whether a thread that somebody else wakes
+            // is seen to have a period may differ from run to run. Whether one that is hardly ever
+            // awake has a cycle at all differs from run to run.
             if thread.period_us.is_none() && thread.releases < FEWEST_CYCLES {
                 continue;
             }

@@ -220,7 +220,12 @@ impl Watched {
                 let parents: Vec<(i32, i32)> =
                     all.iter().filter_map(|&pid| Some((pid, parent(pid)?))).collect();
                 if self.adopts {
-                    let adopted = parents.iter().filter(|&&(pid, parent)| parent == self.own && pid != *root);
+                    // What cleans up behind this program lives as long as this does, and is not the
+                    // command's.
+                    let helper = takt_trace::helper_process();
+                    let adopted = parents
+                        .iter()
+                        .filter(|&&(pid, parent)| parent == self.own && pid != *root && Some(pid) != helper);
                     for &(pid, _) in adopted {
                         self.tree.insert(pid);
                         // Nobody else takes its status.

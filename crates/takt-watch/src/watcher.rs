@@ -574,8 +574,8 @@ impl Known {
         self.cycles.period_ns(self.shared)
     }
 
-    /// Forgets what was counted of cycles that were none. Their rows are written, and are before the
-    /// window of its measures.
+    /// Forgets what was counted of cycles that were none. Their rows are written, and are before
+    /// the window of its measures.
     fn begin_anew(&mut self, since_ns: u64) {
         let Self { cycles, shared, policy, cpus, timer_slack_us, faults_before, .. } = std::mem::take(self);
         let since_ns = Some(since_ns);

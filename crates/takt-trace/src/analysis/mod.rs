@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use takt_rt::jobs::JobRecord;
 
+use self::cause::{Bucket, Circumstances, FirmwareTime, main_cause, parts};
 pub use self::cause::{Cause, Part};
-use self::cause::{Circumstances, FirmwareTime, main_cause, parts};
 pub use self::held::{held_up, woken_late};
 pub use self::observed::{Slice, observed_jobs, observed_releases, timeline};
 pub use self::path::{Activation, Handler, Path, Segment, Step, table};
 use self::path::{Segments, sequence};
-use self::sweep::{Hidden, Sweep, Swept};
+use self::sweep::{Found, Hidden, Sweep, Swept};
 use crate::error::TraceError;
 use crate::event::{Clock, ClockMap, Trace};
 
@@ -228,7 +228,8 @@ fn analyse_same_clock(trace: &Trace, tid: i32, jobs: &[JobRecord], thresholds: &
         }
     };
     let delayed: Vec<Option<u64>> = jobs.iter().map(delayed_to).collect();
-    let Swept { found, hidden, gaps } = Sweep::new(trace, tid).run(&jobs, &delayed);
+    let Swept { mut found, hidden, gaps } = Sweep::new(trace, tid).run(&jobs, &delayed);
+    charge_backlog(&jobs, &delayed, &mut found);
     // The path begins where the timer was programmed, at the end of the job before.
     let recorded: Vec<bool> = jobs
         .iter()
@@ -346,6 +347,19 @@ fn analyse_same_clock(trace: &Trace, tid: i32, jobs: &[JobRecord], thresholds: &
     report.causes = rows.rows();
     keep_worst(&mut report.windows, thresholds.windows);
     report
+}
+
+/// Charges the time that a late job waited behind the one before, as a whole: the pass over the
+/// events charges each moment to one job, which is the one that was still running.
+fn charge_backlog(jobs: &[JobRecord], delayed: &[Option<u64>], found: &mut [Found]) {
+    for (index, pair) in jobs.windows(2).enumerate() {
+        let [before, job] = pair else { continue };
+        let Some(delayed_to_ns) = delayed[index + 1] else { continue };
+        let behind_ns = before.end_ns.min(delayed_to_ns).saturating_sub(job.planned_ns);
+        if behind_ns > 0 {
+            found[index + 1].account.insert(Bucket::Previous, behind_ns);
+        }
+    }
 }
 
 /// What a reader must know about CPUs that do not go idle.

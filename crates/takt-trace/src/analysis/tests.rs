@@ -442,6 +442,36 @@ fn only_the_wakeup_counts_where_the_job_made_good_for_it() {
 }
 
 #[test]
+fn a_backlog_is_its_first_releases_though_much_happens_meanwhile() {
+    // A thread before it takes 4 ms; meanwhile and while the jobs run, events come all the time.
+    let event = Kind::SignalGenerate { signal: 0, tid: 0 };
+    let mut story = Story::new().sleep(10, 1000).wake(1001, BUSY);
+    for at in (1050..5000).step_by(50) {
+        story = story.at(at, BUSY, event);
+    }
+    story = story.switch(5000, BUSY, 0, State::Sleeping, TASK, PRIO);
+    for at in (5005..5300).step_by(5) {
+        story = story.at(at, TASK, event);
+    }
+    let trace = story.sleep(8000, 9000).end(9000);
+    let jobs = [
+        job(1000, 5001, 5001, 5100),
+        job(2000, 5101, 5101, 5200),
+        job(3000, 5201, 5201, 5300),
+        job(9000, 9001, 9001, 9010),
+    ];
+    let report = analyse(&trace, TASK, &jobs).unwrap();
+    let mut windows = report.windows.clone();
+    windows.sort_by_key(|late| late.planned_ns);
+    let first = windows[0].cause;
+    for (late, waited_us) in windows[1..3].iter().zip([3100, 2200]) {
+        assert_eq!((late.cause, late.backlog_of), (first, Some(windows[0].index)), "{late:?}");
+        let part = late.parts.iter().find(|part| part.cause == Cause::PreviousJob).unwrap();
+        assert_eq!(part.ns, waited_us * 1000, "{late:?}");
+    }
+}
+
+#[test]
 fn a_backlog_is_its_first_releases() {
     // One job is stopped for 4 ms; the next releases, 1 ms each of 1.6, never find the CPU free in
     // time.

@@ -230,6 +230,16 @@ impl Drop for IdleGroup {
     }
 }
 
+/// The one that runs.
+static RUNNING: Mutex<Weak<Remover>> = Mutex::new(Weak::new());
+
+/// The process that cleans up behind this one, while there is one: a child of it that no caller
+/// started.
+pub fn helper_process() -> Option<i32> {
+    let remover = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
+    i32::try_from(remover.0.id()).ok()
+}
+
 /// A process that removes the group when this one is gone, also by SIGKILL: it waits for the end of
 /// its standard input, of which this process alone has the other side.
 #[derive(Debug)]
@@ -238,7 +248,6 @@ struct Remover(Child);
 impl Remover {
     /// The one of this process, for all CPUs; none where there can be no such group.
     fn of_this_process() -> Option<Arc<Self>> {
-        static RUNNING: Mutex<Weak<Remover>> = Mutex::new(Weak::new());
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(remover) = running.upgrade() {
             return Some(remover);

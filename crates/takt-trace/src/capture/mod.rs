@@ -14,7 +14,7 @@ use takt_rt::config::SettingError;
 use takt_rt::signal::Signal;
 use takt_rt::thread::{self, Handle};
 
-pub use self::awake::KeepAwake;
+pub use self::awake::{KeepAwake, helper_process};
 use self::flight::Mark;
 use self::open::{How, open_all};
 use self::reader::Reader;

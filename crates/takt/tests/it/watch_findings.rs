@@ -289,13 +289,13 @@ fn late_cycles_that_come_again_are_reported_with_their_period() {
 fn releases_behind_a_blocked_one_have_its_cause_on_the_terminal_and_in_the_report() {
     let _machine = alone();
     let Some(loops) = Loops::build() else { return };
-    loops.until("4", &["lock", "100"], |report, dir| {
+    loops.until("4", &["lock", "500"], |report, dir| {
         let thread = main_loop(report)?;
         let first = &report["totals"][0];
         if first["cause"] != "lock" || !first["who"].as_str().unwrap().starts_with("hog") {
             return Err(format!("{}", report["totals"]));
         }
-        // Each wait of 11 ms holds five more releases up.
+        // Each wait of 11 ms holds five more releases up; what is shown one by one are the worst.
         let inherited = thread["windows"].as_array().unwrap().iter().filter(|late| late["inherited"] == true);
         if inherited.count() < 5 {
             return Err(format!("nothing is inherited: {}", thread["windows"]));
@@ -349,7 +349,7 @@ fn its_own_share_of_the_lateness_stands_above_the_table() {
     let own = text.find("% of all lateness below").unwrap_or_else(|| panic!("{text}"));
     assert!(text[..own].contains("takt itself: ") && own < text.find("  thread").unwrap(), "{text}");
     has(&text, &["what may help", "of all lateness"]);
-    assert!(text.contains("when it was asked to, by signal 2"), "{text}");
+    assert!(text.contains("when it was asked to, by signal "), "{text}");
     let report = read_json(&loops.folder.path().join("run/watch.json"));
     let share = report["watcher_lateness_share"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&share) && report["watcher_lateness_us"].as_f64() >= Some(0.0), "{report}");
@@ -383,7 +383,9 @@ fn what_the_command_prints_and_how_it_ends_is_shown() {
     assert_eq!((&report["exit_status"], &report["exit_signal"]), (&137.into(), &9.into()), "{report}");
     let output = watch(&["--json", "--seconds", "1"], "asked", "sleep 60");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&report["ended_by_itself"], &report["exit_signal"]), (&false.into(), &2.into()), "{report}");
+    // The second signal where the first one is not taken: what runs in the background ignores that.
+    let asked = [2, 15].map(Value::from).contains(&report["exit_signal"]);
+    assert!(report["ended_by_itself"] == false && asked, "{report}");
 }
 
 #[test]
@@ -405,7 +407,7 @@ fn a_check_fails_where_a_loop_misses_its_deadlines_or_the_command_fails() {
         return;
     }
     assert_eq!((output.status.code(), &report["verdict"]), (Some(1), &"FAIL".into()), "{report}");
-    has(report["verdict_sentence"].as_str().unwrap(), &["FAIL", "response-loops"]);
+    has(report["verdict_sentence"].as_str().unwrap(), &["FAIL", "missed the 2.000 ms deadline"]);
     // The report of the run says the same.
     let page = loops.folder.path().join("page");
     let shown =
