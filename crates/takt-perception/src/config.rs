@@ -12,6 +12,7 @@ use nalgebra::Point3;
 use serde::{Deserialize, Serialize};
 use takt_link_camera::Intrinsics;
 
+use crate::detector::DetectorLayout;
 use crate::device::{Device, GpuConfig};
 use crate::engine::{EngineConfig, ModelSource};
 use crate::occupancy::{Capsule, StaticBox, Volume};
@@ -173,11 +174,19 @@ pub enum DetectorSchedule {
 pub struct DetectorConfig {
     /// Off: everything in the volume is unexplained, and still stops the robot.
     pub enabled: bool,
-    /// `builtin:nanodet_g_416`, or a file: NanoDet, or a YOLOv8/YOLO11 export with or without
-    /// masks. Which one it is follows from its outputs.
+    /// `builtin:nanodet_g_416`, or a file: NanoDet, YOLOv5 to YOLO26, YOLOX or RT-DETR, with or
+    /// without masks.
     pub model: ModelSource,
-    /// Input height and width, for models that leave them open.
+    /// How the model's outputs are laid out. `auto`: found by their shapes, by the file's metadata,
+    /// and by what the model finds in pictures.
+    pub layout: DetectorLayout,
+    /// Input height and width, for models that leave them open and whose file does not say them.
     pub input_size: Option<[usize; 2]>,
+    /// Runs a model that does not find the people in Takt's own pictures. `false`: such a model is
+    /// refused, because a model that is misread finds nobody and says nothing. For cameras whose
+    /// pictures look different (from straight above, infrared); try the model on your own
+    /// recordings then.
+    pub accept_unproved: bool,
     /// Class index of a person (COCO: 0).
     pub person_class: usize,
     /// Least score, 0..1. 0.35 found nearly everyone in real footage.
@@ -202,7 +211,9 @@ impl Default for DetectorConfig {
         Self {
             enabled: true,
             model: ModelSource::Builtin("nanodet_g_416".into()),
+            layout: DetectorLayout::Auto,
             input_size: None,
+            accept_unproved: false,
             person_class: 0,
             threshold: 0.35,
             nms_iou: 0.5,
@@ -223,6 +234,9 @@ pub struct SegmenterConfig {
     /// `builtin:selfie_square_256`, `builtin:selfie_landscape_144x256`, or a file with the same
     /// interface: RGB in 0..1 to a mask in 0..1 of the same size.
     pub model: ModelSource,
+    /// Runs a model whose masks do not cover the people in Takt's own pictures. `false`: such a
+    /// model is refused.
+    pub accept_unproved: bool,
     /// Most people segmented per frame, those nearest to the tool first; the others are measured by
     /// depth alone.
     pub max_per_frame: usize,
@@ -255,6 +269,7 @@ impl Default for SegmenterConfig {
         Self {
             enabled: true,
             model: ModelSource::Builtin("selfie_landscape_144x256".into()),
+            accept_unproved: false,
             max_per_frame: 1,
             every_frames: None,
             empty_frames: false,

@@ -40,6 +40,7 @@ mod overlay;
 mod perception;
 mod picture;
 pub mod process;
+mod proof;
 mod result;
 mod robot_shape;
 mod segmenter;
@@ -55,11 +56,13 @@ pub use config::{
     ConfigError, DetectorConfig, DetectorSchedule, HealthConfig, MAX_NEAREST_RANK, OccupancyConfig,
     PerceptionConfig, SegmenterConfig, TrackingConfig,
 };
-pub use detector::{Detection, DetectionSet, Detector, DetectorHandle, DetectorService, MAX_DETECTIONS};
+pub use detector::{
+    Detection, DetectionSet, Detector, DetectorHandle, DetectorLayout, DetectorService, MAX_DETECTIONS,
+};
 pub use device::{BreakerConfig, Copies, Device, Fallback, GpuConfig, GpuWait, Streams, WhenOpen};
 pub use engine::{
     BUILTIN_MODELS, Backend, BuiltinModel, Engine, EngineConfig, EngineError, LoadedNetwork, ModelSource,
-    Network, Provider, Tensor, builtin_model,
+    Network, OnnxError, Provider, Tensor, builtin_model,
 };
 pub use error::PerceptionError;
 pub use frame_watch::FrameWatch;
@@ -67,6 +70,7 @@ pub use mount::{FramePose, Mount, MountFrame, PoseHistory};
 pub use occupancy::{Capsule, CapsuleFrame, StaticBox, Volume};
 pub use overlay::Overlay;
 pub use perception::Perception;
+pub use proof::prove_networks;
 pub use result::{Detections, FrameHealth, MAX_OBJECTS, Object, ObjectKind, StageTimes};
 pub use robot_shape::{MAX_ROBOT_CAPSULES, RobotShape, box_capsules};
 pub use sensor::{DepthModel, SensorConfig};

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::config::SegmenterConfig;
 use crate::engine::{Engine, EngineError, LoadedNetwork};
 use crate::image::{Normalisation, Resampler};
+use crate::proof;
 
 /// R G B in 0..1 (MediaPipe Selfie Segmentation model card); outside the image is black.
 pub(crate) const NORMALISATION: Normalisation =
@@ -108,9 +109,16 @@ pub(crate) struct Segmenter {
 
 impl Segmenter {
     pub(crate) fn new(engine: &Engine, config: &SegmenterConfig) -> Result<Self, EngineError> {
-        let network = engine.load(&config.model, None)?;
-        let [height, width] = input_of(network.network.input_shape(), &network.outputs)
+        let mut network = engine.load(&config.model, None)?;
+        let size = input_of(network.network.input_shape(), &network.outputs)
             .map_err(|expected| network.misfit(&expected))?;
+        let [height, width] = size;
+        let key = format!("{:x} {engine:?} {config:?}", network.identity);
+        proof::once(key, || {
+            let LoadedNetwork { model, network, .. } = &mut network;
+            let mut infer = |values: &[f32]| Ok::<_, EngineError>(network.run(values)?.to_vec());
+            proof::prove_segmenter(size, config, model, &mut infer).map(|()| None)
+        })?;
         Ok(Self {
             input: vec![0.0; 3 * height * width],
             resampler: Resampler::default(),

@@ -1,17 +1,23 @@
 //! The person detector: a whole frame in, boxes of people out.
 
+mod layout;
 mod nanodet;
 mod service;
-mod yolo;
+mod table;
 
 use std::fmt;
 
+pub use layout::DetectorLayout;
+pub(crate) use layout::Reading;
 pub use service::{DetectorHandle, DetectorService};
+pub(crate) use table::{BoxForm, Column, Table};
 
 use crate::config::DetectorConfig;
-use crate::engine::{Engine, EngineError, LoadedNetwork};
-use crate::image::{Letterbox, Normalisation};
+use crate::engine::{Engine, EngineError, Facts, LoadedNetwork, Tensor};
+use crate::image::Letterbox;
+use crate::proof;
 use crate::segmenter::MaskCrop;
+use table::SCORE_TOLERANCE;
 
 /// Most detections of one frame; the best ones are kept.
 pub const MAX_DETECTIONS: usize = 32;
@@ -90,55 +96,91 @@ pub(crate) struct Candidate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decoder {
     Nanodet(nanodet::Heads),
-    /// YOLOv8 or YOLO11.
-    Yolo(yolo::Layout),
+    /// A YOLO or an RT-DETR.
+    Table(Table),
 }
 
 impl Decoder {
-    /// Finds out which kind a network is, or says what was expected of its shapes.
-    pub(crate) fn find(
-        input: &[usize],
-        outputs: &[(String, Vec<usize>)],
-        person_class: usize,
-    ) -> Result<(Self, [usize; 2]), String> {
-        let &[_, _, height, width] = input else { return Err("input [1, 3, height, width]".into()) };
-        let shapes: Vec<&[usize]> = outputs.iter().map(|(_, shape)| shape.as_slice()).collect();
-        let decoder = if let Some(heads) = nanodet::Heads::find(&shapes, [height, width]) {
-            Self::Nanodet(heads)
-        } else if let Some(layout) = yolo::Layout::find(&shapes) {
-            Self::Yolo(layout)
-        } else {
-            return Err("NanoDet (for strides 8, 16, 32: [1, N, classes] and [1, N, 44]) or YOLOv8/YOLO11 \
-                        ([1, 4 + classes (+ 32), N] and, with masks, [1, 32, h, w])"
-                .into());
-        };
-        if person_class >= decoder.classes() {
-            return Err(format!("more than person_class = {person_class} classes"));
-        }
-        Ok((decoder, [height, width]))
-    }
-
+    /// 0 where it is not known.
     pub(crate) fn classes(&self) -> usize {
         match self {
             Self::Nanodet(heads) => heads.classes,
-            Self::Yolo(layout) => layout.classes,
+            Self::Table(table) => table.classes,
         }
     }
 
     /// Height and width of the masks, where the network gives any.
     pub(crate) fn mask_size(&self) -> Option<[usize; 2]> {
         match self {
-            Self::Yolo(yolo::Layout { masks: Some((_, height, width)), .. }) => Some([*height, *width]),
+            Self::Table(Table { masks: Some(masks), .. }) => Some([masks.height, masks.width]),
             _ => None,
         }
     }
 
-    pub(crate) fn normalisation(&self) -> &'static Normalisation {
+    /// Adds the boxes of a class with at least that score, in pixels of the input, and those whose
+    /// score is no score. `input` is height and width of the network's input.
+    pub(crate) fn decode(
+        &self,
+        outputs: &[Tensor],
+        input: [usize; 2],
+        class: usize,
+        threshold: f32,
+        out: &mut Vec<Candidate>,
+    ) {
         match self {
-            Self::Nanodet(_) => &nanodet::NORMALISATION,
-            Self::Yolo(_) => &yolo::NORMALISATION,
+            Self::Nanodet(heads) => heads.decode(outputs, class, threshold, out),
+            Self::Table(table) => table.decode(outputs, input, class, threshold, out),
         }
     }
+
+    /// Whether candidates can be what a network answers: scores of 0 to 1, and boxes that are in
+    /// the picture. Else what was found: such an answer is a failure of the inference, and an
+    /// inference that fails must not look like a picture without people.
+    pub(crate) fn plausible(&self, candidates: &[Candidate], input: [usize; 2]) -> Result<(), String> {
+        let [height, width] = input.map(|side| side as f32);
+        for Candidate { box_px, score, .. } in candidates {
+            if !(0.0..=1.0 + SCORE_TOLERANCE).contains(score) {
+                return Err(format!("the score {score}, where scores are 0 to 1"));
+            }
+            let [left, top, right, bottom] = *box_px;
+            // A box may reach over the border; written so that NaN is outside.
+            let along = |from: f32, to: f32, side: f32| {
+                from < side && to > 0.0 && to >= from && to - from <= 2.0 * side
+            };
+            if !(along(left, right, width) && along(top, bottom, height)) {
+                return Err(format!("the box {box_px:?}, where the picture is {width} by {height}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every number that is a score or a class can be one; else what was found.
+    pub(crate) fn check_scores(&self, outputs: &[Tensor]) -> Result<(), String> {
+        match self {
+            Self::Nanodet(heads) => heads.check_scores(outputs),
+            Self::Table(table) => table.check_scores(outputs),
+        }
+    }
+}
+
+/// Finds out how a network is to be read: by its shapes, by what its file says, and by what it
+/// finds in pictures. Returns the reading, and height and width of the input.
+pub(crate) fn understand<E: From<EngineError>>(
+    facts: &Facts,
+    input: &[usize],
+    outputs: &[(String, Vec<usize>)],
+    config: &DetectorConfig,
+    model: &str,
+    infer: &mut dyn FnMut(&[f32]) -> Result<Vec<Tensor>, E>,
+) -> Result<(Reading, [usize; 2]), E> {
+    let misfit = |expected: String| EngineError::misfit(model, input, outputs, expected);
+    let &[_, _, height, width] = input else {
+        return Err(misfit("input [1, 3, height, width]".into()).into());
+    };
+    let size = [height, width];
+    let readings =
+        layout::readings(size, outputs, facts, config.layout, config.person_class).map_err(misfit)?;
+    Ok((proof::choose(&readings, size, config, model, infer)?, size))
 }
 
 /// Turns candidates into detections of the frame: suppresses, undoes the letterbox.
@@ -183,7 +225,7 @@ pub(crate) fn place_mask(
 /// A loaded detector.
 pub struct Detector {
     network: LoadedNetwork,
-    decoder: Decoder,
+    reading: Reading,
     letterbox: Letterbox,
     /// Height and width of the network's input.
     letterbox_size: [usize; 2],
@@ -198,22 +240,32 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// Loads the configured model and finds out by its outputs which kind it is.
+    /// Loads the configured model, finds out how its outputs are laid out, and proves it on
+    /// pictures with people.
     ///
     /// # Errors
-    /// Where the model cannot be read or loaded, or is neither NanoDet nor YOLOv8/YOLO11.
+    /// Where the model cannot be read or loaded, has none of the known layouts, or does not find
+    /// the people.
     pub fn new(engine: &Engine, config: &DetectorConfig) -> Result<Self, EngineError> {
-        let network = engine.load(&config.model, config.input_size)?;
-        let (decoder, [height, width]) =
-            Decoder::find(network.network.input_shape(), &network.outputs, config.person_class)
-                .map_err(|expected| network.misfit(&expected))?;
+        let mut network = engine.load(&config.model, config.input_size)?;
+        let key = format!("{:x} {engine:?} {config:?}", network.identity);
+        let known = proof::once(key, || {
+            let LoadedNetwork { model, network, outputs, facts, .. } = &mut network;
+            let input = network.input_shape().to_vec();
+            let mut infer = |values: &[f32]| Ok(network.run(values)?.to_vec());
+            let (reading, _) = understand::<EngineError>(facts, &input, outputs, config, model, &mut infer)?;
+            Ok::<_, EngineError>(Some(reading))
+        })?;
+        let (Some(reading), &[_, _, height, width]) = (known, network.network.input_shape()) else {
+            return Err(network.misfit("input [1, 3, height, width]"));
+        };
         Ok(Self {
             input: vec![0.0; 3 * height * width],
             letterbox: Letterbox::new(width, height),
             letterbox_size: [height, width],
             masks: Vec::new(),
             network,
-            decoder,
+            reading,
             candidates: Vec::with_capacity(1024),
             kept: Vec::with_capacity(MAX_DETECTIONS),
             threshold: config.threshold,
@@ -236,40 +288,43 @@ impl Detector {
     ) -> Result<(), EngineError> {
         out.clear();
         out.failed = true;
-        self.letterbox.fill(rgb, width, height, self.decoder.normalisation(), &mut self.input);
+        self.letterbox.fill(rgb, width, height, self.reading.normalisation, &mut self.input);
         let outputs = self.network.network.run(&self.input)?;
-        self.candidates.clear();
-        match &self.decoder {
-            Decoder::Nanodet(heads) => {
-                heads.decode(outputs, self.person_class, self.threshold, &mut self.candidates);
-            }
-            Decoder::Yolo(layout) => {
-                layout.decode(
-                    &outputs[layout.boxes],
-                    self.person_class,
-                    self.threshold,
-                    &mut self.candidates,
-                );
+        for (output, (name, shape)) in outputs.iter().zip(&self.network.outputs) {
+            if output.shape != *shape {
+                let found = &output.shape;
+                return Err(EngineError::Run(format!(
+                    "output {name} is {found:?}, and was {shape:?} at the start"
+                )));
             }
         }
+        self.candidates.clear();
+        let decoder = &self.reading.decoder;
+        decoder.decode(outputs, self.letterbox_size, self.person_class, self.threshold, &mut self.candidates);
+        decoder.plausible(&self.candidates, self.letterbox_size).map_err(EngineError::nonsense)?;
         let size = [width, height];
         conclude(&mut self.candidates, &mut self.kept, self.nms_iou, &self.letterbox, size, out);
-        if let Decoder::Yolo(layout) = &self.decoder {
-            layout.compute_masks(outputs, &self.kept, self.letterbox_size, &mut self.masks);
+        if let Decoder::Table(table) = decoder {
+            table.compute_masks(outputs, &self.kept, self.letterbox_size, &mut self.masks);
         }
         out.failed = false;
         Ok(())
     }
 
+    /// How its outputs are laid out.
+    pub fn layout(&self) -> DetectorLayout {
+        self.reading.layout
+    }
+
     /// Whether the network also segments.
     pub(crate) fn has_masks(&self) -> bool {
-        self.decoder.mask_size().is_some()
+        self.reading.decoder.mask_size().is_some()
     }
 
     /// The mask of detection `index` of the last [`detect`](Self::detect); false where there is
     /// none.
     pub(crate) fn mask(&self, index: usize, out: &mut MaskCrop) -> bool {
-        let Some([height, width]) = self.decoder.mask_size() else { return false };
+        let Some([height, width]) = self.reading.decoder.mask_size() else { return false };
         let Some(values) = self.masks.chunks_exact(height * width).nth(index) else { return false };
         out.values.clear();
         out.values.extend_from_slice(values);
@@ -280,7 +335,7 @@ impl Detector {
 
 impl fmt::Debug for Detector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Detector").field("network", &self.network).field("decoder", &self.decoder).finish()
+        f.debug_struct("Detector").field("network", &self.network).field("reading", &self.reading).finish()
     }
 }
 

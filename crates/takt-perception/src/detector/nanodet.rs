@@ -1,7 +1,7 @@
 //! NanoDet: anchor-free, boxes as distributions over eleven distances (Generalized Focal Loss, Li
 //! et al. 2020, section 3.2). Normalisation and strides: NanoDet's `nanodet-g` configuration.
 
-use super::Candidate;
+use super::{Candidate, table::SCORE_TOLERANCE};
 use crate::engine::Tensor;
 use crate::image::Normalisation;
 
@@ -55,8 +55,8 @@ impl Heads {
             let boxes = outputs[boxes].data.chunks_exact(4 * BINS);
             for (cell, (scores, sides)) in scores.zip(boxes).enumerate() {
                 let score = scores[class];
-                // Written so that NaN is no detection.
-                if score >= threshold {
+                // Written so that a score that is none becomes a candidate, which is then refused.
+                if !(-SCORE_TOLERANCE..threshold).contains(&score) {
                     let stride = stride as f32;
                     let x = ((cell % columns) as f32 + 0.5) * stride;
                     let y = ((cell / columns) as f32 + 0.5) * stride;
@@ -66,6 +66,18 @@ impl Heads {
                 }
             }
             index += cells;
+        }
+    }
+}
+
+impl Heads {
+    /// Whether every score is one; else what was found.
+    pub(super) fn check_scores(&self, outputs: &[Tensor]) -> Result<(), String> {
+        let scores = self.heads.iter().flat_map(|&(scores, ..)| &outputs[scores].data);
+        let inside = |value: &f32| (-SCORE_TOLERANCE..=1.0 + SCORE_TOLERANCE).contains(value);
+        match scores.into_iter().find(|value| !inside(value)) {
+            Some(value) => Err(format!("a score of {value}")),
+            None => Ok(()),
         }
     }
 }

@@ -19,8 +19,11 @@ fn embedded() -> Engine {
     Engine::open(&EngineConfig { backend: Backend::Embedded, ..EngineConfig::default() }).unwrap()
 }
 
+/// A network of two boxes, which finds nobody in real pictures and has no real grid.
 fn tiny() -> DetectorConfig {
     DetectorConfig {
+        layout: DetectorLayout::Yolov8,
+        accept_unproved: true,
         model: ModelSource::File(
             concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tiny_yolo_seg.onnx").into(),
         ),
@@ -77,6 +80,53 @@ fn a_model_of_another_kind_is_refused_with_its_shapes() {
     assert!(message.contains("NanoDet") && message.contains("[1, 1, 144, 256]"), "{message}");
     let message = Detector::new(&embedded(), &DetectorConfig { person_class: 1, ..tiny() }).unwrap_err();
     assert!(message.to_string().contains("person_class"), "{message}");
+}
+
+#[test]
+fn a_network_that_finds_nobody_is_refused_unless_that_is_accepted() {
+    let config = DetectorConfig { accept_unproved: false, ..tiny() };
+    let message = Detector::new(&embedded(), &config).unwrap_err().to_string();
+    for part in ["does not fit", "0 of 4 people", "accept_unproved", "person_class", "tiny_yolo_seg.onnx"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    // NanoDet's class 1 is a bicycle.
+    let bicycles = DetectorConfig { person_class: 1, ..DetectorConfig::default() };
+    assert!(matches!(Detector::new(&embedded(), &bicycles), Err(EngineError::Unproved { .. })));
+}
+
+#[test]
+fn answers_that_cannot_be_are_failures() {
+    let decoder = Decoder::Table(layout_of(&[1, 84, 2100]));
+    let candidate = |box_px, score| [Candidate { box_px, score, index: 0 }];
+    let size = [320, 320];
+    decoder.plausible(&candidate([-20.0, 10.0, 100.0, 330.0], 0.9), size).unwrap();
+    for (box_px, score) in [
+        ([10.0, 10.0, 50.0, 90.0], f32::NAN),
+        ([10.0, 10.0, 50.0, 90.0], 1.5),
+        ([10.0, 10.0, 50.0, 90.0], -0.5),
+        ([f32::NAN, 10.0, 50.0, 90.0], 0.9),
+        ([10.0, 10.0, f32::INFINITY, 90.0], 0.9),
+        ([50.0, 10.0, 10.0, 90.0], 0.9),
+        ([400.0, 10.0, 450.0, 90.0], 0.9),
+        ([10.0, -90.0, 50.0, -10.0], 0.9),
+        ([-500.0, 10.0, 500.0, 90.0], 0.9),
+    ] {
+        assert!(decoder.plausible(&candidate(box_px, score), size).is_err(), "{box_px:?} {score}");
+    }
+    // What is no score is handed to that check.
+    let mut output = Tensor { name: String::new(), shape: vec![1, 84, 2100], data: vec![0.0; 84 * 2100] };
+    output.data[4 * 2100 + 7] = f32::NAN;
+    let mut out = Vec::new();
+    decoder.decode(&[output], size, 0, 0.35, &mut out);
+    assert_eq!(out.len(), 1);
+}
+
+fn layout_of(shape: &[usize]) -> Table {
+    let outputs = [("output0".to_owned(), shape.to_vec())];
+    let readings =
+        layout::readings([320, 320], &outputs, &Facts::default(), DetectorLayout::Auto, 0).unwrap();
+    let Decoder::Table(table) = readings[0].decoder else { panic!("{readings:?}") };
+    table
 }
 
 #[test]

@@ -11,7 +11,7 @@ use ort::session::{IoBinding, NoSelectedOutputs, RunOptions, Session};
 use ort::value::{Shape, TensorRef, TensorRefMut};
 
 use super::onnxruntime::{self, Library, declared_input};
-use super::{EngineConfig, EngineError, Provider, fix_shape};
+use super::{EngineConfig, EngineError, Facts, Provider, fix_shape};
 
 /// Where a bound network computes.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,7 @@ pub(crate) struct Bound {
     // Before the session.
     bindings: Vec<Binding>,
     session: Session,
+    facts: Facts,
     model: String,
     memory: MemoryInfo<'static>,
     on_host: bool,
@@ -90,6 +91,7 @@ impl Bound {
         config: &EngineConfig,
         model: &str,
         bytes: &[u8],
+        facts: Facts,
         size: Option<[usize; 2]>,
         placement: Placement,
     ) -> Result<Self, EngineError> {
@@ -164,7 +166,13 @@ impl Bound {
                 .collect::<Result<_, _>>()?,
             outputs,
             session,
+            facts,
         })
+    }
+
+    /// What its file says of it.
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     pub(crate) fn model(&self) -> &str {
@@ -266,17 +274,8 @@ impl Bound {
 /// A folder for engines that nothing else can use: of this GPU, driver, library, provider and
 /// model.
 pub(crate) fn engine_folder(base: &Path, identity: &[&str], bytes: &[u8]) -> PathBuf {
-    // FNV-1a, 128 bits: a name, no seal.
-    let mut hash = 0x6c62272e07bb014262b821756295c58du128;
-    let mut add = |bytes: &[u8]| {
-        for byte in bytes.iter().chain(&[0xff]) {
-            hash = (hash ^ u128::from(*byte)).wrapping_mul(0x0000000001000000000000000000013b);
-        }
-    };
-    for part in identity {
-        add(part.as_bytes());
-    }
-    add(bytes);
+    let parts: Vec<&[u8]> = identity.iter().map(|part| part.as_bytes()).chain([bytes]).collect();
+    let hash = super::fingerprint(&parts);
     base.join(format!("engines-{hash:032x}"))
 }
 

@@ -38,11 +38,11 @@ impl Embedded {
     ) -> Result<Self, EngineError> {
         let mut options = ModelOptions::with_all_ops();
         options.prepack_weights(true);
-        let model = options.load(bytes.to_vec()).map_err(|error| EngineError::Load {
-            model: name.into(),
-            engine: NAME,
-            reason: error.to_string(),
-        })?;
+        let refuse = |reason: String| EngineError::Load { model: name.into(), engine: NAME, reason };
+        // Folds constants, and so runs operators, which may panic on what no exporter writes.
+        let model = caught(|| options.load(bytes.to_vec()).map_err(|error| error.to_string()))
+            .and_then(|loaded| loaded)
+            .map_err(refuse)?;
         let declared = match model.input_ids() {
             [_] => model.input_shape(0).unwrap_or_default(),
             _ => Vec::new(),
@@ -67,6 +67,17 @@ impl Embedded {
     }
 }
 
+/// What `work` gives, or what it panicked with: a library's panic on a file must not end the
+/// process that stops the robot. The hook of this program still reports it.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    // What was half changed is dropped by the caller, which refuses the network or the frame.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        format!("it panicked: {}", text.unwrap_or_default())
+    })
+}
+
 impl Network for Embedded {
     fn input_shape(&self) -> &[usize] {
         &self.shape
@@ -76,10 +87,12 @@ impl Network for Embedded {
         check_length(&self.shape, input)?;
         let view = NdTensorView::<f32, 4>::from_data(self.shape, input);
         let options = RunOptions::default().with_thread_pool(Some(Arc::clone(&self.pool)));
-        let results = self
-            .model
-            .run(vec![(self.input, view.into())], &self.output_ids, Some(options))
-            .map_err(|error| EngineError::Run(error.to_string()))?;
+        let (model, ids, input) = (&self.model, &self.output_ids, self.input);
+        let results = caught(|| {
+            model.run(vec![(input, view.into())], ids, Some(options)).map_err(|error| error.to_string())
+        })
+        .and_then(|results| results)
+        .map_err(EngineError::Run)?;
         for (output, value) in self.outputs.iter_mut().zip(&results) {
             let Value::FloatTensor(tensor) = value else {
                 return Err(EngineError::Run(format!("output {} is not float32", output.name)));

@@ -7,6 +7,7 @@
 mod bound;
 mod builtin;
 mod embedded;
+mod onnx;
 mod onnxruntime;
 
 use std::borrow::Cow;
@@ -17,6 +18,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub(crate) use bound::{Bound, Placement, engine_folder};
 pub use builtin::{BUILTIN_MODELS, BuiltinModel, builtin_model};
+pub use onnx::OnnxError;
+pub(crate) use onnx::{Facts, Task};
 
 /// Which engine runs the networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -168,6 +171,23 @@ pub enum EngineError {
     /// The file cannot be read.
     #[error("cannot read model {path}: {source}")]
     ReadModel { path: String, source: std::io::Error },
+    /// The file is not handed to an engine.
+    #[error("model {model} is not loaded: {source}")]
+    Onnx { model: String, source: OnnxError },
+    /// The detector does not find people where they are.
+    #[error(
+        "model {model} does not fit: it does not find the people in Takt's own pictures ({tried}). Accepted: a \
+         detector whose class {person_class} is a person, at the threshold {threshold}. Set `person_class`, \
+         `threshold`, `input_size` or `layout` of [perception.detector] as the model needs them; \
+         `accept_unproved = true` runs it without this proof"
+    )]
+    Unproved { model: String, tried: String, person_class: usize, threshold: f32 },
+    /// Several layouts are possible, and no proof decides.
+    #[error(
+        "model {model} does not fit: its outputs can be {found}; say which with `layout`, or let the proof on \
+         pictures decide (`accept_unproved = false`)"
+    )]
+    Ambiguous { model: String, found: String },
     /// The engine refuses the model.
     #[error("model {model} cannot be loaded by {engine}: {reason}")]
     Load { model: String, engine: &'static str, reason: String },
@@ -193,6 +213,24 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// The error of a model whose inputs and outputs are not those of its role.
+    pub(crate) fn misfit(
+        model: &str,
+        input: &[usize],
+        outputs: &[(String, Vec<usize>)],
+        expected: impl Into<String>,
+    ) -> Self {
+        let outputs = outputs.iter().map(|(name, shape)| format!("{name} {shape:?}"));
+        let outputs = outputs.collect::<Vec<_>>().join(", ");
+        let found = format!("input {input:?} and outputs {outputs}");
+        Self::Interface { model: model.into(), expected: expected.into(), found }
+    }
+
+    /// The failure of an inference whose answer cannot be one.
+    pub(crate) fn nonsense(found: String) -> Self {
+        Self::Run(format!("the network answers {found}"))
+    }
+
     pub(crate) fn unknown_builtin(name: &str) -> Self {
         let known = BUILTIN_MODELS.iter().map(|model| format!("builtin:{}", model.name));
         Self::UnknownBuiltin { name: name.into(), known: known.collect::<Vec<_>>().join(", ") }
@@ -262,8 +300,9 @@ impl Engine {
     /// [`EngineError::Load`], [`EngineError::Interface`] and what reading the file gives.
     pub fn load(&self, source: &ModelSource, size: Option<[usize; 2]>) -> Result<LoadedNetwork, EngineError> {
         let bytes = read(source)?;
-        let bytes = bytes.as_ref();
         let model = source.to_string();
+        let onnx::Checked { bytes: checked, facts } = check(&model, &bytes, size)?;
+        let (bytes, size) = (checked.as_ref(), size.or(facts.size));
         let mut network: Box<dyn Network> = match &self.choice {
             Choice::Embedded { .. } => {
                 Box::new(embedded::Embedded::load(&model, bytes, size, self.config.threads)?)
@@ -274,8 +313,28 @@ impl Engine {
         };
         let zeros = vec![0.0; network.input_shape().iter().product()];
         let outputs = network.run(&zeros)?.iter().map(|t| (t.name.clone(), t.shape.clone())).collect();
-        Ok(LoadedNetwork { model, network, outputs })
+        Ok(LoadedNetwork { model, network, outputs, facts, identity: fingerprint(&[bytes]) })
     }
+}
+
+/// Reads a file's structure before an engine does.
+fn check<'a>(
+    model: &str,
+    bytes: &'a [u8],
+    size: Option<[usize; 2]>,
+) -> Result<onnx::Checked<'a>, EngineError> {
+    onnx::check(bytes, size).map_err(|source| EngineError::Onnx { model: model.into(), source })
+}
+
+/// FNV-1a of 128 bits over parts: a name, no seal.
+pub(crate) fn fingerprint(parts: &[&[u8]]) -> u128 {
+    let mut hash = 0x6c62272e07bb014262b821756295c58du128;
+    for part in parts {
+        for byte in part.iter().chain(&[0xff]) {
+            hash = (hash ^ u128::from(*byte)).wrapping_mul(0x0000000001000000000000000000013b);
+        }
+    }
+    hash
 }
 
 impl Engine {
@@ -290,13 +349,16 @@ impl Engine {
         placement: Placement,
     ) -> Result<Bound, EngineError> {
         let bytes = read(source)?;
+        let model = source.to_string();
+        let onnx::Checked { bytes: checked, facts } = check(&model, &bytes, size)?;
+        let size = size.or(facts.size);
         match &self.choice {
             Choice::Embedded { .. } => {
                 Err(EngineError::ProviderNeedsOnnxruntime { provider: self.config.provider })
             }
             Choice::Onnxruntime(library) => {
                 // SAFETY: the caller's word.
-                unsafe { Bound::load(library, &self.config, &source.to_string(), &bytes, size, placement) }
+                unsafe { Bound::load(library, &self.config, &model, &checked, facts, size, placement) }
             }
         }
     }
@@ -317,7 +379,7 @@ pub(crate) fn read(source: &ModelSource) -> Result<Cow<'static, [u8]>, EngineErr
             Some(model) => Ok(model.bytes.into()),
             None => Err(EngineError::unknown_builtin(name)),
         },
-        ModelSource::File(path) => match takt_files::read(path, takt_files::SAMPLES_BYTES) {
+        ModelSource::File(path) => match takt_files::read(path, onnx::limits::MAX_FILE_BYTES) {
             Ok(bytes) => Ok(bytes.into()),
             Err(source) => Err(EngineError::ReadModel { path: path.display().to_string(), source }),
         },
@@ -331,21 +393,16 @@ pub struct LoadedNetwork {
     pub network: Box<dyn Network>,
     /// Names and shapes of its outputs.
     pub outputs: Vec<(String, Vec<usize>)>,
+    /// What its file says of it.
+    pub(crate) facts: Facts,
+    /// A fingerprint of its file.
+    pub(crate) identity: u128,
 }
 
 impl LoadedNetwork {
     /// The error of a model whose interface is not the expected one.
     pub(crate) fn misfit(&self, expected: &str) -> EngineError {
-        let outputs = self.outputs.iter().map(|(name, shape)| format!("{name} {shape:?}"));
-        EngineError::Interface {
-            model: self.model.clone(),
-            expected: expected.into(),
-            found: format!(
-                "input {:?} and outputs {}",
-                self.network.input_shape(),
-                outputs.collect::<Vec<_>>().join(", ")
-            ),
-        }
+        EngineError::misfit(&self.model, self.network.input_shape(), &self.outputs, expected)
     }
 }
 

@@ -3,9 +3,10 @@
 
 use takt_gpu::{Gpu, GpuError, Graph, Stream, Wait};
 
-use super::network::{Budget, DeviceNetwork, Submits};
+use super::network::{Budget, DeviceNetwork, Slot, Submits};
 use super::probe::Probe;
 use super::{GpuPerceptionError, settle};
+use crate::engine::Facts;
 
 /// A network that is launched as a graph.
 #[derive(Debug)]
@@ -94,6 +95,14 @@ impl<N: DeviceNetwork> DeviceNetwork for CapturedNetwork<N> {
         self.network.outputs()
     }
 
+    fn facts(&self) -> &Facts {
+        self.network.facts()
+    }
+
+    fn slots(&self) -> &[Slot] {
+        self.network.slots()
+    }
+
     fn input(&self, slot: usize) -> u64 {
         self.network.input(slot)
     }
@@ -130,7 +139,7 @@ pub(super) fn difference(expected: &[Vec<f32>], found: &[Vec<f32>]) -> Option<St
 mod tests {
     use takt_gpu::{Arg, Function, Grid, Source, testing};
 
-    use super::super::network::{Slot, slots};
+    use super::super::network::slots;
     use super::*;
 
     const LENGTH: usize = 1000;
@@ -167,6 +176,7 @@ mod tests {
         /// The input of each slot when it was captured.
         kept: Vec<Slot>,
         outputs: Vec<(String, Vec<usize>)>,
+        facts: Facts,
         fault: Fault,
     }
 
@@ -175,7 +185,7 @@ mod tests {
             let scale = gpu.module(&KERNEL).unwrap().function("scale").unwrap();
             let outputs = vec![("scaled".to_owned(), vec![1, LENGTH])];
             let [slots, kept] = [(); 2].map(|()| slots(gpu, 3, &[1, LENGTH], &outputs).unwrap());
-            Self { scale, slots, kept, outputs, fault }
+            Self { scale, slots, kept, outputs, facts: Facts::default(), fault }
         }
 
         fn launch(&self, stream: &Stream, from: usize, to: usize, factor: f32) {
@@ -207,6 +217,14 @@ mod tests {
             &self.outputs
         }
 
+        fn facts(&self) -> &Facts {
+            &self.facts
+        }
+
+        fn slots(&self) -> &[Slot] {
+            &self.slots
+        }
+
         fn input(&self, slot: usize) -> u64 {
             self.slots[slot].input.device_ptr()
         }
@@ -225,10 +243,6 @@ mod tests {
 
     // SAFETY: its memory is its slots'.
     unsafe impl Submits for Scaling {
-        fn slots(&self) -> &[Slot] {
-            &self.slots
-        }
-
         fn submit(&mut self, slot: usize, stream: &Stream) -> Result<(), GpuPerceptionError> {
             match self.fault {
                 Fault::None | Fault::Deaf => self.launch(stream, slot, slot, 2.0),

@@ -178,6 +178,10 @@ struct Camera {
     const float *scores[3];
     const float *boxes[3];
     float *planes;
+    // Of a table of boxes: its columns, and the first coefficient of a mask. scores[0] is the column of the person's
+    // scores, scores[1] that of the objectness and scores[2] that of the class numbers, where it has any.
+    const float *sides[4];
+    const float *coefficients;
     double area_scale;
     u32 width, height, step, columns, rows, cells;
     u32 fixture_count;
@@ -186,13 +190,17 @@ struct Camera {
     float link2, min_area_m2;
     u32 min_samples, rank;
     float mask_threshold, min_agreement;
-    // Detector: classes and class, threshold, cells and columns of each head; of a YOLO the columns of its
-    // output in place of cells[0], and size of the prototypes.
+    // Detector: classes and class, threshold, cells and columns of each head; of a table its boxes in place of cells[0],
+    // and size of the prototypes.
     u32 classes, person_class;
     float threshold;
     u32 head_cells[3], head_columns[3];
     u32 proto_width, proto_height, input_width, input_height;
     u32 blob_room, candidate_room;
+    // How far the next box's number is in each column; the next coefficient of a mask, and that of the next box.
+    u32 side_step, score_step, objectness_step, label_step, coefficient_step, mask_step;
+    // 0: centre and size, 1: corners, 2: YOLOX's cells of `levels` grids, whose strides double.
+    u32 box_form, logits, shares, first_stride, levels, reserved;
 };
 
 // ---- small helpers ---------------------------------------------------------------------------------------
@@ -710,6 +718,9 @@ __device__ void propose(const Camera &c, const float *box, float score, u32 inde
     out.index = index;
 }
 
+// Farthest that a score may lie outside of 0 to 1, as SCORE_TOLERANCE in table.rs.
+#define SCORE_TOLERANCE 2e-3f
+
 // Boxes of NanoDet above the threshold, in any order: the host sorts them by score and index.
 extern "C" __global__ void takt_nanodet(const Camera *cameras, u32 index) {
     CAMERA;
@@ -718,8 +729,8 @@ extern "C" __global__ void takt_nanodet(const Camera *cameras, u32 index) {
         u32 head = 0, cell = i;
         while (cell >= c.head_cells[head]) cell -= c.head_cells[head++];
         float score = c.scores[head][(u64)cell * c.classes + c.person_class];
-        // Written so that NaN is no detection.
-        if (!(score >= c.threshold)) continue;
+        // Written so that a score that is none becomes a candidate, which the host refuses.
+        if (score >= -SCORE_TOLERANCE && score < c.threshold) continue;
         float stride = (float)(8u << head);
         const float *sides = c.boxes[head] + (u64)cell * 44;
         float x = ((float)(cell % c.head_columns[head]) + 0.5f) * stride;
@@ -730,28 +741,52 @@ extern "C" __global__ void takt_nanodet(const Camera *cameras, u32 index) {
     }
 }
 
-// The same for a YOLO: one row for each of centre x, centre y, width, height and the classes.
-extern "C" __global__ void takt_yolo(const Camera *cameras, u32 index) {
+__device__ float sigmoid(float value) { return 1.0f / (1.0f + expf(-value)); }
+
+// The same for a table of boxes.
+extern "C" __global__ void takt_table(const Camera *cameras, u32 index) {
     CAMERA;
     (void)index;
-    u32 columns = c.head_cells[0];
-    const float *out = c.boxes[0];
-    EACH(i, columns) {
-        float score = out[(u64)(4 + c.person_class) * columns + i];
-        if (!(score >= c.threshold)) continue;
-        float x = out[i], y = out[columns + i];
-        float half_width = out[2 * columns + i] / 2.0f, half_height = out[3 * columns + i] / 2.0f;
-        float box[4] = {x - half_width, y - half_height, x + half_width, y + half_height};
-        if (is_finite(box[0]) && is_finite(box[1]) && is_finite(box[2]) && is_finite(box[3])) propose(c, box, score, i);
+    EACH(i, c.head_cells[0]) {
+        float score = c.scores[0][(u64)i * c.score_step];
+        if (c.logits) score = sigmoid(score);
+        if (c.scores[1]) score *= c.scores[1][(u64)i * c.objectness_step];
+        // Written so that a score that is none becomes a candidate, which the host refuses.
+        if (score >= -SCORE_TOLERANCE && score < c.threshold) continue;
+        if (c.scores[2] && floorf(c.scores[2][(u64)i * c.label_step] + 0.5f) != (float)c.person_class) continue;
+        float side[4];
+        for (u32 k = 0; k < 4; k++) side[k] = c.sides[k][(u64)i * c.side_step];
+        if (c.box_form == 2) {
+            u32 row = i, stride = c.first_stride;
+            for (u32 level = 1; level < c.levels; level++, stride *= 2) {
+                u32 cells = (c.input_height + stride - 1) / stride * ((c.input_width + stride - 1) / stride);
+                if (row < cells) break;
+                row -= cells;
+            }
+            u32 columns = (c.input_width + stride - 1) / stride;
+            side[0] = (side[0] + (float)(row % columns)) * (float)stride;
+            side[1] = (side[1] + (float)(row / columns)) * (float)stride;
+            side[2] = expf(side[2]) * (float)stride;
+            side[3] = expf(side[3]) * (float)stride;
+        }
+        float box[4] = {side[0], side[1], side[2], side[3]};
+        if (c.box_form != 1) {
+            float half_width = side[2] / 2.0f, half_height = side[3] / 2.0f;
+            box[0] = side[0] - half_width, box[1] = side[1] - half_height;
+            box[2] = side[0] + half_width, box[3] = side[1] + half_height;
+        }
+        if (c.shares)
+            for (u32 k = 0; k < 4; k++) box[k] *= (float)(k % 2 ? c.input_height : c.input_width);
+        propose(c, box, score, i);
     }
 }
 
-// Masks of the kept candidates of a segmenting YOLO, zero outside of their boxes.
-extern "C" __global__ void takt_yolo_masks(const Camera *cameras, u32 index) {
+// Masks of the kept candidates of a segmenting table, zero outside of their boxes.
+extern "C" __global__ void takt_table_masks(const Camera *cameras, u32 index) {
     CAMERA;
     (void)index;
     const Masks &m = *c.masks;
-    u32 plane = c.proto_width * c.proto_height, columns = c.head_cells[0];
+    u32 plane = c.proto_width * c.proto_height;
     float to_x = (float)c.proto_width / (float)c.input_width, to_y = (float)c.proto_height / (float)c.input_height;
     EACH(i, plane * m.kept_count) {
         u32 which = i / plane, x = i % plane % c.proto_width, y = i % plane / c.proto_width;
@@ -760,9 +795,9 @@ extern "C" __global__ void takt_yolo_masks(const Camera *cameras, u32 index) {
         if ((float)x >= floorf(box[0] * to_x) && (float)x < ceilf(box[2] * to_x) &&
             (float)y >= floorf(box[1] * to_y) && (float)y < ceilf(box[3] * to_y)) {
             for (u32 k = 0; k < 32; k++)
-                value += c.boxes[0][(u64)(4 + c.classes + k) * columns + m.kept[which]] *
+                value += c.coefficients[(u64)k * c.coefficient_step + (u64)m.kept[which] * c.mask_step] *
                          c.boxes[1][(u64)k * plane + i % plane];
-            value = 1.0f / (1.0f + expf(-value));
+            value = sigmoid(value);
         }
         c.planes[i] = value;
     }

@@ -202,6 +202,8 @@ pub(super) struct CameraBlock {
     pub(super) scores: [u64; 3],
     pub(super) boxes: [u64; 3],
     pub(super) planes: u64,
+    pub(super) sides: [u64; 4],
+    pub(super) coefficients: u64,
     pub(super) area_scale: f64,
     pub(super) width: u32,
     pub(super) height: u32,
@@ -230,6 +232,18 @@ pub(super) struct CameraBlock {
     pub(super) input_height: u32,
     pub(super) blob_capacity: u32,
     pub(super) candidate_capacity: u32,
+    pub(super) side_step: u32,
+    pub(super) score_step: u32,
+    pub(super) objectness_step: u32,
+    pub(super) label_step: u32,
+    pub(super) coefficient_step: u32,
+    pub(super) mask_step: u32,
+    pub(super) box_form: u32,
+    pub(super) logits: u32,
+    pub(super) shares: u32,
+    pub(super) first_stride: u32,
+    pub(super) levels: u32,
+    pub(super) reserved: u32,
 }
 
 /// Sizes in the order in which `takt_layout` writes them.

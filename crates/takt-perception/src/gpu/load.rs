@@ -59,19 +59,16 @@ pub(super) fn prepare(
     };
     let loader = Loader::new(gpu, &stream, config, progress)?;
     let own = config.detector.enabled && config.detector.schedule == DetectorSchedule::EveryFrame;
-    let detector = if own {
-        Some(loader.load(&config.detector.model, config.detector.input_size, cameras)?)
-    } else {
-        None
-    };
-    let mut networks = Networks::new(detector, None, config.detector.person_class)?;
+    let mut networks = Networks::default();
+    if own {
+        let detector = loader.load(&config.detector.model, config.detector.input_size, cameras)?;
+        networks.set_detector(gpu, &stream, &config.detector, detector)?;
+    }
     // A detector that segments on every frame makes the segmenter idle.
-    let masks = networks.detector.as_ref().is_some_and(|(_, decoder, _)| decoder.mask_size().is_some());
-    if config.segmenter.enabled && !masks {
+    if config.segmenter.enabled && networks.mask_size().is_none() {
         let slots = cameras * config.segmenter.max_per_frame.clamp(1, crate::judge::MAX_PEOPLE);
         let segmenter = loader.load(&config.segmenter.model, None, slots)?;
-        let with = Networks::new(None, Some(segmenter), config.detector.person_class)?;
-        networks.segmenter = with.segmenter;
+        networks.set_segmenter(gpu, &stream, &config.segmenter, segmenter)?;
     }
     let segment_every = match config.segmenter.every_frames {
         Some(frames) => u64::from(frames.max(1)),

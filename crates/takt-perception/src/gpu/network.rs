@@ -4,8 +4,8 @@ use std::fmt;
 
 use takt_gpu::{DeviceBuffer, Event, Gpu, Pinned, Stream, Wait, Waited};
 
-use super::GpuPerceptionError;
-use crate::engine::{Bound, EngineError, LoadedNetwork};
+use super::{GpuPerceptionError, settle};
+use crate::engine::{Bound, EngineError, Facts, LoadedNetwork, Tensor};
 
 /// How long and how the device is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,10 @@ pub(super) trait DeviceNetwork: Send + fmt::Debug {
     fn input_shape(&self) -> &[usize];
     /// Names and shapes of the outputs.
     fn outputs(&self) -> &[(String, Vec<usize>)];
+    /// What its file says of it.
+    fn facts(&self) -> &Facts;
+    /// Inputs and outputs.
+    fn slots(&self) -> &[Slot];
     /// Device address of a slot's input.
     fn input(&self, slot: usize) -> u64;
     /// Device address of an output of a slot.
@@ -43,13 +47,33 @@ pub(super) trait DeviceNetwork: Send + fmt::Debug {
 
 /// The error of a model whose interface is not the expected one.
 pub(super) fn misfit(network: &dyn DeviceNetwork, expected: String) -> EngineError {
-    let outputs = network.outputs().iter().map(|(name, shape)| format!("{name} {shape:?}"));
-    let outputs = outputs.collect::<Vec<_>>().join(", ");
-    EngineError::Interface {
-        model: network.model().into(),
-        expected,
-        found: format!("input {:?} and outputs {outputs}", network.input_shape()),
+    EngineError::misfit(network.model(), network.input_shape(), network.outputs(), expected)
+}
+
+/// Runs a network once in its first slot and waits for the answer: for its proof, before the first
+/// frame.
+pub(super) fn ask(
+    gpu: &Gpu,
+    stream: &Stream,
+    network: &mut dyn DeviceNetwork,
+    input: &[f32],
+) -> Result<Vec<Tensor>, GpuPerceptionError> {
+    let Some(slot) = network.slots().first() else { return Ok(Vec::new()) };
+    let mut up = gpu.pinned::<f32>(input.len())?;
+    up.write()?.copy_from_slice(input);
+    stream.upload(&up, &slot.input)?;
+    settle(stream)?;
+    let ran = network.run(0, stream, &Budget { deadline_ns: u64::MAX, wait: Wait::Block });
+    settle(stream)?;
+    ran?;
+    let mut answers = Vec::new();
+    for (output, (name, shape)) in network.slots()[0].outputs.iter().zip(network.outputs()) {
+        let down = gpu.pinned::<f32>(shape.iter().product())?;
+        stream.download(output, &down)?;
+        settle(stream)?;
+        answers.push(Tensor { name: name.clone(), shape: shape.clone(), data: down.read()?.to_vec() });
     }
+    Ok(answers)
 }
 
 /// A network whose inferences can be put on a stream without waiting for them, so that they can be
@@ -59,8 +83,6 @@ pub(super) fn misfit(network: &dyn DeviceNetwork, expected: String) -> EngineErr
 /// What [`submit`](Self::submit) puts on the stream uses memory that stays where it is until the
 /// network is dropped, and that nothing else uses while the stream is at work.
 pub(super) unsafe trait Submits: DeviceNetwork {
-    /// Inputs and outputs.
-    fn slots(&self) -> &[Slot];
     /// Puts an inference on `stream`. Behind a [`run`](DeviceNetwork::run) of the same slot by the
     /// same thread.
     fn submit(&mut self, slot: usize, stream: &Stream) -> Result<(), GpuPerceptionError>;
@@ -134,6 +156,14 @@ impl DeviceNetwork for HostNetwork {
         &self.network.outputs
     }
 
+    fn facts(&self) -> &Facts {
+        &self.network.facts
+    }
+
+    fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
     fn input(&self, slot: usize) -> u64 {
         self.slots[slot].input.device_ptr()
     }
@@ -194,6 +224,14 @@ impl DeviceNetwork for BoundNetwork {
         self.bound.outputs()
     }
 
+    fn facts(&self) -> &Facts {
+        self.bound.facts()
+    }
+
+    fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
     fn input(&self, slot: usize) -> u64 {
         self.slots[slot].input.device_ptr()
     }
@@ -218,10 +256,6 @@ impl DeviceNetwork for BoundNetwork {
 // runs of a session follow each other on its stream, and behind the capture there are none but
 // launches.
 unsafe impl Submits for BoundNetwork {
-    fn slots(&self) -> &[Slot] {
-        &self.slots
-    }
-
     fn submit(&mut self, slot: usize, _: &Stream) -> Result<(), GpuPerceptionError> {
         Ok(self.bound.submit(slot)?)
     }

@@ -6,9 +6,10 @@ use super::layout::{
     BlobRecord, CameraBlock, CandidateRecord, Gather, ItemSum, Look, MAX_ITEMS, MAX_PEOPLE, Masks, People,
     Place, Places, Pose, Queries, Report, Window,
 };
+use super::network::DeviceNetwork;
 use super::rig::Networks;
 use crate::config::PerceptionConfig;
-use crate::detector::Decoder;
+use crate::detector::{BoxForm, Column, Decoder, Reading, Table};
 use crate::image::{Letterbox, Normalisation};
 use crate::occupancy::Scene;
 
@@ -59,16 +60,15 @@ pub(super) fn plan(
     let cells = (columns * rows) as usize;
     let rank = config.occupancy.nearest_rank;
     let candidate_capacity = match &networks.detector {
-        Some((network, Decoder::Nanodet(heads), _)) => {
-            heads.heads.iter().map(|&(scores, ..)| network.outputs()[scores].1[1]).sum()
-        }
-        Some((network, Decoder::Yolo(layout), _)) => network.outputs()[layout.boxes].1[2],
+        Some((network, reading, _)) => match reading.decoder {
+            Decoder::Nanodet(heads) => {
+                heads.heads.iter().map(|&(scores, ..)| network.outputs()[scores].1[1]).sum()
+            }
+            Decoder::Table(table) => table.rows,
+        },
         None => 0,
     };
-    let planes = match &networks.detector {
-        Some((_, decoder, _)) => decoder.mask_size().map_or(0, |[height, width]| height * width),
-        None => 0,
-    };
+    let planes = networks.mask_size().map_or(0, |[height, width]| height * width);
     // A blob that counts has at least so many cells.
     let blob_capacity = cells / (config.occupancy.min_samples.max(1) as usize) + 1;
     let capsules = camera.scene.capsules_capacity();
@@ -161,13 +161,13 @@ pub(super) fn plan(
 pub(super) fn detector_window(
     intrinsics: &Intrinsics,
     out: u64,
-    decoder: &Decoder,
+    reading: &Reading,
     [height, width]: [usize; 2],
 ) -> Window {
     let mut letterbox = Letterbox::new(width, height);
     letterbox.prepare(intrinsics.width, intrinsics.height);
     let (origin, scale) = letterbox.window();
-    window([width, height], out, origin, scale, decoder.normalisation())
+    window([width, height], out, origin, scale, reading.normalisation)
 }
 
 /// A window of the image as an input of that size (width, height).
@@ -235,10 +235,10 @@ pub(super) fn relocate(block: &mut CameraBlock, base: u64) {
 
 /// Where the detector's outputs of a camera are.
 pub(super) fn connect(block: &mut CameraBlock, networks: &Networks, camera: usize) {
-    let Some((network, decoder, [height, width])) = &networks.detector else { return };
-    block.classes = decoder.classes() as u32;
+    let Some((network, reading, [height, width])) = &networks.detector else { return };
+    block.classes = reading.decoder.classes() as u32;
     (block.input_width, block.input_height) = (*width as u32, *height as u32);
-    match decoder {
+    match reading.decoder {
         Decoder::Nanodet(heads) => {
             for (head, &(scores, boxes, columns)) in heads.heads.iter().enumerate() {
                 block.scores[head] = network.output(camera, scores);
@@ -247,13 +247,40 @@ pub(super) fn connect(block: &mut CameraBlock, networks: &Networks, camera: usiz
                 block.head_columns[head] = columns as u32;
             }
         }
-        Decoder::Yolo(layout) => {
-            block.boxes[0] = network.output(camera, layout.boxes);
-            block.head_cells[0] = network.outputs()[layout.boxes].1[2] as u32;
-            if let Some((prototypes, height, width)) = layout.masks {
-                block.boxes[1] = network.output(camera, prototypes);
-                (block.proto_width, block.proto_height) = (width as u32, height as u32);
-            }
+        Decoder::Table(table) => connect_table(block, &table, &**network, camera),
+    }
+}
+
+/// The columns of a table, as addresses of their first numbers.
+fn connect_table(block: &mut CameraBlock, table: &Table, network: &dyn DeviceNetwork, camera: usize) {
+    let at =
+        |column: Column| network.output(camera, column.output) + (column.start * size_of::<f32>()) as u64;
+    block.head_cells[0] = table.rows as u32;
+    block.sides = table.sides.map(at);
+    block.side_step = table.sides[0].step as u32;
+    let score = table.score_of(block.person_class as usize);
+    (block.scores[0], block.score_step) = (at(score), score.step as u32);
+    if let Some(objectness) = table.objectness {
+        (block.scores[1], block.objectness_step) = (at(objectness), objectness.step as u32);
+    }
+    if let Some(label) = table.label {
+        (block.scores[2], block.label_step) = (at(label), label.step as u32);
+    }
+    block.logits = table.logits.into();
+    block.shares = table.shares.into();
+    block.box_form = match table.form {
+        BoxForm::CentreSize => 0,
+        BoxForm::Corners => 1,
+        BoxForm::Grid { first_stride, levels } => {
+            (block.first_stride, block.levels) = (first_stride, levels);
+            2
         }
+    };
+    if let Some(masks) = table.masks {
+        block.boxes[1] = network.output(camera, masks.prototypes);
+        (block.proto_width, block.proto_height) = (masks.width as u32, masks.height as u32);
+        block.coefficients = at(masks.first);
+        block.coefficient_step = masks.step as u32;
+        block.mask_step = masks.first.step as u32;
     }
 }

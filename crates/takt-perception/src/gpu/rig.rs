@@ -4,13 +4,13 @@ use takt_gpu::{Arg, DeviceBuffer, Event, Gpu, GpuError, Graph, Grid, Pinned, Str
 
 use super::kernels::{Kernel, Kernels};
 use super::layout::{self, CameraBlock, MAX_ITEMS, MAX_PEOPLE, Place, Places, Window};
-use super::network::{Budget, DeviceNetwork, misfit};
+use super::network::{Budget, DeviceNetwork, ask, misfit};
 use super::plan::{CameraPlaces, CameraPlan, connect, detector_window, plan, relocate};
 use super::{GpuPerceptionError, KERNELS, settle};
-use crate::config::PerceptionConfig;
-use crate::detector::Decoder;
+use crate::config::{DetectorConfig, PerceptionConfig, SegmenterConfig};
+use crate::detector::{Decoder, Reading, understand};
 use crate::device::Copies;
-use crate::segmenter;
+use crate::{proof, segmenter};
 
 /// Threads of a block.
 const THREADS: u32 = 128;
@@ -21,29 +21,49 @@ const CHUNKS: usize = 4;
 /// Detector and segmenter of a rig.
 #[derive(Debug, Default)]
 pub(super) struct Networks {
-    pub(super) detector: Option<(Box<dyn DeviceNetwork>, Decoder, [usize; 2])>,
+    /// With how it is read, and height and width of its input.
+    pub(super) detector: Option<(Box<dyn DeviceNetwork>, Reading, [usize; 2])>,
     /// With height and width of its input.
     pub(super) segmenter: Option<(Box<dyn DeviceNetwork>, [usize; 2])>,
 }
 
 impl Networks {
-    pub(super) fn new(
-        detector: Option<Box<dyn DeviceNetwork>>,
-        segmenter: Option<Box<dyn DeviceNetwork>>,
-        person_class: usize,
-    ) -> Result<Self, GpuPerceptionError> {
-        let detector = detector.map(|network| {
-            match Decoder::find(network.input_shape(), network.outputs(), person_class) {
-                Ok((decoder, size)) => Ok((network, decoder, size)),
-                Err(expected) => Err(misfit(&*network, expected)),
-            }
-        });
-        let segmenter =
-            segmenter.map(|network| match segmenter::input_of(network.input_shape(), network.outputs()) {
-                Ok(size) => Ok((network, size)),
-                Err(expected) => Err(misfit(&*network, expected)),
-            });
-        Ok(Self { detector: detector.transpose()?, segmenter: segmenter.transpose()? })
+    /// Takes in a detector, proved on pictures.
+    pub(super) fn set_detector(
+        &mut self,
+        gpu: &Gpu,
+        stream: &Stream,
+        config: &DetectorConfig,
+        mut network: Box<dyn DeviceNetwork>,
+    ) -> Result<(), GpuPerceptionError> {
+        let (model, facts) = (network.model().to_owned(), network.facts().clone());
+        let (input, outputs) = (network.input_shape().to_vec(), network.outputs().to_vec());
+        let mut infer = |values: &[f32]| ask(gpu, stream, &mut *network, values);
+        let (reading, size) = understand(&facts, &input, &outputs, config, &model, &mut infer)?;
+        self.detector = Some((network, reading, size));
+        Ok(())
+    }
+
+    /// Takes in a segmenter, proved on pictures.
+    pub(super) fn set_segmenter(
+        &mut self,
+        gpu: &Gpu,
+        stream: &Stream,
+        config: &SegmenterConfig,
+        mut network: Box<dyn DeviceNetwork>,
+    ) -> Result<(), GpuPerceptionError> {
+        let size = segmenter::input_of(network.input_shape(), network.outputs())
+            .map_err(|expected| misfit(&*network, expected))?;
+        let model = network.model().to_owned();
+        let mut infer = |values: &[f32]| ask(gpu, stream, &mut *network, values);
+        proof::prove_segmenter::<GpuPerceptionError>(size, config, &model, &mut infer)?;
+        self.segmenter = Some((network, size));
+        Ok(())
+    }
+
+    /// Height and width of the detector's masks.
+    pub(super) fn mask_size(&self) -> Option<[usize; 2]> {
+        self.detector.as_ref()?.1.decoder.mask_size()
     }
 }
 
@@ -161,9 +181,9 @@ impl Rig {
             gpu: gpu.clone(),
             unsettled: false,
         };
-        if let Some((network, decoder, size)) = &rig.networks.detector {
+        if let Some((network, reading, size)) = &rig.networks.detector {
             for (index, (camera, place)) in cameras.iter().zip(&rig.places).enumerate() {
-                let window = detector_window(&camera.intrinsics, network.input(index), decoder, *size);
+                let window = detector_window(&camera.intrinsics, network.input(index), reading, *size);
                 let at = Place { at: place.windows.at, bytes: size_of::<Window>() };
                 constants.push((at, bytemuck::bytes_of(&window).to_vec()));
             }
@@ -242,9 +262,9 @@ impl Rig {
     /// Candidates of the detector's outputs.
     pub(super) fn decode(&self, row: Row) -> Result<(), GpuError> {
         let candidates = self.places.iter().map(|place| place.candidate_capacity).max().unwrap_or(1);
-        match &self.networks.detector {
-            Some((_, Decoder::Nanodet(_), _)) => self.launch(Kernel::Nanodet, candidates, 0, row),
-            Some((_, Decoder::Yolo(_), _)) => self.launch(Kernel::Yolo, candidates, 0, row),
+        match self.networks.detector.as_ref().map(|(_, reading, _)| reading.decoder) {
+            Some(Decoder::Nanodet(_)) => self.launch(Kernel::Nanodet, candidates, 0, row),
+            Some(Decoder::Table(_)) => self.launch(Kernel::Table, candidates, 0, row),
             None => Ok(()),
         }
     }

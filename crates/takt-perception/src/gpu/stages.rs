@@ -11,6 +11,7 @@ use super::rig::{Rig, Row};
 use super::state::CameraState;
 use super::{GpuPerceptionError, Resident};
 use crate::detector::{DetectionSet, conclude, place_mask};
+use crate::engine::EngineError;
 use crate::health::GreySums;
 use crate::image::widen;
 use crate::judge::{MaskRequest, MaskSource, Stages};
@@ -86,8 +87,8 @@ impl Run<'_> {
                 let mut mask = MaskCrop::default();
                 let networks = &self.rig.networks;
                 let values = match (request.source, &networks.detector, &networks.segmenter) {
-                    (MaskSource::Detection(detection), Some((_, decoder, input)), _) => {
-                        let size = decoder.mask_size().unwrap_or_default();
+                    (MaskSource::Detection(detection), Some((_, reading, input)), _) => {
+                        let size = reading.decoder.mask_size().unwrap_or_default();
                         place_mask(letterbox, size, *input, &mut mask);
                         decoded = true;
                         let plane = (size[0] * size[1] * size_of::<f32>()) as u64;
@@ -161,17 +162,16 @@ impl Stages for Run<'_> {
     }
 
     fn detect(&mut self, frame: &FrameView, set: &mut DetectionSet) -> Result<bool, GpuPerceptionError> {
-        if self.rig.networks.detector.is_none() {
-            return Ok(false);
-        }
+        let Some((_, reading, input)) = &self.rig.networks.detector else { return Ok(false) };
         let camera = &mut *self.camera;
+        reading.decoder.plausible(&camera.candidates, *input).map_err(EngineError::nonsense)?;
         let size = [frame.width, frame.height];
         conclude(&mut camera.candidates, &mut camera.kept, self.nms_iou, &camera.letterbox, size, set);
         Ok(true)
     }
 
     fn detector_has_masks(&self) -> bool {
-        self.rig.networks.detector.as_ref().is_some_and(|(_, decoder, _)| decoder.mask_size().is_some())
+        self.rig.networks.mask_size().is_some()
     }
 
     fn has_segmenter(&self) -> bool {
@@ -214,9 +214,9 @@ impl Stages for Run<'_> {
         if crops > 0 {
             self.camera.copy_in(self.rig, host.windows, device.windows)?;
         }
-        if decoded && let Some((_, decoder, _)) = &self.rig.networks.detector {
-            let plane = decoder.mask_size().map_or(0, |[height, width]| height * width);
-            self.launch(Kernel::YoloMasks, plane * self.camera.kept.len().min(MAX_PEOPLE), 0)?;
+        if decoded && let Some([height, width]) = self.rig.networks.mask_size() {
+            let plane = height * width;
+            self.launch(Kernel::TableMasks, plane * self.camera.kept.len().min(MAX_PEOPLE), 0)?;
         }
         for crop in 0..crops {
             let row = self.row();

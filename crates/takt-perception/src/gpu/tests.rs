@@ -265,6 +265,8 @@ fn segmenting(min_agreement: f32, used: bool) {
     config.detector.schedule = DetectorSchedule::EveryFrame;
     config.detector.model =
         ModelSource::File(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tiny_yolo_seg.onnx"));
+    config.detector.layout = crate::DetectorLayout::Yolov8;
+    config.detector.accept_unproved = true;
     config.detector.threshold = 0.4;
     config.segmenter.min_coverage = 0.01;
     let camera = Intrinsics { width: 128, height: 64, fx: 100.0, fy: 100.0, cx: 63.5, cy: 31.5 };

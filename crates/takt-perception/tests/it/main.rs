@@ -16,6 +16,7 @@ mod gpu_races;
 mod gpu_real;
 mod gpu_recording;
 mod ground_truth;
+mod layouts;
 mod process_emulated;
 mod process_faults;
 mod process_steady;
