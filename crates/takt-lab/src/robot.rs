@@ -222,6 +222,15 @@ pub trait Robot: Erased + Debug + Send + Sync {
     /// [`ConfigError`], which names the key, its value and what is accepted.
     fn validate(&self) -> Result<(), ConfigError>;
 
+    /// Opens what its file names, as a start does, without starting it: models, recordings. What
+    /// was found, and what this build cannot do, a sentence each.
+    ///
+    /// # Errors
+    /// [`LabError`] for what a start would refuse.
+    fn inspect(&self) -> Result<Vec<String>, LabError> {
+        Ok(Vec::new())
+    }
+
     /// What a run of it measures, its windows not yet known.
     ///
     /// # Errors

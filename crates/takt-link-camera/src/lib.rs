@@ -36,7 +36,7 @@ pub use error::CameraError;
 pub use feed::{Acquisition, CameraFeed, FeedOptions, FeedState, FeedStatus};
 pub use frame::{Frame, Intrinsics, StreamStamp, Streams};
 pub use gate::StartGate;
-pub use open::{Surroundings, open};
+pub use open::{Surroundings, is_built, open};
 pub use pacing::Pacer;
 pub use synthetic::SyntheticConfig;
 pub use unpaired::Unpaired;

@@ -27,6 +27,19 @@ impl From<PoseSource> for Surroundings {
     }
 }
 
+/// Whether this build can open such a camera at all, without looking for it.
+///
+/// # Errors
+/// [`CameraError::NotBuilt`], with what to build instead.
+pub fn is_built(config: &CameraConfig) -> Result<(), CameraError> {
+    match config {
+        CameraConfig::Realsense(_) if !cfg!(feature = "realsense") => {
+            Err(CameraError::NotBuilt { backend: "realsense", feature: "realsense" })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Opens the camera that the configuration names.
 ///
 /// `surroundings` are needed by the synthetic scene alone, which renders what is seen from there.

@@ -128,6 +128,31 @@ impl CellConfig {
     }
 
     /// What is not seen must count wherever the robot stops for what is seen.
+    /// Refuses two cameras that would be one device.
+    fn check_serials(&self) -> Result<(), SettingError> {
+        let cameras = self.cameras.iter().filter_map(|camera| match &camera.source {
+            CameraConfig::Realsense(realsense) => Some((&camera.name, realsense.serial.as_deref())),
+            _ => None,
+        });
+        let cameras: Vec<_> = cameras.collect();
+        for (index, (name, serial)) in cameras.iter().enumerate() {
+            let Some(serial) = serial else {
+                if cameras.len() > 1 {
+                    let given =
+                        format!("camera \"{name}\" has no serial, and there are {} RealSense", cameras.len());
+                    let why = "every one needs its own serial (`rs-enumerate-devices -s` prints them)";
+                    return Err(SettingError::conflict(given, why));
+                }
+                continue;
+            };
+            if let Some((other, _)) = cameras[..index].iter().find(|(_, other)| *other == Some(serial)) {
+                let given = format!("serial = \"{serial}\" for the cameras \"{other}\" and \"{name}\"");
+                return Err(SettingError::conflict(given, "every camera needs its own serial"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_unseen(&self) -> Result<(), SettingError> {
         if !self.perception.sensors.is_empty() {
             let accepted = "accepted is `sensor` under each of [[cameras]]";
@@ -161,6 +186,7 @@ impl CellConfig {
                 return Err(SettingError::conflict(given, "names must differ").into());
             }
         }
+        self.check_serials()?;
         let perception = |place| move |source| CellConfigError::Perception { place, source };
         self.perception.check().map_err(perception("perception."))?;
         self.ssm.validate()?;

@@ -184,6 +184,7 @@ impl Cell {
             prepare_judging(config, &feeds, &census, options)?;
         unless_stopped(stop)?;
         warnings.extend(note);
+        warnings.extend(unproved(config));
 
         let mut cell = Self {
             config: config.clone(),
@@ -578,4 +579,16 @@ struct Wired {
     alive: Vec<Arc<AtomicBool>>,
     frames: Vec<Consumer<FrameRecord>>,
     views: Vec<CameraPorts>,
+}
+
+/// What runs although nobody has seen it find people.
+fn unproved(config: &CellConfig) -> impl Iterator<Item = String> {
+    let perception = &config.perception;
+    let networks = [
+        ("detector", perception.detector.enabled && perception.detector.accept_unproved),
+        ("segmenter", perception.segmenter.enabled && perception.segmenter.accept_unproved),
+    ];
+    networks.into_iter().filter(|(_, accepted)| *accepted).map(|(name, _)| {
+        format!("perception.{name}.accept_unproved = true: the model was not seen to find people")
+    })
 }

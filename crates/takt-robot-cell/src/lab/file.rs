@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use takt_lab::{ConfigError, Envelope, LabError};
 use takt_link_camera::CameraConfig;
-use takt_perception::PerceptionConfig;
+use takt_perception::{ModelSource, PerceptionConfig};
 
 use super::builtin;
 use super::losses::CellLosses;
@@ -130,6 +130,17 @@ impl CellFile {
                     Some(shipped) => builtin::unpack(shipped)?,
                     None => folder.join(&replay.path),
                 };
+            }
+        }
+        let PerceptionConfig { detector, segmenter, .. } = &mut file.perception;
+        for model in [&mut detector.model, &mut segmenter.model] {
+            // A model beside the file is meant; one relative to the working folder was meant
+            // before.
+            if let ModelSource::File(path) = model
+                && let beside = folder.join(&*path)
+                && (beside.exists() || !path.exists())
+            {
+                *path = beside;
             }
         }
         file.validate().map_err(ConfigError::robot).map_err(LabError::file(name))?;

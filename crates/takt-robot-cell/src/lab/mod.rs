@@ -11,6 +11,7 @@ mod file;
 pub mod gpu_bench;
 pub mod gpu_check;
 mod header;
+mod inspect;
 mod losses;
 mod questions;
 pub mod record;

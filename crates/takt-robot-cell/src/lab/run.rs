@@ -127,6 +127,10 @@ impl Robot for CellFile {
         self.validate().map_err(ConfigError::robot)
     }
 
+    fn inspect(&self) -> Result<Vec<String>, LabError> {
+        super::inspect::inspect(self).map_err(LabError::robot)
+    }
+
     fn measures(&self) -> Result<Vec<Measure>, ConfigError> {
         Ok(measures(self))
     }

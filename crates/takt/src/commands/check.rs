@@ -11,13 +11,19 @@ use crate::registry::ROBOTS;
 pub fn run(config: &Path) -> CommandResult {
     let text = takt_files::read_to_string(config, takt_files::CONFIGURATION_BYTES)
         .map_err(|error| format!("{}: {error}", config.display()))?;
+    let mut found = Vec::new();
     let what = if is_campaign(&text) {
         let plan = Plan::resolve_with(&ROBOTS, &CampaignFile::load(config)?, &mut |_| Ok(()))?;
         format!("campaign {} of {}: {} runs", plan.file.name, plan.robot, plan.runs.len())
     } else {
-        ROBOTS.load(config)?.title()
+        let robot = ROBOTS.load(config)?;
+        found = robot.inspect().map_err(|error| format!("{}: {error}", config.display()))?;
+        robot.title()
     };
     println!("{}: {what}", config.display());
+    for sentence in found {
+        println!("  {sentence}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -43,6 +43,7 @@ mod learn;
 mod lifecycle;
 mod lttng;
 mod manager;
+mod networks;
 mod otlp;
 mod placement;
 mod query;
