@@ -76,7 +76,11 @@ fn parsed() -> Args {
 /// Whether a command only reads files, so that it may end anywhere.
 fn only_reads(command: &Command) -> bool {
     match command {
-        Command::Compare(_) | Command::History(_) | Command::Gate(_) | Command::Export(_) | Command::Report(_) => true,
+        Command::Compare(_)
+        | Command::History(_)
+        | Command::Gate(_)
+        | Command::Export(_)
+        | Command::Report(_) => true,
         Command::Check { .. } => true,
         Command::Trace(trace) => trace.file.is_some(),
         #[cfg(feature = "store")]

@@ -1,5 +1,5 @@
-//! A managed system or a recording passes with the evidence that any run needs, and is asked for the
-//! time that is missing.
+//! A managed system or a recording passes with the evidence that any run needs, and is asked for
+//! the time that is missing.
 
 use std::path::Path;
 

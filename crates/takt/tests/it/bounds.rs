@@ -12,7 +12,8 @@ use takt::{TAKT, refusal, root, stderr, takt as run};
 
 /// A Parquet file of a schema with `depth` groups within each other, around one column.
 fn deep_parquet(depth: u32) -> Vec<u8> {
-    // Thrift's compact protocol: version 1; a list of structs; in each its repetition, name, children.
+    // Thrift's compact protocol: version 1; a list of structs; in each its repetition, name,
+    // children.
     let mut footer = vec![0x15, 0x02, 0x19, 0xfc];
     let mut count = depth + 1;
     while count >= 0x80 {

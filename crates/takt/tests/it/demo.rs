@@ -149,9 +149,9 @@ fn check_threads(run: &Value, not_granted: &Value) {
         match thread["role"].as_str().unwrap() {
             "subthread" => {
                 subthreads += 1;
-                // A helper of one of the cell's own threads has the policy of that thread (the embedded
-                // engine's, of the detector), every other one the fallback. A thread that ended
-                // before the census could reach it keeps what it had.
+                // A helper of one of the cell's own threads has the policy of that thread (the
+                // embedded engine's, of the detector), every other one the fallback. A thread that
+                // ended before the census could reach it keeps what it had.
                 let maker = threads.iter().find(|maker| maker["name"] == thread["creator"]);
                 let asked =
                     maker.map_or(&census["fallback"], |maker| &maker["granted"]["requested"]["policy"]);
