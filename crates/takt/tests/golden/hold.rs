@@ -90,6 +90,7 @@ pub const FREEDOMS: &[Freedom] = &[
     of_manage(Absent, "clock_error_by", "likewise"),
     of_manage(Absent, "recent", "only where something was decided"),
     Freedom { files: &["watch"], place: "jitter_us", what: Absent, why: "only where a period was found" },
+    Freedom { files: &["watch"], place: "release_interval_us", what: Absent, why: "likewise" },
     of_analyse(Keys, "blames", "named by who was to blame"),
     of_analyse(Keys, "kinds", "named by what was found"),
     of_analyse(
