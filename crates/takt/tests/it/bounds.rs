@@ -32,7 +32,8 @@ fn deep_parquet(depth: u32) -> Vec<u8> {
 /// A run of the bare cyclic task.
 fn cyclic(folder: &Path) -> std::path::PathBuf {
     let dir = folder.join("run");
-    let output = run(["run"]).arg(&dir).output().unwrap();
+    let mut command = run(["run", "--seconds", "0.3", "--json", "--run-dir"]);
+    let output = command.arg(&dir).arg(root().join("robots/cyclic.toml")).output().unwrap();
     assert!(output.status.code().is_some_and(|code| code < 2), "{}", stderr(&output));
     dir
 }
@@ -108,7 +109,7 @@ fn a_long_value_is_quoted_in_short() {
         vec!["trace", "cyclic", "--stress", &long],
         vec!["run", &long],
         vec![&long],
-        vec!["run", "cyclic", "--policy", &long],
+        vec!["compare", &long, &long],
         vec!["export", "--format", &long, "x"],
     ] {
         let output = run(&args).output().unwrap();
