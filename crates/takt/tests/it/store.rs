@@ -6,7 +6,6 @@
 
 use crate::hold as golden;
 #[cfg(feature = "s3")]
-use crate::s3;
 use crate::takt;
 
 use std::path::{Path, PathBuf};

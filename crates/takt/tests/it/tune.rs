@@ -628,7 +628,7 @@ impl Overload {
         let end = std::sync::Arc::new(AtomicBool::new(false));
         let cpus = std::thread::available_parallelism().unwrap().get();
         let (sender, reserved) = std::sync::mpsc::channel();
-        let threads = (0..cpus + 1).map(|_| {
+        let thread = |_| {
             let (end, sender) = (std::sync::Arc::clone(&end), sender.clone());
             std::thread::spawn(move || {
                 let policy: takt_rt::policy::Policy = "deadline:98ms/100ms/100ms".parse().unwrap();
@@ -637,8 +637,9 @@ impl Overload {
                     std::thread::sleep(Duration::from_millis(20));
                 }
             })
-        });
-        let own = Self(end, threads.collect());
+        };
+        let threads = (0..cpus + 1).map(thread).collect();
+        let own = Self(end, threads);
         (0..cpus + 1).all(|_| reserved.recv().unwrap()).then_some(own)
     }
 }
