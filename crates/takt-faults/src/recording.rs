@@ -69,9 +69,11 @@ pub enum Spoil {
     Scattered(u32),
     /// Nothing is measured where a person is: black clothes, a mirror.
     BlackPerson,
-    /// So many per cent of the pixels measure a cloth in folds about this depth, millimetres, in
-    /// one piece from the top.
+    /// A cloth in folds about this depth, millimetres, hangs over so many per cent of the rows,
+    /// from the top.
     Cloth(u32, u16),
+    /// The same over so many per cent of the columns, from the left, from top to bottom.
+    ClothBeside(u32, u16),
     /// Something stands on the floor before the watched volume, at this depth, millimetres: over
     /// the middle half of the columns, from the second quarter of the rows down.
     Pallet(u16),
@@ -160,12 +162,9 @@ fn spoil(what: Spoil, frame: &mut Frame, first: &Frame, number: u64) {
             frame.depth_mm.fill(0);
         }
         Spoil::Near(per_cent, depth_mm) => frame.depth_mm[..share(per_cent)].fill(depth_mm),
-        Spoil::Cloth(per_cent, depth_mm) => {
-            let mut noise = SplitMix64::new(number ^ 0x55aa);
-            for at in 0..share(per_cent) {
-                let fold_mm = (at as u32 % WIDTH % 16).abs_diff(8) * 5;
-                frame.depth_mm[at] = depth_mm + fold_mm as u16 + (noise.bits() % 3) as u16;
-            }
+        Spoil::Cloth(per_cent, depth_mm) => hang(frame, number, [WIDTH, HEIGHT * per_cent / 100], depth_mm),
+        Spoil::ClothBeside(per_cent, depth_mm) => {
+            hang(frame, number, [WIDTH * per_cent / 100, HEIGHT], depth_mm)
         }
         Spoil::Pallet(depth_mm) => {
             stand(frame, number, [WIDTH / 4, HEIGHT / 4, WIDTH * 3 / 4, HEIGHT], depth_mm)
@@ -203,6 +202,15 @@ fn spoil(what: Spoil, frame: &mut Frame, first: &Frame, number: u64) {
         }
         Spoil::GreatestDepth => frame.depth_mm.fill(u16::MAX),
         _ => {}
+    }
+}
+
+/// Hangs a cloth in folds about one depth over the first columns and rows.
+fn hang(frame: &mut Frame, number: u64, [columns, rows]: [u32; 2], depth_mm: u16) {
+    let mut noise = SplitMix64::new(number ^ 0x55aa);
+    for (u, v) in (0..rows).flat_map(|v| (0..columns).map(move |u| (u, v))) {
+        let fold_mm = (u % 16).abs_diff(8) * 5;
+        frame.depth_mm[(v * WIDTH + u) as usize] = depth_mm + fold_mm as u16 + (noise.bits() % 3) as u16;
     }
 }
 

@@ -107,9 +107,18 @@ fn numbers() -> Vec<Case> {
         let set = Set(ToCell, variable, Value::First(value));
         cases.push(state(name, vec![set]).within_ms(0).hold_ms(500).named(IMPOSSIBLE_WORDS));
     }
-    // Within reach, but not where the joints of the same packet place it.
-    let elsewhere = Set(ToCell, "actual_TCP_pose", Value::First(1.7));
-    cases.push(state("pose-not-of-the-joints", vec![elsewhere]).within_ms(0).hold_ms(500).named(&["joints"]));
+    // Within reach, but not where the joints of the same packet place it: at least 1.09 m from the
+    // flange of the simulator's UR10e wherever it is in its mission. A UR20 would reach 1.8 m, so
+    // the cell must know the arm; no known arm reaches 2.1 m.
+    let elsewhere = |x_m| vec![Set(ToCell, "actual_TCP_pose", Value::First(x_m))];
+    let not_there =
+        |name: &str, x_m| state(name, elsewhere(x_m)).within_ms(0).hold_ms(500).named(&["joints"]);
+    cases.push(not_there("pose-not-of-the-joints", 1.8).key("robot.shape", "model", "\"ur10e\"").key(
+        "robot.shape",
+        "kinematics",
+        "\"nominal\"",
+    ));
+    cases.push(not_there("pose-not-of-the-joints-of-any-arm", 2.1));
     // Absurd, but numbers: what the cell makes of them is its own matter, as long as it stays safe.
     for (name, variable, value) in [
         ("pose-of-1e9-m", "actual_TCP_pose", 1e9),
