@@ -39,9 +39,9 @@ pub(super) fn measure_more(
             let before_s = measured_s / runs as f64 + if known(&e.besides_s) { e.besides_s } else { 0.0 };
             let length_s = sensible((before_s + MARGIN * longer_s / runs as f64).max(1.0));
             let option = e.longer == Longer::Seconds && length_s <= MAX_OPTION_S;
-            let option = option.then(|| format!(": `--seconds {length_s}`")).unwrap_or_default();
+            let option = if option { format!(": `--seconds {length_s}`") } else { String::new() };
             let more_s = length_s - before_s;
-            let each = (runs > 1).then(|| format!(" in each of {runs} runs")).unwrap_or_default();
+            let each = if runs > 1 { format!(" in each of {runs} runs") } else { String::new() };
             report.measure_more_s = Some(more_s * runs as f64);
             (each, more_s, option)
         }
