@@ -256,7 +256,7 @@ pub fn copy_depth_metres(
 /// number and none: each becomes "no measurement" rather than a nearer one.
 pub(crate) fn millimetres(mm: f32) -> u16 {
     let rounded = mm + 0.5;
-    if rounded < 65_536.0 && rounded >= 1.0 { rounded as u16 } else { 0 }
+    if (1.0..65_536.0).contains(&rounded) { rounded as u16 } else { 0 }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub enum CellError {
     },
     /// A camera could not be opened.
     #[error("camera \"{name}\": {source}")]
-    Camera { name: String, source: takt_link_camera::CameraError },
+    Camera { name: String, source: Box<takt_link_camera::CameraError> },
     /// Perception could not be prepared.
     #[error("perception: {0}")]
     Perception(#[from] takt_perception::PerceptionError),
@@ -69,7 +69,7 @@ pub enum CellConfigError {
     Setting(#[from] SettingError),
     /// A camera's source.
     #[error("cameras ({camera}): source.{source}")]
-    Source { camera: String, source: takt_link_camera::CameraError },
+    Source { camera: String, source: Box<takt_link_camera::CameraError> },
     /// Perception cannot work so.
     #[error("{place}{source}")]
     Perception { place: &'static str, source: takt_perception::ConfigError },

@@ -184,8 +184,8 @@ fn tables_of_campaigns_benches_and_kernels_reports_and_comparisons_follow_the_sa
         assert_eq!(passes > 0, expected == Verdict::Pass, "{text}");
         // Each run by itself has half of the evidence, also in a comparison.
         let comparison = compare(&dirs, &Options::default()).unwrap();
-        for side in 0..2 {
-            let own = summarise(&RunDir::open(&dirs[side]).unwrap()).unwrap();
+        for (side, dir) in dirs.iter().take(2).enumerate() {
+            let own = summarise(&RunDir::open(dir).unwrap()).unwrap();
             assert_eq!(own.verdict, Verdict::Inconclusive, "{}", own.sentence);
             assert_eq!(comparison.pairs[0].verdicts[side].as_ref(), Some(&own.sentence));
         }

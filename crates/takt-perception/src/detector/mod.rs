@@ -93,7 +93,14 @@ pub(crate) struct Candidate {
     pub(crate) index: usize,
 }
 
+/// Runs a network on one input.
+pub(crate) type Infer<'a, E> = dyn FnMut(&[f32]) -> Result<Vec<Tensor>, E> + 'a;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one for each network, and it is copied at the start alone"
+)]
 pub(crate) enum Decoder {
     Nanodet(nanodet::Heads),
     /// A YOLO or an RT-DETR.
@@ -171,7 +178,7 @@ pub(crate) fn understand<E: From<EngineError>>(
     outputs: &[(String, Vec<usize>)],
     config: &DetectorConfig,
     model: &str,
-    infer: &mut dyn FnMut(&[f32]) -> Result<Vec<Tensor>, E>,
+    infer: &mut Infer<'_, E>,
 ) -> Result<(Reading, [usize; 2]), E> {
     let misfit = |expected: String| EngineError::misfit(model, input, outputs, expected);
     let &[_, _, height, width] = input else {

@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use takt_link_camera::image::decode_jpeg;
 
 use crate::config::{DetectorConfig, DetectorSchedule, PerceptionConfig, SegmenterConfig};
-use crate::detector::{Candidate, DetectionSet, Detector, Reading, conclude};
-use crate::engine::{Engine, EngineConfig, EngineError, Provider, Tensor};
+use crate::detector::{Candidate, DetectionSet, Detector, Infer, Reading, conclude};
+use crate::engine::{Engine, EngineConfig, EngineError, Provider};
 use crate::image::{Letterbox, Resampler, iou};
 use crate::segmenter::{self, MaskCrop, Segmenter};
 
@@ -102,7 +102,7 @@ pub(crate) fn choose<E: From<EngineError>>(
     size: [usize; 2],
     config: &DetectorConfig,
     model: &str,
-    infer: &mut dyn FnMut(&[f32]) -> Result<Vec<Tensor>, E>,
+    infer: &mut Infer<'_, E>,
 ) -> Result<Reading, E> {
     if config.accept_unproved {
         return match readings {
@@ -146,7 +146,7 @@ fn score<E: From<EngineError>>(
     reading: &Reading,
     [height, width]: [usize; 2],
     config: &DetectorConfig,
-    infer: &mut dyn FnMut(&[f32]) -> Result<Vec<Tensor>, E>,
+    infer: &mut Infer<'_, E>,
 ) -> Result<Result<Score, String>, E> {
     let mut letterbox = Letterbox::new(width, height);
     let mut input = vec![0.0; 3 * height * width];
@@ -194,7 +194,7 @@ pub(crate) fn prove_segmenter<E: From<EngineError>>(
     [height, width]: [usize; 2],
     config: &SegmenterConfig,
     model: &str,
-    infer: &mut dyn FnMut(&[f32]) -> Result<Vec<Tensor>, E>,
+    infer: &mut Infer<'_, E>,
 ) -> Result<(), E> {
     if config.accept_unproved {
         return Ok(());

@@ -1,6 +1,9 @@
 use super::*;
 use crate::detector::{DetectorLayout, understand};
-use crate::engine::Facts;
+use crate::engine::{Facts, Tensor};
+
+/// What is expected in the refusal, and the network that earns it: its answer to each picture.
+type Case = (&'static str, Box<dyn Fn(usize) -> Vec<Tensor>>);
 
 const SIDE: usize = 640;
 
@@ -44,7 +47,7 @@ fn people_in_their_places_prove_a_network_and_nothing_else_does() {
     let right = prove(|picture| answer(PICTURES[picture].people, 0.8)).unwrap();
     assert_eq!(right.layout, DetectorLayout::EndToEnd);
     let refused = |network: &dyn Fn(usize) -> Vec<Tensor>| prove(network).unwrap_err().to_string();
-    let cases: [(&str, Box<dyn Fn(usize) -> Vec<Tensor>>); 8] = [
+    let cases: [Case; 8] = [
         ("0 of 4", Box::new(|_| answer(&[], 0.0))),
         // The same answer to both, whichever it is.
         ("0 of 3", Box::new(|_| answer(PICTURES[0].people, 0.8))),

@@ -122,16 +122,17 @@ impl Places {
         }
         let mut left = [[0u16; ROWS]; 2];
         let (mut before, mut within) = (0, 0);
-        for row in 0..ROWS {
+        let [left_before, left_within] = &mut left;
+        for (row, (of_before, of_within)) in left_before.iter_mut().zip(left_within).enumerate() {
             let (b, w) = (self.before[row], self.within[row]);
             if b | w == 0 {
                 continue;
             }
             let seen = others.clone().fold(0, |seen, other| seen | self.seen_by(other, row));
-            left[0][row] = b & !seen;
-            left[1][row] = w & !seen;
-            before += left[0][row].count_ones();
-            within += left[1][row].count_ones();
+            *of_before = b & !seen;
+            *of_within = w & !seen;
+            before += of_before.count_ones();
+            within += of_within.count_ones();
         }
         let all = within > self.allowed;
         let places = before + if all { within } else { 0 };
@@ -139,8 +140,8 @@ impl Places {
             return None;
         }
         let mut least2 = f32::INFINITY;
-        for row in 0..ROWS {
-            let mut bits = left[0][row] | if all { left[1][row] } else { 0 };
+        for (row, (of_before, of_within)) in left[0].iter().zip(left[1]).enumerate() {
+            let mut bits = of_before | if all { of_within } else { 0 };
             while bits != 0 {
                 let x = bits.trailing_zeros() as i32;
                 bits &= bits - 1;

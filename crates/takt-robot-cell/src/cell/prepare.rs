@@ -116,8 +116,8 @@ pub(super) fn open_feeds(
             AcquiredBy::InTask => CameraFeed::in_task(number, source, around, 2, options)
                 .map(|(feed, acquisition, readers)| (feed, Some(acquisition), readers)),
         };
-        let (feed, acquisition, readers) =
-            started.map_err(|source| CellError::Camera { name: camera.name.clone(), source })?;
+        let (feed, acquisition, readers) = started
+            .map_err(|source| CellError::Camera { name: camera.name.clone(), source: Box::new(source) })?;
         feeds.push(feed);
         acquisitions.push(acquisition);
         frames.push(readers);

@@ -47,7 +47,8 @@ pub(super) fn validate(config: &CellConfig) -> Result<(), CellConfigError> {
         for value in camera.mount.rotation_rad {
             within("mount.rotation_rad", value, -6.3, 6.3).map_err(place)?;
         }
-        let source = |source| CellConfigError::Source { camera: camera.name.clone(), source };
+        let source =
+            |source| CellConfigError::Source { camera: camera.name.clone(), source: Box::new(source) };
         camera.source.validate().map_err(source)?;
     }
     volume(config)?;

@@ -15,7 +15,7 @@ pub(super) fn inspect(file: &CellFile) -> Result<Vec<String>, CellError> {
     let mut found = Vec::new();
     for camera in &file.cameras {
         let name = &camera.name;
-        let failed = |source| CellError::Camera { name: name.clone(), source };
+        let failed = |source| CellError::Camera { name: name.clone(), source: Box::new(source) };
         match &camera.source {
             CameraConfig::Replay(replay) => {
                 let mut reader = FrameReader::open(replay).map_err(failed)?;

@@ -28,7 +28,7 @@ struct Track {
 }
 
 fn failed(camera: &str) -> impl Fn(CameraError) -> LabError {
-    move |source| CellError::Camera { name: camera.to_owned(), source }.into()
+    move |source| CellError::Camera { name: camera.to_owned(), source: Box::new(source) }.into()
 }
 
 /// Records until `seconds` have passed, `stop` is set or every camera has ended.

@@ -24,7 +24,9 @@ impl Standing {
         let pose: PoseSource = Arc::new(move |_| mount);
         let (feed, readers) =
             CameraFeed::start(index as u32, &camera.source, Some(pose.into()), 1, FeedOptions::default())
-                .map_err(|source| LabError::from(CellError::Camera { name: camera.name.clone(), source }))?;
+                .map_err(|source| {
+                    LabError::from(CellError::Camera { name: camera.name.clone(), source: Box::new(source) })
+                })?;
         let frames = readers.into_iter().next().ok_or(LabError::Internal("frames"))?;
         Ok(Self { name: camera.name.clone(), feed, frames, last: 0 })
     }

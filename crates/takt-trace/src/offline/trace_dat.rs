@@ -315,7 +315,7 @@ fn cycles(trace: &mut Trace, how: Option<(u32, u32, u64)>) {
     }
     for event in &mut trace.events {
         let cycles = u128::from(event.time_ns.saturating_sub(zero));
-        event.time_ns = u64::try_from(cycles * u128::from(multiplier) >> shift).unwrap_or(u64::MAX);
+        event.time_ns = u64::try_from((cycles * u128::from(multiplier)) >> shift).unwrap_or(u64::MAX);
     }
     trace.clock = Clock::Other("tsc2nsec".to_owned());
 }

@@ -8,8 +8,7 @@
 mod documents;
 #[path = "../takt/named.rs"]
 mod named;
-#[path = "../takt/sources.rs"]
-mod sources;
+use crate::sources;
 #[path = "../takt/words.rs"]
 mod words;
 

@@ -12,11 +12,13 @@ mod made;
 mod recorder;
 #[path = "../ros2/mod.rs"]
 mod ros2;
-#[cfg(feature = "store")]
+#[cfg(feature = "s3")]
 #[path = "../s3/mod.rs"]
 mod s3;
 #[path = "../slurm/mod.rs"]
 mod slurm;
+#[path = "../takt/sources.rs"]
+mod sources;
 #[path = "../takt/mod.rs"]
 mod takt;
 

@@ -5,7 +5,7 @@
 use crate::takt;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ fn case(folder: &tempfile::TempDir, name: &str, changes: &[(&str, &str)]) -> Pat
 }
 
 /// What a run of four seconds says of its camera.
-fn summary(robot: &PathBuf, runs: &tempfile::TempDir) -> Value {
+fn summary(robot: &Path, runs: &tempfile::TempDir) -> Value {
     let output =
         run(["run", robot.to_str().unwrap(), "--seconds", "4", "--view", "none", "--json", "--runs"])
             .arg(runs.path())

@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::kinds as registry;
-#[path = "../takt/sources.rs"]
-mod sources;
+use crate::sources;
 
 use std::path::Path;
 

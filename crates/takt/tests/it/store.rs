@@ -5,7 +5,6 @@
 #![cfg(feature = "store")]
 
 use crate::hold as golden;
-#[cfg(feature = "s3")]
 use crate::takt;
 
 use std::path::{Path, PathBuf};
