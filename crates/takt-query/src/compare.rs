@@ -381,15 +381,18 @@ fn measured(
         .collect();
     let (next, read) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(jobs.len())));
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_READERS);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let done = of_run(&views, &table.runs[job.1], asked);
-                    read.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((*job, done));
-                }
-            });
+    let work = || {
+        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let done = of_run(&views, &table.runs[job.1], asked);
+            read.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((*job, done));
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Where no thread can be had, this one reads them all.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
     });
     let mut read = read.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     // Whichever thread was first: the same runs give the same answer.

@@ -163,7 +163,9 @@ pub fn digests(collection: &Collection, group: &Group) -> Vec<Digest> {
         done
     };
     let mut digests = std::thread::scope(|scope| {
-        let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        // Where no thread can be had (little address space, a limit of processes), this one does it all.
+        let helper = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        let helpers: Vec<_> = (1..threads).filter_map(helper).collect();
         let mut digests = work();
         for helper in helpers {
             // A panic of a helper is one of ours: it goes on here, as it would without threads.
