@@ -182,8 +182,12 @@ fn traces_of_other_tools_are_analysed_alike() {
     let mut files = 0;
     for file in ["cyclictest.perf.data", "cyclictest.trace6.dat"] {
         let path = data.join(file);
-        let output =
-            run(["trace", "--thread", "cyclictest", "--json", "--file"]).arg(&path).output().unwrap();
+        // Several of the threads have the name: they are listed, and the example leads on.
+        let named = run(["trace", "--thread", "cyclictest", "--json", "--file"]).arg(&path).output().unwrap();
+        let message = stderr(&named);
+        assert!(message.contains("threads are named \"cyclictest\""), "{file}: {message}");
+        let id = message.rsplit_once("--thread ").unwrap().1.split('`').next().unwrap();
+        let output = run(["trace", "--thread", id, "--json", "--file"]).arg(&path).output().unwrap();
         let report = json(&output);
         assert!(report["releases"].as_u64() > Some(10), "{file}: {report}");
         assert!(report["matched"].as_u64() > Some(0), "{file}: {report}");
