@@ -63,10 +63,10 @@ fn parsed() -> Args {
         Ok(args) => return args,
         Err(error) => error,
     };
-    let said = error.render().to_string();
-    let short = takt_files::shortened(&said);
+    let message = error.render().to_string();
+    let short = takt_files::shortened(&message);
     // Help and usual errors keep their colours.
-    if !error.use_stderr() || short == said {
+    if !error.use_stderr() || short == message {
         error.exit();
     }
     eprintln!("{}", short.trim_end());

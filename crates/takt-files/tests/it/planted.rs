@@ -180,10 +180,10 @@ fn messages_do_not_echo_a_long_line() {
         ("name = \"", "\"."),
     ] {
         for value in ["A".repeat(5000), "a b".repeat(1667)] {
-            let said = shortened(&format!("it doesn't fit: {before}{value}{after}"));
+            let message = shortened(&format!("it doesn't fit: {before}{value}{after}"));
             let shown: String = value.chars().take(60).collect();
             let count = value.chars().count();
-            assert_eq!(said, format!("it doesn't fit: {before}{shown}… ({count} characters){after}"));
+            assert_eq!(message, format!("it doesn't fit: {before}{shown}… ({count} characters){after}"));
         }
     }
     // What is no longer than a person reads stays, and so do paths and commands.

@@ -104,10 +104,10 @@ enum Odd {
 }
 
 fn odd(ns: u64, period_ns: u64) -> Odd {
-    let room_ns = period_ns / TOLERANCE;
+    let slack_ns = period_ns / TOLERANCE;
     match ns {
-        ns if ns < period_ns.saturating_sub(room_ns) => Odd::Short,
-        ns if ns > period_ns.saturating_add(room_ns) => Odd::Long,
+        ns if ns < period_ns.saturating_sub(slack_ns) => Odd::Short,
+        ns if ns > period_ns.saturating_add(slack_ns) => Odd::Long,
         _ => Odd::None,
     }
 }

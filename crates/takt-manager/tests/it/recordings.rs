@@ -48,8 +48,8 @@ fn a_pause_is_no_miss() {
     let verdict = seen.verdict();
     assert_eq!(verdict.verdict, Verdict::Pass, "{verdict:?}");
     assert_eq!(gaps(&seen), [(2016, GapCause::Paused)]);
-    let said = verdict.sentence();
-    assert!(said.contains("2016 ms were not recorded (the recording was paused)"), "{said}");
+    let sentence = verdict.sentence();
+    assert!(sentence.contains("2016 ms were not recorded (the recording was paused)"), "{sentence}");
     let chain = &seen.chains[0];
     // By the nodes' own clocks: 768 in all, some 200 of them in the pause; worst 9.1 ms from the
     // timer's start on, which came up to 4.4 ms after its release.
@@ -117,8 +117,11 @@ fn a_timer_that_never_ran_is_late_from_its_first_release_on() {
         let seen = examine("starve", &chain(start, "/sub:/a"));
         let verdict = seen.verdict();
         assert_eq!(verdict.verdict, Verdict::Fail, "{start}: {verdict:?}");
-        let said = verdict.sentence();
-        assert!(said.contains("never ran, while its executor ran other callbacks"), "{start}: {said}");
+        let sentence = verdict.sentence();
+        assert!(
+            sentence.contains("never ran, while its executor ran other callbacks"),
+            "{start}: {sentence}"
+        );
         let late = seen.never[0].as_ref().unwrap().late;
         assert!((100..=170).contains(&late), "{start}: {late}");
         assert!(seen.model.to_text().contains("timer 50ms"), "{}", seen.model.to_text());

@@ -93,15 +93,16 @@ impl Extractor {
         // A session that is stopped reaches one process after the other: of each, what came after
         // its last event is unknown already.
         let stopped = matches!(why, GapCause::Paused);
-        let mut heard: FxHashMap<u32, u64> = FxHashMap::default();
+        let mut last_events: FxHashMap<u32, u64> = FxHashMap::default();
         for (_, thread) in &self.tables.threads {
-            let last_ns = heard.entry(thread.pid).or_default();
+            let last_ns = last_events.entry(thread.pid).or_default();
             *last_ns = (*last_ns).max(thread.last_ns);
         }
-        let until_ns =
-            |pid: u32| heard.get(&pid).filter(|_| stopped).map_or(from_ns, |last_ns| from_ns.min(*last_ns));
+        let until_ns = |pid: u32| {
+            last_events.get(&pid).filter(|_| stopped).map_or(from_ns, |last_ns| from_ns.min(*last_ns))
+        };
         let recently = |last_ns: &&u64| from_ns.saturating_sub(**last_ns) < SETTLED_NS;
-        let first_ns = heard.values().filter(recently).min().filter(|_| stopped);
+        let first_ns = last_events.values().filter(recently).min().filter(|_| stopped);
         let first_ns = first_ns.map_or(from_ns, |first_ns| from_ns.min(*first_ns));
         let starts = matches!(why, GapCause::Paused | GapCause::NotYet);
         self.judged_from_ns =

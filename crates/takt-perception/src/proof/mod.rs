@@ -248,9 +248,9 @@ pub(crate) fn prove_segmenter<E: From<EngineError>>(
 /// What a start would give: an engine that is missing, a file that is refused, a network that does
 /// not find people.
 pub fn prove_networks(config: &PerceptionConfig) -> Result<Vec<String>, EngineError> {
-    let mut said = Vec::new();
+    let mut reports = Vec::new();
     if !(config.detector.enabled || config.segmenter.enabled) {
-        return Ok(said);
+        return Ok(reports);
     }
     // A GPU's provider may be missing where a file is only checked; the networks are the same.
     let engine = Engine::open(&EngineConfig { provider: Provider::Cpu, ..config.engine.clone() })?;
@@ -260,15 +260,15 @@ pub fn prove_networks(config: &PerceptionConfig) -> Result<Vec<String>, EngineEr
         let detector = Detector::new(&engine, &config.detector)?;
         masks = detector.has_masks() && config.detector.schedule == DetectorSchedule::EveryFrame;
         let (model, outcome) = (&config.detector.model, unproved(config.detector.accept_unproved));
-        said.push(format!("detector {model}: layout {}, {outcome}", detector.layout().name()));
+        reports.push(format!("detector {model}: layout {}, {outcome}", detector.layout().name()));
     }
     if config.segmenter.enabled && !masks {
         Segmenter::new(&engine, &config.segmenter)?;
         let outcome = unproved(config.segmenter.accept_unproved);
-        said.push(format!("segmenter {}: {outcome}", config.segmenter.model));
+        reports.push(format!("segmenter {}: {outcome}", config.segmenter.model));
     }
-    said.push(format!("networks run in: {}", engine.description()));
-    Ok(said)
+    reports.push(format!("networks run in: {}", engine.description()));
+    Ok(reports)
 }
 
 /// What was proved in this process: the readings of detectors, by what they depend on. Segmenters

@@ -62,9 +62,9 @@ fn a_check_opens_recordings_and_networks_and_says_what_cannot_be_opened() {
     // Two cameras of one serial number would be one device.
     let serials: Vec<&str> = live.lines().filter(|line| line.trim_start().starts_with("serial = ")).collect();
     assert!(serials.len() > 1, "{serials:?}");
-    let twins = live.replace(serials[1], serials[0]);
-    let file = folder.path().join("twins.toml");
-    fs::write(&file, twins).unwrap();
+    let duplicates = live.replace(serials[1], serials[0]);
+    let file = folder.path().join("duplicates.toml");
+    fs::write(&file, duplicates).unwrap();
     let output = run(["check"]).arg(&file).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
     has(&refusal(&output), &["every camera needs its own serial"]);

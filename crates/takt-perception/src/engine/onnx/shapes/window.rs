@@ -29,9 +29,9 @@ pub(super) fn convolved_sides(call: &Call, sides: &[u64]) -> Option<Vec<u64>> {
             }
             let pads = pads[axis].checked_add(pads[sides.len() + axis])?;
             let reach = dilations[axis].checked_mul(kernel[axis].checked_sub(1)?)?.checked_add(1)?;
-            let room = side.checked_add(pads)?.checked_sub(reach)?;
-            let room = if up { room.checked_add(stride - 1)? } else { room };
-            u64::try_from(room.div_euclid(stride).checked_add(1)?).ok()
+            let free = side.checked_add(pads)?.checked_sub(reach)?;
+            let free = if up { free.checked_add(stride - 1)? } else { free };
+            u64::try_from(free.div_euclid(stride).checked_add(1)?).ok()
         })
         .collect()
 }
