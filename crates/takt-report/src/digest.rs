@@ -163,7 +163,8 @@ pub fn digests(collection: &Collection, group: &Group) -> Vec<Digest> {
         done
     };
     let mut digests = std::thread::scope(|scope| {
-        // Where no thread can be had (little address space, a limit of processes), this one does it all.
+        // Where no thread can be had (little address space, a limit of processes), this one does it
+        // all.
         let helper = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
         let helpers: Vec<_> = (1..threads).filter_map(helper).collect();
         let mut digests = work();
