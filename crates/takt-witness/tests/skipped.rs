@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     let Some(path) = takt_witness::list() else { return ExitCode::SUCCESS };
     match takt_witness::take(&path) {
         Ok(text) => print!(
-            "\n{text}\nTests marked `ignored` measure for a while. CI runs them; so does `cargo test --workspace -- \
+            "\n{text}\nTests marked `ignored` take more than ten seconds each. CI runs them; so does `cargo test --workspace -- \
              --include-ignored --skip campaign_`.\n\n"
         ),
         Err(error) => {

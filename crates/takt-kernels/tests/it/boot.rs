@@ -64,6 +64,7 @@ fn all_files(directory: &Path) -> std::io::Result<Vec<(PathBuf, Vec<u8>)>> {
 }
 
 #[test]
+#[ignore = "takes 25 s"]
 fn a_guest_brings_back_what_its_jobs_wrote() {
     let Some(kernel) = kernel("generic") else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -120,6 +121,7 @@ fn a_guest_brings_back_what_its_jobs_wrote() {
 }
 
 #[test]
+#[ignore = "takes 20 s"]
 fn two_runs_are_equal_to_the_bit() {
     let Some(kernel) = kernel("rt") else { return };
     // Random numbers, process ids, addresses and times: all that differs between runs elsewhere.
@@ -146,6 +148,7 @@ fn two_runs_are_equal_to_the_bit() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn a_panic_keeps_its_words() {
     let Some(kernel) = kernel("generic") else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -157,6 +160,7 @@ fn a_panic_keeps_its_words() {
 }
 
 #[test]
+#[ignore = "takes 35 s"]
 fn a_guest_without_memory_is_distinguished_from_one_that_panics() {
     let Some(kernel) = kernel("generic") else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -182,6 +186,7 @@ fn a_guest_without_memory_is_distinguished_from_one_that_panics() {
 }
 
 #[test]
+#[ignore = "takes 65 s"]
 fn a_guest_that_says_nothing_is_ended() {
     let Some(kernel) = kernel("generic") else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -196,6 +201,7 @@ fn a_guest_that_says_nothing_is_ended() {
 }
 
 #[test]
+#[ignore = "takes 20 s"]
 fn a_caller_can_end_a_run() {
     let Some(kernel) = kernel("generic") else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -213,6 +219,7 @@ fn a_caller_can_end_a_run() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn the_serial_line_serves_where_the_driver_is_missing() {
     let Some(mut kernel) = kernel("generic") else { return };
     kernel.modules = None;
@@ -224,6 +231,7 @@ fn the_serial_line_serves_where_the_driver_is_missing() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn several_cpus_are_there() {
     let Some(kernel) = kernel("generic") else { return };
     let directory = tempfile::tempdir().unwrap();

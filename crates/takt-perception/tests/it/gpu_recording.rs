@@ -11,6 +11,7 @@ use takt_perception::gpu::{BatchFrame, GpuBatch, GpuPerception};
 use takt_perception::{Backend, Detections, Engine, EngineConfig, FrameHealth};
 
 #[test]
+#[ignore = "takes 15 s"]
 fn the_recording_shows_the_same_people_at_the_same_distances() {
     let Some((gpu, _)) = testing::open() else { return };
     let mut config = config();
@@ -42,6 +43,7 @@ fn networks_bound_to_the_device_s_memory_give_the_same() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn a_batch_says_what_single_cameras_say() {
     let mut config = config();
     config.engine.backend = Backend::Embedded;

@@ -19,6 +19,7 @@ const STEP_S: f64 = 0.1237;
 /// The whole mission, nobody there, five cameras around and five on the tool: whatever is seen is
 /// the arm.
 #[test]
+#[ignore = "takes 35 s"]
 fn through_the_whole_mission_the_arm_is_never_somebody() {
     let mut rig = Rig::new(|_| ());
     let mut judged = 0;
@@ -39,6 +40,7 @@ fn through_the_whole_mission_the_arm_is_never_somebody() {
 
 /// The same without what makes it hold: the test above must be able to fail.
 #[test]
+#[ignore = "takes 15 s"]
 fn without_margin_growth_or_shape_the_arm_is_somebody() {
     type Change = fn(&mut ShapeConfig);
     let no_margin: Change =
@@ -78,6 +80,7 @@ fn without_margin_growth_or_shape_the_arm_is_somebody() {
 /// A hand beside every link, at rest and at the mission's speed: it stops the robot, and from which
 /// distance on.
 #[test]
+#[ignore = "takes 25 s"]
 fn a_hand_beside_every_link_stops() {
     let mut rig = Rig::new(|_| ());
     let moments = rig.moments(STEP_S);

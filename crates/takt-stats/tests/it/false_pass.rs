@@ -118,6 +118,7 @@ fn independent_misses_seldom_hide() {
 }
 
 #[test]
+#[ignore = "takes 30 s"]
 fn unannounced_stalls_seldom_hide_where_bursts_are_reckoned_with() {
     // 0.1 s at 1 kHz: the default. 30,000 jobs are 300 bursts, which show 1e-2 without a miss.
     for burst in [1, 7, 50, 100] {
@@ -130,6 +131,7 @@ fn unannounced_stalls_seldom_hide_where_bursts_are_reckoned_with() {
 }
 
 #[test]
+#[ignore = "takes 35 s"]
 fn neighbours_that_resemble_each_other_are_no_independent_trials() {
     for rho in [0.5, 0.9] {
         // By counting (3 / 1e-3 jobs), and by the tail, which may be asked three orders of
@@ -205,6 +207,7 @@ fn without_a_claim_a_pass_is_seldom_given_to_what_misses_one_in_100() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn whoever_measures_as_long_as_asked_gets_the_pass() {
     type Series = Box<dyn Fn(usize, &mut Pcg64Mcg) -> Vec<u64>>;
     let ar = |rho: f64| -> Series { Box::new(move |jobs, rng| resembling(jobs, rho, rng)) };

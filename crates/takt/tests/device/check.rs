@@ -57,6 +57,7 @@ pub fn lives(mark: &str) -> bool {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn a_check_that_is_killed_at_every_step_goes_on_and_passes() {
     let Some(emulator) = emulator() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -120,6 +121,7 @@ fn a_check_that_is_killed_at_every_step_goes_on_and_passes() {
 
 /// Each fault fails the step that looks for it, by its own words, and no other step.
 #[test]
+#[ignore = "takes 25 s"]
 fn a_planted_fault_fails_its_step_and_no_other() {
     let Some(emulator) = emulator() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -139,6 +141,7 @@ fn a_planted_fault_fails_its_step_and_no_other() {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn a_kernel_that_hangs_fails_its_step_with_where_it_was() {
     let Some(emulator) = emulator() else { return };
     let folder = tempfile::tempdir().unwrap();

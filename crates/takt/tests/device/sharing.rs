@@ -173,6 +173,7 @@ fn what_the_driver_does_not_offer_is_not_run_and_says_why() {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn what_was_started_ends_with_a_check_that_is_killed() {
     let Some(emulator) = emulator() else { return };
     let _machine = alone();

@@ -30,6 +30,7 @@ fn cells(answer: &Value) -> Vec<(&str, u64)> {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn a_bench_has_a_row_for_every_cell_of_the_matrix() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
@@ -54,6 +55,7 @@ fn a_bench_has_a_row_for_every_cell_of_the_matrix() {
 }
 
 #[test]
+#[ignore = "takes 30 s"]
 fn two_designs_take_turns_in_every_cell_at_equal_work() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
@@ -143,6 +145,7 @@ fn processes_of(dir: &Path) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "takes 30 s"]
 fn a_killed_bench_goes_on_where_it_stopped() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();

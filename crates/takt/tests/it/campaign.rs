@@ -158,6 +158,7 @@ fn a_run_that_fails_is_a_labelled_row_and_no_gap() {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn runs_for_another_kernel_wait_for_it() {
     let _machine = alone();
     let text = SMALL
@@ -320,6 +321,7 @@ fn samples_are_read_alike_by_pandas_polars_and_duckdb() {
 }
 
 #[test]
+#[ignore = "takes 20 s"]
 fn a_long_run_that_was_cut_off_goes_on_where_it_was() {
     let _machine = alone();
     let edges = 60_000;

@@ -417,6 +417,7 @@ fn watch_from_a_container(docker: &Docker, image: &str, lines: &[String; 2], pid
 }
 
 #[test]
+#[ignore = "takes 25 s"]
 fn a_robot_in_containers_is_managed_and_watched() {
     if ros2::environment().is_none() {
         return;

@@ -125,6 +125,7 @@ fn is_sealed(dir: &Path) -> bool {
 }
 
 #[test]
+#[ignore = "takes 20 s"]
 fn every_request_to_end_stops_the_robot_first_and_seals_the_run() {
     let _machine = alone();
     let last = libc::SIGRTMAX();
@@ -172,6 +173,7 @@ fn mask(pid: u32, of: &str) -> u64 {
 /// By the kernel's own account: of every robot that commands motion, no signal has the default
 /// action that ends the process, but the one that nobody can handle.
 #[test]
+#[ignore = "takes 25 s"]
 fn no_signal_ends_a_robot_without_a_word() {
     // SIG_KERNEL_IGNORE_MASK and SIG_KERNEL_STOP_MASK of include/linux/signal.h.
     let harmless = [libc::SIGCONT, libc::SIGCHLD, libc::SIGWINCH, libc::SIGURG].into_iter().chain([
@@ -235,6 +237,7 @@ fn campaign_every_signal_is_sent() {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn signals_that_are_nobodys_end_nothing() {
     let _machine = alone();
     let (robot, folder) = (Robot::start(), tempfile::tempdir().unwrap());
@@ -271,6 +274,7 @@ exec "$0" run "$2" --seconds 4 --view none --json --runs "$1""#
 }
 
 #[test]
+#[ignore = "takes 35 s"]
 fn a_full_disk_no_inodes_and_a_folder_that_is_gone_cost_no_verdict() {
     let _machine = alone();
     let fill = r#"(sleep 2; head -c 100m /dev/zero > "$1/filler" 2>/dev/null) &"#;
@@ -296,6 +300,7 @@ fn a_full_disk_no_inodes_and_a_folder_that_is_gone_cost_no_verdict() {
 }
 
 #[test]
+#[ignore = "takes 20 s"]
 fn a_program_that_crashes_stops_the_robot() {
     let _machine = alone();
     for signal in [Signal::ABORT, Signal::SEGV, Signal::BUS] {
@@ -330,6 +335,7 @@ fn a_run_whose_bench_is_killed_stops_the_robot() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn output_that_is_lost_ends_no_run_and_shows_in_the_exit_status() {
     let _machine = alone();
     let full = || File::options().write(true).open("/dev/full").unwrap();
@@ -354,6 +360,7 @@ fn output_that_is_lost_ends_no_run_and_shows_in_the_exit_status() {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn a_reader_that_dies_ends_no_run() {
     let _machine = alone();
     let (robot, folder) = (Robot::start(), tempfile::tempdir().unwrap());

@@ -668,6 +668,7 @@ fn exported(robot: &str, changes: &[(&str, &str)]) -> Option<Value> {
 }
 
 #[test]
+#[ignore = "takes 30 s"]
 fn every_robots_run_is_mcap_that_its_makers_read() {
     let _machine = alone();
     for (robot, changes, topics, columns) in [

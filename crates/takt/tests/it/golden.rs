@@ -139,6 +139,7 @@ fn the_cell() {
 }
 
 #[test]
+#[ignore = "takes 35 s"]
 fn a_ros_system() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
@@ -155,6 +156,7 @@ fn the_doctor() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn a_trace() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();

@@ -58,6 +58,7 @@ fn a_gpu_that_is_not_there_is_refused_in_one_sentence() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn auto_runs_on_the_cpu_and_says_so() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -71,6 +72,7 @@ fn auto_runs_on_the_cpu_and_says_so() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn a_crash_of_the_perception_process_is_in_the_run_directory() {
     let Some(emulator) = emulator() else { return };
     let _machine = alone();
@@ -105,6 +107,7 @@ fn a_crash_of_the_perception_process_is_in_the_run_directory() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn what_goes_wrong_on_the_gpu_is_marked_in_the_picture() {
     let Some(emulator) = emulator() else { return };
     let _machine = alone();

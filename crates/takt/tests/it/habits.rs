@@ -64,6 +64,7 @@ fn without_rights(args: &[&str], folder: &Path) -> Option<Output> {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn verdicts_are_coloured_on_a_terminal_alone() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -104,6 +105,7 @@ fn the_time_left_is_that_of_the_window_and_falls_within_a_run() {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn the_time_left_of_a_bench_falls_within_a_run() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -200,6 +202,7 @@ fn commands_that_need_rights_or_time_say_so() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn a_refusal_leaves_no_folder() {
     let _machine = alone();
     let workspace = tempfile::tempdir().unwrap();

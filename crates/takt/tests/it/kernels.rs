@@ -40,6 +40,7 @@ fn texts(row: &Value, key: &str) -> String {
 }
 
 #[test]
+#[ignore = "takes 30 s"]
 fn a_pair_of_kernels_is_compared_and_repeats() {
     if no_guests() {
         return;
@@ -78,6 +79,7 @@ fn a_pair_of_kernels_is_compared_and_repeats() {
 }
 
 #[test]
+#[ignore = "takes 40 s"]
 fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
     if no_guests() {
         return;
@@ -117,6 +119,7 @@ fn a_kernel_that_fails_is_a_labelled_row_and_the_others_go_on() {
 }
 
 #[test]
+#[ignore = "takes 20 s"]
 fn boot_parameters_are_factors_and_more_cpus_are_there() {
     if no_guests() {
         return;
@@ -161,6 +164,7 @@ fn boot_parameters_are_factors_and_more_cpus_are_there() {
 /// The seven core layouts of the DAQ paper (its Table 3), as the shipped campaign sets them, in a
 /// guest with a CPU more than the greatest has.
 #[test]
+#[ignore = "takes 65 s"]
 fn every_core_layout_of_the_daq_paper_is_granted_and_taken_back() {
     const CPUS: u32 = 5;
     if no_guests() {
@@ -240,6 +244,7 @@ fn every_core_layout_of_the_daq_paper_is_granted_and_taken_back() {
 }
 
 #[test]
+#[ignore = "takes 20 s"]
 fn traces_in_guests_distinguish_the_direct_way_from_the_deferred_one() {
     if no_guests() {
         return;
@@ -270,6 +275,7 @@ fn traces_in_guests_distinguish_the_direct_way_from_the_deferred_one() {
 }
 
 #[test]
+#[ignore = "takes 25 s"]
 fn the_humanoid_has_its_wire_in_a_guest() {
     if no_guests() || missing("no ip", Path::new("/usr/sbin/ip").exists() || Path::new("/sbin/ip").exists()) {
         return;
@@ -336,6 +342,7 @@ const SETTINGS: &str = "cd /sys/fs/cgroup; for file in cgroup.subtree_control */
 
 /// The manager whole under a kernel with partition roots, whatever this machine's kernel has.
 #[test]
+#[ignore = "takes 35 s"]
 fn a_manager_in_a_guest_reserves_and_restores() {
     if no_guests() {
         return;

@@ -229,6 +229,7 @@ fn hold_rows(answer: &Value, measure: &str) {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn the_rows_of_a_bench_are_those_of_its_report_and_of_comparisons() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
@@ -253,6 +254,7 @@ fn the_rows_of_a_bench_are_those_of_its_report_and_of_comparisons() {
 
 /// A row of which nothing was measured has no figures: 0 would be a better one than any.
 #[test]
+#[ignore = "takes 15 s"]
 fn a_row_that_fails_has_null_for_figures() {
     let _machine = alone();
     let workspace = tempfile::tempdir().unwrap();
@@ -353,6 +355,7 @@ fn any_robot_runs_from_its_file_and_leaves_a_verdict() {
 
 /// The verdict is about waking up. A job that ends after its deadline has missed it all the same.
 #[test]
+#[ignore = "takes 15 s"]
 fn a_task_that_always_ends_late_is_no_pass() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
@@ -376,6 +379,7 @@ fn a_task_that_always_ends_late_is_no_pass() {
 }
 
 #[test]
+#[ignore = "takes 20 s"]
 fn a_standing_camera_learns_what_never_has_depth_and_the_cell_takes_it() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();

@@ -26,6 +26,7 @@ fn a_workload_runs_and_says_what_it_lost() {
 }
 
 #[test]
+#[ignore = "takes 35 s"]
 fn observing_shows_the_graph_and_the_chains_and_changes_nothing() {
     let _machine = alone();
     let mut command = run(["manage", "--observe", "--json"]);
@@ -72,6 +73,7 @@ fn observing_shows_the_graph_and_the_chains_and_changes_nothing() {
 }
 
 #[test]
+#[ignore = "takes 50 s"]
 fn a_bench_has_all_chains_and_what_the_manager_cost() {
     let _machine = alone();
     let workspace = tempfile::tempdir().unwrap();
@@ -138,6 +140,7 @@ fn cyclic(workspace: &Path, rate_hz: u32) -> (PathBuf, PathBuf) {
 
 /// A robot of Takt's own: under the manager while it runs, and its run directory afterwards.
 #[test]
+#[ignore = "takes 25 s"]
 fn a_robot_reports_the_manager_its_jobs_and_its_run_directory_the_same() {
     let _machine = alone();
     let workspace = tempfile::tempdir().unwrap();
@@ -180,6 +183,7 @@ fn a_robot_reports_the_manager_its_jobs_and_its_run_directory_the_same() {
 }
 
 #[test]
+#[ignore = "takes 30 s"]
 fn a_robot_of_takts_own_gets_a_reservation() {
     let _machine = alone();
     let workspace = tempfile::tempdir().unwrap();
@@ -227,6 +231,7 @@ fn reserved_elsewhere() -> BTreeSet<(u32, u32)> {
 /// not ours, and a user whose rights end there. The manager on the host observes it and reserves
 /// for it all the same.
 #[test]
+#[ignore = "takes 30 s"]
 fn a_robot_in_namespaces_of_its_own_gets_a_reservation_from_the_host() {
     let _machine = alone();
     let workspace = tempfile::tempdir().unwrap();
@@ -272,6 +277,7 @@ fn a_robot_in_namespaces_of_its_own_gets_a_reservation_from_the_host() {
 
 /// A program that stands where `takt_bench` would be: real nodes are taken where they are found.
 #[test]
+#[ignore = "takes 15 s"]
 fn nodes_on_rclcpp_are_taken_where_they_are_built() {
     use std::os::unix::fs::PermissionsExt;
     let _machine = alone();
@@ -373,6 +379,7 @@ fn a_run_ends_all_that_it_started() {
 
 /// Whoever puts `takt manage` before a command must not lose its failure.
 #[test]
+#[ignore = "takes 25 s"]
 fn a_command_that_fails_by_itself_after_it_was_seen_is_a_failure() {
     let _machine = alone();
     let workspace = tempfile::tempdir().unwrap();
@@ -407,6 +414,7 @@ fn a_command_that_fails_by_itself_after_it_was_seen_is_a_failure() {
 }
 
 #[test]
+#[ignore = "takes 75 s"]
 fn a_chain_that_nobody_knows_is_reported_with_what_there_is() {
     let _machine = alone();
     let workspace = tempfile::tempdir().unwrap();

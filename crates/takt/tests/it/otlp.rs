@@ -153,6 +153,7 @@ fn robot(name: &str, seconds: &str, dir: &Path) -> Command {
 }
 
 #[test]
+#[ignore = "takes 35 s"]
 fn a_real_server_has_the_figures_of_robots_watch_and_manager_and_the_dashboard_shows_them() {
     let _machine = alone();
     // Not required: not every machine that has the rest has a Go that is new enough to build it.
@@ -430,6 +431,7 @@ fn watched(counted: &Counted, mut command: Command, other: Option<&str>) -> Watc
 }
 
 #[test]
+#[ignore = "takes 60 s"]
 fn collectors_that_are_no_help_change_no_run_and_touch_no_real_time_thread() {
     let _machine = alone();
     let workspace = tempfile::tempdir().unwrap();
@@ -508,6 +510,7 @@ fn collectors_that_are_no_help_change_no_run_and_touch_no_real_time_thread() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 #[cfg(feature = "tls")]
 fn a_collector_over_tls_is_reported_to_only_where_its_authority_is_known() {
     let folder = tempfile::tempdir().unwrap();

@@ -31,6 +31,7 @@ fn thread<'a>(run: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
+#[ignore = "takes 25 s"]
 fn an_isolated_cpu_is_the_attitude_loops_and_the_doctor_measures_it() {
     let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
     if missing("no qemu-system-x86_64", qemu.is_ok_and(|output| output.status.success())) {

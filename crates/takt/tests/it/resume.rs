@@ -119,6 +119,7 @@ fn written(folder: &Path, text: &str) -> PathBuf {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn the_cyclic_task_goes_on() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -129,6 +130,7 @@ fn the_cyclic_task_goes_on() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn the_quadrotor_goes_on() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -149,6 +151,7 @@ fn the_daq_loop_goes_on() {
 }
 
 #[test]
+#[ignore = "takes 20 s"]
 fn the_humanoid_goes_on() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -159,6 +162,7 @@ fn the_humanoid_goes_on() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn the_safety_cell_goes_on() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();

@@ -109,6 +109,7 @@ fn kind(one: &str) -> String {
 }
 
 #[test]
+#[ignore = "takes 45 s"]
 fn the_model_and_the_measurements_are_what_the_nodes_wrote_down() {
     let Some(environment) = ros2::environment() else { return };
     let _machine = alone();
@@ -183,6 +184,7 @@ fn the_model_and_the_measurements_are_what_the_nodes_wrote_down() {
 /// Under reservations, for a short time: everything that was said to be guaranteed was kept by the
 /// nodes' own clock, and the same chains can be analysed as in a run without.
 #[test]
+#[ignore = "takes 45 s"]
 fn what_is_guaranteed_is_kept_by_the_clock_of_the_nodes() {
     let Some(environment) = ros2::environment() else { return };
     let _machine = alone();
@@ -522,6 +524,7 @@ fn print_level(managed: &Managed, scale: &str) {
 
 /// The bench's nodes on real `rclcpp`: all seven chains are found and measured.
 #[test]
+#[ignore = "takes 30 s"]
 fn the_bench_runs_on_rclcpp() {
     let Some(environment) = ros2::environment() else { return };
     let _machine = alone();

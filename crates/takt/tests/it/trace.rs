@@ -12,6 +12,7 @@ use takt::{
 };
 
 #[test]
+#[ignore = "takes 10 s"]
 fn releases_are_matched_and_late_ones_have_a_cause() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
@@ -102,6 +103,7 @@ fn without_privileges_the_run_goes_on_untraced_and_says_so() {
 }
 
 #[test]
+#[ignore = "takes 50 s"]
 fn a_flight_recorder_keeps_the_worst_windows() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
@@ -138,6 +140,7 @@ fn a_flight_recorder_keeps_the_worst_windows() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn the_cell_has_a_flight_recorder_too() {
     let _machine = alone();
     let runs = tempfile::tempdir().unwrap();
@@ -201,6 +204,7 @@ fn traces_of_other_tools_are_analysed_alike() {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn any_thread_that_runs_can_be_watched() {
     let _machine = alone();
     let robot = root().join("robots/cyclic.toml");

@@ -378,6 +378,7 @@ fn killed_watchdogs_are_started_anew_and_one_of_them_is_enough() {
 }
 
 #[test]
+#[ignore = "takes 35 s"]
 fn what_can_be_tried_is_listed_and_why_not() {
     let Some(workspace) = Workspace::new(true) else { return };
     let output = run(["tune", "--list", "--json", "--pid", &workspace.pid().to_string(), "--state"])
@@ -473,6 +474,7 @@ fn an_apply_that_is_killed_is_undone() {
 }
 
 #[test]
+#[ignore = "takes 35 s"]
 fn a_service_that_starts_slowly_is_waited_for() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -531,6 +533,7 @@ skipped_cycles = 500
 /// A search of one setting in short blocks: what is asserted is that it comes to its end, not what
 /// it finds.
 #[test]
+#[ignore = "takes 35 s"]
 fn robots_are_run_tuned_and_ended() {
     let _machine = alone();
     if !can_trace() {
@@ -573,6 +576,7 @@ fn robots_are_run_tuned_and_ended() {
 }
 
 #[test]
+#[ignore = "takes 40 s"]
 fn a_boot_parameter_is_shown_in_guests() {
     // Fast, so that the guests, which measure as many releases of it, are short.
     let Some(loop_of) = Workspace::with_loop(true, ["0.001", "1"]) else { return };

@@ -38,6 +38,7 @@ fn has_python() -> bool {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn a_python_loop_is_found_and_leaves_a_run() {
     let _machine = alone();
     if !has_python() {
@@ -209,6 +210,7 @@ impl Drop for Small {
 
 /// Its rows fill the disk within the first second, and other programs the rest of it.
 #[test]
+#[ignore = "takes 10 s"]
 fn a_full_disk_ends_no_watch_and_loses_no_report() {
     let _machine = alone();
     if !has_python() {
@@ -270,6 +272,7 @@ time.sleep(3600)
 ";
 
 #[test]
+#[ignore = "takes 10 s"]
 fn a_loop_that_stops_is_reported_and_misses_its_releases() {
     let _machine = alone();
     if !has_python() {

@@ -80,6 +80,7 @@ fn near(value: &Value, expected: f64, within: f64) -> Result<(), String> {
 }
 
 #[test]
+#[ignore = "takes 60 s"]
 fn cycles_in_pairs_and_threes_are_a_finding_and_no_longer_period() {
     let _machine = alone();
     let Some(loops) = Loops::build() else { return };
@@ -125,6 +126,7 @@ fn cycles_in_pairs_and_threes_are_a_finding_and_no_longer_period() {
 }
 
 #[test]
+#[ignore = "takes 40 s"]
 fn a_loop_that_never_sleeps_has_the_period_of_its_sends_or_writes() {
     let _machine = alone();
     let Some(loops) = Loops::build() else { return };
@@ -153,6 +155,7 @@ fn a_loop_that_never_sleeps_has_the_period_of_its_sends_or_writes() {
 
 /// The measures that the gate judges are those of its loops, whatever their threads' numbers are.
 #[test]
+#[ignore = "takes 20 s"]
 fn two_watches_of_a_program_are_compared_and_gated_loop_by_loop() {
     let _machine = alone();
     let Some(loops) = Loops::build() else { return };
@@ -217,6 +220,7 @@ fn two_watches_of_a_program_are_compared_and_gated_loop_by_loop() {
 
 /// Processes of one name, begun in another order the second time.
 #[test]
+#[ignore = "takes 10 s"]
 fn processes_of_one_name_keep_their_names() {
     let _machine = alone();
     let Some(loops) = Loops::build() else { return };
@@ -263,6 +267,7 @@ fn processes_of_one_name_keep_their_names() {
 }
 
 #[test]
+#[ignore = "takes 25 s"]
 fn late_cycles_that_come_again_are_reported_with_their_period() {
     let _machine = alone();
     let Some(loops) = Loops::build() else { return };
@@ -286,6 +291,7 @@ fn late_cycles_that_come_again_are_reported_with_their_period() {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn releases_behind_a_blocked_one_have_its_cause_on_the_terminal_and_in_the_report() {
     let _machine = alone();
     let Some(loops) = Loops::build() else { return };
@@ -335,6 +341,7 @@ fn printed(output: &Output) -> Option<String> {
 }
 
 #[test]
+#[ignore = "takes 50 s"]
 fn its_own_share_of_the_lateness_stands_above_the_table() {
     let _machine = alone();
     let Some(loops) = Loops::build() else { return };
@@ -356,6 +363,7 @@ fn its_own_share_of_the_lateness_stands_above_the_table() {
 }
 
 #[test]
+#[ignore = "takes 85 s"]
 fn what_the_command_prints_and_how_it_ends_is_shown() {
     let _machine = alone();
     let folder = tempfile::tempdir().unwrap();

@@ -99,6 +99,7 @@ fn assert_nothing_made_up(report: &Value) {
 }
 
 #[test]
+#[ignore = "takes 30 s"]
 fn loops_are_found_by_process_by_name_and_on_the_whole_machine() {
     let _machine = alone();
     let (Some(cyclictest), Some(python)) = (cyclictest(), python()) else { return };
@@ -154,6 +155,7 @@ fn longer(attempt: usize) -> &'static str {
 }
 
 #[test]
+#[ignore = "takes 25 s"]
 fn whoever_holds_python_s_lock_is_named_and_so_is_its_collector() {
     let _machine = alone();
     let start = |code: &str| Ended::start(Command::new("python3").args(["-c", code]), "python3");
@@ -240,6 +242,7 @@ impl Drop for Group {
 }
 
 #[test]
+#[ignore = "takes 80 s"]
 fn a_control_group_is_watched_with_those_below_it_and_nobody_else() {
     let _machine = alone();
     let Some(group) = Group::new() else { return };
@@ -306,6 +309,7 @@ fn client(script: &str, arguments: &[&str], ready: &str) -> Option<Beside> {
 }
 
 #[test]
+#[ignore = "takes 20 s"]
 fn ur_rtde_s_loop_and_its_link_are_followed() {
     let _machine = alone();
     let (robot, address) = controller();
@@ -356,6 +360,7 @@ fn ur_rtde_s_loop_and_its_link_are_followed() {
 }
 
 #[test]
+#[ignore = "takes 25 s"]
 fn pysoem_s_cycle_is_found_and_its_frames_are_followed() {
     let _machine = alone();
     let mut segment = Beside::start(run(["segment", "--devices", "8"]));

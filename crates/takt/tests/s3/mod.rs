@@ -99,6 +99,7 @@ fn large(folder: &Path) -> RunDir {
 }
 
 #[test]
+#[ignore = "takes 15 s"]
 fn a_bucket_holds_what_a_folder_holds() {
     let Some(server) = Server::start() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -215,6 +216,7 @@ fn a_bucket_holds_what_a_folder_holds() {
 }
 
 #[test]
+#[ignore = "takes 10 s"]
 fn a_bucket_over_tls_is_asked_only_where_its_authority_is_known() {
     let Some(server) = Server::start() else { return };
     let folder = tempfile::tempdir().unwrap();

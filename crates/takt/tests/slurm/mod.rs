@@ -175,6 +175,7 @@ fn a_campaign_survives_its_node_its_controller_and_whoever_waits() {
 }
 
 #[test]
+#[ignore = "takes 75 s"]
 fn a_node_is_booted_into_the_kernel_that_a_run_asks_for() {
     let _machine = alone();
     let Some(cluster) = Cluster::start_rebooting() else { return };
