@@ -119,7 +119,7 @@ pub fn play(role: &str) {
             use std::os::unix::process::CommandExt;
             calls.callback_end(address(1));
             let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "child", "--test-threads=1"]).env(ROLE, "old");
+            command.args(["--exact", "preload::child", "--test-threads=1"]).env(ROLE, "old");
             panic!("{}", command.exec());
         }
         "wait" => {
