@@ -9,7 +9,6 @@ mod rig;
 mod walker;
 
 mod allocation;
-mod gpu_allocation;
 mod gpu_faults;
 mod gpu_provider;
 mod gpu_races;

@@ -1,14 +1,18 @@
 //! After the first frames perception on a device allocates nothing per frame, on the host or on the
 //! device. (An inference library may; here none runs.) Where kernels copy, the copy engines rest.
+//! A program of its own: the emulated device is the process's, and other tests allocate on it.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
-use crate::walker;
+mod walker;
 
 use takt_gpu::testing;
 use takt_perception::gpu::{GpuFrame, GpuPerception};
 use takt_perception::{Copies, Detections, FrameHealth, Overlay};
-use takt_rt::proof::{allocations, frees};
+use takt_rt::proof::{AllocationCounter, allocations, frees};
 use walker::draw;
+
+#[global_allocator]
+static COUNTER: AllocationCounter = AllocationCounter;
 
 #[test]
 fn nothing_is_allocated_once_warm() {
