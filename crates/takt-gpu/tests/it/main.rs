@@ -4,9 +4,3 @@
 mod device;
 mod faults;
 mod nvrtc;
-mod steady;
-
-use takt_rt::proof::AllocationCounter;
-
-#[global_allocator]
-static ALLOCATOR: AllocationCounter = AllocationCounter;

@@ -1,10 +1,14 @@
-//! After the start nothing allocates, frames after frames; the device's memory does not grow.
+//! After the start nothing allocates, frames after frames; the device's memory does not grow. A program
+//! of its own: the emulated device is the process's, and other tests allocate on it.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use takt_gpu::testing;
 use takt_gpu::{Arg, Clock, Grid, Priority, Source, Span, Wait, Waited, spans};
 use takt_rt::clock::monotonic_ns;
-use takt_rt::proof::{allocations, frees};
+use takt_rt::proof::{AllocationCounter, allocations, frees};
+
+#[global_allocator]
+static COUNTER: AllocationCounter = AllocationCounter;
 
 const KERNELS: Source = Source {
     name: "steady",
