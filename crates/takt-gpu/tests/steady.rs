@@ -1,5 +1,5 @@
-//! After the start nothing allocates, frames after frames; the device's memory does not grow. A program
-//! of its own: the emulated device is the process's, and other tests allocate on it.
+//! After the start nothing allocates, frames after frames; the device's memory does not grow. A
+//! program of its own: the emulated device is the process's, and other tests allocate on it.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use takt_gpu::testing;

@@ -70,7 +70,7 @@ fn supply(kernel: Kernel) -> Result<(), Box<dyn std::error::Error>> {
 /// What a test program of this crate says in a guest, where all its tests pass.
 fn reported_in_guest(kernel: Kernel, name: &str) -> Result<[String; 2], Box<dyn std::error::Error>> {
     let program = format!("/usr/local/bin/{name}");
-    let host = built("it").ok_or("the program of tests/it is not built: run all tests of the crate")?;
+    let host = built().ok_or("the program of tests/it is not built: run all tests of the crate")?;
     let directory = tempfile::tempdir().unwrap();
     let job = Job::new(name, &program, &[&format!("{name}::"), "--nocapture", "--test-threads", "1"]);
     let outcome = run_in_guest(
@@ -95,18 +95,21 @@ fn reported_in_guest(kernel: Kernel, name: &str) -> Result<[String; 2], Box<dyn 
     Ok(message)
 }
 
-/// The newest build of another test program, which cargo puts beside this one.
-fn built(name: &str) -> Option<PathBuf> {
+/// The newest build of this crate's program of integration tests, which cargo puts beside this one.
+/// Those of all crates have one name, so that cargo's list of its sources tells which is which.
+fn built() -> Option<PathBuf> {
     let folder = std::env::current_exe().ok()?.parent()?.to_path_buf();
-    let of_name = |path: &PathBuf| {
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
-        file.strip_prefix(name)
-            .and_then(|rest| rest.strip_prefix('-'))
-            .is_some_and(|hash| hash.chars().all(|c| c.is_ascii_hexdigit()))
+    let is_ours = |path: &PathBuf| {
+        let sources = std::fs::read_to_string(path.with_extension("d")).unwrap_or_default();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let hash = name.strip_prefix("it-").unwrap_or_default();
+        !hash.is_empty()
+            && hash.chars().all(|c| c.is_ascii_hexdigit())
+            && sources.contains(concat!(env!("CARGO_PKG_NAME"), "/tests/it/main.rs"))
     };
     let entries = std::fs::read_dir(folder).ok()?;
     entries
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(of_name)
+        .filter(is_ours)
         .max_by_key(|path| path.metadata().and_then(|metadata| metadata.modified()).ok())
 }

@@ -35,6 +35,7 @@ fn streaming(config: &ServoConfig) -> RunningStream {
 
 #[test]
 fn what_the_controller_says_against_motion_stops_the_stream() {
+    let _alone = crate::support::alone();
     for (fault, expected) in [
         (Fault::ProtectiveStop, StopReason::Safety { mode: SafetyMode::ProtectiveStop }),
         (Fault::EmergencyStop(true), StopReason::Safety { mode: SafetyMode::RobotEmergencyStop }),
@@ -63,6 +64,7 @@ fn what_the_controller_says_against_motion_stops_the_stream() {
 
 #[test]
 fn lost_packets_are_counted_and_the_stream_goes_on() {
+    let _alone = crate::support::alone();
     let running = streaming(&config());
     let simulator = running.simulator().unwrap();
     simulator.inject(Fault::Freeze(true));
@@ -81,6 +83,7 @@ fn lost_packets_are_counted_and_the_stream_goes_on() {
 
 #[test]
 fn silence_beyond_the_limit_stops_for_a_stale_state() {
+    let _alone = crate::support::alone();
     let mut config = config();
     config.limits.stale_cycles = 30;
     config.limits.skipped_cycles = 500;
@@ -117,6 +120,7 @@ fn peer(bytes: Vec<u8>) -> ServoConfig {
 
 #[test]
 fn another_protocol_is_an_error() {
+    let _alone = crate::support::alone();
     let refused = |bytes: Vec<u8>| {
         let (producer, _records) = ring(16);
         let begun = Instant::now();
@@ -137,6 +141,7 @@ fn another_protocol_is_an_error() {
 
 #[test]
 fn another_program_or_an_old_controller_is_refused_with_the_way_out() {
+    let _alone = crate::support::alone();
     let refused = |simulator: SimConfig| {
         // Elsewhere than in `simulator`, which takes the right program only.
         let simulator = takt_link_rtde::sim::Simulator::start(simulator).unwrap();
@@ -239,6 +244,7 @@ fn clockwork(stamp: impl Fn(u64) -> f64 + Send + 'static) -> ServoConfig {
 
 #[test]
 fn a_controllers_clock_that_stands_runs_back_or_is_none_stops_the_stream() {
+    let _alone = crate::support::alone();
     for pacing in [Pacing::Locked, Pacing::Free] {
         let wrong: [fn(u64) -> f64; 4] = [
             |packet| packet.min(300) as f64 * 0.002,

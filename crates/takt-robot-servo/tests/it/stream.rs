@@ -19,6 +19,7 @@ use takt_rt::ring::ring;
 
 #[test]
 fn the_arm_follows_a_stream_and_both_sides_of_the_wire_agree() {
+    let _alone = crate::support::alone();
     for pacing in [Pacing::Locked, Pacing::Free] {
         let controller = Controller::start();
         let mut config = config(&controller);
@@ -83,6 +84,7 @@ impl Targets for Jumps {
 
 #[test]
 fn a_jump_is_not_sent_and_the_arm_stops() {
+    let _alone = crate::support::alone();
     for by_rad in [0.5, f64::NAN] {
         let controller = Controller::start();
         let config = config(&controller);
@@ -105,6 +107,7 @@ fn a_jump_is_not_sent_and_the_arm_stops() {
 
 #[test]
 fn a_frozen_sender_is_stopped_by_the_robots_own_program_within_its_time() {
+    let _alone = crate::support::alone();
     let controller = Controller::start();
     let mut sender = support::sender(&controller, 60.0);
     wait_for("the arm to move", || {
@@ -148,6 +151,7 @@ fn a_frozen_sender_is_stopped_by_the_robots_own_program_within_its_time() {
 
 #[test]
 fn a_killed_sender_leaves_an_arm_at_rest() {
+    let _alone = crate::support::alone();
     let controller = Controller::start();
     let mut sender = support::sender(&controller, 60.0);
     wait_for("the arm to move", || {
@@ -165,6 +169,7 @@ fn a_killed_sender_leaves_an_arm_at_rest() {
 
 #[test]
 fn an_owned_register_is_an_error_that_names_it() {
+    let _alone = crate::support::alone();
     let controller = Controller::start();
     let config = config(&controller);
     let first = ServoLink::open(&config.link).unwrap();
@@ -179,6 +184,7 @@ fn an_owned_register_is_an_error_that_names_it() {
 
 #[test]
 fn limits_that_the_lag_of_servoj_would_break_are_refused_by_name() {
+    let _alone = crate::support::alone();
     let controller = Controller::start();
     let mut config = config(&controller);
     config.limits = LimitsConfig { following_error_rad: 0.05, ..config.limits };
@@ -189,6 +195,7 @@ fn limits_that_the_lag_of_servoj_would_break_are_refused_by_name() {
 
 #[test]
 fn the_program_has_to_wait_for_the_stream() {
+    let _alone = crate::support::alone();
     let controller = Controller::start();
     let mut config = config(&controller);
     config.link.connect_timeout_ms = 500;

@@ -44,6 +44,7 @@ fn skip(reason: &str) {
 
 #[test]
 fn ur_rtde_sees_the_motion_that_our_records_report_of() {
+    let _alone = crate::support::alone();
     let simulator = simulator();
     let host = simulator.rtde_address().ip().to_string();
     let mut config = patient();

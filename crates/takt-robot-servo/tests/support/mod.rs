@@ -142,3 +142,9 @@ pub fn signal(sender: &(Child, Arc<Mutex<String>>), signal: i32) {
     // its own.
     assert_eq!(unsafe { libc::kill(sender.0.id() as i32, signal) }, 0);
 }
+
+/// One stream at a time: two of them would take each other's processor time.
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
