@@ -3,4 +3,3 @@
 
 mod device;
 mod faults;
-mod nvrtc;

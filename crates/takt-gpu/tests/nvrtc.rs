@@ -1,5 +1,6 @@
 //! Every kernel of the workspace through the real run-time compiler, which needs no GPU: what only
-//! the emulated device's compiler takes is found here.
+//! the emulated device's compiler takes is found here. A program of its own: tests of the emulated
+//! device set the process's compiler.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 use std::path::{Path, PathBuf};
