@@ -4,7 +4,7 @@
 //! reaches across, no release within it is judged, and an instance that was under way is judged
 //! only where it was late already, or where its end was recorded. That a release ran late, or
 //! never, is still known of those before the gap; see
-//! [`TimerGrid::gap`](super::timer::TimerGrid::gap).
+//! `TimerGrid::gap`.
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};

@@ -80,7 +80,7 @@ pub struct HiddenPlaces {
 }
 
 impl Places {
-    /// Number of words of [`words`](Self::words).
+    /// Number of words of `words`.
     pub const WORDS: usize = 3 + 3 * ROWS / 4;
 
     /// Places that the camera has in its picture, whatever it sees of them.
@@ -191,7 +191,7 @@ impl Places {
         words
     }
 
-    /// What [`words`](Self::words) stands for. Any words are something: a number of places that
+    /// What `words` stands for. Any words are something: a number of places that
     /// cannot be allows nothing.
     pub(crate) fn from_words(words: &[u64; Self::WORDS]) -> Self {
         let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
