@@ -102,6 +102,13 @@ fn camera_area(i: usize) -> (usize, usize, usize, usize) {
     (274 + (i % 3) * 334 + 20, 80 + (i / 3) * 286, 284, 180)
 }
 
+/// Distinct colours, by eighths, within the picture of camera `i`.
+fn colours_of(pixels: &[[u8; 3]], width: usize, i: usize) -> usize {
+    let (left, top, w, h) = camera_area(i);
+    let inside = (top..top + h).flat_map(|y| &pixels[y * width + left..][..w]);
+    inside.map(|p| p.map(|v| v / 8)).collect::<HashSet<[u8; 3]>>().len()
+}
+
 #[test]
 fn the_page_shows_five_live_pictures_of_real_people() {
     let Some(browser) = browser() else { return };
@@ -120,15 +127,19 @@ fn the_page_shows_five_live_pictures_of_real_people() {
         cameras.iter().all(|camera| camera["frames"].as_u64() > Some(30)).then_some(())
     });
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("view-live.png");
-    let (width, pixels) = shoot(browser, &format!("http://{address}/"), &path);
-    assert!(cell.runs(), "{}", cell.output("stderr"));
-    eprintln!("picture: {}", path.display());
-    for camera in 0..5 {
-        let (left, top, w, h) = camera_area(camera);
-        let inside = (top..top + h).flat_map(|y| &pixels[y * width + left..][..w]);
-        let colours: HashSet<[u8; 3]> = inside.map(|p| p.map(|v| v / 8)).collect();
-        assert!(colours.len() > 100, "camera {camera} shows only {} colours", colours.len());
+    // A browser that starves shows a picture that is old by then, greyed as the page must do. The next
+    // look is a new chance; a page that never has five live pictures fails all of them.
+    let mut colours = [0; 5];
+    for _look in 0..4 {
+        let (width, pixels) = shoot(browser, &format!("http://{address}/"), &path);
+        assert!(cell.runs(), "{}", cell.output("stderr"));
+        eprintln!("picture: {}", path.display());
+        colours = std::array::from_fn(|camera| colours_of(&pixels, width, camera));
+        if colours.iter().all(|&count| count > 100) {
+            break;
+        }
     }
+    assert!(colours.iter().all(|&count| count > 100), "colours of the five pictures: {colours:?}");
     cell.signal(Signal::INT);
     assert_eq!(cell.end().code(), Some(0), "{}", cell.output("stderr"));
 }
