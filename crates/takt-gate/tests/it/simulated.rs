@@ -190,6 +190,7 @@ fn of_times(before: &[String], after: &[String]) -> Made {
 }
 
 #[test]
+#[ignore = "takes 60 s"]
 fn a_machine_that_drifts_between_old_and_new_runs_is_no_regression() {
     for follows in [0.5, 0.9, 0.97] {
         for (before, after, state) in
@@ -214,6 +215,7 @@ fn a_machine_that_drifts_between_old_and_new_runs_is_no_regression() {
 }
 
 #[test]
+#[ignore = "takes 85 s"]
 fn another_day_is_no_regression() {
     for (days, state) in [(1, 0.05), (1, 0.15), (3, 0.15), (6, 0.05), (6, 0.15)] {
         let old: Vec<String> =

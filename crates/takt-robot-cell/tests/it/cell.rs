@@ -172,6 +172,7 @@ fn compare_with_truth(
 }
 
 #[test]
+#[ignore = "takes 30 s"]
 fn people_are_measured_and_every_breach_stops_the_robot() {
     let _alone = alone();
     let mut config = config(2);
@@ -241,6 +242,7 @@ fn assert_lights_follow(config: &CellConfig, jobs: &[SsmJob], outputs: &[(i32, u
 }
 
 #[test]
+#[ignore = "takes 30 s"]
 fn robot_faults_stop_the_cell_and_it_recovers() {
     let _alone = alone();
     let mut config = config(1);
