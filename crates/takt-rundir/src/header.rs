@@ -30,6 +30,9 @@ pub struct Factor {
 pub struct Experiment {
     /// Name of the campaign; empty for none.
     pub campaign: String,
+    /// The paper whose experiment it is, by the robot's name for it; empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub paper: String,
     /// The factors in the campaign's order: together they name the configuration.
     pub factors: Vec<Factor>,
     /// Repetition, from 1; 0 for a run on its own.
@@ -236,6 +239,10 @@ pub struct RunHeader {
     /// of it was alike. A figure `name@phase` belongs to one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
+    /// What of the configuration was not run because this machine cannot carry it, by which rule,
+    /// and with which models: one sentence. Absent where everything is run as configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled: Option<String>,
     /// Single figures of the run, units in the names: `position_rms_m`.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
@@ -282,6 +289,7 @@ impl RunHeader {
             records_lost: 0,
             measures: Vec::new(),
             phases: Vec::new(),
+            scaled: None,
             figures: BTreeMap::new(),
             work: Vec::new(),
             losses: Vec::new(),

@@ -37,6 +37,9 @@ const LOCK_FILE: &str = "lock";
 struct Stored {
     takt: String,
     started_utc: String,
+    /// The command that began it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    command: String,
     plan: Plan,
 }
 
@@ -98,7 +101,12 @@ impl Campaign {
     }
 
     fn write_plan(&self) -> Result<(), LabError> {
-        let stored = Stored { takt: self.version.clone(), started_utc: utc_now(), plan: self.plan.clone() };
+        let stored = Stored {
+            takt: self.version.clone(),
+            started_utc: utc_now(),
+            command: takt_rundir::command_line(),
+            plan: self.plan.clone(),
+        };
         Ok(write_json(&self.path.join(CAMPAIGN_FILE), &stored)?)
     }
 

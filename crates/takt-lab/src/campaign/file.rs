@@ -114,7 +114,7 @@ impl Level {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FactorSpec {
     /// `policy`, `rate`, `placement`: by these names for every robot. `stress`, `noise`,
@@ -124,6 +124,14 @@ pub struct FactorSpec {
     /// Anything else: a key of the robot's configuration, dots between the levels.
     pub name: String,
     pub values: Vec<Level>,
+    /// The values that run unless others are asked for (`--only`), as tables show them; all when
+    /// absent. What a paper does not vary stands here with the one value that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Vec<String>>,
+    /// Of the factor `kernel`: its values are the kernels of [`present`](super::present), so that
+    /// the program knows which one runs. Unless others are asked for, runs are made on that one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub detected: bool,
 }
 
 /// `5`, `true` and `[1, 2]` as what they are, anything else as text.
@@ -143,6 +151,10 @@ pub struct CampaignFile {
     /// What it is for, a sentence for reports.
     #[serde(default)]
     pub about: String,
+    /// The paper whose experiment it is, by the robot's name for it: reports begin with the paper's
+    /// tables and figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper: Option<String>,
     /// Robot whose shipped configuration is varied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub robot: Option<String>,
@@ -247,8 +259,44 @@ impl CampaignFile {
         if let Some(unknown) = wanted.iter().find(|w| !texts.iter().any(|t| t == *w)) {
             return Err(self.change(only, format!("\"{unknown}\" is none of {}", texts.join(", "))));
         }
-        self.factors[index].values.retain(|level| wanted.contains(&level.text().as_str()));
+        let factor = &mut self.factors[index];
+        factor.values.retain(|level| wanted.contains(&level.text().as_str()));
+        factor.run = Some(factor.values.iter().map(Level::text).collect());
         Ok(())
+    }
+
+    /// The kernel that runs is the one of this name: where the file leaves the choice of the
+    /// kernel's value to the machine, it is this one.
+    pub fn choose_kernel(&mut self, kernel: &str) {
+        let detected = self.factors.iter_mut().filter(|factor| factor.detected && factor.run.is_none());
+        for factor in detected {
+            if factor.values.iter().any(|level| level.text() == kernel) {
+                factor.run = Some(vec![kernel.to_owned()]);
+            }
+        }
+    }
+
+    /// Runs are made for every kernel, whichever runs here: other machines make them.
+    pub fn every_kernel(&mut self) {
+        let detected = self.factors.iter_mut().filter(|factor| factor.detected && factor.run.is_none());
+        detected.for_each(|factor| factor.run = Some(factor.values.iter().map(Level::text).collect()));
+    }
+
+    /// The same with the values alone that are run.
+    pub(super) fn chosen(&self) -> Self {
+        let mut chosen = self.clone();
+        // A guest boots each of them.
+        if self.guests.is_none()
+            && chosen.factors.iter().any(|factor| factor.detected && factor.run.is_none())
+        {
+            chosen.choose_kernel(super::present::kernel().name);
+        }
+        for factor in &mut chosen.factors {
+            if let Some(run) = factor.run.take() {
+                factor.values.retain(|level| run.contains(&level.text()));
+            }
+        }
+        chosen
     }
 
     /// Gives a factor other values.
@@ -258,7 +306,7 @@ impl CampaignFile {
     pub fn replace_values(&mut self, factor: &str, values: &[String]) -> Result<(), LabError> {
         let levels = values.iter().map(|value| Level::Value(toml_value(value))).collect();
         match self.factors.iter_mut().find(|f| f.name == factor) {
-            Some(found) => found.values = levels,
+            Some(found) => (found.values, found.run) = (levels, None),
             None => return Err(self.change(factor, "no such factor")),
         }
         self.validate().map_err(|error| self.change(factor, error))
@@ -297,9 +345,25 @@ impl CampaignFile {
             {
                 return Err(format!("factor \"{}\": value {} is \"{text}\" again", factor.name, index + 1));
             }
+            let unknown = factor.run.iter().flatten().find(|run| !texts.contains(run));
+            if let Some(unknown) = unknown {
+                let all = texts.join(", ");
+                return Err(format!("factor \"{}\": run = \"{unknown}\" is none of {all}", factor.name));
+            }
+            if factor.run.as_ref().is_some_and(Vec::is_empty) {
+                return Err(format!("factor \"{}\": run = [] leaves no value", factor.name));
+            }
+            if factor.detected && factor.name != super::apply::KERNEL {
+                return Err(format!(
+                    "factor \"{}\": detected = true is for the factor \"{}\"",
+                    factor.name,
+                    super::apply::KERNEL
+                ));
+            }
         }
         let runs = self.factors.iter().try_fold(self.repetitions as usize, |all, factor| {
-            all.checked_mul(factor.values.len()).filter(|&all| all <= 100_000)
+            let values = factor.run.as_ref().map_or(factor.values.len(), Vec::len);
+            all.checked_mul(values).filter(|&all| all <= 100_000)
         });
         match runs {
             Some(_) => Ok(()),

@@ -15,6 +15,7 @@ mod executor;
 mod failure;
 mod file;
 mod plan;
+pub mod present;
 mod scheduler;
 mod shipped;
 mod table;

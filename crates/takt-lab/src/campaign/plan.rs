@@ -117,6 +117,7 @@ impl Plan {
         file: &CampaignFile,
         decide: Decide<'_>,
     ) -> Result<Self, LabError> {
+        let file = &file.chosen();
         let config_error =
             |what: &str, error: String| LabError::Config(format!("campaign {}: {what}{error}", file.name));
         let (text, name, folder) = match (&file.robot, &file.config) {
@@ -165,7 +166,12 @@ impl Plan {
                 let error = "a virtual campaign needs a factor \"kernel\", or kernel = \"...\" in [set]";
                 return Err(config_error("", error.to_owned()));
             }
-            let experiment = Experiment { campaign: file.name.clone(), factors, ..Experiment::default() };
+            let experiment = Experiment {
+                campaign: file.name.clone(),
+                paper: file.paper.clone().unwrap_or_default(),
+                factors,
+                ..Experiment::default()
+            };
             let what = format!("{}: ", experiment.configuration());
             let text = toml::to_string(&config).map_err(|e| config_error(&what, e.to_string()))?;
             // The combination stands for the file in the robot's own message.
@@ -223,6 +229,9 @@ impl Plan {
     fn of(file: &CampaignFile, robot: &str, combinations: Vec<Combination>) -> Self {
         let mut runs = Vec::new();
         let mut configs: Vec<(String, String)> = Vec::new();
+        // What all runs share would only make their names long.
+        let varying = |name: &str| file.factors.iter().any(|f| f.name == name && f.values.len() > 1);
+        let any_varies = file.factors.iter().any(|factor| factor.values.len() > 1);
         let mut shuffle = Pcg64::seed_from_u64(file.seed);
         for repetition in 1..=file.repetitions {
             let mut order: Vec<usize> = (0..combinations.len()).collect();
@@ -236,9 +245,11 @@ impl Plan {
                 if !configs.iter().any(|(name, _)| *name == config) {
                     configs.push((config.clone(), combination.config.clone()));
                 }
-                let values: Vec<&str> = combination.factors.iter().map(|f| f.value.as_str()).collect();
+                let named = combination.factors.iter().filter(|f| !any_varies || varying(&f.name));
+                let values: Vec<&str> = named.map(|f| f.value.as_str()).collect();
                 let experiment = Experiment {
                     campaign: file.name.clone(),
+                    paper: file.paper.clone().unwrap_or_default(),
                     factors: combination.factors.clone(),
                     repetition,
                     place: None,

@@ -154,6 +154,9 @@ pub struct Table {
     /// What all runs gave up because this machine cannot carry it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<Scaled>,
+    /// The same in a sentence: what was left out, with which models, by which rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled_sentence: Option<String>,
     /// The questions of the paper that the campaign reproduces, answered from the rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Answer>,
@@ -193,6 +196,7 @@ impl Table {
         let questions = questions(campaign).map_or_else(Vec::new, |answers| answers(&points(&rows)));
         Ok(Self {
             scaled: plan.scaled.clone(),
+            scaled_sentence: plan.scaled.as_ref().and_then(|scaled| campaign.kind()?.scaled_text?(scaled)),
             questions,
             campaign: plan.file.name.clone(),
             robot: plan.robot.clone(),

@@ -73,7 +73,7 @@ impl Made {
                 campaign: "nightly".to_owned(),
                 factors: vec![Factor { name: "policy".to_owned(), value: self.policy.to_owned() }],
                 repetition: 1 + (self.number % 4) as u32,
-                place: None,
+                ..Experiment::default()
             },
             started_utc: format!(
                 "2026-11-{:02}T{:02}:{:02}:{:02}.000Z",

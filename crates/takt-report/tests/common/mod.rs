@@ -80,7 +80,7 @@ pub fn header(factors: &[(&str, &str)], repetition: u32) -> RunHeader {
     let campaign = if factors.is_empty() { String::new() } else { "uav".to_owned() };
     RunHeader {
         takt: "0.1.0".into(),
-        experiment: Experiment { campaign, factors, repetition, place: None },
+        experiment: Experiment { campaign, factors, repetition, ..Experiment::default() },
         started_utc: "2026-11-21T15:52:02.000Z".into(),
         finished_utc: Some("2026-11-21T15:52:42.000Z".into()),
         machine: machine(),

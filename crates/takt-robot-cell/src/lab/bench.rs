@@ -48,6 +48,10 @@ pub fn campaign(
     // Repetitions are the outermost loop, so that slow changes of the machine spread over all
     // combinations.
     campaign.order = Order::Given;
+    // The configurations that are benched say all else; the campaign's other factors have the
+    // paper's.
+    campaign.factors.retain(|factor| [NOISE, POLICY].contains(&factor.name.as_str()));
+    campaign.paper = None;
     campaign.replace_values(NOISE, &matrix.noise.iter().map(u32::to_string).collect::<Vec<_>>())?;
     campaign.replace_values(POLICY, &matrix.policies.iter().map(PolicyMix::to_string).collect::<Vec<_>>())?;
     // Whole configurations are set, so that it does not matter which one they are set in.
@@ -68,7 +72,7 @@ pub fn campaign(
         Level::Named { name: file.envelope.name.clone(), set: whole(file)? },
         Level::Named { name: other, set: whole(against)? },
     ];
-    campaign.factors.push(FactorSpec { name: DESIGN.to_owned(), values });
+    campaign.factors.push(FactorSpec { name: DESIGN.to_owned(), values, ..FactorSpec::default() });
     Ok(campaign)
 }
 

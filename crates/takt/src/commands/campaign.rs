@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_lab::LabError;
 use takt_lab::campaign::{
-    Campaign, CampaignFile, Local, Plan, Progress, RunFailure, RunOrder, Table, all, shipped, shipped_text,
+    Campaign, CampaignFile, Local, Plan, Progress, RunFailure, RunOrder, Table, all, present, shipped,
+    shipped_text,
 };
 use takt_lab::kernels::Maker;
 use takt_slurm::{Asked, Slurm, run_block};
@@ -18,6 +19,9 @@ use super::{CommandResult, child, stop_flag};
 use crate::args::{self, CampaignCommon, CampaignResume, CampaignRun, On};
 use crate::print;
 use crate::registry::ROBOTS;
+
+/// The condition and factor that is the running kernel.
+const KERNEL: &str = "kernel";
 
 pub fn run(what: &args::Campaign) -> CommandResult {
     match what {
@@ -53,6 +57,9 @@ fn new(args: &CampaignRun) -> CommandResult {
     for only in &args.only {
         file.keep_only(only)?;
     }
+    if let Some(kernel) = &args.common.kernel {
+        file.choose_kernel(kernel);
+    }
     if args.dry_run {
         // Nothing is measured for a look: runs are shown as configured.
         let plan = Plan::resolve_with(&ROBOTS, &file, &mut |robot| {
@@ -73,7 +80,7 @@ fn new(args: &CampaignRun) -> CommandResult {
     if let Some(text) = plan.scaled.as_ref().and_then(|scaled| ROBOTS.scaled_text(&plan.robot, scaled)) {
         eprintln!("{text}");
     }
-    plan.check_labels(&labels(&args.common))?;
+    plan.check_labels(&labels(&args.common, &plan))?;
     let _tidy = Tidy::before(&args.runs);
     finish(&Campaign::create(ROBOTS, &args.runs, plan)?, &args.common)
 }
@@ -104,14 +111,16 @@ fn refuse_slurm_options(args: &CampaignRun) -> Result<(), LabError> {
 }
 
 fn new_on_slurm(args: &CampaignRun, file: &CampaignFile) -> CommandResult {
-    let here = labels(&args.common);
+    let here = given_labels(&args.common);
     if let Some(label) = here.keys().next() {
         return Err(format!(
             "--kernel and --label say what holds on this machine (\"{label}\"); with --on slurm the nodes' features say it"
         )
         .into());
     }
-    let plan = Plan::resolve_with(&ROBOTS, file, &mut |robot| {
+    let mut file = file.clone();
+    file.every_kernel();
+    let plan = Plan::resolve_with(&ROBOTS, &file, &mut |robot| {
         Err(LabError::Config(format!(
             "campaign {}: [scale] of {} measures this machine, and nodes are others: take a configuration without [scale], such as \
              robot = \"cell\"",
@@ -148,10 +157,22 @@ fn go_on(args: &CampaignResume) -> CommandResult {
     finish(&Campaign::open(ROBOTS, &args.dir)?, &args.common)
 }
 
-/// Conditions that hold now.
-fn labels(common: &CampaignCommon) -> BTreeMap<String, String> {
-    let kernel = common.kernel.iter().map(|kernel| ("kernel".to_owned(), kernel.clone()));
+/// Conditions that hold now, as they were given.
+fn given_labels(common: &CampaignCommon) -> BTreeMap<String, String> {
+    let kernel = common.kernel.iter().map(|kernel| (KERNEL.to_owned(), kernel.clone()));
     common.label.iter().cloned().chain(kernel).collect()
+}
+
+/// The same, with the kernel that a campaign leaves to the machine.
+fn labels(common: &CampaignCommon, plan: &Plan) -> BTreeMap<String, String> {
+    let mut labels = given_labels(common);
+    let detected = plan.file.factors.iter().any(|factor| factor.detected);
+    if detected && plan.file.guests.is_none() && !labels.contains_key(KERNEL) {
+        let present = present::kernel();
+        eprintln!("kernel: {}, because it is {} (--kernel names another)", present.name, present.why);
+        labels.insert(KERNEL.to_owned(), present.name.to_owned());
+    }
+    labels
 }
 
 /// Who makes guests, where the campaign is virtual.
@@ -180,7 +201,7 @@ fn make(maker: Option<&Maker>, order: &RunOrder<'_>, stop: &AtomicBool) -> Resul
 pub fn measure(campaign: &Campaign, common: &CampaignCommon) -> Result<Measured, Box<dyn std::error::Error>> {
     let stop = stop_flag()?;
     let go_on = || !stop.load(Ordering::Acquire);
-    let labels = labels(common);
+    let labels = labels(common, campaign.plan());
     let mut progress = print::CampaignProgress::new();
     let mut see = |event: Progress<'_>, done: usize, all: usize| progress.see(&event, done, all);
     let table = if Slurm::has(campaign)? {

@@ -103,6 +103,7 @@ fn campaign_of(args: &Run) -> Result<CampaignFile, Box<dyn std::error::Error>> {
     let factor = |name: &str, values: &[String]| FactorSpec {
         name: name.to_owned(),
         values: values.iter().map(|value| Level::Value(value.clone().into())).collect(),
+        ..FactorSpec::default()
     };
     let mut factors = vec![factor("kernel", &args.kernels)];
     let mut set = toml::Table::new();
@@ -119,6 +120,7 @@ fn campaign_of(args: &Run) -> Result<CampaignFile, Box<dyn std::error::Error>> {
     let mut campaign = CampaignFile {
         name: format!("kernels-{}", file.robot()),
         about: format!("{} on the kernels {}", file.title(), args.kernels.join(", ")),
+        paper: None,
         robot,
         config,
         repetitions: args.repeat,

@@ -96,6 +96,7 @@ fn campaign_of(report: &TuneReport, kernel: &str) -> Result<CampaignFile, Box<dy
     let file = CampaignFile {
         name: "tune-guests".to_owned(),
         about: format!("Boot parameters proposed for {}", report.tunes.thread),
+        paper: None,
         robot: Some("cyclic".to_owned()),
         config: None,
         repetitions: 1,
@@ -104,7 +105,7 @@ fn campaign_of(report: &TuneReport, kernel: &str) -> Result<CampaignFile, Box<dy
         seconds: Some((RELEASES / rate_hz).clamp(*SECONDS.start(), *SECONDS.end())),
         guests: Some(Guests { cpus: 2, ..Guests::default() }),
         set,
-        factors: vec![FactorSpec { name: "tuning".to_owned(), values }],
+        factors: vec![FactorSpec { name: "tuning".to_owned(), values, ..FactorSpec::default() }],
     };
     // As from a file: every value is checked.
     Ok(CampaignFile::parse(&toml::to_string(&file)?, "takt tune --guests")?)

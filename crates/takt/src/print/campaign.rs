@@ -31,15 +31,29 @@ pub fn plan(plan: &Plan) -> String {
     out
 }
 
+/// Which factors are columns: those that vary, or all where none does; and the others with the
+/// value that all rows have.
+fn columns(table: &Table) -> (Vec<usize>, Vec<String>) {
+    let Some(first) = table.rows.first() else { return (Vec::new(), Vec::new()) };
+    let same = |place: &usize| table.rows.iter().all(|row| row.factors[*place] == first.factors[*place]);
+    let (constant, varying): (Vec<usize>, Vec<usize>) = (0..first.factors.len()).partition(same);
+    if varying.is_empty() {
+        return (constant, Vec::new());
+    }
+    let words = |place: usize| format!("{} {}", first.factors[place].name, first.factors[place].value);
+    (varying, constant.into_iter().map(words).collect())
+}
+
 /// A campaign's table.
 pub fn table(table: &Table) -> String {
     let mut out = String::new();
-    let names: Vec<&str> =
-        table.rows.first().map(|r| r.factors.iter().map(|f| f.name.as_str()).collect()).unwrap_or_default();
-    let widths: Vec<usize> = names
+    let (places, same) = columns(table);
+    let factor = |place: usize| table.rows.first().map_or("", |row| row.factors[place].name.as_str());
+    let names: Vec<&str> = places.iter().map(|&place| factor(place)).collect();
+    let widths: Vec<usize> = places
         .iter()
-        .enumerate()
-        .map(|(i, name)| {
+        .zip(&names)
+        .map(|(&i, name)| {
             table.rows.iter().map(|r| r.factors[i].value.chars().count()).max().unwrap_or(0).max(name.len())
         })
         .collect();
@@ -63,7 +77,7 @@ pub fn table(table: &Table) -> String {
         "stolen"
     );
     for row in &table.rows {
-        let values: Vec<&str> = row.factors.iter().map(|f| f.value.as_str()).collect();
+        let values: Vec<&str> = places.iter().map(|&place| row.factors[place].value.as_str()).collect();
         let us = &row.us;
         let figure = |value: f64| number((us.count > 0).then_some(value), 1);
         let figures: String =
@@ -99,6 +113,9 @@ pub fn table(table: &Table) -> String {
     }
     for d in &table.machine_differences {
         let _ = writeln!(out, "NOT THE SAME MACHINE: {} was {} and {}", d.fact, d.before, d.after);
+    }
+    if !same.is_empty() {
+        let _ = writeln!(out, "The same in all runs: {}", same.join(", "));
     }
     if let Some(text) = table.scaled.as_ref().and_then(|scaled| ROBOTS.scaled_text(&table.robot, scaled)) {
         let _ = writeln!(out, "{text}");

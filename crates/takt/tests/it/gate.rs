@@ -59,7 +59,7 @@ fn made_with(
             campaign: "nightly".to_owned(),
             factors: vec![Factor { name: "policy".to_owned(), value: "fifo:80".to_owned() }],
             repetition: number as u32,
-            place: None,
+            ..Experiment::default()
         },
         started_utc: format!("2026-11-{:02}T10:{:02}:00.000Z", 1 + number / 60, number % 60),
         finished_utc: Some("2026-11-30T10:00:00.000Z".to_owned()),
