@@ -5,7 +5,7 @@
 //! CPU such a domain, in one of several ways ([`Mode`]), each tried for real with a thread of our
 //! own; [`restore`] keeps on disk what was there before and brings it back, whatever ends the
 //! program; [`system`] is what both ask of the kernel. [`pin`] does all of it for the few threads
-//! of a robot.
+//! of a robot. [`rt_group`] is one reservation for all real-time threads of a robot together.
 
 pub mod enforce;
 mod mode;
@@ -14,6 +14,7 @@ pub mod pin;
 mod prepare;
 pub mod reclaim;
 pub mod restore;
+pub mod rt_group;
 pub mod system;
 
 pub use mode::{Mode, Refusal};
