@@ -6,8 +6,10 @@ use takt_stats::Verdict;
 use crate::collect::{Collection, Group, Run, Seal};
 use crate::digest::{Digest, digests};
 use crate::document::{Block, Document, Section};
+use crate::paper;
 use crate::pictures;
-use crate::supplement::{Context, Supplements};
+use crate::supplement::{Context, Shapes, Supplements};
+use crate::table::Table;
 use crate::tables::{self, spread};
 use crate::words::{Unit, clean, count, time};
 
@@ -34,14 +36,24 @@ pub fn build(collection: &Collection, supplements: &Supplements) -> Document {
             supplement: supplements.of(&group.robot),
         })
         .collect();
-    let mut sections = vec![introduction(collection, &contexts)];
+    let papers = paper::section::papers(collection, supplements);
+    let mut sections: Vec<Section> = papers
+        .iter()
+        .map(|(robot, paper)| {
+            let own: Vec<&Context<'_>> = contexts.iter().filter(|c| c.group.robot == *robot).collect();
+            paper::section::section(paper, collection, &own)
+        })
+        .collect();
+    sections.push(introduction(collection, &contexts));
     sections.extend(kernel::virtual_time(collection));
     let mut robots: Vec<&str> = Vec::new();
     for (number, context) in contexts.iter().enumerate() {
         // The first measure of a robot is its main one and gets every table and figure.
         let main = !robots.contains(&context.group.robot.as_str());
         robots.push(&context.group.robot);
-        sections.push(measure(context, number + 1, main));
+        // What a paper's section has shown in its shape is not shown again.
+        let in_paper = papers.iter().any(|(robot, _)| *robot == context.group.robot);
+        sections.push(measure(context, number + 1, main, in_paper));
     }
     let added = || supplements.within(collection);
     for (robot, supplement) in added() {
@@ -62,7 +74,7 @@ pub fn build(collection: &Collection, supplements: &Supplements) -> Document {
     sections.extend(kernel::kernel(collection));
     sections.push(conditions(collection));
     sections.push(provenance(collection));
-    Document { title: title(collection), sections }
+    Document { title: title(collection), sections, papers: papers.len() }
 }
 
 fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
@@ -71,7 +83,7 @@ fn section(id: &str, title: &str, blocks: Vec<Block>) -> Section {
     section
 }
 
-fn unit_of(digests: &[Digest]) -> Unit {
+pub(crate) fn unit_of(digests: &[Digest]) -> Unit {
     let medians = digests.iter().filter(|d| d.summary.count > 0).map(|d| d.summary.median);
     Unit::for_typical(spread(medians)[0])
 }
@@ -115,6 +127,10 @@ fn introduction(collection: &Collection, contexts: &[Context<'_>]) -> Section {
         } else {
             answer_all(&judged, &mut section);
         }
+    }
+    let scaled = paper::section::scaled(collection);
+    if !scaled.is_empty() {
+        section.add(Block::Warning(scaled));
     }
     let warnings = warnings(collection, contexts);
     if !warnings.is_empty() {
@@ -354,7 +370,7 @@ fn unplanned(collection: &Collection) -> Vec<&str> {
 }
 
 /// A measure: its tables and figures.
-fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
+fn measure(context: &Context<'_>, number: usize, main: bool, in_paper: bool) -> Section {
     let id = format!("m{number}");
     let title = if context.group.title.is_empty() { &context.group.name } else { &context.group.title };
     let mut section = Section::new(&id, title);
@@ -370,16 +386,37 @@ fn measure(context: &Context<'_>, number: usize, main: bool) -> Section {
     if main {
         figures.extend(pictures::series(context, &id));
         figures.extend(pictures::trends(context, &id));
-        let added = context.supplement.map_or_else(Vec::new, |supplement| supplement.tables(context));
-        added.into_iter().for_each(|table| section.add(Block::Table(table)));
-        tables::share_of_the_period(context).into_iter().for_each(|table| section.add(Block::Table(table)));
-        tables::effects(context).into_iter().for_each(|table| section.add(Block::Table(table)));
-        section.add(Block::Table(tables::conditions(context)));
     }
-    tables::low(context).into_iter().for_each(|table| section.add(Block::Table(table)));
+    let shapes = if in_paper { Vec::new() } else { shapes(context, main) };
+    shapes.into_iter().for_each(|table| section.add(Block::Table(table)));
     tables::extremes(context).into_iter().for_each(|table| section.add(Block::Table(table)));
     figures.into_iter().for_each(|figure| section.add(Block::Figure(Box::new(figure))));
     section
+}
+
+/// Tables in the shapes of the robot's own paper; a robot without one has those that no paper is
+/// alone with.
+fn shapes(context: &Context<'_>, main: bool) -> Vec<Table> {
+    let shapes = context.supplement.map_or(Shapes::default(), |supplement| supplement.shapes());
+    let has_paper = context.supplement.is_some_and(|supplement| !supplement.papers().is_empty());
+    let mut tables = Vec::new();
+    if main {
+        tables.extend(context.supplement.map_or_else(Vec::new, |supplement| supplement.tables(context)));
+        let has_jitter = context.supplement.is_some_and(|supplement| supplement.jitter().is_some());
+        if has_jitter || !has_paper {
+            tables.extend(tables::share_of_the_period(context));
+        }
+        if shapes.effects || !has_paper {
+            tables.extend(tables::effects(context));
+        }
+        if shapes.conditions {
+            tables.push(tables::conditions(context));
+        }
+    }
+    if shapes.low {
+        tables.extend(tables::low(context));
+    }
+    tables
 }
 
 fn conditions(collection: &Collection) -> Section {

@@ -10,6 +10,8 @@ use crate::words::clean;
 /// A piece of a section.
 #[derive(Clone, Debug)]
 pub enum Block {
+    /// A heading within a section.
+    Heading(String),
     Paragraph(String),
     List(Vec<String>),
     /// Something the reader must not miss: what is missing, damaged or not comparable.
@@ -45,6 +47,7 @@ impl Section {
     pub fn add(&mut self, block: Block) {
         let all = |items: Vec<String>| items.iter().map(|item| clean(item)).collect();
         self.blocks.push(match block {
+            Block::Heading(text) => Block::Heading(clean(&text)),
             Block::Paragraph(text) => Block::Paragraph(clean(&text)),
             Block::List(items) => Block::List(all(items)),
             Block::Warning(items) => Block::Warning(all(items)),
@@ -58,8 +61,11 @@ impl Section {
 #[derive(Clone, Debug)]
 pub struct Document {
     pub title: String,
-    /// Its sections; the first is the introduction.
+    /// Its sections: those of papers that the runs reproduce, then the introduction, then the
+    /// others.
     pub sections: Vec<Section>,
+    /// How many sections of papers there are.
+    pub papers: usize,
 }
 
 impl Document {

@@ -28,9 +28,11 @@ pub fn html(document: &Document) -> String {
             body {
                 header { h1 { (document.title) } }
                 main {
+                    // A paper's tables are long: the way to the others stands before them.
+                    @if document.papers > 0 { (contents(document, 0)) }
                     @for (index, section) in document.sections.iter().enumerate() {
                         (section_html(section))
-                        @if index == 0 { (contents(document)) }
+                        @if document.papers == 0 && index == 0 { (contents(document, 1)) }
                     }
                 }
             }
@@ -39,11 +41,11 @@ pub fn html(document: &Document) -> String {
     .into_string()
 }
 
-fn contents(document: &Document) -> Markup {
+fn contents(document: &Document, from: usize) -> Markup {
     html! {
         nav aria-label="Contents" {
             h2 { "Contents" }
-            ol { @for section in document.sections.iter().skip(1) {
+            ol { @for section in document.sections.iter().skip(from) {
                 li { a href={ "#" (section.id) } { (section.title) } }
             } }
         }
@@ -61,6 +63,7 @@ fn section_html(section: &Section) -> Markup {
 
 fn block_html(block: &Block) -> Markup {
     match block {
+        Block::Heading(text) => html! { h3 { (text) } },
         Block::Paragraph(text) => html! { p { (text) } },
         Block::List(items) => html! { ul { @for item in items { li { (item) } } } },
         Block::Warning(items) => {

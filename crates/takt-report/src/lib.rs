@@ -20,6 +20,7 @@ mod figure;
 pub mod figures;
 mod html;
 mod markdown;
+pub mod paper;
 mod phase;
 mod pictures;
 mod plan;
@@ -42,8 +43,14 @@ pub use figure::{HistoryPicture, HistoryPoint, history_picture};
 pub use figures::Figures;
 pub use html::html;
 pub use markdown::markdown;
-pub use supplement::{Context, Drawn, Moment, PublishedJitter, Supplement, Supplements};
+pub use supplement::{Context, Drawn, Moment, PublishedJitter, Shapes, Supplement, Supplements};
 pub use tables::spread;
+
+/// Tables in shapes that papers have, for any measure.
+pub mod shapes {
+    pub use crate::tables::{conditions, effects, low, low_of, share_of_the_period};
+}
+
 pub use terminal::text;
 pub use words::{Unit, clean, count, short, time};
 pub use write::{Written, write};

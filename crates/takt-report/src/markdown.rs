@@ -27,6 +27,7 @@ fn list(items: &[String], before: &str) -> String {
 
 fn block_markdown(block: &Block) -> String {
     match block {
+        Block::Heading(text) => format!("### {}\n\n", escape_markdown(text)),
         Block::Paragraph(text) => format!("{}\n\n", escape_markdown(text)),
         Block::List(items) => list(items, ""),
         Block::Warning(items) => list(items, "> "),

@@ -26,20 +26,22 @@ const CDFS: usize = 6;
 const SQUEEZED: f64 = 20.0;
 
 /// Everything about a figure but its picture.
-struct Words {
-    id: String,
-    title: String,
-    caption: String,
+pub(crate) struct Words {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) caption: String,
 }
 
-fn sources(context: &Context<'_>, runs: impl Iterator<Item = usize>) -> Vec<Source> {
+/// The runs as the origin of a figure.
+pub(crate) fn sources(context: &Context<'_>, runs: impl Iterator<Item = usize>) -> Vec<Source> {
     let mut runs: Vec<usize> = runs.collect();
     runs.sort_unstable();
     runs.dedup();
     runs.into_iter().map(|run| context.collection.runs[run].source()).collect()
 }
 
-fn figure(words: Words, sources: Vec<Source>, draw: impl FnOnce(About<'_>) -> Picture) -> Figure {
+/// A figure with what is drawn.
+pub(crate) fn figure(words: Words, sources: Vec<Source>, draw: impl FnOnce(About<'_>) -> Picture) -> Figure {
     let words = Words { title: clean(&words.title), caption: clean(&words.caption), ..words };
     let origin: Vec<String> = sources.iter().map(Source::line).collect();
     let about = About { alt: &words.title, source: &format!("Drawn from: {}", origin.join("; ")) };

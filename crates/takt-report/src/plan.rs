@@ -14,7 +14,15 @@ const FAILURES_FILE: &str = "failures.json";
 
 #[derive(Deserialize)]
 struct Stored {
+    #[serde(default)]
+    command: Option<String>,
     plan: Plan,
+}
+
+/// The command that began the campaign in `folder`.
+pub(crate) fn command(folder: &Path) -> Option<String> {
+    let stored: Stored = read_json(&folder.join(CAMPAIGN_FILE)).ok()?;
+    stored.command
 }
 
 #[derive(Deserialize)]

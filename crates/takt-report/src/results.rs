@@ -5,12 +5,16 @@
 //! for the whole run directory, so that whoever has the directory can hold it against the page. The
 //! page says nothing that is in no summary.
 
+mod papers;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use takt_rundir::{COMMAND_KEY, RUN_FILE, RunDir, SealState, find_runs, judged, read_json, write_json};
 use takt_stats::Verdict;
+
+pub use papers::{ShippedHeadline, ShippedPaper, keep_papers, read_papers};
 
 use crate::Error;
 use crate::table::{Cell, Table, escape_inline};
@@ -71,6 +75,19 @@ pub struct ShippedMachine {
     pub virtual_machine: Option<String>,
 }
 
+impl ShippedMachine {
+    fn of(machine: &takt_rundir::Machine) -> Self {
+        Self {
+            cpu: machine.cpu.clone(),
+            online_cpus: machine.online_cpus.clone(),
+            kernel: machine.kernel.clone(),
+            preemption: machine.preemption.clone(),
+            hypervisor: machine.hypervisor,
+            virtual_machine: machine.virtual_machine.as_ref().map(|machine| machine.machine.clone()),
+        }
+    }
+}
+
 /// A measure of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,18 +144,11 @@ pub fn sum_up(dir: &RunDir) -> Result<ShippedRun, Error> {
         p99_ns: figures.summary.p99,
         worst_ns: figures.summary.worst,
     });
-    let machine = &of.header.machine;
+    let machine = ShippedMachine::of(&of.header.machine);
     Ok(ShippedRun {
         command: command.to_owned(),
         seconds: of.figures.first().and_then(|figures| figures.seconds),
-        machine: ShippedMachine {
-            cpu: machine.cpu.clone(),
-            online_cpus: machine.online_cpus.clone(),
-            kernel: machine.kernel.clone(),
-            preemption: machine.preemption.clone(),
-            hypervisor: machine.hypervisor,
-            virtual_machine: machine.virtual_machine.as_ref().map(|machine| machine.machine.clone()),
-        },
+        machine,
         stolen: of.header.cpu.stolen,
         busy: of.header.cpu.busy,
         verdict: of.report.verdict,
@@ -186,10 +196,15 @@ pub fn keep(folder: &Path, paths: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>, E
 
 /// Robot, campaign and label in letters, digits and hyphens.
 fn file_name(run: &ShippedRun) -> String {
-    let text = format!("{} {} {}", run.robot, run.campaign, run.label).to_lowercase();
+    format!("{}.json", slug(&format!("{} {} {}", run.robot, run.campaign, run.label)))
+}
+
+/// Letters, digits and hyphens.
+fn slug(text: &str) -> String {
+    let text = text.to_lowercase();
     let words: Vec<&str> =
         text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    format!("{}.json", words.join("-"))
+    words.join("-")
 }
 
 /// Reads the summaries in `folder`, in the order of robots, campaigns and labels.
@@ -217,10 +232,16 @@ pub fn read(folder: &Path) -> Result<Vec<ShippedRun>, Error> {
 
 /// The page of results, Markdown.
 pub fn page(runs: &[ShippedRun]) -> String {
+    whole_page(runs, &[])
+}
+
+/// The same, with the papers' headlines before the runs.
+pub fn whole_page(runs: &[ShippedRun], papers: &[ShippedPaper]) -> String {
     let mut text = "<!-- Written by `takt report --results`; do not edit. CONTRIBUTING.md has the command. -->\n\n# Results\n\n".to_owned();
     text += "Runs of the program on a real machine, each with its command, time and machine. Verdicts and figures come from the run \
              directories alone; the hash is the SHA-256 of the directory's `hashes.json`, which lists all its files. A FAIL stays here like a PASS: \
              what a shared or busy machine does to a robot is a result, too.\n\n";
+    text += &papers::headlines(papers);
     let machines: BTreeSet<&ShippedMachine> = runs.iter().map(|run| &run.machine).collect();
     for machine in machines {
         let own: Vec<&ShippedRun> = runs.iter().filter(|run| run.machine == *machine).collect();

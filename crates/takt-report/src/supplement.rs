@@ -9,6 +9,7 @@ use crate::Error;
 use crate::collect::{Collection, Group};
 use crate::digest::Digest;
 use crate::document::Section;
+use crate::paper::Paper;
 use crate::table::{Cell, Table};
 use crate::words::{Unit, clean};
 
@@ -70,8 +71,29 @@ impl<'a> Context<'a> {
     }
 }
 
+/// Which tables in the shape of a paper a robot's measures have: its own paper's, and no other's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shapes {
+    /// Figures of the lowest 99 %, 99.9 %, … of the values ([`low`](crate::shapes::low)).
+    pub low: bool,
+    /// Conditions with Td_max, Td_mean and duration ([`conditions`](crate::shapes::conditions)).
+    pub conditions: bool,
+    /// Effects of factors with two values ([`effects`](crate::shapes::effects)).
+    pub effects: bool,
+}
+
 /// What a robot adds; each part may be left out.
 pub trait Supplement: Debug + Sync {
+    /// The papers whose experiments it reproduces.
+    fn papers(&self) -> &'static [Paper] {
+        &[]
+    }
+
+    /// Tables in the shape of its paper, in reports of runs that are no campaign of that paper.
+    fn shapes(&self) -> Shapes {
+        Shapes::default()
+    }
+
     /// Tables of the robot's main measure, before those that every main measure has.
     fn tables(&self, _context: &Context<'_>) -> Vec<Table> {
         Vec::new()
@@ -143,6 +165,11 @@ pub struct Supplements(Vec<(&'static str, &'static dyn Supplement)>);
 impl Supplements {
     pub(crate) fn of(&self, robot: &str) -> Option<&'static dyn Supplement> {
         self.0.iter().find(|(name, _)| *name == robot).map(|(_, supplement)| *supplement)
+    }
+
+    /// All papers of all robots.
+    pub fn papers(&self) -> impl Iterator<Item = &'static Paper> {
+        self.0.iter().flat_map(|(_, supplement)| supplement.papers())
     }
 
     /// Those whose robots have runs in the collection.

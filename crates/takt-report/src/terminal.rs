@@ -9,6 +9,9 @@ pub fn text(document: &Document) -> String {
         text += &format!("{}\n{}\n\n", section.title, "═".repeat(section.title.chars().count()));
         for block in section.blocks() {
             match block {
+                Block::Heading(heading) => {
+                    text += &format!("{heading}\n{}\n\n", "─".repeat(heading.chars().count()));
+                }
                 Block::Paragraph(paragraph) => text += &format!("{paragraph}\n\n"),
                 Block::List(items) | Block::Warning(items) => {
                     for item in items {

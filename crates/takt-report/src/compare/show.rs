@@ -28,7 +28,7 @@ pub fn document(comparison: &Comparison) -> Document {
         sections.push(section);
     }
     let letters: Vec<&str> = comparison.sides.iter().map(|s| s.letter.as_str()).collect();
-    Document { title: format!("Takt comparison: {}", letters.join(", ")), sections }
+    Document { title: format!("Takt comparison: {}", letters.join(", ")), sections, papers: 0 }
 }
 
 fn what(comparison: &Comparison) -> Section {

@@ -3,6 +3,7 @@
 
 mod canvas;
 mod cdf;
+mod groups;
 mod history;
 mod lines;
 mod panels;
@@ -12,6 +13,7 @@ mod scale;
 mod windows;
 
 pub use cdf::{CdfPanel, cdfs};
+pub use groups::{GroupPanel, Groups, Pair, PublishedBar, groups};
 pub use history::{HistoryPicture, HistoryPoint, history_picture};
 pub use lines::{Curves, Line, lines};
 pub(crate) use panels::COLUMNS;

@@ -13,7 +13,7 @@ pub use jitter::share_of_the_period;
 pub use latency::{latency, repetitions, verdicts};
 pub use losses::losses;
 pub use machine::{figures, figures_by_phase, gaps, interference, machine, runs, shortfalls};
-pub use paper::{conditions, effects, low};
+pub use paper::{conditions, effects, low, low_of};
 pub use tail::extremes;
 
 use takt_stats::quantile::Quantile;

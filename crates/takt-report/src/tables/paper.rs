@@ -25,8 +25,18 @@ type Pick = fn(&LowRow) -> f64;
 /// The 2009 paper's Figs. 7 and 8: figures of the lowest 99 %, 99.9 %, … of the values,
 /// configurations side by side; a table for each interference, the one without first.
 pub fn low(context: &Context<'_>) -> Vec<Table> {
+    low_tables(context, None)
+}
+
+/// Those of the configurations without interference, or of the others.
+pub fn low_of(context: &Context<'_>, idle: bool) -> Vec<Table> {
+    low_tables(context, Some(idle))
+}
+
+fn low_tables(context: &Context<'_>, wanted: Option<bool>) -> Vec<Table> {
     let parts = by_interference(context);
-    let tables = parts.iter().flat_map(|(what, digests)| {
+    let parts = parts.iter().filter(|(idle, ..)| wanted.is_none_or(|wanted| wanted == *idle));
+    let tables = parts.flat_map(|(_, what, digests)| {
         let chunks: Vec<&[&Digest]> = digests.chunks(SIDE_BY_SIDE).collect();
         let of = chunks.len();
         let table = |(number, chunk): (usize, &[&Digest])| {
@@ -44,7 +54,7 @@ pub fn low(context: &Context<'_>) -> Vec<Table> {
 
 /// Configurations by the values of the factors that are an interference, in words; those without it
 /// first. One part without words where no such factor varies.
-fn by_interference<'a>(context: &Context<'a>) -> Vec<(Option<String>, Vec<&'a Digest>)> {
+fn by_interference<'a>(context: &Context<'a>) -> Vec<(bool, Option<String>, Vec<&'a Digest>)> {
     let collection = context.collection;
     let interferences: Vec<&String> =
         collection.varying.iter().filter(|name| crate::collect::is_interference(name)).collect();
@@ -54,7 +64,9 @@ fn by_interference<'a>(context: &Context<'a>) -> Vec<(Option<String>, Vec<&'a Di
         let there = || factors.iter().filter(|factor| interferences.contains(&&factor.name));
         let words: Vec<String> =
             there().map(|factor| crate::words::clean(&format!("{} {}", factor.name, factor.value))).collect();
-        let idle = there().all(|factor| crate::collect::is_idle(&factor.value));
+        // An interference that is the same in all runs is one all the same.
+        let all = factors.iter().filter(|factor| crate::collect::is_interference(&factor.name));
+        let idle = all.into_iter().all(|factor| crate::collect::is_idle(&factor.value));
         let what = (!words.is_empty()).then(|| words.join(", "));
         match parts.iter_mut().find(|(_, known, _)| *known == what) {
             Some((.., digests)) => digests.push(digest),
@@ -62,7 +74,7 @@ fn by_interference<'a>(context: &Context<'a>) -> Vec<(Option<String>, Vec<&'a Di
         }
     }
     parts.sort_by_key(|(idle, ..)| !idle);
-    parts.into_iter().map(|(_, what, digests)| (what, digests)).collect()
+    parts
 }
 
 /// A configuration's name beside others under the same interference: the values of its other

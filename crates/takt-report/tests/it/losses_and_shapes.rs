@@ -7,7 +7,7 @@ use crate::common;
 use common::{header, run};
 use takt_report::document::{Block, Document};
 use takt_report::table::{Cell, Table};
-use takt_report::{PublishedJitter, Supplement, Supplements};
+use takt_report::{PublishedJitter, Shapes, Supplement, Supplements};
 use takt_rundir::{Loss, Measure};
 use takt_stats::Verdict;
 
@@ -22,6 +22,21 @@ fn row<'a>(table: &'a Table, words: &[&str]) -> &'a [Cell] {
 
 fn build(root: &std::path::Path) -> Document {
     common::build(&takt_report::collect(&[root]).unwrap())
+}
+
+/// A robot whose paper has Low tables.
+#[derive(Debug)]
+struct Low;
+
+impl Supplement for Low {
+    fn shapes(&self) -> Shapes {
+        Shapes { low: true, ..Shapes::default() }
+    }
+}
+
+fn build_with_low(root: &std::path::Path) -> Document {
+    let low = ["humanoid", "uav"].map(|robot| (robot, &Low as &'static dyn Supplement));
+    takt_report::build(&takt_report::collect(&[root]).unwrap(), &Supplements::from_iter(low))
 }
 
 #[test]
@@ -43,7 +58,7 @@ fn nine_tunings_stand_side_by_side_idle_and_loaded_as_two_tables() {
             run(&root.path().join(format!("{cell:04}")), &header, (0..1000).map(|i| base + i));
         }
     }
-    let document = build(root.path());
+    let document = build_with_low(root.path());
     let low = tables(&document, "lowest shares");
     assert_eq!(low.len(), 2, "{:?}", low.iter().map(|t| t.title()).collect::<Vec<_>>());
     assert!(low[0].title().contains("stress off") && low[1].title().contains("stress humanoid"));
@@ -81,7 +96,7 @@ fn a_table_in_which_nothing_was_measured_says_why() {
         }
         run(&root.path().join(format!("{cell:04}")), &header, 1000..if loaded { 1000 } else { 2000 });
     }
-    let document = build(root.path());
+    let document = build_with_low(root.path());
     let low = tables(&document, "lowest shares");
     assert_eq!(low.len(), 2);
     let [row] = low[1].rows() else { panic!("{:?}", low[1].rows()) };
@@ -99,7 +114,7 @@ fn without_an_interference_there_is_one_table_with_whole_names() {
         let header = header(&[("policy", policy), ("stress", "off")], 1);
         run(&root.path().join(format!("{cell:04}")), &header, 1000..2000);
     }
-    let document = build(root.path());
+    let document = build_with_low(root.path());
     let low = tables(&document, "lowest shares");
     assert_eq!(low.len(), 1);
     let heads: Vec<&str> = low[0].columns().iter().map(|column| column.title.as_str()).collect();
