@@ -49,6 +49,12 @@ pub enum CellError {
         waited_s: u64,
         found: String,
     },
+    /// A strict run asked for one reservation for all of its threads.
+    #[error(
+        "tasks.group: no reservation for all SCHED_RR threads together: {reason}. Leave tasks.group out, or run with tasks.strict = \
+         false, whose verdict says that it is missing"
+    )]
+    NoGroup { reason: String },
     /// The robot could not be reached or simulated.
     #[error("robot: {0}")]
     Robot(#[from] takt_link_rtde::RtdeError),

@@ -41,11 +41,6 @@ impl PolicyMix {
             Self::RrRr => "RR+RR",
         }
     }
-
-    /// Whether the main threads run under SCHED_DEADLINE.
-    pub(crate) const fn main_is_deadline(self) -> bool {
-        matches!(self, Self::DlCfs | Self::DlRr)
-    }
 }
 
 impl fmt::Display for PolicyMix {
@@ -164,6 +159,35 @@ pub enum AcquiredBy {
     InTask,
 }
 
+/// What the SCHED_RR threads of the cell may use together, of each CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupBudget {
+    /// Run time in each period, milliseconds.
+    pub runtime_ms: f64,
+    /// Period, milliseconds.
+    pub period_ms: f64,
+}
+
+impl GroupBudget {
+    /// Run time and period in the kernel's unit.
+    pub(crate) fn us(&self) -> [u64; 2] {
+        [self.runtime_ms, self.period_ms].map(|ms| (ms * 1e3).round().clamp(0.0, 1e9) as u64)
+    }
+
+    fn validate(&self) -> Result<(), SettingError> {
+        let Self { runtime_ms, period_ms } = *self;
+        // The kernel takes periods from 1 ms and refuses a budget beyond its period.
+        if 0.1 <= runtime_ms && runtime_ms <= period_ms && (1.0..=10_000.0).contains(&period_ms) {
+            return Ok(());
+        }
+        Err(SettingError::conflict(
+            format!("tasks.group: runtime_ms = {runtime_ms}, period_ms = {period_ms}"),
+            "accepted are 0.1 <= runtime_ms <= period_ms, and 1 <= period_ms <= 10000",
+        ))
+    }
+}
+
 /// `[tasks]`: timing, policies and placement of the cell's threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -181,7 +205,7 @@ pub struct TaskSet {
     pub perception: TaskTiming,
     /// Lets SCHED_DEADLINE tasks use what other reservations leave unused (SCHED_FLAG_RECLAIM).
     /// `true`: without it a frame that needs a little more than its runtime waits for the next
-    /// period, which is a missed deadline.
+    /// period, which is a missed deadline. The paper does without.
     pub reclaim: bool,
     /// Priority of SCHED_RR threads. 50 (section V.B). The detector service runs one below, so that
     /// a camera driver never queues behind a whole inference.
@@ -189,22 +213,35 @@ pub struct TaskSet {
     /// Nice value of SCHED_OTHER main threads. 0.
     pub nice: i32,
     /// CPUs of the SSM task; all CPUs when absent. The kernel refuses SCHED_DEADLINE on a subset of
-    /// its root domain, so a placement goes with RR+RR and CFS+CFS only. The paper does not pin.
+    /// its root domain: such a reservation is placed in one of several ways
+    /// ([`takt_reserve::pin`]), else the thread runs unpinned, and the run says which. The paper
+    /// does not pin.
     pub ssm_cpus: Option<CpuSet>,
-    /// CPUs of the perception tasks; all when absent.
+    /// CPUs of the perception tasks; all when absent. As `ssm_cpus`.
     pub perception_cpus: Option<CpuSet>,
+    /// One reservation for all SCHED_RR threads of the cell together, whatever libraries spawn: a
+    /// control group with a share of each CPU (RT group scheduling). Absent: each thread alone. A
+    /// kernel without it has the run labelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupBudget>,
     /// How the SSM loop waits for its release. `kernel`: at 500 Hz on two CPUs spinning would cost
     /// perception more than the microseconds gain.
     pub ssm_sleep: SsmSleep,
     /// Margin of `ssm_sleep = "spin"`, microseconds: how long before the release the kernel's sleep
     /// ends and spinning begins. 50: covers the usual wake-up of an idle CPU.
     pub spin_margin_us: f64,
-    /// Locks all memory and prefaults stacks. `true`.
+    /// Locks all memory, prefaults stacks, and has malloc keep what is freed. `true`. The paper
+    /// does without, as without the two below.
     pub lock_memory: bool,
     /// Holds `/dev/cpu_dma_latency` at 0 so that no CPU enters a deep idle state. `true`.
     pub hold_cpu_awake: bool,
-    /// Timer slack of critical SCHED_OTHER threads, nanoseconds. 1, the least the kernel takes.
+    /// Timer slack of critical SCHED_OTHER threads, nanoseconds. 1, the least the kernel takes; 0
+    /// leaves them what the kernel gives every thread, 50,000.
     pub timer_slack_ns: u64,
+    /// Runs the paper's visualisation tasks τ_v_i as load: a SCHED_OTHER thread for each camera
+    /// that draws what was found into every frame. `false`: the page or the terminal show the cell
+    /// to whoever looks.
+    pub visualisation: bool,
     /// Refuses to run when the kernel grants less than asked. `false`: the run is labelled instead.
     pub strict: bool,
     /// Deadline of the critical path, frame arrival to end of the first SSM job on it,
@@ -224,11 +261,13 @@ impl Default for TaskSet {
             nice: 0,
             ssm_cpus: None,
             perception_cpus: None,
+            group: None,
             ssm_sleep: SsmSleep::Kernel,
             spin_margin_us: 50.0,
             lock_memory: true,
             hold_cpu_awake: true,
             timer_slack_ns: 1,
+            visualisation: false,
             strict: false,
             reaction_deadline_ms: 37.3,
         }
@@ -290,14 +329,7 @@ impl TaskSet {
             let key = "tasks.reaction_deadline_ms";
             return Err(SettingError::value(key, self.reaction_deadline_ms, "accepted are numbers above 0"));
         }
-        if self.policy.main_is_deadline() && (self.ssm_cpus.is_some() || self.perception_cpus.is_some()) {
-            return Err(SettingError::conflict(
-                format!("tasks.policy = \"{}\" with tasks.ssm_cpus or tasks.perception_cpus", self.policy),
-                "the kernel refuses SCHED_DEADLINE for a thread that may not run on all CPUs of its root domain; leave the \
-                 CPUs out, or use RR+RR",
-            ));
-        }
-        Ok(())
+        self.group.as_ref().map_or(Ok(()), GroupBudget::validate)
     }
 }
 
@@ -333,9 +365,17 @@ mod tests {
     fn refuses_what_the_kernel_would() {
         let late = TaskTiming { period_ms: 2.0, deadline_ms: 3.0, runtime_ms: 1.0 };
         assert!(TaskSet { ssm: late, ..TaskSet::default() }.validate().is_err());
-        let pinned = TaskSet { ssm_cpus: CpuSet::single(0).ok(), ..TaskSet::default() };
-        assert!(pinned.validate().expect_err("refused").to_string().contains("root domain"));
-        assert!(TaskSet { policy: PolicyMix::RrRr, ..pinned }.validate().is_ok());
+        let group = |runtime_ms, period_ms| TaskSet {
+            group: Some(GroupBudget { runtime_ms, period_ms }),
+            ..TaskSet::default()
+        };
+        for (runtime_ms, period_ms) in
+            [(0.0, 10.0), (11.0, 10.0), (1.0, 0.5), (f64::NAN, 10.0), (1.0, f64::INFINITY)]
+        {
+            let error = group(runtime_ms, period_ms).validate().expect_err("refused").to_string();
+            assert!(error.contains("tasks.group"), "{error}");
+        }
+        assert!(group(9.0, 10.0).validate().is_ok());
         assert!(TaskSet { rr_priority: 0, ..TaskSet::default() }.validate().is_err());
     }
 }

@@ -257,6 +257,7 @@ impl Bench {
             losses: Default::default(),
             link_losses: 0,
             detector_runs: 0,
+            visualised: None,
             scaled: None,
             worker: None,
         };

@@ -44,7 +44,7 @@ pub struct ThreadSettings {
 /// What is asked for the whole process of a robot, before its first thread starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessSettings {
-    /// Locks all memory.
+    /// Locks all memory and keeps the heap ([`memory::keep_heap`]).
     pub lock_memory: bool,
     /// Keeps all CPUs out of idle states.
     pub hold_cpu_awake: bool,
@@ -53,9 +53,9 @@ pub struct ProcessSettings {
 }
 
 impl ProcessSettings {
-    /// Applies everything and keeps the heap ([`memory::keep_heap`]). What is returned holds the
-    /// CPUs awake for as long as it lives. Warnings name the settings as the configurations of
-    /// robots do: `tasks.lock_memory`.
+    /// Applies what is asked for and nothing else. What is returned holds the CPUs awake for as
+    /// long as it lives. Warnings name the settings as the configurations of robots do:
+    /// `tasks.lock_memory`.
     ///
     /// # Errors
     /// The first refusal, where `strict` is set.
@@ -67,11 +67,11 @@ impl ProcessSettings {
             warnings.push(format!("{what}: {error}"));
             Ok(())
         };
-        memory::keep_heap();
-        if self.lock_memory
-            && let Err(error) = MemoryLock::All.apply()
-        {
-            refuse("tasks.lock_memory", error)?;
+        if self.lock_memory {
+            memory::keep_heap();
+            if let Err(error) = MemoryLock::All.apply() {
+                refuse("tasks.lock_memory", error)?;
+            }
         }
         if !self.hold_cpu_awake {
             return Ok(None);

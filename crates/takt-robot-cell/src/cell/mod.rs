@@ -1,9 +1,10 @@
 //! Starts the cell's threads, connects them, and ends them in an order that loses nothing.
 
 mod judging;
+mod place;
 mod prepare;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -16,12 +17,14 @@ use takt_link_rtde::kinematics::Arm;
 use takt_link_rtde::sim::{SimConfig, Simulator};
 use takt_perception::process::{Program, Record, Supervisor, WorkerFacts};
 use takt_perception::{Detections, DetectorService, FrameWatch, Overlay};
+use takt_reserve::rt_group::RtGroup;
 use takt_rt::census::{CensusKeeper, CensusReport};
 use takt_rt::clock::monotonic_ns;
 use takt_rt::exchange::{self, Reader};
 use takt_rt::latency::DmaLatency;
 use takt_rt::periodic::{Calibration, Margin, Periodic, SleepStrategy, calibrate_margin};
 use takt_rt::ring::{Consumer, ring};
+use takt_rt::settings::ThreadSettings;
 use takt_rt::thread::{self, ThreadReport};
 
 use crate::arm::ArmShape;
@@ -31,8 +34,11 @@ use crate::guard::{Alarm, DashboardStop, DashboardStopper, SsmFacts};
 use crate::records::{FrameRecord, SsmJob};
 use crate::ssm::{Monitor, ProtectiveTerm, ReactionTime, terms};
 use crate::tasks::{Role, SsmSleep};
-use crate::threads::{Judging, PerceptionPorts, PerceptionTask, SsmPorts, SsmTask};
+use crate::threads::{
+    Judging, PerceptionPorts, PerceptionTask, SsmPorts, SsmTask, VisualisationPorts, VisualisationTask,
+};
 use judging::{Prepared, prepare_judging};
+pub use place::{Grouped, Placed};
 use prepare::{open_feeds, prepare_machine, prepare_shape, settings, simulate};
 
 /// Records that a starving collector may fall behind: a minute of SSM jobs at 500 Hz and more.
@@ -110,6 +116,12 @@ pub struct Cell {
     supervisor: Option<Supervisor>,
     threads: Vec<thread::Handle>,
     perception_count: usize,
+    /// The paper's visualisation tasks, and how many frames they have drawn.
+    visualisation: Vec<thread::Handle>,
+    drawn: Arc<AtomicU64>,
+    stop_visualisation: Arc<AtomicBool>,
+    placed: Option<Placed>,
+    group: Option<RtGroup>,
     reports: Vec<ThreadReport>,
     warnings: Vec<String>,
     census: Option<CensusKeeper>,
@@ -138,6 +150,7 @@ impl Drop for Cell {
         // process may end next, so the task that commands the robot is waited for.
         self.ending.store(true, Ordering::Release);
         self.stop_perception.store(true, Ordering::Release);
+        self.stop_visualisation.store(true, Ordering::Release);
         self.stop_ssm.store(true, Ordering::Release);
         let until = Instant::now() + LAST_STOP_PATIENCE;
         while self.threads.iter().any(|t| t.name() == SSM && !t.is_finished()) && Instant::now() < until {
@@ -162,6 +175,7 @@ impl Cell {
         config.validate()?;
         let mut warnings = Vec::new();
         let awake = prepare_machine(config, &mut warnings)?;
+        let group = Self::make_group(&config.tasks, &mut warnings)?;
         let mut rtde = config.robot.rtde.clone();
         let mut dashboard_port = config.robot.dashboard_port;
         let simulated = config.robot.simulator.as_ref();
@@ -194,6 +208,11 @@ impl Cell {
             supervisor,
             threads: Vec::new(),
             perception_count: 0,
+            visualisation: Vec::new(),
+            drawn: Arc::default(),
+            stop_visualisation: Arc::default(),
+            placed: None,
+            group,
             reports: Vec::new(),
             warnings,
             census: Some(census),
@@ -238,6 +257,8 @@ impl Cell {
             without_watchdog: Arc::clone(&cell.without_watchdog),
         };
         cell.start_ssm(ports)?;
+        cell.place_reservations()?;
+        cell.fill_group();
         cell.records = Some(Records { jobs, frames: wired.frames, worker: worker_records });
         cell.ports = Some(ViewPorts { cameras: wired.views, robot: view_robot });
         if let Some(mission) = &config.robot.mission {
@@ -266,16 +287,18 @@ impl Cell {
         for (index, ((judging, acquisition), readers)) in cameras_in.enumerate() {
             let mut readers = readers.into_iter();
             let mut frames = || readers.next().ok_or(CellError::NoReader("frames"));
-            let (detections, results) = exchange::latest(2, Detections::default);
+            let visualised = self.config.tasks.visualisation;
+            let (detections, results) = exchange::latest(2 + usize::from(visualised), Detections::default);
             let mut results = results.into_iter();
             let mut result = || results.next().ok_or(CellError::NoReader("detections"));
             let intrinsics = self.feeds[index].intrinsics();
-            let (overlays, overlay_reader) = if masks {
-                let (writer, readers) =
-                    exchange::latest(1, || Overlay::new(intrinsics.width, intrinsics.height));
-                (Some(writer), readers.into_iter().next())
+            // In the paper the masks are what perception gives, and what is drawn.
+            let (overlays, mut overlay_readers) = if masks || visualised {
+                let new = || Overlay::new(intrinsics.width, intrinsics.height);
+                let (writer, readers) = exchange::latest(2, new);
+                (Some(writer), readers.into_iter())
             } else {
-                (None, None)
+                (None, Vec::new().into_iter())
             };
             let (records_in, records) = ring(RING_CAPACITY);
             let alive = Arc::new(AtomicBool::new(true));
@@ -292,9 +315,22 @@ impl Cell {
             };
             let watch = FrameWatch::new(&self.config.perception.health);
             let task = PerceptionTask::new(judging, cameras[index].mount, self.arm.clone(), watch, ports);
-            let handle = thread::spawn(&format!("perception-{index}"), &settings, move || task.run())?;
-            self.keep(handle);
+            let begun_with = place::before_placing(&settings);
+            let handle = thread::spawn(&format!("perception-{index}"), &begun_with, move || task.run())?;
+            self.keep(handle, settings.clone());
             self.perception_count += 1;
+            let overlay_reader = overlay_readers.next().filter(|_| masks);
+            if visualised {
+                let ports = VisualisationPorts {
+                    frames: frames()?,
+                    signal: self.feeds[index].signal(),
+                    detections: result()?,
+                    overlays: overlay_readers.next(),
+                    drawn: Arc::clone(&self.drawn),
+                    stop: Arc::clone(&self.stop_visualisation),
+                };
+                self.visualisation.push(self.start_visualisation(index, ports)?);
+            }
             wired.detections.push(result()?);
             wired.alive.push(alive);
             wired.frames.push(records);
@@ -328,7 +364,8 @@ impl Cell {
         let stop = Arc::clone(&self.stop_ssm);
         let disobeyed = Arc::clone(&self.disobeyed);
         let jobs_to_stand = jobs_to_stand(config);
-        let handle = thread::spawn(SSM, &settings(config, Role::Ssm), move || {
+        let asked = settings(config, Role::Ssm);
+        let handle = thread::spawn(SSM, &place::before_placing(&asked), move || {
             let sleep = match sleep {
                 SsmSleep::Kernel => SleepStrategy::Kernel,
                 SsmSleep::Spin => SleepStrategy::Spin { margin },
@@ -351,8 +388,20 @@ impl Cell {
             }
             disobeyed.store(true, Ordering::Release);
         })?;
-        self.keep(handle);
+        self.keep(handle, asked);
         Ok(())
+    }
+
+    /// τ_v_i: the paper's user interface of one camera, as load.
+    fn start_visualisation(
+        &self,
+        index: usize,
+        ports: VisualisationPorts,
+    ) -> Result<thread::Handle, CellError> {
+        let ssm = &self.config.ssm;
+        let task = VisualisationTask::new(ports, ssm.stop_below_m, ssm.reduce_below_m);
+        let why = "visualisation, best effort in every scheduler configuration";
+        Ok(thread::spawn_exempt(&format!("visualise-{index}"), why, move || task.run())?)
     }
 
     /// Waits for the program on the robot to prove its watchdog. Strict runs do not start without;
@@ -405,8 +454,11 @@ impl Cell {
         })
     }
 
-    fn keep(&mut self, handle: thread::Handle) {
-        self.reports.push(handle.report());
+    /// Keeps a thread that was started for settings that it may get from outside later.
+    fn keep(&mut self, handle: thread::Handle, asked: ThreadSettings) {
+        let mut report = handle.report();
+        report.granted.requested = asked;
+        self.reports.push(report);
         self.threads.push(handle);
     }
 
@@ -492,6 +544,11 @@ impl Cell {
         self.detector.as_ref().map_or(0, DetectorService::runs)
     }
 
+    /// Frames that the visualisation tasks have drawn so far, and how many tasks there are.
+    pub fn visualised(&self) -> (u64, usize) {
+        (self.drawn.load(Ordering::Relaxed), self.visualisation.len())
+    }
+
     /// The camera drivers.
     pub fn feeds(&self) -> &[CameraFeed] {
         &self.feeds
@@ -531,6 +588,7 @@ impl Cell {
         self.ending.store(true, Ordering::Release);
         self.feeds.iter_mut().for_each(CameraFeed::stop);
         self.stop_perception.store(true, Ordering::Release);
+        self.stop_visualisation.store(true, Ordering::Release);
         let until = Instant::now() + patience;
         let perceptions = &self.threads[..self.perception_count];
         while perceptions.iter().any(|t| !t.is_finished()) && Instant::now() < until {
@@ -539,6 +597,11 @@ impl Cell {
         // A few periods more: the first job that processes the last frame, and its acknowledgement.
         std::thread::sleep(self.config.tasks.ssm.period() * 10);
         self.stop_ssm.store(true, Ordering::Release);
+        for handle in self.visualisation.drain(..) {
+            if let Err(error) = handle.join() {
+                problems.push(error.to_string());
+            }
+        }
         // Nobody asks it any more.
         self.supervisor = None;
         // The inference library must not be in use when the process ends.

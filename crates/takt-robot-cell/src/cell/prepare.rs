@@ -38,10 +38,10 @@ pub(super) fn settings(config: &CellConfig, role: Role) -> ThreadSettings {
             Role::Perception => tasks.perception_cpus,
             Role::Subthread | Role::BestEffort => None,
         },
-        timer_slack_ns: Some(tasks.timer_slack_ns),
+        timer_slack_ns: Some(tasks.timer_slack_ns).filter(|&slack_ns| slack_ns > 0),
         // Locked once, by `lock_memory`, before any thread starts.
         lock_memory: MemoryLock::Off,
-        prefault_stack_bytes: PREFAULT_STACK_BYTES,
+        prefault_stack_bytes: if tasks.lock_memory { PREFAULT_STACK_BYTES } else { 0 },
         strict: tasks.strict,
     }
 }
@@ -109,11 +109,13 @@ pub(super) fn open_feeds(
             ..FeedOptions::default()
         };
         let around = surroundings(config, camera, histories)?;
+        // Perception, a view, the visualisation task.
+        let readers = 2 + usize::from(config.tasks.visualisation);
         let (number, source) = (index as u32, &camera.source);
         let started = match config.tasks.acquisition {
-            AcquiredBy::DriverThread => CameraFeed::start(number, source, around, 2, options)
+            AcquiredBy::DriverThread => CameraFeed::start(number, source, around, readers, options)
                 .map(|(feed, readers)| (feed, None, readers)),
-            AcquiredBy::InTask => CameraFeed::in_task(number, source, around, 2, options)
+            AcquiredBy::InTask => CameraFeed::in_task(number, source, around, readers, options)
                 .map(|(feed, acquisition, readers)| (feed, Some(acquisition), readers)),
         };
         let (feed, acquisition, readers) = started

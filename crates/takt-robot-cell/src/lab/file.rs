@@ -3,7 +3,7 @@
 
 #![deny(missing_docs)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use takt_lab::{ConfigError, Envelope, LabError};
@@ -41,6 +41,32 @@ const GONE: [(&[&str], &str); 2] = [
     ),
 ];
 
+/// Camera mode of the paper's Table II.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CameraMode {
+    /// Recorded or rendered pictures.
+    Virtual,
+    /// Cameras on a cable.
+    Physical,
+}
+
+impl CameraMode {
+    /// The word of configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Virtual => "virtual",
+            Self::Physical => "physical",
+        }
+    }
+}
+
+/// What is read of a file of cameras; its other keys are that cell's.
+#[derive(Deserialize)]
+struct CamerasOf {
+    cameras: Vec<CellCamera>,
+}
+
 /// A configuration file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,6 +74,14 @@ pub struct CellFile {
     /// Name and claims.
     #[serde(flatten, skip_deserializing)]
     pub envelope: Envelope,
+    /// Which kind the cameras are of, so that nobody takes one for the other (SentryRT-1, Table
+    /// II): a run whose cameras are of another kind does not start. Absent: nothing is said of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub camera_mode: Option<CameraMode>,
+    /// A file with `[[cameras]]` of one's own, such as a live cell's: what `camera_mode =
+    /// "physical"` takes in place of the configured ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub physical_cameras: Option<PathBuf>,
     /// The cameras.
     pub cameras: Vec<CellCamera>,
     /// Perception.
@@ -121,6 +155,7 @@ impl CellFile {
                 None => LabError::file(name)(error),
             }
         })?;
+        file.take_physical_cameras(folder)?;
         for camera in &mut file.cameras {
             if let Some(background) = &mut camera.sensor.background {
                 *background = folder.join(&*background);
@@ -145,6 +180,53 @@ impl CellFile {
         }
         file.validate().map_err(ConfigError::robot).map_err(LabError::file(name))?;
         Ok(file)
+    }
+
+    /// Takes the cameras of `physical_cameras` where `camera_mode` asks for them: as many as are
+    /// left where the machine cannot carry all, and at that rate.
+    fn take_physical_cameras(&mut self, folder: &Path) -> Result<(), LabError> {
+        let Some(path) = &mut self.physical_cameras else { return Ok(()) };
+        *path = folder.join(&*path);
+        if self.camera_mode != Some(CameraMode::Physical) {
+            return Ok(());
+        }
+        let text = takt_files::read_to_string(path, takt_files::CONFIGURATION_BYTES)
+            .map_err(LabError::io(&*path))?;
+        let CamerasOf { cameras } = toml::from_str(&text).map_err(|error| {
+            let error = format!("{}: {}", path.display(), error.to_string().trim_end());
+            LabError::Config(takt_files::shortened(&error))
+        })?;
+        self.cameras = cameras;
+        // They are part of this configuration now.
+        self.physical_cameras = None;
+        if let Some(scaled) = self.scaled.clone() {
+            super::scale::apply_cameras(self, &scaled);
+        }
+        Ok(())
+    }
+
+    /// Refuses cameras that are of another kind than `camera_mode` says.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] names the camera and what to do.
+    pub fn check_camera_mode(&self) -> Result<(), LabError> {
+        let Some(mode) = self.camera_mode else { return Ok(()) };
+        let is_physical = |camera: &&CellCamera| matches!(camera.source, CameraConfig::Realsense(_));
+        let other = self.cameras.iter().find(|camera| is_physical(camera) != (mode == CameraMode::Physical));
+        let Some(camera) = other else { return Ok(()) };
+        let (is, fix) = match mode {
+            CameraMode::Physical => (
+                "recorded or rendered",
+                "name a file with your cameras, such as robots/live.toml with your serial numbers: physical_cameras = \
+                 \"FILE\" (`takt campaign run … --set physical_cameras=FILE`)",
+            ),
+            CameraMode::Virtual => ("on a cable", "set camera_mode = \"physical\", or leave the key out"),
+        };
+        Err(LabError::Config(format!(
+            "camera_mode = \"{}\": camera \"{}\" is {is}; {fix}",
+            mode.name(),
+            camera.name
+        )))
     }
 
     /// Refuses what cannot be run.

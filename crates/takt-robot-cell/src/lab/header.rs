@@ -101,6 +101,9 @@ pub(super) fn fill_header(header: &mut RunHeader, summary: &CellSummary, facts: 
         header.figures.insert("scaled_cameras".to_owned(), f64::from(scaled.cameras));
         header.figures.insert("scaled_rate_fps".to_owned(), scaled.rate_fps);
     }
+    if let Some(drawn) = summary.frames_visualised {
+        header.figures.insert("frames_visualised".to_owned(), drawn as f64);
+    }
     if let Some(worker) = &summary.worker {
         header.figures.extend(worker_figures(worker));
     }

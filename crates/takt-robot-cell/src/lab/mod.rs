@@ -13,6 +13,7 @@ pub mod gpu_check;
 mod header;
 mod inspect;
 mod losses;
+mod paper;
 mod questions;
 pub mod record;
 mod report;
@@ -33,7 +34,7 @@ pub fn perception_worker() -> std::process::ExitCode {
     takt_perception::process::worker::run(&takt_perception::process::judges)
 }
 
-pub use file::{CellFile, DEMO, SENTRYRT1};
+pub use file::{CameraMode, CellFile, DEMO, SENTRYRT1};
 pub use losses::CellLosses;
 pub use run::KIND;
 pub use summary::CellSummary;

@@ -15,6 +15,10 @@ use super::rows::REACTION;
 pub(super) struct Paper;
 
 impl Supplement for Paper {
+    fn papers(&self) -> &'static [takt_report::paper::Paper] {
+        &super::paper::PAPERS
+    }
+
     fn remark(&self, group: &Group, figure: Drawn) -> Option<&'static str> {
         (group.name == REACTION).then_some(match figure {
             Drawn::Bars => "SentryRT-1, Fig. 3, has the same bars.",

@@ -65,7 +65,14 @@ pub static KIND: Kind = Kind {
         ("sentryrt1-gpu", include_str!("../../../../campaigns/sentryrt1-gpu.toml")),
         ("sentryrt1-kernels", include_str!("../../../../campaigns/sentryrt1-kernels.toml")),
     ],
-    factors: &[("policy", "tasks.policy")],
+    factors: &[
+        ("policy", "tasks.policy"),
+        ("timer_slack", "tasks.timer_slack_ns"),
+        ("idle", "tasks.hold_cpu_awake"),
+        ("lock_memory", "tasks.lock_memory"),
+        ("reclaim", "tasks.reclaim"),
+        ("visualisation", "tasks.visualisation"),
+    ],
     has_views: true,
     tasks: &[&SSM_TASK, &PERCEPTION_TASK],
     questions: Some(super::questions::answers),
@@ -237,8 +244,10 @@ impl Working {
         options: &RunOptions,
         observe: Observe<'_>,
     ) -> Result<Self, LabError> {
-        if let Some(scaled) = &file.scaled {
-            observe(Event::Preparing { what: &scaled.text() });
+        file.check_camera_mode()?;
+        session.header.scaled = file.scaled.as_ref().map(scale::Scaled::text);
+        if let Some(scaled) = &session.header.scaled {
+            observe(Event::Preparing { what: scaled });
         }
         let mut cell = Cell::start(
             &file.cell(),
@@ -270,6 +279,7 @@ impl Working {
             losses: file.losses,
             link_losses: 0,
             detector_runs: 0,
+            visualised: (cell.visualised().1 > 0).then_some(0),
             worker: cell.worker().as_ref().map(WorkerFactsShort::from),
         };
         let records = cell.take_records().ok_or(LabError::Internal("records"))?;
@@ -347,7 +357,14 @@ impl Running for Working {
             session.note("perception_process", &worker)?;
         }
         session.note("spin_margin", &cell.spin_margin())?;
+        cell.fill_group();
         session.note("threads", &cell.threads())?;
+        if let Some(placed) = cell.placed() {
+            session.note("placed", placed)?;
+        }
+        if let Some(group) = cell.grouped() {
+            session.note("group", &group)?;
+        }
         match cell.census() {
             Ok(census) => session.note("census", &census)?,
             // Without descriptors nobody is counted; what was measured is judged all the same.
@@ -362,7 +379,16 @@ impl Running for Working {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec![format!("Inference: {}", self.cell.engine())]
+        let placed = self.cell.placed().map(|placed| placed.description.clone());
+        let group = self.cell.grouped().map(|group| {
+            let (runtime_us, period_us) = (group.runtime_us, group.period_us);
+            format!(
+                "one reservation for {} threads: {runtime_us} of {period_us} us of each CPU",
+                group.threads.len()
+            )
+        });
+        let inference = format!("Inference: {}", self.cell.engine());
+        std::iter::once(inference).chain(placed).chain(group).collect()
     }
 
     fn url(&self) -> Option<String> {
@@ -383,6 +409,7 @@ impl Running for Working {
 
     fn begun(&mut self, session: &mut Session, _from_ns: u64) -> Result<(), LabError> {
         self.facts.detector_runs = self.cell.detector_runs();
+        self.facts.visualised = self.facts.visualised.map(|_| self.cell.visualised().0);
         session.window(self.facts.window_ns);
         session.note("facts", &self.facts)?;
         session.write()?;
@@ -442,6 +469,8 @@ impl Running for Working {
         session.window(self.facts.window_ns);
         self.facts.cpu = session.header.cpu;
         self.facts.detector_runs = self.cell.detector_runs().saturating_sub(self.facts.detector_runs);
+        let drawn = self.cell.visualised().0;
+        self.facts.visualised = self.facts.visualised.map(|before| drawn.saturating_sub(before));
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use takt_lab::LabError;
 use takt_link_camera::recording::FrameReader;
 use takt_link_camera::{CameraConfig, Frame, Intrinsics};
-use takt_perception::{Detections, Engine, ModelSource, Perception};
+use takt_perception::{Detections, Engine, ModelSource, Overlay, Perception};
 use takt_rt::clock::{monotonic_ns, process_cpu_ns};
 use takt_rt::config::{SettingError, within};
 use takt_stats::Summary;
@@ -98,6 +98,9 @@ pub struct Scaled {
     pub model: String,
     /// The segmenter that was configured.
     pub of_model: String,
+    /// The detector, which is never given up.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detector: String,
     /// SCHED_DEADLINE runtime of each perception task of the configuration that was measured,
     /// milliseconds.
     pub runtime_ms: f64,
@@ -115,13 +118,15 @@ impl Scaled {
         self.cameras < self.of_cameras || self.rate_fps < self.of_rate_fps || self.model != self.of_model
     }
 
-    /// In a sentence.
+    /// In a sentence: what was left out, which networks judge, by which rule.
     pub fn text(&self) -> String {
-        let Self { cameras, of_cameras, rate_fps, of_rate_fps, model, of_model, why, .. } = self;
+        let Self { cameras, of_cameras, rate_fps, of_rate_fps, model, of_model, detector, why, .. } = self;
         let what = if self.is_less() { "SCALED DOWN" } else { "not scaled down" };
+        let detector = if detector.is_empty() { String::new() } else { format!("detector {detector}, ") };
         format!(
-            "{what}: {cameras} of {of_cameras} cameras at {rate_fps:.1} of {of_rate_fps:.1} FPS, segmenter {model} (configured: \
-             {of_model}); {why}"
+            "{what}: {cameras} of {of_cameras} cameras at {rate_fps:.1} of {of_rate_fps:.1} FPS, {detector}segmenter {model} \
+             (configured: {of_model}); {why}; the rule takes the first of these that fits: all as configured, the small \
+             segmenter, fewer cameras, fewer frames"
         )
     }
 
@@ -193,6 +198,7 @@ pub fn decide(rule: &ScaleRule, asked: &Asked, costs: &[ModelCost; 2], cpus: u32
         of_rate_fps: rate_fps,
         model: cost.model.clone(),
         of_model: large.model.clone(),
+        detector: String::new(),
         // Tenths of a millisecond, upwards: nothing finer is known.
         runtime_ms: ((cost.ms * RESERVE * 10.0).ceil() / 10.0).clamp(0.1, deadline_ms),
         cpus,
@@ -229,13 +235,18 @@ pub fn asked(file: &CellFile) -> Asked {
     }
 }
 
-/// Makes the work of a configuration that of `scaled`: cameras, rate, segmenter. For both sides of
-/// a comparison.
-pub(crate) fn apply_work(file: &mut CellFile, scaled: &Scaled) {
+/// Leaves as many cameras as `scaled` has, at its rate.
+pub(super) fn apply_cameras(file: &mut CellFile, scaled: &Scaled) {
     file.cameras.truncate(scaled.cameras as usize);
     for camera in &mut file.cameras {
         set_rate_fps(&mut camera.source, scaled.rate_fps);
     }
+}
+
+/// Makes the work of a configuration that of `scaled`: cameras, rate, segmenter. For both sides of
+/// a comparison.
+pub(crate) fn apply_work(file: &mut CellFile, scaled: &Scaled) {
+    apply_cameras(file, scaled);
     file.perception.segmenter.model = ModelSource::from(scaled.model.as_str());
 }
 
@@ -261,13 +272,29 @@ pub fn settle(file: &mut CellFile) -> Result<(), LabError> {
     let costs = measure(file, &rule)?;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let scaled = decide(&rule, &asked(file), &costs, cpus as u32);
-    apply(file, scaled);
+    let detector = &file.perception.detector;
+    let detector = if detector.enabled { detector.model.to_string() } else { "none".to_owned() };
+    apply(file, Scaled { detector, ..scaled });
     Ok(())
 }
 
+/// Gives `against` what `file` has beside its design: help from the kernel, and load of its own.
+fn same_help(file: &CellFile, against: &mut CellFile) {
+    let ours = &file.tasks;
+    let theirs = &mut against.tasks;
+    theirs.timer_slack_ns = ours.timer_slack_ns;
+    theirs.hold_cpu_awake = ours.hold_cpu_awake;
+    theirs.lock_memory = ours.lock_memory;
+    theirs.reclaim = ours.reclaim;
+    theirs.visualisation = ours.visualisation;
+    theirs.group = ours.group;
+    (theirs.ssm_cpus, theirs.perception_cpus) = (ours.ssm_cpus, ours.perception_cpus);
+}
+
 /// Fits one or two configurations to this machine, so that both do the same work: as many cameras,
-/// as many frames, the same networks. The one with a `[scale]` decides, `against` before `file`.
-/// With a decision of `before` (a bench that goes on), that one holds.
+/// as many frames, the same networks, and what is not the design (timer slack, idle states, locked
+/// memory, reclaiming, visualisation, placement) as in `file`. The one with a `[scale]` decides,
+/// `against` before `file`. With a decision of `before` (a bench that goes on), that one holds.
 ///
 /// # Errors
 /// As [`settle`].
@@ -283,6 +310,7 @@ pub fn settle_both(
         }
         return Ok(file.scaled.clone());
     };
+    same_help(file, against);
     let both = file.cameras.len().min(against.cameras.len());
     file.cameras.truncate(both);
     against.cameras.truncate(both);
@@ -326,12 +354,14 @@ fn cost_of(file: &CellFile, model: &ModelSource) -> Result<ModelCost, LabError> 
         Perception::new(&config, 0, intrinsics, &engine, None).map_err(|error| failed(&error))?;
     let pose = camera.mount.at(&Isometry3::translation(0.0, 0.0, 1.0));
     let mut out = Detections::default();
+    // The visualisation tasks draw the masks, which perception leaves for them.
+    let mut overlay = file.tasks.visualisation.then(|| Overlay::new(intrinsics.width, intrinsics.height));
     let mut costs_ms = Vec::with_capacity(MEASURED);
     for (index, frame) in frames.iter().cycle().take(WARM_UP + MEASURED).enumerate() {
         let mut frame = frame.clone();
         frame.sequence = index as u64 + 1;
         let before_ns = process_cpu_ns();
-        perception.process(&frame, Some(&pose), monotonic_ns(), &mut out, None);
+        perception.process(&frame, Some(&pose), monotonic_ns(), &mut out, overlay.as_mut());
         let took_ns = process_cpu_ns().saturating_sub(before_ns);
         // One that was not judged cost nothing, and says nothing.
         if index >= WARM_UP && out.detected {

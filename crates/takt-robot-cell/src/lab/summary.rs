@@ -55,6 +55,9 @@ pub struct RunFacts {
     /// Frames that the shared detector looked at within the window.
     #[serde(default)]
     pub detector_runs: u64,
+    /// Frames that the visualisation tasks drew within the window, where there are such tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub visualised: Option<u64>,
     /// What may be lost.
     #[serde(default)]
     pub losses: CellLosses,
@@ -222,6 +225,12 @@ pub struct CellSummary {
     /// What was given up because this machine cannot carry it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled: Option<Scaled>,
+    /// The same in a sentence: what was left out, which networks judge, by which rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled_sentence: Option<String>,
+    /// Frames that the visualisation tasks drew, where there are such tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames_visualised: Option<u64>,
     pub run_dir: String,
 }
 
@@ -340,6 +349,8 @@ fn sum_up(facts: &RunFacts, tally: &Tally) -> CellSummary {
         not_granted: facts.not_granted.clone(),
         cpu: facts.cpu,
         scaled: facts.scaled.clone(),
+        scaled_sentence: facts.scaled.as_ref().map(Scaled::text),
+        frames_visualised: facts.visualised,
         run_dir: String::new(),
     }
 }

@@ -20,6 +20,7 @@ mod status;
 mod terminal;
 
 pub use histogram::ReactionHistogram;
+pub(crate) use mask::tint;
 pub use server::{CameraSource, ViewConfig, ViewServer, ViewSources};
 pub use status::{
     CameraList, CameraStatus, CellStatus, Label, ProtectiveStatus, ReactionStatus, RobotStatus,

@@ -13,6 +13,7 @@
 //! samples that are newer.
 
 mod keep;
+mod paper;
 mod resume;
 mod run;
 mod standing;

@@ -34,6 +34,7 @@ pub static KIND: Kind = Kind {
         ("daq-long", include_str!("../../../../campaigns/daq-long.toml")),
     ],
     factors: &[("policy", "acquisition.policy"), ("placement", "acquisition.cpus")],
+    report: Some(&super::paper::DaqPaper),
     // A simulated board, and what brings CPUs back after a kill.
     guest: GuestNeeds { modules: &["comedi_test"], programs: &["/bin/sh"] },
     ..Kind::new("daq", &[("daq", SHIPPED)], read::<DaqConfig>)

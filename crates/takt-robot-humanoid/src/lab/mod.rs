@@ -6,6 +6,7 @@ mod collector;
 mod file;
 mod late;
 mod latency;
+mod paper;
 mod report;
 mod rows;
 mod run;

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use takt_report::table::{Cell, Table};
-use takt_report::{Collection, Moment, Supplement, clean};
+use takt_report::{Collection, Moment, Shapes, Supplement, clean};
 use takt_rundir::RunDir;
 
 use super::late::LATE_CAUSES_FILE;
@@ -22,6 +22,14 @@ const MOST: usize = 100;
 pub(super) struct LateFrames;
 
 impl Supplement for LateFrames {
+    fn papers(&self) -> &'static [takt_report::paper::Paper] {
+        &super::paper::PAPERS
+    }
+
+    fn shapes(&self) -> Shapes {
+        Shapes { low: true, ..Shapes::default() }
+    }
+
     fn losses(&self, collection: &Collection) -> Vec<Table> {
         late_frames(collection).into_iter().collect()
     }

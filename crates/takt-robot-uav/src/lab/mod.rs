@@ -2,6 +2,7 @@
 
 mod blackout;
 mod collector;
+mod paper;
 mod report;
 mod rows;
 mod run;

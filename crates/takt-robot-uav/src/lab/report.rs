@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use takt_report::table::{Cell, Table};
-use takt_report::{Context, Digest, PublishedJitter, Supplement, is_idle};
+use takt_report::{Context, Digest, PublishedJitter, Shapes, Supplement, is_idle};
 
 use super::run::LATENESS;
 
@@ -15,6 +15,14 @@ use super::run::LATENESS;
 pub(super) struct Paper;
 
 impl Supplement for Paper {
+    fn papers(&self) -> &'static [takt_report::paper::Paper] {
+        &super::paper::PAPERS
+    }
+
+    fn shapes(&self) -> Shapes {
+        Shapes { effects: true, ..Shapes::default() }
+    }
+
     fn tables(&self, context: &Context<'_>) -> Vec<Table> {
         beside_the_paper(context)
     }
@@ -176,9 +184,16 @@ fn matches<'a>(context: &Context<'a>) -> Vec<(Place<'a>, &'a Digest, &'static Ro
 fn beside_the_paper(context: &Context<'_>) -> Vec<Table> {
     let found = matches(context);
     let kinds = [false, true].map(|realtime| found.iter().any(|(place, ..)| place.realtime == realtime));
-    if kinds != [true, true] {
-        return Vec::new();
-    }
+    if kinds == [true, true] { tables_of(&found) } else { Vec::new() }
+}
+
+/// The same of one kind of kernel, too: what was measured stands beside that kind's figures.
+pub(super) fn table_4(context: &Context<'_>) -> Vec<Table> {
+    let found = matches(context);
+    if found.is_empty() { Vec::new() } else { tables_of(&found) }
+}
+
+fn tables_of(found: &[(Place<'_>, &Digest, &'static Row)]) -> Vec<Table> {
     let mut heads: Vec<String> = ["Scheduler", "Stress", "Kernel"].map(str::to_owned).to_vec();
     for figure in ["Mean", "Median", "Max", "SD", "P90", "P99"] {
         heads.extend([format!("#{figure} (µs)"), format!("#paper's {figure}")]);
@@ -190,7 +205,7 @@ fn beside_the_paper(context: &Context<'_>) -> Vec<Table> {
         of_kind.map(|(place, ..)| place.kernel.as_str()).collect::<BTreeSet<_>>()
     });
     let several = kernels.iter().any(|releases| releases.len() > 1);
-    for (place, digest, row) in &found {
+    for (place, digest, row) in found {
         let s = &digest.summary;
         let kind = if place.realtime { "PREEMPT_RT" } else { "Standard" };
         let kind = if several { format!("{kind} {}", place.kernel) } else { kind.to_owned() };
@@ -218,7 +233,9 @@ fn beside_the_paper(context: &Context<'_>) -> Vec<Table> {
         "OTHER depends on the kernel's version: since 6.6 a task that wakes up waits until its lag and its virtual deadline say that it \
          is its turn (EEVDF); before, one that had slept went first (CFS).",
     );
-    vec![table, orders(&found)]
+    let orders = orders(found);
+    // On one kernel there is nothing to put in an order.
+    std::iter::once(table).chain((!orders.rows().is_empty()).then_some(orders)).collect()
 }
 
 /// The paper's statements, each with both sides' figures.

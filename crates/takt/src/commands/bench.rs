@@ -52,6 +52,7 @@ pub fn run(args: &args::bench::Bench) -> CommandResult {
         let mut answer = serde_json::json!({ "rows": rows, "bench_dir": folder });
         if let Some(scaled) = &scaled {
             answer["scaled"] = serde_json::to_value(scaled)?;
+            answer["scaled_sentence"] = scaled.text().into();
         }
         if let Some(against) = &against {
             answer["against"] = serde_json::json!({ "name": against.envelope.name, "rows": against_rows });

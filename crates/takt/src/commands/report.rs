@@ -11,10 +11,12 @@ use crate::registry::ROBOTS;
 
 pub fn run(args: &Report) -> CommandResult {
     if let (Some(folder), Some(page)) = (&args.results, &args.page) {
-        for written in results::keep(folder, &args.dirs)? {
+        let (papers, others) = results::keep_papers(folder, &args.dirs, &ROBOTS.supplements())?;
+        let kept = if others.is_empty() { Vec::new() } else { results::keep(folder, &others)? };
+        for written in papers.iter().chain(&kept) {
             println!("{}", written.display());
         }
-        let text = results::page(&results::read(folder)?);
+        let text = results::whole_page(&results::read(folder)?, &results::read_papers(folder)?);
         takt_files::create_output(page)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|error| format!("{}: {error}", page.display()))?;

@@ -30,6 +30,7 @@ fn facts() -> RunFacts {
         losses: Default::default(),
         link_losses: 0,
         detector_runs: 0,
+        visualised: None,
         scaled: None,
         worker: None,
     }
