@@ -8,6 +8,7 @@ mod baseline;
 mod chains;
 mod costs;
 mod file;
+mod paper;
 mod rows;
 mod run;
 pub mod view;

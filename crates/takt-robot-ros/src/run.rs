@@ -43,6 +43,7 @@ pub static KIND: Kind = Kind {
         "its nodes are programs of their own that begin anew with the first phase of their load, and the manager's models \
          are of the processes that were killed",
     ),
+    report: Some(&super::paper::RosPaper),
     ..Kind::new("ros", &[("ros", SHIPPED)], read::<RosFile>)
 };
 

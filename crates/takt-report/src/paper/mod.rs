@@ -14,7 +14,7 @@ mod shapes;
 
 pub use beside::{Beside, besides};
 pub use overview::overview;
-pub use shapes::{BarsOf, PublishedPair, boxes_of, distributions, grouped_bars};
+pub use shapes::{BarsOf, PublishedPair, boxes_of, by_phase, distributions, grouped_bars};
 
 use crate::collect::Collection;
 use crate::document::Block;
