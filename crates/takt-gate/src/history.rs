@@ -411,7 +411,7 @@ impl History {
             section.add(Block::List(self.left_out.clone()));
             sections.push(section);
         }
-        Document { title: "Takt history".to_owned(), sections }
+        Document { title: "Takt history".to_owned(), sections, papers: 0 }
     }
 }
 

@@ -103,5 +103,5 @@ pub fn document(gate: &Gate) -> Document {
             sections.push(section);
         }
     }
-    Document { title: "Takt gate".to_owned(), sections }
+    Document { title: "Takt gate".to_owned(), sections, papers: 0 }
 }
