@@ -24,7 +24,7 @@ pub fn document(comparison: &Comparison) -> Document {
         section.add(Block::List(comparison.left_out.clone()));
         sections.push(section);
     }
-    Document { title: format!("Takt comparison by {}", comparison.by.join(", ")), sections }
+    Document { title: format!("Takt comparison by {}", comparison.by.join(", ")), sections, papers: 0 }
 }
 
 fn groups(comparison: &Comparison) -> Section {
