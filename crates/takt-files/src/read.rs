@@ -164,21 +164,44 @@ fn open_output(path: &Path) -> io::Result<File> {
     }
 }
 
+/// A longer file is held against the memory that is free before it takes any: a sparse file of
+/// gigabytes costs who made it nothing.
+const LARGE_BYTES: u64 = 64 << 20;
+
 fn whole(file: &File, most_bytes: u64) -> io::Result<Vec<u8>> {
-    let too_large = |bytes: &str| {
-        Error::new(ErrorKind::FileTooLarge, format!("{bytes} bytes; at most {most_bytes} are read here"))
-    };
+    let too_large = |text: String| Error::new(ErrorKind::FileTooLarge, text);
+    let over = |bytes: &str| too_large(format!("{bytes} bytes; at most {most_bytes} are read here"));
     let length = file.metadata()?.len();
     if length > most_bytes {
-        return Err(too_large(&length.to_string()));
+        return Err(over(&length.to_string()));
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    // It may grow while it is read, and files of /proc and /sys have no length.
-    file.take(most_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most_bytes {
-        return Err(too_large(&format!("more than {most_bytes}")));
+    if length > LARGE_BYTES
+        && let Some(free_bytes) = free_memory_bytes()
+        && length > free_bytes
+    {
+        return Err(too_large(format!(
+            "{length} bytes, and {free_bytes} bytes of memory are free; read a shorter file, or end other programs"
+        )));
     }
-    Ok(bytes)
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(length).unwrap_or(usize::MAX))?;
+    // As it is now: one that is lengthened while it is read may have no end. Files of /proc and
+    // /sys have no length.
+    let until = if length > 0 { length } else { most_bytes.min(LARGE_BYTES).saturating_add(1) };
+    file.take(until).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 {
+        found if found > most_bytes => Err(over(&format!("more than {most_bytes}"))),
+        found if length == 0 && found == until => Err(too_large(format!(
+            "more than {LARGE_BYTES} bytes, and none when it was opened: it is being written"
+        ))),
+        _ => Ok(bytes),
+    }
+}
+
+fn free_memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn text(bytes: Vec<u8>) -> io::Result<String> {

@@ -1,5 +1,7 @@
 //! Errors that quote their input, cut to what a person reads.
 
+use std::borrow::Cow;
+
 /// Most characters of a quoted line: one with a mark below.
 const LINE: usize = 100;
 /// Most characters of any other line: lists of accepted keys are long.
@@ -66,6 +68,7 @@ fn in_marks(text: &str) -> Option<usize> {
 /// be megabytes long. Where a line of blanks and carets below marks a place (as TOML's errors do),
 /// the cut keeps that place.
 pub fn shortened(message: &str) -> String {
+    let message: &str = &with_ways_out(message);
     if message.len() <= LINE && message.lines().count() <= LINES {
         return message.to_owned();
     }
@@ -101,6 +104,35 @@ pub fn shortened(message: &str) -> String {
         shown.push("…".to_owned());
     }
     shown.join("\n")
+}
+
+/// What parsers say of a file that nests too deeply, and words with the way out. None of Takt's own
+/// files comes near any of these limits.
+const NESTED: [(&str, &str); 3] = [
+    ("recursion limit exceeded", "nested more than 128 levels deep; write fewer levels"),
+    (
+        "cannot recurse further; max recursion depth met",
+        "nested more than 80 levels deep; write fewer levels",
+    ),
+    ("recursion limit", "a key with more than 80 parts between dots; write fewer"),
+];
+
+fn with_ways_out(message: &str) -> Cow<'_, str> {
+    // As a line of its own, or before the place: a file may quote the same words.
+    let replaced = |line: &str| {
+        let nested =
+            NESTED.iter().find(|(words, _)| line == *words || line.contains(&format!("{words} at line ")));
+        nested.map(|(words, ours)| line.replacen(words, ours, 1))
+    };
+    match message.lines().any(|line| replaced(line).is_some()) {
+        true => message
+            .lines()
+            .map(|line| replaced(line).unwrap_or_else(|| line.to_owned()))
+            .collect::<Vec<_>>()
+            .join("\n")
+            .into(),
+        false => message.into(),
+    }
 }
 
 /// Where the first caret is, if this is a line that marks a place.

@@ -52,7 +52,7 @@ impl CameraConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplayConfig {
-    /// The MCAP file, or the folder of rosbag2 that holds it.
+    /// The MCAP file, or the folder of a rosbag2 recording, whose files are read as one.
     pub path: PathBuf,
     /// Topic prefix of the camera: `/cam0` stands for the topics `/cam0/color`, `/cam0/depth` and
     /// `/cam0/calibration`, and where the recording has none of that name, for those of ROS 2's

@@ -30,6 +30,16 @@ pub enum CameraError {
         /// Its first bytes, at most eight.
         found: Vec<u8>,
     },
+    /// The folder is no recording of MCAP files.
+    #[error("{path}: {found}; {advice}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What it is or lacks.
+        found: String,
+        /// What to do.
+        advice: &'static str,
+    },
     /// The file has no MCAP end: recording was interrupted, or the copy is incomplete.
     #[error(
         "{path}: truncated MCAP file ({bytes} bytes, end magic missing): copy it again, or replay what there \

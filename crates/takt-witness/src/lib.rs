@@ -5,6 +5,8 @@
 //! share, and the test program `skipped` of this crate prints that file.
 #![deny(missing_docs)]
 
+pub mod plant;
+
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;

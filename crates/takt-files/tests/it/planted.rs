@@ -10,8 +10,10 @@ use std::path::Path;
 use std::process::Command;
 
 use takt_files::{
-    Folder, append, create_output, open, private_folder, read, read_own, read_to_string, shortened, write,
+    Folder, append, create_output, open, open_for_change, open_lock, open_own, open_shared, private_folder,
+    read, read_own, read_to_string, shortened, write,
 };
+use takt_witness::plant::Plant;
 
 /// A user that owns nothing.
 const NOBODY: u32 = 65_534;
@@ -304,4 +306,134 @@ fn a_folder_for_settings_is_refused_where_others_can_plant() {
     chown(&target, Some(NOBODY), None).unwrap();
     fs::rename(&target, open.join("units")).unwrap();
     assert!(folder.trusted_subfolder("units", None).is_err());
+}
+
+/// A way to open a name, and what it accepts of what somebody may have planted there.
+struct Way {
+    name: &'static str,
+    open: fn(&Path) -> std::io::Result<()>,
+    /// These alone are accepted. Of a file that changes meanwhile, both is right.
+    accepts: &'static [Plant],
+}
+
+const REGULAR: &[Plant] = &[Plant::Sparse, Plant::Growing, Plant::Shrinking];
+const LINKED: &[Plant] = &[Plant::LinkToFile, Plant::Sparse, Plant::Growing, Plant::Shrinking];
+
+const WAYS: &[Way] = &[
+    Way { name: "open", open: |path| open(path).map(drop), accepts: LINKED },
+    Way {
+        name: "read",
+        open: |path| read(path, 1 << 20).map(drop),
+        accepts: &[Plant::LinkToFile, Plant::Growing, Plant::Shrinking],
+    },
+    Way {
+        name: "read_to_string",
+        open: |path| read_to_string(path, 1 << 20).map(drop),
+        accepts: &[Plant::LinkToFile, Plant::Growing, Plant::Shrinking],
+    },
+    // As recorded traces are read: what a file lacks in length it must not take in memory.
+    Way {
+        name: "read of gigabytes",
+        open: |path| read(path, takt_files::TRACE_BYTES).map(drop),
+        accepts: &[Plant::LinkToFile, Plant::Growing, Plant::Shrinking],
+    },
+    Way {
+        name: "read_own",
+        open: |path| read_own(path, 1 << 20).map(drop),
+        accepts: &[Plant::Growing, Plant::Shrinking],
+    },
+    Way { name: "open_own", open: |path| open_own(path).map(drop), accepts: REGULAR },
+    Way { name: "append", open: |path| append(path).map(drop), accepts: REGULAR },
+    Way { name: "open_for_change", open: |path| open_for_change(path).map(drop), accepts: REGULAR },
+    Way { name: "open_shared", open: |path| open_shared(path).map(drop), accepts: REGULAR },
+    Way { name: "open_lock", open: |path| open_lock(path).map(drop), accepts: REGULAR },
+    // What the user names for output may be a device, and his own link leads where he wants.
+    Way {
+        name: "create_output",
+        open: |path| create_output(path).map(drop),
+        accepts: &[
+            Plant::LinkToFile,
+            Plant::LinkToNothing,
+            Plant::LinkToDevice,
+            Plant::Device,
+            Plant::Sparse,
+            Plant::Growing,
+            Plant::Shrinking,
+        ],
+    },
+    // What is there is replaced, whatever it is.
+    Way {
+        name: "write",
+        open: |path| write(path, "new"),
+        accepts: &[
+            Plant::Fifo,
+            Plant::LinkToFile,
+            Plant::LinkToNothing,
+            Plant::LinkToDevice,
+            Plant::Device,
+            Plant::Socket,
+            Plant::Sparse,
+            Plant::Growing,
+            Plant::Shrinking,
+        ],
+    },
+];
+
+#[test]
+fn every_way_to_open_survives_whatever_was_planted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut wrong = Vec::new();
+    for way in WAYS {
+        for plant in Plant::ALL {
+            let path = folder.path().join("name");
+            let planted = match plant.at(&path, b"good") {
+                Ok(planted) => planted,
+                Err(error) => {
+                    takt_witness::skip!("in part: no {plant:?}: {error}");
+                    continue;
+                }
+            };
+            let (done, outcome) = std::sync::mpsc::channel();
+            let (open, at) = (way.open, path.clone());
+            let thread = std::thread::spawn(move || done.send(open(&at)));
+            let Ok(outcome) = outcome.recv_timeout(std::time::Duration::from_secs(60)) else {
+                panic!("{} does not return from {plant:?}", way.name);
+            };
+            thread.join().unwrap().unwrap();
+            let changes = matches!(plant, Plant::Growing | Plant::Shrinking);
+            let expected = way.accepts.contains(&plant);
+            if outcome.is_ok() != expected && !(changes && expected) {
+                wrong.push(format!("{} of {plant:?}: {outcome:?}", way.name));
+            }
+            drop(planted);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_file_longer_than_the_memory_is_refused_before_it_takes_any() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sparse");
+    fs::File::create(&path).unwrap().set_len(1 << 43).unwrap();
+    let error = read(&path, u64::MAX).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}");
+    assert!(error.to_string().contains("bytes of memory are free"), "{error}");
+}
+
+#[test]
+fn a_file_is_read_as_long_as_it_was_when_it_was_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("growing");
+    let planted = Plant::Growing.at(&path, b"good").unwrap();
+    for _ in 0..20 {
+        match read(&path, 64 << 20) {
+            Ok(bytes) => assert!(bytes.starts_with(b"good")),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}"),
+        }
+    }
+    drop(planted);
+    // One that has no length yet has an end, too.
+    fs::write(&path, "").unwrap();
+    assert_eq!(read(&path, u64::MAX).unwrap(), b"");
 }

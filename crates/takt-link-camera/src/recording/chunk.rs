@@ -3,8 +3,10 @@
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::fault::{Fault, quoted};
-use super::limits::{MAX_SHOWN_CHARACTERS, work_limit};
+use takt_files::quoted;
+
+use super::fault::Fault;
+use super::limits::{MAX_COMPRESSION_NAME_BYTES, work_limit};
 use super::records::{CHUNK_HEAD_BYTES, HEAD_BYTES, chunk_head, head, op};
 
 /// How to make a chunk smaller.
@@ -143,7 +145,7 @@ impl<R: Read + Seek> ChunkReader<R> {
         }
         let chunk = chunk_head(fields).ok_or_else(|| damaged("its head is too short"))?;
         let name_bytes = chunk.compression_length as usize;
-        if name_bytes > MAX_SHOWN_CHARACTERS {
+        if name_bytes > MAX_COMPRESSION_NAME_BYTES {
             return Err(damaged(&format!("the name of its compression has {name_bytes} bytes")));
         }
         let mut rest = vec![0; name_bytes + 8];

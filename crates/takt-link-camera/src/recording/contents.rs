@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::io::{Read, Seek};
 
 use super::chunk::{Place, Shared};
-use super::fault::{Fault, quoted};
+use takt_files::quoted;
+
+use super::fault::Fault;
 use super::limits::{
     MAX_CHUNKS, MAX_DEFINITION_BYTES, MAX_INDEX_ENTRIES, MAX_INDEX_RECORD_BYTES, MAX_SHOWN_TOPICS,
 };
@@ -17,7 +19,7 @@ use super::records::{
 const SPLIT: &str = "split the recording: mcap filter --start … --end …";
 
 /// A channel of the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Channel {
     pub topic: String,
     /// `protobuf`, `cdr`, `json`.
@@ -73,12 +75,7 @@ impl Definitions {
         };
         self.bytes += added;
         if self.bytes > MAX_DEFINITION_BYTES {
-            return Err(Fault::too_many_bytes(
-                "names of schemas and topics",
-                self.bytes as u64,
-                MAX_DEFINITION_BYTES as u64,
-                "keep the topics that are needed: mcap filter --include-topic-regex …",
-            ));
+            return Err(Fault::too_many_definitions(self.bytes));
         }
         Ok(())
     }
@@ -461,8 +458,7 @@ fn footer_of(record: &[u8]) -> Option<(u64, u32)> {
 }
 
 /// What a file contains, for an error.
-pub(super) fn listed(definitions: &Definitions) -> String {
-    let channels = definitions.channels();
+pub(super) fn listed(channels: &[&Channel]) -> String {
     if channels.is_empty() {
         return "no topics".into();
     }

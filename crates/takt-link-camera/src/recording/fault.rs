@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::limits::MAX_SHOWN_CHARACTERS;
+use super::limits::MAX_DEFINITION_BYTES;
 use crate::error::CameraError;
 
 /// Why a file cannot be read on.
@@ -54,6 +54,16 @@ impl Fault {
         Self::Limit(Limit { what: what.into(), found: "more".into(), limit: limit.to_string(), advice })
     }
 
+    /// Names of schemas, channels and topics beyond what is granted.
+    pub(super) fn too_many_definitions(found: usize) -> Self {
+        Self::too_many_bytes(
+            "names of schemas and topics",
+            found as u64,
+            MAX_DEFINITION_BYTES as u64,
+            "keep the topics that are needed: mcap filter --include-topic-regex …",
+        )
+    }
+
     pub(super) fn of(self, path: &Path) -> CameraError {
         let path = path.to_path_buf();
         match self {
@@ -74,13 +84,4 @@ fn bytes(count: u64) -> String {
         0x10_0000..0x4000_0000 => format!("{:.1} MiB", count as f64 / f64::from(1 << 20)),
         _ => format!("{:.1} GiB", count as f64 / f64::from(1 << 30)),
     }
-}
-
-/// `text` of a file, cut to what an error can quote.
-pub(super) fn quoted(text: &str) -> String {
-    let mut shown: String = text.chars().take(MAX_SHOWN_CHARACTERS).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    shown
 }

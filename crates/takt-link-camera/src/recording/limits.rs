@@ -5,6 +5,7 @@
 //! |---|---|
 //! | memory for images | [`MAX_MESSAGE_BYTES`] for each, two of colour and two of depth, and [`MAX_STASH_BYTES`] of images that were passed on the way to another one |
 //! | memory for the index | [`MAX_CHUNKS`], [`MAX_INDEX_ENTRIES`], [`MAX_DEFINITION_BYTES`] |
+//! | files | [`MAX_FILES`] of a folder; those that hold the next images are open, two at most |
 //! | depth | 128 levels of JSON (serde_json, which passes over unknown fields without recursion) and 100 of protobuf (prost); CDR has none |
 //! | time | [`work_limit`]: bytes that are read or decompressed until the next frame |
 //! | one image | the size that the calibration says, compared before a pixel is decoded; 100 scans of a progressive JPEG, 64 MiB beside the pixels of a PNG |
@@ -39,8 +40,14 @@ pub(super) const MAX_DECODERS_PER_CHUNK: usize = 3;
 /// Chunks that are being read at the same time. The one used longest ago gives way.
 pub(super) const MAX_OPEN_CHUNKS: usize = 64;
 
-/// Longest name of a compression or of a topic that is shown.
-pub(super) const MAX_SHOWN_CHARACTERS: usize = 80;
+/// Longest name of a compression.
+pub(super) const MAX_COMPRESSION_NAME_BYTES: usize = 80;
+
+/// Most files of a folder that are looked at, and most parts of a recording.
+pub(super) const MAX_FILES: usize = 10_000;
+
+/// Most bytes of rosbag2's `metadata.yaml`, which lists each topic with its qualities of service.
+pub(super) const MAX_BAG_METADATA_BYTES: u64 = 16 << 20;
 
 /// Most topics that an error lists.
 pub(super) const MAX_SHOWN_TOPICS: usize = 40;

@@ -15,10 +15,12 @@
 //! [`ReplayConfig`](crate::ReplayConfig)).
 //!
 //! A file is read in layers: `contents` knows where chunks are, `chunk` decompresses one, `log` has
-//! the messages of a topic in the order of their log times, `formats` and `pixels` know what is in
+//! the messages of a topic in the order of their log times, `parts` goes from file to file where a
+//! recording has several (`bag` finds them), `formats` and `pixels` know what is in
 //! them, `source` pairs colour with depth, and `replay` paces. What a file may demand is in
 //! `limits`.
 
+mod bag;
 mod chunk;
 mod contents;
 mod fault;
@@ -27,6 +29,7 @@ mod limits;
 mod log;
 mod messages;
 mod pairing;
+mod parts;
 mod pixels;
 mod recorder;
 mod records;

@@ -4,7 +4,8 @@
 //! infinity for no depth, and `compressedDepth` (compressed_depth_image_transport) is either, as
 //! PNG or RVL behind a header of 12 bytes.
 
-use super::fault::quoted;
+use takt_files::quoted;
+
 use super::formats::{Layout, Picture};
 use crate::image::{self, ColourLayout, ImageError, millimetres};
 

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::path::{Path, PathBuf};
 
 use takt_rt::clock;
 
+use super::bag;
 use super::source::FrameSource;
 use crate::camera::Camera;
 use crate::config::{PAIRING_MS, ReplayConfig};
@@ -52,9 +52,9 @@ impl FrameReader<File> {
     /// When the file is foreign, truncated or lacks the camera, or a value of the configuration is
     /// impossible.
     pub fn open(config: &ReplayConfig) -> Result<Self, CameraError> {
-        let path = file_of(&config.path)?;
-        let file = takt_files::open(&path).map_err(|source| CameraError::File { path, source })?;
-        Self::new(file, config)
+        check(config)?;
+        let files = bag::files_of(&config.path)?;
+        Self::of(FrameSource::of_files(files, takt_files::open, config)?, config)
     }
 }
 
@@ -65,7 +65,13 @@ impl<R: Read + Seek> FrameReader<R> {
     /// As [`FrameReader::open`].
     pub fn new(input: R, config: &ReplayConfig) -> Result<Self, CameraError> {
         check(config)?;
-        let (source, intrinsics) = FrameSource::open(input, config)?;
+        Self::of(FrameSource::open(input, config)?, config)
+    }
+
+    fn of(
+        (source, intrinsics): (FrameSource<R>, Intrinsics),
+        config: &ReplayConfig,
+    ) -> Result<Self, CameraError> {
         let mut reader = Self {
             source,
             intrinsics,
@@ -179,35 +185,6 @@ impl<R: Read + Seek> FrameReader<R> {
         Ok(())
     }
 }
-
-/// The file that a path names: itself, or the one recording in a folder of rosbag2.
-fn file_of(path: &Path) -> Result<PathBuf, CameraError> {
-    let error = |source| CameraError::File { path: path.into(), source };
-    if !path.is_dir() {
-        return Ok(path.into());
-    }
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(error)?.take(MAX_FILES) {
-        let entry = entry.map_err(error)?.path();
-        if entry.extension().is_some_and(|extension| extension == "mcap") {
-            found.push(entry);
-        }
-    }
-    if found.len() == 1
-        && let Some(file) = found.pop()
-    {
-        return Ok(file);
-    }
-    Err(CameraError::BadConfig {
-        key: "path",
-        value: format!("{} (a folder with {} MCAP files)", path.display(), found.len()),
-        expected: "expected an MCAP file, or the folder of a rosbag2 recording that is one; name one file of a \
-                   split recording, and convert another storage: ros2 bag convert",
-    })
-}
-
-/// Most files of a folder that are looked at.
-const MAX_FILES: usize = 10_000;
 
 pub(crate) fn check(config: &ReplayConfig) -> Result<(), CameraError> {
     let bad = |key, value: String, expected| Err(CameraError::BadConfig { key, value, expected });

@@ -1,15 +1,18 @@
 //! One camera's frames of a recording: its topics, colour paired with depth, in bounded memory.
 
 use std::collections::HashMap;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
+use takt_files::quoted;
+
 use super::contents;
-use super::fault::{Fault, quoted};
+use super::fault::Fault;
 use super::formats::{self, Picture, Role, Scratch, Type};
 use super::limits::MAX_UNPAIRED_AT_START;
-use super::log::{Log, Message};
+use super::log::Message;
 use super::pairing::{Kind, Pairing, Verdict};
+use super::parts::Parts;
 use super::pixels::{self, PixelError};
 use super::topics::{Names, camera_info, is_rectified, present};
 use crate::config::ReplayConfig;
@@ -32,10 +35,11 @@ struct Waiting {
 /// The frames of one camera.
 pub(super) struct FrameSource<R> {
     path: PathBuf,
-    log: Log<R>,
+    parts: Parts<R>,
     /// Of colour and depth; depth is empty where only colour is replayed.
     topics: [String; 2],
-    types: HashMap<u16, Type>,
+    /// By file and channel.
+    types: HashMap<(usize, u16), Type>,
     waiting: [Waiting; 2],
     pairing: Pairing,
     /// Whether a frame was ever found.
@@ -46,29 +50,44 @@ pub(super) struct FrameSource<R> {
 }
 
 impl<R: Read + Seek> FrameSource<R> {
-    /// Finds the camera's topics and its intrinsics.
-    pub(super) fn open(mut input: R, config: &ReplayConfig) -> Result<(Self, Intrinsics), CameraError> {
-        let path = config.path.as_path();
-        check_ends(&mut input, path, config.allow_truncated)?;
+    /// Finds the camera's topics and its intrinsics in the one file `input`.
+    pub(super) fn open(input: R, config: &ReplayConfig) -> Result<(Self, Intrinsics), CameraError> {
         let names = Names::new(config);
-        let fault = |fault: Fault| fault.of(path);
-        let mut log =
-            Log::open(input, config.allow_truncated, &|topic| names.include(topic)).map_err(fault)?;
+        let parts = Parts::single(input, &config.path, config.allow_truncated, names.clone())?;
+        Self::of(parts, &names, config)
+    }
+
+    /// Finds them in the files of a recording.
+    pub(super) fn of_files(
+        files: Vec<PathBuf>,
+        opener: fn(&Path) -> io::Result<R>,
+        config: &ReplayConfig,
+    ) -> Result<(Self, Intrinsics), CameraError> {
+        let names = Names::new(config);
+        let parts = Parts::of(files, opener, config.allow_truncated, names.clone());
+        Self::of(parts, &names, config)
+    }
+
+    fn of(
+        mut parts: Parts<R>,
+        names: &Names,
+        config: &ReplayConfig,
+    ) -> Result<(Self, Intrinsics), CameraError> {
+        let path = config.path.as_path();
         let needs_calibration = config.intrinsics.is_none();
-        log.define(|definitions| {
-            let has = |names: &[String]| names.is_empty() || present(names, definitions).is_some();
+        parts.define(|channels| {
+            let has = |names: &[String]| names.is_empty() || present(names, channels).is_some();
             has(&names.colour) && has(&names.depth) && (!needs_calibration || has(&names.calibration))
-        })
-        .map_err(fault)?;
-        let missing = |log: &Log<R>, topic: &str| CameraError::MissingTopic {
+        })?;
+        let missing = |parts: &Parts<R>, topic: &str| CameraError::MissingTopic {
             path: path.into(),
             topic: topic.into(),
-            found: contents::listed(log.definitions()),
+            found: contents::listed(&parts.channels()),
         };
-        let colour = present(&names.colour, log.definitions());
+        let colour = present(&names.colour, &parts.channels());
         let mut source = Self {
             path: path.into(),
-            log,
+            parts,
             topics: [String::new(), String::new()],
             types: HashMap::new(),
             waiting: Default::default(),
@@ -82,29 +101,29 @@ impl<R: Read + Seek> FrameSource<R> {
             Some(intrinsics) => intrinsics,
             None => {
                 let of_colour = names.calibration_of(&colour_name);
-                source.log.define(|known| present(&of_colour, known).is_some()).map_err(fault)?;
-                let topic = present(&of_colour, source.log.definitions());
-                let topic = topic.ok_or_else(|| missing(&source.log, &of_colour[0]))?;
+                source.parts.define(|known| present(&of_colour, known).is_some())?;
+                let topic = present(&of_colour, &source.parts.channels());
+                let topic = topic.ok_or_else(|| missing(&source.parts, &of_colour[0]))?;
                 source.intrinsics(&topic, &colour_name)?
             }
         };
-        let colour = colour.ok_or_else(|| missing(&source.log, &names.colour[0]))?;
+        let colour = colour.ok_or_else(|| missing(&source.parts, &names.colour[0]))?;
         source.topics[COLOUR] = colour;
         if let Some(first) = names.depth.first() {
-            let depth = present(&names.depth, source.log.definitions());
-            source.topics[DEPTH] = depth.ok_or_else(|| missing(&source.log, first))?;
+            let depth = present(&names.depth, &source.parts.channels());
+            source.topics[DEPTH] = depth.ok_or_else(|| missing(&source.parts, first))?;
             source.check_types(DEPTH, Role::Depth)?;
             source.check_alignment(&intrinsics)?;
         }
         source.check_types(COLOUR, Role::Colour)?;
         let streams = source.topics.iter().filter(|topic| !topic.is_empty());
-        source.log.select(streams.map(|topic| vec![topic.clone()]).collect());
+        source.parts.select(streams.map(|topic| vec![topic.clone()]).collect());
         Ok((source, intrinsics))
     }
 
     /// Starts again at the beginning.
     pub(super) fn rewind(&mut self) {
-        self.log.rewind();
+        self.parts.rewind();
         self.waiting = Default::default();
         self.pairing.rewind();
         self.frame = None;
@@ -126,10 +145,6 @@ impl<R: Read + Seek> FrameSource<R> {
         self.pairing.lost()
     }
 
-    fn fault(&self) -> impl Fn(Fault) -> CameraError + use<'_, R> {
-        |fault| fault.of(&self.path)
-    }
-
     fn bad_message(&self, topic: &str, log_time_ns: u64, reason: String) -> CameraError {
         CameraError::BadMessage { path: self.path.clone(), topic: topic.into(), log_time_ns, reason }
     }
@@ -137,32 +152,34 @@ impl<R: Read + Seek> FrameSource<R> {
     /// Refuses a topic of which some channel has messages of another type.
     fn check_types(&self, stream: usize, role: Role) -> Result<(), CameraError> {
         let topic = &self.topics[stream];
-        let channels = self.log.definitions().channels();
+        let channels = self.parts.channels();
         let wrong = channels.iter().find(|c| c.topic == *topic && Type::of(c, role).is_none());
         wrong.map_or(Ok(()), |channel| Err(wrong_type(&self.path, channel, role)))
     }
 
-    fn type_of(&mut self, channel: u16, role: Role) -> Result<Type, CameraError> {
-        if let Some(known) = self.types.get(&channel) {
+    fn type_of(&mut self, part: usize, channel: u16, role: Role) -> Result<Type, CameraError> {
+        if let Some(known) = self.types.get(&(part, channel)) {
             return Ok(*known);
         }
-        let damaged = || Fault::damaged(format!("a message of channel {channel}, which nothing defines"));
-        let of = self.log.channel(channel).ok_or_else(damaged).map_err(self.fault())?;
+        let undefined = || {
+            let reason = format!("a message of channel {channel}, which nothing defines");
+            Fault::damaged(reason).of(&self.path)
+        };
+        let of = self.parts.channel(part, channel).ok_or_else(undefined)?;
         let found = Type::of(of, role).ok_or_else(|| wrong_type(&self.path, of, role))?;
-        self.types.insert(channel, found);
+        self.types.insert((part, channel), found);
         Ok(found)
     }
 
     /// The first calibration of a topic.
     fn calibration(&mut self, topic: &str) -> Result<Option<(Type, Message)>, CameraError> {
         self.types.clear();
-        self.log.select(vec![vec![topic.to_owned()]]);
-        let message = self.log.next(0).map_err(self.fault())?;
-        let found = match message {
-            Some(message) => Some((self.type_of(message.channel, Role::Calibration)?, message)),
+        self.parts.select(vec![vec![topic.to_owned()]]);
+        let found = match self.parts.next(0)? {
+            Some((part, message)) => Some((self.type_of(part, message.channel, Role::Calibration)?, message)),
             None => None,
         };
-        self.log.begin_work();
+        self.parts.begin_work();
         self.types.clear();
         Ok(found)
     }
@@ -185,7 +202,7 @@ impl<R: Read + Seek> FrameSource<R> {
         const TOLERANCE: f64 = 0.01;
         let topic = self.topics[DEPTH].clone();
         let Some(info) = camera_info(&topic) else { return Ok(()) };
-        let channels = self.log.definitions().channels();
+        let channels = self.parts.channels();
         let is_info = |of: Type| of.is_camera_info();
         if !channels.iter().any(|c| c.topic == info && Type::of(c, Role::Calibration).is_some_and(is_info)) {
             return Ok(());
@@ -215,9 +232,9 @@ impl<R: Read + Seek> FrameSource<R> {
 
     /// Reads the next image of a topic.
     fn read(&mut self, stream: usize) -> Result<Option<Picture>, CameraError> {
-        let Some(message) = self.log.next(stream).map_err(self.fault())? else { return Ok(None) };
+        let Some((part, message)) = self.parts.next(stream)? else { return Ok(None) };
         let role = if stream == COLOUR { Role::Colour } else { Role::Depth };
-        let of = self.type_of(message.channel, role)?;
+        let of = self.type_of(part, message.channel, role)?;
         let log_time_ns = message.log_time_ns;
         formats::picture(of, message.data, log_time_ns, &mut self.scratch)
             .map(Some)
@@ -287,14 +304,14 @@ impl<R: Read + Seek> FrameSource<R> {
         self.pairing.alone(kind, stamp_ns, other_ns);
         let stream = if kind == Kind::Colour { COLOUR } else { DEPTH };
         if let Some(picture) = self.waiting[stream].first.take() {
-            self.log.recycle(picture.into_buffer());
+            self.parts.recycle(picture.into_buffer());
         }
     }
 
     fn found(&mut self, colour_ns: u64, depth_ns: Option<u64>) -> u64 {
         if let Some((colour, depth)) = self.frame.take() {
-            self.log.recycle(colour.into_buffer());
-            depth.into_iter().for_each(|depth| self.log.recycle(depth.into_buffer()));
+            self.parts.recycle(colour.into_buffer());
+            depth.into_iter().for_each(|depth| self.parts.recycle(depth.into_buffer()));
         }
         let [colour, depth] = &mut self.waiting;
         self.frame = colour.first.take().map(|colour| (colour, depth.first.take()));
@@ -302,7 +319,7 @@ impl<R: Read + Seek> FrameSource<R> {
             self.pairing.paired(colour_ns, depth_ns);
         }
         self.found = true;
-        self.log.begin_work();
+        self.parts.begin_work();
         colour_ns
     }
 
@@ -312,7 +329,7 @@ impl<R: Read + Seek> FrameSource<R> {
             let Some(stamp_ns) = stamp_ns else { continue };
             self.drop_first(kind, stamp_ns, None);
             let second = u64::from(self.waiting[stream].second.take().is_some());
-            let left = self.log.count_left(stream).map_err(self.fault())?;
+            let left = self.parts.count_left(stream)?;
             self.pairing.left_over(kind, second.saturating_add(left));
         }
         self.pairing.ended();
@@ -401,26 +418,4 @@ fn wrong_type(path: &Path, channel: &contents::Channel, role: Role) -> CameraErr
         expected: role.expected(),
         found: format!("{}, {}", quoted(name), quoted(&channel.encoding)),
     }
-}
-
-/// Checks the magic bytes at both ends.
-fn check_ends<R: Read + Seek>(input: &mut R, path: &Path, allow_truncated: bool) -> Result<(), CameraError> {
-    let file = |source| CameraError::File { path: path.into(), source };
-    let mut start = Vec::with_capacity(8);
-    input.seek(SeekFrom::Start(0)).map_err(file)?;
-    input.by_ref().take(8).read_to_end(&mut start).map_err(file)?;
-    if start != ::mcap::MAGIC {
-        return Err(CameraError::NotMcap { path: path.into(), found: start });
-    }
-    let bytes = input.seek(SeekFrom::End(0)).map_err(file)?;
-    let mut end = Vec::with_capacity(8);
-    // At least as long as the two magics, or the end would be the start.
-    if bytes >= 16 {
-        input.seek(SeekFrom::End(-8)).map_err(file)?;
-        input.by_ref().take(8).read_to_end(&mut end).map_err(file)?;
-    }
-    if end != ::mcap::MAGIC && !allow_truncated {
-        return Err(CameraError::Truncated { path: path.into(), bytes });
-    }
-    Ok(())
 }

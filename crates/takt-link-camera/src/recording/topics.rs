@@ -1,6 +1,6 @@
 //! Which topics of a recording are a camera's.
 
-use super::contents::Definitions;
+use super::contents::Channel;
 use crate::config::ReplayConfig;
 
 /// Colour topics of Takt and Foxglove, then those of ROS 2's camera drivers; rectified images come
@@ -76,8 +76,7 @@ impl Names {
 }
 
 /// The first of the names that the recording has.
-pub(super) fn present(names: &[String], definitions: &Definitions) -> Option<String> {
-    let channels = definitions.channels();
+pub(super) fn present(names: &[String], channels: &[&Channel]) -> Option<String> {
     let has = |name: &&String| channels.iter().any(|channel| channel.topic == **name);
     names.iter().find(has).cloned()
 }

@@ -200,7 +200,8 @@ fn depth_of_another_moment_is_no_missing_topic() {
 fn a_folder_without_one_recording_says_what_it_has() {
     let folder = unpacked();
     let error = read_all(&ReplayConfig::new(folder.path(), "/c")).unwrap_err().to_string();
-    assert!(error.contains("a folder with") && error.contains("split recording"), "{error}");
+    assert!(error.contains("MCAP files that are not the parts of one recording"), "{error}");
+    assert!(error.contains("give one of its files as `path`"), "{error}");
 }
 
 /// The recording with a change in its bytes.

@@ -7,6 +7,7 @@ mod standin;
 
 mod acquire_path;
 mod arrival;
+mod bags;
 mod bombs;
 mod feed;
 mod made;

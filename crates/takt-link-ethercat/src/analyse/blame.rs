@@ -47,7 +47,8 @@ pub(super) fn judge(traffic: &Traffic, app: Option<&AppLog>, limits: &Limits) ->
     let cyclic = |way: &&FrameTimes| way.cyclic;
     // Several frames of one cycle go out together: a cycle begins where its first one does.
     let starts = cycle_starts(&ways);
-    let gaps: Vec<u64> = starts.windows(2).map(|two| gap(&ways, two[0], two[1])).collect();
+    let comparable = |two: &&[usize]| ways.ways[two[0]].steps == ways.ways[two[1]].steps;
+    let gaps: Vec<u64> = starts.windows(2).filter(comparable).map(|two| gap(&ways, two[0], two[1])).collect();
     let intervals = intervals::judge(&gaps, limits.period_ns);
     let period_ns = intervals.as_ref().map(|judged| judged.period_ns).or(limits.period_ns);
     let is_cyclic = period_ns.is_some();

@@ -5,8 +5,11 @@ use super::intervals::Judged;
 use super::report::micros;
 use super::ways::{FrameTimes, Frames};
 
-/// The period of a master may differ so much from the one that was asked for: clocks drift by less.
+/// The mean of all intervals may differ so much from most of them before cycles are missing.
 const PERIOD_TOLERANCE: f64 = 0.01;
+/// And from the period that was asked for: two clocks that run free differ by a tenth of that, and
+/// one late frame at an end of 500 cycles makes up the rest.
+const ASKED_TOLERANCE: f64 = 0.002;
 
 /// What the capture cannot tell, and what it says of itself.
 pub(super) fn notes(
@@ -18,6 +21,7 @@ pub(super) fn notes(
 ) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(intervals.as_ref().and_then(|judged| of_period(judged, limits)));
+    notes.extend(of_clock(ways));
     notes.extend(of_probe(ways));
     if ways.interfaces_joined > 1 {
         notes.push(format!(
@@ -75,19 +79,33 @@ pub(super) fn notes(
 /// Where the period is not what it was said to be, or sends are missing.
 fn of_period(judged: &Judged, limits: &Limits) -> Option<String> {
     let mean_us = judged.mean_ns / 1e3;
-    let is_near = |period_ns: f64| (judged.mean_ns - period_ns).abs() <= period_ns * PERIOD_TOLERANCE;
+    let is_near =
+        |period_ns: f64, tolerance: f64| (judged.mean_ns - period_ns).abs() <= period_ns * tolerance;
     let sends = judged.facts.n + 1;
     if let Some(asked_ns) = limits.period_ns {
-        return (!is_near(asked_ns as f64)).then(|| {
+        return (!is_near(asked_ns as f64, ASKED_TOLERANCE)).then(|| {
             let asked_us = micros(asked_ns);
             format!("{sends} sends are {mean_us:.1} µs apart on average, and not {asked_us:.1} µs as --period says")
         });
     }
     let median_us = judged.facts.median;
-    (judged.has_grid && !is_near(median_us * 1e3)).then(|| {
+    (judged.has_grid && !is_near(median_us * 1e3, PERIOD_TOLERANCE)).then(|| {
         format!(
             "{sends} sends are {mean_us:.1} µs apart on average, most of them {median_us:.1} µs: cycles are missing, or the \
              master paused; lateness is counted by {median_us:.1} µs"
+        )
+    })
+}
+
+/// Where the clock of the capturing computer was set back.
+fn of_clock(ways: &Frames) -> Option<String> {
+    let (steps, longest_ns, first) = ways.clock_steps;
+    let times = if steps == 1 { "once".to_owned() } else { format!("{steps} times") };
+    (steps > 0).then(|| {
+        format!(
+            "the capture's clock was set back {times}, by {:.1} ms at most, first before frame {first}: times go on from there as if \
+             nothing had been sent meanwhile, and that interval is not known",
+            longest_ns as f64 / 1e6
         )
     })
 }

@@ -87,6 +87,10 @@ impl LateFrameJudge<'_> {
         let mut grid = Grid::from(self.ways.ways[first].first_ns(), period_ns, self.late_ns);
         for two in starts.windows(2) {
             let (before, way) = (self.ways.ways[two[0]], self.ways.ways[two[1]]);
+            if before.steps != way.steps {
+                grid = Grid::from(way.first_ns(), period_ns, self.late_ns);
+                continue;
+            }
             let app = cycles.and_then(|(log, _)| Some((*log, *cycle_of.get(&two[1])?)));
             let hidden = app.and_then(|(log, cycle)| {
                 let last = unseen.partition_point(|other| other.sent_ns < cycle.sent_ns).checked_sub(1)?;

@@ -351,3 +351,70 @@ proptest! {
         let _ = report.text(5, true);
     }
 }
+
+/// A frame sent and answered after 100 us each millisecond, changed by `change`.
+fn each_ms(mut change: impl FnMut(u64, bool, &mut Packet<'_>)) -> Report {
+    let mut traffic = Traffic::default();
+    for at in 0..200_u64 {
+        for passed in [false, true] {
+            let frame = frame((at % 200) as u8, passed.then_some(3), 1);
+            let mut packet = Packet {
+                number: 2 * at + u64::from(passed) + 1,
+                time_ns: (1000 + at) * MS + u64::from(passed) * 100 * US,
+                side: Side::Master,
+                interface: 0,
+                outgoing: None,
+                probe: None,
+                frame: &frame,
+            };
+            change(at, passed, &mut packet);
+            traffic.add(&packet);
+        }
+    }
+    analyse(&traffic, None, &Limits::default())
+}
+
+#[test]
+fn a_clock_that_is_set_back_is_reported_and_makes_no_master_uneven() {
+    let report = each_ms(|at, _, packet| packet.time_ns -= if at >= 120 { 450 * MS } else { 0 });
+    let intervals = report.send_interval_us.as_ref().unwrap();
+    assert!(!intervals.uneven && intervals.n == 198, "{intervals:?}");
+    assert_eq!(reported(&report), []);
+    let note = report.notes.iter().find(|note| note.contains("set back")).unwrap();
+    assert!(note.contains("once, by 449.1 ms at most, first before frame 241"), "{note}");
+    // Two interfaces of one file see the same step, one after the other.
+    let report = each_ms(|at, passed, packet| {
+        packet.interface = u16::from(passed);
+        packet.time_ns -= if at >= 120 { 450 * MS } else { 0 };
+    });
+    assert_eq!(report.round_trip.as_ref().unwrap().max_us, 100.0);
+    assert!(report.notes.iter().any(|note| note.contains("once, by")), "{:?}", report.notes);
+    // What comes out of several queues of a card is no step.
+    let report = each_ms(|_, passed, packet| packet.time_ns -= if passed { 2 * MS } else { 0 });
+    assert!(report.notes.iter().all(|note| !note.contains("set back")), "{:?}", report.notes);
+}
+
+#[test]
+fn stamps_of_the_way_back_alone_judge_nothing() {
+    use crate::capture::ProbeStamp;
+    let stamp = |time_ns| Some(ProbeStamp { port: 2, time_ns, crc_error: false, alignment_error: false });
+    // A multiplier of ports: what it sends has its head without a stamp, at the same port.
+    let report = each_ms(|_, passed, packet| packet.probe = stamp(if passed { packet.time_ns } else { 0 }));
+    assert_eq!((reported(&report), report.round_trip.as_ref().unwrap().median_us), (vec![], 100.0));
+    // One port that sees both directions: they are told apart by the devices' marks.
+    let report = each_ms(|_, _, packet| packet.probe = stamp(packet.time_ns + 7));
+    let segment = report.in_segment.as_ref().or(report.round_trip.as_ref()).unwrap();
+    assert_eq!((reported(&report), segment.median_us), (vec![], 100.0));
+}
+
+#[test]
+fn a_period_that_is_held_against_the_sends_must_be_theirs() {
+    let notes = |period_us: u64| {
+        let limits = Limits { period_ns: Some(period_us * US), ..Limits::default() };
+        analyse(&traffic(&well(), &MASTER, 1), None, &limits).notes
+    };
+    let is_refuted = |notes: Vec<String>| notes.iter().any(|note| note.contains("--period says"));
+    assert!(!is_refuted(notes(1000)) && !is_refuted(notes(1001)));
+    // 1 % is no drift of a clock.
+    assert!(is_refuted(notes(1010)) && is_refuted(notes(990)) && is_refuted(notes(2000)));
+}

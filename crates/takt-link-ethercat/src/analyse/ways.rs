@@ -33,6 +33,8 @@ struct Sighting {
     place: u16,
     /// A probe's stamp.
     stamp_ns: Option<u64>,
+    /// Steps back of the clock before it.
+    steps: u32,
     /// A probe saw a receive error.
     damaged: bool,
     source: u64,
@@ -54,6 +56,42 @@ pub struct Traffic {
     counters: Vec<Vec<u16>>,
     counters_of: HashMap<Vec<u16>, u32>,
     ports: BTreeMap<u8, PortFacts>,
+    clock: Steps,
+}
+
+/// A clock that is set back further than this was set: packets of several queues of a card come out
+/// of order by less.
+const STEP_NS: u64 = 10_000_000;
+
+/// Times at which the capture's clock was set back. What comes after goes on where it was: how long
+/// that took is not known, but nothing is sent before what was sent earlier.
+#[derive(Debug, Default)]
+struct Steps {
+    /// By how much, one after the other.
+    back_ns: Vec<u64>,
+    /// Number of the packet behind the first one.
+    first: u64,
+    /// Of each interface: its last stamp, as the file has it, and how many steps it has seen.
+    last: HashMap<u16, (u64, usize)>,
+}
+
+impl Steps {
+    /// The packet's stamp without the steps so far, and their number.
+    fn continued(&mut self, packet: &Packet<'_>) -> (u64, u32) {
+        let (last_ns, seen) = self.last.entry(packet.interface).or_insert((packet.time_ns, 0));
+        let back_ns = last_ns.saturating_sub(packet.time_ns);
+        if back_ns > STEP_NS {
+            // Another interface may have seen the same step before.
+            if *seen == self.back_ns.len() {
+                self.back_ns.push(back_ns);
+                self.first = if self.first == 0 { packet.number } else { self.first };
+            }
+            *seen += 1;
+        }
+        *last_ns = packet.time_ns;
+        let steps = self.back_ns[..*seen].iter().fold(0, |sum: u64, step| sum.saturating_add(*step));
+        (packet.time_ns.saturating_add(steps), *seen as u32)
+    }
 }
 
 /// What a port of a probe on the wire saw.
@@ -89,6 +127,8 @@ pub struct FrameTimes {
     pub(super) lead: u64,
     /// A probe saw it damaged.
     pub(super) damaged: bool,
+    /// Steps back of the capture's clock before it: times before and behind one are not compared.
+    pub(super) steps: u32,
     /// What kind of frame, for [`Traffic::datagrams`].
     pub(super) shape: u32,
     /// Working counters of its last sighting.
@@ -132,6 +172,8 @@ pub(super) struct Frames {
     pub devices_between: [bool; 2],
     /// Interfaces of the file that saw the same frames, where their order was found.
     pub interfaces_joined: usize,
+    /// Steps back of the capture's clock: how many, the longest, and the packet behind the first.
+    pub clock_steps: (usize, u64, u64),
 }
 
 /// Judged sightings, and which of the four each place is where the file does not say.
@@ -169,14 +211,17 @@ impl Traffic {
         }
         let shape = intern(&mut self.shapes, &mut self.shape_of, shape);
         let counters = intern(&mut self.counters, &mut self.counters_of, counters);
+        let (time_ns, steps) = self.clock.continued(packet);
         self.sightings.push(Sighting {
             number: packet.number,
-            time_ns: packet.time_ns,
+            time_ns,
             side: packet.side,
             outgoing: packet.outgoing,
             marked: frame::has_passed(packet.frame),
             place: packet.probe.map_or(packet.interface, |stamp| u16::from(stamp.port)),
-            stamp_ns: packet.probe.map(|stamp| stamp.time_ns),
+            // A multiplier of ports stamps what it receives, and not what it is given to send.
+            stamp_ns: packet.probe.map(|stamp| stamp.time_ns).filter(|stamp_ns| *stamp_ns > 0),
+            steps,
             damaged: packet.probe.is_some_and(|stamp| stamp.crc_error || stamp.alignment_error),
             source,
             key: hasher.finish(),
@@ -260,14 +305,21 @@ impl Traffic {
     /// the recording computer by the least delay between the two.
     fn judged(&self, always_marked: &BTreeSet<u64>) -> Judged {
         let stamps = || self.sightings.iter().filter_map(|sighting| sighting.stamp_ns);
-        // A probe whose clock does not run stamps all frames alike.
-        let is_probed = stamps().min() < stamps().max();
+        // A probe whose clock does not run stamps all frames alike. One that stamps frames on their
+        // way back alone does not say how long that was.
+        let sees_sends = |is_stamped: bool| {
+            let seen =
+                |s: &&Sighting| s.stamp_ns.is_some() == is_stamped && !self.has_passed(s, always_marked);
+            self.sightings.iter().any(|sighting| seen(&sighting))
+        };
+        let is_probed = stamps().min() < stamps().max() && (sees_sends(true) || !sees_sends(false));
         let ahead = |sighting: &Sighting| Some(i128::from(sighting.time_ns) - i128::from(sighting.stamp_ns?));
         let ahead_ns = self.sightings.iter().filter_map(ahead).min().unwrap_or(0);
         let sightings: Vec<Sighting> = if is_probed {
             let stamped = |sighting: &Sighting| {
                 let time_ns = u64::try_from(i128::from(sighting.stamp_ns?) + ahead_ns).unwrap_or(0);
-                Some(Sighting { time_ns, ..*sighting })
+                // The probe's own clock was not set.
+                Some(Sighting { time_ns, steps: 0, ..*sighting })
             };
             self.sightings.iter().filter_map(stamped).collect()
         } else {
@@ -314,6 +366,11 @@ impl Traffic {
             unstamped: judged.unstamped,
             devices_between: judged.four.map_or([false; 2], |four| four.devices_between()),
             interfaces_joined: if judged.is_probed { 0 } else { joined(&judged) },
+            clock_steps: (
+                self.clock.back_ns.len(),
+                self.clock.back_ns.iter().max().copied().unwrap_or(0),
+                self.clock.first,
+            ),
             ..Frames::default()
         };
         for at in order {
@@ -392,6 +449,7 @@ impl Traffic {
                 cyclic: lead != 0,
                 lead,
                 damaged,
+                steps: first.steps,
                 shape: first.shape,
                 counters: last.counters,
             });
@@ -406,12 +464,9 @@ fn lead(source: u64, command: u8, address: u32) -> u64 {
     hasher.finish().max(1)
 }
 
-/// The number of a sighting's place: a probe's port, or an interface and a direction there.
+/// The number of a sighting's place: a probe's port or an interface, and a direction there.
 fn place(sighting: &Sighting, passed: bool) -> u32 {
-    match sighting.stamp_ns {
-        Some(_) => sighting.place.into(),
-        None => u32::from(sighting.place) << 1 | u32::from(passed),
-    }
+    u32::from(sighting.place) << 1 | u32::from(passed)
 }
 
 /// Whether several interfaces, none of which says that it is at the segment, saw the same frames:

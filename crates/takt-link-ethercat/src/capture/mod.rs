@@ -9,6 +9,7 @@ mod error;
 mod esl;
 mod file;
 mod link;
+mod pcapng;
 mod reader;
 mod recorder;
 mod tap;

@@ -2,21 +2,14 @@
 
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use flate2::read::MultiGzDecoder;
 use pcap_file::DataLink;
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::PcapNgReader;
-use pcap_file::pcapng::blocks::block_common::Block;
-use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
-use pcap_file::pcapng::blocks::interface_statistics::{InterfaceStatisticsBlock, InterfaceStatisticsOption};
-use pcap_file::pcapng::blocks::opt_common::CommonOption;
-use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::pcap::{PcapReader, PcapTsResolution};
 
 use super::error::CaptureError;
 use super::file::{CaptureFacts, InterfaceFacts, OFFSET, Packet, SEGMENT, Side};
+use super::pcapng::{Block, Blocks};
 use super::{esl, link};
 use crate::frame;
 
@@ -29,6 +22,8 @@ pub const MOST_UNPACKED_BYTES: u64 = 16 << 30;
 /// A file's interfaces beyond which it is not believed.
 const MOST_INTERFACES: usize = 256;
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 /// What a file begins with that is no capture as it is.
 enum Magic {
     Gzip,
@@ -36,6 +31,7 @@ enum Magic {
     Foreign(&'static str),
     Pcapng,
     Pcap,
+    Unknown,
 }
 
 impl Magic {
@@ -52,9 +48,16 @@ impl Magic {
             }
             [b's', b'n', b'o', b'o', ..] => Self::Foreign("a capture of snoop"),
             [b'X', b'C', b'P', 0, ..] => Self::Foreign("a capture of NetXRay or Sniffer"),
+            [0xA1, 0xB2, 0xCD, 0x34, ..] | [0x34, 0xCD, 0xB2, 0xA1, ..] => {
+                Self::Foreign("a pcap file of a patched libpcap (Kuznetsov's)")
+            }
             [b'L', b'O', b'G', b'G', ..] => Self::Foreign("a log of Vector's tools (BLF)"),
             [0x0A, 0x0D, 0x0D, 0x0A, ..] => Self::Pcapng,
-            _ => Self::Pcap,
+            [0xA1, 0xB2, 0xC3, 0xD4]
+            | [0xD4, 0xC3, 0xB2, 0xA1]
+            | [0xA1, 0xB2, 0x3C, 0x4D]
+            | [0x4D, 0x3C, 0xB2, 0xA1] => Self::Pcap,
+            _ => Self::Unknown,
         }
     }
 }
@@ -99,6 +102,7 @@ fn read_plain(
     match *magic {
         Magic::Pcapng => read_pcapng(whole, each),
         Magic::Pcap => read_pcap(whole, each),
+        Magic::Unknown => Err(unknown(whole)),
         Magic::Gzip => Err(no_capture(&"gzip within gzip")),
         Magic::Packed { how, command } => Err(CaptureError::Packed { path: PathBuf::new(), how, command }),
         Magic::Foreign(format) => Err(CaptureError::Foreign { path: PathBuf::new(), format }),
@@ -127,12 +131,22 @@ fn unpacked(
     })
 }
 
-fn no_capture(error: &dyn std::fmt::Display) -> CaptureError {
-    CaptureError::Format { path: PathBuf::new(), reason: error.to_string() }
+/// Nothing that is known: what it begins with, and who may know more.
+fn unknown(whole: impl Read) -> CaptureError {
+    let mut start = Vec::new();
+    let read = whole.take(8).read_to_end(&mut start);
+    no_capture(&match (read, start.is_empty()) {
+        (Err(error), _) => error.to_string(),
+        (_, true) => "it is empty".to_owned(),
+        _ => format!(
+            "it begins with `{}`, as no capture does that is known here; `editcap -F pcapng FILE bus.pcapng` of Wireshark converts most others",
+            start.escape_ascii()
+        ),
+    })
 }
 
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+fn no_capture(error: &dyn std::fmt::Display) -> CaptureError {
+    CaptureError::Format { path: PathBuf::new(), reason: error.to_string() }
 }
 
 fn too_many(number: u64) -> Option<String> {
@@ -167,10 +181,14 @@ fn count(facts: &mut CaptureFacts, raw: &Raw<'_>, each: &mut dyn FnMut(Packet<'_
         return;
     }
     interface.frames += 1;
-    let is_short = frame::ethercat_end(frame).is_some_and(|end| end > frame.len());
-    if is_short && raw.bytes.len() < raw.whole as usize {
-        facts.cut_packets += 1;
-        facts.cut_to_bytes = facts.cut_to_bytes.max(raw.bytes.len() as u64);
+    if raw.bytes.len() < raw.whole as usize {
+        match frame::ethercat_end(frame).is_some_and(|end| end > frame.len()) {
+            true => {
+                facts.cut_packets += 1;
+                facts.cut_to_bytes = facts.cut_to_bytes.max(raw.bytes.len() as u64);
+            }
+            false => facts.cut_behind_packets += u64::from(probe.is_none()),
+        }
     }
     let (number, time_ns, side) = (raw.number, raw.time_ns, interface.side);
     each(Packet {
@@ -186,13 +204,17 @@ fn count(facts: &mut CaptureFacts, raw: &Raw<'_>, each: &mut dyn FnMut(Packet<'_
 
 fn read_pcap(source: impl Read, each: &mut dyn FnMut(Packet<'_>)) -> Result<CaptureFacts, CaptureError> {
     let mut reader = PcapReader::new(source).map_err(|error| no_capture(&error))?;
-    let interface = described(reader.header().datalink, &[]);
+    let header = reader.header();
+    let interface = described(header.datalink.into(), "", "");
     if !link::is_read(&interface.link_type) {
         return Err(CaptureError::LinkType { path: PathBuf::new(), link: interface.link_type });
     }
     let mut facts = CaptureFacts { interfaces: vec![interface], ..CaptureFacts::default() };
+    let unit_ns = if header.ts_resolution == PcapTsResolution::NanoSecond { 1 } else { 1000 };
     let mut number = 0;
-    while let Some(packet) = reader.next_packet() {
+    // Raw: whether lengths agree with each other and with the file's snap length, and whether a
+    // fraction is below a second, is no reason to read no further.
+    while let Some(packet) = reader.next_raw_packet() {
         let packet = match packet {
             Ok(packet) => packet,
             Err(error) => {
@@ -205,131 +227,96 @@ fn read_pcap(source: impl Read, each: &mut dyn FnMut(Packet<'_>)) -> Result<Capt
             facts.cut = Some(reason);
             break;
         }
-        let (time_ns, whole) = (nanoseconds(packet.timestamp()), packet.orig_len());
-        let raw = Raw { number, time_ns, interface: 0, outgoing: None, whole, bytes: packet.data() };
+        let fraction_ns = u64::from(packet.ts_frac) * unit_ns;
+        if fraction_ns >= 2 * SECOND_NS {
+            // Its packets have heads of another length than pcap's, as some programs write.
+            facts.cut = Some(format!(
+                "packet {number} has a stamp of {} s and {} ns, which no pcap has; `editcap -F pcapng FILE bus.pcapng` reads variants of pcap",
+                packet.ts_sec, fraction_ns
+            ));
+            break;
+        }
+        let time_ns = u64::from(packet.ts_sec) * SECOND_NS + fraction_ns;
+        let (whole, bytes) = (packet.orig_len, &packet.data);
+        let raw = Raw { number, time_ns, interface: 0, outgoing: None, whole, bytes };
         count(&mut facts, &raw, each);
     }
     Ok(facts)
 }
 
 fn read_pcapng(source: impl Read, each: &mut dyn FnMut(Packet<'_>)) -> Result<CaptureFacts, CaptureError> {
-    let mut reader = PcapNgReader::new(source).map_err(|error| no_capture(&error))?;
-    let mut facts = CaptureFacts { clock_offset_ns: offset(reader.section()), ..CaptureFacts::default() };
+    let mut blocks = Blocks::new(source);
+    let mut facts = CaptureFacts::default();
     // A new section numbers its interfaces from 0 again.
     let mut first = 0;
     let mut number = 0;
-    while let Some(block) = reader.next_block() {
-        let block = match block {
-            Ok((block, _)) => block,
+    let mut begun = false;
+    loop {
+        let block = match blocks.next() {
+            Ok(Some(block)) => block,
+            Ok(None) => break,
+            // Without a section it is no capture.
+            Err(error) if !begun => return Err(no_capture(&error)),
             Err(error) => {
                 facts.cut = Some(error.to_string());
                 break;
             }
         };
-        match block {
-            Block::SectionHeader(section) => {
-                first = facts.interfaces.len();
-                facts.clock_offset_ns = facts.clock_offset_ns.or(offset(&section));
+        begun = true;
+        if matches!(block, Block::Packet { .. } | Block::Unstamped | Block::Damaged) {
+            number += 1;
+            if let Some(reason) = too_many(number) {
+                facts.cut = Some(reason);
+                break;
             }
-            Block::InterfaceDescription(interface) => {
+        }
+        match block {
+            Block::Section { comment } => {
+                first = facts.interfaces.len();
+                facts.clock_offset_ns = facts.clock_offset_ns.or(comment.as_deref().and_then(offset));
+            }
+            Block::Interface { link_type, name, description } => {
                 if facts.interfaces.len() >= MOST_INTERFACES {
                     facts.cut = Some(format!("more than {MOST_INTERFACES} interfaces"));
                     break;
                 }
-                facts.interfaces.push(described(interface.linktype, &interface.options));
+                facts.interfaces.push(described(link_type.into(), &name, &description));
             }
-            Block::EnhancedPacket(packet) => {
-                number += 1;
-                if let Some(reason) = too_many(number) {
-                    facts.cut = Some(reason);
-                    break;
+            Block::Packet { interface, time_ns, whole, bytes, outgoing } => {
+                let raw = Raw { number, time_ns, interface: first + interface, outgoing, whole, bytes };
+                count(&mut facts, &raw, each);
+            }
+            Block::Unstamped => facts.unstamped_packets += 1,
+            Block::Damaged => facts.damaged_packets += 1,
+            Block::Lost { interface, packets } => {
+                if let Some(interface) = facts.interfaces.get_mut(first.saturating_add(interface)) {
+                    interface.dropped = Some(packets);
                 }
-                let raw = Raw {
-                    number,
-                    time_ns: nanoseconds(packet.timestamp),
-                    interface: first + packet.interface_id as usize,
-                    outgoing: outgoing(&packet),
-                    whole: packet.original_len,
-                    bytes: &packet.data,
-                };
-                count(&mut facts, &raw, each);
             }
-            Block::Packet(packet) => {
-                number += 1;
-                let raw = Raw {
-                    number,
-                    time_ns: nanoseconds(packet.timestamp),
-                    interface: first + usize::from(packet.interface_id),
-                    outgoing: None,
-                    whole: packet.original_len,
-                    bytes: &packet.data,
-                };
-                count(&mut facts, &raw, each);
-            }
-            Block::SimplePacket(_) => {
-                number += 1;
-                facts.unstamped_packets += 1;
-            }
-            Block::InterfaceStatistics(statistics) => count_lost(&mut facts, first, &statistics),
-            _ => {}
+            Block::Other => {}
         }
     }
     Ok(facts)
 }
 
-fn outgoing(packet: &EnhancedPacketBlock<'_>) -> Option<bool> {
-    packet.options.iter().find_map(|option| match option {
-        EnhancedPacketOption::Flags(flags) => match flags & 3 {
-            1 => Some(false),
-            2 => Some(true),
-            _ => None,
-        },
-        _ => None,
-    })
+fn offset(comment: &str) -> Option<i64> {
+    comment.strip_prefix(OFFSET)?.trim().parse().ok()
 }
 
-fn count_lost(facts: &mut CaptureFacts, first: usize, statistics: &InterfaceStatisticsBlock<'_>) {
-    let at = first + statistics.interface_id as usize;
-    let lost = statistics.options.iter().find_map(|option| match option {
-        InterfaceStatisticsOption::IsbIfDrop(lost) | InterfaceStatisticsOption::IsbOsDrop(lost) => {
-            Some(*lost)
-        }
-        _ => None,
-    });
-    if let (Some(interface), Some(lost)) = (facts.interfaces.get_mut(at), lost) {
-        interface.dropped = Some(lost);
-    }
-}
+/// Link types have 16 bits; those above say in a pcap file how long the checksum at the end of each
+/// packet is.
+const LINK_TYPE: u32 = 0xFFFF;
 
-fn offset(section: &SectionHeaderBlock<'_>) -> Option<i64> {
-    section.options.iter().find_map(|option| match option {
-        SectionHeaderOption::Common(CommonOption::Comment(text)) => {
-            text.strip_prefix(OFFSET)?.trim().parse().ok()
-        }
-        _ => None,
-    })
-}
-
-fn described(link: DataLink, options: &[InterfaceDescriptionOption<'_>]) -> InterfaceFacts {
-    let mut facts = InterfaceFacts {
-        name: String::new(),
-        side: Side::Master,
-        link_type: link::name(link),
+fn described(link_type: u32, name: &str, description: &str) -> InterfaceFacts {
+    InterfaceFacts {
+        // Names go to a terminal.
+        name: name.chars().filter(|letter| !letter.is_control()).take(64).collect(),
+        side: if description == SEGMENT { Side::Segment } else { Side::Master },
+        link_type: link::name(DataLink::from(link_type & LINK_TYPE)),
         frames: 0,
         foreign_packets: 0,
         dropped: None,
-    };
-    for option in options {
-        match option {
-            // Names go to a terminal.
-            InterfaceDescriptionOption::IfName(name) => {
-                facts.name = name.chars().filter(|letter| !letter.is_control()).take(64).collect();
-            }
-            InterfaceDescriptionOption::IfDescription(what) if what == SEGMENT => facts.side = Side::Segment,
-            _ => {}
-        }
     }
-    facts
 }
 
 #[cfg(test)]

@@ -19,6 +19,12 @@ pub enum Error {
         first.display(), second.display()
     )]
     SeveralClocks { first: PathBuf, second: PathBuf, first_clock: String, second_clock: String },
+    /// A stream of LTTng's is not there.
+    #[error(
+        "{}: the stream file `{name}` is missing: what ran on its CPU would look as if it had never run; copy the recording again, whole",
+        path.display()
+    )]
+    MissingStream { path: PathBuf, name: String },
     /// Its clock cannot be brought to another's.
     #[error("{}: the trace does not say when its clock was zero, so that it cannot be read together with those of other hosts: open it alone", path.display())]
     UnrelatedClock { path: PathBuf },

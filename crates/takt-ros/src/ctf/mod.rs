@@ -58,6 +58,7 @@ mod header;
 mod live;
 mod mapping;
 mod metadata;
+mod missing;
 mod plan;
 mod reader;
 mod recording;

@@ -1,7 +1,7 @@
 //! All streams of a recording, merged by time.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use super::coverage::{Coverage, Gap, Packet};
 use super::cursor::Cursor;
 use super::entry::{Entry, Known, PID_BITS, Tally};
 use super::error::Error;
-use super::metadata;
 use super::stream::{Damage, Next, Stream};
 use super::trace::Trace;
 use super::tsdl::Metadata;
 use super::tsdl::types::Clock;
+use super::{metadata, missing};
 use crate::event::{Event, Kind};
 
 /// Folders within folders are searched for traces so deep: `ust/uid/1000/64-bit` below an archive
@@ -189,17 +189,22 @@ impl Reader {
         self.same_clock(folder, &trace)?;
         let io = |path: &Path, source| Error::Io { path: path.to_owned(), source };
         let mut files = Vec::new();
+        let mut names = BTreeSet::new();
         for entry in std::fs::read_dir(folder).map_err(|source| io(folder, source))? {
             let entry = entry.map_err(|source| io(folder, source))?;
             let name = entry.file_name();
             let hidden = name.as_encoded_bytes().first() == Some(&b'.');
             if entry.path().is_file() && !hidden && name != "metadata" {
                 files.push(entry.path());
+                names.insert(name.to_string_lossy().into_owned());
             }
             if files.len() > MOST_STREAMS {
                 let text = format!("more than {MOST_STREAMS} stream files");
                 return Err(io(folder, std::io::Error::new(std::io::ErrorKind::FileTooLarge, text)));
             }
+        }
+        if let Some(name) = missing::stream(folder, &names, &trace.metadata) {
+            return Err(Error::MissingStream { path: folder.to_owned(), name: takt_files::quoted(&name) });
         }
         files.sort();
         let streams = (files.len() + self.entries.len()) as u64;

@@ -28,7 +28,7 @@ mod synthetic;
 mod trace_dat;
 mod tracing_data;
 
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 pub use error::OfflineError;
@@ -57,7 +57,7 @@ pub fn read_instance(path: &Path, instance: Option<&str>) -> Result<Trace, Offli
         false if path.file_name().is_some_and(|name| name == "data") => (path.to_owned(), path.parent()),
         false => (path.to_owned(), None),
     };
-    let bytes = takt_files::read(&file, takt_files::TRACE_BYTES).map_err(|source| {
+    let hinted = |source: io::Error| {
         let hint = match folder {
             Some(_) if source.kind() == io::ErrorKind::NotFound => io::Error::other(
                 "it is no folder of `perf record --threads`, which has a file `data`; pass the file itself",
@@ -65,7 +65,15 @@ pub fn read_instance(path: &Path, instance: Option<&str>) -> Result<Trace, Offli
             _ => source,
         };
         failed(hint)
-    })?;
+    };
+    // By its first bytes: of a file of gigabytes that is no trace, nothing else is read.
+    let mut start = Vec::new();
+    let opened = takt_files::open(&file).map_err(hinted)?;
+    opened.take(MAGIC_BYTES).read_to_end(&mut start).map_err(failed)?;
+    if !is_known(&start) {
+        return Err(unknown(&start));
+    }
+    let bytes = takt_files::read(&file, takt_files::TRACE_BYTES).map_err(failed)?;
     let beside = match folder {
         Some(folder) => threads_files(folder, bytes.len() as u64).map_err(failed)?,
         None => Vec::new(),
@@ -131,6 +139,13 @@ fn read_parts(
         (Err(unit), Clock::Other(clock)) => Err(OfflineError::NoTime { clock, unit }),
         _ => Ok(trace),
     }
+}
+
+/// Enough of a file to know what it is.
+const MAGIC_BYTES: u64 = 16;
+
+fn is_known(start: &[u8]) -> bool {
+    start.starts_with(perf_data::MAGIC) || start.starts_with(tracing_data::MAGIC)
 }
 
 fn unknown(file: &[u8]) -> OfflineError {

@@ -91,9 +91,20 @@ fn described(facts: &CaptureFacts) -> String {
     let others = facts.other_packets.saturating_sub(foreign);
     lines.extend((others > 0).then(|| format!("{others} packets of other protocols")));
     lines.extend(shortened(facts));
+    lines.extend((facts.cut_behind_packets > 0).then(|| {
+        format!(
+            "{} frames cut behind their datagrams: stamps that a probe on the wire puts there would be lost; capture whole frames \
+             with `tcpdump -s 0`",
+            facts.cut_behind_packets
+        )
+    }));
     lines.extend((facts.unstamped_packets > 0).then(|| {
         format!("{} packets without a time stamp (simple packet blocks) NOT READ", facts.unstamped_packets)
     }));
+    lines.extend(
+        (facts.damaged_packets > 0)
+            .then(|| format!("{} packets NOT READ: the file describes them wrongly", facts.damaged_packets)),
+    );
     lines.extend(facts.cut.as_ref().map(|cut| format!("the file is read up to where it breaks off: {cut}")));
     lines.join("\n")
 }

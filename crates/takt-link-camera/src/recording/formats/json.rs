@@ -93,7 +93,7 @@ fn stamp_ns(stamp: &Stamp<'_>) -> Result<u64, String> {
             let ns = u64::try_from(*sec).ok().and_then(|sec| sec.checked_mul(1_000_000_000));
             (ns.and_then(|ns| ns.checked_add(u64::from(*nsec))), format!("{sec} s {nsec} ns"))
         }
-        Stamp::Text(text) => (rfc3339_ns(text), super::super::fault::quoted(text)),
+        Stamp::Text(text) => (rfc3339_ns(text), takt_files::quoted(text)),
     };
     ns.ok_or_else(|| format!("impossible time stamp {shown}"))
 }

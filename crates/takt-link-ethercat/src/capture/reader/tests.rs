@@ -1,4 +1,4 @@
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::*;
 use crate::capture::Writer;
@@ -173,6 +173,8 @@ fn link_types_are_named() {
 #[test]
 fn an_interface_that_is_no_ethernet_does_not_hide_the_others() {
     use pcap_file::pcapng::PcapNgWriter;
+    use pcap_file::pcapng::blocks::block_common::Block;
+    use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
     use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
     use pcap_file::pcapng::blocks::simple_packet::SimplePacketBlock;
     let bytes = frame();
@@ -212,4 +214,138 @@ fn frames_that_the_capture_cut_are_counted() {
     let facts = read_from(&cut[..], &mut |_| frames += 1).unwrap();
     // The last one lost padding alone.
     assert_eq!((frames, facts.cut_packets, facts.cut_to_bytes), (3, 2, 30));
+}
+
+/// A pcap file by its fields, as other programs fill them in.
+fn pcap(magic: u32, snap: u32, link: u32, packets: &[(u32, u32, u32)]) -> Vec<u8> {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let mut file = words(&[magic, 0x0004_0002, 0, 0, snap, link]);
+    for &(seconds, fraction, whole) in packets {
+        file.extend(words(&[seconds, fraction, frame().len() as u32, whole]));
+        file.extend(frame());
+    }
+    file
+}
+
+fn stamps(file: &[u8]) -> (Vec<u64>, CaptureFacts) {
+    let mut stamps = Vec::new();
+    let facts = read_from(file, &mut |packet| {
+        assert!(packet.frame.starts_with(&frame()));
+        stamps.push(packet.time_ns);
+    });
+    (stamps, facts.unwrap())
+}
+
+#[test]
+fn lengths_that_contradict_each_other_hide_no_packet() {
+    let length = frame().len() as u32;
+    let packets = [(3, 5, length), (3, 9, length)];
+    let expected = vec![3_000_005_000, 3_000_009_000];
+    // No snap length, one that is too short, and a length on the wire below the captured one.
+    for (snap, packets) in [(0, packets), (40, packets), (65535, [(3, 5, length - 4), (3, 9, 0)])] {
+        let (found, facts) = stamps(&pcap(0xA1B2_C3D4, snap, 1, &packets));
+        assert_eq!((found, facts.cut), (expected.clone(), None), "{snap}");
+    }
+    // The link type with the length of the checksum in the bits above it: 2 halves of a word.
+    let (found, _) = stamps(&pcap(0xA1B2_C3D4, 0, 0x2400_0001, &packets));
+    assert_eq!(found, expected);
+    // A fraction of a whole second, by a program that rounds.
+    let (found, _) = stamps(&pcap(0xA1B2_C3D4, 0, 1, &[(3, 1_000_000, length)]));
+    assert_eq!(found, [4_000_000_000]);
+}
+
+#[test]
+fn files_that_are_no_pcap_say_what_may_read_them() {
+    let refused = |bytes: &[u8]| read_from(bytes, &mut |_| {}).unwrap_err().to_string();
+    for patched in [0xA1B2_CD34_u32, 0xA1B2_CD34_u32.swap_bytes()] {
+        let error = refused(&pcap(patched, 0, 1, &[]));
+        assert!(error.contains("Kuznetsov") && error.contains("editcap -F pcapng"), "{error}");
+    }
+    let error = refused(b"+---------+---------------");
+    assert!(error.contains("`+-------`") && error.contains("editcap -F pcapng"), "{error}");
+    assert!(refused(b"").contains("it is empty"));
+    // Heads of 24 bytes, as Nokia writes them: the next one is read as a stamp of years.
+    let mut variant = pcap(0xA1B2_C3D4, 65535, 1, &[(1_700_000_000, 5, 64)]);
+    variant.splice(24 + 16..24 + 16, [0; 4]);
+    variant.extend(pcap(0, 0, 0, &[(1_700_000_000, 5, 64)]).split_off(24));
+    let (_, facts) = stamps(&variant[..24]);
+    assert_eq!(facts.cut, None);
+    let facts = read_from(&variant[..], &mut |_| {}).unwrap();
+    assert!(facts.cut.unwrap().contains("which no pcap has"));
+}
+
+/// A block of pcapng.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut body = body.to_vec();
+    body.resize(body.len().next_multiple_of(4), 0);
+    let length = (body.len() as u32 + 12).to_be_bytes();
+    [&kind.to_be_bytes()[..], &length, &body, &length].concat()
+}
+
+fn option(code: u16, value: &[u8]) -> Vec<u8> {
+    let mut option = [code.to_be_bytes(), (value.len() as u16).to_be_bytes()].concat();
+    option.extend(value);
+    option.resize(option.len().next_multiple_of(4), 0);
+    option
+}
+
+/// A file of the other byte order with these options of its interface, and packets whose stamps are
+/// `units`, each with options of its own.
+fn other_order(interface: &[u8], packets: &[(u64, &[u8])]) -> Vec<u8> {
+    let mut file = block(0x0A0D_0D0A, &[&[0x1A, 0x2B, 0x3C, 0x4D, 0, 1, 0, 0][..], &[0xFF; 8]].concat());
+    file.extend(block(1, &[&[0, 1, 0, 0, 0, 0, 0, 0][..], interface].concat()));
+    for (units, options) in packets {
+        let length = (frame().len() as u32).to_be_bytes();
+        file.extend(block(
+            6,
+            &[&[0; 4][..], &units.to_be_bytes(), &length, &length, &frame(), options].concat(),
+        ));
+    }
+    file
+}
+
+#[test]
+fn stamps_of_any_resolution_and_order_are_read() {
+    for (resolution, units) in [
+        (6, 3_000_000_u64),
+        (9, 3_000_000_000),
+        (12, 3_000_000_000_000),
+        (0x80 | 32, 3 << 32),
+        (0x80 | 20, 3 << 20),
+    ] {
+        let options = [option(9, &[resolution]), option(14, &100_i64.to_be_bytes())].concat();
+        let (found, facts) = stamps(&other_order(&options, &[(units, &[])]));
+        assert_eq!((found, facts.cut), (vec![103_000_000_000], None), "{resolution}");
+    }
+}
+
+#[test]
+fn what_is_wrong_in_one_block_hides_nothing_of_the_next() {
+    // Latin-1, as older programs write names and comments; and an option that goes beyond its block.
+    let german = option(1, b"ger\xE4t");
+    let beyond = [&[0, 1, 0xFF, 0xFF][..], &[0; 4]].concat();
+    let name = [option(2, b"Netzwerkkarte f\xFCr EtherCAT"), option(9, &[9])].concat();
+    let incoming = [german.clone(), option(2, &1_u32.to_be_bytes())].concat();
+    let mut file = other_order(&name, &[(1, &german), (2, &beyond), (3, &incoming)]);
+    // A packet of an interface that is not there, one that says it is longer than its block, and a
+    // block of a kind that nobody knows.
+    file.extend(block(6, &[[0, 0, 0, 9], [0; 4], [0; 4], [0; 4], [0; 4]].concat()));
+    file.extend(block(6, &[[0; 4], [0; 4], [0; 4], [0xFF; 4], [0; 4]].concat()));
+    file.extend(block(0x7777, b"what"));
+    let length = (frame().len() as u32).to_be_bytes();
+    file.extend(block(6, &[&[0; 8][..], &4_u32.to_be_bytes(), &length, &[0; 4], &frame()].concat()));
+    // A section of the usual order behind it.
+    file.extend(self::file());
+    let mut directions = Vec::new();
+    let facts = read_from(&file[..], &mut |packet| directions.push(packet.outgoing)).unwrap();
+    assert_eq!(directions[..4], [None, None, Some(false), None]);
+    assert_eq!((directions.len(), facts.damaged_packets, facts.cut), (14, 2, None));
+    assert!(facts.interfaces[0].name.starts_with("Netzwerkkarte f"));
+    // A block whose length cannot be is where reading ends.
+    let mut broken = self::file();
+    let end = broken.len();
+    broken.extend([0, 0, 0, 6, 0, 0, 0, 13, 0, 0]);
+    let facts = read_from(&broken[..], &mut |_| {}).unwrap();
+    let cut = facts.cut.unwrap();
+    assert!(cut.contains("a block of 13 bytes") && cut.contains(&end.to_string()), "{cut}");
 }
