@@ -224,7 +224,7 @@ fn of_thread(
         report.notes.push(format!(
             "further threads named \"{}\", without a release: {}",
             report.task,
-            ids(&others)
+            ids(&others, MOST_LISTED)
         ));
     }
     if let Some(path) = &request.perfetto {
@@ -254,6 +254,8 @@ fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), Lab
             names.dedup();
             let more = names.len().saturating_sub(MOST_LISTED);
             names.truncate(MOST_LISTED);
+            // A file can give a thread any name.
+            let names: Vec<String> = names.into_iter().map(takt_files::quoted).collect();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             Err(LabError::Config(format!(
                 "{what}: no thread \"{thread}\"; seen were {}{more}",
@@ -277,7 +279,9 @@ fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), Lab
             }
             if !without.is_empty() {
                 let without: Vec<i32> = without.iter().map(|one| one.0).collect();
-                listed.push(format!("without a release {}", ids(&without)));
+                // One list has one bound, whatever it is made of.
+                let left = MOST_LISTED.saturating_sub(with.len()).max(1);
+                listed.push(format!("without a release {}", ids(&without, left)));
             }
             Err(LabError::Config(format!(
                 "{what}: {} threads are named \"{thread}\": {}. Pass the id of one of them, for example `--thread {first}`",
@@ -291,9 +295,9 @@ fn named(trace: &Trace, what: &str, thread: &str) -> Result<(i32, Vec<i32>), Lab
 /// Names or ids that a message lists.
 const MOST_LISTED: usize = 40;
 
-fn ids(tids: &[i32]) -> String {
-    let more = tids.len().saturating_sub(MOST_LISTED);
-    let listed: Vec<String> = tids.iter().take(MOST_LISTED).map(i32::to_string).collect();
+fn ids(tids: &[i32], most: usize) -> String {
+    let more = tids.len().saturating_sub(most);
+    let listed: Vec<String> = tids.iter().take(most).map(i32::to_string).collect();
     if more > 0 { format!("{} and {more} more", listed.join(", ")) } else { listed.join(", ") }
 }
 

@@ -126,7 +126,7 @@ pub enum CameraError {
         topic: String,
     },
     /// The recording lacks a topic that the camera needs.
-    #[error("{path}: no topic `{topic}` with frames; the file has: {found}")]
+    #[error("{path}: no topic `{topic}` with frames; the file has: {found}; {advice}")]
     MissingTopic {
         /// The file.
         path: PathBuf,
@@ -134,6 +134,8 @@ pub enum CameraError {
         topic: String,
         /// The topics found, with their types.
         found: String,
+        /// What to do.
+        advice: &'static str,
     },
     /// A topic has messages of a type or encoding that cannot be replayed.
     #[error("{path}: topic `{topic}` is {found}, expected {expected}")]

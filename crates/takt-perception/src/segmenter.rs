@@ -116,7 +116,11 @@ impl Segmenter {
         let key = format!("{:x} {engine:?} {config:?}", network.identity);
         proof::once(key, || {
             let LoadedNetwork { model, network, .. } = &mut network;
-            let mut infer = |values: &[f32]| Ok::<_, EngineError>(network.run(values)?.to_vec());
+            let name = model.clone();
+            let mut infer = |values: &[f32]| {
+                let answer = network.run(values).map_err(|error: EngineError| error.of_model(&name))?;
+                Ok::<_, EngineError>(answer.to_vec())
+            };
             proof::prove_segmenter(size, config, model, &mut infer).map(|()| None)
         })?;
         Ok(Self {

@@ -199,7 +199,14 @@ fn same_size(found: [u32; 2], expected: [u32; 2]) -> Result<(), ImageError> {
 }
 
 fn encoding_error(found: &str, expected: &str) -> PixelError {
-    PixelError::Format(format!("encoding is `{}`, expected {expected}", quoted(found)))
+    let advice = match found {
+        bayer if bayer.starts_with("bayer_") => "; record the debayered topic (image_proc)",
+        yuv if yuv.starts_with("yuv") || yuv.starts_with("nv") => {
+            "; set the camera driver to rgb8, or convert the recording"
+        }
+        _ => "",
+    };
+    PixelError::Format(format!("encoding is `{}`, expected {expected}{advice}", quoted(found)))
 }
 
 fn format_error(picture: &Picture, expected: &str) -> PixelError {

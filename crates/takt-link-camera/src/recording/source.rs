@@ -25,6 +25,11 @@ use crate::{Frame, Intrinsics};
 const COLOUR: usize = 0;
 const DEPTH: usize = 1;
 
+/// What to do where a topic is missing.
+const COLOUR_TOPIC: &str = "name another by color_topic";
+const DEPTH_TOPIC: &str = "name another by depth_topic; color_only = true replays without depth";
+const CALIBRATION: &str = "name another by calibration_topic, or give the camera's `intrinsics`";
+
 /// Images of one topic that were read and not replayed yet.
 #[derive(Default)]
 struct Waiting {
@@ -79,10 +84,11 @@ impl<R: Read + Seek> FrameSource<R> {
             let has = |names: &[String]| names.is_empty() || present(names, channels).is_some();
             has(&names.colour) && has(&names.depth) && (!needs_calibration || has(&names.calibration))
         })?;
-        let missing = |parts: &Parts<R>, topic: &str| CameraError::MissingTopic {
+        let missing = |parts: &Parts<R>, topic: &str, advice: &'static str| CameraError::MissingTopic {
             path: path.into(),
             topic: topic.into(),
             found: contents::listed(&parts.channels()),
+            advice,
         };
         let colour = present(&names.colour, &parts.channels());
         let mut source = Self {
@@ -103,15 +109,15 @@ impl<R: Read + Seek> FrameSource<R> {
                 let of_colour = names.calibration_of(&colour_name);
                 source.parts.define(|known| present(&of_colour, known).is_some())?;
                 let topic = present(&of_colour, &source.parts.channels());
-                let topic = topic.ok_or_else(|| missing(&source.parts, &of_colour[0]))?;
+                let topic = topic.ok_or_else(|| missing(&source.parts, &of_colour[0], CALIBRATION))?;
                 source.intrinsics(&topic, &colour_name)?
             }
         };
-        let colour = colour.ok_or_else(|| missing(&source.parts, &names.colour[0]))?;
+        let colour = colour.ok_or_else(|| missing(&source.parts, &names.colour[0], COLOUR_TOPIC))?;
         source.topics[COLOUR] = colour;
         if let Some(first) = names.depth.first() {
             let depth = present(&names.depth, &source.parts.channels());
-            source.topics[DEPTH] = depth.ok_or_else(|| missing(&source.parts, first))?;
+            source.topics[DEPTH] = depth.ok_or_else(|| missing(&source.parts, first, DEPTH_TOPIC))?;
             source.check_types(DEPTH, Role::Depth)?;
             source.check_alignment(&intrinsics)?;
         }

@@ -259,7 +259,11 @@ impl Detector {
         let known = proof::once(key, || {
             let LoadedNetwork { model, network, outputs, facts, .. } = &mut network;
             let input = network.input_shape().to_vec();
-            let mut infer = |values: &[f32]| Ok(network.run(values)?.to_vec());
+            let name = model.clone();
+            let mut infer = |values: &[f32]| {
+                let answer = network.run(values).map_err(|error: EngineError| error.of_model(&name))?;
+                Ok(answer.to_vec())
+            };
             let (reading, _) = understand::<EngineError>(facts, &input, outputs, config, model, &mut infer)?;
             Ok::<_, EngineError>(Some(reading))
         })?;

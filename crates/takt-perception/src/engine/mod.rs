@@ -191,6 +191,12 @@ pub enum EngineError {
     /// The engine refuses the model.
     #[error("model {model} cannot be loaded by {engine}: {reason}")]
     Load { model: String, engine: &'static str, reason: String },
+    /// The engine loads the model and cannot compute it.
+    #[error(
+        "model {model} does not fit: its first inference fails ({reason}). Export it again for the engine in use \
+         (`takt check` names it), with opset 17 or older"
+    )]
+    Fails { model: String, reason: String },
     /// Inputs or outputs are not those of a model of this role.
     #[error("model {model} does not fit: expected {expected}; found {found}")]
     Interface { model: String, expected: String, found: String },
@@ -224,6 +230,15 @@ impl EngineError {
         let outputs = outputs.collect::<Vec<_>>().join(", ");
         let found = format!("input {input:?} and outputs {outputs}");
         Self::Interface { model: model.into(), expected: expected.into(), found }
+    }
+
+    /// The same, of an inference that is made to prove the model: whoever names the file must read
+    /// which one it is.
+    pub(crate) fn of_model(self, model: &str) -> Self {
+        match self {
+            Self::Run(reason) => Self::Fails { model: model.into(), reason },
+            other => other,
+        }
     }
 
     /// The failure of an inference whose answer cannot be one.
@@ -312,7 +327,8 @@ impl Engine {
             }
         };
         let zeros = vec![0.0; network.input_shape().iter().product()];
-        let outputs = network.run(&zeros)?.iter().map(|t| (t.name.clone(), t.shape.clone())).collect();
+        let answer = network.run(&zeros).map_err(|error| error.of_model(&model))?;
+        let outputs = answer.iter().map(|t| (t.name.clone(), t.shape.clone())).collect();
         Ok(LoadedNetwork { model, network, outputs, facts, identity: fingerprint(&[bytes]) })
     }
 }

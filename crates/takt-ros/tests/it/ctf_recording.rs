@@ -125,3 +125,48 @@ fn callbacks_nest_on_their_threads_and_takes_join_with_publications() {
     // Nearly all; some messages were published before the publisher's stamp was recorded.
     assert!(joined * 10 > taken * 9, "{joined} of {taken}");
 }
+
+/// A recording of which one stream was not copied: what ran on that CPU would look as if it had
+/// never run.
+#[test]
+fn a_stream_that_is_not_there_is_named() {
+    let inner = "ust/uid/1000/64-bit";
+    let copy = tempfile::tempdir().unwrap();
+    let streams = copy.path().join(inner);
+    std::fs::create_dir_all(streams.join("index")).unwrap();
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(folder().join(inner)).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        std::fs::copy(entry.path(), streams.join(&name)).unwrap();
+        if name != "metadata" {
+            names.insert(name);
+        }
+    }
+    assert!(names.len() == 12 && Recording::open(copy.path()).is_ok());
+    let refused = |name: &str| {
+        std::fs::remove_file(streams.join(name)).unwrap();
+        let outcome = Recording::open(copy.path()).map(drop).map_err(|error| error.to_string());
+        std::fs::copy(folder().join(inner).join(name), streams.join(name)).unwrap();
+        outcome
+    };
+    for name in &names {
+        // Nothing says that there was one behind the last.
+        let Err(error) = refused(name) else {
+            assert_eq!(name, "ros2_11");
+            continue;
+        };
+        let said = format!("the stream file `{name}` is missing");
+        assert!(error.contains(&said) && error.contains("copy the recording again"), "{error}");
+    }
+    // LTTng's index beside it says so, and so does another channel of the same session.
+    std::fs::write(streams.join("index/ros2_11.idx"), "").unwrap();
+    assert!(refused("ros2_11").unwrap_err().contains("`ros2_11` is missing"));
+    std::fs::remove_file(streams.join("index/ros2_11.idx")).unwrap();
+    // An empty stream is one on which nothing ran.
+    for number in 0..12 {
+        std::fs::write(streams.join(format!("second_{number}")), "").unwrap();
+    }
+    assert!(Recording::open(copy.path()).is_ok());
+    assert!(refused("ros2_11").unwrap_err().contains("`ros2_11` is missing"));
+}

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! perf record -a -k CLOCK_MONOTONIC -e 'sched:*,irq:*,irq_vectors:*,timer:hrtimer_*' -- sleep 10
-//! trace-cmd record -C mono -e sched -e irq -e irq_vectors -e hrtimer sleep 10
+//! trace-cmd record -C mono -e sched -e irq -e irq_vectors -e 'timer:hrtimer_*' sleep 10
 //! ```
 //!
 //! Events come out in the order of time across CPUs. Both tools stamp by a clock of their own

@@ -362,7 +362,7 @@ pub(super) fn torn(pages: &mut Pages, cpu: u16, at: u64, end: u64, events_before
 fn text_only() -> OfflineError {
     OfflineError::Unsupported {
         what: "a trace.dat of a latency tracer, which holds text".to_owned(),
-        fix: "record events: `trace-cmd record -C mono -e sched -e irq -e irq_vectors -e hrtimer`",
+        fix: "record events: `trace-cmd record -C mono -e sched -e irq -e irq_vectors -e 'timer:hrtimer_*'`",
     }
 }
 

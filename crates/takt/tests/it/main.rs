@@ -50,6 +50,7 @@ mod otlp;
 mod papers;
 mod placement;
 mod plain;
+mod planted;
 mod query;
 mod recordings;
 mod refusals;

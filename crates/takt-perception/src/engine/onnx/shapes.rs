@@ -7,6 +7,7 @@
 
 mod parts;
 mod window;
+mod work;
 
 use parts::{concat, constant, elementwise, gather, reduce, reshape, slice, split, squeeze};
 use window::{convolved, convolved_sides, transposed};
@@ -98,11 +99,24 @@ fn position(axis: i64, rank: usize) -> Option<usize> {
 /// Where an output could be of any size and its size does not follow.
 pub(super) fn infer(node: &Node, values: &Values, opset: i64) -> Result<Outcome, OnnxError> {
     let call = Call { node, values, opset };
-    let multiplications = multiplications(&call).unwrap_or_default();
+    let outputs = outputs(&call)?;
+    let multiplications = work::of(&call, &outputs);
+    Ok(Outcome { outputs, multiplications })
+}
+
+fn outputs(call: &Call) -> Result<Vec<Known>, OnnxError> {
+    let node = call.node;
     if !matches!(node.domain, "" | "ai.onnx") {
-        return Ok(Outcome { outputs: vec![Known::default(); node.outputs.len()], multiplications });
+        return Ok(vec![Known::default(); node.outputs.len()]);
     }
-    if let Some(first) = free(&call) {
+    if let Some((wanted, there)) = beyond(call) {
+        return Err(OnnxError::Size {
+            node: node.title(),
+            found: format!("the first {wanted} of {there} values"),
+            accepted: "as many as there are".into(),
+        });
+    }
+    if let Some(first) = free(call) {
         let Some(first) = first else {
             return Err(OnnxError::Size {
                 node: node.title(),
@@ -117,33 +131,22 @@ pub(super) fn infer(node: &Node, values: &Values, opset: i64) -> Result<Outcome,
         if elements(shape) > limits::MAX_VALUE_ELEMENTS {
             return Err(too_large(node, shape));
         }
-        return Ok(Outcome { outputs: vec![first], multiplications });
+        return Ok(vec![first]);
     }
-    let mut outputs = bound(&call).unwrap_or_default();
+    let mut outputs = bound(call).unwrap_or_default();
     outputs.resize(node.outputs.len(), Known::default());
-    Ok(Outcome { outputs, multiplications })
+    Ok(outputs)
 }
 
-/// Multiplications of the operators that cost most.
-fn multiplications(call: &Call) -> Option<u64> {
-    match call.node.op {
-        "Conv" => {
-            let out = convolved(call)?;
-            let weights = call.shape(1)?;
-            Some(elements(&out).saturating_mul(elements(weights.get(1..)?)))
-        }
-        "ConvTranspose" => {
-            let weights = call.shape(1)?;
-            Some(elements(call.shape(0)?).saturating_mul(elements(weights.get(1..)?)))
-        }
-        "MatMul" | "Gemm" => {
-            let left = call.shape(0)?;
-            let out = if call.node.op == "Gemm" { gemm(call)? } else { product(left, call.shape(1)?)? };
-            let inner = if call.node.int("transA", 0) != 0 { left.first() } else { left.last() };
-            Some(elements(&out).saturating_mul(*inner?))
-        }
-        _ => None,
+/// A TopK that wants more values than there are: engines make room for all that it wants.
+fn beyond(call: &Call) -> Option<(i64, u64)> {
+    if call.node.op != "TopK" {
+        return None;
     }
+    let shape = call.shape(0)?;
+    let there = *shape.get(call.axis(-1, shape.len())?)?;
+    let wanted = call.whole(1, "k").and_then(|wanted| wanted.first().copied())?;
+    u64::try_from(wanted).map_or(true, |wanted| wanted > there).then_some((wanted, there))
 }
 
 /// Operators whose output can be of any size: what follows of it. The outer `None` is for all other

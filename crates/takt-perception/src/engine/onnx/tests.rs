@@ -257,6 +257,57 @@ fn many_large_values_and_endless_work_are_refused() {
     assert!(message.contains("multiplications"), "{message}");
 }
 
+/// Work that is no product: each node alone is within the limits of sizes.
+#[test]
+fn work_that_is_no_product_is_counted_too() {
+    let square = |side: i64| integers("s", &[2], &[side, side]);
+    let chain = |op: &dyn Fn(&str, &str) -> Message, count: usize| {
+        let mut nodes = vec![node("ConstantOfShape", &["s"], &["v0"])];
+        nodes.extend((0..count).map(|i| op(&format!("v{i}"), &format!("v{}", i + 1))));
+        nodes
+    };
+    let kernel = Message::default().text(1, "kernel_shape").int(20, 7).int(8, 900).int(8, 900);
+    let pads = Message::default().text(1, "pads").int(20, 7);
+    let pads = [450, 450, 449, 449].into_iter().fold(pads, |pads, side| pads.int(8, side));
+    let equation = Message::default().text(1, "equation").int(20, 3).bytes(4, b"ij,jk->ik");
+    let cases: [(&str, Vec<Message>, Message); 5] = [
+        ("values", chain(&|from, to| node("Relu", &[from], &[to]), 2000), square(8000)),
+        (
+            "Einsum",
+            chain(&|from, to| node("Einsum", &[from, from], &[to]).message(5, &equation), 2),
+            square(8000),
+        ),
+        (
+            "pooling",
+            chain(&|from, to| node("MaxPool", &[from], &[to]).message(5, &kernel).message(5, &pads), 3),
+            integers("s", &[4], &[1, 1, 1000, 1000]),
+        ),
+        ("sorting", chain(&|from, to| node("CumSum", &[from, "one"], &[to]), 400), square(8000)),
+        (
+            "suppression",
+            vec![
+                node("ConstantOfShape", &["s"], &["boxes"]),
+                node("ConstantOfShape", &["scores_shape"], &["scores"]),
+                node("NonMaxSuppression", &["boxes", "scores", "one"], &["out"]),
+            ],
+            integers("s", &[3], &[1, 100_000, 4]),
+        ),
+    ];
+    let one = integers("one", &[1], &[1]);
+    let scores = integers("scores_shape", &[3], &[1, 80, 100_000]);
+    for (what, nodes, shape) in cases {
+        let message = grown(&nodes, &[shape, one.clone(), scores.clone()]);
+        assert!(message.contains("multiplications"), "{what}: {message}");
+    }
+    // Fewer of them are no limit: what is refused then is the rest of this file.
+    let few = grown(&chain(&|from, to| node("Relu", &[from], &[to]), 3), &[square(100), one.clone(), scores]);
+    assert!(!few.contains("multiplications"), "{few}");
+    // More than there are, which an engine may believe.
+    let many = integers("k", &[1], &[1 << 60]);
+    let message = grown(&[node("TopK", &["images", "k"], &["out", "at"])], &[many]);
+    assert!(message.contains("the first 1152921504606846976 of 64 values"), "{message}");
+}
+
 #[test]
 fn an_enormous_input_is_refused() {
     let input = declared("images", FLOAT, &[1, 3, 1_000_000, 1_000_000]);
