@@ -1,5 +1,7 @@
 //! Single files: JSON that is written whole or not at all, and hashes.
 
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -8,14 +10,27 @@ use sha2::{Digest, Sha256};
 
 use crate::{Error, steps};
 
-/// SHA-256 of a file, in hexadecimal.
+/// A file that is longer must have its bytes on the disk: reading holes takes as long as reading
+/// data, and costs nothing to make.
+const LARGE_BYTES: u64 = 64 << 20;
+/// No file system keeps the files of a run, which are compressed already, in a smaller part of
+/// their length.
+const MOST_LENGTH_PER_ALLOCATED: u64 = 16;
+
+/// SHA-256 of a file as long as it is now, in hexadecimal.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`Error::Io`], also of a long file of holes.
 pub fn sha256(path: &Path) -> Result<String, Error> {
-    let mut file = takt_files::open(path).map_err(Error::io(path))?;
+    let file = takt_files::open(path).map_err(Error::io(path))?;
+    let metadata = file.metadata().map_err(Error::io(path))?;
+    let (length, allocated) = (metadata.len(), metadata.blocks().saturating_mul(512));
+    if length > LARGE_BYTES && allocated.saturating_mul(MOST_LENGTH_PER_ALLOCATED) < length {
+        let text = format!("{length} bytes, of which {allocated} are on the disk: no run has files of holes");
+        return Err(Error::io(path)(io::Error::new(io::ErrorKind::FileTooLarge, text)));
+    }
     let mut hasher = Sha256::new();
-    std::io::copy(&mut file, &mut hasher).map_err(Error::io(path))?;
+    io::copy(&mut file.take(length), &mut hasher).map_err(Error::io(path))?;
     Ok(hex(&hasher.finalize()))
 }
 
@@ -56,4 +71,24 @@ pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &str) -> Result
         found: error.to_string(),
         expected: "a file written by this version of takt",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_holes_takes_no_time_and_others_have_their_hash() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples");
+        std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        let error = sha256(&path).unwrap_err().to_string();
+        assert!(error.contains("no run has files of holes"), "{error}");
+        std::fs::write(&path, "abc").unwrap();
+        // FIPS 180-2, appendix B.1.
+        assert_eq!(
+            sha256(&path).unwrap(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -175,14 +175,18 @@ fn workspace() -> tempfile::TempDir {
 struct Ended {
     code: Option<i32>,
     message: String,
+    /// Whether it printed anything.
+    printed: bool,
     most_mib: i64,
 }
 
 /// Runs a command to its end; `None` where it does not come to one.
 fn ended(mut command: Command, out: &Path) -> Option<Ended> {
     let file = fs::File::create(out).unwrap();
+    let printed = out.with_extension("printed");
+    command.stdout(fs::File::create(&printed).unwrap());
     #[allow(clippy::zombie_processes, reason = "wait4 below takes it, and its memory with it")]
-    let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    let child = command.stderr(file).spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     let until = Instant::now() + Duration::from_secs(120);
     let mut status = 0;
@@ -205,7 +209,8 @@ fn ended(mut command: Command, out: &Path) -> Option<Ended> {
     }
     let code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
     let message = String::from_utf8_lossy(&fs::read(out).unwrap()).into_owned();
-    Some(Ended { code, message, most_mib: usage.ru_maxrss / 1024 })
+    let printed = fs::metadata(printed).unwrap().len() > 0;
+    Some(Ended { code, message, printed, most_mib: usage.ru_maxrss / 1024 })
 }
 
 /// More than any of these commands has of a good file of a few hundred kilobytes.
@@ -229,10 +234,10 @@ fn wrong(workspace: &Path, file: &str, command: &str) -> Vec<String> {
         let what = format!("{command}, {plant:?} at {file}");
         match ended(taken, &workspace.join("stderr")) {
             None => wrong.push(format!("{what}: does not end")),
-            Some(Ended { code, message, most_mib }) => {
+            Some(Ended { code, message, printed, most_mib }) => {
                 let ends = code.is_some_and(|code| code <= 3) && !message.contains("panicked");
                 // Whoever reads it must say so, unless it was good.
-                let says = plant.may_be_good() || code != Some(0) || !message.is_empty();
+                let says = plant.may_be_good() || code != Some(0) || printed || !message.is_empty();
                 if !ends || !says || message.len() > 4000 || most_mib > MOST_MIB {
                     wrong.push(format!("{what}: exit status {code:?}, {most_mib} MiB: {message}"));
                 }
