@@ -11,6 +11,7 @@ use takt_reserve::restore::Owner;
 use takt_reserve::system::{Identity, Linux};
 use takt_rt::placement::CpuSet;
 
+use crate::cache::{self, SavedCache};
 use crate::error::DoctorError;
 use crate::journal::{self, SavedInterface, SavedThread};
 use crate::report::Report;
@@ -61,6 +62,9 @@ pub(crate) struct State {
     /// Interfaces that were changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) interfaces: Vec<SavedInterface>,
+    /// The last cache, where it was divided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cache: Option<SavedCache>,
     /// Sets of CPUs that threads were given: one that shows such a set and is not known has
     /// inherited it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -82,6 +86,7 @@ impl State {
             settings: Vec::new(),
             threads: Vec::new(),
             interfaces: Vec::new(),
+            cache: None,
             given: Vec::new(),
             given_since: None,
             boot: String::new(),
@@ -196,7 +201,8 @@ pub(crate) fn apply_below(
     let (kept, dropped): (Vec<_>, Vec<_>) =
         std::mem::take(&mut state.settings).into_iter().partition(|saved| !refused(saved));
     state.settings = kept;
-    if state.settings.is_empty() && state.threads.is_empty() && state.interfaces.is_empty() {
+    let others = state.threads.is_empty() && state.interfaces.is_empty() && state.cache.is_none();
+    if state.settings.is_empty() && others {
         remove(state_file)?;
     } else if !dropped.is_empty() {
         save(state_file, &state)?;
@@ -343,6 +349,7 @@ pub(crate) fn load(state_file: &Path) -> Result<Option<State>, DoctorError> {
     for saved in &state.settings {
         permitted(&saved.path, &saved.before).map_err(foreign)?;
     }
+    state.cache.as_ref().map_or(Ok(()), cache::permitted).map_err(foreign)?;
     Ok(Some(state))
 }
 

@@ -14,6 +14,7 @@ use takt_reserve::system::{self, Attributes, Identity, Kernel, Linux};
 use takt_rt::placement::CpuSet;
 use takt_rt::procfs::Stat;
 
+use crate::cache::{self, Resctrl};
 use crate::change::{self, Changed, Saved, State};
 use crate::error::DoctorError;
 use crate::setting::{self, Action};
@@ -135,6 +136,11 @@ impl Journal {
                         self.state.given_since = self.state.given_since.or_else(now_ticks);
                     }
                 }
+                Action::CacheWays(_) => {
+                    if self.state.cache.is_none() {
+                        self.state.cache = cache::probe(&mut Resctrl).ok();
+                    }
+                }
                 Action::Coalescing(name, ..) => {
                     let known = self.state.interfaces.iter().any(|saved| saved.name == *name);
                     if !known && let Ok((rx_us, tx_us)) = setting::coalescing(name) {
@@ -209,6 +215,22 @@ impl Journal {
                 let what = || format!("timer slack of {slack_ns} ns for thread {}", thread.tid);
                 described(write_slack(thread, *slack_ns), what)
             }
+            Action::CacheWays(thread) => {
+                let Some(saved) = &self.state.cache else {
+                    // It was looked at when it was noted: the same look says why.
+                    return cache::probe(&mut Resctrl).map(|_| ()).and(Err("it was not noted".to_owned()));
+                };
+                if !self.kernel.is_alive(thread) {
+                    return Err(format!("thread {} has ended", thread.tid));
+                }
+                // Half a division would leave others less than they had, for nothing.
+                cache::give(&mut Resctrl, thread.tid).map_err(|why| {
+                    match cache::give_back(&mut Resctrl, saved) {
+                        Ok(()) => why,
+                        Err(back) => format!("{why}; and it could not be taken back: {back}"),
+                    }
+                })
+            }
             Action::Coalescing(name, rx_us, tx_us) => {
                 let what = || format!("coalescing of {rx_us} and {tx_us} us for {name}");
                 described(setting::set_coalescing(name, *rx_us, *tx_us), what)?;
@@ -242,6 +264,11 @@ impl Journal {
                 let before = saved(thread).and_then(|saved| saved.slack_ns).map(|ns| format!("slack {ns}"));
                 (task(thread), before.unwrap_or_default(), format!("slack {slack_ns}"))
             }
+            Action::CacheWays(thread) => (
+                PathBuf::from(cache::ROOT),
+                "the whole cache".to_owned(),
+                format!("ways for thread {}", thread.tid),
+            ),
             Action::Coalescing(name, rx_us, tx_us) => {
                 let us = |(rx, tx): (u32, u32)| format!("rx-usecs {rx} tx-usecs {tx}");
                 let before = setting::coalescing(name).map(us).unwrap_or_default();
@@ -272,6 +299,7 @@ impl Journal {
             }
             Action::Cpus(thread, cpus) => self.kernel.affinity(thread.tid).is_ok_and(|now| now == *cpus),
             Action::TimerSlack(thread, slack_ns) => read_slack(thread).is_ok_and(|now| now == *slack_ns),
+            Action::CacheWays(thread) => cache::is_given(&Resctrl, thread.tid),
             Action::Coalescing(name, rx_us, tx_us) => {
                 setting::coalescing(name).is_ok_and(|now| now == (*rx_us, *tx_us))
             }
@@ -307,6 +335,10 @@ impl Journal {
                 let changed = restore_thread(&mut self.kernel, &saved);
                 changed.and_then(|changed| changed.error).map_or(Ok(()), Err)
             }
+            Action::CacheWays(_) => match &self.state.cache {
+                Some(saved) => cache::give_back(&mut Resctrl, saved),
+                None => Ok(()),
+            },
             Action::Coalescing(name, ..) => {
                 let saved = self.state.interfaces.iter().find(|saved| saved.name == *name);
                 let Some(saved) = saved else { return Ok(()) };
@@ -463,7 +495,17 @@ pub(crate) fn restore(state: &mut State) -> Vec<Changed> {
         state.threads.clear();
         state.given.clear();
         state.given_since = None;
+        // No kernel keeps it over a boot.
+        state.cache = None;
         return changed;
+    }
+    if let Some(saved) = state.cache.take().filter(|saved| cache::is_divided(&Resctrl, saved)) {
+        let error = cache::give_back(&mut Resctrl, &saved).err();
+        if error.is_some() {
+            state.cache = Some(saved);
+        }
+        let (before, after) = ("divided".to_owned(), "the whole cache".to_owned());
+        changed.push(Changed { path: PathBuf::from(cache::ROOT), before, after, error });
     }
     free_inherited(&mut kernel, state);
     let mut failed = Vec::new();

@@ -8,6 +8,7 @@
 //! # Ok::<(), takt_doctor::DoctorError>(())
 //! ```
 
+mod cache;
 mod change;
 mod clocks;
 mod cpus;
@@ -30,6 +31,7 @@ mod threads;
 mod tree;
 mod tuned;
 
+pub use cache::offered as cache_ways_offered;
 pub use change::{Change, Changed, apply, default_state, revert};
 pub use error::DoctorError;
 pub use examine::examine;

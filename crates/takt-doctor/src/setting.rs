@@ -59,6 +59,13 @@ pub enum Setting {
         process: String,
         cpus: CpuSet,
     },
+    /// A part of the last cache for threads alone (resctrl).
+    CacheWays {
+        /// Name of the process (`/proc/PID/comm`).
+        process: String,
+        /// Name of the thread (`/proc/PID/task/TID/comm`).
+        thread: String,
+    },
     /// For how long an interface holds frames back.
     Coalescing {
         interface: String,
@@ -79,6 +86,8 @@ pub enum Action {
     Cpus(Identity, CpuSet),
     /// A thread's timer slack.
     TimerSlack(Identity, u64),
+    /// A part of the last cache for a thread.
+    CacheWays(Identity),
     /// An interface.
     Coalescing(String, u32, u32),
 }
@@ -124,6 +133,10 @@ impl Setting {
             Self::TimerSlack { process, thread, slack_ns } => {
                 let threads = threads(&kernel, (process, thread), scope)?;
                 Ok(threads.into_iter().map(|thread| Action::TimerSlack(thread, *slack_ns)).collect())
+            }
+            Self::CacheWays { process, thread } => {
+                let threads = threads(&kernel, (process, thread), scope)?;
+                Ok(threads.into_iter().map(Action::CacheWays).collect())
             }
             Self::Alone { process, cpus } => others(&kernel, process, scope, cpus),
             Self::Coalescing { interface, rx_us, tx_us } => {

@@ -108,6 +108,7 @@ pub fn offers(
     offers.power();
     offers.scheduler();
     offers.memory();
+    offers.cache();
     offers.network(links);
     offers.placebos();
     (offers.knobs, offers.missing)
@@ -446,6 +447,20 @@ impl Offers<'_> {
             return self.missing("no swapping", "no swap is in use");
         }
         self.switch("no swapping", &format!("{vm}/swappiness"), "0", "hidden", "memory");
+    }
+
+    /// Ways of the last cache that nobody else fills.
+    fn cache(&mut self) {
+        const NAME: &str = "cache of its own";
+        match takt_doctor::cache_ways_offered() {
+            Err(why) => self.missing(NAME, why),
+            Ok(()) => {
+                let (process, thread) = (self.about.process.clone(), self.about.thread.clone());
+                let settings = vec![Setting::CacheWays { process, thread }];
+                let cost = "a quarter of the last cache is nobody else's";
+                self.knob(NAME, vec![Alternative { name: String::new(), settings }], cost);
+            }
+        }
     }
 
     fn network(&mut self, links: &[String]) {
