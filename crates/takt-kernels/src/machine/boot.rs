@@ -361,7 +361,7 @@ impl<'a> Run<'a> {
                 kernel: self.machine.kernel.clone(),
                 waited_s: self.start.elapsed().as_secs(),
                 hint: match self.machine.settings.accelerator {
-                    Accelerator::Counted => "",
+                    Accelerator::Counted | Accelerator::RealTime => "",
                     Accelerator::Kvm => {
                         ". In a virtual machine itself, the host's KVM may not bring any kernel up: try without it"
                     }

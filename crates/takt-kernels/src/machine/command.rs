@@ -36,6 +36,10 @@ const PARAMETERS: &str = "console=ttyS0 earlyprintk=ttyS0 panic=-1 loglevel=6 no
 /// compares it with a device's.
 const COUNTED_PARAMETERS: &str = "tsc=reliable no_timer_check";
 
+/// In real time the time-stamp counter is the host's, the same for all CPUs; every other clock is a
+/// device whose reading stops all of them.
+const REAL_TIME_PARAMETERS: &str = "tsc=reliable";
+
 /// Longest turn of one CPU, microseconds. Without it, a turn ends where the next timer is due, a
 /// tenth of a second later if nobody has set one, and a CPU whose timer has just expired learns of
 /// it that much later. A network filter that has no network is QEMU's one device with a periodic
@@ -71,7 +75,11 @@ fn with_path(before: &str, path: &Path) -> OsString {
 /// The guest's command line.
 pub(super) fn kernel_parameters(machine: &Machine) -> String {
     let settings = &machine.settings;
-    let counted = if settings.accelerator.is_virtual_time() { COUNTED_PARAMETERS } else { "" };
+    let counted = match settings.accelerator {
+        Accelerator::Counted => COUNTED_PARAMETERS,
+        Accelerator::RealTime => REAL_TIME_PARAMETERS,
+        Accelerator::Kvm => "",
+    };
     // Numbers above belong to the CPUs that stay idle.
     let cpus = match settings.accelerator {
         Accelerator::Counted if settings.cpus > 1 => format!("nr_cpus={}", settings.cpus),
@@ -103,6 +111,11 @@ pub(super) fn arguments(machine: &Machine, kernel: &Path) -> Vec<OsString> {
             add("-rtc", "base=2024-01-01T00:00:00,clock=vm".into());
             add("-seed", settings.seed.to_string().into());
         }
+        Accelerator::RealTime => {
+            add("-accel", "tcg,thread=multi".into());
+            add("-machine", "q35,hpet=off,vmport=off,i8042=off".into());
+            add("-cpu", format!("{CPU_MODEL},{CPU_FEATURES}").into());
+        }
         Accelerator::Kvm => {
             add("-accel", "kvm".into());
             add("-machine", "q35,vmport=off".into());
@@ -123,7 +136,7 @@ pub(super) fn arguments(machine: &Machine, kernel: &Path) -> Vec<OsString> {
                 add("-object", timer.into());
             }
         }
-        Accelerator::Kvm => {
+        Accelerator::RealTime | Accelerator::Kvm => {
             add("-smp", format!("cpus={0},sockets=1,cores={0},threads=1", settings.cpus).into());
         }
     }
@@ -197,6 +210,17 @@ mod tests {
         assert!(!arguments.iter().any(|argument| argument == "-icount"));
         assert_eq!(value(&arguments, "-accel"), "kvm");
         assert!(!value(&arguments, "-append").contains("tsc="));
+    }
+
+    #[test]
+    fn emulation_in_real_time_gives_each_cpu_a_thread() {
+        let settings = Settings { accelerator: Accelerator::RealTime, cpus: 4, ..Settings::default() };
+        let arguments = arguments(&machine(settings), "/k".as_ref());
+        assert!(!arguments.iter().any(|argument| argument == "-icount"));
+        assert_eq!(value(&arguments, "-accel"), "tcg,thread=multi");
+        assert!(value(&arguments, "-smp").starts_with("cpus=4,"));
+        let words = value(&arguments, "-append");
+        assert!(words.contains("tsc=reliable") && !words.contains("nr_cpus"), "{words}");
     }
 
     #[test]

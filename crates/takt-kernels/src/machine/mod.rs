@@ -12,6 +12,9 @@
 //! or a wake-up from another CPU can come a turn late. So more than one CPU shows what a kernel
 //! puts where (`isolcpus`, `threadirqs`, `rcu_nocbs`), not how fast it is there.
 //!
+//! With [`Accelerator::RealTime`] the translator runs without the counter, a thread of the host for
+//! each CPU: CPUs work at the same moment, and whatever delays these threads is in every figure.
+//!
 //! With [`Accelerator::Kvm`] the guest runs on the host's CPU in real time: fast, and as noisy as
 //! the host.
 
@@ -40,6 +43,8 @@ pub enum Accelerator {
     /// Translated, one instruction a nanosecond. The default: any computer gives the same figures.
     #[default]
     Counted,
+    /// Translated, in real time, a thread of the host for each CPU.
+    RealTime,
     /// The host's CPU, in real time.
     Kvm,
 }

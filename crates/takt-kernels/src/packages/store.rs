@@ -19,6 +19,13 @@ const PART_PREFIX: &str = ".part-";
 /// A folder that another process left half done is removed when nobody can still be at work on it.
 const PART_AGE: Duration = Duration::from_secs(24 * 3600);
 
+/// Packages that a kernel's own depends on, with whether what they hold is missing.
+const BESIDE: [(&str, fn(&deb::Unpacked) -> bool); 3] = [
+    ("linux-modules-", |unpacked| unpacked.modules.is_none()),
+    ("linux-binary-", |unpacked| unpacked.vmlinuz.is_none()),
+    ("linux-base-", |unpacked| unpacked.config.is_none()),
+];
+
 /// What the cache keeps beside a kernel.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +58,7 @@ impl Store {
                 cache.ok_or(PackageError::NoCache)?.join("takt/kernels")
             }
         };
-        Ok(Self { folder, source: Box::new(Apt) })
+        Ok(Self { folder, source: Box::new(Apt::default()) })
     }
 
     /// The folder of the cache.
@@ -100,14 +107,23 @@ impl Store {
     }
 
     /// The kernel of that name, from the cache or fetched: a path (anything with a slash), a short
-    /// name or a package.
+    /// name or a package, each also with `@SUITE` for another suite of the distribution
+    /// (`generic@sid`).
     pub fn get(&self, name: &str, progress: &mut dyn FnMut(&str)) -> Result<Kernel, PackageError> {
         if name.contains('/') {
             let kernel = Kernel::from_path(Path::new(name), None)?;
             return Ok(Kernel { name: name.to_owned(), ..kernel });
         }
-        let fetched =
-            names::resolve(self.source.as_ref(), name).and_then(|stanza| self.fetch(name, &stanza, progress));
+        let fetched = match name.split_once('@') {
+            None => {
+                let source = self.source.as_ref();
+                names::resolve(source, name).and_then(|stanza| self.fetch(name, &stanza, source, progress))
+            }
+            Some((plain, suite)) => Apt::of_suite(suite, &self.folder).and_then(|source| {
+                let stanza = names::resolve(&source, plain)?;
+                self.fetch(name, &stanza, &source, progress)
+            }),
+        };
         fetched.or_else(|error| match error {
             // Without lists or network, what was fetched under this name does.
             PackageError::NoApt { .. } | PackageError::Apt { .. } | PackageError::NotOffered { .. } => {
@@ -156,6 +172,7 @@ impl Store {
         &self,
         name: &str,
         stanza: &Stanza,
+        source: &dyn Source,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Kernel, PackageError> {
         let folder = self.folder.join(format!("{}_{}", stanza.package, stanza.version));
@@ -177,7 +194,7 @@ impl Store {
             .tempdir_in(&self.folder)
             .map_err(|source| io(&self.folder, source))?;
         let whole = part.path().join("kernel");
-        let sha256 = self.download(stanza, part.path(), &whole, progress)?;
+        let sha256 = self.download(stanza, (source, part.path()), &whole, progress)?;
         let kernel = Kernel::from_path(&whole.join("vmlinuz"), None).map_err(|error| match error {
             PackageError::Io { .. } => {
                 PackageError::NoKernelInside { package: stanza.package.clone(), wanted: "boot/vmlinuz-..." }
@@ -202,20 +219,24 @@ impl Store {
     fn download(
         &self,
         stanza: &Stanza,
-        part: &Path,
+        (source, part): (&dyn Source, &Path),
         whole: &Path,
         progress: &mut dyn FnMut(&str),
     ) -> Result<String, PackageError> {
         let io = |path: &Path, source| PackageError::Io { path: path.to_path_buf(), source };
-        let (mut unpacked, sha256) = self.download_one(stanza, part, whole, progress)?;
-        // Some distributions have the modules in a package beside.
-        if unpacked.modules.is_none()
-            && let Some(beside) = stanza.dependency("linux-modules-")
-            && let Some(beside) = self.source.show(&[beside])?.into_iter().next()
-        {
-            let (more, _) = self.download_one(&beside, part, whole, progress)?;
-            unpacked.modules = more.modules;
-            unpacked.config = unpacked.config.or(more.config);
+        let (mut unpacked, sha256) = self.download_one(stanza, (source, part), whole, progress)?;
+        // Some distributions have parts of a kernel in packages beside: Ubuntu the modules, Debian
+        // since 7.0 each part.
+        for (beside, part_of) in BESIDE {
+            if (part_of)(&unpacked)
+                && let Some(beside) = stanza.dependency(beside)
+                && let Some(beside) = source.show(&[beside])?.into_iter().next()
+            {
+                let (more, _) = self.download_one(&beside, (source, part), whole, progress)?;
+                unpacked.modules = unpacked.modules.or(more.modules);
+                unpacked.config = unpacked.config.or(more.config);
+                unpacked.vmlinuz = unpacked.vmlinuz.or(more.vmlinuz);
+            }
         }
         if unpacked.vmlinuz.is_none() {
             return Err(PackageError::NoKernelInside {
@@ -239,7 +260,7 @@ impl Store {
     fn download_one(
         &self,
         stanza: &Stanza,
-        part: &Path,
+        (source, part): (&dyn Source, &Path),
         whole: &Path,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(deb::Unpacked, String), PackageError> {
@@ -249,7 +270,7 @@ impl Store {
         progress(&format!("fetching {} {}{mib}", stanza.package, stanza.version));
         let folder = part.join("download");
         fs::create_dir_all(&folder).map_err(|source| io(&folder, source))?;
-        let path = self.source.download(stanza, &folder)?;
+        let path = source.download(stanza, &folder)?;
         let mismatch = |what, expected: String, received: String| PackageError::Mismatch {
             package: stanza.package.clone(),
             what,
@@ -369,6 +390,35 @@ mod tests {
         source
     }
 
+    /// A kernel whose parts are packages of their own, as Debian has them since 7.0.
+    fn in_parts() -> Fixed {
+        const RELEASE: &str = "7.2.13+deb14-rt-amd64";
+        let image = format!("linux-image-{RELEASE}");
+        let [binary, base, modules] =
+            ["binary", "base", "modules"].map(|part| format!("linux-{part}-{RELEASE}"));
+        let depends = format!("linux-base {base} {binary} {modules}");
+        let mut source = Fixed::with(&[
+            (&image, "7.2.13-1", &depends),
+            (&binary, "7.2.13-1", ""),
+            (&base, "7.2.13-1", ""),
+            (&modules, "7.2.13-1", ""),
+        ]);
+        let vmlinuz = bzimage::sample(&format!("{RELEASE} (x) #1 SMP PREEMPT_RT Debian"));
+        let place = |file: &str| format!("./usr/lib/modules/{RELEASE}/{file}");
+        let config = fit_config();
+        source.packages = vec![
+            (image, deb::tests::sample(&[("./usr/share/bug/none", b"")])),
+            (binary, deb::tests::sample(&[(&place("vmlinuz"), &vmlinuz)])),
+            (base, deb::tests::sample(&[(&place("config"), config.as_bytes())])),
+            (modules, deb::tests::sample(&[(&place("modules.builtin"), b"kernel/fs/ext4/ext4.ko\n")])),
+        ];
+        for (stanza, (_, bytes)) in source.stanzas.iter_mut().zip(&source.packages) {
+            let sha256 = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            stanza.sha256 = Some(sha256);
+        }
+        source
+    }
+
     fn store(folder: &Path, source: Fixed) -> Store {
         Store { folder: folder.to_path_buf(), source: Box::new(source) }
     }
@@ -400,6 +450,19 @@ mod tests {
         let (listed, error) = store_one.list().unwrap();
         assert!(error.is_none() && listed.len() == 1 && listed[0].cached.is_some());
         assert_eq!(listed[0].aliases, ["rt"]);
+    }
+
+    #[test]
+    fn a_kernel_in_parts_is_put_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut lines = Vec::new();
+        let kernel = store(folder.path(), in_parts())
+            .get("7.2.13-rt", &mut |line| lines.push(line.to_owned()))
+            .unwrap();
+        assert_eq!(kernel.release, "7.2.13+deb14-rt-amd64");
+        assert_eq!(kernel.preemption.unwrap().to_string(), "PREEMPT_RT");
+        assert!(kernel.modules.unwrap().join("modules.dep").is_file());
+        assert_eq!(lines.len(), 4, "{lines:?}");
     }
 
     #[test]
