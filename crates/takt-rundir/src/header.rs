@@ -249,6 +249,10 @@ pub struct RunHeader {
     /// How much work the run did: a comparison shows it, and calls no side better that did less.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<Work>,
+    /// What the processor counted of the robot's critical thread in its own code over the measured
+    /// window, or why that is not available here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counters: Vec<Counter>,
     /// What was lost between the run's computers, sensors and drives, and what of it is allowed;
     /// also where nothing was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -292,6 +296,7 @@ impl RunHeader {
             scaled: None,
             figures: BTreeMap::new(),
             work: Vec::new(),
+            counters: Vec::new(),
             losses: Vec::new(),
             failures: Vec::new(),
             doubts: Vec::new(),
@@ -370,4 +375,19 @@ pub struct Work {
     pub count: u64,
     /// How much less (a share) is still the same work; the robot knows why.
     pub tolerance: f64,
+}
+
+/// Something that the processor counts: cycles, instructions, cache misses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// Short name: `llc_misses`.
+    pub name: String,
+    /// For people, plural.
+    pub title: String,
+    /// Name of the thread.
+    pub thread: String,
+    /// The count; null where it is not available here.
+    pub count: Option<u64>,
+    /// Why it is not available here; null where it is.
+    pub missing: Option<String>,
 }

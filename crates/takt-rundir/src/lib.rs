@@ -31,7 +31,9 @@ pub use dir::{
 };
 pub use error::{Error, HeaderError};
 pub use files::{read_json, sha256, sha256_of, write_json};
-pub use header::{Experiment, FORMAT, Factor, Measure, Phase, Place, RunHeader, Work, check_claims, judged};
+pub use header::{
+    Counter, Experiment, FORMAT, Factor, Measure, Phase, Place, RunHeader, Work, check_claims, judged,
+};
 pub use loss::Loss;
 pub use machine::{
     FactDifference, GUEST_PARAMETER, KERNEL_FACTS, Machine, VIRTUAL_MACHINE_FILE, VirtualMachine,

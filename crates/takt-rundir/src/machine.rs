@@ -77,6 +77,14 @@ pub struct VirtualMachine {
 }
 
 impl VirtualMachine {
+    /// How time passes and on how many CPUs: what its figures can say.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let time = if self.virtual_time { "counted time" } else { "real time" };
+        let cpus = if self.cpus == 1 { "CPU" } else { "CPUs" };
+        format!("in {time} on {} virtual {cpus}", self.cpus)
+    }
+
     /// What the file of a guest says. Nothing on any other machine: a guest's kernel is reported so
     /// on its command line.
     fn of_guest(boot_parameters: Option<&str>) -> Option<Self> {

@@ -18,6 +18,7 @@ pub mod analysis;
 pub mod bpf;
 pub mod calls;
 pub mod capture;
+pub mod counters;
 mod error;
 pub mod event;
 pub mod follow;
