@@ -13,6 +13,9 @@ pub enum Accelerator {
     /// nothing that the host does changes a result, and it runs everywhere.
     #[default]
     Tcg,
+    /// Emulation in real time, a thread of the host for each CPU: CPUs work at the same time, and
+    /// everything that the host does is in the figures.
+    TcgRealTime,
     /// The host's processor (KVM), in real time: faster, and as noisy as the host.
     Kvm,
 }
@@ -23,8 +26,9 @@ pub enum Accelerator {
 pub struct Guests {
     /// What executes them.
     pub accelerator: Accelerator,
-    /// CPUs of a guest, 1 to 16. Default 1: counting instructions serialises CPUs, so that more of
-    /// them show no more than how a kernel divides its work.
+    /// CPUs of a guest, 1 to 16. Default 1. Counting instructions lets several CPUs take turns of
+    /// 25 us: with more than one, a run shows what a kernel puts where, and a wake-up comes up to a
+    /// turn late for each CPU that is busy.
     pub cpus: u32,
     /// Memory of a guest, MiB, 256 to 65536. Default 1024: the image is 60 to 100, and the UAV
     /// paper's stress takes 75 % of what is left, whose touching costs time on the host.

@@ -12,6 +12,7 @@ use takt_rundir::{Experiment, RunDir};
 use crate::LabError;
 use crate::late_watch::LateWatch;
 use crate::live::LiveMeasures;
+use crate::machine_asked::MachineAsked;
 
 /// What shows the robot while it runs. Only the safety cell has views; the others ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,6 +113,8 @@ pub struct RunOptions {
     /// when absent.
     pub seconds: Option<f64>,
     pub interference: Interference,
+    /// What the experiment asks of the whole machine.
+    pub machine: MachineAsked,
     /// Where the run directory goes.
     pub target: Target,
     /// What shows the robot.
@@ -133,6 +136,7 @@ impl RunOptions {
         Self {
             seconds: None,
             interference: Interference::default(),
+            machine: MachineAsked::default(),
             target: Target::Below(root.into()),
             view: View::None,
             experiment: Experiment::default(),

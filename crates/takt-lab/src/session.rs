@@ -30,6 +30,7 @@ use crate::live::{LiveMeasures, LiveSeries};
 use crate::options::{Interference, RunOptions, Target};
 use crate::releases::Releases;
 use crate::resume::{Durable, RESUMPTIONS, Resumed};
+use crate::sched_ext::SchedExt;
 use crate::stopped;
 
 /// Time between the start of the interference, or of the robot, and the measured window.
@@ -74,6 +75,8 @@ pub struct Session {
     resumed: Option<Resumed>,
     durable: Durable,
     live: Option<LiveMeasures>,
+    /// The scheduler of ordinary threads, where the run has another than the kernel's.
+    scheduler: Option<SchedExt>,
     // Held until the run is sealed: nobody else may write it.
     _claim: Claim,
 }
@@ -144,7 +147,12 @@ impl Session {
                 (dir, claim, None)
             }
         };
-        let header = RunHeader { experiment: options.experiment.clone(), ..RunHeader::new(robot, &label) };
+        let mut header =
+            RunHeader { experiment: options.experiment.clone(), ..RunHeader::new(robot, &label) };
+        let scheduler = options.machine.settle(&mut header);
+        if let Some(guest) = &header.machine.virtual_machine {
+            header.label = format!("{}, {}", header.label, guest.in_words());
+        }
         let durable = Durable::start(&dir)?;
         let mut session = Self {
             dir,
@@ -161,6 +169,7 @@ impl Session {
             resumed,
             durable,
             live: options.live.clone(),
+            scheduler,
             _claim: claim,
         };
         // From here on a robot may move: the disk must not decide when it stops.
@@ -343,6 +352,9 @@ impl Session {
         self.threads.look();
         self.header.cpu = CpuTime::read().since(&self.cpu_before);
         self.header.problems.extend(stopped::words(self.went_on, stopped::times()));
+        if self.scheduler.as_ref().is_some_and(|scheduler| !scheduler.holds()) {
+            self.header.problems.push("the kernel has thrown the sched_ext scheduler out".to_owned());
+        }
         let from_ns = self.header.measures.first().and_then(|m| m.window_ns).map_or(0, |w| w[0]);
         self.window([from_ns, now_ns]);
         now_ns

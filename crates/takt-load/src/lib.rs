@@ -26,4 +26,4 @@ mod tool;
 pub use error::LoadError;
 pub use load::Load;
 pub use profile::{Component, Profile};
-pub use report::{ComponentReport, Death, LoadReport};
+pub use report::{ComponentReport, Death, LoadReport, STRESS_TOLERANCE, unequal};

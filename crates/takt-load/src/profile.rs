@@ -72,6 +72,12 @@ pub enum Component {
         /// Most memory in MiB, all workers together. Default: none but the reserve.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cap_mib: Option<u64>,
+        /// One way to work on the memory (`stress-ng --vm-method`, such as `write64`), over and
+        /// over on memory that stays mapped. Default: none, stress-ng's own: all ways in turn, each
+        /// on memory that is mapped anew. A turn takes minutes where a processor is emulated, so
+        /// that no work is counted there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        method: Option<String>,
     },
     /// `stress-ng --switch`: pairs of processes that wake each other through a pipe.
     Switch {
@@ -244,8 +250,12 @@ impl Component {
             Self::Matrix { workers } | Self::Switch { workers } | Self::Fork { workers } => {
                 within("workers", workers as u64, 1, MOST_WORKERS as u64)
             }
-            Self::Memory { workers, share, cap_mib } => {
+            Self::Memory { workers, share, cap_mib, ref method } => {
                 within("workers", workers as u64, 1, MOST_WORKERS as u64)?;
+                let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+                if let Some(method) = method.as_ref().filter(|m| m.is_empty() || !m.chars().all(plain)) {
+                    return error("method", format!("{method:?}"), "a method of stress-ng's --vm".into());
+                }
                 within("cap_mib", cap_mib.unwrap_or(1), 1, u64::MAX / MIB)?;
                 // Also refuses NaN.
                 if !(0.01..=0.9).contains(&share) {
@@ -303,7 +313,8 @@ impl Profile {
         let gpu = |kind| Component::Gpu(GpuWork::of(kind));
         for part in name.split('+') {
             let (switch, fork) = (Component::Switch { workers: two() }, Component::Fork { workers: two() });
-            let memory = Component::Memory { workers: two(), share: three_quarters(), cap_mib: None };
+            let memory =
+                Component::Memory { workers: two(), share: three_quarters(), cap_mib: None, method: None };
             let disk = Component::Disk { file_mib: thousand(), mib_per_s: two_hundred() };
             let network = Component::Network { datagrams_per_s: fifty_thousand(), payload_bytes: ten() };
             match part {
@@ -411,7 +422,7 @@ mod tests {
         let kinds = |name| Profile::named(name).unwrap().components;
         let uav = kinds("uav");
         assert_eq!(uav[0], Component::Matrix { workers: 4 });
-        assert_eq!(uav[1], Component::Memory { workers: 2, share: 0.75, cap_mib: None });
+        assert_eq!(uav[1], Component::Memory { workers: 2, share: 0.75, cap_mib: None, method: None });
         assert_eq!(
             uav.iter().map(Component::kind).collect::<Vec<_>>(),
             ["matrix", "memory", "switch", "fork"]
@@ -432,8 +443,14 @@ mod tests {
     #[test]
     fn reads_names_and_tables_and_says_what_is_wrong() {
         assert_eq!(read("load = 'uav'").unwrap(), Profile::named("uav").unwrap());
-        let mine = read("load = { name = 'mine', component = [{ kind = 'memory', cap_mib = 64 }] }").unwrap();
-        assert_eq!(mine.components, [Component::Memory { workers: 2, share: 0.75, cap_mib: Some(64) }]);
+        let mine = read(
+            "load = { name = 'mine', component = [{ kind = 'memory', cap_mib = 64, method = 'write64' }] }",
+        );
+        let method = Some("write64".to_owned());
+        assert_eq!(
+            mine.unwrap().components,
+            [Component::Memory { workers: 2, share: 0.75, cap_mib: Some(64), method }]
+        );
         for (text, word) in [
             ("load = 'uavv'", "humanoid"),
             ("load = { name = 'x', components = [] }", "components"),
@@ -441,6 +458,7 @@ mod tests {
             ("load = { name = 'x', component = [{ kind = 'matrix', workers = 0 }] }", "1..=4096"),
             ("load = { name = 'x', component = [{ kind = 'memory', share = nan }] }", "0.01..=0.9"),
             ("load = { name = 'x', component = [{ kind = 'memory', share = 75 }] }", "0.01..=0.9"),
+            ("load = { name = 'x', component = [{ kind = 'memory', method = 'a b' }] }", "a b"),
             ("load = { name = 'x', component = [{ kind = 'gpu', work = 'copies', duty = 2 }] }", "0.01..=1"),
             ("load = { name = 'x', component = [{ kind = 'gpu', wrok = 'copies' }] }", "wrok"),
             (

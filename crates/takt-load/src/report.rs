@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::system::Rates;
 
+const MIB: f64 = (1u64 << 20) as f64;
+
 /// How a component ended before it was instructed to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Death {
@@ -59,7 +61,53 @@ pub struct LoadReport {
     pub system: Rates,
 }
 
+/// How much less of the same stress (a share) still counts as the same: what two kernels leave
+/// programs that take all they get differs by their own cost, which is part of what is compared.
+pub const STRESS_TOLERANCE: f64 = 0.25;
+
+/// In what two sides did unequal work: a sentence for each kind, with the smaller amount first.
+/// Work that one side alone reports is unequal, and so is work that neither did.
+pub fn unequal(sides: [(&str, &BTreeMap<String, f64>); 2], tolerance: f64) -> Vec<String> {
+    let kinds: std::collections::BTreeSet<&String> = sides.iter().flat_map(|(_, work)| work.keys()).collect();
+    let differs = |kind: &&String| {
+        let amounts = sides.map(|(name, work)| (name, work.get(*kind).copied().unwrap_or(0.0)));
+        let [less, more] = if amounts[0].1 <= amounts[1].1 { amounts } else { [amounts[1], amounts[0]] };
+        if less.1 > 0.0 && less.1 >= more.1 * (1.0 - tolerance) {
+            return None;
+        }
+        if more.1 <= 0.0 {
+            return Some(format!("{kind}: no work was done by {} and {}", less.0, more.0));
+        }
+        let share = 100.0 * (1.0 - less.1 / more.1);
+        Some(format!(
+            "{kind}: {:.1} on {} against {:.1} on {}, {share:.0} % less",
+            less.1, less.0, more.1, more.0
+        ))
+    };
+    kinds.iter().filter_map(differs).collect()
+}
+
 impl LoadReport {
+    /// The work of the stressors: a second's worth of each count, and the memory that they held at
+    /// the end (`memory_resident_mib`). Two runs under the same profile are comparable where these
+    /// are equal ([`unequal`]).
+    pub fn work(&self) -> BTreeMap<String, f64> {
+        let mut work = BTreeMap::new();
+        for component in &self.components {
+            for (name, &count) in &component.proof {
+                let (name, amount) = match name.as_str() {
+                    "resident_bytes" => (format!("{}_resident_mib", component.kind), count as f64 / MIB),
+                    // Runs of a tool, not its work.
+                    "runs_started" | "runs_finished" => continue,
+                    name if self.seconds > 0.0 => (format!("{name}_per_s"), count as f64 / self.seconds),
+                    _ => continue,
+                };
+                *work.entry(name).or_insert(0.0) += amount;
+            }
+        }
+        work
+    }
+
     /// Sentences for everything that makes this load other than the profile means: deaths,
     /// stand-ins, work not done.
     pub fn problems(&self) -> Vec<String> {
@@ -76,5 +124,61 @@ impl LoadReport {
             }
         }
         problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(kind: &str, proof: &[(&str, u64)]) -> LoadReport {
+        let component = ComponentReport {
+            kind: kind.to_owned(),
+            tool: "stress-ng".to_owned(),
+            version: None,
+            stand_in: None,
+            asked: String::new(),
+            processes: 1,
+            cpu_s: 1.0,
+            cpu_share: 0.5,
+            proof: proof.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+            died: None,
+        };
+        let again = component.clone();
+        LoadReport {
+            profile: "x".to_owned(),
+            seconds: 4.0,
+            components: vec![component, again],
+            system: Rates::default(),
+        }
+    }
+
+    #[test]
+    fn work_is_a_seconds_worth_of_all_components() {
+        let work = report("memory", &[("memory_bogo_ops", 100), ("resident_bytes", 3 << 20)]).work();
+        let wanted = [("memory_bogo_ops_per_s", 50.0), ("memory_resident_mib", 6.0)];
+        assert_eq!(work, wanted.map(|(name, amount)| (name.to_owned(), amount)).into());
+        assert!(report("hackbench", &[("runs_started", 4)]).work().is_empty());
+        // A load of no length has done nothing that could be compared.
+        let none = LoadReport { seconds: 0.0, ..report("fork", &[("fork_bogo_ops", 4)]) };
+        assert!(none.work().is_empty());
+    }
+
+    #[test]
+    fn unequal_work_is_named_with_both_sides() {
+        let work = |fork: f64, matrix: f64| {
+            BTreeMap::from([("fork".to_owned(), fork), ("matrix".to_owned(), matrix)])
+        };
+        let compared = |a, b| unequal([("generic", &a), ("rt", &b)], STRESS_TOLERANCE);
+        assert!(compared(work(100.0, 80.0), work(76.0, 100.0)).is_empty(), "within a quarter, both ways");
+        let less = compared(work(100.0, 80.0), work(74.0, 80.0));
+        assert_eq!(less, ["fork: 74.0 on rt against 100.0 on generic, 26 % less"]);
+        let more = compared(work(74.0, 80.0), work(100.0, 80.0));
+        assert_eq!(more, ["fork: 74.0 on generic against 100.0 on rt, 26 % less"]);
+        // Nothing on both sides is no work: 120 and 166 MiB with nothing done are not the same.
+        assert_eq!(compared(work(0.0, 1.0), work(0.0, 1.0)), ["fork: no work was done by generic and rt"]);
+        let one = BTreeMap::from([("fork".to_owned(), 1.0)]);
+        assert_eq!(unequal([("a", &one), ("b", &BTreeMap::new())], 0.5).len(), 1);
+        assert!(unequal([("a", &BTreeMap::new()), ("b", &BTreeMap::new())], 0.5).is_empty());
     }
 }

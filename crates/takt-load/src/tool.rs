@@ -200,6 +200,8 @@ pub(crate) struct StressNg {
     /// Memory held, bytes, and CPU time used, nanoseconds, when it was asked to end.
     last_look: Option<(u64, u64)>,
     ended: Option<Ended>,
+    /// Its processes end by themselves and count what they did until then.
+    counts_to_the_end: bool,
 }
 
 impl StressNg {
@@ -210,7 +212,21 @@ impl StressNg {
         group: i32,
     ) -> io::Result<Self> {
         let process = Process::start(program, arguments, group)?;
-        Ok(Self { stressor, process: Some(process), workers: Vec::new(), last_look: None, ended: None })
+        Ok(Self {
+            stressor,
+            process: Some(process),
+            workers: Vec::new(),
+            last_look: None,
+            ended: None,
+            counts_to_the_end: false,
+        })
+    }
+
+    /// Whether its processes are left to end by themselves: those of `--vm` with one method look at
+    /// the signal at every step, and the work of an unfinished walk is counted.
+    pub(crate) fn counting_to_the_end(mut self, counts: bool) -> Self {
+        self.counts_to_the_end = counts;
+        self
     }
 
     /// Waits until `count` workers run.
@@ -233,6 +249,27 @@ impl StressNg {
                 return Err(format!("{} of {count} workers came to run", self.workers.len()));
             }
             std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until its processes hold nine tenths of `bytes`; the rest is the tool's own rounding.
+    pub(crate) fn await_resident(&mut self, bytes: u64, until: Instant) -> Result<(), String> {
+        loop {
+            if let Some(ended) = self.poll() {
+                return Err(format!("ended before it had its memory: {}", ended.why()));
+            }
+            let Some(process) = &self.process else { return Err("has ended".into()) };
+            let all = processes::all();
+            let family = processes::descendants(process.pid, &all);
+            let pages: u64 = family.iter().map(|worker| worker.resident_pages).sum();
+            let held = pages * rustix::param::page_size() as u64;
+            if held >= bytes / 10 * 9 {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(format!("holds {} of {} MiB", held >> 20, bytes >> 20));
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -266,7 +303,7 @@ impl StressNg {
         let cpu_ns = family.iter().map(|worker| worker.cpu_ns()).sum();
         self.last_look = Some((pages * rustix::param::page_size() as u64, cpu_ns));
         process.signal(libc::SIGTERM);
-        if self.stressor == "vm" {
+        if self.stressor == "vm" && !self.counts_to_the_end {
             // They look at the signal only after a walk through their memory, which may be seconds.
             // Nothing of theirs is lost: their parents have the counts.
             for worker in family.iter().filter(|worker| worker.parent != process.pid) {

@@ -13,6 +13,8 @@ use crate::robot::Kind;
 pub const KERNEL: &str = "kernel";
 /// What the name of a boot parameter begins with.
 pub const BOOT: &str = "boot.";
+/// What the name of something that is asked of the whole machine begins with.
+const MACHINE: &str = "machine.";
 /// What the name of any other label begins with.
 const LABEL: &str = "label.";
 
@@ -51,6 +53,9 @@ pub(super) fn apply(
             Some(seconds) if (0.01..=40.0 * 86_400.0).contains(&seconds) => setup.seconds = Some(seconds),
             _ => return wrong("0.01 to 3456000 s (40 days)"),
         },
+        asked if asked.starts_with(MACHINE) => {
+            setup.machine.ask(asked.strip_prefix(MACHINE).unwrap_or(asked), value)?;
+        }
         KERNEL if guest => match value.as_str() {
             Some(kernel) if !kernel.is_empty() => setup.kernel = Some(kernel.to_owned()),
             _ => return wrong("names of kernels, and paths"),
@@ -140,6 +145,7 @@ mod tests {
         assert_eq!(applied("load_cpus", "0").unwrap().1.cpus.unwrap().to_string(), "0");
         assert_eq!(applied("kernel", "rt").unwrap().1.labels["kernel"], "rt");
         assert_eq!(applied("label.desktop", "off").unwrap().1.labels["desktop"], "off");
+        assert_eq!(applied("machine.rt_runtime_us", -1).unwrap().1.machine.rt_runtime_us, Some(-1));
         assert_eq!(applied("rate", 9).unwrap().0["rate_hz"].as_integer(), Some(9));
         assert_eq!(applied("a.b", 2).unwrap().0["a"]["b"].as_integer(), Some(2));
         assert_eq!(applied("c.d.e", 2).unwrap().0["c"]["d"]["e"].as_integer(), Some(2));
@@ -177,6 +183,8 @@ mod tests {
             ("load_cpus", Value::from("x"), "load_cpus"),
             ("load_cpus", Value::from(0), "all"),
             ("seconds", Value::from(0), "0.01"),
+            ("machine.rt_runtime_us", Value::from("off"), "-1"),
+            ("machine.speed", Value::from(1), "governor"),
             ("kernel", Value::from(""), "names"),
             ("rate_hz.b", Value::from(1), "not a table"),
             ("a..b", Value::from(1), "no key"),

@@ -42,6 +42,7 @@
 //! values = ["default", "1"]
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -176,11 +177,26 @@ pub struct CampaignFile {
     /// Makes every run in a virtual machine of its own; on this machine when absent.
     #[serde(default, rename = "virtual", skip_serializing_if = "Option::is_none")]
     pub guests: Option<Guests>,
+    /// What `--quick` makes of it; without this table there is no quick form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quick: Option<Quick>,
     /// Keys that all runs share, beside the robot's configuration.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub set: toml::Table,
     #[serde(default, rename = "factor")]
     pub factors: Vec<FactorSpec>,
+}
+
+/// A form of a campaign that takes minutes, to see what it measures: `[quick]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Quick {
+    /// Keys that all runs share, instead of what `[set]` and the factors' levels say of them.
+    #[serde(skip_serializing_if = "toml::Table::is_empty")]
+    pub set: toml::Table,
+    /// Values that are kept, by factor; all of the factors that are not named.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub only: BTreeMap<String, Vec<String>>,
 }
 
 fn one() -> u32 {
@@ -299,6 +315,33 @@ impl CampaignFile {
         chosen
     }
 
+    /// Becomes its quick form, under a name of its own: its figures are none of the whole
+    /// campaign's.
+    ///
+    /// # Errors
+    /// [`LabError::Config`] for a campaign that has none.
+    pub fn make_quick(&mut self) -> Result<(), LabError> {
+        let Some(quick) = self.quick.take() else {
+            return Err(self.change("--quick", "it has no table [quick]; --only and --set make it shorter"));
+        };
+        for (factor, values) in &quick.only {
+            self.keep_only(&format!("{factor}={}", values.join(",")))?;
+        }
+        let levels = self.factors.iter_mut().flat_map(|factor| &mut factor.values);
+        for level in levels {
+            if let Level::Named { set, .. } = level {
+                set.iter_mut().for_each(|(key, value)| {
+                    if let Some(instead) = quick.set.get(key) {
+                        value.clone_from(instead);
+                    }
+                });
+            }
+        }
+        self.set.extend(quick.set);
+        self.name.push_str("-quick");
+        Ok(())
+    }
+
     /// Gives a factor other values.
     ///
     /// # Errors
@@ -369,5 +412,45 @@ impl CampaignFile {
             Some(_) => Ok(()),
             None => Err("more than 100000 runs".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+name = "a"
+robot = "cyclic"
+[set]
+seconds = 9
+[quick]
+set = { seconds = 1 }
+only = { policy = ["other:0"] }
+[[factor]]
+name = "policy"
+values = [{ name = "other:0", set = { policy = "other:0", seconds = 30 } }, "fifo:1"]
+"#;
+
+    #[test]
+    fn a_quick_form_wins_over_set_and_levels() {
+        let mut file = CampaignFile::parse(TEXT, "a").unwrap();
+        file.make_quick().unwrap();
+        assert_eq!((file.name.as_str(), file.set["seconds"].as_integer()), ("a-quick", Some(1)));
+        let [Level::Named { set, .. }] = &file.factors[0].values[..] else { panic!("{file:?}") };
+        assert_eq!((set["seconds"].as_integer(), set["policy"].as_str()), (Some(1), Some("other:0")));
+        // What is written into the campaign's folder is read again.
+        let text = toml::to_string(&file).unwrap();
+        assert_eq!(CampaignFile::parse(&text, "a").unwrap(), file);
+    }
+
+    #[test]
+    fn a_campaign_without_a_quick_form_says_what_else_makes_it_short() {
+        let mut file = CampaignFile::parse("name = 'a'\nrobot = 'cyclic'", "a").unwrap();
+        assert!(file.make_quick().unwrap_err().to_string().contains("--only"));
+        let wrong = TEXT.replace("[\"other:0\"]", "[\"rr:1\"]");
+        let error = CampaignFile::parse(&wrong, "a").unwrap().make_quick().unwrap_err().to_string();
+        assert!(error.contains("rr:1") && error.contains("fifo:1"), "{error}");
+        assert!(CampaignFile::parse(&TEXT.replace("only =", "olny ="), "a").is_err());
     }
 }

@@ -14,6 +14,7 @@ use takt_rundir::{Experiment, Factor, sha256_of};
 use super::apply::{KERNEL, apply};
 use super::file::{CampaignFile, Level, Order};
 use crate::LabError;
+use crate::machine_asked::MachineAsked;
 use crate::options::Interference;
 use crate::registry::Registry;
 use crate::robot::{Kind, RobotFile, Scaled, Scaling};
@@ -28,6 +29,9 @@ pub struct RunSetup {
     pub noise: u32,
     /// CPUs that the interference is kept on.
     pub cpus: Option<CpuSet>,
+    /// What is asked of the whole machine.
+    #[serde(skip_serializing_if = "MachineAsked::is_empty")]
+    pub machine: MachineAsked,
     /// Length of the window, seconds; as the robot's configuration says when absent.
     pub seconds: Option<f64>,
     /// The kernel that a virtual run boots.

@@ -9,6 +9,7 @@ use takt_stats::{Summary, Verdict};
 
 use super::engine::Campaign;
 use super::plan::CellRun;
+use super::stress::{self, StressComparison};
 use crate::LabError;
 use crate::questions::{Answer, Point, Questions};
 use crate::robot::Scaled;
@@ -49,6 +50,10 @@ pub struct Row {
     pub sentence: Option<String>,
     /// Single figures: means over the repetitions that report them, units in the names.
     pub figures: BTreeMap<String, f64>,
+    /// The work of the stressors: means over the repetitions, units in the names; none without
+    /// stress.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stress_work: BTreeMap<String, f64>,
     /// Greatest share of the processor time that the hypervisor took in one repetition.
     pub stolen: Option<f64>,
     pub records_lost: Option<u64>,
@@ -115,6 +120,7 @@ impl Row {
         }
         let mean = |(name, (sum, count)): (&String, (f64, u32))| (name.clone(), sum / f64::from(count));
         self.figures = reported.into_iter().map(mean).collect();
+        self.stress_work = stress::mean_work(runs.iter().map(|(header, _)| header));
         let Some(all) = takt_report::verdict::of_runs(runs)? else { return Ok(()) };
         self.us = all.main.summary().over(1e3);
         if let Some(report) = all.report {
@@ -157,6 +163,10 @@ pub struct Table {
     /// The same in a sentence: what was left out, with which models, by which rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled_sentence: Option<String>,
+    /// Where kernels were compared under stress: what the stressors did on each. Rows whose
+    /// stressors did unequal work are no comparison, and say so among their problems.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stress_work: Vec<StressComparison>,
     /// The questions of the paper that the campaign reproduces, answered from the rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Answer>,
@@ -193,11 +203,13 @@ impl Table {
             row.not_granted.dedup();
             rows.push(row);
         }
+        let stress_work = stress::compare(&mut rows);
         let questions = questions(campaign).map_or_else(Vec::new, |answers| answers(&points(&rows)));
         Ok(Self {
             scaled: plan.scaled.clone(),
             scaled_sentence: plan.scaled.as_ref().and_then(|scaled| campaign.kind()?.scaled_text?(scaled)),
             questions,
+            stress_work,
             campaign: plan.file.name.clone(),
             robot: plan.robot.clone(),
             rows,

@@ -153,6 +153,7 @@ impl Maker {
     fn settings(&self, run: &CellRun) -> Settings {
         let accelerator = match self.guests.accelerator {
             Accelerator::Tcg => machine::Accelerator::Counted,
+            Accelerator::TcgRealTime => machine::Accelerator::RealTime,
             Accelerator::Kvm => machine::Accelerator::Kvm,
         };
         Settings {
@@ -256,6 +257,7 @@ fn describe(accelerator: Accelerator) -> String {
         text.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("of unknown version");
     match accelerator {
         Accelerator::Tcg => format!("QEMU {version}, instructions counted, 1 ns each"),
+        Accelerator::TcgRealTime => format!("QEMU {version}, emulated, real time"),
         Accelerator::Kvm => format!("QEMU {version}, KVM, real time"),
     }
 }

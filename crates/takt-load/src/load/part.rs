@@ -28,6 +28,8 @@ pub(super) struct Part {
     pub(super) stand_in: Option<String>,
     pub(super) asked: String,
     pub(super) processes: usize,
+    /// Memory that it was asked to hold; 0 of other kinds.
+    pub(super) memory_bytes: u64,
     pub(super) engine: Engine,
     pub(super) died: Option<Death>,
 }
@@ -44,6 +46,15 @@ impl Part {
 
     pub(super) fn error(&self, reason: String) -> LoadError {
         LoadError::Tool { tool: self.tool(), component: self.component.kind(), reason }
+    }
+
+    /// Waits until memory stress by one method holds what it was asked to hold, nearly.
+    pub(super) fn await_filled(&mut self, until: Instant) -> Result<(), LoadError> {
+        let Component::Memory { workers, method: Some(_), .. } = self.component else { return Ok(()) };
+        let asked = self.memory_bytes;
+        let Engine::StressNg(stress) = &mut self.engine else { return Ok(()) };
+        let outcome = stress.await_workers(workers, until).and_then(|_| stress.await_resident(asked, until));
+        outcome.map_err(|reason| self.error(reason))
     }
 
     /// Waits until every process and thread runs.

@@ -41,7 +41,11 @@ impl Starter<'_> {
         let oom_kills = system::oom_kills();
         let mut parts = Vec::new();
         for component in &self.profile.components {
-            parts.push(self.part(component)?);
+            let mut part = self.part(component)?;
+            // Filled before the others compete for the CPUs: else an emulated machine would have
+            // its memory for the end of a run alone.
+            part.await_filled(until)?;
+            parts.push(part);
         }
         for part in &mut parts {
             part.await_running(until)?;
@@ -80,6 +84,7 @@ impl Starter<'_> {
             stand_in,
             asked,
             processes: 0,
+            memory_bytes: 0,
             engine,
             died: None,
         };
@@ -153,12 +158,20 @@ impl Starter<'_> {
                 match self.look_for("stress-ng")? {
                     Ok((version, group)) => {
                         let (stressor, extra) = match component {
-                            Component::Memory { .. } => {
+                            Component::Memory { method, .. } => {
                                 // All workers together. A worker that the OOM killer takes stays
                                 // dead, and is reported.
                                 let bytes =
                                     ["--vm-bytes".into(), format!("{}m", memory / MIB), "--oomable".into()];
-                                ("vm", bytes.to_vec())
+                                // Pages of one size on all kernels, and no advice drawn by lot.
+                                let method = method.iter().flat_map(|method| {
+                                    let advice = ["--vm-madvise", "nohugepage", "--vm-keep", "--vm-populate"];
+                                    ["--vm-method", method.as_str()]
+                                        .into_iter()
+                                        .chain(advice)
+                                        .map(str::to_owned)
+                                });
+                                ("vm", bytes.into_iter().chain(method).collect())
                             }
                             other => (other.kind(), Vec::new()),
                         };
@@ -168,13 +181,17 @@ impl Starter<'_> {
                         arguments.extend(["--timeout", "0", "--metrics-brief"].map(str::to_owned));
                         arguments.extend(["--temp-path".to_owned(), self.scratch.display().to_string()]);
                         let asked = format!("stress-ng {}", arguments.join(" "));
+                        // Only then does a worker look at the signal within its walk.
+                        let looks = matches!(component, Component::Memory { method: Some(_), .. });
                         let engine = StressNg::start(&self.tools.stress_ng, stressor, &arguments, group)
+                            .map(|stress| stress.counting_to_the_end(looks))
                             .map_err(|error| LoadError::Tool {
                                 tool: "stress-ng",
                                 component: kind,
                                 reason: error.to_string(),
                             })?;
-                        Ok(make(Engine::StressNg(engine), asked, Some(version), None))
+                        let part = make(Engine::StressNg(engine), asked, Some(version), None);
+                        Ok(Part { memory_bytes: memory, ..part })
                     }
                     Err(reason) => {
                         let count = *workers;

@@ -37,7 +37,7 @@ fn small_uav() -> Profile {
         require_tools: false,
         components: vec![
             Component::Matrix { workers: 2 },
-            Component::Memory { workers: 2, share: 0.75, cap_mib: Some(64) },
+            Component::Memory { workers: 2, share: 0.75, cap_mib: Some(64), method: None },
             Component::Switch { workers: 1 },
             Component::Fork { workers: 1 },
         ],
@@ -121,6 +121,26 @@ fn the_real_stress_ng_proves_its_work_and_leaves_nothing() {
     assert!(report.problems().is_empty(), "{:?}", report.problems());
     assert_eq!(alive_in_group(group), []);
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn memory_by_one_method_is_filled_first_and_counted_to_the_end() {
+    if !has("stress-ng", "--version") {
+        return;
+    }
+    let method = Some("write64".to_owned());
+    let memory = Component::Memory { workers: 2, share: 0.75, cap_mib: Some(32), method };
+    let profile = Profile { name: "m".into(), require_tools: true, components: vec![memory] };
+    let scratch = scratch();
+    let load = Load::start(&profile, scratch.path()).unwrap();
+    // Held when the load counts as started, and written to afterwards.
+    std::thread::sleep(Duration::from_millis(200));
+    let report = load.stop();
+    let proof = &report.components[0].proof;
+    assert!(proof["resident_bytes"] >= 28 << 20, "{proof:?}");
+    assert!(proof["memory_bogo_ops"] > 0, "{proof:?}");
+    let work = report.work();
+    assert!(work["memory_resident_mib"] >= 28.0 && work["memory_bogo_ops_per_s"] > 0.0, "{work:?}");
 }
 
 #[test]

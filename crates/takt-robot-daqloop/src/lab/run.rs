@@ -308,7 +308,7 @@ fn measures(file: &DaqConfig) -> Vec<Measure> {
 /// What is known before the window.
 fn describe(session: &mut Session, file: &DaqConfig, daq: &DaqLoop) -> Result<(), LabError> {
     session.header.measures = measures(file);
-    session.header.not_granted = daq.not_granted();
+    session.header.not_granted.extend(daq.not_granted());
     let granted: Vec<_> = daq.granted().iter().map(|(_, granted)| granted).collect();
     session.note("threads", &granted)?;
     session.note("link", &daq.link().description)?;

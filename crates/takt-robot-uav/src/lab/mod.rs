@@ -2,6 +2,7 @@
 
 mod blackout;
 mod collector;
+mod dilation;
 mod paper;
 mod report;
 mod rows;

@@ -5,9 +5,13 @@
 
 use std::collections::BTreeSet;
 
+use takt_lab::campaign::unequal_stress;
+use takt_report::document::Section;
 use takt_report::table::{Cell, Table};
-use takt_report::{Context, Digest, PublishedJitter, Shapes, Supplement, is_idle};
+use takt_report::{Collection, Context, Digest, PublishedJitter, Shapes, Supplement, is_idle};
+use takt_rundir::RunHeader;
 
+use super::dilation;
 use super::run::LATENESS;
 
 /// What the quadrotor adds to reports.
@@ -25,6 +29,10 @@ impl Supplement for Paper {
 
     fn tables(&self, context: &Context<'_>) -> Vec<Table> {
         beside_the_paper(context)
+    }
+
+    fn sections(&self, _collection: &Collection, contexts: &[&Context<'_>]) -> Vec<Section> {
+        dilation::section(contexts).into_iter().collect()
     }
 
     fn jitter(&self) -> Option<&'static PublishedJitter> {
@@ -162,8 +170,21 @@ fn place<'a>(context: &Context<'a>, digest: &Digest) -> Option<Place<'a>> {
         policy: factor("policy")?,
         stressed: !is_idle(factor("stress").unwrap_or("off")),
         realtime: preemption.starts_with("PREEMPT_RT"),
-        kernel: machine.kernel.clone().unwrap_or_else(|| "unknown".to_owned()),
+        kernel: kernel_name(context.factor(digest, "kernel"), machine.kernel.as_deref()),
     })
+}
+
+/// A kernel by its release, with the campaign's name for it where that says more (`lazy`,
+/// `sched_ext`).
+pub(super) fn kernel_name(asked: Option<&str>, release: Option<&str>) -> String {
+    let release = release.unwrap_or("unknown");
+    let says_more = |name: &&str| {
+        !release.starts_with(name.trim_end_matches("-rt")) && !matches!(*name, "generic" | "rt")
+    };
+    match asked.filter(says_more) {
+        Some(name) => format!("{name} ({release})"),
+        None => release.to_owned(),
+    }
 }
 
 /// The measured configurations that are in the paper's table, each with its row there.
@@ -184,16 +205,16 @@ fn matches<'a>(context: &Context<'a>) -> Vec<(Place<'a>, &'a Digest, &'static Ro
 fn beside_the_paper(context: &Context<'_>) -> Vec<Table> {
     let found = matches(context);
     let kinds = [false, true].map(|realtime| found.iter().any(|(place, ..)| place.realtime == realtime));
-    if kinds == [true, true] { tables_of(&found) } else { Vec::new() }
+    if kinds == [true, true] { tables_of(context, &found) } else { Vec::new() }
 }
 
 /// The same of one kind of kernel, too: what was measured stands beside that kind's figures.
 pub(super) fn table_4(context: &Context<'_>) -> Vec<Table> {
     let found = matches(context);
-    if found.is_empty() { Vec::new() } else { tables_of(&found) }
+    if found.is_empty() { Vec::new() } else { tables_of(context, &found) }
 }
 
-fn tables_of(found: &[(Place<'_>, &Digest, &'static Row)]) -> Vec<Table> {
+fn tables_of(context: &Context<'_>, found: &[(Place<'_>, &Digest, &'static Row)]) -> Vec<Table> {
     let mut heads: Vec<String> = ["Scheduler", "Stress", "Kernel"].map(str::to_owned).to_vec();
     for figure in ["Mean", "Median", "Max", "SD", "P90", "P99"] {
         heads.extend([format!("#{figure} (µs)"), format!("#paper's {figure}")]);
@@ -233,13 +254,13 @@ fn tables_of(found: &[(Place<'_>, &Digest, &'static Row)]) -> Vec<Table> {
         "OTHER depends on the kernel's version: since 6.6 a task that wakes up waits until its lag and its virtual deadline say that it \
          is its turn (EEVDF); before, one that had slept went first (CFS).",
     );
-    let orders = orders(found);
+    let orders = orders(context, found);
     // On one kernel there is nothing to put in an order.
     std::iter::once(table).chain((!orders.rows().is_empty()).then_some(orders)).collect()
 }
 
 /// The paper's statements, each with both sides' figures.
-fn orders(found: &[(Place<'_>, &Digest, &'static Row)]) -> Table {
+fn orders(context: &Context<'_>, found: &[(Place<'_>, &Digest, &'static Row)]) -> Table {
     let heads = [
         "Statement",
         "Scheduler",
@@ -252,6 +273,7 @@ fn orders(found: &[(Place<'_>, &Digest, &'static Row)]) -> Table {
     ];
     let mut table = Table::new("The orders of Table 4: greatest lateness under stress", &heads);
     let word = |holds: bool| Cell::text(if holds { "holds" } else { "does not hold" });
+    let mut refused = Vec::new();
     for row in &PAPER {
         let max = |realtime: bool| {
             let of = |(place, ..): &&(Place<'_>, &Digest, &Row)| {
@@ -259,6 +281,13 @@ fn orders(found: &[(Place<'_>, &Digest, &'static Row)]) -> Table {
             };
             let digests = found.iter().filter(of).map(|(_, digest, _)| digest.summary.worst / 1e3);
             digests.reduce(f64::max)
+        };
+        let headers = |realtime: bool| -> Vec<&RunHeader> {
+            let of = |(place, ..): &&(Place<'_>, &Digest, &Row)| {
+                place.policy == row.policy && place.stressed && place.realtime == realtime
+            };
+            let runs = found.iter().filter(of).flat_map(|(_, digest, _)| &digest.runs);
+            runs.map(|run| &context.collection.runs[run.run].header).collect()
         };
         let ordinary = row.scheduler.starts_with("OTHER");
         let statement =
@@ -269,16 +298,23 @@ fn orders(found: &[(Place<'_>, &Digest, &'static Row)]) -> Table {
         };
         let (Some(standard), Some(realtime)) = (max(false), max(true)) else { continue };
         let paper = [row.cells[1][2], row.cells[3][2]];
+        let unequal = unequal_stress([("Standard", headers(false)), ("PREEMPT_RT", headers(true))]);
+        let here =
+            if unequal.is_empty() { word(judge(standard, realtime)) } else { Cell::text("not comparable") };
+        refused.extend((!unequal.is_empty()).then(|| format!("{}: {}", row.scheduler, unequal.join("; "))));
         table.push(vec![
             Cell::text(statement),
             Cell::text(row.scheduler),
             Cell::number(format!("{standard:.2}")),
             Cell::number(format!("{realtime:.2}")),
-            word(judge(standard, realtime)),
+            here,
             Cell::number(paper[0]),
             Cell::number(paper[1]),
             word(judge(paper[0], paper[1])),
         ]);
+    }
+    for refused in refused {
+        table.note(format!("Not comparable, because the stressors did unequal work. {refused}."));
     }
     table
 }

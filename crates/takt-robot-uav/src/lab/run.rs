@@ -8,7 +8,9 @@ use takt_lab::jobs::Task;
 use takt_lab::keeper::Window;
 use takt_lab::robot::{Conclusion, Critical, End, Kind, NoCriticalThread, Observe, Robot, Running, read};
 use takt_lab::{Collecting, ConfigError, LabError, RunOptions, Session};
-use takt_rundir::Measure;
+use takt_rt::placement::set_affinity;
+use takt_rundir::{Counter, Measure};
+use takt_trace::counters::ThreadCounters;
 
 use super::collector::{Collected, Counts, FLIGHT_FILE, FlightCollector};
 use super::report::Paper;
@@ -24,6 +26,9 @@ pub static KIND: Kind = Kind {
         ("uav", include_str!("../../../../campaigns/uav.toml")),
         ("uav-isolation", include_str!("../../../../campaigns/uav-isolation.toml")),
         ("uav-kernels", include_str!("../../../../campaigns/uav-kernels.toml")),
+        ("uav-kernels-one-cpu", include_str!("../../../../campaigns/uav-kernels-one-cpu.toml")),
+        ("uav-kernels-real-time", include_str!("../../../../campaigns/uav-kernels-real-time.toml")),
+        ("uav-preemption", include_str!("../../../../campaigns/uav-preemption.toml")),
     ],
     factors: &[("policy", "attitude.policy"), ("rate", "attitude.rate_hz"), ("placement", "attitude.cpus")],
     tasks: &[&ATTITUDE_TASK, &POSITION_TASK],
@@ -137,15 +142,24 @@ impl Robot for UavConfig {
         let records = flight.take_records().ok_or(LabError::Internal("the ring of records"))?;
         session.header.measures = measures(self);
         let collector = FlightCollector::new(session, records, &config, &window, before)?;
-        session.header.not_granted = flight.not_granted();
+        session.header.not_granted.extend(flight.not_granted());
         session.note("threads", &flight.threads())?;
         session.note("reservations", &flight.placed())?;
         if let Some(placed) = flight.placed() {
             session.header.label = format!("{}, {}", session.header.label, placed.description);
         }
+        // From outside: the loop itself makes no system call for it.
+        let counters = ThreadCounters::open(flight.threads()[0].granted.effective.tid);
         let epoch_ns = Arc::new(AtomicU64::new(0));
         let flight_epoch_ns = Arc::clone(&epoch_ns);
+        // The paper keeps logging with telemetry, off the attitude loop's CPU and the stressed
+        // ones.
+        let logging = flight.threads().get(2).and_then(|telemetry| telemetry.granted.requested.cpus);
         let collecting = Collecting::start("uav-collector", "drains flight records", move |end| {
+            if let Some(cpus) = logging {
+                // Where it is refused, records are drained elsewhere, and the loop is the same.
+                let _ = set_affinity(0, &cpus);
+            }
             collector.run(end, || flight_epoch_ns.load(Ordering::Acquire))
         })?;
         let length = Duration::from_secs_f64(all as f64 / self.attitude.rate_hz);
@@ -153,6 +167,7 @@ impl Robot for UavConfig {
             flight,
             window,
             collecting,
+            counters,
             epoch_ns,
             iterations: config.iterations,
             all,
@@ -166,6 +181,7 @@ struct Flying {
     flight: Flight,
     window: Window,
     collecting: Collecting<Collected>,
+    counters: ThreadCounters,
     epoch_ns: Arc<AtomicU64>,
     /// Attitude jobs of this part of the run.
     iterations: u64,
@@ -180,6 +196,7 @@ impl Running for Flying {
     }
 
     fn begun(&mut self, _session: &mut Session, _from_ns: u64) -> Result<(), LabError> {
+        self.counters.restart();
         self.flight.begin();
         self.epoch_ns.store(self.flight.epoch_ns().unwrap_or(0), Ordering::Release);
         Ok(())
@@ -198,12 +215,13 @@ impl Running for Flying {
     }
 
     fn stop(self: Box<Self>, session: &mut Session, _end: &End) -> Result<Conclusion, LabError> {
-        let Self { flight, collecting, iterations, .. } = *self;
+        let Self { flight, collecting, iterations, mut counters, .. } = *self;
         let jobs = flight.jobs();
         // All loops end with the last attitude job; one that was cut off, or failed, ends with the
         // window.
         let end_ns = flight.landed_ns().unwrap_or(u64::MAX);
         session.header.problems.extend(flight.stop());
+        count(session, &mut counters, jobs);
         let Collected { flown, mut releases } = collecting.end()?;
         session.header.records_lost = flown.counts.lost;
         session.header.problems.extend(flown.loss());
@@ -216,5 +234,21 @@ impl Running for Flying {
             session.releases(releases, task);
         }
         Ok(Conclusion::Common)
+    }
+}
+
+/// What the processor counted of the attitude loop: totals, and what a job costs on average.
+fn count(session: &mut Session, counters: &mut ThreadCounters, jobs: u64) {
+    for (counter, count) in counters.read() {
+        if let (Ok(count), true) = (&count, jobs > 0) {
+            session.figures([(format!("{}_per_job", counter.name), *count as f64 / jobs as f64)]);
+        }
+        session.header.counters.push(Counter {
+            name: counter.name.to_owned(),
+            title: counter.title.to_owned(),
+            thread: ATTITUDE_THREAD.to_owned(),
+            count: count.as_ref().ok().copied(),
+            missing: count.err().map(|why| format!("not available here: {why}")),
+        });
     }
 }

@@ -40,6 +40,9 @@ pub struct CampaignRun {
     /// Length of a run in seconds, instead of the file's
     #[arg(long, value_parser = positive_seconds)]
     pub seconds: Option<f64>,
+    /// The campaign's quick form: fewer and shorter runs, as its table [quick] says
+    #[arg(long)]
+    pub quick: bool,
     /// Runs of every configuration, instead of the file's
     #[arg(long)]
     pub repetitions: Option<u32>,
@@ -56,6 +59,9 @@ pub struct CampaignRun {
     /// `takt kernels`
     #[arg(long = "virtual")]
     pub guests: bool,
+    /// What executes virtual machines, instead of the file's
+    #[arg(long, value_enum)]
+    pub accel: Option<super::kernels::Accel>,
     /// Only show the runs that would be made
     #[arg(long)]
     pub dry_run: bool,

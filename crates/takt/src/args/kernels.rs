@@ -49,6 +49,8 @@ pub struct Fetch {
 pub enum Accel {
     /// Emulation; time is counted in instructions, so that results repeat
     Tcg,
+    /// Emulation in real time: CPUs work at once, and the host's noise is in the figures
+    TcgRealTime,
     /// The host's processor; real time
     Kvm,
 }
@@ -125,16 +127,21 @@ pub struct GuestOptions {
     pub cache: Option<PathBuf>,
 }
 
+impl From<Accel> for Accelerator {
+    fn from(accel: Accel) -> Self {
+        match accel {
+            Accel::Tcg => Self::Tcg,
+            Accel::TcgRealTime => Self::TcgRealTime,
+            Accel::Kvm => Self::Kvm,
+        }
+    }
+}
+
 impl GuestOptions {
     /// `before` with what was said here.
     pub fn apply(&self, before: Guests) -> Guests {
-        let accelerator = match self.accel {
-            Some(Accel::Tcg) => Accelerator::Tcg,
-            Some(Accel::Kvm) => Accelerator::Kvm,
-            None => before.accelerator,
-        };
         Guests {
-            accelerator,
+            accelerator: self.accel.map_or(before.accelerator, Accelerator::from),
             cpus: self.cpus.unwrap_or(before.cpus),
             memory_mib: self.memory_mib.unwrap_or(before.memory_mib),
             at_once: self.at_once.unwrap_or(before.at_once),

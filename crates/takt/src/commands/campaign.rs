@@ -46,10 +46,21 @@ fn new(args: &CampaignRun) -> CommandResult {
     super::store::check(args.common.store.as_ref())?;
     let path = Path::new(&args.campaign);
     let mut file = if path.is_file() { CampaignFile::load(path)? } else { shipped(&ROBOTS, &args.campaign)? };
+    if args.quick {
+        file.make_quick()?;
+    }
     file.seconds = args.seconds.or(file.seconds);
     file.repetitions = args.repetitions.unwrap_or(file.repetitions);
     if args.guests {
         file.guests.get_or_insert_default();
+    }
+    if let Some(accel) = args.accel {
+        let Some(guests) = &mut file.guests else {
+            return Err(
+                "--accel is for runs in virtual machines: a campaign with [virtual], or --virtual".into()
+            );
+        };
+        guests.accelerator = accel.into();
     }
     for setting in &args.set {
         file.set_text(setting)?;

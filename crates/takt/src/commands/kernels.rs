@@ -128,6 +128,7 @@ fn campaign_of(args: &Run) -> Result<CampaignFile, Box<dyn std::error::Error>> {
         seed: 0,
         seconds,
         guests: Some(guests),
+        quick: None,
         set,
         factors,
     };

@@ -51,6 +51,7 @@ pub fn run(args: &Run) -> CommandResult {
     let options = RunOptions {
         seconds: args.seconds,
         interference,
+        machine: setup.machine,
         target: match (&args.run_dir, &args.resume) {
             (_, Some(dir)) => match robot.kind().cannot_resume {
                 None => Target::Resume(dir.clone()),

@@ -48,12 +48,15 @@ pub fn run(args: &Trace) -> CommandResult {
         Some(setup) => setup.interference(),
         None => Interference { stress: Profile::named(&args.stress)?, noise: args.noise, cpus: None },
     };
+    let (machine, experiment) =
+        setup.map_or_else(Default::default, |setup| (setup.machine, setup.experiment));
     let target = args.run_dir.clone().map_or(Target::Below(args.runs.clone()), Target::Exactly);
     let options = RunOptions {
         seconds: Some(args.seconds),
         interference,
+        machine,
         target,
-        experiment: setup.unwrap_or_default().experiment,
+        experiment,
         ..RunOptions::below(&args.runs, stop_flag()?)
     };
     let mut progress = print::RobotProgress::new(false);

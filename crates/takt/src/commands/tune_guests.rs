@@ -104,6 +104,7 @@ fn campaign_of(report: &TuneReport, kernel: &str) -> Result<CampaignFile, Box<dy
         seed: 0,
         seconds: Some((RELEASES / rate_hz).clamp(*SECONDS.start(), *SECONDS.end())),
         guests: Some(Guests { cpus: 2, ..Guests::default() }),
+        quick: None,
         set,
         factors: vec![FactorSpec { name: "tuning".to_owned(), values, ..FactorSpec::default() }],
     };

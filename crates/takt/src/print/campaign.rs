@@ -108,6 +108,9 @@ pub fn table(table: &Table) -> String {
             let _ = writeln!(out, "      {problem}");
         }
     }
+    for compared in &table.stress_work {
+        let _ = writeln!(out, "{compared}");
+    }
     for split in &table.split_blocks {
         let _ = writeln!(out, "NOT ONE NODE: {split}");
     }

@@ -102,6 +102,9 @@ pub fn kernel_rows(rows: &[KernelRow], table: &Table) -> String {
         }
     }
     out += &activations(rows);
+    for compared in &table.stress_work {
+        let _ = writeln!(out, "{compared}");
+    }
     for d in &table.machine_differences {
         let _ = writeln!(out, "NOT THE SAME MACHINE: {} was {} and {}", d.fact, d.before, d.after);
     }

@@ -128,8 +128,8 @@ fn boot_parameters_are_factors_and_more_cpus_are_there() {
         name = "tuned"
         robot = "cyclic"
         seconds = 0.1
-        virtual = { cpus = 2, memory_mib = 512 }
-        set = { kernel = "generic" }
+        virtual = { cpus = 4, memory_mib = 512 }
+        set = { kernel = "generic", "machine.rt_runtime_us" = -1, "machine.isolated_cpus" = "2-3", "machine.governor" = "performance" }
         [[factor]]
         name = "tuning"
         [[factor.values]]
@@ -138,9 +138,9 @@ fn boot_parameters_are_factors_and_more_cpus_are_there() {
         [[factor.values]]
         name = "isolated"
         [factor.values.set]
-        "boot.isolcpus" = "1"
-        "boot.nohz_full" = "1"
-        "boot.rcu_nocbs" = "1"
+        "boot.isolcpus" = "2,3"
+        "boot.nohz_full" = "2,3"
+        "boot.rcu_nocbs" = "2,3"
         "boot.threadirqs" = true
         "boot.preempt" = "full"
     "#;
@@ -155,10 +155,70 @@ fn boot_parameters_are_factors_and_more_cpus_are_there() {
     // As the guests themselves read it from their kernels.
     assert_eq!(none["preemption"], "PREEMPT_DYNAMIC (voluntary)");
     assert_eq!(isolated["preemption"], "PREEMPT_DYNAMIC (full)");
-    assert_eq!((&none["isolated_cpus"], isolated["isolated_cpus"].as_str()), (&Value::Null, Some("1")));
+    assert_eq!((&none["isolated_cpus"], isolated["isolated_cpus"].as_str()), (&Value::Null, Some("2-3")));
     let words = isolated["boot_parameters"].as_str().unwrap();
-    assert!(["nohz_full=1", "rcu_nocbs=1", "threadirqs"].iter().all(|word| words.contains(word)), "{words}");
-    assert_eq!(isolated["virtual_machine"]["cpus"], 2);
+    assert!(
+        ["nohz_full=2,3", "rcu_nocbs=2,3", "threadirqs"].iter().all(|word| words.contains(word)),
+        "{words}"
+    );
+    assert_eq!(isolated["virtual_machine"]["cpus"], 4);
+    // What was asked of the whole machine is set, and what a guest cannot have is in the label.
+    assert_eq!((&none["rt_runtime_us"], &isolated["rt_runtime_us"]), (&(-1).into(), &(-1).into()));
+    let labels = [0, 1].map(|row: usize| texts(&rows[row], "not_granted"));
+    assert!(
+        labels.iter().all(|label| label.contains("governor: asked performance, CPUs 0-3 have none")),
+        "{labels:?}"
+    );
+    assert!(
+        labels[0].contains("isolated CPUs: asked 2-3, has none. Fix: boot with isolcpus=2-3"),
+        "{labels:?}"
+    );
+    assert!(!labels[1].contains("isolated") && !labels[1].contains("sched_rt_runtime_us"), "{labels:?}");
+}
+
+/// The UAV paper's layout on both kernels under its stress, whose work is counted and compared.
+#[test]
+#[ignore = "takes minutes"]
+fn campaign_of_uav_kernels_has_equal_stress_on_both() {
+    if no_guests() {
+        return;
+    }
+    let workspace = tempfile::tempdir().unwrap();
+    let mut command = run(["campaign", "run", "uav-kernels", "--quick", "--json", "--runs"]);
+    let table = json(&command.arg(workspace.path()).output().unwrap());
+    assert_eq!(table["campaign"], "uav-kernels-quick");
+    let compared = table["stress_work"].as_array().unwrap();
+    assert_eq!(compared.len(), 2, "{compared:#?}");
+    for one in compared {
+        assert_eq!((&one["equal"], one["sides"].as_array().unwrap().len()), (&true.into(), 2), "{one:#}");
+        for side in one["sides"].as_array().unwrap() {
+            let work = side["work"].as_object().unwrap();
+            assert_eq!(work.len(), 5, "{side:#}");
+            assert!(work.values().all(|amount| amount.as_f64() > Some(0.0)), "{side:#}");
+        }
+    }
+    for row in table["rows"].as_array().unwrap() {
+        assert!(
+            texts(row, "not_granted").starts_with("governor") && texts(row, "problems").is_empty(),
+            "{row:#}"
+        );
+        let run = read_json(&Path::new(row["run_dirs"][0].as_str().unwrap()).join("run.json"));
+        assert!(
+            run["label"].as_str().unwrap().ends_with("in counted time on 4 virtual CPUs"),
+            "{}",
+            run["label"]
+        );
+        let ran_on = |name: &str| {
+            let threads = run["placement"]["threads"].as_array().unwrap();
+            threads.iter().find(|thread| thread["name"] == name).unwrap()["ran_on"].clone()
+        };
+        assert_eq!(ran_on("uav-attitude"), "2", "{row:#}");
+        assert_eq!((ran_on("uav-position"), ran_on("uav-telemetry")), ("3".into(), "3".into()), "{row:#}");
+        // No processor counts in an emulated one, and that is no zero.
+        for counter in run["counters"].as_array().unwrap() {
+            assert!(counter["count"].is_null() && counter["missing"].is_string(), "{counter:#}");
+        }
+    }
 }
 
 /// The seven core layouts of the DAQ paper (its Table 3), as the shipped campaign sets them, in a
