@@ -5,11 +5,15 @@ use serde::{Deserialize, Serialize};
 use takt_rt::config::{SettingError, all_within, within};
 
 use super::from_ms;
+use crate::policy::Policy;
 
 /// Settings that nobody needs to set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
+    /// Whose manager makes the plans: `takt`, or `ros-llama`, which is the paper's as it is printed.
+    /// `takt`: the other one is there to be compared with.
+    pub policy: Policy,
     /// Time between plans. 6 s, as in *ROS-Llama*: long against every goal and short against
     /// changes of the surroundings.
     pub update_period_s: f64,
@@ -83,6 +87,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            policy: Policy::Takt,
             update_period_s: 6.0,
             reservation_period_ms: 10.0,
             adapt_period: true,
@@ -182,6 +187,18 @@ pub(crate) fn names_of_ways() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_names_the_policy() {
+        let options = |text: &str| toml::from_str::<Options>(text);
+        assert_eq!(options("").unwrap().policy, Policy::Takt);
+        assert_eq!(options("policy = \"ros-llama\"").unwrap().policy, Policy::RosLlama);
+        let refused = options("policy = \"llama\"").unwrap_err().to_string();
+        assert!(
+            refused.contains("llama") && refused.contains("`takt`") && refused.contains("`ros-llama`"),
+            "{refused}"
+        );
+    }
 
     #[test]
     fn an_empty_list_of_ways_names_those_that_a_file_takes() {
