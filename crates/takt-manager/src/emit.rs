@@ -342,11 +342,7 @@ mod tests {
             best_effort: Vec::new(),
             chains: vec![chain],
             decisions: Vec::new(),
-            analysis_ns: 0,
-            analysis_wall_ns: 0,
-            cached: false,
-            shared: false,
-            slack: None,
+            ..Plan::default()
         };
         (plan, model)
     }

@@ -63,7 +63,7 @@ impl Platform {
 }
 
 /// What to do with the system, and what that guarantees.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// Period of all reservations, or the longest where executors of shared cores are ordered by
     /// theirs.
@@ -78,6 +78,16 @@ pub struct Plan {
     pub decisions: Vec<Decision>,
     /// CPU time that making the plan took.
     pub analysis_ns: u64,
+    /// Of that, for bringing the snapshot to the form of the analysis (Table III of *ROS-Llama*:
+    /// model processing),
+    #[serde(default)]
+    pub model_ns: u64,
+    /// for response times and demands (timing analysis),
+    #[serde(default)]
+    pub timing_ns: u64,
+    /// and for the rest (budget selection).
+    #[serde(default)]
+    pub budgeting_ns: u64,
     /// From its beginning to its end, with all that ran between.
     #[serde(default)]
     pub analysis_wall_ns: u64,

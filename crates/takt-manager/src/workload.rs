@@ -12,6 +12,7 @@ use takt_model::{Callback, CallbackKind, ExecutorKind, Model, Outside, ThreadId}
 
 use crate::curves::{Cost, Counts, Spans};
 use crate::load::{DISPATCH_NS, Load};
+use crate::spent;
 
 /// How measured curves are to be read.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -160,6 +161,7 @@ impl Workload {
     /// Brings a model to this form. Never fails: what cannot be analysed is marked so.
     #[must_use]
     pub fn new(model: &Model, reading: &Reading) -> Self {
+        let _spent = spent::on(spent::Part::Model);
         let executors: Vec<Server> = (0..model.executors.len()).map(|e| server(model, e)).collect();
         let mut assumptions = Vec::new();
         let mut callbacks: Vec<Activity> = (0..model.callbacks.len())
@@ -485,7 +487,8 @@ fn cost(callback: &Callback, reading: &Reading, assumptions: &mut Vec<String>) -
     Cost::measured(&callback.cost, reading.cost_margin)
 }
 
-fn measured_root(activity: &mut Activity, callback: &Callback, reading: &Reading) {
+/// Its arrivals are those seen, and not those that its publishers cause.
+pub(crate) fn measured_root(activity: &mut Activity, callback: &Callback, reading: &Reading) {
     activity.inputs.clear();
     match Spans::measured(&callback.arrivals, reading.arrival_margin) {
         Ok(spans) => activity.root = Some(Arc::new(spans)),

@@ -16,6 +16,7 @@ use takt_model::{CallbackId, CallbackKind, ExecutorKind, Model, TopicId};
 /// What was never seen counts as nothing.
 #[must_use]
 pub fn best_case(model: &Model, path: &[usize]) -> u64 {
+    let _spent = crate::spent::on(crate::spent::Part::Timing);
     let steps = path.windows(2).map(|pair| before_next(model, pair[0], pair[1]));
     let last = path.last().map_or(0, |last| shortest(model, *last, None));
     steps.fold(last, u64::saturating_add)

@@ -78,6 +78,8 @@ pub(super) struct Served<'a> {
     pub(super) server: usize,
     pub(super) demands: Vec<Demand<'a>>,
     line: Rc<TimeLine<'a>>,
+    /// By ECRTS'19 alone.
+    published: bool,
 }
 
 /// The arrivals of an executor's callbacks on one time line, without what is never activated.
@@ -112,7 +114,12 @@ impl<'a> Served<'a> {
                 arrivals: Arrivals::new(flows),
             })
             .collect();
-        Self { workload, server, demands, line }
+        Self { workload, server, demands, line, published: false }
+    }
+
+    /// By ECRTS'19 alone, or not.
+    pub fn by_ecrts19(self, published: bool) -> Self {
+        Self { published, ..self }
     }
 
     pub(super) fn position(&self, callback: usize) -> Option<usize> {
@@ -145,7 +152,7 @@ impl<'a> Served<'a> {
             Order::Fifo | Order::Alone => Some(self.first_in_first_out(on, window)),
             Order::WaitSet { .. } | Order::Any | Order::Threads { .. } => None,
         };
-        let last = self.last_offset(on);
+        let last = if self.published { None } else { self.last_offset(on) };
         callbacks
             .enumerate()
             .map(|(place, callback)| {
@@ -395,8 +402,9 @@ impl<'a> Served<'a> {
         let mut scratch = Scratch::default();
         scratch.begin(self.kinds(last));
         let any = Sought { floor_ns: 0, below_ns: None };
-        let newer = self
-            .last_offset(on)
+        let newer = (!self.published)
+            .then(|| self.last_offset(on))
+            .flatten()
             .and_then(|offset| self.busy_window_aware(on, last, points, offset, any, &mut scratch));
         // ECRTS'19 knows a chain by the arrivals of its head alone, so no member may have others.
         let head = self.demands[members[0]].arrivals.flows();

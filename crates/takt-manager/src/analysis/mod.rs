@@ -43,6 +43,7 @@ use std::rc::Rc;
 
 use crate::curves::Flows;
 pub use crate::load::{DISPATCH_NS, Load};
+use crate::spent::{self, Part};
 use crate::workload::Workload;
 pub use best::best_case;
 use components::{Component, components};
@@ -178,6 +179,8 @@ pub struct Analysis<'w> {
     limit_ns: u64,
     transport_ns: u64,
     enforcement: Enforcement,
+    /// By ECRTS'19 alone ([`Self::as_published`]).
+    published: bool,
     remembered: HashMap<Key, AboveFloors>,
     chains: HashMap<ChainKey, Option<Bound>>,
     /// Last arrivals and bounds of each executor with a core of its own.
@@ -319,6 +322,7 @@ impl<'w> Analysis<'w> {
             limit_ns,
             transport_ns,
             enforcement: Enforcement::default(),
+            published: false,
             remembered: HashMap::default(),
             chains: HashMap::default(),
             alone: vec![None; workload.executors.len()],
@@ -337,6 +341,14 @@ impl<'w> Analysis<'w> {
     #[must_use]
     pub fn enforced(mut self, enforcement: Enforcement) -> Self {
         self.enforcement = enforcement;
+        self
+    }
+
+    /// As *ROS-Llama* has it: by ECRTS'19 alone, with the supply of the periodic resource (Shin and
+    /// Lee), and the publisher's bound as jitter of every activation, within an executor too.
+    #[must_use]
+    pub fn as_published(mut self) -> Self {
+        self.published = true;
         self
     }
 
@@ -375,6 +387,7 @@ impl<'w> Analysis<'w> {
     /// ([`Workload::influencing`]). `budgets_ns` has an entry for every executor, 0 for none.
     #[must_use]
     pub fn solve(&mut self, budgets_ns: &[u64], servers: &[usize]) -> Solution {
+        let _spent = spent::on(Part::Timing);
         let mut wanted = vec![false; self.components.len()];
         for server in servers {
             wanted[self.component[*server]] = true;
@@ -446,6 +459,7 @@ impl<'w> Analysis<'w> {
         budget_ns: u64,
         solution: &mut Solution,
     ) -> Option<()> {
+        let _spent = spent::on(Part::Timing);
         let callbacks = &self.workload.executors[server].callbacks;
         let flows: Vec<Rc<Flows>> =
             callbacks.iter().map(|c| solution.arrivals[*c].clone()).collect::<Option<_>>()?;
@@ -470,12 +484,15 @@ impl<'w> Analysis<'w> {
             }
         };
         self.lines[server] = Some((flows.to_vec(), line.clone()));
-        Served::new(self.workload, server, flows, line)
+        Served::new(self.workload, server, flows, line).by_ecrts19(self.published)
     }
 
     fn supply(&self, server: usize, budget_ns: u64) -> Option<Supply<'_>> {
         let supply = match &self.shared[server] {
-            None => Supply::new(budget_ns, self.period_ns, self.enforcement, self.limit_ns)?,
+            None => {
+                let supply = Supply::new(budget_ns, self.period_ns, self.enforcement, self.limit_ns)?;
+                if self.published { supply.from_any_moment() } else { supply }
+            }
             beside => {
                 let whole =
                     Supply::new(self.period_ns, self.period_ns, Enforcement::default(), self.limit_ns)?;
@@ -513,6 +530,7 @@ impl<'w> Analysis<'w> {
         budgets_ns: &[u64],
         solution: &Solution,
     ) -> Option<Vec<PathPart<'p>>> {
+        let _spent = spent::on(Part::Timing);
         let (mut parts, mut from) = (Vec::new(), 0);
         for callbacks in self.segments(path) {
             let mut bounds: Vec<Bound> =
@@ -580,17 +598,55 @@ impl<'w> Analysis<'w> {
             return *bound;
         }
         self.work.executors += 1;
-        let served = self.served(server, &flows);
-        let supply = self.supply(server, budgets_ns[server]);
-        let bound = supply.and_then(|supply| served.subchain(supply, subchain, &bounds));
+        let bound = if self.published {
+            self.published_subchain(server, budgets_ns[server], &flows, subchain)
+        } else {
+            let served = self.served(server, &flows);
+            let supply = self.supply(server, budgets_ns[server]);
+            supply.and_then(|supply| served.subchain(supply, subchain, &bounds))
+        };
         self.chains.insert(key, bound);
         bound
+    }
+
+    /// ECRTS'19, Lemma 8, where each callback is activated by the one before it alone: as often as
+    /// the first, whose arrivals they all have.
+    fn published_subchain(
+        &self,
+        server: usize,
+        budget_ns: u64,
+        flows: &[Rc<Flows>],
+        subchain: &[usize],
+    ) -> Option<Bound> {
+        let callbacks = &self.workload.callbacks;
+        let follows = |pair: &[usize]| {
+            let next = &callbacks[pair[1]];
+            let once = |(from, counts): &(usize, _)| {
+                let counts: &std::sync::Arc<crate::curves::Counts> = counts;
+                *from == pair[0] && counts.entries() == [1]
+            };
+            next.root.is_none() && next.inputs.len() == 1 && next.inputs.iter().all(once)
+        };
+        if !subchain.windows(2).all(follows) {
+            return None;
+        }
+        let place =
+            |callback: &usize| self.workload.executors[server].callbacks.iter().position(|c| c == callback);
+        let mut flows = flows.to_vec();
+        let of_head = flows.get(place(subchain.first()?)?)?.clone();
+        for member in subchain {
+            flows[place(member)?] = of_head.clone();
+        }
+        let line = Rc::new(time_line(self.workload, server, &flows, None));
+        let served = Served::new(self.workload, server, &flows, line).by_ecrts19(true);
+        served.subchain(self.supply(server, budget_ns)?, subchain, &vec![0; subchain.len()])
     }
 
     /// By how much response times of an executor's callbacks would shrink in sum if it had a core
     /// of its own (budget-shortage delay, Algorithm 2, line 4); `None`: without bound.
     #[must_use]
     pub(crate) fn shortage(&mut self, server: usize, solution: &Solution) -> Option<u64> {
+        let _spent = spent::on(Part::Timing);
         let callbacks = &self.workload.executors[server].callbacks;
         let known = self.alone[server].as_ref().filter(|(flows, _)| {
             callbacks.iter().zip(flows).all(|(c, flows)| solution.arrivals[*c].as_ref() == Some(flows))
@@ -616,9 +672,22 @@ impl<'w> Analysis<'w> {
     /// Demand of one executor in any interval of this length; `None`: without bound.
     #[must_use]
     pub(crate) fn demand_ns(&self, server: usize, delta_ns: u64, solution: &Solution) -> Option<u64> {
+        self.demand_or_ns(server, delta_ns, solution, solution)
+    }
+
+    /// The same; callbacks whose arrivals have no bound there count with those of another solution.
+    #[must_use]
+    pub(crate) fn demand_or_ns(
+        &self,
+        server: usize,
+        delta_ns: u64,
+        solution: &Solution,
+        otherwise: &Solution,
+    ) -> Option<u64> {
+        let _spent = spent::on(Part::Timing);
         let mut sum: u64 = 0;
         for callback in &self.workload.executors[server].callbacks {
-            let flows = solution.arrivals[*callback].as_ref()?;
+            let flows = solution.arrivals[*callback].as_ref().or(otherwise.arrivals[*callback].as_ref())?;
             sum = sum.saturating_add(self.workload.callbacks[*callback].cost.of(flows.count(delta_ns)));
         }
         Some(sum)

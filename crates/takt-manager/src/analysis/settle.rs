@@ -243,7 +243,9 @@ impl Analysis<'_> {
             // What comes later by way of the middleware does not descend from the busy window that
             // it is published in.
             let own_ns = callback.allowed_own_delivery_ns();
-            let same = callbacks[*publisher].server == callback.server && !threads && own_ns == 0;
+            // ECRTS'19 does not know that: there each activation has its publisher's jitter.
+            let same =
+                callbacks[*publisher].server == callback.server && !threads && own_ns == 0 && !self.published;
             let hop = callbacks[*publisher].server != callback.server;
             let from = state.full[*publisher].as_ref()?;
             let way_ns = if hop { self.transport_ns.saturating_add(delivery_ns) } else { own_ns };

@@ -136,6 +136,7 @@ impl Analysis<'_> {
     /// Afterwards [`Self::latency`] and [`Self::parts`] are those of the shared cores.
     #[must_use]
     pub fn share(&mut self, cores: &[Option<usize>]) -> Solution {
+        let _spent = crate::spent::on(crate::spent::Part::Timing);
         let ranks = vec![0; self.workload.executors.len()];
         if let Some(known) = self.placed.get(cores) {
             // Placements are compared with each other, and the best of them is gone back to.
@@ -163,6 +164,7 @@ impl Analysis<'_> {
     /// which [`Self::ranked_budget_ns`] sees to. Ranks are below [`MOST_RANKS`].
     #[must_use]
     pub fn share_ranked(&mut self, cores: &[Option<usize>], ranks: &[usize]) -> Solution {
+        let _spent = crate::spent::on(crate::spent::Part::Timing);
         let workload = self.workload;
         // The limit is twice the longest goal, where that is up to some seconds: what takes longer
         // than half of it keeps none, and steps cost time.
@@ -405,6 +407,7 @@ impl Analysis<'_> {
     /// wake-up which gives it a full budget; after [`Self::share`]. `None`: that is not known.
     #[must_use]
     pub fn most_work_ns(&self, server: usize, delta_ns: u64, solution: &Solution) -> Option<u64> {
+        let _spent = crate::spent::on(crate::spent::Part::Timing);
         let callbacks = &self.workload.executors[server].callbacks;
         // A disturbance may be a suspension of one that has none.
         let suspends = self.disturbance.window_ns > 0
@@ -431,11 +434,13 @@ impl Analysis<'_> {
     /// The least budget per period that an executor's thread never uses up; `None`: there is none.
     #[must_use]
     pub fn ample_budget_ns(&self, server: usize, period_ns: u64, solution: &Solution) -> Option<u64> {
+        let _spent = crate::spent::on(crate::spent::Part::Timing);
         self.budget_of_ns(PERIODS, server, period_ns, solution)
     }
 
     /// What that is at least: enough for a period.
     pub(crate) fn rough_budget_ns(&self, server: usize, period_ns: u64, solution: &Solution) -> Option<u64> {
+        let _spent = crate::spent::on(crate::spent::Part::Timing);
         self.budget_of_ns(1, server, period_ns, solution)
     }
 

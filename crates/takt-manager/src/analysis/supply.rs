@@ -107,6 +107,12 @@ impl<'a> Supply<'a> {
         Self { beside, ..self }
     }
 
+    /// As if a busy window could begin anywhere in a period, as for the periodic resource of Shin
+    /// and Lee, which ECRTS'19 takes: one wait for a budget more.
+    pub fn from_any_moment(self) -> Self {
+        Self { delay_ns: self.delay_ns.saturating_add(self.period_ns - self.budget_ns), ..self }
+    }
+
     /// The longest time in which so much work is done in a busy window.
     pub fn time(&self, work_ns: u64) -> u64 {
         if work_ns == 0 {
@@ -182,6 +188,7 @@ mod tests {
                 assert_eq!(Duration::from(ours.time_anywhere(work)), anywhere);
                 let since = if work == 0 { 0 } else { period - budget };
                 assert_eq!(Duration::from(ours.time(work) + since), anywhere);
+                assert_eq!(Duration::from(ours.from_any_moment().time(work)), anywhere);
             }
         }
     }

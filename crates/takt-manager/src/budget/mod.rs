@@ -515,7 +515,7 @@ pub fn explained(
 }
 
 /// What a periodic resource supplies at least in an interval (Shin and Lee, RTSS 2003).
-fn supplied_ns(budget_ns: u64, period_ns: u64, interval_ns: u64) -> u64 {
+pub(crate) fn supplied_ns(budget_ns: u64, period_ns: u64, interval_ns: u64) -> u64 {
     if budget_ns == 0 || budget_ns > period_ns {
         return 0;
     }

@@ -252,7 +252,8 @@ impl<K: Kernel> Enactor<K> {
         let Ok(system) = CpuSet::single(core) else {
             return Err(Error::Core { core, online: Box::new(online) });
         };
-        if !self.partition.balances() {
+        let confined = self.options.confine_helpers && !self.platform.cores.contains(&core);
+        if confined || !self.partition.balances() {
             self.journal.give(system)?;
         }
         if all {
@@ -279,7 +280,7 @@ impl<K: Kernel> Enactor<K> {
             let spread = !chosen && self.spreads(kind) && self.spread.knows(pid, tid);
             // Nor does it push messengers to a free CPU then: the system core is the one that has
             // room.
-            let cpus = if raised && !self.partition.balances() { system } else { before.cpus };
+            let cpus = if raised && (confined || !self.partition.balances()) { system } else { before.cpus };
             // A thread that had a reservation of ours and no longer serves anything comes by here
             // too.
             let outcome = (|| {

@@ -47,6 +47,10 @@ pub enum Soft {
     Reclaim,
     /// It goes on as best effort.
     Soft,
+    /// It goes on in bandwidth that the other reservations of its core leave unused, as the
+    /// kernel's GRUB has it, and waits for its next period when that is used up. That is what
+    /// *ROS-Llama*'s reservations do (sections II.c and VII.B.d).
+    Grub,
 }
 
 /// A thread that had used up its budget and wanted more.

@@ -303,6 +303,28 @@ fn reclaiming_is_given_with_fillers_and_ended_for_who_takes_it_without_end() {
     assert!(!attributes_of(&enactor, 10).reclaims() && enactor.kernel.fillers.is_empty());
 }
 
+/// GRUB and nothing beside it: who wants more without end is reported, and keeps its reservation.
+#[test]
+fn what_the_kernel_reclaims_is_all_that_the_papers_reservations_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sim = system();
+    sim.threads.get_mut(&24).unwrap().attributes = Attributes::other(0);
+    let options = Options { soft: Soft::Grub, ..options(folder.path(), &[Mode::AdmissionOff]) };
+    let mut enactor = Enactor::new(sim, &platform(), options).unwrap();
+    let plan = target(vec![wanted(10, 50, 1), wanted(20, 30, 2)], &[]);
+    assert_eq!(enactor.enact(&plan).unwrap().differences, []);
+    let (mut at_ns, mut overruns) = (monotonic_ns(), 0);
+    for _ in 0..6 {
+        at_ns += 20 * MS;
+        let thread = enactor.kernel.threads.get_mut(&10).unwrap();
+        thread.run_ns += 20 * MS;
+        thread.wants = true;
+        overruns += enactor.watch(at_ns).len();
+        assert!(attributes_of(&enactor, 10).reclaims(), "it is never released");
+    }
+    assert!(overruns > 0, "120 ms in 120 on a reservation of half a CPU");
+}
+
 #[test]
 fn a_sleeper_whose_domain_is_full_is_reserved_when_it_wakes() {
     let folder = tempfile::tempdir().unwrap();

@@ -35,6 +35,10 @@ pub struct Options {
     pub most_helper_share: f64,
     /// Whether helper threads are touched at all.
     pub helpers: bool,
+    /// Whether messengers are bound to the system core, where that takes no reservations. Off by
+    /// default: the kernel finds a free CPU for them. On for the paper's manager, which isolates
+    /// the middleware's threads there at a high priority (section VII.A.c).
+    pub confine_helpers: bool,
     /// Whether unbound kernel workers go to the system core. On by default: data of serial ports
     /// and others pass through them, and reservations starve them (section VII.B.a of the paper).
     /// Not where the system core takes reservations, too: they stay everywhere then.
@@ -57,6 +61,7 @@ impl Default for Options {
             helper_policy: Policy::RoundRobin { priority: 10 },
             most_helper_share: 0.2,
             helpers: true,
+            confine_helpers: false,
             kernel_workers: true,
             kernel_threads: true,
             exact_budgets: true,

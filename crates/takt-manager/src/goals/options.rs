@@ -11,8 +11,8 @@ use crate::policy::Policy;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Whose manager makes the plans: `takt`, or `ros-llama`, which is the paper's as it is printed.
-    /// `takt`: the other one is there to be compared with.
+    /// Whose manager makes the plans: `takt`, or `ros-llama`, which is the paper's as it is
+    /// printed. `takt`: the other one is there to be compared with.
     pub policy: Policy,
     /// Time between plans. 6 s, as in *ROS-Llama*: long against every goal and short against
     /// changes of the surroundings.

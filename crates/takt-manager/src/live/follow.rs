@@ -75,7 +75,10 @@ impl<S: Source, K: Kernel> Live<S, K> {
         for (chain, latency_ns) in &findings.short {
             self.manager.shortest_seen(*chain, *latency_ns);
         }
+        // The paper's manager plans periodically, and for no other reason (section IV).
+        let answers = self.manager.goals().options.policy == crate::Policy::Takt;
         if findings.replan
+            && answers
             && let Some((planned_ns, took_ns)) = self.planned
         {
             let earliest_ns = planned_ns + TOGETHER_NS.max(took_ns.saturating_mul(PLANS_SHARE));

@@ -144,10 +144,16 @@ impl<S: Source, K: Kernel> Live<S, K> {
         let model = goals.learning(&options.model);
         model.validate()?;
         let horizon_ns = model.horizon_ns;
-        match (goals.options.soft_reservations, goals.options.reclaim_unused) {
-            (true, _) => options.enact.soft = Soft::Soft,
-            (false, false) => options.enact.soft = Soft::Hard,
-            (false, true) => {}
+        match (goals.options.policy, goals.options.soft_reservations, goals.options.reclaim_unused) {
+            (crate::Policy::RosLlama, _, reclaim) => {
+                options.enact.soft = if reclaim { Soft::Grub } else { Soft::Hard };
+                options.enact.confine_helpers = true;
+                // It learns anew with each start.
+                options.kept = None;
+            }
+            (_, true, _) => options.enact.soft = Soft::Soft,
+            (_, false, false) => options.enact.soft = Soft::Hard,
+            (_, false, true) => {}
         }
         if let Some(ways) = &goals.options.ways {
             options.enact.modes.clone_from(ways);
@@ -208,6 +214,10 @@ impl<S: Source, K: Kernel> Live<S, K> {
     }
 
     fn introduce(&mut self, now_ns: u64) {
+        if self.manager.goals().options.policy == crate::Policy::RosLlama {
+            let words = "plans by the paper's manager (ros-llama): Algorithms 1 and 2 of ROS-Llama, and nothing of Takt's own";
+            self.note(now_ns, words);
+        }
         let Some(enactor) = &self.enactor else {
             return self.note(now_ns, "observing only: nothing will be changed");
         };
@@ -466,6 +476,9 @@ impl<S: Source, K: Kernel> Live<S, K> {
         self.look_for_silent(&mut plan);
         let planned_ns = thread_cpu_ns();
         self.cost.model_ns += modelled_ns.saturating_sub(began_ns);
+        self.cost.reading_ns += plan.model_ns;
+        self.cost.timing_ns += plan.timing_ns;
+        self.cost.budgeting_ns += plan.budgeting_ns;
         self.cost.plan_ns += planned_ns.saturating_sub(modelled_ns);
         self.plans += 1;
         if plan.cached {

@@ -285,7 +285,18 @@ pub struct Cost {
     pub extract_ns: u64,
     /// For snapshots of the model.
     pub model_ns: u64,
+    /// For plans, of which the next three are parts.
     pub plan_ns: u64,
+    /// For bringing snapshots to the form of the analysis. With `model_ns` it is what Table III of
+    /// *ROS-Llama* calls model processing.
+    #[serde(default)]
+    pub reading_ns: u64,
+    /// For choosing budgets (budget selection in that table).
+    #[serde(default)]
+    pub budgeting_ns: u64,
+    /// For response times and demands (timing analysis).
+    #[serde(default)]
+    pub timing_ns: u64,
     /// For enacting them and watching budgets.
     pub enact_ns: u64,
     /// For the last plan that was no repetition.
@@ -391,6 +402,22 @@ impl Status {
         }
     }
 
+    /// What a plan cost on the average, in the rows of Table III of *ROS-Llama*.
+    fn cost_text(&self) -> String {
+        if self.plans == 0 {
+            return String::new();
+        }
+        let cost = &self.cost;
+        let each = |ns: u64| ns as f64 / 1e6 / self.plans as f64;
+        format!(
+            "\nCPU time for each plan, ms: model extractor {:.2}, model processing {:.2}, budget selection {:.2}, timing analysis {:.2}\n",
+            each(cost.extract_ns),
+            each(cost.model_ns + cost.reading_ns),
+            each(cost.budgeting_ns),
+            each(cost.timing_ns)
+        )
+    }
+
     /// A page of plain text, for a terminal of any kind.
     #[must_use]
     pub fn text(&self) -> String {
@@ -443,6 +470,7 @@ impl Status {
             );
         }
         self.parts_text(&mut text, width);
+        text.push_str(&self.cost_text());
         text.push_str(&super::jitter::lines(&self.chains));
         text.push_str(&super::network::lines(&self.chains));
         if !self.reservations.is_empty() {

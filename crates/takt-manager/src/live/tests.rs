@@ -273,6 +273,8 @@ mod held;
 mod online;
 #[path = "refuted_tests.rs"]
 mod refuted;
+#[path = "ros_llama_tests.rs"]
+mod ros_llama;
 #[path = "slack_tests.rs"]
 mod slack;
 

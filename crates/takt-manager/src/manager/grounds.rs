@@ -8,6 +8,7 @@ use super::{Manager, Present};
 use crate::analysis::Disturbance;
 use crate::curves::Counts;
 use crate::plan::ChainState;
+use crate::policy::Policy;
 use crate::workload::{Activity, Suspension};
 
 /// Threads of the middleware work for a fraction of this with any ordinary message. Where they were
@@ -110,7 +111,9 @@ impl Manager {
             let Some(activity) = present.planned.callbacks.get(*number) else { continue };
             grounds.assumed.push(if needed.contains(number) {
                 let callback = model.callbacks.get(*number);
-                let outputs = callback.map(|callback| outputs(callback, model, &derived)).unwrap_or_default();
+                let outputs = callback
+                    .map(|callback| outputs(callback, model, &derived, self.goals.options.policy))
+                    .unwrap_or_default();
                 let account = disturbance.and(present.places.get(activity.server).copied().flatten());
                 Assumed { account, ..assumed(activity, callback, outputs, senders(*number, model, &counted)) }
             } else {
@@ -174,12 +177,21 @@ fn derived(present: &Present, model: &Model, needed: &BTreeSet<usize>) -> BTreeS
 }
 
 /// What a callback sends there: as the plan reads what was counted.
-fn outputs(callback: &Callback, model: &Model, derived: &BTreeSet<usize>) -> Vec<(String, Vec<u64>)> {
+fn outputs(
+    callback: &Callback,
+    model: &Model,
+    derived: &BTreeSet<usize>,
+    policy: Policy,
+) -> Vec<(String, Vec<u64>)> {
     let counted = callback.outputs.iter().filter(|output| derived.contains(&output.topic.0));
     let named = counted.filter_map(|output| Some((output, model.topics.get(output.topic.0)?)));
     named
         .map(|(output, topic)| {
-            let counts = Counts::measured(&output.most, output.most_per_activation);
+            let counted = Counts::measured(&output.most, output.most_per_activation);
+            let counts = match policy {
+                Policy::Takt => counted,
+                Policy::RosLlama => Counts::each(counted.of(1)),
+            };
             (topic.name.clone(), counts.entries().to_vec())
         })
         .collect()

@@ -13,6 +13,8 @@ use crate::degrade::{self, Rival};
 use crate::goals::Goals;
 use crate::partition::Slots;
 use crate::plan::{ChainState, Decision, Plan, Platform, Step};
+use crate::policy::Policy;
+use crate::spent;
 use crate::words::ms;
 use crate::workload::{Reading, Workload};
 
@@ -21,6 +23,7 @@ mod jitter;
 mod network;
 mod present;
 mod ranked;
+mod ros_llama;
 mod shared;
 mod slack;
 mod widened;
@@ -224,20 +227,28 @@ impl Manager {
     pub fn plan(&mut self, model: &Model) -> Plan {
         let (started_ns, began_ns) = (thread_cpu_ns(), monotonic_ns());
         self.work = Work::default();
+        spent::reset();
+        let mut plan = match self.goals.options.policy {
+            Policy::Takt => self.plan_takt(model),
+            Policy::RosLlama => self.plan_ros_llama(model),
+        };
+        let spent = spent::spent();
+        plan.analysis_ns = thread_cpu_ns().saturating_sub(started_ns);
+        (plan.model_ns, plan.timing_ns) = (spent.model_ns, spent.timing_ns);
+        plan.budgeting_ns = plan.analysis_ns.saturating_sub(spent.model_ns).saturating_sub(spent.timing_ns);
+        plan.analysis_wall_ns = monotonic_ns().saturating_sub(began_ns);
+        plan
+    }
+
+    fn plan_takt(&mut self, model: &Model) -> Plan {
         self.forget_what_is_old(model.taken_ns);
         let broken = std::mem::take(&mut self.broken);
         let repeated = if broken { None } else { self.repeat(model) };
-        let mut plan = match repeated {
-            Some(plan) => plan,
-            None => {
-                // What was planned for still holds: there is time to look at everything.
-                let quiet = self.present.as_ref().is_none_or(|present| present.repeats >= REPEATS);
-                self.decide(model, quiet)
-            }
-        };
-        plan.analysis_ns = thread_cpu_ns().saturating_sub(started_ns);
-        plan.analysis_wall_ns = monotonic_ns().saturating_sub(began_ns);
-        plan
+        repeated.unwrap_or_else(|| {
+            // What was planned for still holds: there is time to look at everything.
+            let quiet = self.present.as_ref().is_none_or(|present| present.repeats >= REPEATS);
+            self.decide(model, quiet)
+        })
     }
 
     fn reading(&self) -> Reading {
@@ -398,11 +409,9 @@ impl Manager {
                 wide.measured.as_deref(),
             ),
             decisions,
-            analysis_ns: 0,
-            analysis_wall_ns: 0,
-            cached: false,
             shared: chosen.shared.is_some(),
             slack,
+            ..Plan::default()
         };
         drop(requests);
         self.rung = rung;

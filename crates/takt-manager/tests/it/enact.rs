@@ -743,6 +743,7 @@ fn a_budget_that_is_too_small_holds_back_only_where_it_is_hard() {
         (Mode::AdmissionOff, Soft::Hard),
         (Mode::AdmissionOff, Soft::Reclaim),
         (Mode::AdmissionOff, Soft::Soft),
+        (Mode::AdmissionOff, Soft::Grub),
     ] {
         // Where the hypervisor or other threads take the CPU for half a second, nothing can be seen
         // of a budget.
@@ -775,7 +776,8 @@ fn hold_back(platform: &Platform, mode: Mode, soft: Soft) -> Result<(), String> 
     let reclaims = soft != Soft::Hard && enactor.no_reclaim().is_none();
     let expected = match (soft, mode) {
         (Soft::Hard, _) => share < 0.1,
-        (Soft::Soft, _) if reclaims => share > 0.1,
+        (Soft::Soft | Soft::Grub, _) if reclaims => share > 0.1,
+        (Soft::Grub, _) => share < 0.1,
         // Let go once it had wanted more for as long as its patience.
         (Soft::Reclaim | Soft::Soft, _) => true,
     };

@@ -18,6 +18,7 @@ mod recordings;
 mod reference;
 mod refute;
 mod replay;
+mod ros_llama;
 mod safety;
 mod shared;
 mod supply;

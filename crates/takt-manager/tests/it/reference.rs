@@ -41,6 +41,16 @@ struct Task {
 }
 
 fn bounds(tasks: &[Task], source: bool, period: u64, budget: u64) -> Vec<Bound> {
+    bounds_by(tasks, source, period, budget, |analysis| analysis)
+}
+
+fn bounds_by(
+    tasks: &[Task],
+    source: bool,
+    period: u64,
+    budget: u64,
+    how: impl for<'w> Fn(Analysis<'w>) -> Analysis<'w>,
+) -> Vec<Bound> {
     let mut system = System::default();
     let executor = system.executor("x", source);
     for (number, task) in tasks.iter().enumerate() {
@@ -50,7 +60,7 @@ fn bounds(tasks: &[Task], source: bool, period: u64, budget: u64) -> Vec<Bound> 
     let model = system.exact_model();
     let workload =
         Workload::new(&model, &Reading { cost_margin: 0.0, arrival_margin: 0.0, exceedance: None });
-    let mut analysis = Analysis::new(&workload, period, 10_000_000, 0);
+    let mut analysis = how(Analysis::new(&workload, period, 10_000_000, 0));
     let solution = analysis.solve(&[budget], &[0]);
     solution.responses.into_iter().map(|b| b.expect("bounded there, bounded here")).collect()
 }
@@ -94,6 +104,22 @@ fn a_callback_behind_all_others_has_the_same_bound_or_a_tighter_one_of_rtss21() 
     }
     println!("{same} equal, {tighter} tighter");
     assert!(same > 50, "{same} equal, {tighter} tighter");
+}
+
+/// The paper's manager has the package's analysis and its supply: the same bounds, none tighter.
+#[test]
+fn as_published_every_bound_is_the_packages() {
+    let cases: Cases = serde_json::from_str(SHIPPED).unwrap();
+    for case in cases.alone {
+        let task = std::slice::from_ref(&case.task);
+        let ours = bounds_by(task, true, case.period, case.budget, Analysis::as_published);
+        assert_eq!(ours[0].ns, case.bound, "period {}, budget {}", case.period, case.budget);
+    }
+    for case in cases.shared {
+        let ours = bounds_by(&case.tasks, false, 100, 100, Analysis::as_published);
+        assert!(ours.iter().all(|bound| bound.by == Method::Ecrts19));
+        assert_eq!(ours.iter().map(|bound| bound.ns).collect::<Vec<_>>(), case.bounds);
+    }
 }
 
 /// What is shipped is what the package says.

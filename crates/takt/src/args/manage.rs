@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use takt_manager::Policy;
+
 use super::{needs, positive_seconds};
 
 /// `takt manage`
@@ -55,6 +57,10 @@ pub struct Manage {
     /// A thread that has used up its budget goes on at best effort instead of being cut off
     #[arg(long)]
     pub soft: bool,
+    /// Whose manager makes the plans: takt, or ros-llama, which is the paper's as it is printed, to
+    /// compare with. Without: as the goals file says (`policy` in `[options]`)
+    #[arg(long, value_name = "POLICY", conflicts_with = "learn")]
+    pub policy: Option<Policy>,
     /// Serve Prometheus metrics at this address, such as 127.0.0.1:9464
     #[arg(long)]
     pub metrics: Option<std::net::SocketAddr>,

@@ -16,7 +16,7 @@ use takt_manager::live::launch::Launched;
 use takt_manager::live::{Board, Drive, Finished, Live, Log, Options, metrics};
 use takt_manager::restore;
 use takt_manager::system::Linux;
-use takt_manager::{Goals, recorded};
+use takt_manager::{Goals, Policy, recorded};
 use takt_model::Model;
 use takt_reserve::pin::PinOptions;
 use takt_ros::Source;
@@ -62,7 +62,13 @@ pub fn run(args: &args::Manage) -> CommandResult {
     let path = args.goals.as_ref().ok_or(
         "which goals? takt manage GOALS.toml -- ros2 launch …; without any yet: takt manage --learn -- ros2 launch …",
     )?;
-    let goals = Goals::read(path)?;
+    let mut goals = Goals::read(path)?;
+    goals.options.policy = args.policy.unwrap_or(goals.options.policy);
+    if args.soft && goals.options.policy == Policy::RosLlama {
+        return Err("--soft: the manager of the paper has no reservations that go on at best effort. Leave it out, or \
+                    choose --policy takt"
+            .into());
+    }
     // Kept open: its path may come to mean another folder during the run.
     let emit = super::outputs::check_emit(args)?;
     let emit = emit.as_ref();
