@@ -14,6 +14,10 @@
 //! `checkpoint.durable.json` is a copy that was put onto the disk together with its rows, seldom
 //! and by another thread, because fsync waits for the disk: after a power failure, when the first
 //! may be empty or name rows that never reached the disk, the run goes on from there.
+//!
+//! Each ends with the SHA-256 of the text before it. One that a power failure left breaks off, or has
+//! blocks of zeros; one that is whole and does not have its sum was changed, and nothing goes on from
+//! it: an older checkpoint would drop rows, and nobody would know.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,8 +27,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::dir::{RunDir, SUMMARY_FILE};
-use crate::files::{json_text, read_json};
-use crate::samples::{SampleFile, Sum, place_after};
+use crate::files::sha256_of;
+use crate::samples::{SampleFile, Sum, Zeros, place_after};
 use crate::series::with_suffix;
 use crate::{Error, steps};
 
@@ -32,6 +36,10 @@ use crate::{Error, steps};
 pub(crate) const CHECKPOINT_FILE: &str = "checkpoint.json";
 /// The newest that is on the disk.
 const DURABLE_FILE: &str = "checkpoint.durable.json";
+
+/// Key of the sum, the last one of a checkpoint's text, and the length of everything from there on.
+const SUM_KEY: &[u8] = b",\"sha256\":\"";
+const SUM_LENGTH: usize = SUM_KEY.len() + 64 + 2;
 
 /// Whether this is a file of checkpoints, which are of no use once the run is sealed.
 pub(crate) fn is_checkpoint(name: &str) -> bool {
@@ -126,8 +134,56 @@ impl Draft {
 enum Unfit {
     /// The disk is behind it, as after a power failure: an older one may fit.
     Behind(String),
-    /// Rows that it names were changed.
+    /// It was changed, or rows that it names were.
     Changed(String),
+}
+
+impl Unfit {
+    fn damaged(self, path: &Path) -> Error {
+        let (Self::Behind(found) | Self::Changed(found)) = self;
+        Error::Damaged { path: path.to_owned(), found, expected: "a checkpoint as takt wrote it" }
+    }
+}
+
+/// The text of a checkpoint, with its sum.
+fn text(path: &Path, checkpoint: &Checkpoint) -> Result<Vec<u8>, Error> {
+    let mut text = serde_json::to_vec(checkpoint).map_err(|error| Error::io(path)(error.into()))?;
+    // It is an object that is never empty: the sum comes before its last bracket.
+    text.pop();
+    let sum = sha256_of(&text);
+    text.extend_from_slice(SUM_KEY);
+    text.extend_from_slice(sum.as_bytes());
+    text.extend_from_slice(b"\"}");
+    Ok(text)
+}
+
+/// Reads a checkpoint that is as it was written.
+fn read(path: &Path) -> Result<Checkpoint, Unfit> {
+    let text = takt_files::read(path, takt_files::FIGURES_BYTES).map_err(behind)?;
+    let mut zeros = Zeros::default();
+    zeros.add(&text);
+    if zeros.are_of_the_disk() {
+        return Err(Unfit::Behind("it has parts that never reached the disk".to_owned()));
+    }
+    let text = text.trim_ascii_end();
+    let (body, sum) = text.split_at(text.len().saturating_sub(SUM_LENGTH));
+    let Some(sum) = sum.strip_prefix(SUM_KEY) else {
+        if !text.ends_with(b"}") {
+            return Err(Unfit::Behind("it breaks off".to_owned()));
+        }
+        // Of a takt that wrote no sums.
+        return serde_json::from_slice(text).map_err(|error| {
+            Unfit::Changed(format!("it is no checkpoint of this takt, or a byte was changed: {error}"))
+        });
+    };
+    let found = sha256_of(body);
+    if sum.strip_suffix(b"\"}") != Some(found.as_bytes()) {
+        let sum = String::from_utf8_lossy(&sum[..64]);
+        return Err(Unfit::Changed(format!(
+            "its text is not what the run wrote (SHA-256 {found} instead of {sum}): a byte was changed, by the disk or by somebody"
+        )));
+    }
+    serde_json::from_slice(&[body, b"}"].concat()).map_err(behind)
 }
 
 fn behind(error: impl std::fmt::Display) -> Unfit {
@@ -141,8 +197,7 @@ impl RunDir {
     /// [`Error::Io`].
     pub fn checkpoint(&self, draft: &Draft) -> Result<(), Error> {
         let path = self.path().join(CHECKPOINT_FILE);
-        let text = serde_json::to_vec(&draft.inner).map_err(|error| Error::io(&path)(error.into()))?;
-        let written = steps::replace(&path, &text, false);
+        let written = steps::replace(&path, &text(&path, &draft.inner)?, false);
         let written = written.map_err(|error| self.memory().note(error));
         let is_kept = match written {
             Ok(()) => false,
@@ -164,11 +219,12 @@ impl RunDir {
         if self.is_complete() || !path.is_file() {
             return Ok(None);
         }
-        match read_json::<Checkpoint>(&path) {
+        match read(&path) {
             Ok(mut checkpoint) => Ok(checkpoint.files.remove(name)),
             // The seal came in between; or a power failure left half of it, and what lies there is
             // older and whole.
-            Err(_) => Ok(None),
+            Err(Unfit::Behind(_)) => Ok(None),
+            Err(changed) => Err(changed.damaged(&path)),
         }
     }
 
@@ -179,7 +235,7 @@ impl RunDir {
         if !path.is_file() {
             return Ok(());
         }
-        self.put_files(&read_json(&path)?, false)
+        self.put_files(&read(&path).map_err(|unfit| unfit.damaged(&path))?, false)
     }
 
     fn put_files(&self, checkpoint: &Checkpoint, durable: bool) -> Result<(), Error> {
@@ -194,13 +250,14 @@ impl RunDir {
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] where there is no checkpoint.
     pub fn make_durable(&self) -> Result<(), Error> {
-        let checkpoint: Checkpoint = read_json(&self.path().join(CHECKPOINT_FILE))?;
+        let newest = self.path().join(CHECKPOINT_FILE);
+        let checkpoint = read(&newest).map_err(|unfit| unfit.damaged(&newest))?;
         for name in checkpoint.rows.keys() {
             steps::sync(&self.sample_path(name))?;
         }
         steps::sync_folder(&self.sample_path("any"))?;
         let path = self.path().join(DURABLE_FILE);
-        steps::replace(&path, json_text(&path, &checkpoint)?.as_bytes(), true)
+        steps::replace(&path, &text(&path, &checkpoint)?, true)
     }
 
     /// Takes up a run that a kill ended: sample files and accumulating files become what they were
@@ -229,7 +286,7 @@ impl RunDir {
         checkpoint.resumed += 1;
         self.put_files(&checkpoint, true)?;
         let path = self.path().join(CHECKPOINT_FILE);
-        steps::replace(&path, json_text(&path, &checkpoint)?.as_bytes(), true)?;
+        steps::replace(&path, &text(&path, &checkpoint)?, true)?;
         Ok(checkpoint)
     }
 
@@ -246,13 +303,11 @@ impl RunDir {
                 }
                 _ => {}
             }
-            let fits = read_json::<Checkpoint>(&path)
-                .map_err(|error| Unfit::Behind(error.to_string()))
-                .and_then(|checkpoint| Ok((self.cuts(&checkpoint)?, checkpoint)));
+            let fits = read(&path).and_then(|checkpoint| Ok((self.cuts(&checkpoint)?, checkpoint)));
             match fits {
                 Ok((cuts, checkpoint)) => return Ok((checkpoint, cuts)),
                 // An older checkpoint would drop the rows, and nobody would know.
-                Err(Unfit::Changed(why)) => return Err(why),
+                Err(Unfit::Changed(why)) => return Err(format!("{name}: {why}")),
                 Err(Unfit::Behind(why)) => reasons.push(format!("{name}: {why}")),
             }
         }
@@ -299,12 +354,12 @@ impl RunDir {
     fn is_unchanged(&self, name: &str, sum: &Sum) -> Result<(), Unfit> {
         let bytes = sum.bytes;
         let found = Sum::of_file(&self.sample_path(name), bytes).map_err(behind)?;
-        let (found, has_zero) = found.ok_or_else(|| {
+        let (found, zeros) = found.ok_or_else(|| {
             Unfit::Behind(format!("{name}.csv holds less than the {bytes} bytes that it had"))
         })?;
         match found == *sum {
             true => Ok(()),
-            false if has_zero => {
+            false if zeros.are_of_the_disk() => {
                 Err(Unfit::Behind(format!("{name}.csv has parts that never reached the disk")))
             }
             false => Err(Unfit::Changed(format!(

@@ -101,6 +101,30 @@ impl RunDir {
         Ok(Self { path, memory: Memory::default() })
     }
 
+    /// A run directory in memory, for a run that has something to report although `error` kept its
+    /// directory from being made. As one that [`keep_in_memory`](Self::keep_in_memory) was asked of
+    /// and that could not be written: it is not sealed.
+    ///
+    /// # Errors
+    /// `error` itself where it is not the disk's (a folder that exists or that nobody may write is
+    /// the caller's to name), or where memory takes no directory either.
+    pub fn in_memory(error: Error) -> Result<Self, Error> {
+        if !error.is_of_the_disk() {
+            return Err(error);
+        }
+        let memory = Memory::default();
+        memory.begin();
+        let Ok(path) = memory.begin_shelter() else { return Err(error) };
+        memory.note(error)?;
+        Ok(Self { path, memory })
+    }
+
+    /// Where a file that somebody else writes finds room when the run's own folder takes no more;
+    /// `None` where nothing went to memory.
+    pub fn shelter(&self) -> Option<PathBuf> {
+        self.memory.folder()
+    }
+
     /// From now on what cannot be written (a full disk, no inodes or descriptors, a folder that is
     /// gone) is kept in memory, for this value and its copies, and is no error: a robot must not
     /// lose its control over it, nor a run its verdict. [`unwritten`](Self::unwritten) says so, and
@@ -331,7 +355,10 @@ impl RunDir {
     /// that leads out of the directory.
     pub fn rename_samples(&self, from: &str, to: &str) -> Result<(), Error> {
         self.sample_base(to)?;
-        let (from, to) = (self.sample_path(from), self.sample_path(to));
+        let (from, to) = match self.memory.sheltered(from) {
+            Some(base) => (base.with_added_extension("csv"), base.with_file_name(format!("{to}.csv"))),
+            None => (self.sample_path(from), self.sample_path(to)),
+        };
         let there = ["parquet", "csv"].map(|extension| to.with_extension(extension));
         if there.iter().any(|path| fs::symlink_metadata(path).is_ok()) {
             return Err(Error::Io { path: to, source: ErrorKind::AlreadyExists.into() });

@@ -20,6 +20,7 @@ mod rows;
 mod samples;
 mod seal;
 mod series;
+mod sink;
 mod steps;
 mod utc;
 

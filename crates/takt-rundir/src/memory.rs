@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Error;
 use crate::dir::SAMPLES_FOLDER;
+use crate::sink::new_file;
 
 /// The part of a run directory that is in memory alone. All copies of a [`RunDir`](crate::RunDir)
 /// share it.
@@ -28,6 +29,9 @@ struct Unwritten {
     shelter: Option<PathBuf>,
     rows_lost: u64,
 }
+
+/// EIO, ENFILE, EMFILE.
+const NO_DESCRIPTOR_OR_DEVICE: [i32; 3] = [5, 23, 24];
 
 /// A file system in memory.
 const IN_MEMORY: &str = "/dev/shm";
@@ -62,6 +66,14 @@ impl Error {
             Self::Unwritten { .. } => true,
             Self::Damaged { .. } => false,
         }
+    }
+
+    /// Whether the disk could not take a file that it takes at other times: no space, no inodes, no
+    /// descriptors, an error of the device.
+    pub(crate) fn is_of_the_disk(&self) -> bool {
+        let Self::Io { source, .. } = self else { return false };
+        matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            || source.raw_os_error().is_some_and(|number| NO_DESCRIPTOR_OR_DEVICE.contains(&number))
     }
 }
 
@@ -109,6 +121,13 @@ impl Memory {
         held.rows_lost = held.rows_lost.saturating_add(rows);
     }
 
+    /// Makes the folder in memory.
+    pub fn begin_shelter(&self) -> io::Result<PathBuf> {
+        let folder = new_folder()?;
+        self.lock().shelter = Some(folder.clone());
+        Ok(folder)
+    }
+
     /// A new file in memory for the sample file `name`.
     pub fn shelter(&self, name: &str) -> io::Result<(PathBuf, File)> {
         let mut held = self.lock();
@@ -117,7 +136,7 @@ impl Memory {
             None => held.shelter.insert(new_folder()?).clone(),
         };
         let path = folder.join(SAMPLES_FOLDER).join(name);
-        File::create_new(&path).map(|file| (path, file))
+        new_file(&path).map(|file| (path, file))
     }
 
     /// The sample file `name` in memory, without its extension, where it went on there.

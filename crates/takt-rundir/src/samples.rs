@@ -1,9 +1,6 @@
 //! Sample files while a run goes on: CSV, so that a kill costs at most half a line.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -12,7 +9,8 @@ use sha2::{Digest, Sha256};
 
 use crate::Error;
 use crate::files::hex;
-use crate::memory::{MOST_SHELTERED_BYTES, Memory};
+use crate::memory::Memory;
+use crate::sink::{Sink, new_file};
 
 /// What a sample file held at a checkpoint, so that a changed byte is seen before a run goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,46 +22,80 @@ pub struct Sum {
     pub sha256: String,
 }
 
+/// Runs of zero bytes: a power failure leaves them for blocks that never reached the disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Zeros {
+    /// The longest run, and the one at the end, bytes.
+    longest: u64,
+    last: u64,
+}
+
+/// The smallest block of a disk, bytes.
+const BLOCK_BYTES: u64 = 512;
+
+impl Zeros {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        match bytes.iter().rposition(|&byte| byte != 0) {
+            None => self.last += bytes.len() as u64,
+            Some(end) => {
+                for run in bytes[..end].split(|&byte| byte != 0) {
+                    self.last += run.len() as u64;
+                    self.longest = self.longest.max(self.last);
+                    self.last = 0;
+                }
+                self.last = (bytes.len() - end - 1) as u64;
+            }
+        }
+        self.longest = self.longest.max(self.last);
+    }
+
+    /// Whether they are those of a power failure: a block, or the last one's part of the file.
+    /// Fewer are changed bytes.
+    pub(crate) fn are_of_the_disk(self) -> bool {
+        self.longest >= BLOCK_BYTES || self.last > 1
+    }
+}
+
 impl Sum {
-    /// Of the first `bytes` of the file at `path`; `None` where it is shorter. Whether a byte of it
-    /// is zero, as a power failure leaves blocks that never reached the disk, comes with it.
-    pub(crate) fn of_file(path: &Path, bytes: u64) -> Result<Option<(Self, bool)>, Error> {
+    /// Of the first `bytes` of the file at `path`; `None` where it is shorter. The zero bytes in it
+    /// come with it.
+    pub(crate) fn of_file(path: &Path, bytes: u64) -> Result<Option<(Self, Zeros)>, Error> {
         let mut hasher = Sha256::new();
         let file = takt_files::open(path).map_err(Error::io(path))?;
         let mut reader = BufReader::with_capacity(1 << 18, file.take(bytes));
-        let (mut found, mut has_zero) = (0, false);
+        let (mut found, mut zeros) = (0, Zeros::default());
         loop {
             let part = reader.fill_buf().map_err(Error::io(path))?;
             if part.is_empty() {
                 break;
             }
             hasher.update(part);
-            has_zero |= part.contains(&0);
+            zeros.add(part);
             let length = part.len();
             found += length as u64;
             reader.consume(length);
         }
         let sum = Self { bytes, sha256: hex(&hasher.finalize()) };
-        Ok((found == bytes).then_some((sum, has_zero)))
+        Ok((found == bytes).then_some((sum, zeros)))
     }
 }
 
 /// What sample files write to: sums what goes to the file.
 #[derive(Debug)]
 struct Summed {
-    file: BufWriter<File>,
+    sink: Sink,
     hasher: Sha256,
     bytes: u64,
 }
 
 impl Summed {
-    fn new(file: File) -> Self {
-        Self { file: BufWriter::with_capacity(1 << 16, file), hasher: Sha256::new(), bytes: 0 }
+    fn new(sink: Sink) -> Self {
+        Self { sink, hasher: Sha256::new(), bytes: 0 }
     }
 
     /// Goes on behind the first `bytes` of the file at `path`.
-    fn behind(file: File, path: &Path, bytes: u64) -> Result<Self, Error> {
-        let mut summed = Self::new(file);
+    fn behind(sink: Sink, path: &Path, bytes: u64) -> Result<Self, Error> {
+        let mut summed = Self::new(sink);
         let mut before = takt_files::open(path).map_err(Error::io(path))?.take(bytes);
         let mut part = vec![0; 1 << 18];
         loop {
@@ -86,13 +118,13 @@ impl Summed {
 
 impl Write for Summed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let length = self.file.write(bytes)?;
+        let length = self.sink.write(bytes)?;
         self.count(&bytes[..length]);
         Ok(length)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.sink.flush()
     }
 }
 
@@ -101,24 +133,35 @@ impl Write for Summed {
 struct Count {
     path: PathBuf,
     rows: u64,
-    /// Of them the kernel has, and how many bytes those are.
+    /// Of them the kernel has.
     flushed: u64,
-    flushed_bytes: u64,
-    is_sheltered: bool,
     memory: Memory,
 }
 
 impl Count {
     fn new(path: PathBuf, rows: u64, memory: &Memory) -> Self {
-        Self { path, rows, flushed: rows, flushed_bytes: 0, is_sheltered: false, memory: memory.clone() }
+        Self { path, rows, flushed: rows, memory: memory.clone() }
     }
 
-    /// The file takes no more: rows are lost from here on, where that is no error.
+    /// The file takes no more, and neither does memory: rows are lost from here on, where that is
+    /// no error.
     fn lose(&mut self, source: io::Error) -> Result<(), Error> {
         self.memory.note(Error::Io { path: self.path.clone(), source })?;
         self.memory.lose_rows(self.rows - self.flushed);
         self.rows = self.flushed;
         Ok(())
+    }
+
+    /// Its name, without folder and extension.
+    fn name(&self) -> String {
+        self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Begins in memory what could not be opened; `None` where that takes nothing either.
+    fn begin_in_memory(&self, error: Error) -> Result<Option<Sink>, Error> {
+        self.memory.note(error)?;
+        let file = self.memory.shelter(&format!("{}.csv", self.name()));
+        Ok(file.ok().map(|(path, file)| Sink::in_memory(file, path, &self.memory)))
     }
 }
 
@@ -141,49 +184,39 @@ impl SampleFile {
     /// Begins the file at `path`.
     pub(crate) fn create(path: PathBuf, memory: &Memory) -> Result<Self, Error> {
         refuse_sealed(&path)?;
-        let opened = File::create_new(&path);
-        let mut new = Self { writer: None, count: Count::new(path, 0, memory) };
-        match opened {
-            Ok(file) => new.writer = Some(csv::Writer::from_writer(Summed::new(file))),
-            Err(source) => new.begin_in_memory(Error::Io { path: new.count.path.clone(), source })?,
-        }
-        Ok(new)
-    }
-
-    /// Begins in memory what could not be opened.
-    fn begin_in_memory(&mut self, error: Error) -> Result<(), Error> {
-        self.count.memory.note(error)?;
-        let file = self.count.memory.shelter(&format!("{}.csv", self.name()));
-        self.writer = file.ok().map(|(_, file)| csv::Writer::from_writer(Summed::new(file)));
-        self.count.is_sheltered = true;
-        Ok(())
+        let count = Count::new(path.clone(), 0, memory);
+        let sink = match new_file(&path) {
+            Ok(file) => Some(Sink::new(file, path, memory)),
+            Err(source) => count.begin_in_memory(Error::Io { path, source })?,
+        };
+        Ok(Self { writer: sink.map(|sink| csv::Writer::from_writer(Summed::new(sink))), count })
     }
 
     /// Goes on with the file at `path`, or begins it; how many rows it holds, too.
     pub(crate) fn go_on(path: PathBuf, memory: &Memory) -> Result<(Self, u64), Error> {
         refuse_sealed(&path)?;
-        let opened = Self::open_again(&path);
-        let mut file = Self { writer: None, count: Count::new(path, 0, memory) };
-        match opened {
+        let mut count = Count::new(path.clone(), 0, memory);
+        let writer = match Self::open_again(&path, memory) {
             Ok((writer, rows)) => {
-                (file.count.rows, file.count.flushed) = (rows, rows);
-                file.count.flushed_bytes = writer.get_ref().bytes;
-                file.writer = Some(writer);
+                (count.rows, count.flushed) = (rows, rows);
+                Some(writer)
             }
-            Err(error) => file.begin_in_memory(error)?,
-        }
-        let rows = file.count.rows;
-        Ok((file, rows))
+            Err(error) => {
+                count.begin_in_memory(error)?.map(|sink| csv::Writer::from_writer(Summed::new(sink)))
+            }
+        };
+        let rows = count.rows;
+        Ok((Self { writer, count }, rows))
     }
 
-    fn open_again(path: &Path) -> Result<(csv::Writer<Summed>, u64), Error> {
+    fn open_again(path: &Path, memory: &Memory) -> Result<(csv::Writer<Summed>, u64), Error> {
         let (whole, rows) = match path.is_file() {
             true => whole_rows(path, u64::MAX)?,
             false => (0, 0),
         };
         let file = takt_files::append(path).map_err(Error::io(path))?;
         file.set_len(whole).map_err(Error::io(path))?;
-        let summed = Summed::behind(file, path, whole)?;
+        let summed = Summed::behind(Sink::new(file, path.to_owned(), memory), path, whole)?;
         Ok((csv::WriterBuilder::new().has_headers(whole == 0).from_writer(summed), rows))
     }
 
@@ -199,7 +232,7 @@ impl SampleFile {
 
     /// Its name, without folder and extension.
     pub(crate) fn name(&self) -> String {
-        self.count.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+        self.count.name()
     }
 
     /// Appends one line; the first one writes the column names.
@@ -224,57 +257,22 @@ impl SampleFile {
         if let Err(source) = writer.flush() {
             return self.lose(source);
         }
-        (self.count.flushed, self.count.flushed_bytes) = (self.count.rows, writer.get_ref().bytes);
-        // A file that was taken away is written as ever, and is gone with this process.
-        if !self.count.is_sheltered && is_gone(writer.get_ref().file.get_ref()) {
-            return self.lose(io::Error::from_raw_os_error(NO_SUCH_FILE));
-        }
+        self.count.flushed = self.count.rows;
         Ok(())
     }
 
-    /// The file takes no more: it goes on in memory, with what the kernel had of it; where that
-    /// fails, too, rows are lost from here on.
     fn lose(&mut self, source: io::Error) -> Result<(), Error> {
         self.count.lose(source)?;
-        let old = self.writer.take();
-        self.writer = match old {
-            Some(old) if !self.count.is_sheltered => self.go_on_in_memory(old.get_ref().file.get_ref()).ok(),
-            _ => None,
-        };
-        self.count.is_sheltered = true;
+        self.writer = None;
         Ok(())
     }
-
-    fn go_on_in_memory(&self, old: &File) -> io::Result<csv::Writer<Summed>> {
-        let bytes = self.count.flushed_bytes;
-        if bytes > MOST_SHELTERED_BYTES {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        let (_, file) = self.count.memory.shelter(&format!("{}.csv", self.name()))?;
-        let mut summed = Summed::new(file);
-        // By its descriptor: its name may be gone.
-        let before = File::open(format!("/proc/self/fd/{}", old.as_raw_fd()))?;
-        let copied = io::copy(&mut before.take(bytes), &mut summed)?;
-        if copied != bytes {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(csv::WriterBuilder::new().has_headers(bytes == 0).from_writer(summed))
-    }
-}
-
-/// ENOENT.
-const NO_SUCH_FILE: i32 = 2;
-
-/// Whether a file has no name any more.
-fn is_gone(file: &File) -> bool {
-    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
 }
 
 /// A CSV file of whole numbers, for whoever may not spend the time of a [`SampleFile`] on each row.
 #[derive(Debug)]
 pub struct NumberFile {
     /// `None` where the file takes no more.
-    writer: Option<BufWriter<File>>,
+    writer: Option<Sink>,
     count: Count,
     /// Kept for its memory.
     line: Vec<u8>,
@@ -284,15 +282,15 @@ impl NumberFile {
     /// Begins the file at `path`, with these columns.
     pub(crate) fn create(path: PathBuf, columns: &[&str], memory: &Memory) -> Result<Self, Error> {
         refuse_sealed(&path)?;
-        let begun = File::create_new(&path).and_then(|file| {
-            let mut writer = BufWriter::with_capacity(1 << 16, file);
-            writeln!(writer, "{}", columns.join(",")).map(|()| writer)
-        });
-        let mut count = Count::new(path, 0, memory);
-        let writer = match begun {
-            Ok(writer) => Some(writer),
-            Err(source) => count.lose(source).map(|()| None)?,
+        let mut count = Count::new(path.clone(), 0, memory);
+        let mut writer = match new_file(&path) {
+            Ok(file) => Some(Sink::new(file, path, memory)),
+            Err(source) => count.begin_in_memory(Error::Io { path, source })?,
         };
+        if let Some(Err(source)) = writer.as_mut().map(|writer| writeln!(writer, "{}", columns.join(","))) {
+            count.lose(source)?;
+            writer = None;
+        }
         Ok(Self { writer, count, line: Vec::new() })
     }
 
